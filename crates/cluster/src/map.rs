@@ -1,0 +1,162 @@
+//! The cluster map: everything that all services and clients must agree on, versioned by epoch.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+use types::id::{Epoch, Generation, GroupId, NodeId, ObjectId, PoolId, ShardId, TargetId};
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClusterMap {
+    /// UUID given to the cluster at its first start; a service that belongs to another one is refused.
+    pub cluster: String,
+    pub epoch: Epoch,
+    pub nodes: BTreeMap<NodeId, Node>,
+    pub targets: BTreeMap<TargetId, Target>,
+    pub groups: BTreeMap<GroupId, Group>,
+    pub pools: BTreeMap<PoolId, Pool>,
+    /// Which metadata group runs which shard.
+    pub shards: BTreeMap<ShardId, GroupId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServiceKind {
+    Metadata,
+    Storage,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Node {
+    pub id: NodeId,
+    /// Made by the node at its first start and kept on its disk.
+    pub uuid: String,
+    pub kind: ServiceKind,
+    /// Name for people; unique in the cluster.
+    pub alias: String,
+    pub state: NodeState,
+    /// Where it can be reached, best first.
+    pub rails: Vec<Rail>,
+    /// `host:port` of its metrics and log-level endpoint; empty when it has none.
+    pub metrics: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    Online,
+    ProbablyOffline,
+    Offline,
+}
+
+/// One network interface of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Rail {
+    pub interface: String,
+    pub address: IpAddr,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Target {
+    pub id: TargetId,
+    pub uuid: String,
+    pub node: NodeId,
+    pub kind: ServiceKind,
+    pub state: TargetState,
+    pub class: CapacityClass,
+    /// Ports of the threads that serve it: a storage target's lanes in order, a metadata target's one shard thread.
+    pub ports: Vec<u16>,
+    /// Its directory on the node's host, for people.
+    pub path: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TargetState {
+    Good,
+    NeedsResync,
+    Bad,
+}
+
+/// How full a target is: new files avoid `Low`, and use `Emergency` only where nothing else is left.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapacityClass {
+    Normal,
+    Low,
+    Emergency,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Group {
+    pub id: GroupId,
+    pub kind: ServiceKind,
+    pub generation: Generation,
+    /// `members[0]` is the primary.
+    pub members: Vec<TargetId>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Pool {
+    pub id: PoolId,
+    pub name: String,
+    /// Storage groups only.
+    pub groups: Vec<GroupId>,
+}
+
+/// Where to send a request for one group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    pub group: GroupId,
+    pub generation: Generation,
+    pub target: TargetId,
+    pub node: NodeId,
+    /// One address per rail of the node, best first.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl ClusterMap {
+    #[must_use]
+    pub fn empty(cluster: String) -> Self {
+        Self {
+            cluster,
+            epoch: Epoch(0),
+            nodes: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            shards: BTreeMap::new(),
+        }
+    }
+
+    /// The primary's thread that serves shard `shard`, or `None` while nothing is registered for it.
+    #[must_use]
+    pub fn route_shard(&self, shard: ShardId) -> Option<Route> {
+        self.route(*self.shards.get(&shard)?, |_| 0)
+    }
+
+    /// The primary's lane that owns `object` in storage group `group`.
+    #[must_use]
+    pub fn route_object(&self, group: GroupId, object: ObjectId) -> Option<Route> {
+        self.route(group, |lanes| object.lane(lanes))
+    }
+
+    /// Any thread of the primary of `group`: for requests that concern the whole target. `lane` counts modulo the
+    /// number of lanes.
+    #[must_use]
+    pub fn route_lane(&self, group: GroupId, lane: usize) -> Option<Route> {
+        self.route(group, |lanes| lane % lanes)
+    }
+
+    fn route(&self, group: GroupId, choose: impl FnOnce(usize) -> usize) -> Option<Route> {
+        let group = self.groups.get(&group)?;
+        let target = self.targets.get(group.members.first()?)?;
+        let node = self.nodes.get(&target.node)?;
+        if target.ports.is_empty() {
+            return None;
+        }
+        let port = *target.ports.get(choose(target.ports.len()))?;
+        let addresses = node.rails.iter().map(|rail| SocketAddr::new(rail.address, port)).collect();
+        Some(Route { group: group.id, generation: group.generation, target: target.id, node: node.id, addresses })
+    }
+}

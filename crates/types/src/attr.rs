@@ -1,0 +1,95 @@
+//! Inode attributes as every layer passes them.
+
+use crate::id::InodeId;
+use crate::time::Timestamp;
+
+/// What kind of thing an inode is. The numbers are those of `d_type` in `<dirent.h>` and are persisted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum FileType {
+    Fifo = 1,
+    CharDevice = 2,
+    Directory = 4,
+    BlockDevice = 6,
+    Regular = 8,
+    Symlink = 10,
+    Socket = 12,
+}
+
+impl FileType {
+    #[must_use]
+    pub fn from_u8(value: u8) -> Option<Self> {
+        Some(match value {
+            1 => Self::Fifo,
+            2 => Self::CharDevice,
+            4 => Self::Directory,
+            6 => Self::BlockDevice,
+            8 => Self::Regular,
+            10 => Self::Symlink,
+            12 => Self::Socket,
+            _ => return None,
+        })
+    }
+
+    /// From the type bits of `st_mode`.
+    #[must_use]
+    pub fn from_mode(mode: u32) -> Option<Self> {
+        Self::from_u8(((mode & 0o170_000) >> 12) as u8)
+    }
+
+    /// The type bits of `st_mode`.
+    #[must_use]
+    pub fn mode_bits(self) -> u32 {
+        u32::from(self as u8) << 12
+    }
+}
+
+/// Set-user-id, set-group-id and sticky bits of `st_mode`.
+pub const S_ISUID: u32 = 0o4000;
+pub const S_ISGID: u32 = 0o2000;
+pub const S_ISVTX: u32 = 0o1000;
+/// The bits of `st_mode` that `chmod` can change.
+pub const PERMISSION_BITS: u32 = 0o7777;
+
+/// The attributes of one inode, as `stat` shows them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attr {
+    pub inode: InodeId,
+    pub kind: FileType,
+    /// Permission bits only (`0o7777`); the type is `kind`.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub nlink: u32,
+    /// Device number of a device node, else 0.
+    pub rdev: u32,
+    /// In bytes. A directory's is 0 (its entries are counted nowhere in POSIX); a symlink's is its target's length.
+    pub size: u64,
+    /// In units of 512 bytes.
+    pub blocks: u64,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    pub btime: Timestamp,
+}
+
+/// A change to attributes: what is `None` stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SetAttr {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<SetTime>,
+    pub mtime: Option<SetTime>,
+    /// Clear set-user-id, and set-group-id where the group may execute: a write or truncate by an unprivileged
+    /// process.
+    pub kill_suid_sgid: bool,
+}
+
+/// A time to set: one that the caller names, or the server's now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetTime {
+    Now,
+    At(Timestamp),
+}

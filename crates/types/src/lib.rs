@@ -1,0 +1,11 @@
+//! The words of Weft: ids, attributes, credentials, layouts and error facts.
+//!
+//! Plain values with no I/O, no clock and no async, so that every other crate can depend on this one.
+
+pub mod attr;
+pub mod cred;
+pub mod error;
+pub mod id;
+pub mod layout;
+pub mod name;
+pub mod time;

@@ -1,0 +1,10 @@
+//! The data plane's protocol: frame header, messages by version, and their codec.
+//!
+//! A frame is a 64-byte header ([`frame::Header`]), a small body (one message of [`v1`]) and a payload of raw bytes
+//! that no one parses. Pure: bytes in, values out.
+
+pub mod codec;
+pub mod frame;
+pub mod hello;
+pub mod op;
+pub mod v1;

@@ -1,0 +1,106 @@
+//! The whole protocol in one list: operation number, request, reply.
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident = $number:literal: $request:path => $reply:path;)*) => {
+        /// What a frame asks for. A reply carries its request's operation.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        #[repr(u16)]
+        pub enum Op {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl Op {
+            /// Every operation, for metrics and tests.
+            pub const ALL: &'static [Op] = &[$(Op::$name,)*];
+
+            #[must_use]
+            pub fn from_u16(number: u16) -> Option<Op> {
+                match number {
+                    $($number => Some(Op::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// As metrics and logs call it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Op::$name => stringify!($name),)*
+                }
+            }
+        }
+
+        $(impl Call for $request {
+            const OP: Op = Op::$name;
+            type Reply = $reply;
+        })*
+    };
+}
+
+/// A request message, tied to its operation and the reply that belongs to it.
+pub trait Call: crate::codec::Wire {
+    const OP: Op;
+    type Reply: crate::codec::Wire;
+}
+
+use crate::v1::{meta, session, storage};
+
+ops! {
+    /// Answered by every service without any effect.
+    Ping = 0x0001: Ping => session::Empty;
+    SessionOpen = 0x0010: session::SessionOpen => session::SessionOpened;
+    SessionClose = 0x0011: session::SessionClose => session::Empty;
+
+    Lookup = 0x0100: meta::Lookup => meta::InodeReply;
+    GetAttr = 0x0101: meta::GetAttr => meta::InodeReply;
+    Set = 0x0102: meta::Set => meta::InodeReply;
+    Create = 0x0103: meta::Create => meta::InodeReply;
+    Mkdir = 0x0104: meta::Mkdir => meta::InodeReply;
+    Symlink = 0x0105: meta::Symlink => meta::InodeReply;
+    Link = 0x0106: meta::Link => meta::InodeReply;
+    Unlink = 0x0107: meta::Unlink => session::Empty;
+    Rmdir = 0x0108: meta::Rmdir => session::Empty;
+    Rename = 0x0109: meta::Rename => session::Empty;
+    Readlink = 0x010a: meta::Readlink => meta::ReadlinkReply;
+    ReadDir = 0x010b: meta::ReadDir => meta::ReadDirReply;
+    Open = 0x010c: meta::Open => meta::InodeReply;
+    Close = 0x010d: meta::Close => session::Empty;
+    WriteIntent = 0x010e: meta::WriteIntent => meta::InodeReply;
+    Settle = 0x010f: meta::Settle => meta::SettleReply;
+    GetXattr = 0x0110: meta::GetXattr => meta::XattrReply;
+    SetXattr = 0x0111: meta::SetXattr => session::Empty;
+    ListXattr = 0x0112: meta::ListXattr => meta::XattrNames;
+    RemoveXattr = 0x0113: meta::RemoveXattr => session::Empty;
+    Fsync = 0x0114: meta::Fsync => session::Empty;
+    StatFs = 0x0115: meta::StatFs => meta::StatFsReply;
+    EntryInfo = 0x0116: meta::EntryInfo => meta::EntryInfoReply;
+    SetPolicy = 0x0117: meta::SetPolicy => meta::EntryInfoReply;
+    Scan = 0x0118: meta::Scan => meta::ScanReply;
+
+    Read = 0x0200: storage::Read => storage::ObjectReply;
+    Write = 0x0201: storage::Write => storage::ObjectReply;
+    Truncate = 0x0202: storage::Truncate => storage::ObjectReply;
+    Sync = 0x0203: storage::Sync => session::Empty;
+    Remove = 0x0204: storage::Remove => session::Empty;
+    Stat = 0x0205: storage::Stat => storage::StatReply;
+    List = 0x0206: storage::List => storage::ListReply;
+    TargetStat = 0x0207: storage::TargetStat => storage::TargetStatReply;
+    Place = 0x0208: storage::Place => storage::PlaceReply;
+}
+
+crate::codec::messages! {
+    Ping {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_round_trip() {
+        for &op in Op::ALL {
+            assert_eq!(Op::from_u16(op as u16), Some(op));
+        }
+        assert_eq!(Op::from_u16(0xffff), None);
+    }
+}

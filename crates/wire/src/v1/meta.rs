@@ -1,0 +1,185 @@
+//! Requests to a shard and their replies.
+//!
+//! A request that changes anything carries `Exactly`: a retry after a lost connection or a restart gets the answer of
+//! its first execution.
+
+use types::attr::{Attr, FileType, SetAttr};
+use types::cred::Credentials;
+use types::id::{GroupId, InodeId, PoolId, ShardId};
+use types::layout::{Layout, LayoutPolicy};
+use types::name::Name;
+use types::time::Timestamp;
+
+use crate::codec::{Bytes, messages};
+
+messages! {
+    /// Identity of one change within the connection's session.
+    Exactly {
+        /// From 1, raised by one per new change of this session on this shard; a retry repeats it.
+        sequence: u64,
+        /// All changes with a lower sequence have been answered to the client: their stored replies may go.
+        answered_below: u64,
+    }
+
+    /// What a client needs to know of an inode.
+    InodeReply {
+        attr: Attr,
+        /// The objects know better than the inode (`size`, `blocks`, `mtime`): somebody has a write intent on it, or
+        /// died with one. The client asks the storage groups of `layout`.
+        unsettled: bool,
+        /// The asking session alone holds the write intent: its own knowledge of size and mtime is exact.
+        exclusive: bool,
+        /// Objects may exist: false until the first write intent. Reads of such a file need no storage group.
+        has_objects: bool,
+        /// Raised whenever a session gets a write intent on the inode; see `Settle::gathered`.
+        intents: u64,
+        /// Regular files only. Always there in replies to `Open`, `Create`, `WriteIntent`, and where `unsettled`.
+        layout: Option<Layout>,
+    }
+
+    /// Replied with `InodeReply`, or `ENOENT`.
+    Lookup { parent: InodeId, name: Name }
+    /// Replied with `InodeReply`, or `ENOENT`/`ESTALE`.
+    GetAttr { inode: InodeId }
+    /// Replied with `InodeReply`. `size` only after the objects were truncated under a write intent.
+    Set { exactly: Exactly, inode: InodeId, change: SetAttr }
+
+    /// Makes a regular file, device node, fifo or socket; replied with `InodeReply`.
+    Create {
+        exactly: Exactly,
+        parent: InodeId,
+        name: Name,
+        kind: FileType,
+        mode: u32,
+        rdev: u32,
+        cred: Credentials,
+        /// Regular files: also register an open, as `Open` does.
+        open: bool,
+        /// An existing regular file is opened and no error (`O_CREAT` without `O_EXCL`).
+        exclusive: bool,
+    }
+    Mkdir { exactly: Exactly, parent: InodeId, name: Name, mode: u32, cred: Credentials }
+    Symlink { exactly: Exactly, parent: InodeId, name: Name, target: Bytes, cred: Credentials }
+    /// Replied with `InodeReply` of the linked inode.
+    Link { exactly: Exactly, inode: InodeId, parent: InodeId, name: Name }
+    /// Replied with `Empty`.
+    Unlink { exactly: Exactly, parent: InodeId, name: Name }
+    Rmdir { exactly: Exactly, parent: InodeId, name: Name }
+    Rename {
+        exactly: Exactly,
+        source_parent: InodeId,
+        source_name: Name,
+        target_parent: InodeId,
+        target_name: Name,
+        /// `RENAME_NOREPLACE` = 1, `RENAME_EXCHANGE` = 2, as in `<linux/fs.h>`; others are `EINVAL`.
+        flags: u32,
+    }
+    /// Replied with `Symlink target` as `Bytes` in `ReadlinkReply`.
+    Readlink { inode: InodeId }
+    ReadlinkReply { target: Bytes }
+
+    /// Entries of a directory in a stable order, from the one after `cookie`; 0 is the beginning. A cookie stays good
+    /// while entries come and go: an entry there before and after the listing shows exactly once.
+    ReadDir {
+        inode: InodeId,
+        cookie: u64,
+        /// Entries, at most 4096; the reply may have fewer for its size.
+        count: u32,
+        /// Also the attributes of each entry that is at home in this shard.
+        attributes: bool,
+    }
+    ReadDirReply {
+        entries: Vec<DirEntry>,
+        /// No entry comes after these.
+        end: bool,
+        /// The directory's own parent, for `..`.
+        parent: InodeId,
+    }
+    DirEntry {
+        name: Name,
+        inode: InodeId,
+        kind: FileType,
+        /// To go on after this entry. From 1.
+        cookie: u64,
+        attributes: Option<InodeReply>,
+    }
+
+    /// Registers that this session has the inode open, once however many handles it has; replied with `InodeReply`.
+    Open { inode: InodeId }
+    /// The session's last handle is gone. Answers `Empty`. Not a change that needs `Exactly`: closing twice is harmless.
+    Close { inode: InodeId }
+
+    /// Before its first write or truncate since the last `Settle`: from here on the objects know the size. Must be
+    /// answered before a write is acknowledged. Replied with `InodeReply`, whose attributes are those before.
+    WriteIntent { exactly: Exactly, inode: InodeId }
+    /// The session's writes are in the objects: what they came to. Ends its write intent if `release`. Replied with
+    /// `SettleReply`.
+    Settle {
+        exactly: Exactly,
+        inode: InodeId,
+        size: u64,
+        blocks: u64,
+        /// Absent where the times are as they were set explicitly after the last write.
+        mtime: Option<Timestamp>,
+        /// The session asked the objects under this epoch of intents (from the last `InodeReply` or `SettleReply`);
+        /// `None` where it was exclusive.
+        gathered: Option<u64>,
+        release: bool,
+    }
+    SettleReply {
+        /// False: others wrote meanwhile (or the intent was lost in a restart): ask the objects and settle again with
+        /// `gathered = Some(intents)`.
+        settled: bool,
+        intents: u64,
+    }
+
+    GetXattr { inode: InodeId, name: Bytes }
+    XattrReply { value: Bytes }
+    /// `flags`: `XATTR_CREATE` = 1, `XATTR_REPLACE` = 2, as in `<linux/xattr.h>`. Replied with `Empty`.
+    SetXattr { exactly: Exactly, inode: InodeId, name: Bytes, value: Bytes, flags: u32 }
+    /// Replied with `XattrNames`.
+    ListXattr { inode: InodeId }
+    XattrNames { names: Vec<Bytes> }
+    RemoveXattr { exactly: Exactly, inode: InodeId, name: Bytes }
+
+    /// Makes durable on disk all that was answered before; answers `Empty`.
+    Fsync { inode: InodeId }
+    /// The shard's own counts; capacity comes from the targets.
+    StatFs {}
+    StatFsReply {
+        inodes: u64,
+        /// Bytes of the metadata target's file system.
+        total_bytes: u64,
+        free_bytes: u64,
+    }
+
+    /// What `entry info` shows of one inode.
+    EntryInfo { inode: InodeId }
+    EntryInfoReply {
+        inode: InodeReply,
+        parent: Option<InodeId>,
+        shard: ShardId,
+        group: GroupId,
+        /// The pool and desired striping: of a directory, what its new files get; of a file, its directory's.
+        policy: LayoutPolicy,
+        /// The directory sets it itself rather than taking it from its parent at its creation.
+        policy_is_own: bool,
+    }
+    /// Sets what new files of a directory get; what is `None` stays. Replied with `EntryInfoReply`.
+    SetPolicy { exactly: Exactly, inode: InodeId, chunk_size: Option<u32>, stripe_count: Option<u16>, pool: Option<PoolId> }
+
+    /// Raw records for a check of the whole cluster, in key order from after `after` (an opaque token; empty is the
+    /// beginning).
+    Scan { after: Bytes, count: u32 }
+    ScanReply { records: Vec<ScanRecord>, next: Option<Bytes> }
+    /// One inode, edge or deletion as the check sees it: exactly one of the three is there.
+    ScanRecord { inode: Option<ScanInode>, edge: Option<ScanEdge>, deletion: Option<ScanDeletion> }
+    ScanInode {
+        reply: InodeReply,
+        /// Unlinked but held open by this many sessions.
+        orphan_holders: u32,
+        orphan: bool,
+    }
+    ScanEdge { parent: InodeId, name: Name, child: InodeId, kind: FileType }
+    ScanDeletion { inode: InodeId, stripe: u32, group: GroupId }
+}

@@ -1,0 +1,30 @@
+//! Messages that every service answers, and a client's presence at a shard.
+
+use types::id::{InodeId, SessionId};
+
+use crate::codec::messages;
+
+messages! {
+    /// Nothing: the body of requests and replies that say all in their header.
+    Empty {}
+
+    /// Registers a session at a shard, or resumes it on a new connection or after the shard's restart. Requests on
+    /// this connection run under it from here on. Session ids come from mgmtd and are never reused.
+    SessionOpen {
+        session: SessionId,
+        /// For people: host name and mount point.
+        description: crate::codec::Bytes,
+        /// What this session holds open, complete: after a shard's restart it is how open-but-unlinked files and
+        /// write intents are kept. Empty on the first call.
+        opens: Vec<HeldOpen>,
+    }
+    HeldOpen { inode: InodeId, write_intent: bool }
+    SessionOpened {
+        /// Raised at each start of the shard: a change tells the client to send `opens` again.
+        incarnation: u64,
+        /// The shard forgets a session that it has not heard of for so long. Any request counts.
+        expiry_ms: u64,
+    }
+    /// Ends the session: what it held open is released.
+    SessionClose { session: SessionId }
+}

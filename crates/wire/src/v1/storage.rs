@@ -1,0 +1,58 @@
+//! Requests to a storage lane and their replies. The group and its generation are in the frame header.
+
+use types::id::{GroupId, ObjectId};
+use types::time::Timestamp;
+
+use crate::codec::messages;
+
+messages! {
+    /// Bytes `[offset, offset + length)` of the object. The payload has what exists, up to the object's end; holes read
+    /// as zeros. An object that does not exist reads as empty.
+    Read { object: ObjectId, offset: u64, length: u32 }
+    /// Of reads, writes and truncates.
+    ObjectReply {
+        /// Raised at each change of the object while this service runs, and at each of its starts.
+        version: u64,
+        /// Bytes.
+        size: u64,
+    }
+    /// The payload goes to `offset`; the object appears if it was not there. Acknowledged when the operating system
+    /// has it; on disk after `Sync`.
+    Write {
+        object: ObjectId,
+        offset: u64,
+        /// Refused with `ESTALE` where the object has another version; 0 = any.
+        expected_version: u64,
+    }
+    /// Makes the object exactly `size` bytes long, longer or shorter; makes it exist.
+    Truncate { object: ObjectId, size: u64, expected_version: u64 }
+    /// All acknowledged changes of the object are on disk when this is answered.
+    Sync { object: ObjectId }
+    /// The object is gone, or was not there: both are success. Later writes to it are refused with `ESTALE`.
+    Remove { object: ObjectId }
+    /// Several objects of this lane at once.
+    Stat { objects: Vec<ObjectId> }
+    StatReply {
+        /// In the order asked.
+        objects: Vec<ObjectStat>,
+    }
+    ObjectStat {
+        exists: bool,
+        version: u64,
+        size: u64,
+        /// Units of 512 bytes really allocated.
+        blocks: u64,
+        /// Of the last change of the data.
+        mtime: Timestamp,
+    }
+    /// The objects of the lane's share of the header's group, in a stable order, from after `after`.
+    List { after: Option<ObjectId>, count: u32 }
+    ListReply { objects: Vec<ListedObject>, end: bool }
+    ListedObject { object: ObjectId, size: u64, blocks: u64 }
+    /// Capacity of the group's target.
+    TargetStat { group: GroupId }
+    TargetStatReply { total_bytes: u64, free_bytes: u64, total_inodes: u64, free_inodes: u64 }
+    /// Where an object lies on disk, for people.
+    Place { object: ObjectId }
+    PlaceReply { path: crate::codec::Bytes, exists: bool }
+}
