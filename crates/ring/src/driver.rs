@@ -1,0 +1,385 @@
+//! The rings themselves: submissions out, completions in, and the memory in between.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use io_uring::{IoUring, opcode, squeue, types};
+use slab::Slab;
+
+/// Which ring pair an operation goes through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// Sockets, timers, devices, wake-ups.
+    Main = 0,
+    FileRead = 1,
+    FileWrite = 2,
+}
+
+const LANES: [Lane; 3] = [Lane::Main, Lane::FileRead, Lane::FileWrite];
+
+/// User data of operations that belong to the driver itself; slab keys stay below.
+const REMOTE: u64 = u64::MAX;
+const CANCEL: u64 = u64::MAX - 1;
+const SECONDARY: u64 = u64::MAX - 8;
+
+/// Threads that one ring may use for calls which would block (buffered writes on ext4, fsync).
+const WORKERS_MAX: u32 = 16;
+/// How long a dying ring waits for the kernel to give its buffers back before it leaks them.
+const TEARDOWN_MAX: Duration = Duration::from_secs(5);
+
+pub(crate) struct Driver {
+    main: IoUring,
+    files: [Option<IoUring>; 2],
+    /// A poll of the file ring's descriptor is armed on the main ring.
+    file_poll_armed: [bool; 2],
+    files_in_flight: [usize; 2],
+    entries: u32,
+    ops: Slab<OpState>,
+    remote_fd: RawFd,
+    remote_signalled: bool,
+}
+
+enum OpState {
+    Waiting(Option<Waker>),
+    Done(i32),
+    /// Its future is gone; what the kernel may still touch lives here until the completion.
+    Abandoned(Box<dyn Any>),
+}
+
+impl Driver {
+    pub(crate) fn new(entries: u32, remote_fd: RawFd) -> io::Result<Self> {
+        let main = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_coop_taskrun()
+            .setup_clamp()
+            .setup_cqsize(entries.saturating_mul(4).max(1024))
+            .build(entries)?;
+        limit_workers(&main)?;
+        let mut driver = Self {
+            main,
+            files: [None, None],
+            file_poll_armed: [false; 2],
+            files_in_flight: [0; 2],
+            entries,
+            ops: Slab::with_capacity(256),
+            remote_fd,
+            remote_signalled: false,
+        };
+        driver.arm_remote()?;
+        Ok(driver)
+    }
+
+    fn arm_remote(&mut self) -> io::Result<()> {
+        let poll = opcode::PollAdd::new(types::Fd(self.remote_fd), libc::POLLIN as u32).build().user_data(REMOTE);
+        push(&mut self.main, &poll)
+    }
+
+    /// Queues an operation; `entry`'s pointers must stay good until its completion, which [`Op`](crate::op) sees to.
+    pub(crate) fn submit(&mut self, lane: Lane, entry: squeue::Entry) -> io::Result<usize> {
+        let key = self.ops.insert(OpState::Waiting(None));
+        let entry = entry.user_data(key as u64 | lane_tag(lane));
+        let pushed = match lane {
+            Lane::Main => push(&mut self.main, &entry),
+            Lane::FileRead | Lane::FileWrite => self.push_file(lane as usize - 1, &entry),
+        };
+        if let Err(error) = pushed {
+            self.ops.remove(key);
+            return Err(error);
+        }
+        Ok(key)
+    }
+
+    fn push_file(&mut self, index: usize, entry: &squeue::Entry) -> io::Result<()> {
+        let ring = match &mut self.files[index] {
+            Some(ring) => ring,
+            slot => {
+                let ring = IoUring::builder()
+                    .setup_single_issuer()
+                    .setup_coop_taskrun()
+                    .setup_clamp()
+                    .setup_cqsize(self.entries.saturating_mul(4).max(1024))
+                    .build(self.entries)?;
+                limit_workers(&ring)?;
+                slot.insert(ring)
+            }
+        };
+        push(ring, entry)?;
+        self.files_in_flight[index] += 1;
+        Ok(())
+    }
+
+    pub(crate) fn poll(&mut self, key: usize, waker: &Waker) -> Poll<i32> {
+        let state = self.ops.get_mut(key).expect("an operation's future owns its slot");
+        match state {
+            OpState::Done(result) => {
+                let result = *result;
+                self.ops.remove(key);
+                Poll::Ready(result)
+            }
+            OpState::Waiting(slot) => {
+                match slot {
+                    Some(old) if old.will_wake(waker) => {}
+                    Some(_) | None => *slot = Some(waker.clone()),
+                }
+                Poll::Pending
+            }
+            OpState::Abandoned(_) => unreachable!("an abandoned operation has no future to poll it"),
+        }
+    }
+
+    /// The operation's future is dropped: keep `resources` until the kernel is done, and ask it to hurry.
+    pub(crate) fn abandon(&mut self, key: usize, resources: Box<dyn Any>, lane: Lane) {
+        if matches!(self.ops.get(key), Some(OpState::Done(_))) {
+            self.ops.remove(key);
+            return;
+        }
+        self.ops[key] = OpState::Abandoned(resources);
+        let cancel = opcode::AsyncCancel::new(key as u64 | lane_tag(lane)).build().user_data(CANCEL);
+        // A cancellation that finds no room is given up: the operation then ends in its own time.
+        let _ = match lane {
+            Lane::Main => push(&mut self.main, &cancel),
+            Lane::FileRead | Lane::FileWrite => {
+                let index = lane as usize - 1;
+                self.files[index].as_mut().map_or(Ok(()), |ring| push(ring, &cancel))
+            }
+        };
+    }
+
+    /// Submits everything and waits for a completion: for ever, or `wait` at most.
+    pub(crate) fn enter(&mut self, wait: Option<Duration>, spin: Duration) -> io::Result<()> {
+        let mut file_done = false;
+        for index in 0..2 {
+            if let Some(ring) = &mut self.files[index] {
+                submit(ring)?;
+                file_done |= !ring.completion().is_empty();
+            }
+        }
+        let no_wait = file_done || wait.is_some_and(|wait| wait.is_zero());
+        if no_wait {
+            return submit_and_look(&mut self.main);
+        }
+        if !spin.is_zero() && self.spin(spin)? {
+            return Ok(());
+        }
+        self.arm_file_polls()?;
+        submit_and_wait(&mut self.main, wait)
+    }
+
+    /// Looks for completions without sleeping. True when there is one.
+    fn spin(&mut self, limit: Duration) -> io::Result<bool> {
+        let end = Instant::now() + limit;
+        loop {
+            submit_and_look(&mut self.main)?;
+            let file_done = self.files.iter_mut().flatten().any(|ring| !ring.completion().is_empty());
+            if file_done || !self.main.completion().is_empty() {
+                return Ok(true);
+            }
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// The main ring sleeps for all three: a file ring's descriptor is readable when it has completions.
+    fn arm_file_polls(&mut self) -> io::Result<()> {
+        for index in 0..2 {
+            let Some(ring) = &self.files[index] else { continue };
+            if self.files_in_flight[index] == 0 || self.file_poll_armed[index] {
+                continue;
+            }
+            let poll = opcode::PollAdd::new(types::Fd(ring.as_raw_fd()), libc::POLLIN as u32)
+                .build()
+                .user_data(SECONDARY + index as u64);
+            push(&mut self.main, &poll)?;
+            self.file_poll_armed[index] = true;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn take_remote_signal(&mut self) -> bool {
+        std::mem::take(&mut self.remote_signalled)
+    }
+
+    /// Takes all completions and wakes their tasks, none of them while the driver is borrowed.
+    pub(crate) fn complete_all(driver: &RefCell<Driver>) {
+        let mut woken = Vec::new();
+        let mut finished = Vec::new();
+        {
+            let driver = &mut *driver.borrow_mut();
+            for lane in LANES {
+                driver.complete_lane(lane, &mut woken, &mut finished);
+            }
+            if driver.remote_signalled {
+                driver.arm_remote().expect("the submission queue has room after submitting");
+            }
+        }
+        // Resources of abandoned operations may own anything, also what uses the driver when dropped.
+        drop(finished);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    fn complete_lane(&mut self, lane: Lane, woken: &mut Vec<Waker>, finished: &mut Vec<Box<dyn Any>>) {
+        loop {
+            let completion = match lane {
+                Lane::Main => self.main.completion().next(),
+                Lane::FileRead | Lane::FileWrite => {
+                    self.files[lane as usize - 1].as_mut().and_then(|ring| ring.completion().next())
+                }
+            };
+            let Some(completion) = completion else { return };
+            match completion.user_data() {
+                REMOTE => self.remote_signalled = true,
+                CANCEL => {}
+                SECONDARY => self.file_poll_armed[0] = false,
+                data if data == SECONDARY + 1 => self.file_poll_armed[1] = false,
+                data => {
+                    if lane != Lane::Main {
+                        self.files_in_flight[lane as usize - 1] -= 1;
+                    }
+                    self.complete_op((data & KEY_MASK) as usize, completion.result(), woken, finished);
+                }
+            }
+        }
+    }
+
+    fn complete_op(&mut self, key: usize, result: i32, woken: &mut Vec<Waker>, finished: &mut Vec<Box<dyn Any>>) {
+        let state = self.ops.get_mut(key).expect("the kernel completes what was submitted, once");
+        match std::mem::replace(state, OpState::Done(result)) {
+            OpState::Waiting(waker) => woken.extend(waker),
+            OpState::Done(_) => unreachable!("the kernel completes an operation once"),
+            OpState::Abandoned(resources) => {
+                self.ops.remove(key);
+                finished.push(resources);
+            }
+        }
+    }
+
+    fn any_abandoned(&self) -> bool {
+        self.ops.iter().any(|(_, state)| matches!(state, OpState::Abandoned(_)))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // The kernel may write to abandoned buffers until it says that it is done.
+        let end = Instant::now() + TEARDOWN_MAX;
+        let (mut woken, mut finished) = (Vec::new(), Vec::new());
+        while self.any_abandoned() && Instant::now() < end {
+            let _ = self.enter(Some(Duration::from_millis(10)), Duration::ZERO);
+            for lane in LANES {
+                self.complete_lane(lane, &mut woken, &mut finished);
+            }
+        }
+        for (_, state) in std::mem::take(&mut self.ops) {
+            if matches!(state, OpState::Abandoned(_)) {
+                std::mem::forget(state);
+            }
+        }
+    }
+}
+
+/// `IORING_ENTER_GETEVENTS` of the kernel's interface.
+const ENTER_GETEVENTS: u32 = 1;
+const KEY_MASK: u64 = (1 << 48) - 1;
+
+/// The lane is part of the user data, so that a cancellation finds its operation on its own ring only.
+fn lane_tag(lane: Lane) -> u64 {
+    (lane as u64) << 48
+}
+
+fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
+    loop {
+        // SAFETY: whoever submits keeps what the entry points to alive until its completion (see `op::Op`).
+        if unsafe { ring.submission().push(entry) }.is_ok() {
+            return Ok(());
+        }
+        submit(ring)?;
+    }
+}
+
+fn submit(ring: &mut IoUring) -> io::Result<()> {
+    if ring.submission().is_empty() {
+        return Ok(());
+    }
+    match ring.submit() {
+        Ok(_) => Ok(()),
+        // Completions have to be taken first; what was not submitted stays queued for the next turn.
+        Err(error) if is_passing(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Submits, and lets the kernel post the completions that are due (which it leaves to the ring's own thread).
+fn submit_and_look(ring: &mut IoUring) -> io::Result<()> {
+    let pending = ring.submission().len() as u32;
+    // SAFETY: no signal mask is passed, so there is no pointer that could be wrong.
+    let result = unsafe { ring.submitter().enter::<libc::sigset_t>(pending, 0, ENTER_GETEVENTS, None) };
+    passing_is_fine(result)
+}
+
+/// Submits, and sleeps until there is a completion.
+fn submit_and_wait(ring: &mut IoUring, wait: Option<Duration>) -> io::Result<()> {
+    passing_is_fine(match wait {
+        Some(wait) => {
+            let limit = types::Timespec::from(wait);
+            ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&limit))
+        }
+        None => ring.submit_and_wait(1),
+    })
+}
+
+fn passing_is_fine(result: io::Result<usize>) -> io::Result<()> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(error) if is_passing(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
+}
+
+fn limit_workers(ring: &IoUring) -> io::Result<()> {
+    let mut limits = [WORKERS_MAX, WORKERS_MAX];
+    ring.submitter().register_iowq_max_workers(&mut limits)
+}
+
+/// An event counter that other threads raise to wake the ring.
+pub(crate) struct Wakeup {
+    fd: OwnedFd,
+}
+
+impl Wakeup {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: a plain system call; its result is checked before it is owned.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    pub(crate) fn signal(&self) {
+        let one = 1u64;
+        // SAFETY: writes eight bytes from a live local. A full counter (EAGAIN) is as good as a signal.
+        unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    pub(crate) fn clear(&self) {
+        let mut count = 0u64;
+        // SAFETY: reads eight bytes into a live local. EAGAIN means that it is clear already.
+        unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+}

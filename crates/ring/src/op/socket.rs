@@ -1,0 +1,200 @@
+//! Stream sockets.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use io_uring::{opcode, types};
+
+use super::{Op, length};
+use crate::buf::{Buf, Slice};
+use crate::driver::Lane;
+
+/// Most parts of one `sendmsg` (the kernel's `UIO_MAXIOV` is 1024).
+const PARTS_MAX: usize = 256;
+const BACKLOG: i32 = 1024;
+
+/// One receive into `buf`; 0 = the other side has closed.
+pub async fn recv(fd: RawFd, mut buf: Buf) -> (io::Result<usize>, Buf) {
+    let entry = opcode::Recv::new(types::Fd(fd), buf.as_raw(), length(&buf)).build();
+    Op::new(Lane::Main, entry, buf).await
+}
+
+/// Fills the whole of `buf`.
+///
+/// The error is `UnexpectedEof` where the other side closes before.
+pub async fn recv_exact(fd: RawFd, mut buf: Buf) -> (io::Result<()>, Buf) {
+    let mut done = 0;
+    while done < buf.len() {
+        let mut rest = buf.split_off(done);
+        let entry = opcode::Recv::new(types::Fd(fd), rest.as_raw(), length(&rest)).flags(libc::MSG_WAITALL).build();
+        let (count, rest) = Op::new(Lane::Main, entry, rest).await;
+        buf.unsplit(rest).expect("the two halves of one buffer");
+        match count {
+            Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
+            Ok(count) => done += count,
+            Err(error) => return (Err(error), buf),
+        }
+    }
+    (Ok(()), buf)
+}
+
+/// What one `sendmsg` needs to stay where it is.
+struct Message {
+    #[expect(dead_code, reason = "keeps the bytes alive")]
+    parts: Vec<Slice>,
+    vectors: Vec<libc::iovec>,
+    header: Box<libc::msghdr>,
+}
+
+/// Sends all parts in order, in as few system calls as the kernel allows.
+///
+/// # Errors
+/// The kernel's; some of the bytes may have gone out.
+pub async fn send_all(fd: RawFd, parts: Vec<Slice>) -> io::Result<()> {
+    let mut parts = parts;
+    while !parts.is_empty() {
+        let later = parts.split_off(parts.len().min(PARTS_MAX));
+        send_some(fd, parts).await?;
+        parts = later;
+    }
+    Ok(())
+}
+
+async fn send_some(fd: RawFd, parts: Vec<Slice>) -> io::Result<()> {
+    let vectors = parts
+        .iter()
+        .filter(|part| !part.is_empty())
+        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
+        .collect();
+    // SAFETY: an all-zero msghdr is valid: no name, no control data, no vectors.
+    let header = Box::new(unsafe { std::mem::zeroed::<libc::msghdr>() });
+    let mut message = Message { parts, vectors, header };
+    loop {
+        message.vectors.retain(|vector| vector.iov_len > 0);
+        if message.vectors.is_empty() {
+            return Ok(());
+        }
+        message.header.msg_iov = message.vectors.as_mut_ptr();
+        message.header.msg_iovlen = message.vectors.len();
+        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+        let entry = opcode::SendMsg::new(types::Fd(fd), &raw const *message.header).flags(flags).build();
+        let (sent, back) = Op::new(Lane::Main, entry, message).await;
+        message = back;
+        advance(&mut message.vectors, sent?);
+    }
+}
+
+/// Takes the first `count` bytes off the vectors.
+fn advance(vectors: &mut [libc::iovec], mut count: usize) {
+    for vector in vectors {
+        let taken = count.min(vector.iov_len);
+        vector.iov_base = vector.iov_base.wrapping_byte_add(taken);
+        vector.iov_len -= taken;
+        count -= taken;
+        if count == 0 {
+            return;
+        }
+    }
+}
+
+/// A TCP connection to `address`, without delay of small segments.
+///
+/// # Errors
+/// The kernel's, such as `ECONNREFUSED`.
+pub async fn connect(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = tcp_socket(&address)?;
+    set_no_delay(&socket)?;
+    let (storage, len) = raw_address(&address);
+    let storage = Box::new(storage);
+    let entry = opcode::Connect::new(types::Fd(socket.as_raw_fd()), (&raw const *storage).cast(), len).build();
+    Op::new(Lane::Main, entry, storage).await.0?;
+    Ok(socket)
+}
+
+/// A listening socket and the address that it got (port 0 asks for any free one).
+///
+/// # Errors
+/// `EADDRINUSE` and the like.
+pub fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
+    let socket = tcp_socket(&address)?;
+    let on = 1i32;
+    let (storage, len) = raw_address(&address);
+    // SAFETY: the pointers are to live locals of the lengths given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_REUSEADDR,
+            (&raw const on).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        );
+        match libc::bind(socket.as_raw_fd(), (&raw const storage).cast(), len) {
+            0 => libc::listen(socket.as_raw_fd(), BACKLOG),
+            failed => failed,
+        }
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let listener = TcpListener::from(socket);
+    let bound = listener.local_addr()?;
+    Ok((listener.into(), bound))
+}
+
+fn tcp_socket(address: &SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: a plain system call; its result is checked before it is owned.
+    let fd = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+pub(super) fn set_no_delay(socket: &OwnedFd) -> io::Result<()> {
+    let on = 1i32;
+    // SAFETY: the pointer is to a live local of the length given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NODELAY,
+            (&raw const on).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn raw_address(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: an all-zero sockaddr_storage is valid, and larger than either of the two written to it.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let len = match address {
+        SocketAddr::V4(v4) => {
+            let raw = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: `storage` is large and aligned enough for any address family.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(raw) };
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            let raw = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(raw) };
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, len as libc::socklen_t)
+}

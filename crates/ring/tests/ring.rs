@@ -1,0 +1,173 @@
+//! The executor on real sockets, files and threads.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ring::buf::{Buf, Slice};
+use ring::{Config, Elapsed, Ring, join_all, mailbox, op, sync};
+
+fn ring() -> Ring {
+    Ring::new(&Config::default()).expect("io_uring is available")
+}
+
+#[test]
+fn many_bytes_cross_a_socket_whole() {
+    ring().run(async {
+        let (listener, address) = op::listen("127.0.0.1:0".parse().expect("address")).expect("a free port");
+        let sent: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
+        let parts: Vec<Slice> = sent.chunks(7001).map(|chunk| Buf::from_slice(chunk).freeze()).collect();
+        ring::spawn(async move {
+            let client = op::connect(address).await.expect("connects");
+            op::send_all(client.as_raw_fd(), parts).await.expect("sends");
+        });
+        let server = op::accept(listener.as_raw_fd()).await.expect("accepts");
+        let (result, got) = op::recv_exact(server.as_raw_fd(), Buf::with_capacity(sent.len())).await;
+        result.expect("receives all");
+        assert!(got[..] == sent[..]);
+        let (result, _) = op::recv(server.as_raw_fd(), Buf::with_capacity(10)).await;
+        assert_eq!(result.expect("clean end"), 0);
+    });
+}
+
+#[test]
+fn files_read_what_was_written_through_rings_of_their_own() {
+    let file = tempfile::tempfile().expect("a temporary file");
+    ring().run(async {
+        let fd = file.as_raw_fd();
+        let data = Buf::from_slice(&[7u8; 100_000]).freeze();
+        let writes = (0..20u64).map(|i| op::write_at(fd, data.clone(), i * 100_000));
+        for written in join_all(writes).await {
+            assert_eq!(written.expect("writes"), 100_000);
+        }
+        op::fsync(fd, true).await.expect("syncs");
+        let (count, buf) = op::read_at(fd, Buf::with_capacity(3_000_000), 0).await;
+        assert_eq!(count.expect("reads"), 2_000_000);
+        assert!(buf[..2_000_000].iter().all(|&byte| byte == 7));
+    });
+}
+
+#[test]
+fn turn_end_comes_after_all_that_can_run() {
+    ring().run(async {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let done = Rc::new(sync::Notify::new());
+        let (batch, finished) = (Rc::clone(&log), Rc::clone(&done));
+        ring::spawn(async move {
+            ring::turn_end().await;
+            batch.borrow_mut().push("batch");
+            ring::turn_end().await;
+            batch.borrow_mut().push("replies");
+            finished.notify_one();
+        });
+        for _ in 0..3 {
+            let log = Rc::clone(&log);
+            ring::spawn(async move {
+                ring::yield_now().await;
+                log.borrow_mut().push("request");
+            });
+        }
+        done.notified().await;
+        assert_eq!(*log.borrow(), ["request", "request", "request", "batch", "replies"]);
+    });
+}
+
+#[test]
+fn timeouts_give_up_and_keep_the_buffer_alive() {
+    ring().run(async {
+        let (listener, address) = op::listen("127.0.0.1:0".parse().expect("address")).expect("a free port");
+        let client = op::connect(address).await.expect("connects");
+        let server = op::accept(listener.as_raw_fd()).await.expect("accepts");
+        let begin = Instant::now();
+        let waited = ring::timeout(Duration::from_millis(30), op::recv(server.as_raw_fd(), Buf::with_capacity(100)));
+        assert!(matches!(waited.await, Err(Elapsed)));
+        assert!(begin.elapsed() >= Duration::from_millis(29));
+        // The cancelled receive must not swallow what comes later.
+        ring::yield_now().await;
+        op::send_all(client.as_raw_fd(), vec![Buf::from_slice(b"late").freeze()]).await.expect("sends");
+        let (count, buf) = op::recv(server.as_raw_fd(), Buf::with_capacity(100)).await;
+        assert_eq!(&buf[..count.expect("receives")], b"late");
+    });
+}
+
+#[test]
+fn other_threads_wake_a_sleeping_ring() {
+    let (sender, mut receiver) = mailbox::mailbox();
+    let thread = std::thread::spawn(move || {
+        for i in 0..100 {
+            std::thread::sleep(Duration::from_micros(200));
+            assert!(sender.send(i));
+        }
+    });
+    let sum = ring().run(async {
+        let mut sum = 0;
+        while let Some(i) = receiver.recv().await {
+            sum += i;
+        }
+        sum
+    });
+    assert_eq!(sum, 4950);
+    thread.join().expect("no panic");
+}
+
+#[test]
+fn blocking_calls_run_aside() {
+    ring().run(async {
+        let ticks = Rc::new(Cell::new(0));
+        let counter = Rc::clone(&ticks);
+        ring::spawn(async move {
+            loop {
+                ring::sleep(Duration::from_millis(2)).await;
+                counter.set(counter.get() + 1);
+            }
+        });
+        let answer = op::unblock(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            42
+        });
+        assert_eq!(answer.await, 42);
+        assert!(ticks.get() >= 5, "the ring went on meanwhile: {}", ticks.get());
+    });
+}
+
+#[test]
+fn semaphores_serve_in_order_and_get_permits_back() {
+    ring().run(async {
+        let semaphore = Rc::new(sync::Semaphore::new(10));
+        let big = semaphore.acquire(8).await;
+        assert!(semaphore.try_acquire(3).is_none());
+        let order = Rc::new(RefCell::new(Vec::new()));
+        for (name, count) in [("five", 5), ("one", 1), ("huge", 1000)] {
+            let (semaphore, order) = (Rc::clone(&semaphore), Rc::clone(&order));
+            ring::spawn(async move {
+                let _permit = semaphore.acquire(count).await;
+                order.borrow_mut().push(name);
+                ring::yield_now().await;
+            });
+        }
+        ring::yield_now().await;
+        ring::yield_now().await;
+        assert!(order.borrow().is_empty(), "one may not overtake five");
+        drop(big);
+        let _all = semaphore.acquire(10).await;
+        assert_eq!(*order.borrow(), ["five", "one", "huge"]);
+        assert_eq!(semaphore.available(), 0);
+    });
+}
+
+#[test]
+fn a_ring_that_is_dropped_with_operations_in_flight_frees_nothing_too_early() {
+    let mut one = ring();
+    one.run(async {
+        let (listener, address) = op::listen("127.0.0.1:0".parse().expect("address")).expect("a free port");
+        let client = op::connect(address).await.expect("connects");
+        ring::spawn(async move {
+            let _keep = (listener, client.as_raw_fd());
+            let _ = op::recv(client.as_raw_fd(), Buf::with_capacity(4096)).await;
+        });
+        ring::sleep(Duration::from_millis(5)).await;
+    });
+    drop(one);
+    ring().run(async { ring::sleep(Duration::from_millis(1)).await });
+}
