@@ -1,6 +1,11 @@
 //! The key-value seam under a shard: a narrow trait, an in-memory model that loses what was not synced, RocksDB behind
 //! a feature, and the conformance suite that both pass.
 
+pub mod conformance;
+pub mod memory;
+#[cfg(feature = "rocksdb")]
+pub mod rocks;
+
 use std::ops::ControlFlow;
 
 use thiserror::Error;
@@ -20,12 +25,7 @@ pub trait Kv {
     ///
     /// # Errors
     /// Where the store cannot be read.
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), KvError>;
+    fn scan(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<(), KvError>;
 
     fn batch(&self) -> Self::Batch;
 

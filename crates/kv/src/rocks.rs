@@ -1,0 +1,314 @@
+//! The store on RocksDB: one database per shard, one column family, one writer.
+//!
+//! What a reader must know:
+//! - **A commit is in the write-ahead log, not on the disk.** The log's bytes are handed to the operating system before
+//!   `commit` returns, so a killed process loses nothing; a power cut loses what [`RocksSyncer::sync`] had not covered. It
+//!   loses a suffix of the batches, never one from the middle, and never half of one.
+//! - **After a failed write RocksDB takes no more writes**, whatever the disk does later: it can't know what the log ends
+//!   with. Reads go on. Its `Resume` is not in the C interface, so [`RocksKv::reopen`] closes and opens the database; that
+//!   replays the log, which holds every batch whose commit succeeded. [`RocksKv::is_failed`] says when that is needed.
+//! - **Reopening needs space**: the replayed log becomes a table file of up to `write_buffer_bytes`. Where it fails, the
+//!   store stays closed, all its calls fail with `Io`, and `reopen` may be tried again.
+//! - **Memory is bounded** by the block cache (which holds indexes and filters too), the write buffers with their filter
+//!   (a tenth on top), and some kilobytes per open file.
+
+mod error;
+mod options;
+
+use std::cell::RefCell;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rocksdb::{DB, ReadOptions, WriteBatch, WriteOptions};
+
+use crate::{Batch, Kv, KvError, Syncer};
+pub use options::RocksConfig;
+
+/// A RocksDB database. `Send` but not `Sync`: one thread reads and commits, its syncers may live on others.
+pub struct RocksKv {
+    /// `None` while a reopening has not succeeded.
+    db: RefCell<Option<Arc<DB>>>,
+    shared: Arc<Shared>,
+    path: PathBuf,
+    config: RocksConfig,
+    write: WriteOptions,
+    /// Made once: each costs an allocation, and a `get` needs none of its own.
+    point_read: ReadOptions,
+}
+
+/// What syncers on other threads see.
+struct Shared {
+    /// The same database as `RocksKv::db`. Locked for as long as a sync runs, so that a reopening waits for it.
+    db: Mutex<Option<Arc<DB>>>,
+    failed: AtomicBool,
+}
+
+/// Figures for metrics, each an estimate of RocksDB's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RocksStats {
+    pub memtable_bytes: u64,
+    pub block_cache_bytes: u64,
+    pub live_data_bytes: u64,
+    pub keys: u64,
+    pub pending_compaction_bytes: u64,
+    pub running_compactions: u64,
+}
+
+impl RocksKv {
+    /// Opens the database in directory `path`, which is made if `config.create`.
+    ///
+    /// # Errors
+    /// `Locked` where another process or handle has it open, `Corrupt` where it is damaged, `Io` where it is not there and
+    /// may not be made.
+    pub fn open(path: &Path, config: &RocksConfig) -> Result<Self, KvError> {
+        let db = open_db(path, config, config.create)?;
+        let mut write = WriteOptions::default();
+        write.set_sync(false);
+        Ok(Self {
+            db: RefCell::new(Some(Arc::clone(&db))),
+            shared: Arc::new(Shared { db: Mutex::new(Some(db)), failed: AtomicBool::new(false) }),
+            path: path.to_path_buf(),
+            config: config.clone(),
+            write,
+            point_read: ReadOptions::default(),
+        })
+    }
+
+    /// A commit or a sync has failed: every later commit will, until [`Self::reopen`].
+    #[must_use]
+    pub fn is_failed(&self) -> bool {
+        self.shared.failed.load(Ordering::Acquire)
+    }
+
+    /// Closes the database and opens it again with all that was committed. Waits for a sync that is under way.
+    ///
+    /// # Errors
+    /// Why it can't be opened. The store is closed then, and this may be called again.
+    ///
+    /// # Panics
+    /// If called from inside a `get` or `scan` of the same store.
+    pub fn reopen(&self) -> Result<(), KvError> {
+        let mut shared = self.shared.db();
+        let mut own = self.db.borrow_mut();
+        // RocksDB refuses a second handle in one process, so the old one goes first.
+        *shared = None;
+        *own = None;
+        let db = open_db(&self.path, &self.config, false)?;
+        *shared = Some(Arc::clone(&db));
+        *own = Some(db);
+        self.shared.failed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Writes what is in memory to table files and waits for it: for tests and for a quick next start.
+    ///
+    /// # Errors
+    /// Where the store cannot be written.
+    pub fn flush(&self) -> Result<(), KvError> {
+        self.with(|db| db.flush())
+    }
+
+    /// # Errors
+    /// Where the store is closed.
+    pub fn stats(&self) -> Result<RocksStats, KvError> {
+        self.with(|db| {
+            let figure = |name: &str| db.property_int_value(name).map(Option::unwrap_or_default);
+            Ok(RocksStats {
+                memtable_bytes: figure("rocksdb.cur-size-all-mem-tables")?,
+                block_cache_bytes: figure("rocksdb.block-cache-usage")?,
+                live_data_bytes: figure("rocksdb.estimate-live-data-size")?,
+                keys: figure("rocksdb.estimate-num-keys")?,
+                pending_compaction_bytes: figure("rocksdb.estimate-pending-compaction-bytes")?,
+                running_compactions: figure("rocksdb.num-running-compactions")?,
+            })
+        })
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&DB) -> Result<R, rocksdb::Error>) -> Result<R, KvError> {
+        let db = self.db.borrow();
+        let db = db.as_deref().ok_or_else(error::closed)?;
+        act(db).map_err(error::from_rocksdb)
+    }
+}
+
+impl Shared {
+    // The lock guards a pointer that is whole at every moment, so a panic elsewhere spoils nothing.
+    fn db(&self) -> MutexGuard<'_, Option<Arc<DB>>> {
+        self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn noting_failure<R>(&self, result: Result<R, KvError>) -> Result<R, KvError> {
+        if result.is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        result
+    }
+}
+
+fn open_db(path: &Path, config: &RocksConfig, create: bool) -> Result<Arc<DB>, KvError> {
+    DB::open(&config.options(create), path).map(Arc::new).map_err(error::from_rocksdb)
+}
+
+impl Kv for RocksKv {
+    type Batch = RocksBatch;
+    type Syncer = RocksSyncer;
+
+    fn get<R>(&self, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> R) -> Result<R, KvError> {
+        self.with(|db| Ok(read(db.get_pinned_opt(key, &self.point_read)?.as_deref())))
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), KvError> {
+        if from >= to {
+            return Ok(());
+        }
+        self.with(|db| {
+            let mut options = ReadOptions::default();
+            options.set_iterate_upper_bound(to);
+            let mut entries = db.raw_iterator_opt(options);
+            entries.seek(from);
+            while let Some((key, value)) = entries.item() {
+                if visit(key, value).is_break() {
+                    return Ok(());
+                }
+                entries.next();
+            }
+            // An iterator that meets an error looks as if it were at the end.
+            entries.status()
+        })
+    }
+
+    fn batch(&self) -> RocksBatch {
+        RocksBatch::new()
+    }
+
+    fn commit(&self, batch: &mut RocksBatch) -> Result<(), KvError> {
+        let changes = std::mem::replace(batch, RocksBatch::new()).changes;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let result = self.with(|db| db.write_opt(changes, &self.write));
+        self.shared.noting_failure(result)
+    }
+
+    fn syncer(&self) -> RocksSyncer {
+        RocksSyncer { shared: Arc::clone(&self.shared) }
+    }
+}
+
+/// RocksDB's own batch: the bytes that go to the log.
+pub struct RocksBatch {
+    changes: WriteBatch,
+}
+
+impl RocksBatch {
+    /// Room for some tens of changes without growing.
+    const CAPACITY_BYTES: usize = 8 << 10;
+
+    fn new() -> Self {
+        Self { changes: WriteBatch::with_capacity_bytes(Self::CAPACITY_BYTES) }
+    }
+}
+
+impl Batch for RocksBatch {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.changes.put(key, value);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.changes.delete(key);
+    }
+
+    fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    fn clear(&mut self) {
+        self.changes.clear();
+    }
+}
+
+/// Syncs the write-ahead log from any thread, while the shard goes on committing.
+#[derive(Clone)]
+pub struct RocksSyncer {
+    shared: Arc<Shared>,
+}
+
+impl Syncer for RocksSyncer {
+    fn sync(&self) -> Result<(), KvError> {
+        let db = self.shared.db();
+        let result = match db.as_deref() {
+            Some(db) => db.flush_wal(true).map_err(error::from_rocksdb),
+            None => return Err(error::closed()),
+        };
+        self.shared.noting_failure(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commit(kv: &RocksKv, key: &[u8]) {
+        let mut batch = kv.batch();
+        batch.put(key, b"value");
+        kv.commit(&mut batch).expect("commit");
+    }
+
+    fn has(kv: &RocksKv, key: &[u8]) -> bool {
+        kv.get(key, |value| value.is_some()).expect("get")
+    }
+
+    #[test]
+    fn a_second_handle_is_refused_as_locked() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let _kv = RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens");
+        let second = RocksKv::open(dir.path(), &RocksConfig::small()).map(|_| ());
+        assert!(matches!(second, Err(KvError::Locked(_))), "{second:?}");
+    }
+
+    #[test]
+    fn what_may_not_be_made_is_not_made() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("db");
+        let result = RocksKv::open(&path, &RocksConfig { create: false, ..RocksConfig::small() }).map(|_| ());
+        assert!(matches!(result, Err(KvError::Io(_))), "{result:?}");
+        let left = std::fs::read_dir(&path).map_or(0, Iterator::count);
+        assert!(!path.join("CURRENT").exists(), "{left} files");
+    }
+
+    #[test]
+    fn reopening_keeps_what_was_committed_and_old_syncers_go_on() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let kv = RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens");
+        let syncer = kv.syncer();
+        commit(&kv, b"a");
+        kv.reopen().expect("reopens");
+        assert!(has(&kv, b"a"));
+        commit(&kv, b"b");
+        syncer.sync().expect("syncs the new database");
+        drop(kv);
+        drop(syncer);
+        assert!(has(&RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens"), b"b"));
+    }
+
+    #[test]
+    fn a_damaged_database_is_told_from_a_failing_disk() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        drop(RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens"));
+        std::fs::write(dir.path().join("CURRENT"), b"nonsense").expect("writes");
+        let result = RocksKv::open(dir.path(), &RocksConfig::small()).map(|_| ());
+        assert!(matches!(result, Err(KvError::Corrupt(_))), "{result:?}");
+    }
+}

@@ -1,0 +1,90 @@
+//! How RocksDB is tuned for a shard, and why.
+
+use rocksdb::{BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, Options};
+
+/// What a user of the store chooses; the rest is decided in `options`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RocksConfig {
+    /// Blocks of table files kept in memory, with their indexes and filters. Bytes.
+    pub block_cache_bytes: usize,
+    /// Size of one write buffer; there are two, so that one fills while the other is written out. Also the most log that
+    /// is replayed at a start, and about what is kept for recycling. Bytes.
+    pub write_buffer_bytes: usize,
+    /// Table files held open.
+    pub open_files_max: u16,
+    /// Make the database where there is none. Reopening never does.
+    pub create: bool,
+}
+
+impl Default for RocksConfig {
+    fn default() -> Self {
+        Self { block_cache_bytes: 32 << 20, write_buffer_bytes: 16 << 20, open_files_max: 512, create: true }
+    }
+}
+
+impl RocksConfig {
+    /// For stores of some thousands of keys, such as the management service's: about 3 MiB in all.
+    #[must_use]
+    pub fn small() -> Self {
+        Self { block_cache_bytes: 1 << 20, write_buffer_bytes: 512 << 10, open_files_max: 32, create: true }
+    }
+
+    pub(super) fn options(&self, create: bool) -> Options {
+        let mut options = Options::default();
+        options.create_if_missing(create);
+        options.set_max_open_files(i32::from(self.open_files_max));
+        write_path(&mut options, self.write_buffer_bytes);
+        log_files(&mut options);
+        options.set_block_based_table_factory(&tables(self.block_cache_bytes));
+        options.set_compression_type(DBCompressionType::Lz4);
+        quiet(&mut options);
+        options
+    }
+}
+
+fn write_path(options: &mut Options, write_buffer_bytes: usize) {
+    options.set_write_buffer_size(write_buffer_bytes);
+    options.set_max_write_buffer_number(2);
+    // One flush and one compaction at a time: CPUs belong to the shard threads.
+    options.set_max_background_jobs(2);
+    // Names that do not exist are looked up at every create: the filter answers instead of a search of the write buffer.
+    options.set_memtable_whole_key_filtering(true);
+    options.set_memtable_prefix_bloom_ratio(0.1);
+    // One writer thread: there is nobody to yield to, and inserting concurrently only costs.
+    options.set_allow_concurrent_memtable_write(false);
+    options.set_enable_write_thread_adaptive_yield(false);
+    options.set_max_bytes_for_level_base(4 * write_buffer_bytes as u64);
+    options.set_target_file_size_base(write_buffer_bytes as u64);
+    // Spread the writing of table files, so that a flush does not stand in the way of a log sync.
+    options.set_bytes_per_sync(1 << 20);
+}
+
+fn log_files(options: &mut Options) {
+    // A log file that is used again does not change its size with every sync: a sync of one is several times as fast.
+    options.set_recycle_log_file_num(2);
+    // The only mode that recycled logs allow: everything up to the first record that is not whole.
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+}
+
+fn tables(block_cache_bytes: usize) -> BlockBasedOptions {
+    let mut tables = BlockBasedOptions::default();
+    tables.set_block_cache(&Cache::new_lru_cache(block_cache_bytes));
+    tables.set_bloom_filter(10.0, false);
+    tables.set_whole_key_filtering(true);
+    // Indexes and filters count in the block cache, or memory would grow with the number of files.
+    tables.set_cache_index_and_filter_blocks(true);
+    tables.set_cache_index_and_filter_blocks_with_high_priority(true);
+    tables.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    tables.set_optimize_filters_for_memory(true);
+    tables
+}
+
+/// RocksDB's own log and statistics: little of it, and no thread that wakes for them.
+fn quiet(options: &mut Options) {
+    options.set_log_level(LogLevel::Info);
+    options.set_max_log_file_size(1 << 20);
+    options.set_keep_log_file_num(3);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options.set_max_manifest_file_size(16 << 20);
+}
