@@ -1,1 +1,16 @@
-//! namespace
+//! The brain of a metadata shard: the namespace's rules over an ordered key-value store, and the sessions that use it.
+//!
+//! `shard::Shard` is what a metadata service drives: one value per shard, used by one thread. It has no I/O but the
+//! store, no clock and no dice: the time comes with `begin_turn`, the seed with `Config`. A turn is
+//! `begin_turn`, any number of operations, `commit`; **no answer may leave before `commit` returned `Ok`**, and where it
+//! fails, every operation of the turn failed.
+//!
+//! - `schema`: one file per key family, and the table of them all.
+//! - `namespace`: inodes, edges and their caches; changes of a turn gathered into one write batch.
+//! - `ops`: one file per operation on the namespace, with its whole story.
+//! - `shard`: sessions, opens, write intents, orphans and stored replies around the operations.
+//! - `check`: what must hold of a whole store.
+
+pub mod error;
+pub mod shard;
+pub mod view;

@@ -1,0 +1,192 @@
+//! What goes into operations and what comes out of them: plain values, without the protocol's clothes.
+
+use types::attr::{Attr, FileType};
+use types::cred::Credentials;
+use types::id::{GroupId, InodeId, PoolId, SessionId};
+use types::layout::{Layout, LayoutPolicy};
+use types::name::Name;
+
+/// Identity of one change: whoever repeats it gets the first answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exactly {
+    pub session: SessionId,
+    /// From 1, raised by one per new change of this session on this shard; a retry repeats it.
+    pub sequence: u64,
+    /// All changes with a lower sequence have been answered to the client: their stored replies may go.
+    pub answered_below: u64,
+}
+
+/// What a session is told of an inode. See `InodeReply` of the protocol for the meaning of each field.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InodeView {
+    pub attr: Attr,
+    pub unsettled: bool,
+    pub exclusive: bool,
+    pub has_objects: bool,
+    pub intents: u64,
+    /// Regular files only; always there where `unsettled`, and in answers to open, create and write intent.
+    pub layout: Option<Layout>,
+}
+
+/// A new regular file, device node, fifo or socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Create<'a> {
+    pub parent: InodeId,
+    pub name: &'a Name,
+    /// `EINVAL` for a directory or a symlink: they have their own operations.
+    pub kind: FileType,
+    /// The caller's umask is already applied; only the bits in `0o7777` count.
+    pub mode: u32,
+    /// Kept for device nodes only.
+    pub rdev: u32,
+    pub cred: Credentials,
+    /// Also register an open for the session.
+    pub open: bool,
+    /// An existing name is `EEXIST`; otherwise an existing regular file is taken as it is.
+    pub exclusive: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Rename<'a> {
+    pub source_parent: InodeId,
+    pub source_name: &'a Name,
+    pub target_parent: InodeId,
+    pub target_name: &'a Name,
+    /// `RENAME_NOREPLACE` = 1, `RENAME_EXCHANGE` = 2; others are `EINVAL`.
+    pub flags: u32,
+}
+
+pub const RENAME_NOREPLACE: u32 = 1;
+pub const RENAME_EXCHANGE: u32 = 2;
+pub const XATTR_CREATE: u32 = 1;
+pub const XATTR_REPLACE: u32 = 2;
+
+/// What a session's writes came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settle {
+    pub inode: InodeId,
+    /// Bytes.
+    pub size: u64,
+    /// Units of 512 bytes.
+    pub blocks: u64,
+    pub mtime: Option<types::time::Timestamp>,
+    /// `Some(intents)` where the session asked the objects; `None` where it was exclusive.
+    pub gathered: Option<u64>,
+    /// Also end the session's write intent, whether settled or not.
+    pub release: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settled {
+    pub settled: bool,
+    pub intents: u64,
+}
+
+/// One page of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirPage {
+    pub entries: Vec<DirEntry>,
+    /// No entry comes after these.
+    pub end: bool,
+    /// The directory's own parent (root's is root), for `..`.
+    pub parent: InodeId,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirEntry {
+    pub name: Name,
+    pub inode: InodeId,
+    pub kind: FileType,
+    /// To go on after this entry; at least 16, less than 2^63.
+    pub cookie: u64,
+    pub attributes: Option<InodeView>,
+}
+
+/// What an administrator sees of one inode.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntryInfo {
+    pub inode: InodeView,
+    /// `None` where a file has or had several links, and for root.
+    pub parent: Option<InodeId>,
+    pub policy: LayoutPolicy,
+    pub policy_is_own: bool,
+}
+
+/// A change of what new files of a directory get; `None` stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PolicyChange {
+    /// Bytes.
+    pub chunk_size: Option<u32>,
+    pub stripe_count: Option<u16>,
+    pub pool: Option<PoolId>,
+}
+
+/// An object that is to be removed from its storage group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Deletion {
+    pub inode: InodeId,
+    pub stripe: u32,
+    pub group: GroupId,
+}
+
+/// Raw records for a check of the whole cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScanPage {
+    pub records: Vec<ScanRecord>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ScanRecord {
+    /// `orphan`: unlinked but held open by `orphan_holders` sessions.
+    Inode {
+        view: InodeView,
+        orphan_holders: u32,
+        orphan: bool,
+    },
+    Edge {
+        parent: InodeId,
+        name: Name,
+        child: InodeId,
+        kind: FileType,
+    },
+    Deletion(Deletion),
+}
+
+/// One inode that a session holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldOpen {
+    pub inode: InodeId,
+    pub write_intent: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionOpened {
+    /// Raised at each start of the shard.
+    pub incarnation: u64,
+    pub expiry_ms: u64,
+}
+
+/// How full a group's targets are: new files avoid `Low`, and use `Emergency` only where nothing else is left.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum SpaceClass {
+    Normal,
+    Low,
+    Emergency,
+}
+
+/// A storage group as placement sees it. Leave out groups that cannot take new files at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupSpace {
+    pub group: GroupId,
+    pub class: SpaceClass,
+    /// Weight of the random choice.
+    pub free_bytes: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolSpace {
+    pub pool: PoolId,
+    pub groups: Vec<GroupSpace>,
+}
