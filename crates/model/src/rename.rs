@@ -1,0 +1,128 @@
+//! Rename: the one operation with many cases, in the order in which Linux checks them.
+
+use types::attr::FileType;
+use types::error::Errno;
+use types::id::InodeId;
+use types::time::Timestamp;
+
+use crate::Model;
+use crate::entry::check_name;
+
+/// Fail with `EEXIST` rather than replace.
+pub const RENAME_NOREPLACE: u32 = 1;
+/// Let the two names swap what they point to.
+pub const RENAME_EXCHANGE: u32 = 2;
+
+/// One end of a rename.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    parent: InodeId,
+    name: &'a [u8],
+}
+
+impl Model {
+    /// Moves an entry, replacing what is at the target (a file by a non-directory, an empty directory by a directory).
+    /// Two names of one inode: nothing happens.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `EISDIR`, `ENOTEMPTY`, `EEXIST`; `EINVAL` for unknown flags and for a directory that would
+    /// become its own descendant.
+    pub fn rename(
+        &mut self,
+        source_parent: InodeId,
+        source_name: &[u8],
+        target_parent: InodeId,
+        target_name: &[u8],
+        flags: u32,
+        now: Timestamp,
+    ) -> Result<(), Errno> {
+        if ![0, RENAME_NOREPLACE, RENAME_EXCHANGE].contains(&flags) {
+            return Err(Errno::EINVAL);
+        }
+        let source = Place { parent: source_parent, name: source_name };
+        let target = Place { parent: target_parent, name: target_name };
+        self.directory(source.parent)?;
+        self.directory(target.parent)?;
+        let moved = self.lookup(source.parent, source.name)?.inode;
+        self.living_directory(target.parent)?;
+        check_name(target.name)?;
+        let present = self.directory(target.parent)?.get(target.name);
+        match (flags, present) {
+            (RENAME_NOREPLACE, Some(_)) => return Err(Errno::EEXIST),
+            (RENAME_EXCHANGE, None) => return Err(Errno::ENOENT),
+            _ => {}
+        }
+        if self.is_directory(moved) && self.is_ancestor(moved, target.parent) {
+            return Err(Errno::EINVAL);
+        }
+        match present {
+            Some(other) if self.is_directory(other) && self.is_ancestor(other, source.parent) => {
+                Err(if flags == RENAME_EXCHANGE { Errno::EINVAL } else { Errno::ENOTEMPTY })
+            }
+            Some(other) if other == moved => Ok(()),
+            Some(other) if flags == RENAME_EXCHANGE => {
+                self.exchange(source, moved, target, other, now);
+                Ok(())
+            }
+            Some(other) => {
+                self.check_replace(moved, other)?;
+                self.replace(source, moved, target, Some(other), now);
+                Ok(())
+            }
+            None => {
+                self.replace(source, moved, target, None, now);
+                Ok(())
+            }
+        }
+    }
+
+    fn check_replace(&self, moved: InodeId, replaced: InodeId) -> Result<(), Errno> {
+        match (self.is_directory(moved), self.is_directory(replaced)) {
+            (true, false) => Err(Errno::ENOTDIR),
+            (false, true) => Err(Errno::EISDIR),
+            (true, true) if !self.directory(replaced)?.is_empty() => Err(Errno::ENOTEMPTY),
+            _ => Ok(()),
+        }
+    }
+
+    fn replace(
+        &mut self,
+        source: Place<'_>,
+        moved: InodeId,
+        target: Place<'_>,
+        replaced: Option<InodeId>,
+        now: Timestamp,
+    ) {
+        self.known_directory(source.parent).remove(source.name);
+        self.known_directory(target.parent).set(target.name, moved);
+        self.arrive(moved, source.parent, target.parent, now);
+        self.touch_directory(source.parent, now);
+        self.touch_directory(target.parent, now);
+        if let Some(replaced) = replaced {
+            if self.is_directory(replaced) {
+                self.known(target.parent).nlink -= 1;
+            }
+            self.drop_link(replaced, now);
+        }
+    }
+
+    fn exchange(&mut self, source: Place<'_>, moved: InodeId, target: Place<'_>, other: InodeId, now: Timestamp) {
+        self.known_directory(source.parent).set(source.name, other);
+        self.known_directory(target.parent).set(target.name, moved);
+        self.arrive(moved, source.parent, target.parent, now);
+        self.arrive(other, target.parent, source.parent, now);
+        self.touch_directory(source.parent, now);
+        self.touch_directory(target.parent, now);
+    }
+
+    /// `inode` now has its entry in `to` rather than in `from`.
+    fn arrive(&mut self, inode: InodeId, from: InodeId, to: InodeId, now: Timestamp) {
+        let node = self.known(inode);
+        node.ctime = now;
+        if node.kind == FileType::Directory {
+            self.known_directory(inode).parent = to;
+            self.known(from).nlink -= 1;
+            self.known(to).nlink += 1;
+        }
+    }
+}

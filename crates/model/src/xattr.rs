@@ -1,0 +1,74 @@
+//! Extended attributes.
+
+use types::error::Errno;
+use types::id::InodeId;
+use types::time::Timestamp;
+
+use crate::Model;
+
+/// Fail with `EEXIST` where the attribute is there.
+pub const XATTR_CREATE: u32 = 1;
+/// Fail with `ENODATA` where it is not.
+pub const XATTR_REPLACE: u32 = 2;
+
+/// Linux's bounds, in bytes.
+const XATTR_NAME_MAX: usize = 255;
+const XATTR_SIZE_MAX: usize = 64 << 10;
+
+impl Model {
+    /// # Errors
+    /// `ENODATA`, `ESTALE`.
+    pub fn getxattr(&self, inode: InodeId, name: &[u8]) -> Result<&[u8], Errno> {
+        self.inode(inode)?.xattrs.get(name).map(Vec::as_slice).ok_or(Errno::ENODATA)
+    }
+
+    /// # Errors
+    /// `EINVAL` for unknown flags; `ERANGE` for an empty name or one above 255 bytes, `E2BIG` for a value above
+    /// 64 KiB; `EEXIST` and `ENODATA` as the flags ask.
+    pub fn setxattr(
+        &mut self,
+        inode: InodeId,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        now: Timestamp,
+    ) -> Result<(), Errno> {
+        let node = self.inode_mut(inode)?;
+        if flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if name.is_empty() || name.len() > XATTR_NAME_MAX {
+            return Err(Errno::ERANGE);
+        }
+        if value.len() > XATTR_SIZE_MAX {
+            return Err(Errno::E2BIG);
+        }
+        let present = node.xattrs.contains_key(name);
+        if present && flags & XATTR_CREATE != 0 {
+            return Err(Errno::EEXIST);
+        }
+        if !present && flags & XATTR_REPLACE != 0 {
+            return Err(Errno::ENODATA);
+        }
+        node.xattrs.insert(name.to_vec(), value.to_vec());
+        node.ctime = now;
+        Ok(())
+    }
+
+    /// Names in byte order.
+    ///
+    /// # Errors
+    /// `ESTALE`.
+    pub fn listxattr(&self, inode: InodeId) -> Result<Vec<Vec<u8>>, Errno> {
+        Ok(self.inode(inode)?.xattrs.keys().cloned().collect())
+    }
+
+    /// # Errors
+    /// `ENODATA`, `ESTALE`.
+    pub fn removexattr(&mut self, inode: InodeId, name: &[u8], now: Timestamp) -> Result<(), Errno> {
+        let node = self.inode_mut(inode)?;
+        node.xattrs.remove(name).ok_or(Errno::ENODATA)?;
+        node.ctime = now;
+        Ok(())
+    }
+}
