@@ -1,1 +1,12 @@
-//! telemetry
+//! What a service tells about itself: logs whose level changes at run time, metrics that cost one atomic addition,
+//! and the HTTP endpoint that serves both.
+//!
+//! Handles to metrics are resolved once, at start; no label is looked up on a request path.
+
+pub mod histogram;
+pub mod http;
+pub mod log;
+pub mod metrics;
+pub mod names;
+pub mod process;
+pub mod runtime;

@@ -1,0 +1,97 @@
+//! The names of all metrics, with kind, unit, labels and meaning. A new metric is one line here.
+//!
+//! Counters get the suffix `_total` in the exposition.
+
+/// What a metric measures and how it is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Def {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// Keys of its labels, in the order in which values are given.
+    pub labels: &'static [&'static str],
+    pub help: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Only rises.
+    Counter,
+    Gauge,
+    /// Histogram of durations, 10 us to 10 s.
+    Seconds,
+    /// Histogram of numbers of things, 1 to 4096.
+    Sizes,
+}
+
+macro_rules! names {
+    ($($name:ident = $text:literal, $kind:ident, [$($label:literal),*], $help:literal;)*) => {
+        $(
+            #[doc = $help]
+            pub const $name: Def = Def { name: $text, kind: Kind::$kind, labels: &[$($label),*], help: $help };
+        )*
+
+        /// Every metric of every service.
+        pub const ALL: &[Def] = &[$($name),*];
+    };
+}
+
+names! {
+    // All services.
+    REQUEST_SECONDS = "weft_request_seconds", Seconds, ["op"], "Time from a request's arrival to its reply, by operation";
+    REQUEST_ERRORS = "weft_request_errors", Counter, ["op", "error"], "Requests answered with an error, by operation and error number";
+    REQUESTS_IN_FLIGHT = "weft_requests_in_flight", Gauge, [], "Requests taken and not yet answered";
+    QUEUE_DEPTH = "weft_queue_depth", Gauge, ["queue"], "Entries waiting in a queue";
+    MAP_EPOCH = "weft_map_epoch", Gauge, [], "Epoch of the cluster map in use";
+    CONTROL_RECONNECTS = "weft_control_reconnects", Counter, [], "Times that the connection to mgmtd was made anew";
+
+    // The data plane.
+    CONNECTIONS = "weft_connections", Gauge, [], "Open data connections";
+    CONNECTIONS_REFUSED = "weft_connections_refused", Counter, ["reason"], "Connections closed in or before the handshake, by reason";
+    FRAMES_REFUSED = "weft_frames_refused", Counter, ["reason"], "Connections closed for a malformed frame, by reason";
+    SENT_BYTES = "weft_sent_bytes", Counter, ["rail"], "Bytes sent, by rail";
+    RECEIVED_BYTES = "weft_received_bytes", Counter, ["rail"], "Bytes received, by rail";
+
+    // mgmtd.
+    NODES = "weft_nodes", Gauge, ["state"], "Registered nodes, by state";
+    TARGETS = "weft_targets", Gauge, ["state"], "Registered targets, by state";
+    HEARTBEATS = "weft_heartbeats", Counter, [], "Heartbeats received";
+    MAP_SUBSCRIBERS = "weft_map_subscribers", Gauge, [], "Services and clients that watch the cluster map";
+
+    // metad.
+    BATCH_REQUESTS = "weft_batch_requests", Sizes, [], "Requests executed in one write batch";
+    COMMIT_SECONDS = "weft_commit_seconds", Seconds, [], "Time to commit one write batch";
+    SYNC_SECONDS = "weft_sync_seconds", Seconds, [], "Time to make the log or an object durable on disk";
+    SESSIONS = "weft_sessions", Gauge, [], "Sessions of clients";
+    OPEN_INODES = "weft_open_inodes", Gauge, [], "Inodes held open by sessions";
+    CACHE_HITS = "weft_cache_hits", Counter, ["cache"], "Look-ups answered by a cache in memory";
+    CACHE_MISSES = "weft_cache_misses", Counter, ["cache"], "Look-ups that had to go to the store";
+    DELETIONS_PENDING = "weft_deletions_pending", Gauge, [], "Objects of removed files still to be removed from their storage group";
+
+    // storaged.
+    READ_BYTES = "weft_read_bytes", Counter, ["target"], "Bytes read from objects, by target";
+    WRITTEN_BYTES = "weft_written_bytes", Counter, ["target"], "Bytes written to objects, by target";
+    TARGET_TOTAL_BYTES = "weft_target_total_bytes", Gauge, ["target"], "Size of a target's file system";
+    TARGET_FREE_BYTES = "weft_target_free_bytes", Gauge, ["target"], "Free bytes of a target's file system";
+    TARGET_FREE_INODES = "weft_target_free_inodes", Gauge, ["target"], "Free inodes of a target's file system";
+
+    // Client and mount.
+    FUSE_SECONDS = "weft_fuse_seconds", Seconds, ["op"], "Time from a kernel request's arrival to its reply, by operation";
+    CLIENT_RETRIES = "weft_client_retries", Counter, ["group"], "Requests sent again after a lost connection or a stale map, by group";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_well_formed() {
+        let mut seen = std::collections::BTreeSet::new();
+        for def in ALL {
+            assert!(seen.insert(def.name), "{} is there twice", def.name);
+            assert!(def.name.starts_with("weft_"), "{} lacks the prefix", def.name);
+            assert!(def.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{} is no metric name", def.name);
+            assert!(!def.name.ends_with("_total"), "{}: the exposition adds the suffix", def.name);
+            assert!(!def.help.is_empty() && !def.help.ends_with('.'), "{}: help is one phrase", def.name);
+        }
+    }
+}
