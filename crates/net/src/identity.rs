@@ -1,0 +1,15 @@
+//! Who a process is to the ones that it connects with.
+
+use crate::key::ClusterKey;
+
+/// What one side brings to every handshake.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub key: ClusterKey,
+    /// UUID of the cluster; empty where it is not known yet (first start, or a client that takes what it finds).
+    pub cluster: String,
+    /// For the other side's logs: what it is, such as `client host1:/mnt` or `storaged 4`.
+    pub name: String,
+    /// Changes at each start of the service; 0 for clients.
+    pub incarnation: u64,
+}
