@@ -1,1 +1,3 @@
 //! conf
+
+pub mod identity;
