@@ -1,131 +1,116 @@
-//! A target's directory: locked by the one service that uses it, and marked with whose it is.
+//! What a directory belongs to: one cluster, one service kind, one node and perhaps one target.
 //!
-//! ```text
-//! DIR/lock            flock'ed for as long as the service runs
-//! DIR/identity.toml   which service, cluster, node and target the directory belongs to
-//! DIR/...             the target's data: the service's business
-//! ```
-//!
-//! Identifiers are made here once, before the service first registers, and never change. The numbers that the cluster
-//! gives are added by [`TargetDir::join`]. A directory with data but without identity is refused: it may be half of
-//! something, and nothing in it is touched.
+//! A service opens its directory before anything else. A disk that is not mounted, belongs to somebody else, or has lost
+//! its identity is refused rather than filled.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::fmt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use types::id::{NodeId, TargetId};
 use uuid::Uuid;
 
-const LOCK_FILE: &str = "lock";
-const IDENTITY_FILE: &str = "identity.toml";
-const FORMAT: u32 = 1;
-const HEADER: &str = "# Whose this directory is. Written by weft; the data beside it is worth nothing without it.\n";
+use crate::atomic;
+use crate::fatal::Fatal;
+use crate::lock::{DirLock, LOCK_FILE};
 
-/// Whose a target's directory is.
+/// Name of the identity file.
+pub const IDENTITY_FILE: &str = "identity.toml";
+/// Version of the file's format that this release writes.
+const FORMAT: u32 = 1;
+
+/// The service that owns a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Service {
+    Management,
+    Metadata,
+    Storage,
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Management => "management",
+            Self::Metadata => "metadata",
+            Self::Storage => "storage",
+        })
+    }
+}
+
+/// What is written in the directory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
-    /// Version of this file and of the directory around it.
-    format: u32,
-    /// The service that the directory is for: `metad` or `storaged`.
-    pub service: String,
-    /// Of the node that made it, and of the target itself: made at the first start.
-    pub node_uuid: String,
-    pub target_uuid: String,
-    /// UUID of the cluster; empty until the first registration.
+    pub format: u32,
+    /// UUID of the cluster; empty until mgmtd has told it.
     #[serde(default)]
     pub cluster: String,
-    /// Given by the cluster; 0 until the first registration.
-    #[serde(default)]
-    pub node: NodeId,
-    #[serde(default)]
-    pub target: TargetId,
+    pub service: Service,
+    /// Made at the first start.
+    pub node_uuid: String,
+    /// Given by mgmtd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_id: Option<NodeId>,
+    /// Where the directory is a target: made at the first start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_uuid: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_id: Option<TargetId>,
 }
 
-/// Why a target's directory can't be used. Nothing in it was changed.
-#[derive(Debug, Error)]
-pub enum DirError {
-    #[error("{path}: no such target directory; mount its disk, or set `create = true` to begin an empty target there")]
-    Missing { path: PathBuf },
-    #[error("{path}: another service is running on this directory; stop it first, or choose another directory")]
-    Locked { path: PathBuf },
-    #[error(
-        "{path}: holds files but no {IDENTITY_FILE}; restore that file from a backup, or choose an empty directory"
-    )]
-    NoIdentity { path: PathBuf },
-    #[error("{path}: {reason}; restore {IDENTITY_FILE} from a backup, or choose an empty directory")]
-    Damaged { path: PathBuf, reason: String },
-    #[error("{path}: made by a newer release (format {format}, this release knows {FORMAT}); upgrade this service")]
-    Newer { path: PathBuf, format: u32 },
-    #[error("{path}: belongs to {theirs}, not to {ours}; choose another directory")]
-    OtherService { path: PathBuf, ours: String, theirs: String },
-    #[error(
-        "{path}: belongs to cluster {theirs}, not to {ours}; use that cluster's management service, or another directory"
-    )]
-    OtherCluster { path: PathBuf, ours: String, theirs: String },
-    #[error(
-        "{path}: is {what} {theirs} of the cluster, but it was registered as {ours}; is this a copy of a directory?"
-    )]
-    OtherNumber { path: PathBuf, what: &'static str, ours: u32, theirs: u32 },
-    #[error("{path}: {source}")]
-    Io { path: PathBuf, source: io::Error },
+/// What a service expects of its directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Expect<'a> {
+    pub dir: &'a Path,
+    pub service: Service,
+    /// `None`: whichever cluster it belongs to.
+    pub cluster: Option<&'a str>,
+    /// `None`: whichever node it belongs to, or a new one.
+    pub node_uuid: Option<&'a str>,
+    /// The directory is (also) a target.
+    pub target: bool,
+    /// A missing or empty directory may become a new one. Give it only where the user asked for a new node or target:
+    /// an empty directory is what a disk that is not mounted looks like.
+    pub init: bool,
 }
 
-/// A target's directory in use by this process: locked until this is dropped.
+/// A directory that is locked and known to be the right one.
 #[derive(Debug)]
-pub struct TargetDir {
-    path: PathBuf,
+pub struct Home {
+    dir: PathBuf,
     identity: Identity,
-    created: bool,
-    _lock: File,
+    _lock: DirLock,
 }
 
-impl TargetDir {
-    /// Locks the directory and reads its identity. With `create`, a directory that is empty or not there gets one, under
-    /// the node `node_uuid` (a fresh one where `None`).
+impl Home {
+    /// Locks the directory and reads its identity, or makes one where `expect.init` allows.
     ///
     /// # Errors
-    /// Where the directory is missing, in use, somebody else's, damaged or unreadable.
-    pub fn open(path: &Path, service: &str, create: bool, node_uuid: Option<&str>) -> Result<Self, DirError> {
-        let io = |source| DirError::Io { path: path.to_path_buf(), source };
-        if create {
-            fs::create_dir_all(path).map_err(io)?;
-        } else if !path.is_dir() {
-            return Err(DirError::Missing { path: path.to_path_buf() });
+    /// One line for each way in which the directory is not what was expected; nothing is changed then.
+    pub fn open(expect: &Expect<'_>) -> Result<Self, Fatal> {
+        let dir = expect.dir;
+        make_missing(expect)?;
+        let path = dir.join(IDENTITY_FILE);
+        let there = path.try_exists().map_err(|error| cannot_use(dir, &error))?;
+        if !there {
+            refuse_unless_new(expect)?;
         }
-        let known = read(path)?;
-        if known.is_none() {
-            refuse_to_adopt(path, create)?;
+        let lock = DirLock::take(dir)?;
+        let identity = if there { read(&path)? } else { expect.new_identity() };
+        expect.check(&identity)?;
+        let mut home = Self { dir: dir.to_owned(), identity, _lock: lock };
+        if !there {
+            home.update(|_| {}).map_err(|error| cannot_use(dir, &error))?;
         }
-        if let Some(known) = &known {
-            check_service(path, known, service)?;
-        }
-        let lock = lock(path)?;
-        // Once more under the lock: somebody may have made it between.
-        if let Some(identity) = read(path)? {
-            check_service(path, &identity, service)?;
-            return Ok(Self { path: path.to_path_buf(), identity, created: false, _lock: lock });
-        }
-        let fresh = || Uuid::new_v4().to_string();
-        let identity = Identity {
-            format: FORMAT,
-            service: service.to_owned(),
-            node_uuid: node_uuid.map_or_else(fresh, str::to_owned),
-            target_uuid: fresh(),
-            cluster: String::new(),
-            node: NodeId::default(),
-            target: TargetId::default(),
-        };
-        write(path, &identity).map_err(io)?;
-        Ok(Self { path: path.to_path_buf(), identity, created: true, _lock: lock })
+        Ok(home)
     }
 
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     #[must_use]
@@ -133,204 +118,208 @@ impl TargetDir {
         &self.identity
     }
 
-    /// This start made the directory's identity: there is no data yet.
-    #[must_use]
-    pub fn is_new(&self) -> bool {
-        self.created
-    }
-
-    /// Has registered once: its data must be there.
-    #[must_use]
-    pub fn has_joined(&self) -> bool {
-        !self.identity.cluster.is_empty()
-    }
-
-    /// Takes in what the cluster said at registration, the first time for good; later it must be the same.
+    /// Changes the identity, on disk before this returns.
     ///
     /// # Errors
-    /// Where the directory belongs to another cluster, is another number of this one, or can't be written.
-    pub fn join(&mut self, cluster: &str, node: NodeId, target: TargetId) -> Result<(), DirError> {
-        let path = || self.path.clone();
-        if !self.has_joined() {
-            let joined = Identity { cluster: cluster.to_owned(), node, target, ..self.identity.clone() };
-            write(&self.path, &joined).map_err(|source| DirError::Io { path: path(), source })?;
-            self.identity = joined;
-            return Ok(());
-        }
-        let known = &self.identity;
-        if known.cluster != cluster {
-            let (ours, theirs) = (cluster.to_owned(), known.cluster.clone());
-            return Err(DirError::OtherCluster { path: path(), ours, theirs });
-        }
-        if known.node != node {
-            return Err(DirError::OtherNumber { path: path(), what: "node", ours: node.0, theirs: known.node.0 });
-        }
-        if known.target != target {
-            let (ours, theirs) = (target.0, known.target.0);
-            return Err(DirError::OtherNumber { path: path(), what: "target", ours, theirs });
-        }
+    /// Where the file cannot be written; the old one is whole then.
+    pub fn update(&mut self, change: impl FnOnce(&mut Identity)) -> io::Result<()> {
+        let mut identity = self.identity.clone();
+        change(&mut identity);
+        let note = "# Written by Weft. Says what this directory belongs to: do not copy it to another one.\n";
+        let text = toml::to_string(&identity).map_err(io::Error::other)?;
+        atomic::write(&self.dir.join(IDENTITY_FILE), format!("{note}{text}").as_bytes())?;
+        self.identity = identity;
         Ok(())
     }
+}
 
-    /// The identity is still there and the same: the disk has not been taken away under the running service.
-    ///
-    /// # Errors
-    /// What is wrong with the directory now.
-    pub fn verify(&self) -> Result<(), DirError> {
-        match read(&self.path)? {
-            Some(identity) if identity.target_uuid == self.identity.target_uuid => Ok(()),
-            Some(_) => Err(DirError::Damaged {
-                path: self.path.clone(),
-                reason: format!("{IDENTITY_FILE} is of another target now"),
-            }),
-            None => Err(DirError::NoIdentity { path: self.path.clone() }),
+impl Expect<'_> {
+    fn new_identity(&self) -> Identity {
+        Identity {
+            format: FORMAT,
+            cluster: self.cluster.unwrap_or_default().to_owned(),
+            service: self.service,
+            node_uuid: self.node_uuid.map_or_else(new_uuid, str::to_owned),
+            node_id: None,
+            target_uuid: self.target.then(new_uuid),
+            target_id: None,
+        }
+    }
+
+    fn check(&self, found: &Identity) -> Result<(), Fatal> {
+        let dir = self.dir.display();
+        let refuse = |text: String| Err(Fatal::usage(text));
+        if found.format > FORMAT {
+            return refuse(format!("{dir} was written by a newer Weft (format {}): upgrade this one", found.format));
+        }
+        if found.service != self.service {
+            return refuse(format!(
+                "{dir} belongs to a {} service, not to a {} service: give this one a directory of its own",
+                found.service, self.service
+            ));
+        }
+        if let Some(cluster) = self.cluster.filter(|&cluster| !found.cluster.is_empty() && cluster != found.cluster) {
+            return refuse(format!("{dir} belongs to cluster {}, not to {cluster}", found.cluster));
+        }
+        if let Some(node) = self.node_uuid.filter(|&node| node != found.node_uuid) {
+            return refuse(format!("{dir} belongs to node {}, not to {node}", found.node_uuid));
+        }
+        match (self.target, &found.target_uuid) {
+            (true, None) => refuse(format!("{dir} is the directory of a {} node, not of a target", found.service)),
+            (false, Some(target)) => refuse(format!("{dir} is {} target {target}, not a node's", found.service)),
+            _ => Ok(()),
         }
     }
 }
 
-fn lock(path: &Path) -> Result<File, DirError> {
-    let io = |source| DirError::Io { path: path.join(LOCK_FILE), source };
-    let file = File::options().create(true).truncate(false).write(true).open(path.join(LOCK_FILE)).map_err(io)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(DirError::Locked { path: path.to_path_buf() }),
-        Err(TryLockError::Error(source)) => Err(io(source)),
+/// A random UUID, for a node, target or cluster that is new.
+#[must_use]
+pub fn new_uuid() -> String {
+    Uuid::new_v4().to_string()
+}
+
+/// Reads the identity of a directory without locking it: for tools that look at a stopped or running service.
+///
+/// # Errors
+/// Where there is none, or it cannot be understood.
+pub fn read(path: &Path) -> Result<Identity, Fatal> {
+    let text = fs::read_to_string(path).map_err(|error| Fatal::usage(format!("{}: {error}", path.display())))?;
+    toml::from_str(&text).map_err(|error| {
+        let reason = error.message().to_owned();
+        Fatal::usage(format!("{} is damaged ({reason}): restore it from a backup", path.display()))
+    })
+}
+
+fn make_missing(expect: &Expect<'_>) -> Result<(), Fatal> {
+    let dir = expect.dir;
+    match fs::metadata(dir) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(Fatal::usage(format!("{} is no directory", dir.display()))),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot_use(dir, &error)),
+        Err(_) if expect.init => fs::create_dir_all(dir).map_err(|error| cannot_use(dir, &error)),
+        Err(_) => Err(Fatal::usage(format!(
+            "{} does not exist: mount its disk, or start once with --init to make a new one",
+            dir.display()
+        ))),
     }
 }
 
-/// A directory without identity may be begun only where nothing else is in it.
-fn refuse_to_adopt(path: &Path, create: bool) -> Result<(), DirError> {
-    let entries = fs::read_dir(path).map_err(|source| DirError::Io { path: path.to_path_buf(), source })?;
-    for entry in entries {
-        let entry = entry.map_err(|source| DirError::Io { path: path.to_path_buf(), source })?;
-        let name = entry.file_name();
-        // What mkfs leaves, and what a first start that was killed leaves.
-        if name != "lost+found" && name != LOCK_FILE && name.to_str() != Some(temporary_name().as_str()) {
-            return Err(DirError::NoIdentity { path: path.to_path_buf() });
-        }
+/// Without an identity, only an empty directory may become a new one, and only when asked for.
+fn refuse_unless_new(expect: &Expect<'_>) -> Result<(), Fatal> {
+    let dir = expect.dir;
+    if let Some(name) = first_foreign(dir).map_err(|error| cannot_use(dir, &error))? {
+        return Err(Fatal::usage(format!(
+            "{} has no {IDENTITY_FILE} but is not empty (it holds {name}): restore that file from a backup, or use an empty directory",
+            dir.display()
+        )));
     }
-    if create { Ok(()) } else { Err(DirError::Missing { path: path.to_path_buf() }) }
-}
-
-fn check_service(path: &Path, identity: &Identity, service: &str) -> Result<(), DirError> {
-    if identity.service == service {
+    if expect.init {
         return Ok(());
     }
-    let (ours, theirs) = (service.to_owned(), identity.service.clone());
-    Err(DirError::OtherService { path: path.to_path_buf(), ours, theirs })
+    let dir = dir.display();
+    Err(Fatal::usage(format!("{dir} is empty: mount its disk, or start once with --init to make a new one")))
 }
 
-fn read(path: &Path) -> Result<Option<Identity>, DirError> {
-    let text = match fs::read_to_string(path.join(IDENTITY_FILE)) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(DirError::Io { path: path.join(IDENTITY_FILE), source }),
-    };
-    let damaged = |reason: String| DirError::Damaged { path: path.to_path_buf(), reason };
-    // The version first, by itself: a newer file may hold anything else.
-    let table: toml::Table = toml::from_str(&text).map_err(|error| damaged(first_line(&error)))?;
-    match table.get("format").and_then(toml::Value::as_integer).and_then(|format| u32::try_from(format).ok()) {
-        Some(FORMAT) => toml::from_str(&text).map(Some).map_err(|error| damaged(first_line(&error))),
-        Some(format) => Err(DirError::Newer { path: path.to_path_buf(), format }),
-        None => Err(damaged(format!("{IDENTITY_FILE} has no format"))),
+/// The first name that is neither ours from an unfinished first start nor made by mkfs.
+fn first_foreign(dir: &Path) -> io::Result<Option<String>> {
+    let unfinished = atomic::beside(Path::new(IDENTITY_FILE));
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        if name != LOCK_FILE && name != unfinished.as_os_str() && name != "lost+found" {
+            return Ok(Some(name.to_string_lossy().into_owned()));
+        }
     }
+    Ok(None)
 }
 
-fn first_line(error: &toml::de::Error) -> String {
-    format!("{IDENTITY_FILE}: {}", error.message().lines().next().unwrap_or("not understood"))
-}
-
-fn temporary_name() -> String {
-    format!("{IDENTITY_FILE}.new")
-}
-
-/// Whole or not at all, and on disk when this returns.
-fn write(path: &Path, identity: &Identity) -> io::Result<()> {
-    let text = toml::to_string(identity).map_err(io::Error::other)?;
-    let temporary = path.join(temporary_name());
-    let mut file = File::create(&temporary)?;
-    file.write_all(HEADER.as_bytes())?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&temporary, path.join(IDENTITY_FILE))?;
-    File::open(path)?.sync_all()
+fn cannot_use(dir: &Path, error: &io::Error) -> Fatal {
+    Fatal::usage(format!("{} cannot be used: {error}", dir.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn scratch(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("weft-identity-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        path
+    fn expect(dir: &Path) -> Expect<'_> {
+        Expect { dir, service: Service::Storage, cluster: None, node_uuid: None, target: true, init: false }
+    }
+
+    fn refusal(expect: &Expect<'_>) -> String {
+        let fatal = Home::open(expect).unwrap_err();
+        assert_eq!(fatal.code, 2);
+        fatal.message
     }
 
     #[test]
-    fn an_identity_is_made_once_and_kept() {
-        let path = scratch("kept");
-        let mut dir = TargetDir::open(&path, "metad", true, None).expect("made");
-        assert!(dir.is_new() && !dir.has_joined());
-        dir.join("c1", NodeId(3), TargetId(4)).expect("joins");
-        let first = dir.identity().clone();
-        drop(dir);
-        let mut dir = TargetDir::open(&path, "metad", false, None).expect("opens");
-        assert_eq!(dir.identity(), &first);
-        assert!(!dir.is_new() && dir.has_joined());
-        dir.join("c1", NodeId(3), TargetId(4)).expect("joins again");
-        dir.verify().expect("is there");
-        let _ = fs::remove_dir_all(&path);
-        assert!(matches!(dir.verify(), Err(DirError::NoIdentity { .. })));
+    fn a_new_directory_needs_permission_and_keeps_its_identity() {
+        let root = tempfile::tempdir().expect("a directory");
+        let dir = root.path().join("a/b");
+        assert!(refusal(&expect(&dir)).contains("does not exist"));
+        assert!(!dir.exists());
+        let mut home = Home::open(&Expect { init: true, ..expect(&dir) }).expect("allowed");
+        home.update(|identity| {
+            identity.cluster = "c1".into();
+            identity.node_id = Some(NodeId(3));
+        })
+        .expect("written");
+        let identity = home.identity().clone();
+        drop(home);
+        let again = Home::open(&Expect { cluster: Some("c1"), ..expect(&dir) }).expect("known");
+        assert_eq!(again.identity(), &identity);
+        assert!(identity.target_uuid.is_some() && identity.target_uuid.as_ref() != Some(&identity.node_uuid));
     }
 
     #[test]
-    fn another_cluster_or_number_is_refused_and_changes_nothing() {
-        let path = scratch("other");
-        let mut dir = TargetDir::open(&path, "metad", true, None).expect("made");
-        dir.join("c1", NodeId(3), TargetId(4)).expect("joins");
-        let before = fs::read(path.join(IDENTITY_FILE)).expect("reads");
-        assert!(matches!(dir.join("c2", NodeId(3), TargetId(4)), Err(DirError::OtherCluster { .. })));
-        assert!(matches!(dir.join("c1", NodeId(5), TargetId(4)), Err(DirError::OtherNumber { what: "node", .. })));
-        assert!(matches!(dir.join("c1", NodeId(3), TargetId(5)), Err(DirError::OtherNumber { what: "target", .. })));
-        assert_eq!(fs::read(path.join(IDENTITY_FILE)).expect("reads"), before);
-        let _ = fs::remove_dir_all(&path);
+    fn an_empty_directory_may_be_an_unmounted_disk() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(refusal(&expect(dir.path())).contains("is empty: mount its disk"));
+        assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 0, "it was touched");
     }
 
     #[test]
-    fn two_services_on_one_directory_are_refused() {
-        let path = scratch("locked");
-        let _first = TargetDir::open(&path, "metad", true, None).expect("made");
-        assert!(matches!(TargetDir::open(&path, "metad", true, None), Err(DirError::Locked { .. })));
-        assert!(matches!(TargetDir::open(&path, "storaged", true, None), Err(DirError::OtherService { .. })));
-        let _ = fs::remove_dir_all(&path);
+    fn what_belongs_to_others_is_refused_and_left_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let new = Expect { init: true, cluster: Some("c1"), ..expect(dir.path()) };
+        drop(Home::open(&new).expect("allowed"));
+        let file = dir.path().join(IDENTITY_FILE);
+        let before = fs::read_to_string(&file).expect("readable");
+        assert!(refusal(&Expect { cluster: Some("c2"), ..new }).contains("belongs to cluster c1, not to c2"));
+        let metadata = Expect { service: Service::Metadata, ..new };
+        assert!(refusal(&metadata).contains("belongs to a storage service, not to a metadata service"));
+        assert!(refusal(&Expect { node_uuid: Some("n2"), ..new }).contains("belongs to node"));
+        assert!(refusal(&Expect { target: false, ..new }).contains("not a node's"));
+        assert_eq!(fs::read_to_string(&file).expect("readable"), before);
+        fs::write(&file, "format = 1\nservice = 'storage'").expect("written");
+        assert!(refusal(&new).contains("is damaged"));
+        fs::write(&file, before.replace("format = 1", "format = 99")).expect("written");
+        assert!(refusal(&new).contains("newer Weft"));
     }
 
     #[test]
-    fn a_directory_that_is_not_there_or_not_empty_is_refused() {
-        let path = scratch("missing");
-        assert!(matches!(TargetDir::open(&path, "metad", false, None), Err(DirError::Missing { .. })));
-        assert!(!path.exists());
-        fs::create_dir_all(path.join("lost+found")).expect("makes");
-        assert!(
-            matches!(TargetDir::open(&path, "metad", false, None), Err(DirError::Missing { .. })),
-            "bare mount point"
-        );
-        fs::create_dir_all(path.join("db")).expect("makes");
-        assert!(matches!(TargetDir::open(&path, "metad", true, None), Err(DirError::NoIdentity { .. })));
-        assert!(!path.join(LOCK_FILE).exists(), "nothing was written");
-        fs::remove_dir(path.join("db")).expect("removes");
-        assert!(TargetDir::open(&path, "metad", true, Some("n1")).expect("made").identity().node_uuid == "n1");
-        let _ = fs::remove_dir_all(&path);
+    fn an_identity_that_vanished_is_not_made_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let new = Expect { init: true, ..expect(dir.path()) };
+        drop(Home::open(&new).expect("allowed"));
+        fs::write(dir.path().join("objects"), "").expect("written");
+        fs::remove_file(dir.path().join(IDENTITY_FILE)).expect("removed");
+        assert!(refusal(&new).contains("is not empty (it holds objects)"));
     }
 
     #[test]
-    fn a_damaged_or_newer_identity_is_refused() {
-        let path = scratch("damaged");
-        fs::create_dir_all(&path).expect("makes");
-        fs::write(path.join(IDENTITY_FILE), "format = 1\nservice = 7\n").expect("writes");
-        assert!(matches!(TargetDir::open(&path, "metad", true, None), Err(DirError::Damaged { .. })));
-        fs::write(path.join(IDENTITY_FILE), "format = 2\nmore = \"x\"\n").expect("writes");
-        assert!(matches!(TargetDir::open(&path, "metad", true, None), Err(DirError::Newer { format: 2, .. })));
-        let _ = fs::remove_dir_all(&path);
+    fn an_unfinished_first_start_is_no_obstacle() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in ["lock", "identity.toml.new"] {
+            fs::write(dir.path().join(name), "").expect("written");
+        }
+        fs::create_dir(dir.path().join("lost+found")).expect("made");
+        Home::open(&Expect { init: true, ..expect(dir.path()) }).expect("as good as empty");
+    }
+
+    #[test]
+    fn two_services_cannot_share_a_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let new = Expect { init: true, ..expect(dir.path()) };
+        let _first = Home::open(&new).expect("allowed");
+        assert!(refusal(&new).contains("another service (pid "));
     }
 }

@@ -1,3 +1,23 @@
-//! conf
+//! Settings and what lies around a service's directory: units, knobs merged from file, environment and flags, the
+//! directory's lock and identity, and errors that end the process with one clear line.
+//!
+//! A knob is declared once, with [`knobs!`]; file key, flag, environment variable, default and documentation follow.
 
+pub mod atomic;
+pub mod error;
+pub mod fatal;
+pub mod flags;
 pub mod identity;
+pub mod knob;
+pub mod load;
+pub mod lock;
+pub mod template;
+pub mod text;
+pub mod units;
+
+pub use error::ConfigError;
+pub use fatal::{Fatal, exit_code};
+pub use flags::Flags;
+pub use knob::{Knob, Knobs};
+pub use load::{Sources, load};
+pub use template::template;

@@ -1,0 +1,64 @@
+//! Errors that end the process: one line that says what to do, and the exit code.
+
+use std::error::Error;
+
+use thiserror::Error;
+
+/// The process cannot go on. Carried by `anyhow` through any context up to `main`, which asks [`exit_code`].
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{message}")]
+pub struct Fatal {
+    pub message: String,
+    pub code: u8,
+}
+
+/// Exit code of failures in general.
+pub const FAILED: u8 = 1;
+/// Exit code where configuration, input or environment is at fault and nothing was changed: starting again without a
+/// change by the user gives the same.
+pub const USAGE: u8 = 2;
+
+impl Fatal {
+    /// The user must change something: exit code 2.
+    #[must_use]
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: USAGE }
+    }
+
+    /// It failed now and may work later: exit code 1.
+    #[must_use]
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: FAILED }
+    }
+}
+
+/// The exit code that `error` or one of its causes asks for; 1 where none does.
+#[must_use]
+pub fn exit_code(error: &(dyn Error + 'static)) -> u8 {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(fatal) = error.downcast_ref::<Fatal>() {
+            return fatal.code;
+        }
+        if error.is::<crate::ConfigError>() {
+            return USAGE;
+        }
+        next = error.source();
+    }
+    FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Error)]
+    #[error("while starting")]
+    struct Context(#[source] Fatal);
+
+    #[test]
+    fn the_code_is_found_below_any_context() {
+        assert_eq!(exit_code(&Context(Fatal::usage("port in use"))), 2);
+        assert_eq!(exit_code(&std::io::Error::other("x")), 1);
+    }
+}

@@ -1,0 +1,114 @@
+//! Every knob as a flag.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+
+use crate::knob::{Knob, Knobs};
+
+/// The flags that were given for settings `C`. Use it with `#[command(flatten)]`.
+#[derive(Clone, Debug)]
+pub struct Flags<C> {
+    by_key: BTreeMap<&'static str, Vec<String>>,
+    settings: PhantomData<fn() -> C>,
+}
+
+impl<C> Default for Flags<C> {
+    fn default() -> Self {
+        Self { by_key: BTreeMap::new(), settings: PhantomData }
+    }
+}
+
+impl<C: Knobs> Flags<C> {
+    /// Sets `key` as its flag would; for programs that start a service themselves.
+    pub fn give(&mut self, key: &'static str, value: &str) {
+        self.by_key.entry(key).or_default().push(value.to_owned());
+    }
+
+    /// The values given for `key`.
+    #[must_use]
+    pub fn given(&self, key: &str) -> Option<&[String]> {
+        self.by_key.get(key).map(Vec::as_slice)
+    }
+
+    fn arg(knob: &Knob) -> Arg {
+        let mut help: Vec<String> = knob.doc_lines().map(str::to_owned).collect();
+        help.push(format!("[env: {}]", knob.variable(C::SERVICE)));
+        help.extend(knob.default.map(|default| format!("[default: {default}]")));
+        let action = if knob.is_list() { ArgAction::Append } else { ArgAction::Set };
+        Arg::new(knob.key)
+            // clap wants names that live as long as the program; there is one per knob.
+            .long(&*knob.key.replace('_', "-").leak())
+            .value_name(value_name(knob))
+            .help(help.join(" "))
+            .action(action)
+    }
+}
+
+impl<C: Knobs> FromArgMatches for Flags<C> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for knob in C::KNOBS {
+            if let Some(values) = matches.get_many::<String>(knob.key) {
+                self.by_key.insert(knob.key, values.cloned().collect());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<C: Knobs> Args for Flags<C> {
+    fn augment_args(command: Command) -> Command {
+        command.args(C::KNOBS.iter().map(Self::arg))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn value_name(knob: &Knob) -> &'static str {
+    let names = [("PathBuf", "PATH"), ("SocketAddr", "ADDRESS:PORT"), ("Size", "SIZE"), ("Period", "TIME")];
+    names.iter().find(|(kind, _)| knob.kind.contains(kind)).map_or("VALUE", |(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    crate::knobs! {
+        /// For these tests.
+        pub(crate) struct Config for "example" {
+            /// Where it listens.
+            listen_port: u16 = "80",
+            targets: Vec<String>,
+        }
+    }
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[arg(long)]
+        config: Option<String>,
+        #[command(flatten)]
+        flags: Flags<Config>,
+    }
+
+    #[test]
+    fn every_knob_is_a_flag_with_help() {
+        let line =
+            Line::try_parse_from(["x", "--listen-port", "81", "--targets", "a", "--targets=b,c"]).expect("valid");
+        let sources = crate::Sources { file: None, environment: &|_| None, flags: &line.flags };
+        let config = sources.load().expect("valid");
+        assert_eq!((config.listen_port, config.targets.len(), line.config), (81, 3, None));
+        let help = Line::try_parse_from(["x", "--help"]).unwrap_err().to_string();
+        assert!(help.contains("Where it listens. [env: WEFT_EXAMPLE_LISTEN_PORT] [default: 80]"), "{help}");
+    }
+}
