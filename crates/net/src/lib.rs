@@ -1,8 +1,30 @@
 //! The data plane: connections between processes that hold the same cluster key, and calls over them.
+//!
+//! The rules are pure and apart from the sockets: who may connect ([`handshake`]), what may be received ([`receive`]),
+//! which rail to use ([`rails`]). Around them, on the ring: [`Connection`] and [`Peer`] call, [`serve`] answers.
+//!
+//! What is malformed, oversized, truncated or replayed closes its connection with one log line and harms nothing else.
 
+mod connection;
 pub mod handshake;
 mod identity;
+mod inbound;
 mod key;
+mod limits;
+pub mod metrics;
+mod outbox;
+mod peer;
+mod pending;
+pub mod rails;
+pub mod receive;
+mod responder;
+mod server;
+mod shake;
 
+pub use connection::{Answer, CallError, ConnectError, Connection, To};
 pub use identity::Identity;
 pub use key::{ClusterKey, KeyError};
+pub use limits::Limits;
+pub use peer::Peer;
+pub use responder::{ConnectionId, PeerInfo, Responder};
+pub use server::{Request, Service, bind, serve};

@@ -1,0 +1,453 @@
+//! The calling side of one connection: any number of requests in flight, answered in any order.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+use ring::buf::{Buf, Slice};
+use ring::op;
+use ring::sync::Semaphore;
+use thiserror::Error;
+use tracing::{debug, warn};
+use types::error::Errno;
+use types::id::{Epoch, Generation, GroupId};
+use wire::codec::{Wire, decode_body};
+use wire::frame::{HEADER_LEN, Header, Status};
+use wire::op::{Call, Ping};
+
+use crate::handshake::{Established, HandshakeError, Initiator};
+use crate::identity::Identity;
+use crate::inbound::{Inbound, Incoming, Pulse};
+use crate::limits::Limits;
+use crate::outbox::Outbox;
+use crate::pending::{Held, Pending, Reply};
+use crate::receive::{FrameError, Receiver, Role, check_payload};
+use crate::shake::shake;
+
+/// Why there is no connection.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ConnectError {
+    #[error("{address}: {error}")]
+    Io { address: SocketAddr, kind: io::ErrorKind, error: String },
+    #[error("{address}: {error}")]
+    Handshake { address: SocketAddr, error: HandshakeError },
+    #[error("no address to connect to")]
+    NoAddress,
+}
+
+impl ConnectError {
+    fn io(address: SocketAddr, error: &io::Error) -> Self {
+        Self::Io { address, kind: error.kind(), error: error.to_string() }
+    }
+
+    /// Waiting does not help: the two sides disagree about key, cluster or version.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Io { .. } | Self::NoAddress => false,
+            Self::Handshake { error, .. } => {
+                !matches!(error, HandshakeError::Ended | HandshakeError::TimedOut | HandshakeError::Forged)
+            }
+        }
+    }
+}
+
+/// Why a call has no answer.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum CallError {
+    /// The connection is gone. The request may or may not have been executed.
+    #[error("connection lost: {0}")]
+    Closed(String),
+    /// The other side's own answer.
+    #[error("answered with {0:?}")]
+    Status(Status),
+    /// The two sides do not understand each other; asking again gives the same.
+    #[error("protocol error: {0}")]
+    Protocol(String),
+}
+
+impl CallError {
+    /// The error number for an application, where the caller has nothing better to do.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Closed(_) => Errno::EIO,
+            Self::Protocol(_) => Errno::EPROTO,
+            Self::Status(Status::Errno(errno)) => *errno,
+            Self::Status(Status::StaleMap | Status::NoSession) => Errno::ESTALE,
+            Self::Status(Status::Busy) => Errno::EAGAIN,
+            Self::Status(Status::Ok) => Errno::EIO,
+        }
+    }
+}
+
+/// Whom a request is for, as its header says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct To {
+    pub group: GroupId,
+    pub generation: Generation,
+    pub epoch: Epoch,
+}
+
+/// A reply with a payload.
+#[derive(Debug)]
+pub struct Answer<T> {
+    pub message: T,
+    /// The front part of the caller's `into` (or a buffer of its own), exactly as long as what came.
+    pub payload: Buf,
+    /// The rest of `into`, which joins `payload` again (`payload.unsplit(rest)`) where the caller wants the whole.
+    pub into_rest: Option<Buf>,
+    /// The cluster map's epoch as the answering side knows it.
+    pub epoch: Epoch,
+}
+
+/// One connection; clones share it. It closes when the last clone is gone.
+#[derive(Clone)]
+pub struct Connection {
+    inner: Rc<Inner>,
+    #[expect(dead_code, reason = "closes the connection with its last clone")]
+    handle: Rc<Handle>,
+}
+
+struct Handle(Rc<Inner>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close("not needed any more");
+    }
+}
+
+struct Inner {
+    stream: TcpStream,
+    address: SocketAddr,
+    established: Established,
+    limits: Limits,
+    outbox: Outbox,
+    pending: RefCell<Pending>,
+    requests: Rc<Semaphore>,
+    bytes: Rc<Semaphore>,
+    pulse: Pulse,
+    epoch: Cell<Epoch>,
+    closed: RefCell<Option<String>>,
+}
+
+impl Connection {
+    /// Connects, and proves the key both ways.
+    ///
+    /// # Errors
+    /// Where nobody answers there within `limits.handshake`, or the two sides do not come to terms.
+    pub async fn connect(
+        address: SocketAddr,
+        identity: &Identity,
+        limits: &Limits,
+    ) -> Result<Connection, ConnectError> {
+        let socket = match ring::timeout(limits.handshake, op::connect(address)).await {
+            Ok(Ok(socket)) => socket,
+            Ok(Err(error)) => return Err(ConnectError::io(address, &error)),
+            Err(_) => return Err(ConnectError::io(address, &io::ErrorKind::TimedOut.into())),
+        };
+        let established = shake(socket.as_raw_fd(), Initiator::new(identity), limits.handshake)
+            .await
+            .map_err(|error| ConnectError::Handshake { address, error })?;
+        assert!((1..=Limits::REQUESTS_MAX / 2).contains(&limits.requests), "requests in flight out of range");
+        let inner = Rc::new(Inner {
+            stream: socket.into(),
+            address,
+            established,
+            limits: limits.clone(),
+            outbox: Outbox::default(),
+            pending: RefCell::default(),
+            requests: Rc::new(Semaphore::new(limits.requests)),
+            bytes: Rc::new(Semaphore::new(limits.bytes)),
+            pulse: Pulse::new(),
+            epoch: Cell::default(),
+            closed: RefCell::default(),
+        });
+        ring::spawn(send(Rc::clone(&inner)));
+        ring::spawn(receive(Rc::clone(&inner)));
+        ring::spawn(watch(Rc::downgrade(&inner)));
+        let handle = Rc::new(Handle(Rc::clone(&inner)));
+        Ok(Connection { inner, handle })
+    }
+
+    /// One request without payloads. Dropping the future gives up the wait, not the request.
+    ///
+    /// # Errors
+    /// As [`CallError`] says.
+    pub async fn call<C: Call>(&self, to: To, request: &C) -> Result<C::Reply, CallError> {
+        let reply = self.exchange(to, request, Vec::new(), None, 0).await?;
+        self.decode(&reply)
+    }
+
+    /// One request; its payload is sent from where it is, and the reply's is received into `into` (or, without one,
+    /// into a buffer of its own). A reply with more than `into` can hold is a protocol error.
+    ///
+    /// # Errors
+    /// As [`CallError`] says.
+    pub async fn call_payload<C: Call>(
+        &self,
+        to: To,
+        request: &C,
+        payload: Vec<Slice>,
+        into: Option<Buf>,
+    ) -> Result<Answer<C::Reply>, CallError> {
+        let cost = payload.iter().map(|part| part.len()).sum::<usize>() + into.as_ref().map_or(0, |into| into.len());
+        let reply = self.exchange(to, request, payload, into, cost).await?;
+        let message = self.decode(&reply)?;
+        let payload = reply.payload.unwrap_or_else(|| Buf::with_capacity(0));
+        Ok(Answer { message, payload, into_rest: reply.rest, epoch: reply.header.epoch })
+    }
+
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.inner.closed.borrow().is_some()
+    }
+
+    /// Of the other side; changes at each of its starts.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.inner.established.peer.incarnation
+    }
+
+    /// UUID of the other side's cluster; empty where it does not know it yet.
+    #[must_use]
+    pub fn cluster(&self) -> &str {
+        &self.inner.established.peer.cluster
+    }
+
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.inner.address
+    }
+
+    /// The newest epoch of the cluster map that a reply has told, also a failed one.
+    #[must_use]
+    pub fn epoch_seen(&self) -> Epoch {
+        self.inner.epoch.get()
+    }
+
+    /// Requests sent and not answered.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.inner.pending.borrow().len()
+    }
+
+    async fn exchange<C: Call>(
+        &self,
+        to: To,
+        request: &C,
+        payload: Vec<Slice>,
+        into: Option<Buf>,
+        cost: usize,
+    ) -> Result<Reply, CallError> {
+        let inner = &self.inner;
+        let permits = (inner.requests.acquire(1).await, inner.bytes.acquire(cost + HEADER_LEN).await);
+        inner.check_open()?;
+        let held = Held { into, permits: Some(permits) };
+        let id = inner.post(to, request, payload, held, true)?;
+        let reply = Waiting { inner, id: Some(id) }.await?;
+        match reply.header.status {
+            Status::Ok => Ok(reply),
+            failed => Err(CallError::Status(failed)),
+        }
+    }
+
+    fn decode<T: Wire>(&self, reply: &Reply) -> Result<T, CallError> {
+        decode_body(&reply.body).map_err(|error| {
+            let error = FrameError::Body(error);
+            self.inner.close_loudly(&error);
+            CallError::Protocol(error.to_string())
+        })
+    }
+}
+
+/// The wait for one reply.
+struct Waiting<'a> {
+    inner: &'a Inner,
+    id: Option<u64>,
+}
+
+impl Future for Waiting<'_> {
+    type Output = Result<Reply, CallError>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let id = self.id.expect("polled after it was ready");
+        let outcome = self.inner.pending.borrow_mut().poll(id, cx);
+        if outcome.is_ready() {
+            self.id = None;
+        }
+        outcome
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.inner.pending.borrow_mut().abandon(id);
+        }
+    }
+}
+
+impl Inner {
+    fn socket(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    fn check_open(&self) -> Result<(), CallError> {
+        match &*self.closed.borrow() {
+            Some(reason) => Err(CallError::Closed(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Encodes a request into the outbox; its id.
+    fn post<C: Call>(
+        &self,
+        to: To,
+        request: &C,
+        payload: Vec<Slice>,
+        held: Held,
+        wanted: bool,
+    ) -> Result<u64, CallError> {
+        let id = self.pending.borrow_mut().insert(C::OP, held, wanted);
+        let header = Header {
+            version: self.established.version,
+            op: C::OP,
+            flags: 0,
+            status: Status::Ok,
+            group: to.group,
+            request: id,
+            generation: to.generation,
+            epoch: to.epoch,
+            body_len: 0,
+            payload_len: 0,
+            body_crc: 0,
+            payload_crc: 0,
+        };
+        let queued = self.outbox.push(header, self.established.seed, 0, |out| request.encode(out), payload);
+        queued.map(|()| id).map_err(|_| {
+            self.pending.borrow_mut().forget(id);
+            CallError::Protocol(format!("the request ({:?}) is longer than the protocol allows", C::OP))
+        })
+    }
+
+    /// Ends the connection; only the first reason counts.
+    fn close(&self, reason: &str) -> bool {
+        if self.closed.borrow().is_some() {
+            return false;
+        }
+        *self.closed.borrow_mut() = Some(reason.to_owned());
+        // Wakes the tasks that wait in the kernel. It fails where the socket is gone already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        self.outbox.close();
+        self.pending.borrow_mut().fail_all(&CallError::Closed(reason.to_owned()));
+        true
+    }
+
+    fn close_loudly(&self, error: &FrameError) {
+        if self.close(&error.to_string()) {
+            warn!(peer = %self.address, reason = %error, "closed a connection that broke the protocol");
+        }
+    }
+
+    fn close_for(&self, error: &io::Error) {
+        if self.close(&error.to_string()) {
+            debug!(peer = %self.address, reason = %error, "connection lost");
+        }
+    }
+}
+
+async fn send(inner: Rc<Inner>) {
+    if let Err(error) = inner.outbox.run(inner.socket(), |_| ()).await {
+        inner.close_for(&error);
+    }
+}
+
+async fn receive(inner: Rc<Inner>) {
+    let receiver = Receiver::new(inner.established.version, inner.established.seed, Role::Replies);
+    let mut inbound = Inbound::new(inner.socket(), receiver);
+    loop {
+        match inbound.fill(&inner.pulse).await {
+            Ok(true) => {}
+            Ok(false) => return inner.close_for(&io::Error::other("the other side has closed")),
+            Err(error) => return inner.close_for(&error),
+        }
+        loop {
+            match inbound.next() {
+                Ok(Some(incoming)) => match take_reply(&inner, &inbound, incoming).await {
+                    Ok(()) => {}
+                    Err(Broken::Frame(error)) => return inner.close_loudly(&error),
+                    Err(Broken::Io(error)) => return inner.close_for(&error),
+                },
+                Ok(None) => break,
+                Err(error) => return inner.close_loudly(&error),
+            }
+        }
+        if inner.closed.borrow().is_some() {
+            return;
+        }
+    }
+}
+
+enum Broken {
+    Frame(FrameError),
+    Io(io::Error),
+}
+
+async fn take_reply(inner: &Inner, inbound: &Inbound, incoming: Incoming) -> Result<(), Broken> {
+    let header = incoming.header;
+    let mut into = inner.pending.borrow_mut().expect(&header).map_err(Broken::Frame)?;
+    if header.epoch > inner.epoch.get() {
+        inner.epoch.set(header.epoch);
+    }
+    let len = header.payload_len as usize;
+    let mut payload = None;
+    if len > 0 {
+        let (destination, rest) = match into.take() {
+            Some(buf) if len > buf.len() => {
+                return Err(Broken::Frame(FrameError::PayloadOverflow { got: len, room: buf.len() }));
+            }
+            Some(mut buf) => {
+                let rest = buf.split_off(len);
+                (buf, Some(rest))
+            }
+            None => (Buf::with_capacity(len), None),
+        };
+        let destination = inbound.finish(&incoming, destination, &inner.pulse).await.map_err(Broken::Io)?;
+        if incoming.missing > 0 {
+            check_payload(&header, &destination).map_err(Broken::Frame)?;
+        }
+        payload = Some(destination);
+        into = rest;
+    }
+    inner.pending.borrow_mut().complete(Reply { header, body: incoming.body, payload, rest: into });
+    Ok(())
+}
+
+/// Asks an idle connection whether it lives, and ends one that says nothing.
+async fn watch(weak: Weak<Inner>) {
+    let Some(limits) = weak.upgrade().map(|inner| inner.limits.clone()) else { return };
+    loop {
+        ring::sleep(limits.silence / 4).await;
+        let Some(inner) = weak.upgrade() else { return };
+        if inner.closed.borrow().is_some() {
+            return;
+        }
+        let silent = ring::now().saturating_duration_since(inner.pulse.heard.get());
+        if silent >= limits.silence {
+            let reason = format!("nothing heard for {} ms", silent.as_millis());
+            if inner.close(&reason) {
+                warn!(peer = %inner.address, reason, "connection given up");
+            }
+            return;
+        }
+        if silent >= limits.silence / 4 {
+            // Without permits: it is one, and it must go when nothing else does. The reply goes to nobody.
+            let _ = inner.post(To::default(), &Ping {}, Vec::new(), Held::default(), false);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The bounds of one connection.
+
+use std::time::Duration;
+
+/// What one connection may take. Requests over a bound wait at their caller; what a server cannot take it leaves in the
+/// socket.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Requests in flight: at the calling side sent and not answered, at the answering side taken and their reply not
+    /// sent. At most [`Limits::REQUESTS_MAX`].
+    pub requests: usize,
+    /// Bytes in flight: bodies, payloads, and room for the payloads of replies.
+    pub bytes: usize,
+    /// Connections of one listener.
+    pub connections: usize,
+    /// Connecting and the handshake together.
+    pub handshake: Duration,
+    /// The calling side closes a connection that it heard nothing from for so long, though it asks from time to time.
+    pub silence: Duration,
+    /// The answering side closes a connection that sent nothing for so long (callers ping well before).
+    pub idle: Duration,
+    /// Either side closes a connection whose other side stopped for so long in the middle of a frame.
+    pub stall: Duration,
+}
+
+impl Limits {
+    /// Slots of one connection.
+    pub const REQUESTS_MAX: usize = 1 << 16;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            requests: 256,
+            bytes: 64 << 20,
+            connections: 4096,
+            handshake: Duration::from_secs(5),
+            silence: Duration::from_secs(15),
+            idle: Duration::from_secs(120),
+            stall: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What waits to be sent on one connection: all frames of a turn leave in one send.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::RawFd;
+
+use ring::buf::Slice;
+use ring::op;
+use ring::sync::Notify;
+use wire::frame::{BODY_MAX, HEADER_LEN, Header, PAYLOAD_MAX, crc32c};
+
+/// Payload parts shorter than this (bytes) are copied behind their header: cheaper than a vector of their own.
+const COPY_MAX: usize = 4 << 10;
+/// First capacity of the buffer of headers and bodies, in bytes.
+const SMALL_CAPACITY: usize = 4 << 10;
+
+/// The frame is longer than the protocol allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TooLong;
+
+/// Frames encoded and not yet sent. Its bound is that of the requests in flight.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    queue: RefCell<Queue>,
+    filled: Notify,
+    closed: Cell<bool>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Headers, bodies and short payloads since the last long one.
+    small: Vec<u8>,
+    parts: Vec<Slice>,
+    frames: usize,
+    /// Bytes of memory that the sender accounts for, as given to `push`.
+    cost: usize,
+    /// Capacity that the last turns needed.
+    capacity: usize,
+}
+
+impl Queue {
+    fn seal_small(&mut self) {
+        if !self.small.is_empty() {
+            self.capacity = self.small.len().next_power_of_two().max(self.capacity / 2).max(SMALL_CAPACITY);
+            self.parts.push(Slice::from_vec(std::mem::take(&mut self.small)));
+        }
+    }
+}
+
+/// Frames that were sent together.
+pub(crate) struct Sent {
+    pub(crate) frames: usize,
+    pub(crate) cost: usize,
+}
+
+impl Outbox {
+    /// Queues one frame; lengths and body checksum of `header` are set here. `cost` comes back in [`Sent`].
+    pub(crate) fn push(
+        &self,
+        mut header: Header,
+        seed: u32,
+        cost: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+        payload: Vec<Slice>,
+    ) -> Result<(), TooLong> {
+        if self.closed.get() {
+            return Ok(());
+        }
+        let payload_len: usize = payload.iter().map(|part| part.len()).sum();
+        let mut queue = self.queue.borrow_mut();
+        if queue.small.capacity() == 0 {
+            let capacity = queue.capacity.max(SMALL_CAPACITY);
+            queue.small.reserve(capacity);
+        }
+        let start = queue.small.len();
+        let body_start = start + HEADER_LEN;
+        queue.small.extend_from_slice(&[0; HEADER_LEN]);
+        encode(&mut queue.small);
+        let body_len = queue.small.len() - body_start;
+        if body_len > BODY_MAX || payload_len > PAYLOAD_MAX {
+            queue.small.truncate(start);
+            return Err(TooLong);
+        }
+        header.body_len = body_len as u32;
+        header.payload_len = payload_len as u32;
+        header.body_crc = crc32c(&queue.small[body_start..]);
+        queue.small[start..body_start].copy_from_slice(&header.encode(seed));
+        for part in payload {
+            if part.len() < COPY_MAX {
+                queue.small.extend_from_slice(&part);
+            } else {
+                queue.seal_small();
+                queue.parts.push(part);
+            }
+        }
+        queue.cost += cost;
+        queue.frames += 1;
+        if queue.frames == 1 {
+            self.filled.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Sends until the outbox is closed or the socket fails; tells `on_sent` after each send.
+    pub(crate) async fn run(&self, socket: RawFd, mut on_sent: impl FnMut(Sent)) -> io::Result<()> {
+        loop {
+            while self.queue.borrow().frames == 0 {
+                if self.closed.get() {
+                    return Ok(());
+                }
+                self.filled.notified().await;
+            }
+            ring::turn_end().await;
+            let (parts, sent) = {
+                let mut queue = self.queue.borrow_mut();
+                queue.seal_small();
+                let sent = Sent { frames: std::mem::take(&mut queue.frames), cost: std::mem::take(&mut queue.cost) };
+                (std::mem::take(&mut queue.parts), sent)
+            };
+            op::send_all(socket, parts).await?;
+            on_sent(sent);
+        }
+    }
+
+    /// Drops what waits and takes nothing more.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        *self.queue.borrow_mut() = Queue::default();
+        self.filled.notify_all();
+    }
+}

@@ -1,0 +1,156 @@
+//! Requests of one connection that wait for their replies.
+
+use std::task::{Context, Poll, Waker};
+
+use ring::buf::{Buf, Slice};
+use ring::sync::Permit;
+use slab::Slab;
+use wire::frame::Header;
+use wire::op::Op;
+
+use crate::connection::CallError;
+use crate::limits::Limits;
+use crate::receive::FrameError;
+
+/// Bits of a request id that are its slot; those above count requests, so that ids rise strictly.
+const SLOT_BITS: u32 = Limits::REQUESTS_MAX.trailing_zeros();
+const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
+
+/// A reply as it arrived.
+pub(crate) struct Reply {
+    pub(crate) header: Header,
+    pub(crate) body: Slice,
+    /// `None` where there is no payload.
+    pub(crate) payload: Option<Buf>,
+    /// What the payload left of the caller's buffer.
+    pub(crate) rest: Option<Buf>,
+}
+
+/// What a request holds until its reply is there.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// Where the reply's payload goes.
+    pub(crate) into: Option<Buf>,
+    /// Its share of the bounds.
+    #[expect(dead_code, reason = "returns to the bounds when it is dropped")]
+    pub(crate) permits: Option<(Permit, Permit)>,
+}
+
+struct Slot {
+    id: u64,
+    op: Op,
+    held: Held,
+    state: State,
+}
+
+enum State {
+    Waiting(Option<Waker>),
+    Done(Result<Reply, CallError>),
+    /// The caller went away; the reply is still to come.
+    Abandoned,
+}
+
+/// All of one connection. Ids rise by more than the slots there are, and begin above 0.
+#[derive(Default)]
+pub(crate) struct Pending {
+    slots: Slab<Slot>,
+    count: u64,
+}
+
+impl Pending {
+    /// A new request's id. `wanted` is false where nobody will ask for the reply.
+    pub(crate) fn insert(&mut self, op: Op, held: Held, wanted: bool) -> u64 {
+        self.count += 1;
+        let entry = self.slots.vacant_entry();
+        let id = (self.count << SLOT_BITS) | entry.key() as u64;
+        assert!(entry.key() as u64 <= SLOT_MASK, "the bound on requests keeps slots below {SLOT_MASK}");
+        entry.insert(Slot { id, op, held, state: if wanted { State::Waiting(None) } else { State::Abandoned } });
+        id
+    }
+
+    /// Of a request that was never sent.
+    pub(crate) fn forget(&mut self, id: u64) {
+        if self.slot(id).is_some() {
+            self.slots.remove((id & SLOT_MASK) as usize);
+        }
+    }
+
+    /// Slots in use.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn slot(&mut self, id: u64) -> Option<&mut Slot> {
+        self.slots.get_mut((id & SLOT_MASK) as usize).filter(|slot| slot.id == id)
+    }
+
+    /// The buffer that the reply with this header goes to. A slot whose reply is there already counts as none.
+    pub(crate) fn expect(&mut self, header: &Header) -> Result<Option<Buf>, FrameError> {
+        let slot = self
+            .slot(header.request)
+            .filter(|slot| !matches!(slot.state, State::Done(_)))
+            .ok_or(FrameError::UnknownReply(header.request))?;
+        if slot.op != header.op {
+            return Err(FrameError::OtherOp { asked: slot.op, got: header.op });
+        }
+        Ok(slot.held.into.take())
+    }
+
+    /// The request is answered: wakes its caller, or forgets it where the caller went away.
+    pub(crate) fn complete(&mut self, reply: Reply) {
+        let id = reply.header.request;
+        self.settle(id, Ok(reply));
+    }
+
+    fn settle(&mut self, id: u64, outcome: Result<Reply, CallError>) {
+        let Some(slot) = self.slot(id) else { return };
+        slot.held = Held::default();
+        match std::mem::replace(&mut slot.state, State::Done(outcome)) {
+            State::Waiting(waker) => {
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            State::Abandoned | State::Done(_) => {
+                self.slots.remove((id & SLOT_MASK) as usize);
+            }
+        }
+    }
+
+    /// No reply comes any more.
+    pub(crate) fn fail_all(&mut self, error: &CallError) {
+        let ids: Vec<u64> = self.slots.iter().map(|(_, slot)| slot.id).collect();
+        for id in ids {
+            if self.slot(id).is_some_and(|slot| !matches!(slot.state, State::Done(_))) {
+                self.settle(id, Err(error.clone()));
+            }
+        }
+    }
+
+    /// The outcome of a request, once.
+    pub(crate) fn poll(&mut self, id: u64, cx: &mut Context<'_>) -> Poll<Result<Reply, CallError>> {
+        let slot = self.slot(id).expect("a request's slot stays until its outcome is taken");
+        if let State::Waiting(waker) = &mut slot.state {
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                *waker = Some(cx.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        match self.slots.remove((id & SLOT_MASK) as usize).state {
+            State::Done(outcome) => Poll::Ready(outcome),
+            State::Waiting(_) | State::Abandoned => unreachable!("the one caller polls, and the state was looked at"),
+        }
+    }
+
+    /// The caller goes away. The slot stays until the reply is there, so that it is known when it comes.
+    pub(crate) fn abandon(&mut self, id: u64) {
+        let Some(slot) = self.slot(id) else { return };
+        match slot.state {
+            State::Waiting(_) => slot.state = State::Abandoned,
+            State::Done(_) => {
+                self.slots.remove((id & SLOT_MASK) as usize);
+            }
+            State::Abandoned => {}
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The answering side of one connection, and the right to answer one of its requests.
+
+use std::cell::{Cell, RefCell};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+
+use ring::buf::Slice;
+use ring::sync::Notify;
+use tracing::error;
+use types::error::Errno;
+use types::id::Epoch;
+use wire::codec::Wire;
+use wire::frame::{HEADER_LEN, Header, Status, flags};
+
+use crate::handshake::Established;
+use crate::inbound::Pulse;
+use crate::limits::Limits;
+use crate::metrics;
+use crate::outbox::{Outbox, Sent};
+
+/// One accepted connection, never used again within this process's thread.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnectionId(pub u64);
+
+/// Who is at the other end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerInfo {
+    pub connection: ConnectionId,
+    pub address: SocketAddr,
+    /// As it calls itself.
+    pub name: String,
+}
+
+/// State that the tasks of a connection and its responders share.
+pub(crate) struct Accepted {
+    pub(crate) peer: PeerInfo,
+    pub(crate) established: Established,
+    pub(crate) limits: Limits,
+    pub(crate) outbox: Outbox,
+    pub(crate) pulse: Pulse,
+    stream: TcpStream,
+    epoch: Rc<Cell<Epoch>>,
+    /// Taken and their reply not sent.
+    requests: Cell<usize>,
+    /// Of those: their own bytes until they are answered, their reply's after.
+    bytes: Cell<usize>,
+    room: Notify,
+    closed: RefCell<Option<String>>,
+}
+
+impl Accepted {
+    pub(crate) fn new(
+        peer: PeerInfo,
+        established: Established,
+        limits: Limits,
+        stream: TcpStream,
+        epoch: Rc<Cell<Epoch>>,
+    ) -> Self {
+        Self {
+            peer,
+            established,
+            limits,
+            outbox: Outbox::default(),
+            pulse: Pulse::new(),
+            stream,
+            epoch,
+            requests: Cell::new(0),
+            bytes: Cell::new(0),
+            room: Notify::new(),
+            closed: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn socket(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.borrow().is_some()
+    }
+
+    /// Ends the connection; false where it was ended before.
+    pub(crate) fn close(&self, reason: &str) -> bool {
+        if self.is_closed() {
+            return false;
+        }
+        *self.closed.borrow_mut() = Some(reason.to_owned());
+        // Wakes the tasks that wait in the kernel. It fails where the socket is gone already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        self.outbox.close();
+        self.room.notify_all();
+        true
+    }
+
+    /// A request was taken: the right to answer it.
+    pub(crate) fn admit(self: &Rc<Self>, header: &Header) -> Responder {
+        let cost = HEADER_LEN + header.body_len as usize + header.payload_len as usize;
+        self.requests.set(self.requests.get() + 1);
+        self.bytes.set(self.bytes.get() + cost);
+        Responder { connection: Rc::clone(self), request: *header, cost, answered: false }
+    }
+
+    /// Waits until another request may be taken, or the connection ends.
+    pub(crate) async fn room(&self) {
+        while self.is_full() && !self.is_closed() {
+            self.room.notified().await;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.requests.get() >= self.limits.requests || self.bytes.get() >= self.limits.bytes
+    }
+
+    /// Requests are unanswered, or their replies not sent.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.requests.get() > 0
+    }
+
+    pub(crate) fn sent(&self, sent: &Sent) {
+        let was_full = self.is_full();
+        self.requests.set(self.requests.get() - sent.frames);
+        self.bytes.set(self.bytes.get() - sent.cost);
+        if was_full && !self.is_full() {
+            self.room.notify_one();
+        }
+    }
+
+    /// The request's bytes are gone, the reply's wait to be sent.
+    fn exchange_cost(&self, request: usize, reply: usize) {
+        let was_full = self.is_full();
+        self.bytes.set(self.bytes.get() - request + reply);
+        if was_full && !self.is_full() {
+            self.room.notify_one();
+        }
+    }
+}
+
+/// The right, and the duty, to answer one request. Dropped without, it answers `EIO`.
+pub struct Responder {
+    connection: Rc<Accepted>,
+    request: Header,
+    /// Bytes of the request.
+    cost: usize,
+    answered: bool,
+}
+
+impl Responder {
+    pub fn reply<T: Wire>(self, message: &T) {
+        self.reply_payload(message, Vec::new());
+    }
+
+    /// The payload is sent from where it is.
+    pub fn reply_payload<T: Wire>(mut self, message: &T, payload: Vec<Slice>) {
+        self.send(Status::Ok, |out| message.encode(out), payload);
+    }
+
+    /// Answers that it did not work. `Status::Ok` becomes `EIO`: there is no success without a message.
+    pub fn fail(mut self, status: Status) {
+        let status = if status == Status::Ok { Status::Errno(Errno::EIO) } else { status };
+        self.send(status, |_| (), Vec::new());
+    }
+
+    /// The other side is gone: nobody will see the answer.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.connection.is_closed()
+    }
+
+    fn send(&mut self, status: Status, encode: impl FnOnce(&mut Vec<u8>), payload: Vec<Slice>) {
+        self.answered = true;
+        let cost = HEADER_LEN + payload.iter().map(|part| part.len()).sum::<usize>();
+        self.connection.exchange_cost(self.cost, cost);
+        let seed = self.connection.established.seed;
+        let header = self.header(status);
+        if self.connection.outbox.push(header, seed, cost, encode, payload).is_ok() {
+            return;
+        }
+        error!(op = header.op.name(), peer = %self.connection.peer.address, "a reply longer than the protocol allows");
+        self.connection.exchange_cost(cost, HEADER_LEN);
+        let header = self.header(Status::Errno(Errno::EOVERFLOW));
+        let pushed = self.connection.outbox.push(header, seed, HEADER_LEN, |_| (), Vec::new());
+        debug_assert!(pushed.is_ok(), "a header alone is never too long");
+    }
+
+    fn header(&self, status: Status) -> Header {
+        Header {
+            flags: flags::REPLY,
+            status,
+            epoch: self.connection.epoch.get(),
+            body_len: 0,
+            payload_len: 0,
+            body_crc: 0,
+            payload_crc: 0,
+            ..self.request
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if !self.answered {
+            metrics::unanswered();
+            self.send(Status::Errno(Errno::EIO), |_| (), Vec::new());
+        }
+    }
+}

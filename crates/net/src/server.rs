@@ -1,0 +1,307 @@
+//! The answering side: accepts connections, checks who they are, and hands out their requests.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use ring::buf::{Buf, Slice};
+use ring::op;
+use slab::Slab;
+use tracing::{debug, info, warn};
+use types::id::Epoch;
+use wire::frame::Header;
+
+use crate::handshake::{self, HandshakeError};
+use crate::identity::Identity;
+use crate::inbound::{Inbound, Incoming};
+use crate::limits::Limits;
+use crate::metrics;
+use crate::receive::{FrameError, Receiver, Role, check_payload};
+use crate::responder::{Accepted, ConnectionId, PeerInfo, Responder};
+use crate::shake::shake;
+
+/// Pause after an accept that failed, so that a lack of descriptors is no busy loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Pause between two tries to bind a port that is still held by a process that just ended.
+const BIND_PAUSE: Duration = Duration::from_millis(20);
+
+/// One request with the right to answer it, at once or later.
+pub struct Request {
+    pub header: Header,
+    /// The message, still encoded: `wire::codec::decode_body`.
+    pub body: Slice,
+    pub payload: Slice,
+    pub connection: ConnectionId,
+    pub responder: Responder,
+}
+
+/// What answers requests. Calls come from the connections' tasks, one at a time, and must not block; what takes time
+/// is spawned, and its number bounded by [`Limits`].
+pub trait Service: 'static {
+    fn on_connect(self: &Rc<Self>, _peer: &PeerInfo) {}
+    fn on_request(self: &Rc<Self>, request: Request);
+    /// Once for each `on_connect`. Requests of this connection may still be unanswered.
+    fn on_disconnect(self: &Rc<Self>, _connection: ConnectionId) {}
+}
+
+/// Listens at `address`; where its port is in use tries again for `patience`, since the port of a process that was
+/// killed stays bound for some milliseconds.
+///
+/// # Errors
+/// The kernel's.
+pub async fn bind(address: SocketAddr, patience: Duration) -> io::Result<(OwnedFd, SocketAddr)> {
+    let deadline = ring::now() + patience;
+    loop {
+        match op::listen(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && ring::now() < deadline => {
+                ring::sleep(BIND_PAUSE).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Serves all connections that come to `listener`, for ever. Dropping the future closes the listener and all of its
+/// connections. `epoch` goes into every reply.
+pub async fn serve<S: Service>(
+    listener: OwnedFd,
+    identity: Rc<Identity>,
+    limits: Limits,
+    epoch: Rc<Cell<Epoch>>,
+    service: Rc<S>,
+) {
+    let server = Rc::new(Server { identity, limits, epoch, service, connections: RefCell::default() });
+    let _closer = Closer(Rc::clone(&server));
+    loop {
+        match op::accept(listener.as_raw_fd()).await {
+            Ok(socket) => server.welcome(socket),
+            Err(error) => {
+                warn!(%error, "cannot accept a connection");
+                ring::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// Across all listeners of the thread.
+    static NEXT_CONNECTION: Cell<u64> = const { Cell::new(1) };
+}
+
+fn next_connection() -> ConnectionId {
+    ConnectionId(NEXT_CONNECTION.replace(NEXT_CONNECTION.get() + 1))
+}
+
+struct Server<S> {
+    identity: Rc<Identity>,
+    limits: Limits,
+    epoch: Rc<Cell<Epoch>>,
+    service: Rc<S>,
+    /// Dangling while in the handshake.
+    connections: RefCell<Slab<Weak<Accepted>>>,
+}
+
+/// Ends all connections of a server that is given up.
+struct Closer<S>(Rc<Server<S>>);
+
+impl<S> Drop for Closer<S> {
+    fn drop(&mut self) {
+        let connections = std::mem::take(&mut *self.0.connections.borrow_mut());
+        for (_, connection) in connections {
+            if let Some(connection) = connection.upgrade() {
+                connection.close("the service stops");
+            }
+        }
+    }
+}
+
+impl<S: Service> Server<S> {
+    fn welcome(self: &Rc<Self>, socket: OwnedFd) {
+        let stream = TcpStream::from(socket);
+        let Ok(address) = stream.peer_addr() else { return };
+        if self.connections.borrow().len() >= self.limits.connections {
+            metrics::refused("full");
+            warn!(peer = %address, limit = self.limits.connections, "refused a connection: too many");
+            return;
+        }
+        let place = Place { key: self.connections.borrow_mut().insert(Weak::new()), server: Rc::clone(self) };
+        ring::spawn(place.attend(stream, address));
+    }
+}
+
+/// A connection's place in the server's list, for as long as it lives.
+struct Place<S> {
+    server: Rc<Server<S>>,
+    key: usize,
+}
+
+impl<S> Drop for Place<S> {
+    fn drop(&mut self) {
+        self.server.connections.borrow_mut().try_remove(self.key);
+    }
+}
+
+impl<S: Service> Place<S> {
+    /// The whole life of a connection.
+    async fn attend(self, stream: TcpStream, address: SocketAddr) {
+        let server = &self.server;
+        let machine = handshake::Responder::new(&server.identity);
+        let established = match shake(stream.as_raw_fd(), machine, server.limits.handshake).await {
+            Ok(established) => established,
+            Err(reason) => {
+                metrics::refused(refusal_label(&reason));
+                warn!(peer = %address, %reason, "refused a connection");
+                return;
+            }
+        };
+        let peer = PeerInfo { connection: next_connection(), address, name: established.peer.name.clone() };
+        let (limits, epoch) = (server.limits.clone(), Rc::clone(&server.epoch));
+        let connection = Rc::new(Accepted::new(peer, established, limits, stream, epoch));
+        match server.connections.borrow_mut().get_mut(self.key) {
+            Some(place) => *place = Rc::downgrade(&connection),
+            None => return, // The service stopped meanwhile.
+        }
+        metrics::connected();
+        debug!(peer = %address, name = connection.peer.name, "connected");
+        ring::spawn(send(Rc::clone(&connection)));
+        ring::spawn(watch(Rc::downgrade(&connection)));
+        server.service.on_connect(&connection.peer);
+        let end = receive(&connection, &server.service).await;
+        log_end(&connection, &end);
+        server.service.on_disconnect(connection.peer.connection);
+        metrics::disconnected();
+    }
+}
+
+fn refusal_label(reason: &HandshakeError) -> &'static str {
+    match reason {
+        HandshakeError::Foreign | HandshakeError::HandshakeVersion(_) => "foreign",
+        HandshakeError::Key => "key",
+        HandshakeError::Forged | HandshakeError::Length(_) | HandshakeError::Malformed(_) => "malformed",
+        HandshakeError::Version(_) => "version",
+        HandshakeError::Cluster { .. } | HandshakeError::Refused(_) => "cluster",
+        HandshakeError::Ended => "ended",
+        HandshakeError::TimedOut => "timeout",
+    }
+}
+
+/// How a connection came to its end.
+enum End {
+    Closed,
+    Io(io::Error),
+    Frame(FrameError),
+}
+
+/// One line, and none where somebody else closed it and said why.
+fn log_end(connection: &Accepted, end: &End) {
+    let (peer, name) = (connection.peer.address, connection.peer.name.as_str());
+    match end {
+        End::Closed => {
+            if connection.close("the other side has closed") {
+                debug!(%peer, name, "disconnected");
+            }
+        }
+        End::Io(reason) => {
+            if connection.close(&reason.to_string()) {
+                info!(%peer, name, %reason, "connection lost");
+            }
+        }
+        End::Frame(reason) => {
+            if connection.close(&reason.to_string()) {
+                metrics::frame_refused(reason);
+                warn!(%peer, name, %reason, "closed a connection that broke the protocol");
+            }
+        }
+    }
+}
+
+async fn receive<S: Service>(connection: &Rc<Accepted>, service: &Rc<S>) -> End {
+    let established = &connection.established;
+    let receiver = Receiver::new(established.version, established.seed, Role::Requests);
+    let mut inbound = Inbound::new(connection.socket(), receiver);
+    loop {
+        match inbound.fill(&connection.pulse).await {
+            Ok(true) => {}
+            Ok(false) => return End::Closed,
+            Err(error) => return End::Io(error),
+        }
+        loop {
+            let incoming = match inbound.next() {
+                Ok(Some(incoming)) => incoming,
+                Ok(None) => break,
+                Err(error) => return End::Frame(error),
+            };
+            if let Err(end) = take_request(connection, service, &inbound, incoming).await {
+                return end;
+            }
+            connection.room().await;
+            if connection.is_closed() {
+                return End::Closed;
+            }
+        }
+    }
+}
+
+async fn take_request<S: Service>(
+    connection: &Rc<Accepted>,
+    service: &Rc<S>,
+    inbound: &Inbound,
+    incoming: Incoming,
+) -> Result<(), End> {
+    let header = incoming.header;
+    let payload = if incoming.missing == 0 {
+        incoming.payload
+    } else {
+        let destination = Buf::with_capacity(header.payload_len as usize);
+        let whole = inbound.finish(&incoming, destination, &connection.pulse).await.map_err(End::Io)?;
+        check_payload(&header, &whole).map_err(End::Frame)?;
+        whole.freeze()
+    };
+    let request = Request {
+        header,
+        body: incoming.body,
+        payload,
+        connection: connection.peer.connection,
+        responder: connection.admit(&header),
+    };
+    service.on_request(request);
+    Ok(())
+}
+
+async fn send(connection: Rc<Accepted>) {
+    let result = connection.outbox.run(connection.socket(), |sent| connection.sent(&sent)).await;
+    if let Err(reason) = result
+        && connection.close(&reason.to_string())
+    {
+        let (peer, name) = (connection.peer.address, connection.peer.name.as_str());
+        info!(%peer, name, %reason, "connection lost while sending");
+    }
+}
+
+/// Ends a connection that is silent, or stuck in the middle of a frame.
+async fn watch(weak: Weak<Accepted>) {
+    let Some(limits) = weak.upgrade().map(|connection| connection.limits.clone()) else { return };
+    loop {
+        ring::sleep(limits.stall.min(limits.idle) / 4).await;
+        let Some(connection) = weak.upgrade() else { return };
+        if connection.is_closed() {
+            return;
+        }
+        let silent = ring::now().saturating_duration_since(connection.pulse.heard.get());
+        let reason = if connection.pulse.mid_frame.get() && silent >= limits.stall {
+            "stuck in the middle of a frame"
+        } else if silent >= limits.idle && !connection.is_busy() {
+            "silent for too long"
+        } else {
+            continue;
+        };
+        if connection.close(reason) {
+            let (peer, name) = (connection.peer.address, connection.peer.name.as_str());
+            warn!(%peer, name, reason, "connection given up");
+        }
+        return;
+    }
+}
