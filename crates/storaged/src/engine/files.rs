@@ -1,0 +1,414 @@
+//! The first engine: one file per object in hashed folders of any POSIX file system, buffered by its page cache.
+
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ring::buf::{Buf, Slice};
+use ring::op;
+use types::error::Errno;
+use types::id::ObjectId;
+
+use super::folders::{self, Entries, Folder, c_string};
+use super::removals::Removals;
+use super::{ObjectStore, Page, Share, Stored, listing, syscall};
+use crate::failures::Failures;
+use crate::open_files::{OpenFile, OpenFiles};
+use crate::pace::Pace;
+use crate::target::Target;
+
+/// The directory of a target that holds its objects.
+pub(crate) const OBJECTS: &str = "objects";
+/// Larger files are removed and cut on a helper thread: freeing their pages and blocks takes long.
+const FREE_IN_PLACE_MAX: u64 = 1 << 20;
+const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
+const READ_ONLY: i32 = libc::O_RDONLY | libc::O_NOFOLLOW;
+
+pub(crate) struct Options {
+    pub(crate) open_files_max: usize,
+    /// Bytes. Writes up to this length are made on the lane's thread while the disk keeps up.
+    pub(crate) write_in_place_max: usize,
+}
+
+pub(crate) struct Files {
+    target: Arc<Target>,
+    failures: Rc<Failures>,
+    options: Options,
+    path: PathBuf,
+    root: Arc<OwnedFd>,
+    open: RefCell<OpenFiles>,
+    entries: Rc<RefCell<Entries>>,
+    removals: Rc<Removals>,
+    pace: Pace,
+}
+
+impl Files {
+    /// Opens the objects of a target, whose directory exists.
+    ///
+    /// # Errors
+    /// Where `objects` cannot be made or opened.
+    pub(crate) fn open(target: Arc<Target>, failures: Rc<Failures>, options: Options) -> std::io::Result<Self> {
+        let path = target.path.join(OBJECTS);
+        match std::fs::create_dir(&path) {
+            Ok(()) => std::fs::File::open(&target.path)?.sync_all()?,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            // A target that is mounted read-only still serves what it has.
+            Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem && path.is_dir() => {}
+            Err(error) => return Err(error),
+        }
+        let root: OwnedFd = std::fs::File::open(&path)?.into();
+        Ok(Self {
+            target,
+            failures,
+            open: RefCell::new(OpenFiles::new(options.open_files_max)),
+            options,
+            path,
+            root: Arc::new(root),
+            entries: Rc::new(RefCell::new(Entries::new())),
+            removals: Rc::default(),
+            pace: Pace::default(),
+        })
+    }
+
+    fn root(&self) -> RawFd {
+        self.root.as_raw_fd()
+    }
+
+    /// Passes an error on, after telling the target's health of it.
+    fn failed(&self, errno: Errno, what: &str) -> Errno {
+        self.target.note_error(errno, what);
+        errno
+    }
+
+    /// `None` where there is no such object.
+    async fn open_existing(&self, object: ObjectId) -> Result<Option<Rc<OpenFile>>, Errno> {
+        if let Some(file) = self.open.borrow().get(object) {
+            return Ok(Some(file));
+        }
+        let path = folders::path(object);
+        let opened = match syscall::open_cached(self.root(), &path, READ_WRITE) {
+            Err(Errno::ENOENT) => Err(Errno::ENOENT),
+            Ok(fd) => Ok((fd, true)),
+            Err(_) => {
+                let root = Arc::clone(&self.root);
+                op::unblock(move || match syscall::open_at(root.as_raw_fd(), &path, READ_WRITE) {
+                    Err(Errno::EROFS) => syscall::open_at(root.as_raw_fd(), &path, READ_ONLY).map(|fd| (fd, false)),
+                    outcome => outcome.map(|fd| (fd, true)),
+                })
+                .await
+            }
+        };
+        match opened {
+            Ok((fd, writable)) => self.keep(object, fd, writable).map(Some),
+            Err(Errno::ENOENT) => self.check_root().map(|()| None),
+            Err(errno) => Err(self.failed(errno, "open")),
+        }
+    }
+
+    /// "No such object" may mean that everything was removed under us, which is not a hole.
+    fn check_root(&self) -> Result<(), Errno> {
+        match syscall::stat(self.root()) {
+            Ok((_, links)) if links > 0 => Ok(()),
+            _ => {
+                self.target.note_vanished("the objects directory was removed");
+                Err(Errno::EIO)
+            }
+        }
+    }
+
+    async fn open_or_create(&self, object: ObjectId) -> Result<Rc<OpenFile>, Errno> {
+        if let Some(file) = self.open.borrow().get(object).filter(|file| file.writable) {
+            return Ok(file);
+        }
+        let outcome = if self.pace.is_calm(Instant::now()) {
+            self.pace.timed(|| open_or_create(self.root(), object))
+        } else {
+            let root = Arc::clone(&self.root);
+            op::unblock(move || open_or_create(root.as_raw_fd(), object)).await
+        };
+        match outcome {
+            Ok((fd, created)) => {
+                if created {
+                    self.entries.borrow_mut().note_created(object);
+                }
+                self.keep(object, fd, true)
+            }
+            Err(Errno::ENOENT) => Err(self.check_root().err().unwrap_or(Errno::EIO)),
+            Err(errno) => Err(self.failed(errno, "create")),
+        }
+    }
+
+    fn keep(&self, object: ObjectId, fd: OwnedFd, writable: bool) -> Result<Rc<OpenFile>, Errno> {
+        // Another task may have been faster while this one waited for its own descriptor.
+        if let Some(file) = self.open.borrow().get(object).filter(|file| file.writable || !writable) {
+            return Ok(file);
+        }
+        let (stored, _) = syscall::stat(fd.as_raw_fd()).map_err(|errno| self.failed(errno, "stat"))?;
+        let file = OpenFile::new(fd, writable, stored.size);
+        let evicted = self.open.borrow_mut().insert(object, Rc::clone(&file));
+        for (object, file) in evicted {
+            self.retire(object, file);
+        }
+        Ok(file)
+    }
+
+    /// Closes a file that the cache gives up. Its dirty data is written first: once it is closed, nobody would hear of
+    /// a failure.
+    fn retire(&self, object: ObjectId, file: Rc<OpenFile>) {
+        if !file.dirty.get() {
+            return;
+        }
+        let (failures, target) = (Rc::clone(&self.failures), Arc::clone(&self.target));
+        ring::spawn(async move {
+            let fd = file.fd();
+            if let Err(errno) = op::unblock(move || syscall::write_back(fd)).await {
+                target.note_error(errno, "write-back");
+                failures.note(object, errno);
+            }
+            drop(file);
+        });
+    }
+
+    fn read_ahead(&self, file: &Rc<OpenFile>, offset: u64, len: u64) {
+        let mut stream = file.reads.get();
+        let ahead = stream.on_read(offset, len, file.size.get());
+        file.reads.set(stream);
+        let Some((start, len)) = ahead else { return };
+        let file = Rc::clone(file);
+        ring::spawn(async move {
+            // Advice alone: where it fails, the read itself says why.
+            let _ = op::fadvise(file.fd(), start, clamp(len), libc::POSIX_FADV_WILLNEED).await;
+        });
+    }
+
+    fn write_behind(&self, object: ObjectId, file: &Rc<OpenFile>, offset: u64, len: u64) {
+        let mut stream = file.writes.get();
+        let behind = stream.on_write(offset, len);
+        file.writes.set(stream);
+        let Some((start, len)) = behind else { return };
+        let (file, failures, target) = (Rc::clone(file), Rc::clone(&self.failures), Arc::clone(&self.target));
+        ring::spawn(async move {
+            if let Err(error) = op::sync_range(file.fd(), start, clamp(len)).await {
+                let errno = Errno::from(error);
+                target.note_error(errno, "write-back");
+                failures.note(object, errno);
+            }
+        });
+    }
+
+    async fn put(&self, file: &OpenFile, offset: u64, data: Slice) -> Result<(), Errno> {
+        if data.len() <= self.options.write_in_place_max && self.pace.is_calm(Instant::now()) {
+            return self.pace.timed(|| syscall::write_at(file.fd(), &data, offset));
+        }
+        op::write_at(file.fd(), data, offset).await.map(drop).map_err(Errno::from)
+    }
+
+    async fn resize(&self, file: &OpenFile, size: u64) -> Result<(), Errno> {
+        let fd = file.fd();
+        if file.size.get().saturating_sub(size) <= FREE_IN_PLACE_MAX && self.pace.is_calm(Instant::now()) {
+            return self.pace.timed(|| syscall::truncate(fd, size));
+        }
+        op::unblock(move || syscall::truncate(fd, size)).await
+    }
+
+    async fn unlink(&self, object: ObjectId) -> Result<(), Errno> {
+        let file = self.open.borrow_mut().remove(object);
+        let path = folders::path(object);
+        let small = file.is_some_and(|file| file.size.get() <= FREE_IN_PLACE_MAX);
+        if small && self.pace.is_calm(Instant::now()) {
+            return self.pace.timed(|| syscall::unlink_at(self.root(), &path));
+        }
+        let root = Arc::clone(&self.root);
+        op::unblock(move || syscall::unlink_at(root.as_raw_fd(), &path)).await
+    }
+
+    async fn sync_data(&self, object: ObjectId, file: &OpenFile) -> Result<(), Errno> {
+        file.dirty.set(false);
+        op::fsync(file.fd(), true).await.map_err(|error| {
+            file.dirty.set(true);
+            let errno = self.failed(Errno::from(error), "sync");
+            self.failures.note(object, errno);
+            errno
+        })
+    }
+
+    async fn sync_entry(&self, object: ObjectId) -> Result<(), Errno> {
+        if !self.entries.borrow().is_unsynced(object) {
+            return Ok(());
+        }
+        sync_folder(Arc::clone(&self.root), Rc::clone(&self.entries), Folder::of(object))
+            .await
+            .map_err(|errno| self.failed(errno, "sync of a folder"))
+    }
+}
+
+impl ObjectStore for Files {
+    async fn read(&self, object: ObjectId, offset: u64, len: u32) -> Result<(Buf, u64), Errno> {
+        let Some(file) = self.open_existing(object).await? else { return Ok((Buf::with_capacity(0), 0)) };
+        let size = file.size.get();
+        let len = u64::from(len).min(size.saturating_sub(offset));
+        if len == 0 {
+            return Ok((Buf::with_capacity(0), size));
+        }
+        self.read_ahead(&file, offset, len);
+        let (outcome, mut buf) = op::read_at(file.fd(), Buf::with_capacity(len as usize), offset).await;
+        let count = outcome.map_err(|error| self.failed(error.into(), "read"))?;
+        buf.truncate(count);
+        Ok((buf, size))
+    }
+
+    async fn write(&self, object: ObjectId, offset: u64, data: Slice) -> Result<u64, Errno> {
+        let len = data.len() as u64;
+        let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok()).ok_or(Errno::EFBIG)?;
+        let file = self.open_or_create(object).await?;
+        if end > file.size.get() {
+            self.target.admit(end.saturating_sub(file.size.get()).min(len))?;
+        }
+        file.dirty.set(true);
+        match self.put(&file, offset, data).await {
+            Ok(()) => {
+                file.size.set(file.size.get().max(end));
+                self.write_behind(object, &file, offset, len);
+                Ok(file.size.get())
+            }
+            Err(errno) => {
+                if let Ok((stored, _)) = syscall::stat(file.fd()) {
+                    file.size.set(stored.size);
+                }
+                Err(self.failed(errno, "write"))
+            }
+        }
+    }
+
+    async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno> {
+        let file = self.open_or_create(object).await?;
+        file.dirty.set(true);
+        self.resize(&file, size).await.map_err(|errno| self.failed(errno, "truncate"))?;
+        file.size.set(size);
+        if size == 0 {
+            self.failures.forget(object);
+        }
+        Ok(())
+    }
+
+    async fn stat(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno> {
+        let mut found = vec![None; objects.len()];
+        let mut elsewhere = Vec::new();
+        for (index, &object) in objects.iter().enumerate() {
+            match self.open.borrow().get(object) {
+                Some(file) => found[index] = Some(syscall::stat(file.fd()).map_err(|e| self.failed(e, "stat"))?.0),
+                None => elsewhere.push((index, object)),
+            }
+        }
+        if elsewhere.is_empty() {
+            return Ok(found);
+        }
+        let root = Arc::clone(&self.root);
+        let stats = op::unblock(move || {
+            let stat = |(index, object)| Ok((index, syscall::stat_at(root.as_raw_fd(), &folders::path(object))?));
+            elsewhere.into_iter().map(stat).collect::<Result<Vec<_>, Errno>>()
+        })
+        .await
+        .map_err(|errno| self.failed(errno, "stat"))?;
+        for (index, stat) in stats {
+            found[index] = stat;
+        }
+        if found.contains(&None) {
+            self.check_root()?;
+        }
+        Ok(found)
+    }
+
+    async fn sync(&self, object: ObjectId) -> Result<(), Errno> {
+        let Some(file) = self.open_existing(object).await? else { return Ok(()) };
+        // Together, so that one journal commit does for both.
+        let data: LocalBox<'_> = Box::pin(self.sync_data(object, &file));
+        let entry: LocalBox<'_> = Box::pin(self.sync_entry(object));
+        ring::join_all([data, entry]).await.into_iter().collect()
+    }
+
+    async fn remove(&self, object: ObjectId) -> Result<(), Errno> {
+        match self.unlink(object).await {
+            Ok(()) => {}
+            Err(Errno::ENOENT) => self.check_root()?,
+            Err(errno) => return Err(self.failed(errno, "remove")),
+        }
+        self.failures.forget(object);
+        self.entries.borrow_mut().note_removed(object);
+        let (root, entries) = (Arc::clone(&self.root), Rc::clone(&self.entries));
+        let sync = move |folder| sync_folder(Arc::clone(&root), Rc::clone(&entries), folder);
+        match self.removals.made_durable(Folder::of(object), sync).await {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(self.failed(errno, "sync of a removal")),
+        }
+    }
+
+    async fn list(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
+        let path = self.path.clone();
+        self.check_root()?;
+        op::unblock(move || listing::list(&path, after, count, share)).await.map_err(|errno| self.failed(errno, "list"))
+    }
+
+    async fn place(&self, object: ObjectId) -> Result<(PathBuf, bool), Errno> {
+        let exists = self.stat(&[object]).await?.iter().any(Option::is_some);
+        Ok((self.path.join(Folder::of(object).path()).join(folders::file_name(object)), exists))
+    }
+
+    fn open_count(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    async fn sync_all(&self) {
+        let dirty: Vec<ObjectId> =
+            self.open.borrow().iter().filter(|(_, file)| file.dirty.get()).map(|(object, _)| object).collect();
+        for object in dirty {
+            if let Err(errno) = self.sync(object).await {
+                tracing::error!(%object, target = %self.target.id, %errno, "acknowledged data could not be written");
+            }
+        }
+    }
+}
+
+type LocalBox<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
+
+fn clamp(len: u64) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// The file and whether it is new. Blocks, though seldom for long.
+fn open_or_create(root: RawFd, object: ObjectId) -> Result<(OwnedFd, bool), Errno> {
+    let path = folders::path(object);
+    match syscall::open_at(root, &path, READ_WRITE) {
+        Err(Errno::ENOENT) => {}
+        outcome => return outcome.map(|fd| (fd, false)),
+    }
+    let create = || syscall::open_at(root, &path, READ_WRITE | libc::O_CREAT).map(|fd| (fd, true));
+    match create() {
+        Err(Errno::ENOENT) => {}
+        outcome => return outcome,
+    }
+    let folder = Folder::of(object);
+    syscall::make_folder(root, &c_string(folder.outer_name()))?;
+    syscall::make_folder(root, &c_string(folder.path()))?;
+    create()
+}
+
+/// Makes the entries of a folder durable and, the first time, the way to it.
+async fn sync_folder(root: Arc<OwnedFd>, entries: Rc<RefCell<Entries>>, folder: Folder) -> Result<(), Errno> {
+    let begun_at = entries.borrow().clock();
+    sync_directory(&root, folder.path()).await?;
+    if entries.borrow().is_new_folder(folder) {
+        sync_directory(&root, folder.outer_name()).await?;
+        sync_directory(&root, ".".to_owned()).await?;
+    }
+    entries.borrow_mut().note_synced(folder, begun_at);
+    Ok(())
+}
+
+async fn sync_directory(root: &OwnedFd, path: String) -> Result<(), Errno> {
+    let directory = syscall::open_at(root.as_raw_fd(), &c_string(path), libc::O_RDONLY | libc::O_DIRECTORY)?;
+    op::fsync(directory.as_raw_fd(), false).await.map_err(Errno::from)
+}

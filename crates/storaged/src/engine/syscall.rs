@@ -1,0 +1,125 @@
+//! File calls that std does not have, with our error numbers.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use types::error::Errno;
+use types::time::Timestamp;
+
+use super::Stored;
+
+/// Permissions of object files: the service's user alone.
+const FILE_MODE: libc::mode_t = 0o600;
+const FOLDER_MODE: libc::mode_t = 0o700;
+
+fn last_error() -> Errno {
+    io::Error::last_os_error().into()
+}
+
+fn owned(fd: i32) -> Result<OwnedFd, Errno> {
+    if fd < 0 {
+        return Err(last_error());
+    }
+    // SAFETY: a fresh descriptor from the kernel, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+pub(super) fn open_at(folder: RawFd, path: &CStr, flags: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: `path` is a live C string.
+    owned(unsafe { libc::openat(folder, path.as_ptr(), flags | libc::O_CLOEXEC, FILE_MODE) })
+}
+
+/// Opens only if that needs no disk: `EAGAIN` where the kernel would have to look there, also for names that may not
+/// exist.
+pub(super) fn open_cached(folder: RawFd, path: &CStr, flags: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: an all-zero open_how is valid; the pointers are to live values and the size is the structure's own.
+    let fd = unsafe {
+        let mut how: libc::open_how = std::mem::zeroed();
+        how.flags = (flags | libc::O_CLOEXEC) as u64;
+        how.resolve = libc::RESOLVE_CACHED;
+        libc::syscall(libc::SYS_openat2, folder, path.as_ptr(), &raw mut how, size_of::<libc::open_how>())
+    };
+    owned(i32::try_from(fd).map_err(|_| Errno::EIO)?)
+}
+
+/// It is no error where the folder is there already.
+pub(super) fn make_folder(parent: RawFd, path: &CStr) -> Result<(), Errno> {
+    // SAFETY: `path` is a live C string.
+    let result = unsafe { libc::mkdirat(parent, path.as_ptr(), FOLDER_MODE) };
+    if result == 0 { Ok(()) } else { Some(last_error()).filter(|errno| *errno != Errno::EEXIST).map_or(Ok(()), Err) }
+}
+
+pub(super) fn unlink_at(folder: RawFd, path: &CStr) -> Result<(), Errno> {
+    // SAFETY: `path` is a live C string.
+    if unsafe { libc::unlinkat(folder, path.as_ptr(), 0) } == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+pub(super) fn truncate(fd: RawFd, size: u64) -> Result<(), Errno> {
+    let size = i64::try_from(size).map_err(|_| Errno::EFBIG)?;
+    // SAFETY: no memory is passed.
+    if unsafe { libc::ftruncate(fd, size) } == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// All of `data`, in place.
+pub(super) fn write_at(fd: RawFd, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
+    while !data.is_empty() {
+        let at = i64::try_from(offset).map_err(|_| Errno::EFBIG)?;
+        // SAFETY: the pointer and the length are those of a live slice.
+        let count = unsafe { libc::pwrite(fd, data.as_ptr().cast(), data.len(), at) };
+        match usize::try_from(count) {
+            Ok(0) => return Err(Errno::EIO),
+            Ok(count) => {
+                data = &data[count..];
+                offset += count as u64;
+            }
+            Err(_) => match last_error() {
+                Errno::EINTR => {}
+                errno => return Err(errno),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Writes the file's dirty pages and waits for them; no metadata, so no journal commit.
+pub(super) fn write_back(fd: RawFd) -> Result<(), Errno> {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: no memory is passed.
+    if unsafe { libc::sync_file_range(fd, 0, 0, flags) } == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+fn stored(stat: &libc::stat) -> Stored {
+    Stored {
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        mtime: Timestamp::from_parts(stat.st_mtime, stat.st_mtime_nsec as u32),
+    }
+}
+
+pub(super) fn stat(fd: RawFd) -> Result<(Stored, u64), Errno> {
+    // SAFETY: an all-zero stat is valid, and the pointer is to a live one.
+    unsafe {
+        let mut out: libc::stat = std::mem::zeroed();
+        if libc::fstat(fd, &raw mut out) == 0 { Ok((stored(&out), out.st_nlink)) } else { Err(last_error()) }
+    }
+}
+
+/// `None` where it does not exist.
+pub(super) fn stat_at(folder: RawFd, path: &CStr) -> Result<Option<Stored>, Errno> {
+    // SAFETY: an all-zero stat is valid, and the pointers are to live values.
+    unsafe {
+        let mut out: libc::stat = std::mem::zeroed();
+        if libc::fstatat(folder, path.as_ptr(), &raw mut out, libc::AT_SYMLINK_NOFOLLOW) == 0 {
+            return Ok(Some(stored(&out)));
+        }
+    }
+    match last_error() {
+        Errno::ENOENT => Ok(None),
+        errno => Err(errno),
+    }
+}
+
+pub(super) fn raw(fd: &OwnedFd) -> RawFd {
+    fd.as_raw_fd()
+}

@@ -1,0 +1,287 @@
+//! The files engine on real directories.
+
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring::buf::Slice;
+use types::error::Errno;
+use types::id::{InodeId, ObjectId, TargetId};
+
+use super::files::{Files, OBJECTS, Options};
+use super::{ObjectStore, Share};
+use crate::failures::Failures;
+use crate::target::{Health, Target};
+
+const ALL: Share = Share { lane: 0, lanes: 1 };
+
+fn object(inode: u64, stripe: u32) -> ObjectId {
+    ObjectId { inode: InodeId(inode), stripe }
+}
+
+fn on_ring(test: impl Future<Output = ()>) {
+    let config = ring::Config { entries: 64, cpu: None, spin: Duration::ZERO };
+    ring::Ring::new(&config).expect("io_uring is there").run(test);
+}
+
+fn target(dir: &Path, reserve: u64) -> Arc<Target> {
+    let target = Target::new(TargetId(1), dir.to_path_buf(), reserve);
+    target.probe(dir);
+    Arc::new(target)
+}
+
+fn store_of(target: &Arc<Target>, open_files_max: usize, write_in_place_max: usize) -> Files {
+    let options = Options { open_files_max, write_in_place_max };
+    Files::open(Arc::clone(target), Rc::new(Failures::default()), options).expect("a usable directory")
+}
+
+fn store(dir: &Path) -> Files {
+    store_of(&target(dir, 0), 100, 64 << 10)
+}
+
+fn bytes(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|n| (n % 251) as u8 ^ seed).collect()
+}
+
+async fn write(store: &Files, object: ObjectId, offset: u64, data: &[u8]) -> Result<u64, Errno> {
+    store.write(object, offset, Slice::from_vec(data.to_vec())).await
+}
+
+async fn read(store: &Files, object: ObjectId, offset: u64, len: u32) -> Vec<u8> {
+    store.read(object, offset, len).await.expect("readable").0.to_vec()
+}
+
+#[test]
+fn bytes_come_back_with_holes_as_zeros() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        assert_eq!(store.read(object(1, 0), 0, 100).await.map(|(buf, size)| (buf.len(), size)), Ok((0, 0)));
+        // One length below and one above what is written in place.
+        for (inode, len) in [(1, 5000), (2, 300_000)] {
+            let data = bytes(len, inode as u8);
+            assert_eq!(write(&store, object(inode, 0), 10_000, &data).await, Ok(10_000 + len as u64));
+            assert_eq!(write(&store, object(inode, 0), 0, b"head").await, Ok(10_000 + len as u64));
+            let all = read(&store, object(inode, 0), 0, 1 << 20).await;
+            assert_eq!(all.len(), 10_000 + len);
+            assert!(&all[..4] == b"head" && all[4..10_000].iter().all(|&b| b == 0) && all[10_000..] == data);
+            assert_eq!(read(&store, object(inode, 0), 10_000 + len as u64 - 3, 100).await, data[len - 3..]);
+        }
+        assert_eq!(write(&store, object(1, 0), u64::MAX - 2, b"abc").await, Err(Errno::EFBIG));
+        assert_eq!(write(&store, object(1, 0), (1 << 63) - 2, b"abc").await, Err(Errno::EFBIG));
+    });
+}
+
+#[test]
+fn truncate_makes_cuts_and_extends() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        store.truncate(object(1, 1), 5000).await.expect("made");
+        assert_eq!(read(&store, object(1, 1), 0, 9000).await, vec![0; 5000]);
+        write(&store, object(1, 1), 0, &bytes(4 << 20, 1)).await.expect("written");
+        store.truncate(object(1, 1), 10).await.expect("cut");
+        store.truncate(object(1, 1), 20).await.expect("extended");
+        let expected: Vec<u8> = bytes(10, 1).into_iter().chain([0; 10]).collect();
+        assert_eq!(read(&store, object(1, 1), 0, 100).await, expected);
+        let stats = store.stat(&[object(9, 9), object(1, 1)]).await.expect("told");
+        assert_eq!((stats[0], stats[1].map(|stored| stored.size)), (None, Some(20)));
+    });
+}
+
+#[test]
+fn what_was_written_is_there_after_a_restart_and_what_was_removed_is_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let first = store(dir.path());
+        for inode in 1..=20 {
+            write(&first, object(inode, 0), 0, &bytes(1000, inode as u8)).await.expect("written");
+            first.sync(object(inode, 0)).await.expect("synced");
+        }
+        first.sync(object(777, 0)).await.expect("nothing to sync is no error");
+        first.remove(object(3, 0)).await.expect("removed");
+        first.remove(object(3, 0)).await.expect("removed again");
+        first.remove(object(1 << 40, 0)).await.expect("never was there");
+        drop(first);
+        let second = store(dir.path());
+        assert_eq!(read(&second, object(7, 0), 0, 4096).await, bytes(1000, 7));
+        assert_eq!(second.stat(&[object(3, 0)]).await, Ok(vec![None]));
+        let (place, exists) = second.place(object(7, 0)).await.expect("told");
+        assert!(exists && place.starts_with(dir.path().join(OBJECTS)));
+        assert_eq!(std::fs::read(place).expect("a plain file"), bytes(1000, 7));
+        assert!(!second.place(object(3, 0)).await.expect("told").1);
+    });
+}
+
+#[test]
+fn a_small_cache_of_open_files_loses_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store_of(&target(dir.path(), 0), 4, 64 << 10);
+        for round in 0..3u8 {
+            for inode in 0..50u64 {
+                write(&store, object(inode, 0), u64::from(round) * 100, &bytes(100, round)).await.expect("written");
+            }
+        }
+        assert!(store.open_count() <= 5, "{} files are open", store.open_count());
+        for inode in 0..50 {
+            let expected: Vec<u8> = (0..3).flat_map(|round| bytes(100, round)).collect();
+            assert_eq!(read(&store, object(inode, 0), 0, 1000).await, expected);
+        }
+    });
+}
+
+#[test]
+fn a_listing_shows_each_object_once_in_pages_of_any_size() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        let objects: Vec<ObjectId> = (0..60).map(|n| object(n * 700, (n % 3) as u32)).collect();
+        for &object in &objects {
+            write(&store, object, 0, b"x").await.expect("written");
+        }
+        let place = store.place(objects[0]).await.expect("told").0;
+        std::fs::write(place.with_file_name("notes.txt"), "not an object").expect("written");
+        for (share, count) in [(ALL, 7), (ALL, 1000), (ALL, 1), (Share { lane: 1, lanes: 3 }, 4)] {
+            let (mut found, mut after) = (Vec::new(), None);
+            loop {
+                let page = store.list(after, count, share).await.expect("listed");
+                assert!(page.objects.len() <= count);
+                found.extend(page.objects.iter().map(|(object, _)| *object));
+                after = found.last().copied();
+                if page.end {
+                    break;
+                }
+            }
+            let mut expected: Vec<ObjectId> = objects.iter().copied().filter(|&object| share.owns(object)).collect();
+            expected.sort_unstable();
+            found.sort_unstable();
+            assert_eq!(found, expected, "pages of {count}, {share:?}");
+        }
+    });
+}
+
+#[test]
+fn the_reserve_refuses_new_data_but_not_overwriting() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let roomy = target(dir.path(), 0);
+        write(&store_of(&roomy, 10, 0), object(1, 0), 0, &bytes(8192, 1)).await.expect("written");
+        let full = store_of(&target(dir.path(), u64::MAX), 10, 0);
+        assert_eq!(write(&full, object(2, 0), 0, b"x").await, Err(Errno::ENOSPC));
+        assert_eq!(write(&full, object(1, 0), 8192, b"x").await, Err(Errno::ENOSPC));
+        assert_eq!(write(&full, object(1, 0), 100, b"x").await, Ok(8192));
+        full.remove(object(1, 0)).await.expect("a full target can be emptied");
+    });
+}
+
+#[test]
+fn a_directory_that_was_removed_is_an_error_and_no_hole() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let target = target(dir.path(), 0);
+        let store = store_of(&target, 10, 0);
+        write(&store, object(1, 0), 0, b"x").await.expect("written");
+        std::fs::remove_dir_all(dir.path().join(OBJECTS)).expect("removed");
+        assert_eq!(store.read(object(2, 0), 0, 10).await.map(|_| ()), Err(Errno::EIO));
+        assert_eq!(write(&store, object(3, 0), 0, b"x").await, Err(Errno::EIO));
+        assert_eq!(store.stat(&[object(2, 0)]).await, Err(Errno::EIO));
+        assert_eq!(target.health(), Health::Vanished);
+    });
+}
+
+/// A small file system of its own in a file, mounted for one test. `None` where this machine does not let us.
+struct Mounted {
+    dir: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn new(mib: u64, options: &str) -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let image = dir.path().join("image");
+        std::fs::File::create(&image).expect("made").set_len(mib << 20).expect("sized");
+        std::fs::create_dir(dir.path().join("mnt")).expect("made");
+        let image = image.to_str().expect("plain path");
+        let mounted = Self { dir };
+        let path = mounted.path();
+        let path = path.to_str().expect("plain path");
+        let made = run("mkfs.ext4", &["-q", "-F", "-m", "0", image]);
+        let made = made && run("mount", &["-o", &format!("loop,{options}"), image, path]);
+        if !made {
+            #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+            {
+                eprintln!("skipped: this machine cannot mount a loop file system");
+            }
+        }
+        made.then_some(mounted)
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.dir.path().join("mnt")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        run("umount", &["-l", self.path().to_str().expect("plain path")]);
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn a_full_file_system_says_so_and_works_again_after_a_removal() {
+    let Some(mounted) = Mounted::new(32, "rw") else { return };
+    on_ring(async {
+        let target = target(&mounted.path(), 0);
+        // Reserve unknown to the file system itself: the kernel's own ENOSPC must come through as well.
+        for in_place in [0, 1 << 20] {
+            let store = store_of(&target, 100, in_place);
+            let mut outcome = Ok(0);
+            let mut written = 0;
+            while outcome.is_ok() {
+                outcome = write(&store, object(1000, 0), written, &bytes(256 << 10, 1)).await;
+                written += 256 << 10;
+                assert!(written < 64 << 20, "a 32 MiB file system took {written} bytes");
+            }
+            assert_eq!(outcome, Err(Errno::ENOSPC));
+            let kept = store.stat(&[object(1000, 0)]).await.expect("told")[0].expect("exists").size;
+            let end = read(&store, object(1000, 0), kept - 1000, 1000).await;
+            assert_eq!(end.len(), 1000, "what was acknowledged is readable");
+            store.sync(object(1000, 0)).await.expect("acknowledged data fits");
+            store.remove(object(1000, 0)).await.expect("removed");
+            target.probe(&mounted.path());
+            assert!(write(&store, object(1, 0), 0, &bytes(1 << 20, 2)).await.is_ok());
+            store.remove(object(1, 0)).await.expect("removed");
+            target.probe(&mounted.path());
+        }
+    });
+}
+
+#[test]
+fn a_read_only_target_serves_reads_and_refuses_changes() {
+    let Some(mounted) = Mounted::new(16, "rw") else { return };
+    on_ring(async {
+        let first = store(&mounted.path());
+        write(&first, object(1, 0), 0, b"kept").await.expect("written");
+        drop(first);
+        assert!(run("mount", &["-o", "remount,ro", mounted.path().to_str().expect("plain path")]), "remounted");
+        let target = target(&mounted.path(), 0);
+        assert_eq!(target.health(), Health::ReadOnly);
+        let store = store_of(&target, 10, 0);
+        assert_eq!(read(&store, object(1, 0), 0, 10).await, b"kept");
+        assert_eq!(write(&store, object(1, 0), 0, b"x").await, Err(Errno::EROFS));
+        assert_eq!(write(&store, object(2, 0), 0, b"x").await, Err(Errno::EROFS));
+        assert_eq!(store.truncate(object(1, 0), 0).await, Err(Errno::EROFS));
+        assert_eq!(store.remove(object(1, 0)).await, Err(Errno::EROFS));
+        assert!(run("mount", &["-o", "remount,rw", mounted.path().to_str().expect("plain path")]), "remounted");
+        target.probe(&mounted.path());
+        assert_eq!(target.health(), Health::Good);
+        assert_eq!(write(&store, object(1, 0), 0, b"new").await, Ok(4));
+        assert_eq!(read(&store, object(1, 0), 0, 10).await, b"newt");
+    });
+}

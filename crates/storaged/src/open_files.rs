@@ -1,0 +1,165 @@
+//! The open files of one target and lane: a bounded cache, since opening costs more than a small read.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+use types::id::ObjectId;
+
+use crate::streams::{ReadStream, WriteStream};
+
+/// An object's open file and what its users must know of it.
+pub(crate) struct OpenFile {
+    fd: OwnedFd,
+    /// False where it was opened while the file system was read-only.
+    pub(crate) writable: bool,
+    /// Bytes. This lane is the only one that changes the object.
+    pub(crate) size: Cell<u64>,
+    /// Changed since the last sync of its data.
+    pub(crate) dirty: Cell<bool>,
+    pub(crate) reads: Cell<ReadStream>,
+    pub(crate) writes: Cell<WriteStream>,
+    used: Cell<bool>,
+}
+
+impl OpenFile {
+    pub(crate) fn new(fd: OwnedFd, writable: bool, size: u64) -> Rc<Self> {
+        Rc::new(Self {
+            fd,
+            writable,
+            size: Cell::new(size),
+            dirty: Cell::new(false),
+            reads: Cell::default(),
+            writes: Cell::default(),
+            used: Cell::new(false),
+        })
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// Second-chance order: an entry that was used since its last turn stays for another one.
+pub(crate) struct OpenFiles {
+    files: FxHashMap<ObjectId, (u64, Rc<OpenFile>)>,
+    /// In the order of eviction. An entry whose serial is not the map's is a leftover.
+    queue: VecDeque<(ObjectId, u64)>,
+    serial: u64,
+    capacity: usize,
+}
+
+impl OpenFiles {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { files: FxHashMap::default(), queue: VecDeque::new(), serial: 0, capacity: capacity.max(1) }
+    }
+
+    pub(crate) fn get(&self, object: ObjectId) -> Option<Rc<OpenFile>> {
+        let (_, file) = self.files.get(&object)?;
+        file.used.set(true);
+        Some(Rc::clone(file))
+    }
+
+    /// Adds a file, and hands out those that have to go: the caller makes sure of their data, then drops them.
+    pub(crate) fn insert(&mut self, object: ObjectId, file: Rc<OpenFile>) -> Vec<(ObjectId, Rc<OpenFile>)> {
+        self.serial += 1;
+        self.files.insert(object, (self.serial, file));
+        self.queue.push_back((object, self.serial));
+        let mut evicted = Vec::new();
+        while self.files.len() > self.capacity {
+            match self.evict_one() {
+                Some(victim) => evicted.push(victim),
+                None => break,
+            }
+        }
+        evicted
+    }
+
+    pub(crate) fn remove(&mut self, object: ObjectId) -> Option<Rc<OpenFile>> {
+        let removed = self.files.remove(&object).map(|(_, file)| file);
+        if self.queue.len() > 2 * self.capacity + 16 {
+            let files = &self.files;
+            self.queue.retain(|(object, serial)| files.get(object).is_some_and(|(current, _)| current == serial));
+        }
+        removed
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ObjectId, &Rc<OpenFile>)> {
+        self.files.iter().map(|(object, (_, file))| (*object, file))
+    }
+
+    /// `None` where every file is in use by an operation.
+    fn evict_one(&mut self) -> Option<(ObjectId, Rc<OpenFile>)> {
+        for _ in 0..2 * self.queue.len() {
+            let (object, serial) = self.queue.pop_front()?;
+            let Some((current, file)) = self.files.get(&object) else { continue };
+            if *current != serial {
+                continue;
+            }
+            if file.used.replace(false) || Rc::strong_count(file) > 1 {
+                self.queue.push_back((object, serial));
+                continue;
+            }
+            return self.files.remove(&object).map(|(_, file)| (object, file));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use types::id::InodeId;
+
+    fn object(inode: u64) -> ObjectId {
+        ObjectId { inode: InodeId(inode), stripe: 0 }
+    }
+
+    fn file() -> Rc<OpenFile> {
+        OpenFile::new(File::open("/dev/null").expect("every Linux has it").into(), true, 0)
+    }
+
+    #[test]
+    fn the_least_used_goes_first() {
+        let mut files = OpenFiles::new(3);
+        for inode in 1..=3 {
+            assert!(files.insert(object(inode), file()).is_empty());
+        }
+        files.get(object(1));
+        let evicted: Vec<_> = files.insert(object(4), file()).into_iter().map(|(object, _)| object).collect();
+        assert_eq!(evicted, [object(2)]);
+        assert_eq!(files.len(), 3);
+        assert!(files.get(object(1)).is_some() && files.get(object(2)).is_none());
+    }
+
+    #[test]
+    fn files_in_use_stay() {
+        let mut files = OpenFiles::new(1);
+        let held = file();
+        files.insert(object(1), Rc::clone(&held));
+        let second = file();
+        assert!(files.insert(object(2), Rc::clone(&second)).is_empty(), "both are in use: over capacity for a while");
+        drop(held);
+        let third = file();
+        assert_eq!(files.insert(object(3), Rc::clone(&third)).len(), 1);
+        assert!(files.get(object(2)).is_some() && files.get(object(3)).is_some());
+    }
+
+    #[test]
+    fn removal_and_return_leave_no_litter() {
+        let mut files = OpenFiles::new(8);
+        for _ in 0..10_000 {
+            files.insert(object(1), file());
+            assert!(files.remove(object(1)).is_some());
+        }
+        assert!(files.queue.len() <= 64, "{} leftovers", files.queue.len());
+        assert_eq!(files.len(), 0);
+    }
+}

@@ -1,0 +1,232 @@
+//! One storage target as all lanes of the node see it: its space and its health.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use std::sync::{Mutex, PoisonError};
+
+use types::error::Errno;
+use types::id::TargetId;
+
+/// How long a target counts as failing after its last input/output error.
+const FAILING_FOR: Duration = Duration::from_secs(60);
+
+/// What the last probe and the last requests say of a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Health {
+    Good,
+    /// Mounted read-only: reads go on, changes are refused with `EROFS`.
+    ReadOnly,
+    /// The disk answered `EIO` lately: requests are still tried.
+    Failing,
+    /// The directory or its identity is gone: every request is refused with `EIO`, since "no such object" would be
+    /// taken for a hole.
+    Vanished,
+}
+
+impl Health {
+    fn from_u8(value: u8) -> Self {
+        match value {
+            0 => Self::Good,
+            1 => Self::ReadOnly,
+            2 => Self::Failing,
+            _ => Self::Vanished,
+        }
+    }
+}
+
+/// Capacity of the file system under a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Capacity {
+    pub(crate) total_bytes: u64,
+    /// What may still be written, the reserve taken off.
+    pub(crate) free_bytes: u64,
+    pub(crate) total_inodes: u64,
+    pub(crate) free_inodes: u64,
+}
+
+/// Shared by lanes and by the thread that probes it.
+pub(crate) struct Target {
+    pub(crate) id: TargetId,
+    pub(crate) path: PathBuf,
+    /// Bytes that stay free for others on the same file system.
+    reserve: u64,
+    total: AtomicU64,
+    /// Free bytes above the reserve as of the last probe, less what was admitted since.
+    available: AtomicU64,
+    total_inodes: AtomicU64,
+    free_inodes: AtomicU64,
+    health: AtomicU8,
+    failed_at: Mutex<Option<Instant>>,
+}
+
+impl Target {
+    #[must_use]
+    pub(crate) fn new(id: TargetId, path: PathBuf, reserve: u64) -> Self {
+        Self {
+            id,
+            path,
+            reserve,
+            total: AtomicU64::new(0),
+            available: AtomicU64::new(0),
+            total_inodes: AtomicU64::new(0),
+            free_inodes: AtomicU64::new(0),
+            health: AtomicU8::new(Health::Good as u8),
+            failed_at: Mutex::new(None),
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn health(&self) -> Health {
+        Health::from_u8(self.health.load(Ordering::Relaxed))
+    }
+
+    #[must_use]
+    pub(crate) fn capacity(&self) -> Capacity {
+        Capacity {
+            total_bytes: self.total.load(Ordering::Relaxed),
+            free_bytes: self.available.load(Ordering::Relaxed),
+            total_inodes: self.total_inodes.load(Ordering::Relaxed),
+            free_inodes: self.free_inodes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether any request can be served at all.
+    ///
+    /// # Errors
+    /// `EIO` where the directory vanished.
+    pub(crate) fn check_present(&self) -> Result<(), Errno> {
+        if self.health() == Health::Vanished { Err(Errno::EIO) } else { Ok(()) }
+    }
+
+    /// Takes `bytes` of new data from the free space above the reserve.
+    ///
+    /// # Errors
+    /// `ENOSPC` where they are not there.
+    pub(crate) fn admit(&self, bytes: u64) -> Result<(), Errno> {
+        self.available
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |available| available.checked_sub(bytes))
+            .map(drop)
+            .map_err(|_| Errno::ENOSPC)
+    }
+
+    /// Told of every error of a file call: some of them say that the disk is ill.
+    pub(crate) fn note_error(&self, errno: Errno, what: &str) {
+        let health = match errno {
+            Errno::EIO => Health::Failing,
+            Errno::EROFS => Health::ReadOnly,
+            _ => return,
+        };
+        if health == Health::Failing {
+            *self.failed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        if self.health() == Health::Good {
+            self.set_health(health, what);
+        }
+    }
+
+    pub(crate) fn note_vanished(&self, what: &str) {
+        self.set_health(Health::Vanished, what);
+    }
+
+    fn set_health(&self, health: Health, what: &str) {
+        let before = Health::from_u8(self.health.swap(health as u8, Ordering::Relaxed));
+        if before == health {
+            return;
+        }
+        let (target, path) = (self.id, self.path.display());
+        match health {
+            Health::Good => tracing::info!(%target, %path, "target is good again"),
+            Health::ReadOnly => tracing::error!(%target, %path, what, "target is read-only: changes are refused"),
+            Health::Failing => tracing::error!(%target, %path, what, "target answers with input/output errors"),
+            Health::Vanished => tracing::error!(%target, %path, what, "target's directory vanished: it is not served"),
+        }
+    }
+
+    /// Looks at the file system under the target. May block for as long as the disk does.
+    pub(crate) fn probe(&self, identity_file: &Path) {
+        let statvfs = match statvfs(&self.path) {
+            Ok(statvfs) => statvfs,
+            Err(error) => return self.set_health(Health::Vanished, &error.to_string()),
+        };
+        if let Err(error) = std::fs::symlink_metadata(identity_file) {
+            return self.set_health(Health::Vanished, &format!("{}: {error}", identity_file.display()));
+        }
+        let block = statvfs.f_frsize;
+        self.total.store(statvfs.f_blocks * block, Ordering::Relaxed);
+        self.available.store((statvfs.f_bavail * block).saturating_sub(self.reserve), Ordering::Relaxed);
+        self.total_inodes.store(statvfs.f_files, Ordering::Relaxed);
+        self.free_inodes.store(statvfs.f_ffree, Ordering::Relaxed);
+        let failing = self
+            .failed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some_and(|failed_at| failed_at.elapsed() < FAILING_FOR);
+        if statvfs.f_flag & libc::ST_RDONLY != 0 {
+            self.set_health(Health::ReadOnly, "mounted read-only");
+        } else if failing {
+            self.set_health(Health::Failing, "failed within the last minute");
+        } else {
+            self.set_health(Health::Good, "");
+        }
+    }
+}
+
+fn statvfs(path: &Path) -> io::Result<libc::statvfs> {
+    let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
+    // SAFETY: an all-zero statvfs is valid, and the pointers are to live values.
+    unsafe {
+        let mut out: libc::statvfs = std::mem::zeroed();
+        if libc::statvfs(path.as_ptr(), &raw mut out) == 0 { Ok(out) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(path: &Path, reserve: u64) -> Target {
+        let target = Target::new(TargetId(1), path.to_path_buf(), reserve);
+        target.probe(path);
+        target
+    }
+
+    #[test]
+    fn the_reserve_is_kept_free() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let free = target(dir.path(), 0).capacity().free_bytes;
+        assert!(free > 1 << 20);
+        assert_eq!(target(dir.path(), u64::MAX).admit(1), Err(Errno::ENOSPC));
+        let small = target(dir.path(), free.saturating_sub(512 << 20));
+        assert_eq!(small.admit(1 << 30), Err(Errno::ENOSPC));
+        assert_eq!(small.admit(4096), Ok(()));
+    }
+
+    #[test]
+    fn a_missing_directory_is_noticed_and_found_again() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("target");
+        std::fs::create_dir(&path).expect("made");
+        let target = target(&path, 0);
+        assert_eq!(target.health(), Health::Good);
+        std::fs::rename(&path, dir.path().join("away")).expect("renamed");
+        target.probe(&path);
+        assert_eq!((target.health(), target.check_present()), (Health::Vanished, Err(Errno::EIO)));
+        std::fs::rename(dir.path().join("away"), &path).expect("renamed");
+        target.probe(&path);
+        assert_eq!(target.health(), Health::Good);
+    }
+
+    #[test]
+    fn input_output_errors_make_it_failing() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let target = target(dir.path(), 0);
+        target.note_error(Errno::ENOSPC, "write");
+        assert_eq!(target.health(), Health::Good);
+        target.note_error(Errno::EIO, "write");
+        target.probe(dir.path());
+        assert_eq!((target.health(), target.check_present()), (Health::Failing, Ok(())));
+    }
+}
