@@ -1,6 +1,7 @@
 //! The cluster map: everything that all services and clients must agree on, versioned by epoch.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -158,5 +159,44 @@ impl ClusterMap {
         let port = *target.ports.get(choose(target.ports.len()))?;
         let addresses = node.rails.iter().map(|rail| SocketAddr::new(rail.address, port)).collect();
         Some(Route { group: group.id, generation: group.generation, target: target.id, node: node.id, addresses })
+    }
+}
+
+impl fmt::Display for ServiceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Metadata => "metadata",
+            Self::Storage => "storage",
+        })
+    }
+}
+
+impl fmt::Display for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Online => "online",
+            Self::ProbablyOffline => "probably offline",
+            Self::Offline => "offline",
+        })
+    }
+}
+
+impl fmt::Display for TargetState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Good => "good",
+            Self::NeedsResync => "needs-resync",
+            Self::Bad => "bad",
+        })
+    }
+}
+
+impl fmt::Display for CapacityClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Normal => "normal",
+            Self::Low => "low",
+            Self::Emergency => "emergency",
+        })
     }
 }

@@ -1,0 +1,138 @@
+//! Everything that can happen to the membership, and what comes of it.
+
+use serde::{Deserialize, Serialize};
+use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
+
+use crate::capacity::Capacity;
+use crate::map::{Rail, ServiceKind, TargetState};
+
+/// Milliseconds on a clock that never goes back; where it begins does not matter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Moment(pub u64);
+
+impl Moment {
+    /// Milliseconds from `earlier` to this, 0 if it is later.
+    #[must_use]
+    pub fn ms_since(self, earlier: Moment) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    RegisterNode(Registration),
+    Heartbeat(Heartbeat),
+    /// Time has passed. Wanted a few times per heartbeat interval.
+    Tick,
+    RegisterClient,
+    Admin(Admin),
+}
+
+/// A service has started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Registration {
+    /// UUID of the cluster in its identity; empty at its first start.
+    pub cluster: String,
+    pub uuid: String,
+    pub kind: ServiceKind,
+    /// The id in its identity; `None` at its first start.
+    pub id: Option<NodeId>,
+    /// Name for a new node; empty: one is made. A known node keeps the name that it has.
+    pub alias: String,
+    /// Different at each start.
+    pub incarnation: u64,
+    pub rails: Vec<Rail>,
+    pub metrics: String,
+    pub targets: Vec<TargetRegistration>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TargetRegistration {
+    pub uuid: String,
+    /// The id in its identity; `None` at its first start.
+    pub id: Option<TargetId>,
+    pub path: String,
+    pub ports: Vec<u16>,
+    pub report: Report,
+}
+
+/// A registered service is alive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Heartbeat {
+    pub node: NodeId,
+    pub incarnation: u64,
+    pub targets: Vec<(TargetId, Report)>,
+}
+
+/// What a node says of one of its targets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    pub capacity: Capacity,
+    /// Its disk fails: it cannot serve what it holds.
+    pub failing: bool,
+    /// It holds nothing: no object, no inode beside the root directory.
+    pub empty: bool,
+}
+
+/// What an administrator asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Admin {
+    SetAlias {
+        node: NodeId,
+        alias: String,
+    },
+    CreatePool {
+        name: String,
+    },
+    RemovePool {
+        pool: PoolId,
+    },
+    /// Moves a storage group into a pool, out of the one where it was.
+    AssignPool {
+        group: GroupId,
+        pool: PoolId,
+    },
+    /// `Good` also gives the state back to the node's own reports.
+    SetTargetState {
+        target: TargetId,
+        state: TargetState,
+    },
+    /// Without `really`, only answers what it would do.
+    DeleteTarget {
+        target: TargetId,
+        really: bool,
+    },
+    DeleteNode {
+        node: NodeId,
+        really: bool,
+    },
+}
+
+/// What the one who caused the event is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    Done,
+    Registered(Registered),
+    Session(SessionId),
+    Pool(PoolId),
+    /// One line per thing that was deleted, or would be.
+    Deleted(Vec<String>),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Registered {
+    pub node: NodeId,
+    pub alias: String,
+    /// In the order of the registration.
+    pub targets: Vec<TargetId>,
+}
+
+/// What the shell has to do, in this order: persist, publish, answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Effects {
+    /// Durable, all or nothing, before anything else: value, or `None` to delete the key.
+    pub records: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// The map is another one now: send it to all who watch.
+    pub publish: bool,
+    pub answer: Answer,
+}

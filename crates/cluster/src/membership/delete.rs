@@ -1,0 +1,76 @@
+//! Nodes and targets that go for good. Their ids are never given out again.
+
+use types::id::{NodeId, TargetId};
+
+use super::Membership;
+use crate::event::Answer;
+use crate::map::NodeState;
+use crate::record::Key;
+use crate::refusal::Refusal;
+
+impl Membership {
+    pub(super) fn delete_target(&mut self, id: TargetId, really: bool) -> Result<Answer, Refusal> {
+        self.check_deletable(id)?;
+        let lines = self.deletion_of(id);
+        if really {
+            self.remove_target(id);
+        }
+        Ok(Answer::Deleted(lines))
+    }
+
+    pub(super) fn delete_node(&mut self, id: NodeId, really: bool) -> Result<Answer, Refusal> {
+        let node = self.map.nodes.get(&id).ok_or(Refusal::NoNode(id))?;
+        let mut lines = vec![format!("node {id} ({})", node.alias)];
+        if node.state != NodeState::Offline {
+            return Err(Refusal::StillRunning { node: id });
+        }
+        let owned = self.map.targets.values().filter(|target| target.node == id);
+        let targets: Vec<TargetId> = owned.map(|target| target.id).collect();
+        for &target in &targets {
+            self.check_deletable(target)?;
+            lines.extend(self.deletion_of(target));
+        }
+        if really {
+            targets.into_iter().for_each(|target| self.remove_target(target));
+            self.touched.insert(Key::Node(id));
+            self.map.nodes.remove(&id);
+            self.presence.remove(&id);
+        }
+        Ok(Answer::Deleted(lines))
+    }
+
+    fn check_deletable(&self, id: TargetId) -> Result<(), Refusal> {
+        if !self.map.targets.contains_key(&id) {
+            return Err(Refusal::NoTarget(id));
+        }
+        let groups = self.groups_of(id);
+        if let Some((shard, _)) = self.map.shards.iter().find(|(_, group)| groups.contains(group)) {
+            return Err(Refusal::RunsShard { target: id, shard: shard.0 });
+        }
+        // Silence is no proof of emptiness.
+        let known_empty = self.reports.get(&id).is_some_and(|reported| reported.report.empty);
+        if known_empty { Ok(()) } else { Err(Refusal::NotEmpty { target: id }) }
+    }
+
+    fn deletion_of(&self, id: TargetId) -> Vec<String> {
+        let mut lines: Vec<String> =
+            self.map.targets.get(&id).map(|target| format!("target {id} ({})", target.path)).into_iter().collect();
+        lines.extend(self.groups_of(id).into_iter().map(|group| format!("group {group}")));
+        lines
+    }
+
+    fn remove_target(&mut self, id: TargetId) {
+        for group in self.groups_of(id) {
+            self.leave_pools(group);
+            self.touched.insert(Key::Group(group));
+            // Groups have one member in this release, so the group goes with it.
+            self.map.groups.remove(&group);
+        }
+        self.touched.insert(Key::Target(id));
+        self.map.targets.remove(&id);
+        self.reports.remove(&id);
+        if self.pinned.remove(&id) {
+            self.touched.insert(Key::Pinned(id));
+        }
+    }
+}
