@@ -1,1 +1,32 @@
-//! client
+//! The client core: routing, retries, striping, sizes. It knows no FUSE; the mount, the benches and the C library are
+//! faces of it.
+//!
+//! One [`Shared`] per mount (or process): the cluster map, the session, the open files. One [`Client`] per thread, on
+//! that thread's ring, with connections of its own, so that an operation never changes threads.
+//!
+//! What it promises: what it has answered, another client sees; a server that restarts is waited for, up to a bound;
+//! a change is executed exactly once however often it was sent. What it never does: cache names, attributes or data
+//! beyond the answer to the operation at hand (leases will), or run a thread of its own on the request path.
+
+mod caller;
+pub mod config;
+mod data;
+mod directory;
+mod file;
+mod goodbye;
+mod names;
+mod open;
+mod retry;
+mod router;
+mod sequence;
+mod settle;
+mod shared;
+mod statfs;
+mod truncate;
+mod xattr;
+
+pub use caller::Caller;
+pub use directory::Listing;
+pub use router::Client;
+pub use shared::Shared;
+pub use statfs::StatFs;

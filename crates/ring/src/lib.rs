@@ -24,4 +24,4 @@ mod unblock;
 
 pub use executor::{Config, Ring, now, spawn, turn_end, yield_now};
 pub use join::join_all;
-pub use timer::{Elapsed, sleep, sleep_until, timeout};
+pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};

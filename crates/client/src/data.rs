@@ -1,0 +1,233 @@
+//! Reading, writing and making durable: striped over the groups, all pieces at once.
+
+use layout::{Extent, FILE_SIZE_MAX, extents};
+use ring::buf::{Buf, Slice};
+use types::error::Errno;
+use types::id::{InodeId, ObjectId};
+use types::layout::Layout;
+use wire::v1::meta;
+use wire::v1::storage;
+
+use crate::caller::Caller;
+use crate::router::{Client, Destination};
+use crate::shared::Shared;
+
+impl Client {
+    /// Up to `len` bytes from `offset`; fewer only at the end of the file. The file is open.
+    ///
+    /// # Errors
+    /// `EBADF` where it is not open here, and those of the storage.
+    pub async fn read(&self, caller: &Caller<'_>, inode: InodeId, offset: u64, len: u32) -> Result<Vec<Slice>, Errno> {
+        let end = offset.saturating_add(u64::from(len)).min(FILE_SIZE_MAX);
+        let state = self.shared.with_file(inode, |file| (file.layout.clone(), file.size, file.is_exclusive()));
+        let Some((layout, size_hint, exact)) = state else { return Err(Errno::EBADF) };
+        if end <= offset {
+            return Ok(Vec::new());
+        }
+        if exact {
+            let end = end.min(size_hint);
+            let pieces = self.read_pieces(caller, inode, &layout, offset, end).await?;
+            return Ok(assemble(pieces, offset, size_hint));
+        }
+        if end <= size_hint {
+            // Where every piece comes back full, the size does not matter.
+            let pieces = self.read_pieces(caller, inode, &layout, offset, end).await?;
+            if pieces.iter().all(Piece::is_full) {
+                return Ok(pieces.into_iter().map(|piece| piece.data).collect());
+            }
+            let size = self.current_size(caller, inode).await?;
+            return Ok(assemble(pieces, offset, size));
+        }
+        self.read_across_end(caller, inode, &layout, offset..end).await
+    }
+
+    /// A read that may meet the end of the file: the size is asked first, so that bytes which another client appends
+    /// meanwhile are either all seen or not counted.
+    async fn read_across_end(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        layout: &Layout,
+        range: std::ops::Range<u64>,
+    ) -> Result<Vec<Slice>, Errno> {
+        let size = self.current_size(caller, inode).await?;
+        self.shared.with_file(inode, |file| {
+            if !file.is_exclusive() {
+                file.size = size;
+            }
+        });
+        let pieces = self.read_pieces(caller, inode, layout, range.start, range.end.min(size)).await?;
+        Ok(assemble(pieces, range.start, size))
+    }
+
+    async fn current_size(&self, caller: &Caller<'_>, inode: InodeId) -> Result<u64, Errno> {
+        self.getattr(caller, inode).await.map(|attr| attr.size)
+    }
+
+    async fn read_pieces(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        layout: &Layout,
+        offset: u64,
+        end: u64,
+    ) -> Result<Vec<Piece>, Errno> {
+        let mut pieces = extents(layout, offset, end.saturating_sub(offset));
+        // The common small read is one piece: no list, no boxes.
+        match (pieces.next(), pieces.clone().next()) {
+            (None, _) => Ok(Vec::new()),
+            (Some(only), None) => self.read_piece(caller, inode, only).await.map(|piece| vec![piece]),
+            (Some(first), Some(_)) => {
+                let reads = std::iter::once(first).chain(pieces).map(|extent| self.read_piece(caller, inode, extent));
+                ring::join_all(reads).await.into_iter().collect()
+            }
+        }
+    }
+
+    async fn read_piece(&self, caller: &Caller<'_>, inode: InodeId, extent: Extent) -> Result<Piece, Errno> {
+        let object = ObjectId { inode, stripe: extent.stripe };
+        let request = storage::Read { object, offset: extent.object_offset, length: extent.len };
+        let answer = self.call_payload(caller, Destination::Object(extent.group, object), &request, &[]).await?;
+        if answer.payload.len() > extent.len as usize {
+            return Err(Errno::EIO);
+        }
+        Ok(Piece { extent, data: answer.payload.freeze() })
+    }
+
+    /// Writes all of `data` at `offset`, or with `append` at the end of the file as it is now. The file is open.
+    ///
+    /// # Errors
+    /// `EBADF` where it is not open here, `EFBIG`, `ENOSPC`, and those of the storage: some of the bytes may have been
+    /// written then.
+    pub async fn write(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        offset: u64,
+        data: &Slice,
+        append: bool,
+    ) -> Result<(), Errno> {
+        let layout = self.ensure_intent(caller, inode).await?;
+        let offset = if append { self.append_offset(caller, inode).await? } else { offset };
+        let len = data.len() as u64;
+        if offset.saturating_add(len) > FILE_SIZE_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let mut pieces = extents(&layout, offset, len);
+        let result = match (pieces.next(), pieces.clone().next()) {
+            (None, _) => return Ok(()),
+            (Some(only), None) => self.write_piece(caller, inode, only, data.clone()).await,
+            (Some(first), Some(_)) => {
+                let writes = std::iter::once(first).chain(pieces).map(|extent| {
+                    let begin = (extent.file_offset - offset) as usize;
+                    self.write_piece(caller, inode, extent, data.slice(begin..begin + extent.len as usize))
+                });
+                ring::join_all(writes).await.into_iter().collect()
+            }
+        };
+        if result.is_ok() {
+            self.shared.with_file(inode, |file| file.wrote(offset, len, Shared::wall_clock()));
+        } else {
+            // A part may be there: what the objects say goes.
+            self.shared.with_file(inode, crate::file::File::lose_exclusivity);
+        }
+        result
+    }
+
+    async fn append_offset(&self, caller: &Caller<'_>, inode: InodeId) -> Result<u64, Errno> {
+        match self.shared.with_file(inode, |file| file.is_exclusive().then_some(file.size)).flatten() {
+            Some(size) => Ok(size),
+            None => self.current_size(caller, inode).await,
+        }
+    }
+
+    async fn write_piece(&self, caller: &Caller<'_>, inode: InodeId, extent: Extent, data: Slice) -> Result<(), Errno> {
+        let object = ObjectId { inode, stripe: extent.stripe };
+        let request = storage::Write { object, offset: extent.object_offset, expected_version: 0 };
+        self.call_payload(caller, Destination::Object(extent.group, object), &request, &[data]).await.map(drop)
+    }
+
+    /// Makes the file durable: its objects, and the shard's record of it.
+    ///
+    /// # Errors
+    /// An error of an earlier write that only the disk noticed, such as `EIO` or `ENOSPC`.
+    pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        let state = self.shared.with_file(inode, |file| (file.layout.clone(), file.size, file.is_exclusive()));
+        let objects = match state {
+            None => Vec::new(),
+            Some((layout, size, exact)) => {
+                let size = if exact { size } else { self.current_size(caller, inode).await? };
+                Self::stripes_in_use(&layout, size)
+                    .map(|stripe| (layout.groups[stripe as usize], ObjectId { inode, stripe }))
+                    .collect()
+            }
+        };
+        let syncs = objects.into_iter().map(async |(group, object)| {
+            self.call(caller, Destination::Object(group, object), &storage::Sync { object }).await
+        });
+        ring::join_all(syncs).await.into_iter().try_for_each(|result| result.map(drop))?;
+        self.fsync_inode(caller, inode).await
+    }
+
+    /// Makes the shard's records durable: for a directory, its entries.
+    ///
+    /// # Errors
+    /// `EIO` where the shard's disk failed.
+    pub async fn fsync_inode(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        self.call(caller, Destination::home(inode), &meta::Fsync { inode }).await.map(drop)
+    }
+}
+
+/// What one object had for its part of a read.
+struct Piece {
+    extent: Extent,
+    data: Slice,
+}
+
+impl Piece {
+    fn is_full(&self) -> bool {
+        self.data.len() == self.extent.len as usize
+    }
+}
+
+/// Joins the pieces in order, with zeros where an object ends before the file does, up to `size`.
+fn assemble(pieces: Vec<Piece>, offset: u64, size: u64) -> Vec<Slice> {
+    let mut out = Vec::with_capacity(pieces.len() + 1);
+    for piece in pieces {
+        let begin = piece.extent.file_offset;
+        assert!(begin >= offset, "pieces come in file order");
+        let wanted = u64::from(piece.extent.len).min(size.saturating_sub(begin)) as usize;
+        let have = piece.data.len().min(wanted);
+        if have > 0 {
+            out.push(piece.data.slice(0..have));
+        }
+        if wanted > have {
+            out.push(Buf::zeroed(wanted - have).freeze());
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::id::GroupId;
+
+    fn piece(file_offset: u64, len: u32, data: &[u8]) -> Piece {
+        let extent = Extent { stripe: 0, group: GroupId(1), object_offset: 0, file_offset, len };
+        Piece { extent, data: Buf::from_slice(data).freeze() }
+    }
+
+    fn joined(parts: &[Slice]) -> Vec<u8> {
+        parts.iter().flat_map(|part| part.iter().copied()).collect()
+    }
+
+    #[test]
+    fn holes_read_as_zeros_and_the_end_cuts() {
+        let pieces = || vec![piece(10, 4, b"ab"), piece(14, 4, b""), piece(18, 4, b"wxyz")];
+        assert_eq!(joined(&assemble(pieces(), 10, 100)), b"ab\0\0\0\0\0\0wxyz");
+        assert_eq!(joined(&assemble(pieces(), 10, 20)), b"ab\0\0\0\0\0\0wx");
+        assert_eq!(joined(&assemble(pieces(), 10, 11)), b"a");
+        assert_eq!(joined(&assemble(pieces(), 10, 10)), b"");
+    }
+}

@@ -1,0 +1,61 @@
+//! Listing directories.
+
+use types::attr::{Attr, FileType};
+use types::error::Errno;
+use types::id::InodeId;
+use types::name::Name;
+use wire::v1::meta;
+
+use crate::caller::Caller;
+use crate::router::{Client, Destination};
+
+/// Most entries of one page on the wire.
+pub(crate) const PAGE_MAX: u32 = 4096;
+
+/// A page of a directory.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub entries: Vec<Entry>,
+    /// Nothing comes after these.
+    pub end: bool,
+    /// What `..` is.
+    pub parent: InodeId,
+}
+
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub name: Name,
+    pub inode: InodeId,
+    pub kind: FileType,
+    /// To go on after this entry.
+    pub cookie: u64,
+    /// Where asked for, and where the inode's shard could tell.
+    pub attr: Option<Attr>,
+}
+
+impl Client {
+    /// The entries after `cookie` (0 = from the beginning), at most `count`, without `.` and `..`.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`.
+    pub async fn readdir(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        cookie: u64,
+        count: u32,
+        attributes: bool,
+    ) -> Result<Listing, Errno> {
+        let request = meta::ReadDir { inode, cookie, count: count.clamp(1, PAGE_MAX), attributes };
+        let reply = self.call(caller, Destination::home(inode), &request).await?;
+        let mut entries = Vec::with_capacity(reply.entries.len());
+        for entry in reply.entries {
+            let attr = match entry.attributes {
+                Some(known) => Some(self.attr_of(caller, known).await?),
+                None => None,
+            };
+            entries.push(Entry { name: entry.name, inode: entry.inode, kind: entry.kind, cookie: entry.cookie, attr });
+        }
+        Ok(Listing { entries, end: reply.end, parent: reply.parent })
+    }
+}

@@ -1,0 +1,131 @@
+//! Opening and closing: the shard knows which files a session holds open, once however many handles there are.
+
+use std::time::Duration;
+
+use tracing::warn;
+use types::attr::{Attr, FileType};
+use types::error::Errno;
+use types::id::InodeId;
+use types::name::Name;
+use wire::v1::meta::{self, InodeReply};
+
+use crate::caller::Caller;
+use crate::file::{File, Intent};
+use crate::router::{Client, Destination};
+
+/// How often a thread looks whether another one is done with the same file.
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
+
+impl Client {
+    /// Makes a regular file that is not there, and opens it.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOENT`, `ENOTDIR`, `ENOSPC`.
+    pub async fn create(
+        &self,
+        caller: &Caller<'_>,
+        parent: InodeId,
+        name: Name,
+        mode: u32,
+        writable: bool,
+    ) -> Result<Attr, Errno> {
+        let numbered = self.shared.begin_change(parent.home());
+        let request = meta::Create {
+            exactly: numbered.exactly.clone(),
+            parent,
+            name,
+            kind: FileType::Regular,
+            mode,
+            rdev: 0,
+            cred: caller.cred,
+            open: true,
+            exclusive: true,
+        };
+        let reply = self.call(caller, Destination::home(parent), &request).await?;
+        self.add_handle(&reply, writable)?;
+        Ok(reply.attr)
+    }
+
+    /// Opens a regular file; every handle is closed once with [`Client::close`].
+    ///
+    /// # Errors
+    /// `ENOENT`, `ESTALE`, `EISDIR`.
+    pub async fn open(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) -> Result<(), Errno> {
+        self.while_closing(inode).await;
+        let known = self.shared.with_file(inode, |file| {
+            if file.closing || file.handles == 0 {
+                return false;
+            }
+            file.handles += 1;
+            file.writers += u32::from(writable);
+            true
+        });
+        if known == Some(true) {
+            return Ok(());
+        }
+        let reply = self.call(caller, Destination::home(inode), &meta::Open { inode }).await?;
+        if self.add_handle(&reply, writable)? {
+            self.while_closing(inode).await;
+            self.call(caller, Destination::home(inode), &meta::Open { inode }).await?;
+        }
+        Ok(())
+    }
+
+    /// Counts a handle that the shard has registered. True where a close was under way meanwhile, so that the shard has
+    /// to be asked again.
+    fn add_handle(&self, reply: &InodeReply, writable: bool) -> Result<bool, Errno> {
+        let layout = reply.layout.clone().ok_or(Errno::EIO)?;
+        layout::validate(&layout).map_err(|_| Errno::EIO)?;
+        let closing = self.shared.with_new_file(
+            reply.attr.inode,
+            || File::new(reply, layout),
+            |file| {
+                file.handles += 1;
+                file.writers += u32::from(writable);
+                if file.intent == Intent::None {
+                    file.size = reply.attr.size;
+                }
+                file.closing
+            },
+        );
+        Ok(closing)
+    }
+
+    /// Gives a handle back. The last writable one settles the file's size with the shard; the last of all ends the
+    /// open.
+    pub async fn close(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) {
+        let (last_writer, last) = self
+            .shared
+            .with_file(inode, |file| {
+                file.handles -= 1;
+                file.writers -= u32::from(writable);
+                let last_writer = writable && file.writers == 0 && file.intent != Intent::None;
+                file.closing = file.handles == 0;
+                (last_writer, file.handles == 0)
+            })
+            .unwrap_or((false, false));
+        if last_writer && let Err(error) = self.settle(caller, inode, true).await {
+            // The objects hold the truth: whoever looks next asks them.
+            warn!(%inode, "could not settle the size at close: {error}");
+        }
+        if last {
+            if let Err(error) = self.call(caller, Destination::home(inode), &meta::Close { inode }).await {
+                warn!(%inode, "could not tell the shard of the close: {error}; it ends with the session");
+            }
+            self.shared.with_file(inode, |file| file.closing = false);
+            self.shared.forget_file(inode);
+        }
+    }
+
+    async fn while_closing(&self, inode: InodeId) {
+        while self.shared.with_file(inode, |file| file.closing) == Some(true) {
+            ring::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    pub(crate) async fn while_settling(&self, inode: InodeId) {
+        while self.shared.with_file(inode, |file| file.settling) == Some(true) {
+            ring::sleep(LOOK_AGAIN).await;
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Sizes: who knows them, asking the objects, and telling the shard.
+
+use layout::{file_size, object_size};
+use types::attr::Attr;
+use types::error::Errno;
+use types::id::{InodeId, ObjectId};
+use types::layout::Layout;
+use types::time::Timestamp;
+use wire::v1::meta::{self, InodeReply};
+use wire::v1::storage::{self, ObjectStat};
+
+use crate::caller::Caller;
+use crate::file::Intent;
+use crate::router::{Client, Destination};
+
+/// Attempts to settle a file that others write to; then it is left to the last of them.
+const SETTLE_ATTEMPTS: usize = 3;
+
+/// What the objects of a file say together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Gathered {
+    pub(crate) size: u64,
+    pub(crate) blocks: u64,
+    /// Of the newest change; `None` where there is no object.
+    pub(crate) mtime: Option<Timestamp>,
+}
+
+/// Combines the objects' answers, in the order of the stripes.
+pub(crate) fn combine(layout: &Layout, objects: &[ObjectStat]) -> Gathered {
+    Gathered {
+        size: file_size(layout, objects.iter().map(|object| object.size)),
+        blocks: objects.iter().map(|object| object.blocks).sum(),
+        mtime: objects.iter().filter(|object| object.exists).map(|object| object.mtime).max(),
+    }
+}
+
+/// The modification time where the objects have the say: a write counts if it came after the last explicit change of
+/// the inode.
+fn effective_mtime(attr: &Attr, written: Option<Timestamp>) -> Timestamp {
+    written.filter(|&written| written > attr.ctime).unwrap_or(attr.mtime)
+}
+
+impl Client {
+    /// The attributes as they are now, with the help of whoever knows the size.
+    pub(crate) async fn attr_of(&self, caller: &Caller<'_>, reply: InodeReply) -> Result<Attr, Errno> {
+        let mut attr = reply.attr;
+        if !reply.unsettled {
+            return Ok(attr);
+        }
+        if reply.exclusive {
+            let known = self.shared.with_file(attr.inode, |file| {
+                // An answer from before our own grant knows nothing of it.
+                file.is_exclusive().then(|| file.overlay(&mut attr)).is_some()
+            });
+            if known == Some(true) {
+                return Ok(attr);
+            }
+        }
+        let layout = checked_layout(&reply)?;
+        let gathered = self.gather(caller, attr.inode, &layout).await?;
+        attr.size = gathered.size;
+        attr.blocks = gathered.blocks;
+        let mtime = effective_mtime(&attr, gathered.mtime);
+        attr.ctime = attr.ctime.max(mtime);
+        attr.mtime = mtime;
+        Ok(attr)
+    }
+
+    /// Asks all objects of a file for their size.
+    pub(crate) async fn gather(&self, caller: &Caller<'_>, inode: InodeId, layout: &Layout) -> Result<Gathered, Errno> {
+        let asked = layout.groups.iter().enumerate().map(async |(stripe, &group)| {
+            let object = ObjectId { inode, stripe: stripe as u32 };
+            let request = storage::Stat { objects: vec![object] };
+            let reply = self.call(caller, Destination::Object(group, object), &request).await?;
+            reply.objects.into_iter().next().ok_or(Errno::EIO)
+        });
+        let objects: Result<Vec<ObjectStat>, Errno> = ring::join_all(asked).await.into_iter().collect();
+        Ok(combine(layout, &objects?))
+    }
+
+    /// Gets this session's write intent, if it has none yet; before the first write or truncate.
+    pub(crate) async fn ensure_intent(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Layout, Errno> {
+        let known = self.shared.with_file(inode, |file| (file.intent != Intent::None).then(|| file.layout.clone()));
+        if let Some(layout) = known.flatten() {
+            return Ok(layout);
+        }
+        let numbered = self.shared.begin_change(inode.home());
+        let request = meta::WriteIntent { exactly: numbered.exactly.clone(), inode };
+        let reply = self.call(caller, Destination::home(inode), &request).await?;
+        let layout = checked_layout(&reply)?;
+        self.shared.with_file(inode, |file| file.granted(&reply));
+        Ok(layout)
+    }
+
+    /// Tells the shard what the writes came to. With `release` the write intent ends.
+    pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, release: bool) -> Result<(), Errno> {
+        self.while_settling(inode).await;
+        if self.shared.with_file(inode, |file| file.settling = true).is_none() {
+            return Ok(());
+        }
+        let result = self.settle_until_accepted(caller, inode, release).await;
+        self.shared.with_file(inode, |file| file.settling = false);
+        result
+    }
+
+    async fn settle_until_accepted(&self, caller: &Caller<'_>, inode: InodeId, release: bool) -> Result<(), Errno> {
+        for _ in 0..SETTLE_ATTEMPTS {
+            let Some(request) = self.settle_request(caller, inode, release).await? else { return Ok(()) };
+            let reply = self.call(caller, Destination::home(inode), &request.message).await?;
+            self.shared.with_file(inode, |file| {
+                if reply.settled {
+                    if file.mtime == request.message.mtime {
+                        file.mtime = None;
+                    }
+                    if release {
+                        file.intent = Intent::None;
+                    }
+                } else {
+                    file.intent = Intent::Held { exclusive: false, intents: reply.intents };
+                }
+            });
+            if reply.settled {
+                return Ok(());
+            }
+        }
+        if release {
+            self.shared.with_file(inode, |file| file.intent = Intent::None);
+        }
+        Ok(())
+    }
+
+    async fn settle_request(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        release: bool,
+    ) -> Result<Option<SettleRequest>, Errno> {
+        let state = self.shared.with_file(inode, |file| {
+            (file.intent, file.layout.clone(), file.size, file.estimated_blocks(), file.mtime)
+        });
+        let Some((Intent::Held { exclusive, intents }, layout, size, blocks, mtime)) = state else { return Ok(None) };
+        let numbered = self.shared.begin_change(inode.home());
+        let mut message = meta::Settle {
+            exactly: numbered.exactly.clone(),
+            inode,
+            size,
+            blocks: blocks.unwrap_or(0),
+            mtime,
+            gathered: (!exclusive).then_some(intents),
+            release,
+        };
+        if !exclusive || blocks.is_none() {
+            let gathered = self.gather(caller, inode, &layout).await?;
+            message.blocks = gathered.blocks;
+            if !exclusive {
+                message.size = gathered.size;
+                let current = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+                let written = effective_mtime(&current.attr, gathered.mtime);
+                message.mtime = (written != current.attr.mtime).then_some(written);
+            }
+        }
+        Ok(Some(SettleRequest { message, _numbered: numbered }))
+    }
+
+    /// How many of the layout's objects a file of this size can have: those that a sync or truncate concerns.
+    pub(crate) fn stripes_in_use(layout: &Layout, size: u64) -> impl Iterator<Item = u32> + '_ {
+        (0..layout.groups.len() as u32).filter(move |&stripe| object_size(layout, stripe, size) > 0)
+    }
+}
+
+/// A settling with its number, which stays taken until the answer.
+struct SettleRequest {
+    message: meta::Settle,
+    _numbered: crate::shared::Change,
+}
+
+pub(crate) fn checked_layout(reply: &InodeReply) -> Result<Layout, Errno> {
+    let layout = reply.layout.clone().ok_or(Errno::EIO)?;
+    layout::validate(&layout).map_err(|_| Errno::EIO)?;
+    Ok(layout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::id::GroupId;
+
+    fn object(size: u64, mtime: i64) -> ObjectStat {
+        ObjectStat { exists: size > 0, version: 1, size, blocks: size.div_ceil(512), mtime: Timestamp(mtime) }
+    }
+
+    #[test]
+    fn the_objects_tell_size_blocks_and_newest_change() {
+        let layout = Layout { chunk_size: 4096, groups: vec![GroupId(1), GroupId(2)] };
+        let gathered = combine(&layout, &[object(4096, 7), object(100, 9)]);
+        assert_eq!(gathered, Gathered { size: 4196, blocks: 9, mtime: Some(Timestamp(9)) });
+        let nothing = combine(&layout, &[object(0, 7), object(0, 9)]);
+        assert_eq!(nothing, Gathered { size: 0, blocks: 0, mtime: None });
+    }
+}

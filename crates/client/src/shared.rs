@@ -1,0 +1,191 @@
+//! What the threads of one mount share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use cluster::map::ClusterMap;
+use rustc_hash::FxHashMap;
+use types::id::{Epoch, InodeId, SessionId, ShardId};
+use types::time::Timestamp;
+use wire::v1::meta::Exactly;
+use wire::v1::session::HeldOpen;
+
+use crate::config::Config;
+use crate::file::{File, Intent, shard_of};
+use crate::sequence::Window;
+
+/// Parts of the table of open files, each behind a lock of its own.
+const PARTS: usize = 16;
+
+/// No shard has this incarnation.
+const UNKNOWN_INCARNATION: u64 = 0;
+
+/// State of a mount that outlives connections and threads. Every lock is held for a few memory accesses, never across
+/// a wait.
+pub struct Shared {
+    pub(crate) config: Config,
+    pub(crate) session: SessionId,
+    pub(crate) identity: net::Identity,
+    map: ArcSwap<ClusterMap>,
+    /// Of `map`, to notice a change without touching it.
+    epoch: AtomicU64,
+    windows: Mutex<BTreeMap<ShardId, Window>>,
+    /// The shards' incarnations as last seen: a change means that it forgot what we hold open.
+    incarnations: Mutex<BTreeMap<ShardId, u64>>,
+    files: [Mutex<FxHashMap<InodeId, File>>; PARTS],
+    /// Threads with a client.
+    clients: AtomicUsize,
+}
+
+impl Shared {
+    #[must_use]
+    pub fn new(config: Config, session: SessionId, identity: net::Identity, map: Arc<ClusterMap>) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            session,
+            identity,
+            epoch: AtomicU64::new(map.epoch.0),
+            map: ArcSwap::new(map),
+            windows: Mutex::default(),
+            incarnations: Mutex::default(),
+            files: Default::default(),
+            clients: AtomicUsize::new(0),
+        })
+    }
+
+    #[must_use]
+    pub fn map(&self) -> Arc<ClusterMap> {
+        self.map.load_full()
+    }
+
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::Acquire))
+    }
+
+    /// Takes a newer cluster map; an older one is ignored.
+    pub fn update_map(&self, map: Arc<ClusterMap>) {
+        if map.epoch > self.epoch() {
+            let epoch = map.epoch.0;
+            self.map.store(map);
+            self.epoch.store(epoch, Ordering::Release);
+        }
+    }
+
+    /// The client's wall clock, for the times of writes.
+    pub(crate) fn wall_clock() -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+    }
+
+    pub(crate) fn join(&self) {
+        self.clients.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// True for the last one.
+    pub(crate) fn leave(&self) -> bool {
+        self.clients.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// The shards that know this session.
+    pub(crate) fn shards_seen(&self) -> Vec<ShardId> {
+        lock(&self.incarnations).keys().copied().collect()
+    }
+
+    /// Numbers a change for exactly-once execution.
+    pub(crate) fn begin_change(self: &Arc<Self>, shard: ShardId) -> Change {
+        let exactly = lock(&self.windows).entry(shard).or_insert_with(Window::new).begin();
+        Change { shared: Arc::clone(self), shard, exactly }
+    }
+
+    /// True where the shard was seen with another incarnation before.
+    pub(crate) fn shard_restarted(&self, shard: ShardId, incarnation: u64) -> bool {
+        lock(&self.incarnations).get(&shard).is_some_and(|&known| known != incarnation)
+    }
+
+    pub(crate) fn saw_incarnation(&self, shard: ShardId, incarnation: u64) {
+        lock(&self.incarnations).insert(shard, incarnation);
+    }
+
+    /// The shard has lost the session: what is open has to be told again although it did not restart.
+    pub(crate) fn forget_incarnation(&self, shard: ShardId) {
+        lock(&self.incarnations).insert(shard, UNKNOWN_INCARNATION);
+    }
+
+    fn part(&self, inode: InodeId) -> MutexGuard<'_, FxHashMap<InodeId, File>> {
+        lock(&self.files[shard_of(inode, PARTS)])
+    }
+
+    /// Looks at an open file; `None` where this client has it not open.
+    pub(crate) fn with_file<R>(&self, inode: InodeId, look: impl FnOnce(&mut File) -> R) -> Option<R> {
+        self.part(inode).get_mut(&inode).map(look)
+    }
+
+    /// Looks at an open file, made by `make` where it is not there.
+    pub(crate) fn with_new_file<R>(
+        &self,
+        inode: InodeId,
+        make: impl FnOnce() -> File,
+        look: impl FnOnce(&mut File) -> R,
+    ) -> R {
+        look(self.part(inode).entry(inode).or_insert_with(make))
+    }
+
+    /// Forgets a file that has no handle left. False where it got one meanwhile.
+    pub(crate) fn forget_file(&self, inode: InodeId) -> bool {
+        let mut part = self.part(inode);
+        if part.get(&inode).is_some_and(|file| file.handles > 0) {
+            return false;
+        }
+        part.remove(&inode);
+        true
+    }
+
+    /// All that this client holds open in `shard`, for a shard that has restarted.
+    pub(crate) fn held_opens(&self, shard: ShardId) -> Vec<HeldOpen> {
+        let mut opens = Vec::new();
+        for part in &self.files {
+            let part = lock(part);
+            opens.extend(
+                part.iter()
+                    .filter(|(inode, _)| inode.home() == shard)
+                    .map(|(&inode, file)| HeldOpen { inode, write_intent: file.intent != Intent::None }),
+            );
+        }
+        opens
+    }
+
+    /// After a shard's restart no intent is exclusive any more: the objects have to be asked.
+    pub(crate) fn lose_exclusivity(&self, shard: ShardId) {
+        for part in &self.files {
+            for (inode, file) in lock(part).iter_mut() {
+                if inode.home() == shard {
+                    file.lose_exclusivity();
+                }
+            }
+        }
+    }
+}
+
+/// A change under way. Dropped when it was answered or given up.
+pub(crate) struct Change {
+    shared: Arc<Shared>,
+    shard: ShardId,
+    pub(crate) exactly: Exactly,
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        if let Some(window) = lock(&self.shared.windows).get_mut(&self.shard) {
+            window.end(self.exactly.sequence);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves the tables whole: each critical section is a single change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

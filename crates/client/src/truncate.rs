@@ -1,0 +1,86 @@
+//! Truncating: the objects first, under a write intent, then the inode.
+
+use layout::{FILE_SIZE_MAX, last_stripe, object_size};
+use types::attr::{Attr, SetAttr};
+use types::error::Errno;
+use types::id::{InodeId, ObjectId};
+use types::layout::Layout;
+use wire::v1::meta;
+use wire::v1::storage;
+
+use crate::caller::Caller;
+use crate::file::Intent;
+use crate::router::{Client, Destination};
+
+impl Client {
+    pub(crate) async fn truncate(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        size: u64,
+        change: SetAttr,
+    ) -> Result<Attr, Errno> {
+        if size > FILE_SIZE_MAX {
+            return Err(Errno::EFBIG);
+        }
+        // A path may be truncated that is not open here: then the write intent is this operation's own.
+        let opened_here = self.shared.with_file(inode, |file| file.handles > 0) == Some(true);
+        if !opened_here {
+            self.open(caller, inode, true).await?;
+        }
+        let result = self.truncate_open(caller, inode, size, change).await;
+        if !opened_here {
+            self.close(caller, inode, true).await;
+        }
+        result
+    }
+
+    async fn truncate_open(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        size: u64,
+        change: SetAttr,
+    ) -> Result<Attr, Errno> {
+        let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+        let had_objects = reply.has_objects;
+        let old = self.attr_of(caller, reply).await?;
+        if had_objects || size > 0 {
+            let layout = self.ensure_intent(caller, inode).await?;
+            self.truncate_objects(caller, inode, &layout, old.size, size).await?;
+            self.shared.with_file(inode, |file| file.truncated(size));
+        }
+        let change = SetAttr { size: Some(size), ..change };
+        let attr = self.set(caller, inode, change).await?;
+        let writers = self.shared.with_file(inode, |file| file.writers > 0 || file.intent == Intent::None);
+        if writers == Some(false) {
+            // Opened for reading alone, so that no close of a writer would settle it.
+            self.settle(caller, inode, true).await?;
+        }
+        Ok(attr)
+    }
+
+    /// Every object that could reach beyond its share of `size` is cut, and the one with the last byte is made exactly
+    /// as long as it must be, so that the objects' sizes tell the file's.
+    async fn truncate_objects(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        layout: &Layout,
+        old_size: u64,
+        size: u64,
+    ) -> Result<(), Errno> {
+        let last = last_stripe(layout, size);
+        let cut = layout.groups.iter().enumerate().filter_map(|(stripe, &group)| {
+            let stripe = stripe as u32;
+            let length = object_size(layout, stripe, size);
+            let shrinks = object_size(layout, stripe, old_size) > length;
+            (shrinks || last == Some(stripe)).then_some((group, ObjectId { inode, stripe }, length))
+        });
+        let cuts = cut.map(async |(group, object, size)| {
+            let request = storage::Truncate { object, size, expected_version: 0 };
+            self.call(caller, Destination::Object(group, object), &request).await
+        });
+        ring::join_all(cuts).await.into_iter().try_for_each(|result| result.map(drop))
+    }
+}

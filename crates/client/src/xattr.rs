@@ -1,0 +1,53 @@
+//! Extended attributes.
+
+use types::error::Errno;
+use types::id::InodeId;
+use wire::codec::Bytes;
+use wire::v1::meta;
+
+use crate::caller::Caller;
+use crate::router::{Client, Destination};
+
+impl Client {
+    /// # Errors
+    /// `ENODATA` where there is no such attribute.
+    pub async fn getxattr(&self, caller: &Caller<'_>, inode: InodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        let request = meta::GetXattr { inode, name: Bytes(name.to_vec()) };
+        Ok(self.call(caller, Destination::home(inode), &request).await?.value.0)
+    }
+
+    /// `flags` as in `setxattr(2)`.
+    ///
+    /// # Errors
+    /// `EEXIST` and `ENODATA` as the flags demand, `EOPNOTSUPP` for an unknown name space, `E2BIG`.
+    pub async fn setxattr(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let numbered = self.shared.begin_change(inode.home());
+        let (name, value) = (Bytes(name.to_vec()), Bytes(value.to_vec()));
+        let request = meta::SetXattr { exactly: numbered.exactly.clone(), inode, name, value, flags };
+        self.call(caller, Destination::home(inode), &request).await.map(drop)
+    }
+
+    /// The names of all attributes.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    pub async fn listxattr(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Vec<Vec<u8>>, Errno> {
+        let reply = self.call(caller, Destination::home(inode), &meta::ListXattr { inode }).await?;
+        Ok(reply.names.into_iter().map(|name| name.0).collect())
+    }
+
+    /// # Errors
+    /// `ENODATA` where there is no such attribute.
+    pub async fn removexattr(&self, caller: &Caller<'_>, inode: InodeId, name: &[u8]) -> Result<(), Errno> {
+        let numbered = self.shared.begin_change(inode.home());
+        let request = meta::RemoveXattr { exactly: numbered.exactly.clone(), inode, name: Bytes(name.to_vec()) };
+        self.call(caller, Destination::home(inode), &request).await.map(drop)
+    }
+}
