@@ -1,0 +1,68 @@
+//! All commands in one list.
+
+use clap::{Parser, Subcommand};
+
+use crate::command;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// A parallel file system: files striped over storage servers, metadata in key-value shards, one POSIX namespace.
+#[derive(Debug, Parser)]
+#[command(
+    name = "weft",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Example: a cluster on this machine, mounted at ./mnt, with its data in ./.weft
+  weft up --detach
+  weft status
+  weft down"
+)]
+pub(crate) struct Cli {
+    /// Print the result as one JSON document
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Up(command::up::Args),
+    Down(command::down::Args),
+    #[command(hide = true)]
+    Supervise(command::supervise::Args),
+    Umount(command::umount::Args),
+}
+
+impl Cli {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let output = Output { json: self.json };
+        match self.command {
+            Command::Up(args) => args.run(output),
+            Command::Down(args) => args.run(output),
+            Command::Supervise(args) => args.run(),
+            Command::Umount(args) => args.run(output),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{} has no example", command.get_name());
+        }
+    }
+}

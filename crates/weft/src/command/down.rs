@@ -1,0 +1,96 @@
+//! Stops a local cluster.
+
+use std::io::ErrorKind;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::local::dir::ClusterDir;
+use crate::local::state::State;
+use crate::local::{mounts, users};
+use crate::locate::Selection;
+use crate::output::Output;
+
+/// Unmount the file system of a local cluster and stop its services
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  weft down --dir .weft")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    selection: Selection,
+    /// Stop even while programs use the mount: they will get errors
+    #[arg(long)]
+    force: bool,
+    /// Give up waiting after so many seconds
+    #[arg(long, default_value_t = 40, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+#[derive(Serialize)]
+struct Stopped {
+    dir: std::path::PathBuf,
+    was_running: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
+        let dir = self.selection.find_dir()?;
+        let spec = dir.spec()?;
+        let was_running = dir.is_running()?;
+        take_away(&spec.mount, self.force)?;
+        if was_running {
+            stop_supervisor(&dir, Duration::from_secs(self.timeout))?;
+        }
+        let stopped = Stopped { dir: dir.root().to_owned(), was_running };
+        output.show(&stopped, |stopped| match stopped.was_running {
+            true => format!("stopped; the data stays in {}", stopped.dir.display()),
+            false => format!("not running: {}", stopped.dir.display()),
+        })
+    }
+}
+
+/// Unmounts before anything is stopped, so that what is refused has changed nothing.
+fn take_away(mount: &std::path::Path, force: bool) -> Result<(), Failure> {
+    if mounts::at(mount)?.is_none() {
+        return Ok(());
+    }
+    match mounts::unmount(mount, false) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::ResourceBusy && force => {
+            mounts::unmount(mount, true).with_context(|| format!("cannot unmount {}", mount.display()))?;
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::ResourceBusy => Err(busy(mount)),
+        Err(error) => Err(anyhow!("cannot unmount {}: {error}", mount.display()).into()),
+    }
+}
+
+pub(super) fn busy(mount: &std::path::Path) -> Failure {
+    let users = users::of_mount(mount, 5);
+    let who = if users.is_empty() { "somebody".to_owned() } else { users.join(", ") };
+    anyhow!("{} is in use by {who}: end that first, or add --force", mount.display()).into()
+}
+
+/// Asks the supervisor to end everything, and waits until it has.
+pub(super) fn stop_supervisor(dir: &ClusterDir, limit: Duration) -> Result<(), Failure> {
+    let begin = Instant::now();
+    let mut asked = false;
+    while dir.is_running()? {
+        let state = State::read(dir)?.filter(|state| state.supervisor > 1);
+        if let Some(state) = state.filter(|_| !asked) {
+            // SAFETY: kill touches no memory; the lock is held, so the process that wrote its id is alive.
+            unsafe { libc::kill(state.supervisor, libc::SIGTERM) };
+            asked = true;
+        }
+        if begin.elapsed() > limit {
+            let log = dir.log_file("supervisor");
+            return Err(anyhow!("still stopping after {} s: see {}", limit.as_secs(), log.display()).into());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}

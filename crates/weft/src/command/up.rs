@@ -1,0 +1,256 @@
+//! A whole cluster on this machine, from nothing or from what is there.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::command::down::stop_supervisor;
+use crate::failure::{Failure, usage};
+use crate::local::dir::{ClusterDir, Spec};
+use crate::local::plan;
+use crate::local::state::State;
+use crate::local::{configs, log, mounts, ready, supervisor};
+use crate::output::{Output, Table};
+
+const STOP_PATIENCE: Duration = Duration::from_secs(40);
+
+/// Start a cluster on this machine and mount it; the next time, go on with the same data
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example: two storage services of four targets each, in the background
+  weft up --dir /data/weft --mount /mnt/weft --storage 2 --detach
+  weft down --dir /data/weft")]
+pub(crate) struct Args {
+    /// Directory of the cluster: configuration, data, logs [default: .weft]
+    #[arg(long, value_name = "DIR", env = "WEFT_DIR")]
+    dir: Option<PathBuf>,
+    /// Where to mount it [default: ./mnt, or as the last time]
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+    /// Number of metadata services [default: 1, or as the last time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    metadata: Option<u32>,
+    /// Number of storage services [default: 1, or as the last time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    storage: Option<u32>,
+    /// Storage targets of each storage service [default: 4, or as the last time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    targets: Option<u32>,
+    /// Return when it is mounted; `weft down` stops it
+    #[arg(long)]
+    detach: bool,
+    /// Give up after so many seconds
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+/// What runs where.
+#[derive(Serialize)]
+struct Running {
+    dir: PathBuf,
+    mount: PathBuf,
+    mgmtd: String,
+    key_file: PathBuf,
+    /// It ran before this command.
+    already: bool,
+    state: State,
+}
+
+impl Args {
+    pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
+        let dir = ClusterDir::at(self.dir.as_deref().unwrap_or(Path::new(".weft")))?;
+        let spec = self.spec(&dir)?;
+        if dir.is_running()? {
+            return already_running(&dir, &spec, output);
+        }
+        check_mount_point(&spec.mount)?;
+        make(&dir, &spec)?;
+        let mut child = start_supervisor(&dir, self.detach)?;
+        let interrupted = if self.detach { None } else { Some(forward_interrupts()?) };
+        match ready::wait(&dir, &spec, Duration::from_secs(self.timeout)) {
+            Ok(state) => report(&dir, &spec, state, false, output)?,
+            Err(failure) => {
+                // Nothing half started stays behind.
+                stop_supervisor(&dir, STOP_PATIENCE)?;
+                return Err(failure);
+            }
+        }
+        match interrupted {
+            Some(interrupted) => stay(&dir, &mut child, interrupted, output),
+            None => Ok(()),
+        }
+    }
+
+    /// What was asked for now, over what was before.
+    fn spec(&self, dir: &ClusterDir) -> Result<Spec, Failure> {
+        let old = if dir.exists() { Some(dir.spec()?) } else { None };
+        let count = |asked: Option<u32>, old: Option<u32>, default: u32, what: &str| match (asked, old) {
+            (Some(asked), Some(old)) if asked < old => Err(usage!(
+                "{} has {old} {what} and cannot shrink to {asked} in this release: leave the flag away",
+                dir.root().display()
+            )),
+            (asked, old) => Ok(asked.or(old).unwrap_or(default)),
+        };
+        let mount = match (&self.mount, &old) {
+            (Some(mount), _) => mounts::resolve(mount),
+            (None, Some(old)) => old.mount.clone(),
+            (None, None) => mounts::resolve(Path::new("mnt")),
+        };
+        Ok(Spec {
+            mgmtd_port: match &old {
+                Some(old) => old.mgmtd_port,
+                None => plan::free_port()?,
+            },
+            metadata: count(self.metadata, old.as_ref().map(|old| old.metadata), 1, "metadata services")?,
+            storage: count(self.storage, old.as_ref().map(|old| old.storage), 1, "storage services")?,
+            targets: count(self.targets, old.as_ref().map(|old| old.targets), 4, "targets per storage service")?,
+            mount,
+        })
+    }
+}
+
+fn already_running(dir: &ClusterDir, spec: &Spec, output: Output) -> Result<(), Failure> {
+    let old = dir.spec()?;
+    if old != *spec {
+        return Err(usage!("{} is running already, in another shape: `weft down` first", dir.root().display()));
+    }
+    let state = State::read(dir)?.unwrap_or_default();
+    report(dir, spec, state, true, output)?;
+    if mounts::at(&spec.mount)?.is_none() {
+        output.say(&format!("it is not mounted; mount it with: weft mount {}", spec.mount.display()))?;
+    }
+    Ok(())
+}
+
+/// A directory of nothing, made where it is missing. What is left of a killed mount is taken away.
+fn check_mount_point(mount: &Path) -> Result<(), Failure> {
+    if mounts::at(mount)?.is_some() {
+        if ready::answers(mount, Duration::from_secs(2)) {
+            return Err(usage!("{} is a mount of Weft already: give another place with --mount", mount.display()));
+        }
+        let removed = mounts::unmount(mount, true);
+        removed.with_context(|| format!("cannot take away the dead mount at {}", mount.display()))?;
+    }
+    fs::create_dir_all(mount).with_context(|| format!("cannot make {}", mount.display()))?;
+    let mut entries = fs::read_dir(mount).with_context(|| format!("cannot list {}", mount.display()))?;
+    if entries.next().is_some() {
+        return Err(usage!(
+            "{} is not empty, and mounting would hide what is in it: give an empty directory with --mount",
+            mount.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Everything that is not there yet; what is there stays as it is.
+fn make(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
+    if dir.root().exists() && !dir.exists() && fs::read_dir(dir.root())?.any(|entry| entry.is_ok_and(is_foreign)) {
+        return Err(usage!("{} holds something else: give an empty directory with --dir", dir.root().display()));
+    }
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.root());
+    made.with_context(|| format!("cannot make {}", dir.root().display()))?;
+    for folder in ["run", "log"] {
+        let path = dir.root().join(folder);
+        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    }
+    if !dir.key_file().exists() {
+        if dir.exists() {
+            return Err(usage!("{} is missing: put it back from a backup", dir.key_file().display()));
+        }
+        let key = net::ClusterKey::generate().context("cannot make a cluster key")?;
+        key.write_file(&dir.key_file()).map_err(anyhow::Error::new)?;
+    }
+    configs::write(dir, spec)?;
+    Ok(dir.save_spec(spec)?)
+}
+
+/// What a first start that was broken off leaves is not foreign.
+fn is_foreign(entry: fs::DirEntry) -> bool {
+    let name = entry.file_name();
+    let name = name.to_string_lossy();
+    !matches!(&*name, "run" | "log" | "cluster.key") && !name.ends_with(".toml") && !name.ends_with(".new")
+}
+
+fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
+    // Of the run before; read too early it would mislead.
+    let _ = fs::remove_file(dir.run("state.json"));
+    let file = log::open(&dir.log_file("supervisor"))?;
+    let mut command = Command::new(std::env::current_exe().context("cannot find the weft program")?);
+    command.arg("supervise").arg("--dir").arg(dir.root());
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    if !detach {
+        supervisor::die_with_parent(&mut command, libc::SIGTERM);
+    }
+    // SAFETY: setsid is safe between fork and exec; it cannot fail in a child that leads no group.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        });
+    }
+    command.spawn().context("cannot start the supervisor")
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// From here on Ctrl-C is ours to answer: the cluster is stopped in order.
+fn forward_interrupts() -> Result<&'static AtomicBool> {
+    extern "C" fn note(_signal: i32) {
+        INTERRUPTED.store(true, Ordering::Relaxed);
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the handler stores to an atomic, which is allowed in a signal handler.
+        let previous = unsafe { libc::signal(signal, note as *const () as libc::sighandler_t) };
+        if previous == libc::SIG_ERR {
+            return Err(std::io::Error::last_os_error()).context("cannot catch signals");
+        }
+    }
+    Ok(&INTERRUPTED)
+}
+
+/// Foreground: until Ctrl-C, or until the supervisor ends by itself.
+fn stay(dir: &ClusterDir, child: &mut Child, interrupted: &AtomicBool, output: Output) -> Result<(), Failure> {
+    output.say("Ctrl-C stops it")?;
+    while !interrupted.load(Ordering::Relaxed) {
+        if let Some(status) = child.try_wait()? {
+            return match status.success() {
+                true => Ok(()),
+                false => {
+                    Err(anyhow::anyhow!("the supervisor ended: see {}", dir.log_file("supervisor").display()).into())
+                }
+            };
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    output.say("stopping")?;
+    stop_supervisor(dir, STOP_PATIENCE)?;
+    child.wait()?;
+    Ok(())
+}
+
+fn report(dir: &ClusterDir, spec: &Spec, state: State, already: bool, output: Output) -> Result<(), Failure> {
+    let running = Running {
+        dir: dir.root().to_owned(),
+        mount: spec.mount.clone(),
+        mgmtd: plan::mgmtd_address(spec),
+        key_file: dir.key_file(),
+        already,
+        state,
+    };
+    output.show(&running, |running| {
+        let mut table = Table::new(["PROCESS", "PID", "STATE", "LOG"]);
+        for (name, process) in &running.state.processes {
+            let log = dir.log_file(name).display().to_string();
+            table.row([name.clone(), process.pid.to_string(), process.phase.name().to_owned(), log]);
+        }
+        let how = if running.already { "running already, mounted" } else { "mounted" };
+        format!("{}{how} at {}\n", table.render(), running.mount.display())
+    })
+}

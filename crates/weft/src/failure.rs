@@ -1,0 +1,56 @@
+//! How a command fails: one line for people, one exit code for scripts.
+
+use std::fmt;
+
+/// Exit code for what went wrong while doing it.
+pub(crate) const EXIT_FAILURE: u8 = 1;
+/// Exit code for what the caller has to change: arguments, configuration, input. Nothing was changed.
+pub(crate) const EXIT_USAGE: u8 = 2;
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Exit code 2.
+    Usage(String),
+    /// Exit code 1.
+    Failed(anyhow::Error),
+    /// Exit code 1 without a further word: the output has said it (findings of a check).
+    Found,
+}
+
+/// A [`Failure::Usage`] from a format string.
+macro_rules! usage {
+    ($($arg:tt)*) => { $crate::failure::Failure::Usage(format!($($arg)*)) };
+}
+pub(crate) use usage;
+
+impl Failure {
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => EXIT_USAGE,
+            Failure::Failed(_) | Failure::Found => EXIT_FAILURE,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    /// The causes follow their effect, on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Usage(text) => f.write_str(text),
+            Failure::Failed(error) => write!(f, "{error:#}"),
+            Failure::Found => Ok(()),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Failure::Failed(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Failure::Failed(error.into())
+    }
+}

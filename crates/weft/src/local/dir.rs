@@ -1,0 +1,181 @@
+//! The directory of a cluster on one machine: where everything lies in it, and what `weft up` remembers there.
+//!
+//! ```text
+//! D/cluster.toml   what was asked for: how many services, which port, where to mount
+//! D/cluster.key    the cluster key, readable by its owner alone
+//! D/NAME.toml      configuration of the service NAME (mgmtd, metad-1, storaged-1, ...); yours to edit
+//! D/NAME/          its data
+//! D/log/NAME.log   its log; the one before in NAME.log.1
+//! D/run/           of the running cluster: lock, state.json, NAME.pid
+//! ```
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, usage};
+
+/// A look at the lock takes less than this, and looks follow each other less closely.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(3);
+const LOOKS_MAX: u32 = 100;
+
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterDir {
+    root: PathBuf,
+}
+
+/// What the cluster in a directory consists of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Spec {
+    /// Port of mgmtd on the loopback interface; those of other services are registered with it.
+    pub(crate) mgmtd_port: u16,
+    /// Number of metadata services.
+    pub(crate) metadata: u32,
+    /// Number of storage services.
+    pub(crate) storage: u32,
+    /// Storage targets of each storage service.
+    pub(crate) targets: u32,
+    /// Where it is mounted.
+    pub(crate) mount: PathBuf,
+}
+
+/// Held by the supervisor for as long as the cluster runs; the kernel releases it however that ends.
+#[derive(Debug)]
+pub(crate) struct Lock(#[expect(dead_code, reason = "holds the lock until it is dropped")] File);
+
+impl ClusterDir {
+    /// The directory at `path`, whether it exists or not.
+    pub(crate) fn at(path: &Path) -> Result<Self> {
+        let root = std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?;
+        Ok(Self { root })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn key_file(&self) -> PathBuf {
+        self.root.join("cluster.key")
+    }
+
+    pub(crate) fn spec_file(&self) -> PathBuf {
+        self.root.join("cluster.toml")
+    }
+
+    pub(crate) fn config_file(&self, name: &str) -> PathBuf {
+        self.root.join(format!("{name}.toml"))
+    }
+
+    pub(crate) fn data(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn log_file(&self, name: &str) -> PathBuf {
+        self.root.join("log").join(format!("{name}.log"))
+    }
+
+    pub(crate) fn run(&self, file: &str) -> PathBuf {
+        self.root.join("run").join(file)
+    }
+
+    /// A cluster was made here before.
+    pub(crate) fn exists(&self) -> bool {
+        self.spec_file().exists()
+    }
+
+    /// # Errors
+    /// Where there is none, or it cannot be read.
+    pub(crate) fn spec(&self) -> Result<Spec, Failure> {
+        let path = self.spec_file();
+        if !path.exists() {
+            return Err(usage!("no cluster in {}: make one with `weft up --dir {0}`", self.root.display()));
+        }
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        toml::from_str(&text).map_err(|error| usage!("{}: {}", path.display(), error.message()))
+    }
+
+    pub(crate) fn save_spec(&self, spec: &Spec) -> Result<()> {
+        let text = toml::to_string(spec).context("cannot write down the cluster's shape")?;
+        let text = format!("# What `weft up` keeps of this cluster. Grow it with the flags of `weft up`.\n{text}");
+        let path = self.spec_file();
+        write_atomically(&path, text.as_bytes())?;
+        let synced = File::open(&path).and_then(|file| file.sync_all());
+        synced.with_context(|| format!("cannot sync {}", path.display()))
+    }
+
+    /// `None` where somebody else holds it: the cluster is running.
+    pub(crate) fn try_lock(&self) -> Result<Option<Lock>> {
+        let path = self.run("lock");
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        }
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        }
+    }
+
+    /// As [`Self::try_lock`], for the one who is to hold it: others who only look have it for a moment.
+    pub(crate) fn lock(&self) -> Result<Option<Lock>> {
+        for _ in 0..LOOKS_MAX {
+            if let Some(lock) = self.try_lock()? {
+                return Ok(Some(lock));
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.try_lock()
+    }
+
+    /// A supervisor is running here.
+    pub(crate) fn is_running(&self) -> Result<bool> {
+        Ok(self.root.join("run").is_dir() && self.try_lock()?.is_none())
+    }
+}
+
+/// Readers see the old content or the new, never half of it.
+pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = path.with_file_name(name);
+    let write = || {
+        fs::write(&new, content)?;
+        fs::rename(&new, path)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_is_one_processs_and_goes_with_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("an absolute path");
+        assert!(!dir.is_running().expect("readable"));
+        let lock = dir.try_lock().expect("lockable").expect("free");
+        assert!(dir.is_running().expect("readable"));
+        drop(lock);
+        assert!(!dir.is_running().expect("readable"));
+    }
+
+    #[test]
+    fn a_spec_is_read_back_and_a_damaged_one_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("an absolute path");
+        assert!(dir.spec().expect_err("nothing there").to_string().contains("weft up --dir"));
+        let spec = Spec { mgmtd_port: 7, metadata: 1, storage: 2, targets: 4, mount: "/m".into() };
+        dir.save_spec(&spec).expect("writable");
+        assert_eq!(dir.spec().expect("readable"), spec);
+        fs::write(dir.spec_file(), "mgmtd_port = 7\nsurprise = 1\n").expect("writable");
+        let failure = dir.spec().expect_err("an unknown key");
+        assert_eq!(failure.code(), 2);
+        assert!(failure.to_string().contains("cluster.toml"), "{failure}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Log files of supervised processes: bounded, and read again when something failed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// A log is set aside when it is larger, in bytes. With the one set aside, a process's logs take at most twice this.
+const LOG_MAX: u64 = 16 << 20;
+/// Bytes read from the end of a log to find its last lines.
+const TAIL_MAX: u64 = 32 << 10;
+
+/// Opens `path` for appending, setting a large one aside first.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    }
+    if path.metadata().is_ok_and(|metadata| metadata.len() > LOG_MAX) {
+        fs::rename(path, aside(path)).with_context(|| format!("cannot set {} aside", path.display()))?;
+    }
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.with_context(|| format!("cannot open {}", path.display()))
+}
+
+/// Empties a log that grew too large under a running process, keeping a copy. The process appends, so it needs not
+/// know; what it writes between copy and truncation is lost.
+pub(crate) fn bound(path: &Path) -> Result<()> {
+    if path.metadata().is_ok_and(|metadata| metadata.len() > LOG_MAX) {
+        fs::copy(path, aside(path)).with_context(|| format!("cannot copy {}", path.display()))?;
+        OpenOptions::new().write(true).open(path)?.set_len(0)?;
+    }
+    Ok(())
+}
+
+/// The last `count` lines that were written after byte `from`; none where the file cannot be read.
+pub(crate) fn tail(path: &Path, from: u64, count: usize) -> Vec<String> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        // A log shorter than `from` was set aside since: all of it is new.
+        let from = if from > length { 0 } else { from };
+        file.seek(SeekFrom::Start(from.max(length.saturating_sub(TAIL_MAX))))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(count)..].iter().map(|&line| line.to_owned()).collect()
+}
+
+fn aside(path: &Path) -> std::path::PathBuf {
+    path.with_extension("log.1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_large_log_is_set_aside_and_its_writer_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.log");
+        let mut writer = open(&path).expect("writable");
+        writer.write_all(&vec![b'x'; LOG_MAX as usize + 1]).expect("writable");
+        bound(&path).expect("it can be copied");
+        writer.write_all(b"after\n").expect("writable");
+        assert_eq!(tail(&path, 0, 5), ["after"]);
+        assert_eq!(fs::metadata(folder.path().join("x.log.1")).expect("set aside").len(), LOG_MAX + 1);
+        assert_eq!(fs::metadata(&path).expect("there").len(), 6);
+    }
+
+    #[test]
+    fn tail_gives_the_last_lines_of_this_start() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.log");
+        fs::write(&path, "old\none\n\ntwo\nthree\n").expect("writable");
+        assert_eq!(tail(&path, 4, 2), ["two", "three"]);
+        assert_eq!(tail(&path, 4, 9), ["one", "two", "three"]);
+        assert_eq!(tail(&path, 1000, 1), ["three"]);
+        assert!(tail(&folder.path().join("none"), 0, 1).is_empty());
+    }
+}

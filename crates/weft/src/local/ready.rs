@@ -1,0 +1,107 @@
+//! Waits until a cluster that was started answers through its mount, or says what stands in the way.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::dir::{ClusterDir, Spec};
+use super::plan::MOUNT;
+use super::state::{Phase, State};
+use super::{log, mounts};
+use crate::failure::{Failure, usage};
+
+const POLL: Duration = Duration::from_millis(10);
+/// A process that died so often will not come up by waiting longer.
+const RESTARTS_MAX: u32 = 5;
+/// Lines of the culprit's log that are shown.
+const TAIL: usize = 5;
+
+/// # Errors
+/// Names the process that failed, how, and the end of its log.
+pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration) -> Result<State, Failure> {
+    let begin = Instant::now();
+    loop {
+        if !dir.is_running()? && begin.elapsed() > Duration::from_secs(1) {
+            let lines = log::tail(&dir.log_file("supervisor"), 0, TAIL);
+            return Err(anyhow::anyhow!("the supervisor ended at once: {}", lines.join("\n")).into());
+        }
+        let state = State::read(dir)?.unwrap_or_default();
+        if let Some(failure) = refusal(dir, &state) {
+            return Err(failure);
+        }
+        let left = limit.saturating_sub(begin.elapsed());
+        if mounts::at(&spec.mount)?.is_some() && answers(&spec.mount, left) {
+            return Ok(State::read(dir)?.unwrap_or(state));
+        }
+        let hopeless = state.processes.values().any(|process| process.restarts >= RESTARTS_MAX);
+        if left.is_zero() || hopeless {
+            return Err(culprit(dir, spec, &state, begin.elapsed()));
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// A process that will not be started again.
+fn refusal(dir: &ClusterDir, state: &State) -> Option<Failure> {
+    let (name, process) = state.processes.iter().find(|(_, process)| process.phase == Phase::Refused)?;
+    let lines = log::tail(&dir.log_file(name), process.log_from, 1);
+    Some(usage!("{name} does not start: {}", lines.first().map_or("it gave no reason", String::as_str)))
+}
+
+fn culprit(dir: &ClusterDir, spec: &Spec, state: &State, waited: Duration) -> Failure {
+    let troubled = |name: &&String| {
+        state.processes.get(*name).is_some_and(|process| process.phase != Phase::Running || process.restarts > 0)
+    };
+    // Those that others need come first, and cause their trouble.
+    let mut names: Vec<&String> = state.processes.keys().filter(troubled).collect();
+    names.sort_by_key(|name| (*name != "mgmtd", *name == MOUNT));
+    let (name, exit) = match names.first() {
+        Some(name) => (name.as_str(), state.processes[*name].last_exit.as_str()),
+        None => (MOUNT, ""),
+    };
+    let from = state.processes.get(name).map_or(0, |process| process.log_from);
+    let path = dir.log_file(name);
+    let mut lines = log::tail(&path, from, TAIL);
+    if lines.is_empty() {
+        // It has just been started again: the lines of the start before tell why.
+        lines = log::tail(&path, 0, TAIL);
+    }
+    let how = if exit.is_empty() { "is not ready".to_owned() } else { format!("ended with {exit}") };
+    let mount = spec.mount.display();
+    Failure::Failed(anyhow::anyhow!(
+        "{mount} does not answer after {:.1} s: {name} {how}; the end of {}:\n  {}",
+        waited.as_secs_f64(),
+        path.display(),
+        lines.join("\n  ")
+    ))
+}
+
+/// The file system is there and its metadata can be asked. Asked from another thread, since a mount whose servers are
+/// not there yet makes its callers wait.
+pub(crate) fn answers(mount: &Path, limit: Duration) -> bool {
+    let (send, receive) = mpsc::channel();
+    let mount = mount.to_owned();
+    thread::spawn(move || {
+        // Nobody may be left to hear it.
+        let _ = send.send(ask(&mount).is_ok());
+    });
+    receive.recv_timeout(limit).unwrap_or(false)
+}
+
+fn ask(mount: &Path) -> io::Result<()> {
+    let path = CString::new(mount.as_os_str().as_bytes())?;
+    let mut answer = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: `path` ends in zero, `answer` has room for what the call writes, and both live through it.
+    if unsafe { libc::statvfs(path.as_ptr(), answer.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let unlikely: PathBuf = mount.join(format!(".weft-ready-{}", std::process::id()));
+    match std::fs::symlink_metadata(unlikely) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,77 @@
+//! What a mount leaves for commands that find their cluster by it: the key's path, in a file of the user that mounted.
+//! The address of mgmtd is in the mount's source; the key's path is not, since every user can read that.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::dir::write_atomically;
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct RunState {
+    pub(crate) mount: PathBuf,
+    /// `host:port`.
+    pub(crate) mgmtd: String,
+    pub(crate) key_file: PathBuf,
+    /// Of the mount's process.
+    pub(crate) pid: u32,
+    /// Directory of the cluster where `weft up` made it.
+    pub(crate) dir: Option<PathBuf>,
+    /// Metrics endpoint of the mount's process, or empty.
+    #[serde(default)]
+    pub(crate) metrics: String,
+}
+
+impl RunState {
+    pub(crate) fn read(mount: &Path) -> Option<Self> {
+        let bytes = fs::read(file_of(mount)).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    pub(crate) fn write(&self) -> Result<()> {
+        let path = file_of(&self.mount);
+        if let Some(parent) = path.parent() {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
+            made.with_context(|| format!("cannot make {}", parent.display()))?;
+        }
+        write_atomically(&path, &serde_json::to_vec_pretty(self).context("cannot write down the mount")?)
+    }
+
+    pub(crate) fn remove(mount: &Path) {
+        // Not there is as good as removed; a leftover is overwritten by the next mount.
+        let _ = fs::remove_file(file_of(mount));
+    }
+}
+
+/// The path with `/` written as `-`, as systemd names mount units; `-` and `\` in names are doubled by a backslash.
+fn file_of(mount: &Path) -> PathBuf {
+    let name = mount.to_string_lossy().replace('\\', r"\\").replace('-', r"\-").replace('/', "-");
+    folder().join(format!("{}.json", name.trim_start_matches('-')))
+}
+
+fn folder() -> PathBuf {
+    // SAFETY: geteuid cannot fail and touches no memory.
+    let uid = unsafe { libc::geteuid() };
+    if uid == 0 {
+        return PathBuf::from("/run/weft/mounts");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) => PathBuf::from(dir).join("weft/mounts"),
+        None => std::env::temp_dir().join(format!("weft-{uid}/mounts")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_do_not_share_a_file() {
+        assert_ne!(file_of(Path::new("/a/b")), file_of(Path::new("/a-b")));
+        assert_ne!(file_of(Path::new(r"/a\-b")), file_of(Path::new(r"/a\\/b")));
+        assert!(file_of(Path::new("/mnt/x")).ends_with("mnt-x.json"));
+    }
+}

@@ -1,0 +1,257 @@
+//! Keeps the processes of a local cluster running: starts them, starts a dead one again after a while, stops them in
+//! order. The only owner of their state, which it writes down at each change.
+
+use std::cell::RefCell;
+use std::process::{ExitStatus, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, LocalSet};
+use tokio::time::{sleep, timeout};
+
+use super::backoff::Backoff;
+use super::dir::ClusterDir;
+use super::plan::{Process, Role, processes};
+use super::state::{Phase, ProcessState, State};
+use super::{log, mounts};
+use crate::failure::{EXIT_USAGE, Failure, usage};
+
+/// A process that has not ended so long after it was asked to is killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A mount in use is waited for so long before it is taken from sight.
+const MOUNT_PATIENCE: Duration = Duration::from_secs(2);
+/// How often the sizes of logs are looked at.
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
+
+struct Supervisor {
+    dir: ClusterDir,
+    state: RefCell<State>,
+}
+
+/// One process under supervision.
+struct Kept {
+    role: Role,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// Runs the cluster in `dir` until this process is told to end (SIGTERM or SIGINT).
+///
+/// # Errors
+/// Where another supervisor has it, or it cannot begin.
+pub(crate) fn run(dir: &ClusterDir) -> Result<(), Failure> {
+    let spec = dir.spec()?;
+    let Some(_lock) = dir.lock()? else {
+        return Err(usage!("the cluster in {} is running already", dir.root().display()));
+    };
+    let supervisor = Rc::new(Supervisor {
+        dir: dir.clone(),
+        state: RefCell::new(State { supervisor: std::process::id() as i32, ..State::default() }),
+    });
+    let runtime = telemetry::runtime::current_thread().context("cannot start the supervisor")?;
+    LocalSet::new().block_on(&runtime, supervisor.supervise(processes(dir, &spec)))?;
+    Ok(())
+}
+
+impl Supervisor {
+    async fn supervise(self: Rc<Self>, processes: Vec<Process>) -> Result<()> {
+        let mut term = signal(SignalKind::terminate())?;
+        let mut int = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let names: Vec<String> = processes.iter().map(|process| process.name.clone()).collect();
+        let kept: Vec<Kept> = processes.into_iter().map(|process| self.keep(process)).collect();
+        loop {
+            tokio::select! {
+                _ = term.recv() => break,
+                _ = int.recv() => break,
+                // The terminal that started us is gone: no reason to stop.
+                _ = hangup.recv() => {}
+                () = sleep(LOG_INTERVAL) => self.bound_logs(&names),
+            }
+        }
+        tracing::info!("stopping");
+        stop(kept).await;
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    fn keep(self: &Rc<Self>, process: Process) -> Kept {
+        let (stop, stopped) = watch::channel(false);
+        let role = process.role;
+        let task = tokio::task::spawn_local(Rc::clone(self).keep_running(process, stopped));
+        Kept { role, stop, task }
+    }
+
+    async fn keep_running(self: Rc<Self>, process: Process, mut stop: watch::Receiver<bool>) {
+        let mut backoff = Backoff::new();
+        loop {
+            let started = Instant::now();
+            match self.start(&process) {
+                Ok(mut child) => {
+                    let ended = tokio::select! {
+                        status = child.wait() => Some(status),
+                        _ = stop.wait_for(|stop| *stop) => None,
+                    };
+                    let Some(status) = ended else {
+                        end(&process, &mut child).await;
+                        self.note(&process.name, |state| (state.phase, state.pid) = (Phase::Stopped, 0));
+                        return;
+                    };
+                    if self.is_final(&process, status) {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::error!("{}: cannot be started: {error:#}", process.name);
+                    self.note(&process.name, |state| state.last_exit = format!("not started: {error:#}"));
+                }
+            }
+            let wait = backoff.after(started.elapsed());
+            tracing::warn!("{}: starting again in {wait:?}", process.name);
+            self.note(&process.name, |state| (state.phase, state.pid) = (Phase::Waiting, 0));
+            if timeout(wait, stop.wait_for(|stop| *stop)).await.is_ok() {
+                self.note(&process.name, |state| state.phase = Phase::Stopped);
+                return;
+            }
+            self.note(&process.name, |state| state.restarts += 1);
+        }
+    }
+
+    fn start(&self, process: &Process) -> Result<Child> {
+        let path = self.dir.log_file(&process.name);
+        let log = log::open(&path)?;
+        let log_from = log.metadata()?.len();
+        let mut command = Command::new(std::env::current_exe().context("cannot find the weft program")?);
+        command.args(&process.args).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.current_dir(self.dir.root());
+        die_with_parent(command.as_std_mut(), libc::SIGTERM);
+        let child = command.spawn()?;
+        let pid = child.id().unwrap_or(0) as i32;
+        tracing::info!("{}: running as process {pid}", process.name);
+        // Only a convenience for people and scripts: state.json has it too.
+        let _ = std::fs::write(self.dir.run(&format!("{}.pid", process.name)), format!("{pid}\n"));
+        self.note(&process.name, |state| {
+            (state.phase, state.pid, state.log_from) = (Phase::Running, pid, log_from);
+        });
+        Ok(child)
+    }
+
+    /// Whether a process that ended is to stay so; notes how it ended.
+    fn is_final(&self, process: &Process, status: std::io::Result<ExitStatus>) -> bool {
+        let (code, text) = match status {
+            Ok(status) => (status.code(), describe(status)),
+            Err(error) => (None, error.to_string()),
+        };
+        let phase = match (process.role, code) {
+            (_, Some(code)) if code == i32::from(EXIT_USAGE) => Phase::Refused,
+            // Somebody unmounted it: that is their wish.
+            (Role::Mount, Some(0)) => Phase::Stopped,
+            _ => Phase::Waiting,
+        };
+        tracing::warn!("{}: ended with {text}: {}", process.name, phase.name());
+        self.note(&process.name, |state| {
+            (state.phase, state.pid, state.last_exit) = (phase, 0, text);
+        });
+        phase != Phase::Waiting
+    }
+
+    fn note(&self, name: &str, change: impl FnOnce(&mut ProcessState)) {
+        let mut state = self.state.borrow_mut();
+        let process = state.processes.entry(name.to_owned()).or_insert_with(|| ProcessState {
+            phase: Phase::Waiting,
+            pid: 0,
+            restarts: 0,
+            last_exit: String::new(),
+            log_from: 0,
+        });
+        change(process);
+        if let Err(error) = state.write(&self.dir) {
+            tracing::error!("{error:#}");
+        }
+    }
+
+    fn bound_logs(&self, names: &[String]) {
+        for name in names.iter().map(String::as_str).chain(["supervisor"]) {
+            if let Err(error) = log::bound(&self.dir.log_file(name)) {
+                tracing::warn!("{error:#}");
+            }
+        }
+    }
+}
+
+/// The mount first, so that it can still write what it holds; mgmtd last, since all others talk to it.
+async fn stop(mut kept: Vec<Kept>) {
+    for role in [Role::Mount, Role::Storaged, Role::Metad, Role::Mgmtd] {
+        let (now, later): (Vec<_>, Vec<_>) = kept.into_iter().partition(|process| process.role == role);
+        for process in &now {
+            process.stop.send_replace(true);
+        }
+        for process in now {
+            if let Err(error) = process.task.await {
+                tracing::error!("{error}");
+            }
+        }
+        kept = later;
+    }
+}
+
+async fn end(process: &Process, child: &mut Child) {
+    if let Some(point) = &process.mount {
+        unmount(point).await;
+        if timeout(MOUNT_PATIENCE, child.wait()).await.is_ok() {
+            return;
+        }
+    }
+    let pid = child.id().unwrap_or(0) as i32;
+    if pid != 0 {
+        // SAFETY: kill touches no memory; the pid is our child's, which has not been waited for.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    }
+    if timeout(PATIENCE, child.wait()).await.is_err() {
+        tracing::error!("{}: did not end in {PATIENCE:?}: killing it", process.name);
+        let _ = child.kill().await;
+        if let Some(point) = &process.mount {
+            let _ = mounts::unmount(point, true);
+        }
+    }
+}
+
+async fn unmount(point: &std::path::Path) {
+    let begin = Instant::now();
+    while let Ok(Some(_)) = mounts::at(point) {
+        match mounts::unmount(point, begin.elapsed() > MOUNT_PATIENCE) {
+            Ok(()) => return,
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => sleep(Duration::from_millis(100)).await,
+            Err(error) => return tracing::error!("cannot unmount {}: {error}", point.display()),
+        }
+    }
+}
+
+/// So that nothing is left running where the supervisor was killed.
+pub(crate) fn die_with_parent(command: &mut std::process::Command, signal: i32) {
+    use std::os::unix::process::CommandExt;
+    let parent = std::process::id() as i32;
+    // SAFETY: between fork and exec only prctl and getppid are called, which are safe there.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, signal) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            // The parent may have died before.
+            if libc::getppid() == parent { Ok(()) } else { Err(std::io::Error::from_raw_os_error(libc::ESRCH)) }
+        });
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "no status".to_owned(),
+    }
+}
