@@ -7,6 +7,7 @@ pub mod memory;
 pub mod rocks;
 
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
 use thiserror::Error;
 
@@ -59,6 +60,32 @@ pub trait Syncer: Send + 'static {
     /// # Errors
     /// Where the disk refuses.
     fn sync(&self) -> Result<(), KvError>;
+}
+
+/// One store behind several handles of one thread: whoever made it keeps one, to look after it beside its user.
+impl<K: Kv> Kv for Rc<K> {
+    type Batch = K::Batch;
+    type Syncer = K::Syncer;
+
+    fn get<R>(&self, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> R) -> Result<R, KvError> {
+        (**self).get(key, read)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<(), KvError> {
+        (**self).scan(from, to, visit)
+    }
+
+    fn batch(&self) -> Self::Batch {
+        (**self).batch()
+    }
+
+    fn commit(&self, batch: &mut Self::Batch) -> Result<(), KvError> {
+        (**self).commit(batch)
+    }
+
+    fn syncer(&self) -> Self::Syncer {
+        (**self).syncer()
+    }
 }
 
 /// Why the store failed.

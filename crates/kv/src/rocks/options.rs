@@ -1,6 +1,6 @@
 //! How RocksDB is tuned for a shard, and why.
 
-use rocksdb::{BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, Options};
+use rocksdb::{BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, LruCacheOptions, Options};
 
 /// What a user of the store chooses; the rest is decided in `options`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,7 +68,12 @@ fn log_files(options: &mut Options) {
 
 fn tables(block_cache_bytes: usize) -> BlockBasedOptions {
     let mut tables = BlockBasedOptions::default();
-    tables.set_block_cache(&Cache::new_lru_cache(block_cache_bytes));
+    let mut cache = LruCacheOptions::default();
+    cache.set_capacity(block_cache_bytes);
+    // One shard: one thread reads. Many would each be smaller than one filter, which then is read from its file at each
+    // look-up (a hundred times slower, measured).
+    cache.set_num_shard_bits(0);
+    tables.set_block_cache(&Cache::new_lru_cache_opts(&cache));
     tables.set_bloom_filter(10.0, false);
     tables.set_whole_key_filtering(true);
     // Indexes and filters count in the block cache, or memory would grow with the number of files.
