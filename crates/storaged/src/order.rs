@@ -16,6 +16,9 @@ pub(crate) enum Access {
 }
 
 impl Access {
+    /// Needs only that the object is neither cut nor removed meanwhile.
+    pub(crate) const PRESENT: Access = Access::Read { start: 0, end: 0 };
+
     fn conflicts(self, other: Access) -> bool {
         let overlap = |a: (u64, u64), b: (u64, u64)| a.0 < b.1 && b.0 < a.1;
         match (self, other) {
@@ -115,6 +118,16 @@ mod tests {
         assert_eq!(finish(&mut order, second), [third]);
         assert!(finish(&mut order, third).is_empty());
         assert!(order.is_empty());
+    }
+
+    #[test]
+    fn presence_conflicts_with_barriers_alone() {
+        let mut order = Order::default();
+        assert!(order.begin(write(0, u64::MAX)).1);
+        let (present, ready) = order.begin(Access::PRESENT);
+        assert!(ready);
+        assert!(!order.begin(Access::Barrier).1);
+        assert!(finish(&mut order, present).is_empty(), "the write still runs");
     }
 
     #[test]

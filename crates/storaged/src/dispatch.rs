@@ -1,0 +1,162 @@
+//! From a request on the wire to the engine and back: the whole protocol of a storage lane in one match.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Instant;
+
+use net::{Request, Responder, Service};
+use ring::buf::Slice;
+use rustc_hash::FxHashMap;
+use types::error::Errno;
+use types::id::{Epoch, Generation, GroupId, ObjectId};
+use wire::codec::{Wire, decode_body};
+use wire::frame::Status;
+use wire::op::Op;
+use wire::v1::session::Empty;
+use wire::v1::storage::{List, Place, Read, Remove, Stat, StatReply, Sync, TargetStat, Truncate, Write};
+
+use crate::engine::{ObjectStore, Share};
+use crate::metrics::{LaneMetrics, TargetMetrics};
+use crate::served::Served;
+
+/// A group as the cluster map says it is served here.
+pub(crate) struct Route<S> {
+    pub(crate) generation: Generation,
+    pub(crate) served: Rc<Served<S>>,
+    pub(crate) metrics: TargetMetrics,
+}
+
+impl<S> Clone for Route<S> {
+    fn clone(&self) -> Self {
+        Self { generation: self.generation, served: Rc::clone(&self.served), metrics: self.metrics.clone() }
+    }
+}
+
+/// Answers the requests of all connections of one lane.
+pub(crate) struct Dispatch<S> {
+    pub(crate) routes: RefCell<FxHashMap<GroupId, Route<S>>>,
+    pub(crate) epoch: Rc<Cell<Epoch>>,
+    pub(crate) metrics: LaneMetrics,
+}
+
+impl<S: ObjectStore + 'static> Service for Dispatch<S> {
+    fn on_request(self: &Rc<Self>, request: Request) {
+        let op = request.header.op;
+        let begun = Instant::now();
+        match self.route(&request) {
+            Ok(None) => request.responder.reply(&Empty {}),
+            Ok(Some(route)) => {
+                let this = Rc::clone(self);
+                self.metrics.in_flight.inc();
+                ring::spawn(async move {
+                    if let Err(status) = answer(&route, request).await {
+                        this.metrics.refused(op, status);
+                    }
+                    this.metrics.in_flight.dec();
+                    this.metrics.answered(op, begun.elapsed());
+                });
+            }
+            Err(status) => {
+                self.metrics.refused(op, status);
+                request.responder.fail(status);
+            }
+        }
+    }
+}
+
+impl<S: ObjectStore> Dispatch<S> {
+    /// `None` for a ping.
+    fn route(&self, request: &Request) -> Result<Option<Route<S>>, Status> {
+        if request.header.op == Op::Ping {
+            return Ok(None);
+        }
+        let routes = self.routes.borrow();
+        let route = routes.get(&request.header.group).filter(|route| route.generation == request.header.generation);
+        route.cloned().map(Some).ok_or(Status::StaleMap)
+    }
+}
+
+/// The protocol: a line per operation. Answers the request in any case; the error is for the metrics.
+async fn answer<S: ObjectStore>(route: &Route<S>, request: Request) -> Result<(), Status> {
+    let Request { header, body, payload, connection, responder } = request;
+    let (served, metrics, share) = (&route.served, &route.metrics, route.served.share);
+    match header.op {
+        Op::Read => match of(share, &body, |m: &Read| m.object, async |m| served.read(&m).await).await {
+            Ok((message, data)) => {
+                metrics.read.inc_by(data.len() as u64);
+                responder.reply_payload(&message, vec![data]);
+                Ok(())
+            }
+            Err(status) => reply::<Empty>(responder, Err(status)),
+        },
+        Op::Write => {
+            metrics.written.inc_by(payload.len() as u64);
+            reply(responder, of(share, &body, |m: &Write| m.object, async |m| served.write(&m, payload).await).await)
+        }
+        Op::Truncate => {
+            reply(responder, of(share, &body, |m: &Truncate| m.object, async |m| served.truncate(&m).await).await)
+        }
+        Op::Sync => {
+            let sync = async |m: Sync| served.sync(m.object, connection.0).await.map(|()| Empty {});
+            reply(responder, of(share, &body, |m: &Sync| m.object, sync).await)
+        }
+        Op::Remove => {
+            let remove = async |m: Remove| served.remove(m.object).await.map(|()| Empty {});
+            reply(responder, of(share, &body, |m: &Remove| m.object, remove).await)
+        }
+        Op::Place => {
+            reply(responder, of(share, &body, |m: &Place| m.object, async |m| served.place(m.object).await).await)
+        }
+        Op::Stat => reply(responder, stat(served, &body).await),
+        Op::List => {
+            let list = async { served.list(&decode::<List>(&body)?).await.map_err(Status::Errno) };
+            reply(responder, list.await)
+        }
+        Op::TargetStat => {
+            // The header's group decides; the body's is there for people who read a trace.
+            let outcome = decode::<TargetStat>(&body).and_then(|_| served.target_stat().map_err(Status::Errno));
+            reply(responder, outcome)
+        }
+        _ => reply::<Empty>(responder, Err(Status::Errno(Errno::EOPNOTSUPP))),
+    }
+}
+
+/// Runs a request that is about one object, which must be this lane's: a client with another idea of the lanes has an
+/// old map.
+async fn of<M: Wire, R>(
+    share: Share,
+    body: &Slice,
+    object: impl FnOnce(&M) -> ObjectId,
+    run: impl AsyncFnOnce(M) -> Result<R, Errno>,
+) -> Result<R, Status> {
+    let message = decode::<M>(body)?;
+    if !share.owns(object(&message)) {
+        return Err(Status::StaleMap);
+    }
+    run(message).await.map_err(Status::Errno)
+}
+
+async fn stat<S: ObjectStore>(served: &Served<S>, body: &Slice) -> Result<StatReply, Status> {
+    let Stat { objects } = decode(body)?;
+    if !objects.iter().all(|&object| served.share.owns(object)) {
+        return Err(Status::StaleMap);
+    }
+    served.stat(&objects).await.map_err(Status::Errno)
+}
+
+fn decode<T: Wire>(body: &Slice) -> Result<T, Status> {
+    decode_body(body).map_err(|_| Status::Errno(Errno::EPROTO))
+}
+
+fn reply<T: Wire>(responder: Responder, outcome: Result<T, Status>) -> Result<(), Status> {
+    match outcome {
+        Ok(message) => {
+            responder.reply(&message);
+            Ok(())
+        }
+        Err(status) => {
+            responder.fail(status);
+            Err(status)
+        }
+    }
+}

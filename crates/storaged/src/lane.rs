@@ -1,0 +1,203 @@
+//! A lane: one thread, one ring, sockets and files together, serving its share of the objects of all the node's
+//! targets.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use cluster::map::ClusterMap;
+use net::{Identity, Limits};
+use ring::mailbox::{self, Receiver, Sender};
+use ring::sync::Semaphore;
+use ring::{Ring, turn_end};
+use rustc_hash::FxHashMap;
+use telemetry::metrics::Metrics;
+use types::id::{Epoch, GroupId};
+
+use crate::dispatch::{Dispatch, Route};
+use crate::engine::files::{Files, Options};
+use crate::engine::{ObjectStore, Share};
+use crate::failures::Failures;
+use crate::metrics::{LaneMetrics, TargetMetrics};
+use crate::object_table::ObjectTable;
+use crate::served::Served;
+use crate::target::Target;
+
+/// Longest wait for requests in flight when the lane stops.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// Longest write-out of dirty data when the lane stops. The kernel goes on with what is left.
+const SYNC_MAX: Duration = Duration::from_secs(10);
+
+/// What a lane is told while it runs.
+pub(crate) enum Order {
+    Map(Arc<ClusterMap>),
+    Stop,
+}
+
+/// Everything that a lane is made of.
+pub(crate) struct Setup {
+    pub(crate) share: Share,
+    pub(crate) listener: OwnedFd,
+    pub(crate) targets: Vec<Arc<Target>>,
+    pub(crate) identity: Identity,
+    pub(crate) limits: Limits,
+    pub(crate) ring: ring::Config,
+    /// Per target.
+    pub(crate) open_files_max: usize,
+    pub(crate) write_in_place_max: usize,
+    /// Bytes of reads in flight.
+    pub(crate) read_memory_max: usize,
+    pub(crate) metrics: Metrics,
+}
+
+/// A running lane.
+pub(crate) struct Lane {
+    orders: Sender<Order>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl Lane {
+    /// Starts the thread and waits until it serves, or says why it cannot.
+    ///
+    /// # Errors
+    /// Where the kernel refuses the thread or its ring, or a target's objects cannot be opened.
+    pub(crate) fn start(setup: Setup) -> io::Result<Self> {
+        let (orders, inbox) = mailbox::mailbox();
+        let (ready, started) = std::sync::mpsc::channel();
+        let thread = thread::Builder::new()
+            .name(format!("lane-{}", setup.share.lane))
+            .spawn(move || Ring::new(&setup.ring)?.run(run(setup, inbox, ready)))?;
+        match started.recv() {
+            Ok(()) => Ok(Self { orders, thread }),
+            // It ended before it was ready: its result says why.
+            Err(_) => Err(thread.join().map_or_else(|_| panicked(), |result| result.err().unwrap_or_else(panicked))),
+        }
+    }
+
+    pub(crate) fn tell_map(&self, map: &Arc<ClusterMap>) {
+        self.orders.send(Order::Map(Arc::clone(map)));
+    }
+
+    pub(crate) fn sender(&self) -> Sender<Order> {
+        self.orders.clone()
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Stops taking requests, finishes those in flight, writes out what is dirty.
+    ///
+    /// # Errors
+    /// What made the lane end before.
+    pub(crate) fn stop(self) -> io::Result<()> {
+        self.orders.send(Order::Stop);
+        self.thread.join().unwrap_or_else(|_| Err(panicked()))
+    }
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("a lane's thread panicked")
+}
+
+type LaneTargets = Vec<(Rc<Served<Files>>, TargetMetrics)>;
+
+async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::Sender<()>) -> io::Result<()> {
+    let targets = open_targets(&setup)?;
+    let dispatch = Rc::new(Dispatch {
+        routes: RefCell::default(),
+        epoch: Rc::new(Cell::new(Epoch(0))),
+        metrics: LaneMetrics::new(&setup.metrics),
+    });
+    let served = net::serve(
+        setup.listener,
+        Rc::new(setup.identity),
+        setup.limits,
+        Rc::clone(&dispatch.epoch),
+        Rc::clone(&dispatch),
+    );
+    let _ = ready.send(());
+    {
+        let mut served = pin!(served);
+        let mut obey = pin!(obey(&mut inbox, &dispatch, &targets));
+        // Until told to stop; dropping `served` then closes the listener and its connections.
+        std::future::poll_fn(|cx| match served.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => obey.as_mut().poll(cx),
+        })
+        .await;
+    }
+    drain(&targets).await;
+    Ok(())
+}
+
+fn open_targets(setup: &Setup) -> io::Result<LaneTargets> {
+    let read_memory = Rc::new(Semaphore::new(setup.read_memory_max));
+    let open = |target: &Arc<Target>| {
+        let failures = Rc::new(Failures::default());
+        let options = Options { open_files_max: setup.open_files_max, write_in_place_max: setup.write_in_place_max };
+        let store = Files::open(Arc::clone(target), Rc::clone(&failures), options)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", target.path.display())))?;
+        let served = Served {
+            target: Arc::clone(target),
+            store,
+            table: ObjectTable::new(setup.identity.incarnation),
+            failures,
+            share: setup.share,
+            read_memory: Rc::clone(&read_memory),
+        };
+        Ok((Rc::new(served), TargetMetrics::new(&setup.metrics, target.id)))
+    };
+    setup.targets.iter().map(open).collect()
+}
+
+/// Takes orders until the one to stop.
+async fn obey(inbox: &mut Receiver<Order>, dispatch: &Dispatch<Files>, targets: &LaneTargets) {
+    while let Some(order) = inbox.recv().await {
+        match order {
+            Order::Map(map) => take_map(&map, dispatch, targets),
+            Order::Stop => return,
+        }
+    }
+}
+
+/// Serves exactly the groups whose primary is one of our targets, under the map's generations.
+fn take_map(map: &ClusterMap, dispatch: &Dispatch<Files>, targets: &LaneTargets) {
+    if map.epoch < dispatch.epoch.get() {
+        return;
+    }
+    let mut routes: FxHashMap<GroupId, Route<Files>> = FxHashMap::default();
+    for group in map.groups.values() {
+        let ours =
+            group.members.first().and_then(|primary| targets.iter().find(|(served, _)| served.target.id == *primary));
+        if let Some((served, metrics)) = ours {
+            let route = Route { generation: group.generation, served: Rc::clone(served), metrics: metrics.clone() };
+            routes.insert(group.id, route);
+        }
+    }
+    *dispatch.routes.borrow_mut() = routes;
+    dispatch.epoch.set(map.epoch);
+    dispatch.metrics.epoch.set(i64::try_from(map.epoch.0).unwrap_or(i64::MAX));
+}
+
+async fn drain(targets: &LaneTargets) {
+    let deadline = ring::now() + DRAIN_MAX;
+    while targets.iter().any(|(served, _)| served.table.busy_count() > 0) && ring::now() < deadline {
+        turn_end().await;
+        ring::sleep(Duration::from_millis(5)).await;
+    }
+    let written = ring::timeout(SYNC_MAX, async {
+        for (served, _) in targets {
+            served.store.sync_all().await;
+        }
+    });
+    if written.await.is_err() {
+        tracing::warn!("stopped before all dirty data was written: the kernel goes on with it");
+    }
+}

@@ -1,0 +1,142 @@
+//! One target as one lane serves it: every rule about a request on an object, between the protocol and the engine.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ring::buf::Slice;
+use ring::sync::Semaphore;
+use types::error::Errno;
+use types::id::ObjectId;
+use types::time::Timestamp;
+use wire::codec::Bytes;
+use wire::frame::PAYLOAD_MAX;
+use wire::v1::storage::{
+    List, ListReply, ListedObject, ObjectReply, ObjectStat, PlaceReply, Read, StatReply, TargetStatReply, Truncate,
+    Write,
+};
+
+use crate::engine::{ObjectStore, Share, Stored};
+use crate::failures::Failures;
+use crate::object_table::ObjectTable;
+use crate::order::Access;
+use crate::target::Target;
+
+/// Most objects in one page of a listing.
+const LIST_MAX: u32 = 4096;
+/// Most objects in one request for attributes.
+const STAT_MAX: usize = 4096;
+
+pub(crate) struct Served<S> {
+    pub(crate) target: Arc<Target>,
+    pub(crate) store: S,
+    pub(crate) table: Rc<ObjectTable>,
+    pub(crate) failures: Rc<Failures>,
+    pub(crate) share: Share,
+    /// Bounds the memory of all reads in flight in this lane, in bytes.
+    pub(crate) read_memory: Rc<Semaphore>,
+}
+
+impl<S: ObjectStore> Served<S> {
+    pub(crate) async fn read(&self, request: &Read) -> Result<(ObjectReply, Slice), Errno> {
+        self.target.check_present()?;
+        if request.length as usize > PAYLOAD_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let end = request.offset.checked_add(u64::from(request.length)).ok_or(Errno::EINVAL)?;
+        let _memory = self.read_memory.acquire(request.length as usize).await;
+        let _turn = self.table.begin(request.object, Access::Read { start: request.offset, end }).await;
+        let version = self.table.version(request.object);
+        if self.table.is_buried(request.object) {
+            return Ok((ObjectReply { version, size: 0 }, Slice::empty()));
+        }
+        let (data, size) = self.store.read(request.object, request.offset, request.length).await?;
+        Ok((ObjectReply { version, size }, data.freeze()))
+    }
+
+    pub(crate) async fn write(&self, request: &Write, data: Slice) -> Result<ObjectReply, Errno> {
+        self.target.check_present()?;
+        let end = request.offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
+        let _turn = self.table.begin(request.object, Access::Write { start: request.offset, end }).await;
+        self.check_changeable(request.object, request.expected_version)?;
+        let outcome = self.store.write(request.object, request.offset, data).await;
+        // A write that failed may have changed a part.
+        let version = self.table.changed(request.object);
+        Ok(ObjectReply { version, size: outcome? })
+    }
+
+    pub(crate) async fn truncate(&self, request: &Truncate) -> Result<ObjectReply, Errno> {
+        self.target.check_present()?;
+        let _turn = self.table.begin(request.object, Access::Barrier).await;
+        self.check_changeable(request.object, request.expected_version)?;
+        let outcome = self.store.truncate(request.object, request.size).await;
+        let version = self.table.changed(request.object);
+        outcome?;
+        Ok(ObjectReply { version, size: request.size })
+    }
+
+    /// An error of data that was acknowledged before comes out once for each connection that asks.
+    pub(crate) async fn sync(&self, object: ObjectId, connection: u64) -> Result<(), Errno> {
+        self.target.check_present()?;
+        let _turn = self.table.begin(object, Access::PRESENT).await;
+        if self.table.is_buried(object) {
+            return Ok(());
+        }
+        let synced = self.store.sync(object).await;
+        let told = self.failures.tell(object, connection);
+        synced.and(told)
+    }
+
+    pub(crate) async fn remove(&self, object: ObjectId) -> Result<(), Errno> {
+        self.target.check_present()?;
+        let _turn = self.table.begin(object, Access::Barrier).await;
+        // Also where the disk refuses: the file is gone from the namespace, so nothing may write to its objects.
+        self.table.bury(object);
+        self.store.remove(object).await
+    }
+
+    pub(crate) async fn stat(&self, objects: &[ObjectId]) -> Result<StatReply, Errno> {
+        self.target.check_present()?;
+        if objects.len() > STAT_MAX {
+            return Err(Errno::E2BIG);
+        }
+        let found = self.store.stat(objects).await?;
+        let describe = |(&object, found): (&ObjectId, Option<Stored>)| {
+            let version = self.table.version(object);
+            let found = found.filter(|_| !self.table.is_buried(object));
+            let Stored { size, blocks, mtime } = found.unwrap_or(Stored { size: 0, blocks: 0, mtime: Timestamp(0) });
+            ObjectStat { exists: found.is_some(), version, size, blocks, mtime }
+        };
+        Ok(StatReply { objects: objects.iter().zip(found).map(describe).collect() })
+    }
+
+    pub(crate) async fn list(&self, request: &List) -> Result<ListReply, Errno> {
+        self.target.check_present()?;
+        let count = request.count.clamp(1, LIST_MAX) as usize;
+        let page = self.store.list(request.after, count, self.share).await?;
+        let listed =
+            |(object, stored): (ObjectId, Stored)| ListedObject { object, size: stored.size, blocks: stored.blocks };
+        Ok(ListReply { objects: page.objects.into_iter().map(listed).collect(), end: page.end })
+    }
+
+    pub(crate) fn target_stat(&self) -> Result<TargetStatReply, Errno> {
+        self.target.check_present()?;
+        let capacity = self.target.capacity();
+        Ok(TargetStatReply {
+            total_bytes: capacity.total_bytes,
+            free_bytes: capacity.free_bytes,
+            total_inodes: capacity.total_inodes,
+            free_inodes: capacity.free_inodes,
+        })
+    }
+
+    pub(crate) async fn place(&self, object: ObjectId) -> Result<PlaceReply, Errno> {
+        self.target.check_present()?;
+        let (path, exists) = self.store.place(object).await?;
+        Ok(PlaceReply { path: Bytes(path.into_os_string().into_encoded_bytes()), exists })
+    }
+
+    fn check_changeable(&self, object: ObjectId, expected_version: u64) -> Result<(), Errno> {
+        let changed = expected_version != 0 && self.table.version(object) != expected_version;
+        if changed || self.table.is_buried(object) { Err(Errno::ESTALE) } else { Ok(()) }
+    }
+}
