@@ -25,6 +25,14 @@ pub const PAYLOAD_MAX: usize = 8 << 20;
 pub const VERSION: u16 = 1;
 pub const VERSION_MIN: u16 = 1;
 
+const _: () = {
+    let (u16s, u32s, u64s) = (4, 8, 3);
+    assert!(HEADER_LEN == u16s * 2 + u32s * 4 + u64s * 8, "the fields fill the header");
+    assert!(size_of::<Op>() == 2, "an operation has two bytes");
+    assert!(BODY_MAX <= u32::MAX as usize && PAYLOAD_MAX <= u32::MAX as usize, "lengths fit their fields");
+    assert!(VERSION_MIN >= 1 && VERSION_MIN <= VERSION, "0 means that no version was agreed");
+};
+
 /// Bits of [`Header::flags`].
 pub mod flags {
     /// The frame answers the request with its id.

@@ -1,0 +1,129 @@
+//! The bytes of protocol version 1, frozen: a change here is a change of the protocol, and needs a new version.
+//!
+//! Each line is a message with systematic field values. A new message: run this test, copy its line from the output.
+
+mod samples;
+
+use std::collections::BTreeSet;
+
+use samples::{Dice, Sample, Visitor, decoded, encoded, visit_all};
+use types::error::Errno;
+use types::id::{Epoch, Generation, GroupId};
+use wire::codec::Wire;
+use wire::frame::{Header, Status, flags};
+use wire::op::Op;
+
+const MESSAGES: &str = include_str!("golden/messages.txt");
+const OPERATIONS: &str = include_str!("golden/operations.txt");
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    text.as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).expect("ASCII"), 16).expect("hexadecimal"))
+        .collect()
+}
+
+#[derive(Default)]
+struct Table {
+    lines: String,
+    names: BTreeSet<&'static str>,
+}
+
+impl Visitor for Table {
+    fn visit<T: Wire + Sample + PartialEq + std::fmt::Debug>(&mut self, name: &'static str) {
+        let message = T::sample(&mut Dice::Systematic(0));
+        let bytes = hex(&encoded(&message));
+        self.lines.push_str(format!("{name} {bytes}").trim_end());
+        self.lines.push('\n');
+        assert!(self.names.insert(name), "{name} is there twice");
+        assert_eq!(decoded::<T>(&unhex(&bytes)), Ok(message));
+    }
+}
+
+#[test]
+fn messages_are_frozen() {
+    let mut table = Table::default();
+    visit_all(&mut table);
+    assert!(table.lines == MESSAGES, "the encoding changed. It is now:\n{}", table.lines);
+}
+
+#[test]
+fn operation_numbers_are_frozen() {
+    let table: String = Op::ALL.iter().map(|op| format!("{:#06x} {}\n", *op as u16, op.name())).collect();
+    assert!(table == OPERATIONS, "the operations changed. They are now:\n{table}");
+}
+
+/// No message is missing from the list of samples: their declarations are counted in the sources.
+#[test]
+fn every_declared_message_has_golden_bytes() {
+    let mut table = Table::default();
+    visit_all(&mut table);
+    let sources = [
+        ("hello", include_str!("../src/hello.rs")),
+        ("op", include_str!("../src/op.rs")),
+        ("session", include_str!("../src/v1/session.rs")),
+        ("storage", include_str!("../src/v1/storage.rs")),
+        ("meta", include_str!("../src/v1/meta.rs")),
+    ];
+    let mut declared = BTreeSet::new();
+    for (module, source) in sources {
+        let (_, after) = source.split_once("messages! {\n").expect("a source with messages");
+        let (block, _) = after.split_once("\n}\n").expect("their end");
+        for line in block.lines() {
+            let Some(rest) = line.strip_prefix("    ") else { continue };
+            if rest.starts_with(|first: char| first.is_ascii_uppercase()) {
+                let name = rest.split_whitespace().next().expect("a name");
+                declared.insert(format!("{module}::{name}"));
+            }
+        }
+    }
+    let listed: BTreeSet<String> = table.names.iter().map(|&name| name.to_owned()).collect();
+    assert_eq!(listed, declared);
+}
+
+#[test]
+fn the_header_is_frozen() {
+    let header = Header {
+        version: 1,
+        op: Op::Write,
+        flags: flags::REPLY | flags::CHECKED,
+        status: Status::Errno(Errno::ENOSPC),
+        group: GroupId(0x0403_0201),
+        request: 0x1817_1615_1413_1211,
+        generation: Generation(0x2827_2625_2423_2221),
+        epoch: Epoch(0x3837_3635_3433_3231),
+        body_len: 0x0001_4241,
+        payload_len: 0x0002_5251,
+        body_crc: 0x6463_6261,
+        payload_crc: 0x7473_7271,
+    };
+    let golden = "57454654010001020300\
+                  1c0001020304111213141516171821222324252627283132333435363738\
+                  414201005152020061626364717273740000000004106b49";
+    assert_eq!(hex(&header.encode(0x0a0b_0c0d)), golden);
+    let bytes = unhex(golden).try_into().expect("64 bytes");
+    assert_eq!(Header::decode(&bytes, 0x0a0b_0c0d, 1), Ok(header));
+}
+
+#[test]
+fn statuses_are_frozen() {
+    let frozen = [
+        (Status::Ok, 0),
+        (Status::Errno(Errno::ENOENT), 2),
+        (Status::Errno(Errno(4095)), 4095),
+        (Status::StaleMap, 0x8001),
+        (Status::NoSession, 0x8002),
+        (Status::Busy, 0x8003),
+    ];
+    for (status, number) in frozen {
+        assert_eq!(status.to_u16(), number);
+        assert_eq!(Status::from_u16(number), Some(status));
+    }
+    for unknown in [4096, 0x8000, 0x8004, 0xffff] {
+        assert_eq!(Status::from_u16(unknown), None);
+    }
+}

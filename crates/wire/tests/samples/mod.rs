@@ -1,0 +1,246 @@
+//! One value of every message, either systematic (for golden bytes) or from a seed (for properties).
+//!
+//! A new message is one line in the list at the end.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+
+use types::attr::{Attr, FileType, SetAttr, SetTime};
+use types::cred::Credentials;
+use types::error::Errno;
+use types::id::{Epoch, Generation, GroupId, InodeId, NodeId, ObjectId, PoolId, SessionId, ShardId, TargetId};
+use types::layout::{Layout, LayoutPolicy};
+use types::name::Name;
+use types::time::Timestamp;
+use wire::codec::{Bytes, DecodeError, Wire, decode_body};
+
+/// Where the values of fields come from.
+pub enum Dice {
+    /// 1, 2, 3...: every byte of a field tells where it belongs. Options are there, lists have two entries.
+    Systematic(u64),
+    /// xorshift64*.
+    Seeded(u64),
+}
+
+impl Dice {
+    pub fn seeded(seed: u64) -> Self {
+        Self::Seeded(seed | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        match self {
+            // Bytes 0x01.., 0x02.. in every width.
+            Self::Systematic(count) => {
+                *count += 1;
+                (0..8).fold(0, |value, byte| (value << 8) | ((*count + byte) & 0xff))
+            }
+            Self::Seeded(state) => {
+                *state ^= *state >> 12;
+                *state ^= *state << 25;
+                *state ^= *state >> 27;
+                state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+            }
+        }
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 8) % bound
+    }
+}
+
+pub trait Sample {
+    fn sample(dice: &mut Dice) -> Self;
+}
+
+macro_rules! sample_int {
+    ($($int:ty),*) => {$(
+        impl Sample for $int {
+            fn sample(dice: &mut Dice) -> Self {
+                dice.next() as $int
+            }
+        }
+    )*};
+}
+sample_int!(u8, u16, u32, u64, i64);
+
+macro_rules! sample_newtype {
+    ($($name:ident),*) => {$(
+        impl Sample for $name {
+            fn sample(dice: &mut Dice) -> Self {
+                $name(Sample::sample(dice))
+            }
+        }
+    )*};
+}
+sample_newtype!(NodeId, TargetId, GroupId, ShardId, SessionId, PoolId, Epoch, Generation, InodeId, Timestamp, Errno);
+
+impl Sample for bool {
+    fn sample(dice: &mut Dice) -> Self {
+        match dice {
+            Dice::Systematic(_) => true,
+            Dice::Seeded(_) => dice.below(2) == 1,
+        }
+    }
+}
+
+impl<T: Sample> Sample for Option<T> {
+    fn sample(dice: &mut Dice) -> Self {
+        bool::sample(dice).then(|| T::sample(dice))
+    }
+}
+
+fn length(dice: &mut Dice, max: u64) -> u64 {
+    match dice {
+        Dice::Systematic(_) => 2,
+        Dice::Seeded(_) => dice.below(max + 1),
+    }
+}
+
+impl<T: Sample> Sample for Vec<T> {
+    fn sample(dice: &mut Dice) -> Self {
+        (0..length(dice, 5)).map(|_| T::sample(dice)).collect()
+    }
+}
+
+impl Sample for Bytes {
+    fn sample(dice: &mut Dice) -> Self {
+        Self((0..length(dice, 300)).map(|_| u8::sample(dice)).collect())
+    }
+}
+
+impl Sample for Name {
+    fn sample(dice: &mut Dice) -> Self {
+        let len = length(dice, 254) + 1;
+        let bytes: Vec<u8> = (0..len).map(|_| u8::sample(dice) | 0x80).collect();
+        Name::new(&bytes).expect("high bytes are fine in a name")
+    }
+}
+
+impl Sample for FileType {
+    fn sample(dice: &mut Dice) -> Self {
+        FileType::from_u8([1, 2, 4, 6, 8, 10, 12][dice.below(7) as usize]).expect("one of the seven")
+    }
+}
+
+impl Sample for SetTime {
+    fn sample(dice: &mut Dice) -> Self {
+        if bool::sample(dice) { Self::At(Timestamp::sample(dice)) } else { Self::Now }
+    }
+}
+
+/// What a test does with each message.
+pub trait Visitor {
+    fn visit<T: Wire + Sample + PartialEq + std::fmt::Debug>(&mut self, name: &'static str);
+}
+
+macro_rules! samples {
+    (
+        values { $($value:ident { $($value_field:ident),* $(,)? })* }
+        messages { $($module:ident::$name:ident { $($field:ident),* $(,)? })* }
+    ) => {
+        $(impl Sample for $value {
+            fn sample(dice: &mut Dice) -> Self {
+                Self { $($value_field: Sample::sample(dice)),* }
+            }
+        })*
+        $(impl Sample for $module::$name {
+            fn sample(dice: &mut Dice) -> Self {
+                let _ = &dice;
+                Self { $($field: Sample::sample(dice)),* }
+            }
+        })*
+
+        /// Shows every message of every version to `visitor`.
+        pub fn visit_all(visitor: &mut impl Visitor) {
+            $(visitor.visit::<$module::$name>(concat!(stringify!($module), "::", stringify!($name)));)*
+        }
+    };
+}
+
+pub fn encoded(message: &impl Wire) -> Vec<u8> {
+    let mut out = Vec::new();
+    message.encode(&mut out);
+    out
+}
+
+pub fn decoded<T: Wire>(body: &[u8]) -> Result<T, DecodeError> {
+    decode_body(body)
+}
+
+use wire::v1::{meta, session, storage};
+use wire::{hello, op};
+
+samples! {
+    values {
+        Credentials { uid, gid }
+        ObjectId { inode, stripe }
+        Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
+        SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid }
+        Layout { chunk_size, groups }
+        LayoutPolicy { chunk_size, stripe_count, pool }
+    }
+    messages {
+        hello::ClientHello { version_min, version_max, cluster, name }
+        hello::ServerHello { version, version_min, version_max, cluster, refusal, incarnation }
+        op::Ping {}
+        session::Empty {}
+        session::SessionOpen { session, description, opens }
+        session::HeldOpen { inode, write_intent }
+        session::SessionOpened { incarnation, expiry_ms }
+        session::SessionClose { session }
+        storage::Read { object, offset, length }
+        storage::ObjectReply { version, size }
+        storage::Write { object, offset, expected_version }
+        storage::Truncate { object, size, expected_version }
+        storage::Sync { object }
+        storage::Remove { object }
+        storage::Stat { objects }
+        storage::StatReply { objects }
+        storage::ObjectStat { exists, version, size, blocks, mtime }
+        storage::List { after, count }
+        storage::ListReply { objects, end }
+        storage::ListedObject { object, size, blocks }
+        storage::TargetStat { group }
+        storage::TargetStatReply { total_bytes, free_bytes, total_inodes, free_inodes }
+        storage::Place { object }
+        storage::PlaceReply { path, exists }
+        meta::Exactly { sequence, answered_below }
+        meta::InodeReply { attr, unsettled, exclusive, has_objects, intents, layout }
+        meta::Lookup { parent, name }
+        meta::GetAttr { inode }
+        meta::Set { exactly, inode, change }
+        meta::Create { exactly, parent, name, kind, mode, rdev, cred, open, exclusive }
+        meta::Mkdir { exactly, parent, name, mode, cred }
+        meta::Symlink { exactly, parent, name, target, cred }
+        meta::Link { exactly, inode, parent, name }
+        meta::Unlink { exactly, parent, name }
+        meta::Rmdir { exactly, parent, name }
+        meta::Rename { exactly, source_parent, source_name, target_parent, target_name, flags }
+        meta::Readlink { inode }
+        meta::ReadlinkReply { target }
+        meta::ReadDir { inode, cookie, count, attributes }
+        meta::ReadDirReply { entries, end, parent }
+        meta::DirEntry { name, inode, kind, cookie, attributes }
+        meta::Open { inode }
+        meta::Close { inode }
+        meta::WriteIntent { exactly, inode }
+        meta::Settle { exactly, inode, size, blocks, mtime, gathered, release }
+        meta::SettleReply { settled, intents }
+        meta::GetXattr { inode, name }
+        meta::XattrReply { value }
+        meta::SetXattr { exactly, inode, name, value, flags }
+        meta::ListXattr { inode }
+        meta::XattrNames { names }
+        meta::RemoveXattr { exactly, inode, name }
+        meta::Fsync { inode }
+        meta::StatFs {}
+        meta::StatFsReply { inodes, total_bytes, free_bytes }
+        meta::EntryInfo { inode }
+        meta::EntryInfoReply { inode, parent, shard, group, policy, policy_is_own }
+        meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool }
+        meta::Scan { after, count }
+        meta::ScanReply { records, next }
+        meta::ScanRecord { inode, edge, deletion }
+        meta::ScanInode { reply, orphan_holders, orphan }
+        meta::ScanEdge { parent, name, child, kind }
+        meta::ScanDeletion { inode, stripe, group }
+    }
+}
