@@ -11,6 +11,14 @@
 //! - `shard`: sessions, opens, write intents, orphans and stored replies around the operations.
 //! - `check`: what must hold of a whole store.
 
+mod cold;
+mod edges;
 pub mod error;
+mod hash;
+mod inodes;
+pub mod namespace;
+pub mod ops;
+mod placement;
+pub mod schema;
 pub mod shard;
 pub mod view;

@@ -5,19 +5,30 @@
 //! `Ok`. Where `commit` fails, the turn is forgotten and each of its requests, whatever it returned, is answered with
 //! `store_errno`. Nothing else is lost then, and the shard goes on.
 
-use std::marker::PhantomData;
+use std::collections::BTreeMap;
 
 use kv::{Kv, KvError};
 use types::error::Errno;
-use types::id::{SessionId, ShardId};
+use types::id::{InodeId, SessionId, ShardId};
+use types::layout::Layout;
 use types::time::Timestamp;
 
 use crate::error::Result;
-use crate::view::PoolSpace;
+use crate::namespace::{Bounds, Namespace};
+use crate::ops::remove::Fate;
+use crate::schema::inode::{HAS_OBJECTS, Inode, UNSETTLED};
+use crate::schema::session::Outcome;
+use crate::schema::{orphan, session};
+use crate::shard::holds::Holds;
+use crate::shard::replies::Replies;
+use crate::view::{Exactly, InodeView, PoolSpace};
 
 mod changes;
+mod holds;
+mod load;
 mod presence;
 mod reads;
+mod replies;
 
 /// What is fixed for the life of a shard's process.
 #[derive(Clone, Debug)]
@@ -69,26 +80,89 @@ pub struct Ticked {
     pub grace_ended: bool,
 }
 
+/// Stands for the sessions that have not yet said, after a restart, what they hold.
+const ABSENT: SessionId = SessionId(0);
+
 /// One metadata shard. See the module for how to drive it.
 pub struct Shard<K: Kv> {
-    store: PhantomData<K>,
+    namespace: Namespace<K>,
+    config: Config,
+    /// All that are known; of these, the store has a record, or will have with this turn.
+    sessions: BTreeMap<SessionId, Session>,
+    holds: Holds,
+    incarnation: u64,
+    mono_ms: u64,
+    /// After a restart: until then sessions may reclaim what they hold, and a last unlink makes an orphan of `ABSENT`.
+    grace_until_ms: Option<u64>,
+    turn: Turn,
+    /// For one record at a time.
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// One client.
+struct Session {
+    last_seen_ms: u64,
+    stage: Stage,
+    replies: Replies,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Known from the store, but not heard of since the restart.
+    Known,
+    /// Heard of since the restart, but it named nothing that it holds: it may still do so.
+    Back,
+    Open,
+    /// Over with this turn's commit.
+    Ended(bool),
+}
+
+/// What this turn did to sessions.
+#[derive(Default)]
+struct Turn {
+    replied: Vec<SessionId>,
+    created: Vec<SessionId>,
+    ended: Vec<SessionId>,
+}
+
+impl Session {
+    fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Back | Stage::Open)
+    }
 }
 
 impl<K: Kv> Shard<K> {
-    /// Opens the shard in `store`; an empty store is formatted (and shard 0 gets the root directory). Needs a
-    /// `commit` before anything is answered. `mono_ms` is any clock that never steps back.
+    /// Opens the shard in `store`; an empty store is formatted (and shard 0 gets the root directory). Commits by itself.
+    /// `mono_ms` is any clock that never steps back.
     ///
     /// # Errors
-    /// `Damaged` where the store has a format that this release does not know, belongs to another shard, or is damaged.
-    pub fn open(_store: K, _config: Config, _now: Timestamp, _mono_ms: u64) -> Result<Self> {
-        Err(Errno::ENOSYS.into())
+    /// `Damaged` where the store has a format that this release does not know, belongs to another shard, or is damaged;
+    /// `Store` where it fails.
+    pub fn open(store: K, config: Config, now: Timestamp, mono_ms: u64) -> Result<Self> {
+        let limits = config.limits;
+        let bounds =
+            Bounds { links: limits.links, cached_inodes: limits.cached_inodes, cached_edges: limits.cached_edges };
+        let namespace = Namespace::open(store, config.shard, config.seed, bounds, now)?;
+        load::load(namespace, config, mono_ms)
     }
 
-    /// The time for all that follows until the next call.
-    pub fn begin_turn(&mut self, _now: Timestamp, _mono_ms: u64) {}
+    /// The time for all that follows until the next call: the wall clock's, and one that never steps back.
+    pub fn begin_turn(&mut self, now: Timestamp, mono_ms: u64) {
+        self.namespace.set_now(now);
+        self.mono_ms = mono_ms;
+    }
 
     /// What placement may choose from, whole; at each change of the map.
-    pub fn set_pools(&mut self, _pools: Vec<PoolSpace>) {}
+    pub fn set_pools(&mut self, pools: Vec<PoolSpace>) {
+        self.namespace.set_pools(pools);
+    }
+
+    /// The store, for its syncer and its metrics.
+    #[must_use]
+    pub fn store(&self) -> &K {
+        &self.namespace.kv
+    }
 
     /// Ends sessions not heard of and the grace after a restart, as the time has come. Call it a few times a second;
     /// its changes belong to the turn and need a `commit`.
@@ -96,13 +170,41 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// Where the store fails; what was not done is done at the next call.
     pub fn tick(&mut self) -> Result<Ticked> {
-        Err(Errno::ENOSYS.into())
+        let mut ticked = Ticked::default();
+        let expiry_ms = self.config.session_expiry_ms;
+        let overdue = |session: &Session| self.mono_ms >= session.last_seen_ms.saturating_add(expiry_ms);
+        let expired: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| !matches!(session.stage, Stage::Ended(_)) && overdue(session))
+            .map(|(id, _)| *id)
+            .collect();
+        for session in expired {
+            self.end_session(session)?;
+            ticked.expired.push(session);
+        }
+        if let Some(until_ms) = self.grace_until_ms {
+            let all_back = !self.sessions.values().any(|session| matches!(session.stage, Stage::Known | Stage::Back));
+            if all_back || self.mono_ms >= until_ms {
+                self.grace_until_ms = None;
+                ticked.grace_ended = true;
+            }
+        }
+        if self.grace_until_ms.is_none() {
+            // Again after a turn that failed.
+            for inode in self.holds.of(ABSENT) {
+                self.release(ABSENT, inode)?;
+            }
+        }
+        Ok(ticked)
     }
 
     /// Nothing waits for `commit`.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        true
+        let Turn { replied, created, ended } = &self.turn;
+        let turn = replied.is_empty() && created.is_empty() && ended.is_empty();
+        turn && self.namespace.is_clean() && self.holds.is_clean()
     }
 
     /// Writes the turn's changes in one batch.
@@ -111,6 +213,163 @@ impl<K: Kv> Shard<K> {
     /// Where the store refuses: none of the turn's changes happened, and all its requests must be answered with
     /// `store_errno` of this.
     pub fn commit(&mut self) -> std::result::Result<(), KvError> {
+        let counts = self.namespace.counts_to_store();
+        let mut stored = false;
+        for id in &self.turn.replied {
+            let Some(session) = self.sessions.get_mut(id) else { continue };
+            // Its records go with this turn.
+            if matches!(session.stage, Stage::Ended(_)) {
+                continue;
+            }
+            if let Some(slot) = session.replies.write(counts, &mut self.value) {
+                session::ser_key(&mut self.key, *id, slot);
+                self.namespace.put_blind(&self.key, &self.value);
+                stored = true;
+            }
+        }
+        let committed = self.namespace.commit(stored);
+        match committed {
+            Ok(()) => self.committed(),
+            Err(_) => self.rolled_back(),
+        }
+        committed
+    }
+
+    fn committed(&mut self) {
+        let Turn { replied, created, ended } = &mut self.turn;
+        for id in replied.drain(..) {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.replies.committed();
+            }
+        }
+        for id in ended.drain(..) {
+            self.sessions.remove(&id);
+        }
+        created.clear();
+        self.holds.committed();
+    }
+
+    fn rolled_back(&mut self) {
+        let Turn { replied, created, ended } = &mut self.turn;
+        self.holds.rolled_back();
+        for id in replied.drain(..) {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.replies.rolled_back();
+            }
+        }
+        for id in ended.drain(..) {
+            if let Some(session) = self.sessions.get_mut(&id)
+                && let Stage::Ended(open) = session.stage
+            {
+                session.stage = if open { Stage::Open } else { Stage::Known };
+            }
+        }
+        for id in created.drain(..) {
+            self.sessions.remove(&id);
+        }
+    }
+
+    /// The first answer where this change happened already.
+    fn begin(&mut self, exactly: Exactly) -> Result<Option<Outcome>> {
+        let stored_max = self.config.limits.replies_per_session;
+        let session = self.sessions.get_mut(&exactly.session).filter(|session| session.is_open());
+        let session = session.ok_or(Errno::ENOTCONN)?;
+        Ok(session.replies.begin(exactly.sequence, exactly.answered_below, stored_max)?)
+    }
+
+    /// The change happened: keep its outcome with it.
+    fn record(&mut self, exactly: Exactly, outcome: Outcome) {
+        if let Some(session) = self.sessions.get_mut(&exactly.session)
+            && session.replies.record(exactly.sequence, outcome)
+        {
+            self.turn.replied.push(exactly.session);
+        }
+    }
+
+    /// What `session` is told of an inode.
+    fn view(&self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
+        InodeView {
+            attr: inode.attr(id),
+            unsettled: inode.has(UNSETTLED),
+            exclusive: self.holds.is_exclusive(session, id),
+            has_objects: inode.has(HAS_OBJECTS),
+            intents: self.holds.intents(id),
+            layout,
+        }
+    }
+
+    /// The layout, where every view of this inode must have it.
+    fn layout_if_unsettled(&mut self, id: InodeId, inode: &Inode) -> Result<Option<Layout>> {
+        if inode.has(UNSETTLED) { self.namespace.layout(id, inode) } else { Ok(None) }
+    }
+
+    /// A hold more fits into the session's bound.
+    fn may_hold(&self, session: SessionId, inode: Option<InodeId>) -> Result<()> {
+        let has = inode.is_some_and(|id| self.holds.has_open(session, id) || self.holds.intends(session, id));
+        let full = self.holds.count(session) >= self.config.limits.opens_per_session;
+        if full && !has { Err(Errno::EBUSY.into()) } else { Ok(()) }
+    }
+
+    fn hold_open(&mut self, session: SessionId, id: InodeId, inode: &Inode) {
+        if self.holds.has_open(session, id) {
+            return;
+        }
+        self.holds.open(session, id);
+        if inode.nlink == 0 {
+            self.holds.orphan(id);
+            orphan::ser_key(&mut self.key, id, session);
+            self.namespace.cold.put(&self.key, &orphan::VALUE);
+        }
+    }
+
+    /// Keeps account of an inode that lost a name.
+    fn account(&mut self, fate: Fate) {
+        match fate {
+            Fate::Lives => {}
+            Fate::Gone(id) => self.holds.forget(id),
+            Fate::Orphaned(id) => {
+                if self.grace_until_ms.is_some() {
+                    self.holds.open(ABSENT, id);
+                }
+                self.holds.orphan(id);
+                for session in self.holds.openers(id) {
+                    orphan::ser_key(&mut self.key, id, session);
+                    self.namespace.cold.put(&self.key, &orphan::VALUE);
+                }
+            }
+        }
+    }
+
+    /// Ends what `session` holds of an inode; the last holder of an orphan takes it along.
+    fn release(&mut self, session: SessionId, id: InodeId) -> Result<()> {
+        if self.holds.is_orphan(id) && self.holds.has_open(session, id) {
+            let last = self.holds.openers(id).len() == 1;
+            if last {
+                self.namespace.reap(id)?;
+            }
+            orphan::ser_key(&mut self.key, id, session);
+            self.namespace.cold.delete(&self.key);
+            if last {
+                self.holds.forget(id);
+            }
+        }
+        self.holds.close(session, id);
+        Ok(())
+    }
+
+    /// Releases all and removes the records of a session; it is gone with the commit.
+    fn end_session(&mut self, id: SessionId) -> Result<()> {
+        for inode in self.holds.of(id) {
+            self.release(id, inode)?;
+        }
+        if let Some(session) = self.sessions.get_mut(&id) {
+            for slot in session::SELF..=session.replies.slots() {
+                session::ser_key(&mut self.key, id, slot);
+                self.namespace.cold.delete(&self.key);
+            }
+            session.stage = Stage::Ended(session.is_open());
+            self.turn.ended.push(id);
+        }
         Ok(())
     }
 }

@@ -8,38 +8,71 @@ use kv::Kv;
 use types::attr::SetAttr;
 use types::cred::Credentials;
 use types::error::Errno;
-use types::id::InodeId;
+use types::id::{InodeId, SessionId};
 use types::name::Name;
 
 use crate::error::Result;
+use crate::ops::set::SIZE_MAX;
+use crate::schema::inode::{Inode, UNSETTLED};
+use crate::schema::session::Outcome;
 use crate::shard::Shard;
 use crate::view::{Create, Deletion, EntryInfo, Exactly, InodeView, PolicyChange, Rename, Settle, Settled};
 
 impl<K: Kv> Shard<K> {
     /// # Errors
     /// `ESTALE`; with a size `EISDIR`, `EINVAL` (no regular file), `EFBIG`; `EOPNOTSUPP` for the mode of a symlink.
-    pub fn set(&mut self, _exactly: Exactly, _inode: InodeId, _change: &SetAttr) -> Result<InodeView> {
-        Err(Errno::ENOSYS.into())
+    pub fn set(&mut self, exactly: Exactly, inode: InodeId, change: &SetAttr) -> Result<InodeView> {
+        if let Some(outcome) = self.begin(exactly)? {
+            return self.repeat(exactly.session, outcome);
+        }
+        let before = self.namespace.existing(inode)?;
+        let layout = self.layout_if_unsettled(inode, &before)?;
+        self.namespace.set(inode, change)?;
+        self.record(exactly, Outcome::Inode(inode));
+        let after = self.namespace.existing(inode)?;
+        Ok(self.view(exactly.session, inode, &after, layout))
     }
 
     /// # Errors
     /// `ENOENT` (no such directory, or removed), `ENOTDIR`, `EEXIST`, `EISDIR` (not exclusive, and a directory is
     /// there), `ELOOP` (the same with a symlink), `EINVAL` (kind), `ENOSPC` (no group in the pool).
-    pub fn create(&mut self, _exactly: Exactly, _create: &Create<'_>) -> Result<InodeView> {
-        Err(Errno::ENOSYS.into())
+    pub fn create(&mut self, exactly: Exactly, create: &Create<'_>) -> Result<InodeView> {
+        if let Some(outcome) = self.begin(exactly)? {
+            return self.repeat(exactly.session, outcome);
+        }
+        let session = exactly.session;
+        if create.open {
+            self.may_hold(session, None)?;
+        }
+        let id = self.namespace.create(create)?;
+        // A new file is in memory, and of one that was there nothing was changed: nothing is left half done here.
+        let inode = self.namespace.existing(id)?;
+        let layout = self.namespace.layout(id, &inode)?;
+        if create.open {
+            self.hold_open(session, id, &inode);
+            self.record(exactly, Outcome::Opened(id));
+        } else {
+            self.record(exactly, Outcome::Inode(id));
+        }
+        Ok(self.view(session, id, &inode, layout))
     }
 
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EEXIST`, `EMLINK`.
     pub fn mkdir(
         &mut self,
-        _exactly: Exactly,
-        _parent: InodeId,
-        _name: &Name,
-        _mode: u32,
-        _cred: Credentials,
+        exactly: Exactly,
+        parent: InodeId,
+        name: &Name,
+        mode: u32,
+        cred: Credentials,
     ) -> Result<InodeView> {
-        Err(Errno::ENOSYS.into())
+        if let Some(outcome) = self.begin(exactly)? {
+            return self.repeat(exactly.session, outcome);
+        }
+        let id = self.namespace.mkdir(parent, name, mode, cred)?;
+        self.record(exactly, Outcome::Inode(id));
+        self.made(exactly.session, id)
     }
 
     /// # Errors
@@ -47,78 +80,208 @@ impl<K: Kv> Shard<K> {
     /// `ENOTDIR`, `EEXIST`.
     pub fn symlink(
         &mut self,
-        _exactly: Exactly,
-        _parent: InodeId,
-        _name: &Name,
-        _target: &[u8],
-        _cred: Credentials,
+        exactly: Exactly,
+        parent: InodeId,
+        name: &Name,
+        target: &[u8],
+        cred: Credentials,
     ) -> Result<InodeView> {
-        Err(Errno::ENOSYS.into())
+        if let Some(outcome) = self.begin(exactly)? {
+            return self.repeat(exactly.session, outcome);
+        }
+        let id = self.namespace.symlink(parent, name, target, cred)?;
+        self.record(exactly, Outcome::Inode(id));
+        self.made(exactly.session, id)
     }
 
     /// # Errors
     /// `EPERM` (a directory), `ENOENT` (unlinked, or no such directory), `ESTALE`, `ENOTDIR`, `EEXIST`, `EMLINK`.
-    pub fn link(&mut self, _exactly: Exactly, _inode: InodeId, _parent: InodeId, _name: &Name) -> Result<InodeView> {
-        Err(Errno::ENOSYS.into())
+    pub fn link(&mut self, exactly: Exactly, inode: InodeId, parent: InodeId, name: &Name) -> Result<InodeView> {
+        if let Some(outcome) = self.begin(exactly)? {
+            return self.repeat(exactly.session, outcome);
+        }
+        let before = self.namespace.existing(inode)?;
+        let layout = self.layout_if_unsettled(inode, &before)?;
+        self.namespace.link(inode, parent, name)?;
+        self.record(exactly, Outcome::Inode(inode));
+        let after = self.namespace.existing(inode)?;
+        Ok(self.view(exactly.session, inode, &after, layout))
     }
 
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EISDIR`.
-    pub fn unlink(&mut self, _exactly: Exactly, _parent: InodeId, _name: &Name) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+    pub fn unlink(&mut self, exactly: Exactly, parent: InodeId, name: &Name) -> Result<()> {
+        if let Some(outcome) = self.begin(exactly)? {
+            return repeat_done(outcome);
+        }
+        let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
+        let fate = self.namespace.unlink(parent, name, |id| grace || holds.is_open(id))?;
+        self.account(fate);
+        self.record(exactly, Outcome::Done);
+        Ok(())
     }
 
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`.
-    pub fn rmdir(&mut self, _exactly: Exactly, _parent: InodeId, _name: &Name) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+    pub fn rmdir(&mut self, exactly: Exactly, parent: InodeId, name: &Name) -> Result<()> {
+        if let Some(outcome) = self.begin(exactly)? {
+            return repeat_done(outcome);
+        }
+        let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
+        let fate = self.namespace.rmdir(parent, name, |id| grace || holds.is_open(id))?;
+        self.account(fate);
+        self.record(exactly, Outcome::Done);
+        Ok(())
     }
 
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EEXIST` (NOREPLACE), `ENOTEMPTY`, `EINVAL` (into itself, or flags), `EMLINK`.
-    pub fn rename(&mut self, _exactly: Exactly, _rename: &Rename<'_>) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+    pub fn rename(&mut self, exactly: Exactly, rename: &Rename<'_>) -> Result<()> {
+        if let Some(outcome) = self.begin(exactly)? {
+            return repeat_done(outcome);
+        }
+        let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
+        let fate = self.namespace.rename(rename, |id| grace || holds.is_open(id))?;
+        self.account(fate);
+        self.record(exactly, Outcome::Done);
+        Ok(())
     }
 
     /// # Errors
     /// `ESTALE`, `EISDIR`, `EINVAL` (no regular file), `EBUSY` (too many opens).
-    pub fn write_intent(&mut self, _exactly: Exactly, _inode: InodeId) -> Result<InodeView> {
-        Err(Errno::ENOSYS.into())
+    pub fn write_intent(&mut self, exactly: Exactly, inode: InodeId) -> Result<InodeView> {
+        if let Some(outcome) = self.begin(exactly)? {
+            return self.repeat(exactly.session, outcome);
+        }
+        let session = exactly.session;
+        let before = self.namespace.writable(inode)?;
+        let layout = self.namespace.layout(inode, &before)?;
+        self.may_hold(session, Some(inode))?;
+        self.holds.intend(session, inode, !before.has(UNSETTLED));
+        self.namespace.unsettle(inode, before);
+        self.record(exactly, Outcome::Intended(inode));
+        let after = self.namespace.existing(inode)?;
+        Ok(self.view(session, inode, &after, layout))
     }
 
     /// # Errors
     /// `ESTALE`, `EISDIR`, `EINVAL` (no regular file), `EFBIG`.
-    pub fn settle(&mut self, _exactly: Exactly, _settle: &Settle) -> Result<Settled> {
-        Err(Errno::ENOSYS.into())
+    pub fn settle(&mut self, exactly: Exactly, settle: &Settle) -> Result<Settled> {
+        match self.begin(exactly)? {
+            Some(Outcome::Settled { settled, intents }) => return Ok(Settled { settled, intents }),
+            Some(_) => return Err(Errno::EPROTO.into()),
+            None => {}
+        }
+        let inode = self.namespace.writable(settle.inode)?;
+        if settle.size > SIZE_MAX {
+            return Err(Errno::EFBIG.into());
+        }
+        let settled = self.may_settle(exactly.session, settle, &inode);
+        if settled && inode.has(UNSETTLED) {
+            let last = self.knows_best_after(exactly.session, settle);
+            self.namespace.take_over(settle, inode, last);
+        }
+        if settle.release {
+            self.holds.end_intent(exactly.session, settle.inode);
+        }
+        let intents = self.holds.intents(settle.inode);
+        self.record(exactly, Outcome::Settled { settled, intents });
+        Ok(Settled { settled, intents })
     }
 
     /// # Errors
     /// `E2BIG` (value above 64 KiB), `ERANGE` (name), `EOPNOTSUPP` (name space), `EEXIST` (CREATE), `ENODATA`
     /// (REPLACE), `EINVAL` (flags), `EPERM` (user attribute of what is neither file nor directory), `ENOSPC` (names of
     /// the inode above 64 KiB together), `ESTALE`.
-    pub fn set_xattr(
-        &mut self,
-        _exactly: Exactly,
-        _inode: InodeId,
-        _name: &[u8],
-        _value: &[u8],
-        _flags: u32,
-    ) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+    pub fn set_xattr(&mut self, exactly: Exactly, inode: InodeId, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        if let Some(outcome) = self.begin(exactly)? {
+            return repeat_done(outcome);
+        }
+        self.namespace.set_xattr(inode, name, value, flags)?;
+        self.record(exactly, Outcome::Done);
+        Ok(())
     }
 
     /// # Errors
     /// `ENODATA`, `ERANGE`, `EOPNOTSUPP`, `EPERM`, `ESTALE`.
-    pub fn remove_xattr(&mut self, _exactly: Exactly, _inode: InodeId, _name: &[u8]) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+    pub fn remove_xattr(&mut self, exactly: Exactly, inode: InodeId, name: &[u8]) -> Result<()> {
+        if let Some(outcome) = self.begin(exactly)? {
+            return repeat_done(outcome);
+        }
+        self.namespace.remove_xattr(inode, name)?;
+        self.record(exactly, Outcome::Done);
+        Ok(())
     }
 
     /// # Errors
     /// `ENOTDIR`, `EINVAL` (values, or a pool that `set_pools` did not name), `ESTALE`.
-    pub fn set_policy(&mut self, _exactly: Exactly, _inode: InodeId, _change: &PolicyChange) -> Result<EntryInfo> {
-        Err(Errno::ENOSYS.into())
+    pub fn set_policy(&mut self, exactly: Exactly, inode: InodeId, change: &PolicyChange) -> Result<EntryInfo> {
+        match self.begin(exactly)? {
+            Some(Outcome::Inode(inode)) => return self.entry_info(exactly.session, inode),
+            Some(_) => return Err(Errno::EPROTO.into()),
+            None => {}
+        }
+        self.namespace.set_policy(inode, change)?;
+        self.record(exactly, Outcome::Inode(inode));
+        self.entry_info(exactly.session, inode)
     }
 
     /// The objects are gone from their storage groups. Not a request of a session; harmless twice.
-    pub fn deletions_done(&mut self, _done: &[Deletion]) {}
+    pub fn deletions_done(&mut self, done: &[Deletion]) {
+        self.namespace.deletions_done(done);
+    }
+
+    /// A new inode: in memory, so this does not fail.
+    fn made(&mut self, session: SessionId, id: InodeId) -> Result<InodeView> {
+        let inode = self.namespace.existing(id)?;
+        Ok(self.view(session, id, &inode, None))
+    }
+
+    /// The answer to a change that happened already, with the attributes of now. What it gave the session, the session
+    /// has again, if a restart made the shard forget it.
+    fn repeat(&mut self, session: SessionId, outcome: Outcome) -> Result<InodeView> {
+        let (Outcome::Inode(id) | Outcome::Opened(id) | Outcome::Intended(id)) = outcome else {
+            return Err(Errno::EPROTO.into());
+        };
+        let inode = self.namespace.existing(id)?;
+        let layout = self.namespace.layout(id, &inode)?;
+        match outcome {
+            Outcome::Opened(_) => self.hold_open(session, id, &inode),
+            Outcome::Intended(_) => {
+                // Others may have written since: never exclusive.
+                self.holds.intend(session, id, false);
+                self.namespace.unsettle(id, inode);
+            }
+            Outcome::Inode(_) | Outcome::Done | Outcome::Settled { .. } => {}
+        }
+        let inode = self.namespace.existing(id)?;
+        Ok(self.view(session, id, &inode, layout))
+    }
+
+    /// The session's figures are right. An inode that is settled needs none: that is no error.
+    fn may_settle(&self, session: SessionId, settle: &Settle, inode: &Inode) -> bool {
+        if !inode.has(UNSETTLED) {
+            return true;
+        }
+        match settle.gathered {
+            None => self.holds.is_exclusive(session, settle.inode),
+            // Nobody else could write since the objects were asked.
+            Some(intents) => {
+                intents == self.holds.intents(settle.inode) && !self.holds.others_intend(session, settle.inode)
+            }
+        }
+    }
+
+    /// After an accepted settle, nobody can write without asking first, so the inode is right until then. In the grace
+    /// after a restart somebody may hold an intent who has not said so yet; not where the session was exclusive, for
+    /// then the inode was settled when it got its intent.
+    fn knows_best_after(&self, session: SessionId, settle: &Settle) -> bool {
+        let stays = !settle.release && self.holds.intends(session, settle.inode);
+        let unknown = self.grace_until_ms.is_some() && settle.gathered.is_some();
+        !stays && !unknown && !self.holds.others_intend(session, settle.inode)
+    }
+}
+
+fn repeat_done(outcome: Outcome) -> Result<()> {
+    if outcome == Outcome::Done { Ok(()) } else { Err(Errno::EPROTO.into()) }
 }

@@ -1,12 +1,18 @@
 //! Sessions and what they hold open.
 
 use kv::Kv;
+use types::attr::FileType;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
 
 use crate::error::Result;
-use crate::shard::Shard;
+use crate::schema::session;
+use crate::shard::replies::Replies;
+use crate::shard::{ABSENT, Session, Shard, Stage};
 use crate::view::{HeldOpen, InodeView, SessionOpened};
+
+/// What of a session's description is kept, in bytes.
+const DESCRIPTION_MAX: usize = 1024;
 
 impl<K: Kv> Shard<K> {
     /// Registers `session`, or takes it up again. What `opens` names is added to what the session is known to hold;
@@ -16,39 +22,105 @@ impl<K: Kv> Shard<K> {
     /// `EINVAL` for session 0, `EBUSY` with too many sessions or opens.
     pub fn session_open(
         &mut self,
-        _session: SessionId,
-        _description: &[u8],
-        _opens: &[HeldOpen],
+        session: SessionId,
+        description: &[u8],
+        opens: &[HeldOpen],
     ) -> Result<SessionOpened> {
-        Err(Errno::ENOSYS.into())
+        if session == ABSENT {
+            return Err(Errno::EINVAL.into());
+        }
+        self.enroll(session, description, !opens.is_empty())?;
+        for open in opens {
+            self.reclaim(session, open)?;
+        }
+        Ok(SessionOpened { incarnation: self.incarnation, expiry_ms: self.config.session_expiry_ms })
     }
 
     /// Ends the session and releases what it held. Closing one that is not there is no error.
     ///
     /// # Errors
     /// Where the store fails.
-    pub fn session_close(&mut self, _session: SessionId) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+    pub fn session_close(&mut self, session: SessionId) -> Result<()> {
+        match self.sessions.get(&session) {
+            Some(known) if !matches!(known.stage, Stage::Ended(_)) => self.end_session(session),
+            _ => Ok(()),
+        }
     }
 
     /// Some request of `session` came in: it lives. False where it is not open here.
-    pub fn touch(&mut self, _session: SessionId) -> bool {
-        false
+    pub fn touch(&mut self, session: SessionId) -> bool {
+        match self.sessions.get_mut(&session) {
+            Some(known) if known.is_open() => {
+                known.last_seen_ms = self.mono_ms;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Registers that `session` has the inode open, once however many handles it has.
     ///
     /// # Errors
     /// `ESTALE` where the inode is gone, `ENOTCONN` without the session, `EBUSY` with too many opens.
-    pub fn open_inode(&mut self, _session: SessionId, _inode: InodeId) -> Result<InodeView> {
-        Err(Errno::ENOSYS.into())
+    pub fn open_inode(&mut self, session: SessionId, inode: InodeId) -> Result<InodeView> {
+        self.must_be_open(session)?;
+        let found = self.namespace.existing(inode)?;
+        let layout = self.namespace.layout(inode, &found)?;
+        self.may_hold(session, Some(inode))?;
+        self.hold_open(session, inode, &found);
+        Ok(self.view(session, inode, &found, layout))
     }
 
     /// The session's last handle is gone; so is its write intent if it still had one. Harmless twice.
     ///
     /// # Errors
     /// Where the store fails.
-    pub fn close_inode(&mut self, _session: SessionId, _inode: InodeId) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+    pub fn close_inode(&mut self, session: SessionId, inode: InodeId) -> Result<()> {
+        self.must_be_open(session)?;
+        self.release(session, inode)
+    }
+
+    fn must_be_open(&self, session: SessionId) -> Result<()> {
+        let open = self.sessions.get(&session).is_some_and(Session::is_open);
+        if open { Ok(()) } else { Err(Errno::ENOTCONN.into()) }
+    }
+
+    /// `tells`: the session names what it holds. One that comes back after a restart without naming anything is waited
+    /// for until it does, comes again, or the grace is over: some clients ask for the incarnation first.
+    fn enroll(&mut self, id: SessionId, description: &[u8], tells: bool) -> Result<()> {
+        let mono_ms = self.mono_ms;
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.stage = match session.stage {
+                Stage::Ended(_) => return Err(Errno::EBUSY.into()),
+                Stage::Known if !tells => Stage::Back,
+                Stage::Known | Stage::Back | Stage::Open => Stage::Open,
+            };
+            session.last_seen_ms = mono_ms;
+            return Ok(());
+        }
+        if self.sessions.len() >= self.config.limits.sessions {
+            return Err(Errno::EBUSY.into());
+        }
+        let session = Session { last_seen_ms: mono_ms, stage: Stage::Open, replies: Replies::default() };
+        self.sessions.insert(id, session);
+        self.turn.created.push(id);
+        session::ser_key(&mut self.key, id, session::SELF);
+        session::ser_self(&mut self.value, &description[..description.len().min(DESCRIPTION_MAX)]);
+        self.namespace.cold.put(&self.key, &self.value);
+        Ok(())
+    }
+
+    fn reclaim(&mut self, session: SessionId, open: &HeldOpen) -> Result<()> {
+        let Some(inode) = self.namespace.find(open.inode)? else {
+            return Ok(());
+        };
+        self.may_hold(session, Some(open.inode))?;
+        self.hold_open(session, open.inode, &inode);
+        if open.write_intent && inode.kind == FileType::Regular {
+            // Nobody knows what others did meanwhile: never exclusive.
+            self.holds.intend(session, open.inode, false);
+            self.namespace.unsettle(open.inode, inode);
+        }
+        Ok(())
     }
 }

@@ -1,31 +1,35 @@
 //! Operations that change nothing.
 
 use kv::Kv;
-use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::name::Name;
 
 use crate::error::Result;
+use crate::ops::scan::Raw;
 use crate::shard::Shard;
-use crate::view::{Deletion, DirPage, EntryInfo, InodeView, ScanPage};
+use crate::view::{Deletion, DirEntry, DirPage, EntryInfo, InodeView, ScanPage, ScanRecord};
 
 impl<K: Kv> Shard<K> {
     /// # Errors
     /// `ENOENT` without such a name or without the directory, `ENOTDIR`.
-    pub fn lookup(&mut self, _session: SessionId, _parent: InodeId, _name: &Name) -> Result<InodeView> {
-        Err(Errno::ENOSYS.into())
+    pub fn lookup(&mut self, session: SessionId, parent: InodeId, name: &Name) -> Result<InodeView> {
+        let (id, inode) = self.namespace.lookup(parent, name)?;
+        let layout = self.layout_if_unsettled(id, &inode)?;
+        Ok(self.view(session, id, &inode, layout))
     }
 
     /// # Errors
     /// `ESTALE` where the inode is gone.
-    pub fn getattr(&mut self, _session: SessionId, _inode: InodeId) -> Result<InodeView> {
-        Err(Errno::ENOSYS.into())
+    pub fn getattr(&mut self, session: SessionId, inode: InodeId) -> Result<InodeView> {
+        let found = self.namespace.existing(inode)?;
+        let layout = self.layout_if_unsettled(inode, &found)?;
+        Ok(self.view(session, inode, &found, layout))
     }
 
     /// # Errors
     /// `EINVAL` where it is no symlink, `ESTALE`.
-    pub fn readlink(&mut self, _inode: InodeId) -> Result<Vec<u8>> {
-        Err(Errno::ENOSYS.into())
+    pub fn readlink(&mut self, inode: InodeId) -> Result<Vec<u8>> {
+        self.namespace.readlink(inode)
     }
 
     /// Sees the turn's own changes. At most `count` entries, unless that would part entries whose names have one hash.
@@ -34,40 +38,60 @@ impl<K: Kv> Shard<K> {
     /// `ENOTDIR`, `ESTALE`.
     pub fn readdir(
         &mut self,
-        _session: SessionId,
-        _inode: InodeId,
-        _cookie: u64,
-        _count: u32,
-        _attributes: bool,
+        session: SessionId,
+        inode: InodeId,
+        cookie: u64,
+        count: u32,
+        attributes: bool,
     ) -> Result<DirPage> {
-        Err(Errno::ENOSYS.into())
+        let page = self.namespace.readdir(inode, cookie, count as usize, attributes)?;
+        let mut entries = Vec::with_capacity(page.entries.len());
+        for entry in page.entries {
+            let attributes = match &entry.inode {
+                Some(inode) => {
+                    let layout = self.layout_if_unsettled(entry.child, inode)?;
+                    Some(self.view(session, entry.child, inode, layout))
+                }
+                None => None,
+            };
+            let (inode, kind, cookie) = (entry.child, entry.kind, entry.cookie);
+            entries.push(DirEntry { name: entry.name, inode, kind, cookie, attributes });
+        }
+        Ok(DirPage { entries, end: page.end, parent: page.parent })
     }
 
     /// # Errors
     /// `ENODATA` without such an attribute, `EOPNOTSUPP` for a name outside the supported spaces, `ERANGE` for a name
     /// of 0 or above 255 bytes, `ESTALE`.
-    pub fn get_xattr(&mut self, _inode: InodeId, _name: &[u8]) -> Result<Vec<u8>> {
-        Err(Errno::ENOSYS.into())
+    pub fn get_xattr(&mut self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+        self.namespace.get_xattr(inode, name)
     }
 
     /// Names in order; together with a zero byte each they fit in 64 KiB.
     ///
     /// # Errors
     /// `ESTALE`.
-    pub fn list_xattr(&mut self, _inode: InodeId) -> Result<Vec<Vec<u8>>> {
-        Err(Errno::ENOSYS.into())
+    pub fn list_xattr(&mut self, inode: InodeId) -> Result<Vec<Vec<u8>>> {
+        self.namespace.list_xattr(inode)
     }
 
     /// Inodes in this shard.
     #[must_use]
     pub fn inode_count(&self) -> u64 {
-        0
+        self.namespace.inode_count()
     }
 
     /// # Errors
     /// `ESTALE`.
-    pub fn entry_info(&mut self, _session: SessionId, _inode: InodeId) -> Result<EntryInfo> {
-        Err(Errno::ENOSYS.into())
+    pub fn entry_info(&mut self, session: SessionId, inode: InodeId) -> Result<EntryInfo> {
+        let belongs = self.namespace.belongs(inode)?;
+        let layout = self.namespace.layout(inode, &belongs.inode)?;
+        Ok(EntryInfo {
+            inode: self.view(session, inode, &belongs.inode, layout),
+            parent: belongs.parent,
+            policy: belongs.policy,
+            policy_is_own: belongs.policy_is_own,
+        })
     }
 
     /// Committed records only: a caller that wants its turn's changes seen commits first. `after` is `next` of the page
@@ -75,15 +99,31 @@ impl<K: Kv> Shard<K> {
     ///
     /// # Errors
     /// `EINVAL` where `after` is no such token.
-    pub fn scan(&mut self, _after: &[u8], _count: u32) -> Result<ScanPage> {
-        Err(Errno::ENOSYS.into())
+    pub fn scan(&mut self, after: &[u8], count: u32) -> Result<ScanPage> {
+        let (records, next) = self.namespace.scan(after, count as usize)?;
+        let mut page = ScanPage { records: Vec::with_capacity(records.len()), next };
+        for record in records {
+            page.records.push(match record {
+                Raw::Edge { parent, name, child, kind } => ScanRecord::Edge { parent, name, child, kind },
+                Raw::Deletion(deletion) => ScanRecord::Deletion(deletion),
+                Raw::Inode(id, inode) => {
+                    let layout = self.namespace.layout(id, &inode)?;
+                    ScanRecord::Inode {
+                        view: self.view(SessionId(0), id, &inode, layout),
+                        orphan_holders: self.holds.openers(id).len() as u32,
+                        orphan: inode.nlink == 0,
+                    }
+                }
+            });
+        }
+        Ok(page)
     }
 
     /// Objects to remove, at most `count`, in order of (inode, stripe), after the one given. Committed ones only.
     ///
     /// # Errors
     /// Where the store fails.
-    pub fn deletions(&mut self, _after: Option<(InodeId, u32)>, _count: usize) -> Result<Vec<Deletion>> {
-        Err(Errno::ENOSYS.into())
+    pub fn deletions(&mut self, after: Option<(InodeId, u32)>, count: usize) -> Result<Vec<Deletion>> {
+        self.namespace.deletions(after, count)
     }
 }

@@ -1,0 +1,280 @@
+//! The namespace of one shard: its records in memory and store, and the turn's changes on their way to one batch.
+
+use kv::{Batch, Kv, KvError};
+use types::attr::FileType;
+use types::error::Errno;
+use types::id::{InodeId, ShardId};
+use types::layout::{Layout, LayoutPolicy};
+use types::time::Timestamp;
+
+use crate::cold::Cold;
+use crate::edges::Edges;
+use crate::error::{Damage, Result};
+use crate::inodes::Inodes;
+use crate::placement::Placement;
+use crate::schema::inode::{Body, Inode, POLICY_IS_OWN};
+use crate::schema::meta::{self, Counts};
+use crate::schema::{self, layout};
+use crate::view::PoolSpace;
+
+/// Inode ids reserved at a time, so that a create writes no counter. A restart skips what is left of them.
+const IDS_RESERVED: u64 = 65_536;
+
+/// The rules of names and inodes over a store. Operations check everything before they change anything, so a refused
+/// one leaves no trace. Changes are seen by later operations at once and by the store at `commit`.
+pub struct Namespace<K: Kv> {
+    pub(crate) kv: K,
+    pub(crate) inodes: Inodes,
+    pub(crate) edges: Edges,
+    pub(crate) cold: Cold,
+    pub(crate) placement: Placement,
+    pub(crate) now: Timestamp,
+    /// `EMLINK` above.
+    pub(crate) links_max: u32,
+    /// For one key at a time; its contents mean nothing between uses.
+    pub(crate) key: Vec<u8>,
+    shard: ShardId,
+    batch: K::Batch,
+    next_id: u64,
+    /// Ids below are reserved by what is committed or will be with this turn.
+    reserved: u64,
+    reserved_committed: u64,
+    counts: Counts,
+    inodes_committed: u64,
+}
+
+/// Bounds that the namespace needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub links: u32,
+    pub cached_inodes: usize,
+    pub cached_edges: usize,
+}
+
+impl<K: Kv> Namespace<K> {
+    /// Opens or formats. The number of inodes may be known better by stored replies: see `learn_counts`.
+    ///
+    /// # Errors
+    /// `Damaged` where the store is of another format or shard.
+    pub fn open(kv: K, shard: ShardId, seed: u64, bounds: Bounds, now: Timestamp) -> Result<Self> {
+        let batch = kv.batch();
+        let mut namespace = Self {
+            inodes: Inodes::new(bounds.cached_inodes),
+            edges: Edges::new(bounds.cached_edges),
+            cold: Cold::default(),
+            placement: Placement::new(seed),
+            now,
+            links_max: bounds.links,
+            key: Vec::new(),
+            shard,
+            batch,
+            next_id: InodeId::FIRST_COUNTER,
+            reserved: InodeId::FIRST_COUNTER,
+            reserved_committed: InodeId::FIRST_COUNTER,
+            counts: Counts::default(),
+            inodes_committed: 0,
+            kv,
+        };
+        namespace.load()?;
+        Ok(namespace)
+    }
+
+    fn load(&mut self) -> Result<()> {
+        let Some(superblock) = self.cold.get(&self.kv, meta::SUPERBLOCK)? else {
+            return self.format();
+        };
+        meta::check_superblock(&superblock, self.shard)?;
+        if let Some(ids) = self.number(meta::IDS)? {
+            self.next_id = ids;
+            self.reserved = ids;
+            self.reserved_committed = ids;
+        }
+        if let Some(counts) = self.cold.get(&self.kv, meta::COUNTS)? {
+            self.learn_counts(meta::deser_counts(meta::COUNTS, &counts)?);
+        }
+        Ok(())
+    }
+
+    fn format(&mut self) -> Result<()> {
+        let mut found = None;
+        self.kv.scan(b"", b"\xff", |key, _| {
+            found = Some(Damage::new("the store has records but no superblock", key));
+            std::ops::ControlFlow::Break(())
+        })?;
+        if let Some(damage) = found {
+            return Err(damage.into());
+        }
+        self.cold.put(meta::SUPERBLOCK, &meta::ser_superblock(self.shard));
+        if self.shard == InodeId::ROOT.home() {
+            self.make_root();
+        }
+        Ok(())
+    }
+
+    fn make_root(&mut self) {
+        let root = Inode {
+            kind: FileType::Directory,
+            mode: 0o755,
+            flags: POLICY_IS_OWN,
+            uid: 0,
+            gid: 0,
+            nlink: 2,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: self.now,
+            mtime: self.now,
+            ctime: self.now,
+            btime: self.now,
+            parent: InodeId::ROOT,
+            body: Body::Directory { entries: 0, policy: LayoutPolicy::default() },
+        };
+        self.add_inode(InodeId::ROOT, root);
+    }
+
+    pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>> {
+        let value = self.cold.get(&self.kv, key)?;
+        Ok(value.map(|value| meta::deser_number(key, &value)).transpose()?)
+    }
+
+    /// A count of inodes that was found in the store; the one of the latest commit is right.
+    pub(crate) fn learn_counts(&mut self, counts: Counts) {
+        if counts.commit >= self.counts.commit {
+            self.counts = counts;
+            self.inodes_committed = counts.inodes;
+        }
+    }
+
+    /// The counts that stored replies of the coming commit carry.
+    pub(crate) fn counts_to_store(&self) -> Counts {
+        Counts { commit: self.counts.commit + 1, inodes: self.counts.inodes }
+    }
+
+    #[must_use]
+    pub fn inode_count(&self) -> u64 {
+        self.counts.inodes
+    }
+
+    /// The time of all that follows.
+    pub fn set_now(&mut self, now: Timestamp) {
+        self.now = now;
+    }
+
+    pub fn set_pools(&mut self, pools: Vec<PoolSpace>) {
+        self.placement.set_pools(pools);
+    }
+
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.inodes.is_clean() && self.edges.is_clean() && self.cold.is_clean() && self.batch.is_empty()
+    }
+
+    /// Adds a record to the coming batch that nobody reads before the commit.
+    pub(crate) fn put_blind(&mut self, key: &[u8], value: &[u8]) {
+        self.batch.put(key, value);
+    }
+
+    /// Writes the turn's changes in one batch. `counts_stored`: `counts_to_store` is in a record of it already.
+    ///
+    /// # Errors
+    /// Where the store refuses: the changes are forgotten, and memory is as after the commit before.
+    pub fn commit(&mut self, counts_stored: bool) -> std::result::Result<(), KvError> {
+        if self.is_clean() {
+            return Ok(());
+        }
+        self.edges.write(&mut self.batch);
+        self.inodes.write(&mut self.batch);
+        self.cold.write(&mut self.batch);
+        if self.reserved != self.reserved_committed {
+            self.batch.put(meta::IDS, &meta::ser_number(self.reserved));
+        }
+        let counts = self.counts_to_store();
+        if !counts_stored && counts.inodes != self.inodes_committed {
+            self.batch.put(meta::COUNTS, &meta::ser_counts(counts));
+        }
+        if let Err(error) = self.kv.commit(&mut self.batch) {
+            self.reset();
+            return Err(error);
+        }
+        self.edges.committed();
+        self.inodes.committed();
+        self.cold.clear();
+        self.reserved_committed = self.reserved;
+        self.counts = counts;
+        self.inodes_committed = counts.inodes;
+        Ok(())
+    }
+
+    /// Forgets the turn's changes, and all that was read.
+    pub fn reset(&mut self) {
+        self.batch.clear();
+        self.edges.reset();
+        self.inodes.reset();
+        self.cold.clear();
+        self.reserved = self.reserved_committed;
+        self.counts.inodes = self.inodes_committed;
+    }
+
+    /// The inode, or `None`.
+    ///
+    /// # Errors
+    /// Where the store fails or the record is damaged.
+    pub fn find(&mut self, id: InodeId) -> Result<Option<Inode>> {
+        self.inodes.get(&self.kv, id)
+    }
+
+    /// The inode that a client names by its number: `ESTALE` where it is gone.
+    ///
+    /// # Errors
+    /// `ESTALE`.
+    pub fn existing(&mut self, id: InodeId) -> Result<Inode> {
+        self.find(id)?.ok_or_else(|| Errno::ESTALE.into())
+    }
+
+    /// A file's layout; `None` of what is no regular file.
+    ///
+    /// # Errors
+    /// Where the store fails or the record is damaged.
+    pub fn layout(&mut self, id: InodeId, inode: &Inode) -> Result<Option<Layout>> {
+        let Body::File(striping) = &inode.body else {
+            return Ok(None);
+        };
+        let groups = match striping.inline() {
+            Some(groups) => groups.to_vec(),
+            None => {
+                layout::ser_key(&mut self.key, id);
+                let value = self.cold.get(&self.kv, &self.key)?;
+                let value = value.ok_or_else(|| Damage::new("a wide file without its layout", &self.key))?;
+                layout::deser_value(&self.key, &value)?
+            }
+        };
+        if groups.len() != usize::from(striping.stripes) {
+            schema::inode::ser_key(&mut self.key, id);
+            return Err(Damage::new("a file with another number of groups than stripes", &self.key).into());
+        }
+        Ok(Some(Layout { chunk_size: striping.chunk_size, groups }))
+    }
+
+    /// An id never used before.
+    pub(crate) fn new_id(&mut self) -> Result<InodeId> {
+        if self.next_id >= 1 << 48 {
+            return Err(Errno::ENOSPC.into());
+        }
+        if self.next_id >= self.reserved {
+            self.reserved = (self.next_id + IDS_RESERVED).min(1 << 48);
+        }
+        let id = InodeId::new(self.shard, self.next_id);
+        self.next_id += 1;
+        Ok(id)
+    }
+
+    pub(crate) fn add_inode(&mut self, id: InodeId, inode: Inode) {
+        self.inodes.modify(id, inode);
+        self.counts.inodes += 1;
+    }
+
+    pub(crate) fn remove_inode(&mut self, id: InodeId) {
+        self.inodes.remove(id);
+        self.counts.inodes = self.counts.inodes.saturating_sub(1);
+    }
+}

@@ -1,0 +1,79 @@
+//! New regular files, device nodes, fifos and sockets.
+
+use kv::Kv;
+use types::attr::FileType;
+use types::error::Errno;
+use types::id::{GroupId, InodeId};
+
+use crate::error::Result;
+use crate::namespace::Namespace;
+use crate::ops::Place;
+use crate::schema::edge::Edge;
+use crate::schema::inode::{Body, GROUPS_INLINE, Striping};
+use crate::schema::layout;
+use crate::view::Create;
+
+impl<K: Kv> Namespace<K> {
+    /// The new inode, or the regular file that is there where the request does not insist on making one.
+    ///
+    /// # Errors
+    /// `ENOENT` (no such directory, or it was removed), `ENOTDIR`, `EEXIST`; `EISDIR` or `ELOOP` where the request does
+    /// not insist and a directory or a symlink is there; `EINVAL` for a directory or symlink; `ENOSPC` where the pool
+    /// has no group.
+    pub fn create(&mut self, create: &Create<'_>) -> Result<InodeId> {
+        if matches!(create.kind, FileType::Directory | FileType::Symlink) {
+            return Err(Errno::EINVAL.into());
+        }
+        let place = self.place(create.parent, create.name)?;
+        place.must_live()?;
+        if let Some(edge) = place.edge {
+            may_take(create, edge)?;
+            self.occupant(&place)?;
+            return Ok(edge.child);
+        }
+        let (body, wide) = match create.kind {
+            FileType::Regular => self.stripe(&place)?,
+            _ => (Body::Other, None),
+        };
+        let id = self.new_id()?;
+        let mut inode = self.newborn(&place, create.kind, create.mode, create.cred, body);
+        if matches!(create.kind, FileType::CharDevice | FileType::BlockDevice) {
+            inode.rdev = create.rdev;
+        }
+        if let Some(groups) = wide {
+            let mut value = Vec::new();
+            layout::ser_value(&mut value, &groups);
+            layout::ser_key(&mut self.key, id);
+            self.cold.put(&self.key, &value);
+        }
+        self.add_inode(id, inode);
+        self.enter(&place, Edge { child: id, kind: create.kind });
+        Ok(id)
+    }
+
+    /// A new file's striping by its directory's policy, and its groups where the inode has no room for them.
+    fn stripe(&mut self, place: &Place<'_>) -> Result<(Body, Option<Vec<GroupId>>)> {
+        let Body::Directory { policy, .. } = &place.directory.body else {
+            return Err(Errno::ENOTDIR.into());
+        };
+        let chosen = self.placement.choose(policy)?;
+        let mut groups = [GroupId(0); GROUPS_INLINE];
+        let inline = groups.get_mut(..chosen.len()).map(|inline| inline.copy_from_slice(chosen));
+        let wide = if inline.is_none() { Some(chosen.to_vec()) } else { None };
+        let striping = Striping { chunk_size: policy.chunk_size, stripes: chosen.len() as u16, groups };
+        Ok((Body::File(striping), wide))
+    }
+}
+
+/// Whether what is there will do instead of a new one.
+fn may_take(create: &Create<'_>, edge: Edge) -> Result<()> {
+    if create.exclusive || create.kind != FileType::Regular {
+        return Err(Errno::EEXIST.into());
+    }
+    match edge.kind {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Errno::EISDIR.into()),
+        FileType::Symlink => Err(Errno::ELOOP.into()),
+        FileType::Fifo | FileType::CharDevice | FileType::BlockDevice | FileType::Socket => Err(Errno::EEXIST.into()),
+    }
+}

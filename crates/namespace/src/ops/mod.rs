@@ -1,0 +1,161 @@
+//! The operations, one file each with its whole story.
+//!
+//! Each first reads and checks, with `?`, and then changes, where nothing can fail. Permission bits are not looked at:
+//! the caller's kernel did.
+
+use kv::Kv;
+use types::attr::{FileType, PERMISSION_BITS, S_ISGID};
+use types::cred::Credentials;
+use types::error::Errno;
+use types::id::InodeId;
+use types::name::Name;
+use types::time::Timestamp;
+
+use crate::error::{Damage, Result};
+use crate::hash::name_hash;
+use crate::namespace::Namespace;
+use crate::schema::edge::{self, Edge};
+use crate::schema::inode::{Body, Inode};
+
+pub mod create;
+pub mod deletions;
+pub mod entry_info;
+pub mod link;
+pub mod lookup;
+pub mod mkdir;
+pub mod readdir;
+pub mod remove;
+pub mod rename;
+pub mod rmdir;
+pub mod scan;
+pub mod set;
+pub mod set_policy;
+pub mod settle;
+pub mod symlink;
+pub mod unlink;
+pub mod xattr;
+
+/// A name in a directory that was found to be one.
+pub(crate) struct Place<'a> {
+    pub(crate) parent: InodeId,
+    /// The directory as it was when found.
+    pub(crate) directory: Inode,
+    pub(crate) name: &'a Name,
+    pub(crate) hash: u64,
+    /// What is there.
+    pub(crate) edge: Option<Edge>,
+}
+
+impl<K: Kv> Namespace<K> {
+    /// `ENOENT` where the directory is gone, `ENOTDIR` where it is none.
+    pub(crate) fn place<'a>(&mut self, parent: InodeId, name: &'a Name) -> Result<Place<'a>> {
+        let directory = self.find(parent)?.ok_or(Errno::ENOENT)?;
+        if !directory.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        let hash = name_hash(name);
+        // An empty directory needs no look into the store: most names are made in new directories.
+        let edge = if directory.entries() == 0 { None } else { self.edges.get(&self.kv, parent, hash, name)? };
+        Ok(Place { parent, directory, name, hash, edge })
+    }
+
+    /// A place for a new entry. `ENOENT` in a directory that was removed but is held open, `EEXIST` where the name is
+    /// taken.
+    pub(crate) fn vacancy<'a>(&mut self, parent: InodeId, name: &'a Name) -> Result<Place<'a>> {
+        let place = self.place(parent, name)?;
+        place.must_live()?;
+        if place.edge.is_some() { Err(Errno::EEXIST.into()) } else { Ok(place) }
+    }
+
+    /// The edge and the inode at `place`: `ENOENT` where there is none.
+    pub(crate) fn occupant(&mut self, place: &Place<'_>) -> Result<(Edge, Inode)> {
+        let edge = place.edge.ok_or(Errno::ENOENT)?;
+        match self.find(edge.child)? {
+            Some(inode) if inode.kind == edge.kind => Ok((edge, inode)),
+            Some(_) => Err(self.edge_damage(place, "an edge to an inode of another kind")),
+            None => Err(self.edge_damage(place, "an edge to an inode that is not there")),
+        }
+    }
+
+    fn edge_damage(&mut self, place: &Place<'_>, what: &'static str) -> crate::error::Error {
+        edge::ser_key(&mut self.key, place.parent, place.hash, place.name);
+        Damage::new(what, &self.key).into()
+    }
+
+    /// A directory can have a subdirectory more.
+    pub(crate) fn can_have_subdir(&self, directory: &Inode) -> Result<()> {
+        if directory.nlink >= self.links_max { Err(Errno::EMLINK.into()) } else { Ok(()) }
+    }
+
+    /// Puts `edge` at `place`, which is vacant.
+    pub(crate) fn enter(&mut self, place: &Place<'_>, edge: Edge) {
+        self.edges.set(place.parent, place.hash, place.name, Some(edge));
+        let now = self.now;
+        self.inodes.modify(place.parent, place.directory).count_entry(edge.kind, true, now);
+    }
+
+    /// Takes the edge at `place` away.
+    pub(crate) fn leave(&mut self, place: &Place<'_>, kind: FileType) {
+        self.edges.set(place.parent, place.hash, place.name, None);
+        let now = self.now;
+        self.inodes.modify(place.parent, place.directory).count_entry(kind, false, now);
+    }
+
+    /// Leads the edge at `place` to another inode.
+    pub(crate) fn replace(&mut self, place: &Place<'_>, old: FileType, new: Edge) {
+        self.edges.set(place.parent, place.hash, place.name, Some(new));
+        let now = self.now;
+        let directory = self.inodes.modify(place.parent, place.directory);
+        directory.count_entry(old, false, now);
+        directory.count_entry(new.kind, true, now);
+    }
+
+    /// An inode of `kind` about to be made in `directory`: POSIX ownership, and the BSD rule where the directory has
+    /// the set-group-id bit: the group is the directory's, and subdirectories get the bit too.
+    pub(crate) fn newborn(&self, place: &Place<'_>, kind: FileType, mode: u32, cred: Credentials, body: Body) -> Inode {
+        let inherits = u32::from(place.directory.mode) & S_ISGID != 0;
+        let mut mode = mode & PERMISSION_BITS;
+        if inherits && kind == FileType::Directory {
+            mode |= S_ISGID;
+        }
+        Inode {
+            kind,
+            mode: mode as u16,
+            flags: 0,
+            uid: cred.uid,
+            gid: if inherits { place.directory.gid } else { cred.gid },
+            nlink: if kind == FileType::Directory { 2 } else { 1 },
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: self.now,
+            mtime: self.now,
+            ctime: self.now,
+            btime: self.now,
+            parent: place.parent,
+            body,
+        }
+    }
+}
+
+impl Place<'_> {
+    /// `ENOENT` in a directory without a name.
+    pub(crate) fn must_live(&self) -> Result<()> {
+        if self.directory.nlink == 0 { Err(Errno::ENOENT.into()) } else { Ok(()) }
+    }
+}
+
+impl Inode {
+    /// A directory got an entry of `kind` (`added`), or lost one.
+    fn count_entry(&mut self, kind: FileType, added: bool, now: Timestamp) {
+        let step = |count: u64| if added { count + 1 } else { count.saturating_sub(1) };
+        if let Body::Directory { entries, .. } = &mut self.body {
+            *entries = step(*entries);
+        }
+        if kind == FileType::Directory {
+            self.nlink = if added { self.nlink + 1 } else { self.nlink.saturating_sub(1) };
+        }
+        self.mtime = now;
+        self.ctime = now;
+    }
+}

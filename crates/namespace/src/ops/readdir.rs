@@ -1,0 +1,239 @@
+//! Listing a directory in pages.
+//!
+//! # Cookies
+//! Entries lie in the order of (hash of the name, name): an order that no change moves them in, so a place in it is a
+//! good cookie whatever comes and goes. An entry there during the whole listing lies after the places of the pages before
+//! its own and not after that of its own, so it shows exactly once.
+//!
+//! A cookie is `hash << 4 | tie`. The last entry with a hash has tie 15: "after all entries of this hash". Others (two
+//! names of one directory with the same 59 bits: once in 10^5 directories of a million entries) have their number
+//! within the hash, from 1: "after so many of this hash", for kernels that cut a page in its midst; a page from
+//! here never ends between them, unless they are more than 14, whose rest cannot be told apart and is shown again rather
+//! than lost. The least hash is 1, so the least cookie is 17, and those below are the caller's, for `.` and `..`.
+
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+use kv::Kv;
+use types::attr::FileType;
+use types::error::Errno;
+use types::id::InodeId;
+use types::name::Name;
+
+use crate::edges::Edges;
+use crate::error::{Damage, Result};
+use crate::hash::TIE_BITS;
+use crate::namespace::Namespace;
+use crate::schema::edge::{self, Edge};
+use crate::schema::inode::{self, Inode};
+
+/// Most entries of a page.
+pub const PAGE_ENTRIES_MAX: usize = 4096;
+/// Most bytes that a page's entries may come to in a reply, about.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+/// What an entry has beside its name, and what its attributes have, about.
+const ENTRY_BYTES: usize = 32;
+const ATTRIBUTES_BYTES: usize = 200;
+/// Inodes that are missing in memory are scanned where they lie at most so far apart in the mean, else got one by one.
+const SPREAD_MAX: u64 = 8;
+
+const TIE_LAST: u64 = (1 << TIE_BITS) - 1;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Page {
+    pub entries: Vec<PageEntry>,
+    pub end: bool,
+    pub parent: InodeId,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PageEntry {
+    pub name: Name,
+    pub child: InodeId,
+    pub kind: FileType,
+    pub cookie: u64,
+    /// Where asked for.
+    pub inode: Option<Inode>,
+}
+
+impl<K: Kv> Namespace<K> {
+    /// Sees the turn's own changes.
+    ///
+    /// # Errors
+    /// `ESTALE`, `ENOTDIR`.
+    pub fn readdir(&mut self, id: InodeId, cookie: u64, count: usize, attributes: bool) -> Result<Page> {
+        let directory = self.existing(id)?;
+        if !directory.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        let entry_bytes = ENTRY_BYTES + if attributes { ATTRIBUTES_BYTES } else { 0 };
+        let mut collector = Collector::new(cookie, count, entry_bytes);
+        if directory.entries() > 0 {
+            collect(&self.kv, &self.edges, id, &mut collector)?;
+        }
+        let (mut entries, end) = collector.finish();
+        if attributes {
+            self.add_attributes(id, &mut entries)?;
+        }
+        Ok(Page { entries, end, parent: directory.parent })
+    }
+
+    fn add_attributes(&mut self, directory: InodeId, entries: &mut [PageEntry]) -> Result<()> {
+        let mut missing = Vec::new();
+        for entry in &*entries {
+            if self.inodes.peek(entry.child).is_none() {
+                missing.push(entry.child);
+            }
+        }
+        missing.sort_unstable();
+        if let (Some(&first), Some(&last)) = (missing.first(), missing.last())
+            && missing.len() > 1
+            && last.0 - first.0 < SPREAD_MAX * missing.len() as u64
+        {
+            self.warm_range(first, last)?;
+        }
+        for entry in entries {
+            let inode = self.find(entry.child)?.filter(|inode| inode.kind == entry.kind);
+            if inode.is_none() {
+                edge::ser_key(&mut self.key, directory, crate::hash::name_hash(&entry.name), &entry.name);
+                return Err(Damage::new("an edge to an inode that is not there or of another kind", &self.key).into());
+            }
+            entry.inode = inode;
+        }
+        Ok(())
+    }
+
+    /// Brings the inodes from `first` to `last` into memory with one scan.
+    fn warm_range(&mut self, first: InodeId, last: InodeId) -> Result<()> {
+        let (mut from, mut to) = (Vec::new(), Vec::new());
+        inode::ser_key(&mut from, first);
+        inode::ser_key(&mut to, last);
+        to.push(0);
+        let mut damage = None;
+        let inodes = &mut self.inodes;
+        self.kv.scan(&from, &to, |key, value| {
+            match inode::deser_key(key).and_then(|id| Ok((id, inode::deser_value(key, value)?))) {
+                Ok((id, inode)) => inodes.warm(id, inode),
+                Err(found) => {
+                    damage = Some(found);
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        damage.map_or(Ok(()), |damage| Err(damage.into()))
+    }
+}
+
+/// Feeds the collector with the store's entries under the turn's changes.
+fn collect<K: Kv>(kv: &K, edges: &Edges, directory: InodeId, collector: &mut Collector) -> Result<()> {
+    let changes = edges.changes_in(directory, collector.hash);
+    let mut changes = changes.into_iter().peekable();
+    let mut damage = None;
+    let (mut from, mut to) = (Vec::new(), Vec::new());
+    edge::ser_start(&mut from, directory, collector.hash);
+    edge::ser_end(&mut to, directory);
+    kv.scan(&from, &to, |key, value| {
+        let (hash, name, edge) = match edge::deser_key(key).and_then(|(_, hash, name)| {
+            let edge = edge::deser_value(key, value)?;
+            Ok((hash, name, edge))
+        }) {
+            Ok(entry) => entry,
+            Err(found) => {
+                damage = Some(found);
+                return ControlFlow::Break(());
+            }
+        };
+        while let Some(&(changed_hash, changed_name, changed)) = changes.peek() {
+            let order = (changed_hash, changed_name).cmp(&(hash, name));
+            if order == Ordering::Greater {
+                break;
+            }
+            changes.next();
+            if let Some(changed) = changed {
+                collector.push(changed_hash, changed_name, changed)?;
+            }
+            if order == Ordering::Equal {
+                return ControlFlow::Continue(());
+            }
+        }
+        collector.push(hash, name, edge)
+    })?;
+    if let Some(damage) = damage {
+        return Err(damage.into());
+    }
+    for (hash, name, edge) in changes {
+        if let Some(edge) = edge
+            && collector.push(hash, name, edge).is_break()
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Takes entries in order until a page is full.
+struct Collector {
+    /// Where the page begins, and how many entries of that hash came in pages before.
+    hash: u64,
+    skip: u64,
+    count: usize,
+    bytes: usize,
+    entry_bytes: usize,
+    entries: Vec<(u64, PageEntry)>,
+    skipped: u64,
+    full: bool,
+}
+
+impl Collector {
+    fn new(cookie: u64, count: usize, entry_bytes: usize) -> Self {
+        let (hash, tie) = (cookie >> TIE_BITS, cookie & TIE_LAST);
+        let (hash, skip) = if tie == TIE_LAST { (hash + 1, 0) } else { (hash, tie) };
+        Self {
+            hash,
+            skip,
+            count: count.clamp(1, PAGE_ENTRIES_MAX),
+            bytes: 0,
+            entry_bytes,
+            entries: Vec::new(),
+            skipped: 0,
+            full: false,
+        }
+    }
+
+    fn push(&mut self, hash: u64, name: &[u8], edge: Edge) -> ControlFlow<()> {
+        if self.full {
+            return ControlFlow::Break(());
+        }
+        if hash == self.hash && self.skipped < self.skip {
+            self.skipped += 1;
+            return ControlFlow::Continue(());
+        }
+        let enough = self.entries.len() >= self.count || self.bytes >= PAGE_BYTES_MAX;
+        if enough && self.entries.last().is_some_and(|(last, _)| *last != hash) {
+            self.full = true;
+            return ControlFlow::Break(());
+        }
+        // The hash was checked to be this name's, so it is one that once was valid; only damage makes it invalid.
+        let Ok(name) = Name::new(name) else {
+            return ControlFlow::Continue(());
+        };
+        self.bytes += name.len() + self.entry_bytes;
+        self.entries.push((hash, PageEntry { name, child: edge.child, kind: edge.kind, cookie: 0, inode: None }));
+        ControlFlow::Continue(())
+    }
+
+    fn finish(self) -> (Vec<PageEntry>, bool) {
+        let Self { hash: first, skipped, mut entries, full, .. } = self;
+        let mut number = skipped;
+        for at in 0..entries.len() {
+            let hash = entries[at].0;
+            let continues = at > 0 && entries[at - 1].0 == hash;
+            number = if continues || (at == 0 && hash == first) { number + 1 } else { 1 };
+            let last = entries.get(at + 1).is_none_or(|next| next.0 != hash);
+            let tie = if last { TIE_LAST } else { number.min(TIE_LAST - 1) };
+            entries[at].1.cookie = hash << TIE_BITS | tie;
+        }
+        (entries.into_iter().map(|(_, entry)| entry).collect(), !full)
+    }
+}

@@ -1,0 +1,77 @@
+//! Raw records for a check of the whole cluster.
+
+use std::ops::ControlFlow;
+
+use kv::Kv;
+use types::attr::FileType;
+use types::error::Errno;
+use types::id::InodeId;
+use types::name::Name;
+
+use crate::error::{Damage, Result};
+use crate::namespace::Namespace;
+use crate::schema::inode::Inode;
+use crate::schema::{deletion, edge, inode};
+use crate::view::Deletion;
+
+/// Between the edges and the inodes lie the deletions and nothing else.
+const FIRST: &[u8] = &[edge::PREFIX];
+const END: &[u8] = &[inode::PREFIX + 1];
+
+/// One record as it is in the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Raw {
+    Edge { parent: InodeId, name: Name, child: InodeId, kind: FileType },
+    Deletion(Deletion),
+    Inode(InodeId, Inode),
+}
+
+impl<K: Kv> Namespace<K> {
+    /// At most `count` committed edges, deletions and inodes in key order after `after`, and where to go on if there
+    /// are more.
+    ///
+    /// # Errors
+    /// `EINVAL` where `after` is no such place.
+    pub fn scan(&mut self, after: &[u8], count: usize) -> Result<(Vec<Raw>, Option<Vec<u8>>)> {
+        let from = match after {
+            [] => FIRST.to_vec(),
+            [first, ..] if (edge::PREFIX..=inode::PREFIX).contains(first) => [after, &[0]].concat(),
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        let mut records = Vec::new();
+        let mut last: Vec<u8> = Vec::new();
+        let mut more = false;
+        let mut damage = None;
+        self.kv.scan(&from, END, |key, value| {
+            if records.len() >= count {
+                more = true;
+                return ControlFlow::Break(());
+            }
+            match deser(key, value) {
+                Ok(record) => records.push(record),
+                Err(found) => damage = Some(found),
+            }
+            last.clear();
+            last.extend_from_slice(key);
+            if damage.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        match damage {
+            Some(damage) => Err(damage.into()),
+            None => Ok((records, more.then_some(last))),
+        }
+    }
+}
+
+pub(crate) fn deser(key: &[u8], value: &[u8]) -> std::result::Result<Raw, Damage> {
+    match key.first() {
+        Some(&edge::PREFIX) => {
+            let (parent, _, name) = edge::deser_key(key)?;
+            let name = Name::new(name).map_err(|_| Damage::new("an edge with an impossible name", key))?;
+            let edge = edge::deser_value(key, value)?;
+            Ok(Raw::Edge { parent, name, child: edge.child, kind: edge.kind })
+        }
+        Some(&deletion::PREFIX) => deletion::deser(key, value).map(Raw::Deletion),
+        Some(&inode::PREFIX) => Ok(Raw::Inode(inode::deser_key(key)?, inode::deser_value(key, value)?)),
+        _ => Err(Damage::new("a record of an unknown family", key)),
+    }
+}

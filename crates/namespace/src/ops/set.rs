@@ -1,0 +1,83 @@
+//! Changing attributes: chmod, chown, utimens, and the size after a truncate of the objects.
+
+use kv::Kv;
+use types::attr::{FileType, PERMISSION_BITS, S_ISGID, S_ISUID, SetAttr, SetTime};
+use types::error::Errno;
+use types::id::InodeId;
+use types::time::Timestamp;
+
+use crate::error::Result;
+use crate::namespace::Namespace;
+use crate::schema::inode::Inode;
+
+/// Largest size of a file, in bytes; the arithmetic of striping ends here.
+pub(crate) const SIZE_MAX: u64 = 1 << 62;
+const GROUP_EXECUTE: u32 = 0o010;
+
+impl<K: Kv> Namespace<K> {
+    /// # Errors
+    /// `ESTALE`; with a size `EISDIR`, `EINVAL` where it is no regular file, `EFBIG`; `EOPNOTSUPP` for the mode of a
+    /// symlink.
+    pub fn set(&mut self, id: InodeId, change: &SetAttr) -> Result<()> {
+        let inode = self.existing(id)?;
+        if let Some(size) = change.size {
+            must_be_file(&inode)?;
+            if size > SIZE_MAX {
+                return Err(Errno::EFBIG.into());
+            }
+        }
+        if change.mode.is_some() && inode.kind == FileType::Symlink {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        if *change == SetAttr::default() {
+            return Ok(());
+        }
+        let now = self.now;
+        let inode = self.inodes.modify(id, inode);
+        apply(inode, change, now);
+        inode.ctime = now;
+        Ok(())
+    }
+}
+
+fn apply(inode: &mut Inode, change: &SetAttr, now: Timestamp) {
+    let time = |set: SetTime| match set {
+        SetTime::Now => now,
+        SetTime::At(time) => time,
+    };
+    let mut mode = change.mode.unwrap_or(u32::from(inode.mode)) & PERMISSION_BITS;
+    if change.kill_suid_sgid && !inode.is_dir() {
+        mode &= !S_ISUID;
+        // Without group execution the bit is an old mark for mandatory locking, and stays.
+        if mode & GROUP_EXECUTE != 0 {
+            mode &= !S_ISGID;
+        }
+    }
+    inode.mode = mode as u16;
+    inode.uid = change.uid.unwrap_or(inode.uid);
+    inode.gid = change.gid.unwrap_or(inode.gid);
+    if let Some(size) = change.size {
+        inode.size = size;
+        if size == 0 {
+            inode.blocks = 0;
+        }
+        inode.mtime = now;
+    }
+    if let Some(atime) = change.atime {
+        inode.atime = time(atime);
+    }
+    if let Some(mtime) = change.mtime {
+        inode.mtime = time(mtime);
+    }
+}
+
+/// `EISDIR` or `EINVAL` of what has no bytes.
+pub(crate) fn must_be_file(inode: &Inode) -> Result<()> {
+    match inode.kind {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Errno::EISDIR.into()),
+        FileType::Fifo | FileType::CharDevice | FileType::BlockDevice | FileType::Symlink | FileType::Socket => {
+            Err(Errno::EINVAL.into())
+        }
+    }
+}

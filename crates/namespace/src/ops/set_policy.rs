@@ -1,0 +1,41 @@
+//! What new files of a directory get.
+
+use kv::Kv;
+use types::error::Errno;
+use types::id::InodeId;
+
+use crate::error::Result;
+use crate::namespace::Namespace;
+use crate::schema::inode::{Body, POLICY_IS_OWN};
+use crate::view::PolicyChange;
+
+impl<K: Kv> Namespace<K> {
+    /// Files that are there keep their layout, directories that are there their policy.
+    ///
+    /// # Errors
+    /// `ESTALE`, `ENOTDIR`, `EINVAL` (values out of range, or a pool that is not there).
+    pub fn set_policy(&mut self, id: InodeId, change: &PolicyChange) -> Result<()> {
+        let inode = self.existing(id)?;
+        let Body::Directory { mut policy, .. } = inode.body else {
+            return Err(Errno::ENOTDIR.into());
+        };
+        policy.chunk_size = change.chunk_size.unwrap_or(policy.chunk_size);
+        policy.stripe_count = change.stripe_count.unwrap_or(policy.stripe_count);
+        policy.pool = change.pool.unwrap_or(policy.pool);
+        policy.validate()?;
+        if change.pool.is_some() && !self.placement.knows(policy.pool) {
+            return Err(Errno::EINVAL.into());
+        }
+        if *change == PolicyChange::default() {
+            return Ok(());
+        }
+        let now = self.now;
+        let inode = self.inodes.modify(id, inode);
+        if let Body::Directory { policy: place, .. } = &mut inode.body {
+            *place = policy;
+        }
+        inode.flags |= POLICY_IS_OWN;
+        inode.ctime = now;
+        Ok(())
+    }
+}

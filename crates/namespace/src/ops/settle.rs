@@ -1,0 +1,44 @@
+//! A file's size between its objects and its inode: the inode's part. Who may say what it is decides `shard`.
+
+use kv::Kv;
+use types::id::InodeId;
+
+use crate::error::Result;
+use crate::namespace::Namespace;
+use crate::ops::set::must_be_file;
+use crate::schema::inode::{HAS_OBJECTS, Inode, UNSETTLED};
+use crate::view::Settle;
+
+impl<K: Kv> Namespace<K> {
+    /// A regular file, for a write intent or its end.
+    ///
+    /// # Errors
+    /// `ESTALE`, `EISDIR`, `EINVAL`.
+    pub fn writable(&mut self, id: InodeId) -> Result<Inode> {
+        let inode = self.existing(id)?;
+        must_be_file(&inode)?;
+        Ok(inode)
+    }
+
+    /// From here on the objects know the size.
+    pub(crate) fn unsettle(&mut self, id: InodeId, inode: Inode) {
+        if !inode.has(HAS_OBJECTS) || !inode.has(UNSETTLED) {
+            self.inodes.modify(id, inode).flags |= HAS_OBJECTS | UNSETTLED;
+        }
+    }
+
+    /// The inode takes over what the objects are known to hold; `last`: and knows best from here on.
+    pub(crate) fn take_over(&mut self, settle: &Settle, inode: Inode, last: bool) {
+        let inode = self.inodes.modify(settle.inode, inode);
+        inode.size = settle.size;
+        inode.blocks = settle.blocks;
+        if let Some(mtime) = settle.mtime {
+            inode.mtime = mtime;
+            // A write changes ctime too, but never back.
+            inode.ctime = inode.ctime.max(mtime);
+        }
+        if last {
+            inode.flags &= !UNSETTLED;
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Taking a file's name away.
+
+use kv::Kv;
+use types::error::Errno;
+use types::id::InodeId;
+use types::name::Name;
+
+use crate::error::Result;
+use crate::namespace::Namespace;
+use crate::ops::remove::Fate;
+
+impl<K: Kv> Namespace<K> {
+    /// `held` asks whether somebody has the inode open.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `EISDIR`.
+    pub fn unlink(&mut self, parent: InodeId, name: &Name, held: impl FnOnce(InodeId) -> bool) -> Result<Fate> {
+        let place = self.place(parent, name)?;
+        let (edge, inode) = self.occupant(&place)?;
+        if inode.is_dir() {
+            return Err(Errno::EISDIR.into());
+        }
+        let loss = self.prepare_loss(edge.child, inode, held)?;
+        self.leave(&place, inode.kind);
+        Ok(self.lose(loss))
+    }
+}

@@ -1,0 +1,105 @@
+//! A shard's sessions from its store, at its start.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use kv::Kv;
+use types::id::SessionId;
+
+use crate::error::{Damage, Result};
+use crate::namespace::Namespace;
+use crate::schema::meta::{self, Counts};
+use crate::schema::{orphan, session};
+use crate::shard::holds::Holds;
+use crate::shard::replies::Replies;
+use crate::shard::{ABSENT, Config, Session, Shard, Stage, Turn};
+
+/// Epochs of intents in one incarnation: with one a microsecond, enough for years.
+const EPOCH_BITS: u32 = 40;
+
+/// Reads sessions, stored replies and orphans; counts the start. Commits.
+pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: u64) -> Result<Shard<K>> {
+    let incarnation = namespace.number(meta::INCARNATION)?.unwrap_or(0) + 1;
+    namespace.cold.put(meta::INCARNATION, &meta::ser_number(incarnation));
+    let (mut sessions, counts) = read_sessions(&namespace.kv, mono_ms)?;
+    namespace.learn_counts(counts);
+    let mut holds = Holds::new(incarnation << EPOCH_BITS);
+    read_orphans(&namespace.kv, &mut holds, &mut sessions, mono_ms)?;
+    holds.committed();
+    let grace_until_ms = (!sessions.is_empty()).then(|| mono_ms.saturating_add(config.session_expiry_ms));
+    namespace.commit(false)?;
+    Ok(Shard {
+        namespace,
+        config,
+        sessions,
+        holds,
+        incarnation,
+        mono_ms,
+        grace_until_ms,
+        turn: Turn::default(),
+        key: Vec::new(),
+        value: Vec::new(),
+    })
+}
+
+fn known(mono_ms: u64) -> Session {
+    Session { last_seen_ms: mono_ms, stage: Stage::Known, replies: Replies::default() }
+}
+
+fn read_sessions<K: Kv>(kv: &K, mono_ms: u64) -> Result<(BTreeMap<SessionId, Session>, Counts)> {
+    let mut sessions = BTreeMap::new();
+    let mut counts = Counts::default();
+    let mut damage = None;
+    let mut take = |key: &[u8], value: &[u8]| -> std::result::Result<(), Damage> {
+        let (id, slot) = session::deser_key(key)?;
+        let session = sessions.entry(id).or_insert_with(|| known(mono_ms));
+        if slot == session::SELF {
+            session::deser_self(key, value)?;
+        } else {
+            let replies = session::deser_value(key, value)?;
+            counts = counts.max(replies.counts);
+            session.replies.load(slot, &replies)?;
+        }
+        Ok(())
+    };
+    kv.scan(&[session::PREFIX], &[session::PREFIX + 1], |key, value| match take(key, value) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(found) => {
+            damage = Some(found);
+            ControlFlow::Break(())
+        }
+    })?;
+    if let Some(damage) = damage {
+        return Err(damage.into());
+    }
+    for session in sessions.values_mut() {
+        session.replies.loaded();
+    }
+    Ok((sessions, counts))
+}
+
+fn read_orphans<K: Kv>(
+    kv: &K,
+    holds: &mut Holds,
+    sessions: &mut BTreeMap<SessionId, Session>,
+    mono_ms: u64,
+) -> Result<()> {
+    let mut damage = None;
+    kv.scan(&[orphan::PREFIX], &[orphan::PREFIX + 1], |key, value| {
+        match orphan::deser_value(key, value).and_then(|()| orphan::deser_key(key)) {
+            Ok((inode, session)) => {
+                holds.open(session, inode);
+                holds.orphan(inode);
+                if session != ABSENT {
+                    sessions.entry(session).or_insert_with(|| known(mono_ms));
+                }
+                ControlFlow::Continue(())
+            }
+            Err(found) => {
+                damage = Some(found);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    damage.map_or(Ok(()), |damage| Err(damage.into()))
+}

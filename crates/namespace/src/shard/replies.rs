@@ -1,0 +1,264 @@
+//! The outcomes of a session's changes, kept until the client has the answers.
+
+use std::collections::VecDeque;
+
+use types::error::Errno;
+
+use crate::error::Damage;
+use crate::schema::meta::Counts;
+use crate::schema::session::{self, Outcome};
+
+/// More than any bound of unanswered changes: each slot holds at least one.
+const SLOTS_MAX: u32 = 1 << 24;
+/// Stored with no commit yet.
+const UNCOMMITTED: u32 = 0;
+
+/// One session's outcomes, in memory and in their slots.
+#[derive(Default)]
+pub(crate) struct Replies {
+    /// By sequence.
+    stored: VecDeque<Stored>,
+    answered_below: u64,
+    /// Outcomes still needed in each slot; slot 1 is first.
+    live: Vec<u32>,
+    free: Vec<u32>,
+    /// Number of uncommitted ones.
+    uncommitted: usize,
+    /// The slot that the coming commit writes.
+    writing: Option<u32>,
+}
+
+struct Stored {
+    sequence: u64,
+    outcome: Outcome,
+    slot: u32,
+}
+
+impl Replies {
+    /// Adds what a slot of the store holds. `loaded` follows when all are there.
+    ///
+    /// # Errors
+    /// For a slot that cannot be.
+    pub(crate) fn load(&mut self, slot: u32, record: &session::Replies) -> Result<(), Damage> {
+        if slot > SLOTS_MAX || slot == session::SELF {
+            return Err(Damage::new("stored replies in an impossible slot", &slot.to_be_bytes()));
+        }
+        self.answered_below = self.answered_below.max(record.answered_below);
+        let slots = slot as usize;
+        if self.live.len() < slots {
+            self.live.resize(slots, 0);
+        }
+        for &(sequence, outcome) in &record.outcomes {
+            if let Err(at) = self.stored.binary_search_by_key(&sequence, |stored| stored.sequence) {
+                self.stored.insert(at, Stored { sequence, outcome, slot });
+                self.live[slots - 1] += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends loading: drops what was answered, and finds the slots that are free.
+    pub(crate) fn loaded(&mut self) {
+        let free = (1..).zip(&self.live).filter(|(_, live)| **live == 0).map(|(slot, _)| slot);
+        self.free = free.collect();
+        self.acknowledge(self.answered_below);
+    }
+
+    pub(crate) fn slots(&self) -> u32 {
+        self.live.len() as u32
+    }
+
+    /// The outcome of this change where it happened already. Drops what the client says it has.
+    ///
+    /// # Errors
+    /// `EPROTO` for a sequence that cannot be, `EBUSY` where too many answers are not acknowledged.
+    pub(crate) fn begin(
+        &mut self,
+        sequence: u64,
+        answered_below: u64,
+        stored_max: usize,
+    ) -> Result<Option<Outcome>, Errno> {
+        if sequence == 0 || answered_below > sequence {
+            return Err(Errno::EPROTO);
+        }
+        self.acknowledge(answered_below);
+        if sequence < self.answered_below {
+            return Err(Errno::EPROTO);
+        }
+        if let Some(outcome) = self.find(sequence) {
+            return Ok(Some(outcome));
+        }
+        if self.stored.len() >= stored_max { Err(Errno::EBUSY) } else { Ok(None) }
+    }
+
+    fn find(&self, sequence: u64) -> Option<Outcome> {
+        if self.stored.back().is_none_or(|last| last.sequence < sequence) {
+            return None;
+        }
+        let at = self.stored.binary_search_by_key(&sequence, |stored| stored.sequence).ok()?;
+        Some(self.stored[at].outcome)
+    }
+
+    fn acknowledge(&mut self, below: u64) {
+        self.answered_below = self.answered_below.max(below);
+        while let Some(first) = self.stored.front()
+            && first.sequence < self.answered_below
+        {
+            if first.slot == UNCOMMITTED {
+                self.uncommitted -= 1;
+            } else {
+                let live = &mut self.live[first.slot as usize - 1];
+                *live -= 1;
+                if *live == 0 {
+                    self.free.push(first.slot);
+                }
+            }
+            self.stored.pop_front();
+        }
+    }
+
+    /// The change happened. True for the first of the turn.
+    pub(crate) fn record(&mut self, sequence: u64, outcome: Outcome) -> bool {
+        let stored = Stored { sequence, outcome, slot: UNCOMMITTED };
+        if self.stored.back().is_none_or(|last| last.sequence < sequence) {
+            self.stored.push_back(stored);
+        } else {
+            let at = self.stored.partition_point(|other| other.sequence < sequence);
+            self.stored.insert(at, stored);
+        }
+        self.uncommitted += 1;
+        self.uncommitted == 1
+    }
+
+    /// The record of the turn's outcomes, and the slot to write it to; `None` where none is needed.
+    pub(crate) fn write(&mut self, counts: Counts, value: &mut Vec<u8>) -> Option<u32> {
+        if self.uncommitted == 0 {
+            return None;
+        }
+        session::ser_head(value, counts, self.answered_below);
+        for stored in &self.stored {
+            if stored.slot == UNCOMMITTED {
+                session::ser_outcome(value, stored.sequence, stored.outcome);
+            }
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.live.push(0);
+            self.live.len() as u32
+        });
+        self.writing = Some(slot);
+        self.writing
+    }
+
+    pub(crate) fn committed(&mut self) {
+        let Some(slot) = self.writing.take() else { return };
+        let mut left = self.uncommitted;
+        self.live[slot as usize - 1] = left as u32;
+        // The turn's outcomes are the last ones, but for those of late sequences.
+        for stored in self.stored.iter_mut().rev() {
+            if left == 0 {
+                break;
+            }
+            if stored.slot == UNCOMMITTED {
+                stored.slot = slot;
+                left -= 1;
+            }
+        }
+        self.uncommitted = 0;
+    }
+
+    /// The turn did not happen.
+    pub(crate) fn rolled_back(&mut self) {
+        self.free.extend(self.writing.take());
+        self.stored.retain(|stored| stored.slot != UNCOMMITTED);
+        self.uncommitted = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commit(replies: &mut Replies) -> Option<u32> {
+        let slot = replies.write(Counts::default(), &mut Vec::new());
+        replies.committed();
+        slot
+    }
+
+    #[test]
+    fn answers_again_until_acknowledged() {
+        let mut replies = Replies::default();
+        assert_eq!(replies.begin(1, 0, 10), Ok(None));
+        assert!(replies.record(1, Outcome::Done));
+        assert_eq!(replies.begin(1, 0, 10), Ok(Some(Outcome::Done)), "before the commit too");
+        assert_eq!(commit(&mut replies), Some(1));
+        assert_eq!(replies.begin(1, 1, 10), Ok(Some(Outcome::Done)));
+        assert_eq!(replies.begin(2, 2, 10), Ok(None));
+        assert_eq!(replies.begin(1, 0, 10), Err(Errno::EPROTO));
+        assert_eq!(replies.begin(0, 0, 10), Err(Errno::EPROTO));
+        assert_eq!(replies.begin(3, 4, 10), Err(Errno::EPROTO));
+    }
+
+    #[test]
+    fn slots_are_written_again_when_all_in_them_is_answered() {
+        let mut replies = Replies::default();
+        replies.record(1, Outcome::Done);
+        replies.record(2, Outcome::Done);
+        assert_eq!(commit(&mut replies), Some(1));
+        replies.begin(3, 2, 10).unwrap();
+        replies.record(3, Outcome::Done);
+        assert_eq!(commit(&mut replies), Some(2), "2 is not answered");
+        replies.begin(4, 3, 10).unwrap();
+        replies.record(4, Outcome::Done);
+        assert_eq!(commit(&mut replies), Some(1));
+        assert_eq!(commit(&mut replies), None);
+        assert_eq!(replies.slots(), 2);
+    }
+
+    #[test]
+    fn sequences_may_come_in_any_order() {
+        let mut replies = Replies::default();
+        for sequence in [5, 2, 9, 3] {
+            assert_eq!(replies.begin(sequence, 1, 4), Ok(None));
+            replies.record(sequence, Outcome::Settled { settled: true, intents: sequence });
+        }
+        assert_eq!(replies.begin(4, 1, 4), Err(Errno::EBUSY));
+        for sequence in [2, 3, 5, 9] {
+            let outcome = Outcome::Settled { settled: true, intents: sequence };
+            assert_eq!(replies.begin(sequence, 1, 4), Ok(Some(outcome)));
+        }
+    }
+
+    #[test]
+    fn a_failed_turn_leaves_nothing() {
+        let mut replies = Replies::default();
+        replies.record(1, Outcome::Done);
+        commit(&mut replies);
+        replies.record(2, Outcome::Done);
+        replies.write(Counts::default(), &mut Vec::new());
+        replies.rolled_back();
+        assert_eq!(replies.begin(2, 1, 10), Ok(None));
+        assert_eq!(replies.begin(1, 1, 10), Ok(Some(Outcome::Done)));
+        replies.record(2, Outcome::Done);
+        assert_eq!(commit(&mut replies), Some(2));
+    }
+
+    #[test]
+    fn loads_what_was_stored() {
+        let counts = Counts::default();
+        let mut replies = Replies::default();
+        let record = |answered_below, outcomes: &[u64]| session::Replies {
+            counts,
+            answered_below,
+            outcomes: outcomes.iter().map(|&sequence| (sequence, Outcome::Done)).collect(),
+        };
+        replies.load(3, &record(3, &[4, 6])).unwrap();
+        replies.load(1, &record(1, &[1, 2])).unwrap();
+        replies.loaded();
+        assert_eq!(replies.begin(4, 3, 10), Ok(Some(Outcome::Done)));
+        assert_eq!(replies.begin(2, 2, 10), Err(Errno::EPROTO));
+        assert_eq!(replies.begin(5, 3, 10), Ok(None));
+        replies.record(5, Outcome::Done);
+        let slot = commit(&mut replies).unwrap();
+        assert!(slot == 1 || slot == 2, "{slot}");
+    }
+}
