@@ -1,1 +1,31 @@
-//! fuse
+//! The FUSE front-end: the kernel's protocol on one side, the trait [`filesystem::FileSystem`] on the other.
+//!
+//! One loop per CPU, each a thread with a ring of its own: request in, whatever the file system does on the same ring
+//! (network included), reply out, and no hand-over to another thread. The kernel gives any request to any loop.
+//!
+//! What this crate never does: know of Weft's servers, keep file data, or let one bad request or a panic end the mount.
+
+mod abi;
+mod baton;
+pub mod context;
+mod decode;
+mod dev;
+mod dispatch;
+pub mod filesystem;
+mod init;
+pub mod listing;
+mod metrics;
+pub mod model_fs;
+mod mount;
+pub mod options;
+mod reply;
+mod session;
+pub mod signals;
+mod transport;
+mod worker;
+
+pub use context::Context;
+pub use filesystem::FileSystem;
+pub use mount::MountError;
+pub use options::Options;
+pub use session::{Handle, mount};

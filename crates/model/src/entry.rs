@@ -164,7 +164,7 @@ impl New<'_> {
             }
             New::Node { kind, mode, .. } => Ok((kind, mode & PERMISSION_BITS, 0)),
             New::Directory { mode } => Ok((FileType::Directory, mode & PERMISSION_BITS, 0)),
-            New::Symlink { target } if target.is_empty() => Err(Errno::ENOENT),
+            New::Symlink { target: [] } => Err(Errno::ENOENT),
             New::Symlink { target } if target.len() > SYMLINK_MAX => Err(Errno::ENAMETOOLONG),
             New::Symlink { .. } => Ok((FileType::Symlink, 0o777, 0)),
         }

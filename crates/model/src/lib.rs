@@ -136,6 +136,11 @@ impl Model {
         Usage { inodes: self.live_inodes, content_bytes: self.content_bytes }
     }
 
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
     fn inode(&self, inode: InodeId) -> Result<&Inode, Errno> {
         let slot = usize::try_from(inode.0).ok().and_then(|index| self.inodes.get(index));
         slot.and_then(|slot| slot.as_deref()).ok_or(Errno::ESTALE)

@@ -169,6 +169,16 @@ pub async fn poll_readable(fd: RawFd) -> io::Result<()> {
     Op::new(Lane::Main, entry, ()).await.0.map(drop)
 }
 
+/// As [`poll_readable`], only that of all who wait so for the same event (on other rings, too) one is woken.
+///
+/// # Errors
+/// The kernel's.
+pub async fn poll_exclusive(fd: RawFd) -> io::Result<()> {
+    let events = libc::POLLIN as u32 | libc::EPOLLEXCLUSIVE as u32;
+    let entry = opcode::PollAdd::new(types::Fd(fd), events).build();
+    Op::new(Lane::Main, entry, ()).await.0.map(drop)
+}
+
 /// Reads one message of a character device such as `/dev/fuse`. The descriptor should be non-blocking: where another
 /// reader was faster this waits on.
 pub async fn read_device(fd: RawFd, mut buf: Buf) -> (io::Result<usize>, Buf) {

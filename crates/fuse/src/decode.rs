@@ -1,0 +1,432 @@
+//! From the kernel's bytes to an operation with plain values. Trusts nothing: what is too short, too long or no name is
+//! refused.
+
+use types::attr::{FileType, SetAttr, SetTime};
+use types::error::Errno;
+use types::id::InodeId;
+use types::name::Name;
+use types::time::Timestamp;
+
+use crate::abi::{self, InHeader, Layout, Opcode, fattr, read_front};
+
+/// One request.
+#[derive(Debug)]
+pub(crate) enum Operation {
+    Lookup {
+        name: Name,
+    },
+    Forget {
+        count: u64,
+    },
+    BatchForget {
+        inodes: Vec<(InodeId, u64)>,
+    },
+    Getattr {
+        handle: Option<u64>,
+    },
+    Setattr {
+        handle: Option<u64>,
+        change: SetAttr,
+    },
+    Readlink,
+    Symlink {
+        name: Name,
+        target: Vec<u8>,
+    },
+    Mknod {
+        name: Name,
+        kind: FileType,
+        mode: u32,
+        rdev: u32,
+    },
+    Mkdir {
+        name: Name,
+        mode: u32,
+    },
+    Unlink {
+        name: Name,
+    },
+    Rmdir {
+        name: Name,
+    },
+    Rename {
+        name: Name,
+        target_parent: InodeId,
+        target_name: Name,
+        flags: u32,
+    },
+    Link {
+        inode: InodeId,
+        name: Name,
+    },
+    Open {
+        flags: u32,
+        kill_suid_sgid: bool,
+    },
+    /// The data is the last `size` bytes of the message.
+    Write {
+        handle: u64,
+        offset: u64,
+        size: u32,
+        flags: u32,
+        kill_suid_sgid: bool,
+        from_cache: bool,
+    },
+    Read {
+        handle: u64,
+        offset: u64,
+        size: u32,
+    },
+    Statfs,
+    Release {
+        handle: u64,
+        flags: u32,
+    },
+    Fsync {
+        handle: u64,
+        datasync: bool,
+    },
+    Setxattr {
+        name: Vec<u8>,
+        value: Vec<u8>,
+        flags: u32,
+    },
+    Getxattr {
+        name: Vec<u8>,
+        size: u32,
+    },
+    Listxattr {
+        size: u32,
+    },
+    Removexattr {
+        name: Vec<u8>,
+    },
+    Flush {
+        handle: u64,
+    },
+    Opendir,
+    Readdir {
+        handle: u64,
+        offset: u64,
+        size: u32,
+        plus: bool,
+    },
+    Releasedir {
+        handle: u64,
+    },
+    Fsyncdir {
+        handle: u64,
+        datasync: bool,
+    },
+    Create {
+        name: Name,
+        mode: u32,
+        flags: u32,
+    },
+    Interrupt {
+        unique: u64,
+    },
+    Destroy,
+}
+
+/// Why there is no operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// A request that the kernel may well send, and that has this answer.
+    Answer(Errno),
+    /// Bytes that make no sense.
+    Malformed,
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self::Answer(errno)
+    }
+}
+
+/// Reads the arguments of a message, front to back. `Malformed` where they end too soon.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn layout<T: Layout>(&mut self) -> Result<T, Refusal> {
+        let value = read_front(self.0).ok_or(Refusal::Malformed)?;
+        self.0 = &self.0[size_of::<T>()..];
+        Ok(value)
+    }
+
+    /// Bytes up to the next zero, which is taken too.
+    fn string(&mut self) -> Result<&'a [u8], Refusal> {
+        let end = self.0.iter().position(|&byte| byte == 0).ok_or(Refusal::Malformed)?;
+        let string = &self.0[..end];
+        self.0 = &self.0[end + 1..];
+        Ok(string)
+    }
+
+    fn name(&mut self) -> Result<Name, Refusal> {
+        Ok(Name::new(self.string()?)?)
+    }
+
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], Refusal> {
+        let bytes = self.0.get(..len).ok_or(Refusal::Malformed)?;
+        self.0 = &self.0[len..];
+        Ok(bytes)
+    }
+}
+
+/// The header of a message, where its length is that of the message.
+pub(crate) fn header(message: &[u8]) -> Option<InHeader> {
+    read_front::<InHeader>(message).filter(|header| header.len as usize == message.len())
+}
+
+/// What is asked in `arguments`, the bytes after the header.
+pub(crate) fn operation(opcode: Opcode, arguments: &[u8]) -> Result<Operation, Refusal> {
+    let mut r = Reader(arguments);
+    Ok(match opcode {
+        Opcode::Lookup => Operation::Lookup { name: r.name()? },
+        Opcode::Forget => Operation::Forget { count: r.layout::<abi::ForgetIn>()?.nlookup },
+        Opcode::BatchForget => batch_forget(&mut r)?,
+        Opcode::Getattr => {
+            let args: abi::GetattrIn = r.layout()?;
+            Operation::Getattr { handle: (args.getattr_flags & abi::GETATTR_FH != 0).then_some(args.fh) }
+        }
+        Opcode::Setattr => setattr(&r.layout()?),
+        Opcode::Readlink => Operation::Readlink,
+        Opcode::Symlink => Operation::Symlink { name: r.name()?, target: r.string()?.to_vec() },
+        Opcode::Mknod => {
+            let args: abi::MknodIn = r.layout()?;
+            let kind = FileType::from_mode(args.mode).ok_or(Errno::EINVAL)?;
+            Operation::Mknod { kind, mode: permissions(args.mode), rdev: args.rdev, name: r.name()? }
+        }
+        Opcode::Mkdir => {
+            let args: abi::MkdirIn = r.layout()?;
+            Operation::Mkdir { mode: permissions(args.mode), name: r.name()? }
+        }
+        Opcode::Unlink => Operation::Unlink { name: r.name()? },
+        Opcode::Rmdir => Operation::Rmdir { name: r.name()? },
+        Opcode::Rename => {
+            let args: abi::RenameIn = r.layout()?;
+            rename(&mut r, args.newdir, 0)?
+        }
+        Opcode::Rename2 => {
+            let args: abi::Rename2In = r.layout()?;
+            rename(&mut r, args.newdir, args.flags)?
+        }
+        Opcode::Link => {
+            let args: abi::LinkIn = r.layout()?;
+            Operation::Link { inode: InodeId(args.oldnodeid), name: r.name()? }
+        }
+        Opcode::Create => {
+            let args: abi::CreateIn = r.layout()?;
+            Operation::Create { mode: permissions(args.mode), flags: args.flags, name: r.name()? }
+        }
+        Opcode::Statfs => Operation::Statfs,
+        Opcode::Setxattr => {
+            let args: abi::SetxattrIn = r.layout()?;
+            let name = r.string()?.to_vec();
+            Operation::Setxattr { name, value: r.bytes(args.size as usize)?.to_vec(), flags: args.flags }
+        }
+        Opcode::Getxattr => {
+            let args: abi::GetxattrIn = r.layout()?;
+            Operation::Getxattr { name: r.string()?.to_vec(), size: args.size }
+        }
+        Opcode::Listxattr => Operation::Listxattr { size: r.layout::<abi::GetxattrIn>()?.size },
+        Opcode::Removexattr => Operation::Removexattr { name: r.string()?.to_vec() },
+        Opcode::Interrupt => Operation::Interrupt { unique: r.layout::<abi::InterruptIn>()?.unique },
+        Opcode::Destroy => Operation::Destroy,
+        // Once per mount, and answered before any loop runs.
+        Opcode::Init => return Err(Refusal::Malformed),
+        Opcode::Open
+        | Opcode::Read
+        | Opcode::Write
+        | Opcode::Release
+        | Opcode::Fsync
+        | Opcode::Flush
+        | Opcode::Opendir
+        | Opcode::Readdir
+        | Opcode::Readdirplus
+        | Opcode::Releasedir
+        | Opcode::Fsyncdir => on_open_file(opcode, &mut r)?,
+    })
+}
+
+fn on_open_file(opcode: Opcode, r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    Ok(match opcode {
+        Opcode::Open => {
+            let args: abi::OpenIn = r.layout()?;
+            let kill_suid_sgid = args.open_flags & abi::OPEN_KILL_SUIDGID != 0;
+            Operation::Open { flags: args.flags, kill_suid_sgid }
+        }
+        Opcode::Read => {
+            let args: abi::ReadIn = r.layout()?;
+            Operation::Read { handle: args.fh, offset: args.offset, size: args.size }
+        }
+        Opcode::Write => {
+            let args: abi::WriteIn = r.layout()?;
+            if r.0.len() != args.size as usize {
+                return Err(Refusal::Malformed);
+            }
+            Operation::Write {
+                handle: args.fh,
+                offset: args.offset,
+                size: args.size,
+                flags: args.flags,
+                kill_suid_sgid: args.write_flags & abi::WRITE_KILL_SUIDGID != 0,
+                from_cache: args.write_flags & abi::WRITE_CACHE != 0,
+            }
+        }
+        Opcode::Release => {
+            let args: abi::ReleaseIn = r.layout()?;
+            Operation::Release { handle: args.fh, flags: args.flags }
+        }
+        Opcode::Fsync | Opcode::Fsyncdir => {
+            let args: abi::FsyncIn = r.layout()?;
+            let (handle, datasync) = (args.fh, args.fsync_flags & abi::FSYNC_DATASYNC != 0);
+            if opcode == Opcode::Fsync {
+                Operation::Fsync { handle, datasync }
+            } else {
+                Operation::Fsyncdir { handle, datasync }
+            }
+        }
+        Opcode::Flush => Operation::Flush { handle: r.layout::<abi::FlushIn>()?.fh },
+        Opcode::Opendir => Operation::Opendir,
+        Opcode::Readdir | Opcode::Readdirplus => {
+            let args: abi::ReadIn = r.layout()?;
+            let plus = opcode == Opcode::Readdirplus;
+            Operation::Readdir { handle: args.fh, offset: args.offset, size: args.size, plus }
+        }
+        Opcode::Releasedir => Operation::Releasedir { handle: r.layout::<abi::ReleaseIn>()?.fh },
+        _ => unreachable!("`operation` sends only what has a handle"),
+    })
+}
+
+fn rename(r: &mut Reader<'_>, newdir: u64, flags: u32) -> Result<Operation, Refusal> {
+    let name = r.name()?;
+    Ok(Operation::Rename { name, target_parent: InodeId(newdir), target_name: r.name()?, flags })
+}
+
+fn batch_forget(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::BatchForgetIn = r.layout()?;
+    let count = args.count as usize;
+    if r.0.len() != count.saturating_mul(size_of::<abi::ForgetOne>()) {
+        return Err(Refusal::Malformed);
+    }
+    let mut inodes = Vec::with_capacity(count);
+    for _ in 0..count {
+        let one: abi::ForgetOne = r.layout()?;
+        inodes.push((InodeId(one.nodeid), one.nlookup));
+    }
+    Ok(Operation::BatchForget { inodes })
+}
+
+fn setattr(args: &abi::SetattrIn) -> Operation {
+    let has = |bit: u32| args.valid & bit != 0;
+    let time = |bit: u32, now: u32, seconds: u64, nanoseconds: u32| {
+        let at = SetTime::At(Timestamp::from_parts(seconds.cast_signed(), nanoseconds));
+        has(bit).then_some(if has(now) { SetTime::Now } else { at })
+    };
+    let change = SetAttr {
+        mode: has(fattr::MODE).then_some(permissions(args.mode)),
+        uid: has(fattr::UID).then_some(args.uid),
+        gid: has(fattr::GID).then_some(args.gid),
+        size: has(fattr::SIZE).then_some(args.size),
+        atime: time(fattr::ATIME, fattr::ATIME_NOW, args.atime, args.atimensec),
+        mtime: time(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtimensec),
+        kill_suid_sgid: has(fattr::KILL_SUIDGID),
+    };
+    Operation::Setattr { handle: has(fattr::FH).then_some(args.fh), change }
+}
+
+fn permissions(mode: u32) -> u32 {
+    mode & types::attr::PERMISSION_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::bytes_of;
+
+    fn with(layout: &[u8], rest: &[u8]) -> Vec<u8> {
+        [layout, rest].concat()
+    }
+
+    #[test]
+    fn every_opcode_refuses_every_truncation() {
+        // Whatever the bytes, decoding ends without a panic; and no prefix of a full request is taken for it.
+        let rename = with(bytes_of(&abi::Rename2In { newdir: 9, flags: 1, padding: 0 }), b"old\0new\0");
+        assert!(matches!(operation(Opcode::Rename2, &rename), Ok(Operation::Rename { flags: 1, .. })));
+        for len in 0..rename.len() {
+            assert!(operation(Opcode::Rename2, &rename[..len]).is_err(), "{len} bytes");
+        }
+        for &opcode in Opcode::ALL {
+            for len in 0..200 {
+                for fill in [0, 1, 0x41, 0xff] {
+                    let _ = operation(opcode, &vec![fill; len]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_checked() {
+        assert!(matches!(operation(Opcode::Lookup, b"file\0"), Ok(Operation::Lookup { name }) if &*name == b"file"));
+        assert_eq!(operation(Opcode::Lookup, b"file").expect_err("no zero"), Refusal::Malformed);
+        assert_eq!(operation(Opcode::Unlink, b"a/b\0").expect_err("slash"), Refusal::Answer(Errno::EINVAL));
+        let long = [&[b'x'; 256][..], b"\0"].concat();
+        assert_eq!(operation(Opcode::Lookup, &long).expect_err("long"), Refusal::Answer(Errno::ENAMETOOLONG));
+    }
+
+    #[test]
+    fn a_write_has_exactly_the_bytes_that_it_says() {
+        let head =
+            abi::WriteIn { fh: 3, offset: 8, size: 4, write_flags: abi::WRITE_KILL_SUIDGID, ..Default::default() };
+        let message = with(bytes_of(&head), b"data");
+        let Ok(Operation::Write { handle: 3, offset: 8, size: 4, kill_suid_sgid: true, from_cache: false, .. }) =
+            operation(Opcode::Write, &message)
+        else {
+            panic!("a good write is refused");
+        };
+        assert!(operation(Opcode::Write, &with(bytes_of(&head), b"data!")).is_err());
+        assert!(operation(Opcode::Write, &with(bytes_of(&head), b"dat")).is_err());
+    }
+
+    #[test]
+    fn attributes_that_are_not_named_stay() {
+        let args = abi::SetattrIn {
+            valid: fattr::SIZE | fattr::MTIME | fattr::ATIME | fattr::ATIME_NOW,
+            size: 77,
+            mtime: (-1i64).cast_unsigned(),
+            mtimensec: 5,
+            mode: 0o777,
+            ..Default::default()
+        };
+        let Ok(Operation::Setattr { handle: None, change }) = operation(Opcode::Setattr, bytes_of(&args)) else {
+            panic!("a good setattr is refused");
+        };
+        let expected = SetAttr {
+            size: Some(77),
+            atime: Some(SetTime::Now),
+            mtime: Some(SetTime::At(Timestamp(-999_999_995))),
+            ..SetAttr::default()
+        };
+        assert_eq!(change, expected);
+    }
+
+    #[test]
+    fn a_batch_of_forgets_counts_right() {
+        let one = abi::ForgetOne { nodeid: 16, nlookup: 2 };
+        let head = abi::BatchForgetIn { count: 1, dummy: 0 };
+        let good = with(bytes_of(&head), bytes_of(&one));
+        assert!(matches!(operation(Opcode::BatchForget, &good),
+            Ok(Operation::BatchForget { inodes }) if inodes == [(InodeId(16), 2)]));
+        let lying = with(bytes_of(&abi::BatchForgetIn { count: u32::MAX, dummy: 0 }), bytes_of(&one));
+        assert!(operation(Opcode::BatchForget, &lying).is_err());
+    }
+
+    #[test]
+    fn a_header_tells_the_true_length() {
+        let header = InHeader { len: 40, opcode: 1, ..Default::default() };
+        assert!(super::header(bytes_of(&header)).is_some());
+        assert!(super::header(&with(bytes_of(&header), b"x")).is_none());
+        assert!(super::header(&bytes_of(&header)[..39]).is_none());
+    }
+}

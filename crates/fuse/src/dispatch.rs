@@ -1,0 +1,155 @@
+//! One match from operations to the methods of the file system.
+
+use types::error::Errno;
+use types::id::InodeId;
+
+use crate::context::Context;
+use crate::decode::Operation;
+use crate::filesystem::{FileSystem, Write};
+use crate::listing::{Listing, Page};
+use crate::reply::{Body, Outcome};
+use crate::transport::Message;
+
+/// What all replies of a mount have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// `st_blksize`, in bytes.
+    pub(crate) block_size: u32,
+    /// Longest page of a listing or data, in bytes.
+    pub(crate) reply_max: u32,
+}
+
+/// Runs `operation` on `inode`. `message` holds the data of a write.
+pub(crate) async fn dispatch<F: FileSystem>(
+    fs: &F,
+    shape: Shape,
+    context: &Context,
+    inode: InodeId,
+    operation: Operation,
+    message: Option<Message>,
+) -> Outcome {
+    Some(match operation {
+        Operation::Forget { count } => {
+            fs.forget(inode, count);
+            return None;
+        }
+        Operation::BatchForget { inodes } => {
+            inodes.into_iter().for_each(|(inode, count)| fs.forget(inode, count));
+            return None;
+        }
+        // Taken by the worker, which knows the requests in flight.
+        Operation::Interrupt { .. } => return None,
+        Operation::Destroy => Ok(Body::Empty),
+        Operation::Read { .. } | Operation::Write { .. } => data(fs, shape, context, inode, operation, message).await,
+        Operation::Readdir { .. } => listing(fs, shape, context, inode, operation).await,
+        Operation::Getxattr { .. }
+        | Operation::Setxattr { .. }
+        | Operation::Listxattr { .. }
+        | Operation::Removexattr { .. } => xattr(fs, context, inode, operation).await,
+        other => metadata(fs, shape, context, inode, other).await,
+    })
+}
+
+async fn metadata<F: FileSystem>(
+    fs: &F,
+    shape: Shape,
+    cx: &Context,
+    inode: InodeId,
+    operation: Operation,
+) -> Result<Body, Errno> {
+    let entry = |entry| Body::entry(&entry, shape.block_size);
+    let attributes = |attributes| Body::attributes(&attributes, shape.block_size);
+    let empty = |()| Body::Empty;
+    match operation {
+        Operation::Lookup { name } => fs.lookup(cx, inode, name).await.map(entry),
+        Operation::Getattr { handle } => fs.getattr(cx, inode, handle).await.map(attributes),
+        Operation::Setattr { handle, change } => fs.setattr(cx, inode, handle, change).await.map(attributes),
+        Operation::Readlink => fs.readlink(cx, inode).await.map(Body::Bytes),
+        Operation::Symlink { name, target } => fs.symlink(cx, inode, name, target).await.map(entry),
+        Operation::Mknod { name, kind, mode, rdev } => fs.mknod(cx, inode, name, kind, mode, rdev).await.map(entry),
+        Operation::Mkdir { name, mode } => fs.mkdir(cx, inode, name, mode).await.map(entry),
+        Operation::Unlink { name } => fs.unlink(cx, inode, name).await.map(empty),
+        Operation::Rmdir { name } => fs.rmdir(cx, inode, name).await.map(empty),
+        Operation::Rename { name, target_parent, target_name, flags } => {
+            fs.rename(cx, (inode, name), (target_parent, target_name), flags).await.map(empty)
+        }
+        Operation::Link { inode: linked, name } => fs.link(cx, linked, inode, name).await.map(entry),
+        Operation::Open { flags, kill_suid_sgid } => fs.open(cx, inode, flags, kill_suid_sgid).await.map(Body::opened),
+        Operation::Create { name, mode, flags } => {
+            let created = fs.create(cx, inode, name, mode, flags).await;
+            created.map(|(entry, opened)| Body::created(&entry, opened, shape.block_size))
+        }
+        Operation::Flush { handle } => fs.flush(cx, inode, handle).await.map(empty),
+        Operation::Release { handle, flags } => fs.release(cx, inode, handle, flags).await.map(empty),
+        Operation::Fsync { handle, datasync } => fs.fsync(cx, inode, handle, datasync).await.map(empty),
+        Operation::Opendir => fs.opendir(cx, inode).await.map(Body::opened),
+        Operation::Releasedir { handle } => fs.releasedir(cx, inode, handle).await.map(empty),
+        Operation::Fsyncdir { handle, datasync } => fs.fsyncdir(cx, inode, handle, datasync).await.map(empty),
+        Operation::Statfs => fs.statfs(cx).await.map(|statfs| Body::statfs(&statfs)),
+        _ => unreachable!("`dispatch` sends the rest elsewhere"),
+    }
+}
+
+async fn data<F: FileSystem>(
+    fs: &F,
+    shape: Shape,
+    cx: &Context,
+    inode: InodeId,
+    operation: Operation,
+    message: Option<Message>,
+) -> Result<Body, Errno> {
+    match operation {
+        Operation::Read { handle, offset, size } => {
+            let size = size.min(shape.reply_max);
+            let slices = fs.read(cx, inode, handle, offset, size).await?;
+            let len: usize = slices.iter().map(|slice| slice.len()).sum();
+            if len > size as usize {
+                tracing::error!(%inode, len, size, "the file system read more than was asked for");
+                return Err(Errno::EIO);
+            }
+            Ok(Body::Data(slices))
+        }
+        Operation::Write { handle, offset, size, flags, kill_suid_sgid, from_cache } => {
+            let data = message.ok_or(Errno::EIO)?.into_tail(size as usize);
+            let write = Write { inode, handle, offset, data, flags, kill_suid_sgid, from_cache };
+            fs.write(cx, write).await.map(|written| Body::written(written.min(size)))
+        }
+        _ => unreachable!("`dispatch` sends reads and writes alone"),
+    }
+}
+
+async fn listing<F: FileSystem>(
+    fs: &F,
+    shape: Shape,
+    cx: &Context,
+    inode: InodeId,
+    operation: Operation,
+) -> Result<Body, Errno> {
+    let Operation::Readdir { handle, offset, size, plus } = operation else {
+        unreachable!("`dispatch` sends listings alone")
+    };
+    let page = Page { block_size: shape.block_size };
+    let capacity = size.min(shape.reply_max) as usize;
+    let (mut listing, cookie) = Listing::new(offset, capacity, plus, page);
+    let parent = fs.readdir(cx, inode, handle, cookie, &mut listing).await?;
+    Ok(Body::Bytes(listing.finish(inode, parent)))
+}
+
+async fn xattr<F: FileSystem>(fs: &F, cx: &Context, inode: InodeId, operation: Operation) -> Result<Body, Errno> {
+    match operation {
+        Operation::Getxattr { name, size } => Body::xattr(fs.getxattr(cx, inode, name).await?, size),
+        Operation::Setxattr { name, value, flags } => {
+            fs.setxattr(cx, inode, name, value, flags).await.map(|()| Body::Empty)
+        }
+        Operation::Listxattr { size } => {
+            let mut bytes = Vec::new();
+            for name in fs.listxattr(cx, inode).await? {
+                bytes.extend_from_slice(&name);
+                bytes.push(0);
+            }
+            Body::xattr(bytes, size)
+        }
+        Operation::Removexattr { name } => fs.removexattr(cx, inode, name).await.map(|()| Body::Empty),
+        _ => unreachable!("`dispatch` sends xattrs alone"),
+    }
+}

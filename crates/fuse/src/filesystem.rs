@@ -1,0 +1,305 @@
+//! What a file system has to answer.
+
+use std::future::Future;
+use std::time::Duration;
+
+use ring::buf::Slice;
+use types::attr::{Attr, FileType, SetAttr};
+use types::error::Errno;
+use types::id::InodeId;
+use types::name::Name;
+
+use crate::abi::fopen;
+use crate::context::Context;
+use crate::listing::Listing;
+
+/// Attributes, and for how long the kernel may believe them.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes {
+    pub attr: Attr,
+    /// Zero: ask again each time.
+    pub valid: Duration,
+}
+
+/// What a name stands for, and for how long the kernel may believe it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    pub attr: Attr,
+    pub attr_valid: Duration,
+    pub name_valid: Duration,
+}
+
+impl Entry {
+    /// That the kernel must ask again each time.
+    #[must_use]
+    pub fn uncached(attr: Attr) -> Self {
+        Self { attr, attr_valid: Duration::ZERO, name_valid: Duration::ZERO }
+    }
+}
+
+impl Attributes {
+    /// That the kernel must ask again each time.
+    #[must_use]
+    pub fn uncached(attr: Attr) -> Self {
+        Self { attr, valid: Duration::ZERO }
+    }
+}
+
+/// An open file or directory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Opened {
+    /// The file system's own number for it, which comes back with every operation on it.
+    pub handle: u64,
+    pub flags: OpenFlags,
+}
+
+/// What the kernel may do with an open file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenFlags {
+    /// Every read and write goes to the file system, past the page cache.
+    pub direct_io: bool,
+    /// Pages of earlier opens stay good.
+    pub keep_cache: bool,
+    /// A directory's listing may be cached.
+    pub cache_dir: bool,
+    /// Do not send `flush` at each close.
+    pub no_flush: bool,
+    /// Direct writes of one file may run in parallel, unless they extend it.
+    pub parallel_direct_writes: bool,
+}
+
+impl OpenFlags {
+    pub(crate) fn bits(self) -> u32 {
+        let bit = |on: bool, bit: u32| if on { bit } else { 0 };
+        bit(self.direct_io, fopen::DIRECT_IO)
+            | bit(self.keep_cache, fopen::KEEP_CACHE)
+            | bit(self.cache_dir, fopen::CACHE_DIR)
+            | bit(self.no_flush, fopen::NOFLUSH)
+            | bit(self.parallel_direct_writes, fopen::PARALLEL_DIRECT_WRITES)
+    }
+}
+
+/// Bytes to be written, where the kernel put them.
+#[derive(Debug)]
+pub struct Write {
+    pub inode: InodeId,
+    pub handle: u64,
+    pub offset: u64,
+    /// Page-aligned; not copied on its way here.
+    pub data: Slice,
+    /// `O_*` of the open file.
+    pub flags: u32,
+    /// The caller is not privileged: set-user-id and set-group-id go.
+    pub kill_suid_sgid: bool,
+    /// Comes from the page cache (a mapped file), so the handle may be another one of the same file.
+    pub from_cache: bool,
+}
+
+/// Capacity, as `statvfs` shows it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statfs {
+    /// Unit of the three counts below, in bytes.
+    pub block_size: u32,
+    pub blocks: u64,
+    pub blocks_free: u64,
+    pub blocks_available: u64,
+    pub files: u64,
+    pub files_free: u64,
+}
+
+/// A file system as one FUSE loop sees it.
+///
+/// There is one instance per loop, each on its own thread, and **any loop may get any request**: a file opened through
+/// one instance is read through another. Handles and counts of lookups therefore belong to state that the instances
+/// share.
+///
+/// Operations run concurrently with each other on one thread. Permissions were checked by the kernel
+/// (`default_permissions`). Names are valid, and values are within the kernel's bounds. What an operation leaves out
+/// has a default: `ENOSYS`, after which the kernel does not ask again.
+#[allow(unused_variables, reason = "the defaults need none of their arguments, but their names document")]
+pub trait FileSystem: 'static {
+    fn lookup(&self, context: &Context, parent: InodeId, name: Name) -> impl Future<Output = Result<Entry, Errno>>;
+
+    /// The kernel dropped `count` of the references that it got with entries. Nobody waits for this.
+    fn forget(&self, inode: InodeId, count: u64) {}
+
+    fn getattr(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        handle: Option<u64>,
+    ) -> impl Future<Output = Result<Attributes, Errno>>;
+
+    fn setattr(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        handle: Option<u64>,
+        change: SetAttr,
+    ) -> impl Future<Output = Result<Attributes, Errno>>;
+
+    fn readlink(&self, context: &Context, inode: InodeId) -> impl Future<Output = Result<Vec<u8>, Errno>>;
+
+    /// A regular file, device, fifo or socket. The caller's umask is taken off `mode` already, as in all that make.
+    fn mknod(
+        &self,
+        context: &Context,
+        parent: InodeId,
+        name: Name,
+        kind: FileType,
+        mode: u32,
+        rdev: u32,
+    ) -> impl Future<Output = Result<Entry, Errno>>;
+
+    fn mkdir(
+        &self,
+        context: &Context,
+        parent: InodeId,
+        name: Name,
+        mode: u32,
+    ) -> impl Future<Output = Result<Entry, Errno>>;
+
+    fn symlink(
+        &self,
+        context: &Context,
+        parent: InodeId,
+        name: Name,
+        target: Vec<u8>,
+    ) -> impl Future<Output = Result<Entry, Errno>>;
+
+    fn unlink(&self, context: &Context, parent: InodeId, name: Name) -> impl Future<Output = Result<(), Errno>>;
+
+    fn rmdir(&self, context: &Context, parent: InodeId, name: Name) -> impl Future<Output = Result<(), Errno>>;
+
+    /// `flags`: `RENAME_NOREPLACE` = 1, `RENAME_EXCHANGE` = 2.
+    fn rename(
+        &self,
+        context: &Context,
+        source: (InodeId, Name),
+        target: (InodeId, Name),
+        flags: u32,
+    ) -> impl Future<Output = Result<(), Errno>>;
+
+    fn link(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        parent: InodeId,
+        name: Name,
+    ) -> impl Future<Output = Result<Entry, Errno>>;
+
+    /// `flags` are `O_*`. `O_TRUNC` is among them only where `Options::atomic_truncate` is set; otherwise the kernel
+    /// sends a `setattr` after it. `kill_suid_sgid` belongs to that truncation.
+    fn open(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        flags: u32,
+        kill_suid_sgid: bool,
+    ) -> impl Future<Output = Result<Opened, Errno>>;
+
+    /// Makes and opens a regular file that the kernel believes to be absent. Where another client was faster and there
+    /// is no `O_EXCL` in `flags`, `ESTALE` makes the kernel look the name up again and open what it finds, with all
+    /// checks.
+    fn create(
+        &self,
+        context: &Context,
+        parent: InodeId,
+        name: Name,
+        mode: u32,
+        flags: u32,
+    ) -> impl Future<Output = Result<(Entry, Opened), Errno>>;
+
+    /// At most `size` bytes; fewer only at the end of the file.
+    fn read(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        handle: u64,
+        offset: u64,
+        size: u32,
+    ) -> impl Future<Output = Result<Vec<Slice>, Errno>>;
+
+    /// The number of bytes written.
+    fn write(&self, context: &Context, write: Write) -> impl Future<Output = Result<u32, Errno>>;
+
+    /// Some descriptor of this handle is being closed; its caller waits, and gets the error.
+    fn flush(&self, context: &Context, inode: InodeId, handle: u64) -> impl Future<Output = Result<(), Errno>>;
+
+    /// The last descriptor of this handle is gone. Nobody waits for this: when the mount ends, the last of them may
+    /// never come.
+    fn release(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        handle: u64,
+        flags: u32,
+    ) -> impl Future<Output = Result<(), Errno>>;
+
+    fn fsync(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        handle: u64,
+        datasync: bool,
+    ) -> impl Future<Output = Result<(), Errno>>;
+
+    fn opendir(&self, context: &Context, inode: InodeId) -> impl Future<Output = Result<Opened, Errno>>;
+
+    /// Puts the entries after `cookie` (0: from the beginning) into `listing` until it is full or there are no more;
+    /// `.` and `..` are not among them. Answers the directory's parent. The same for `readdir` and `readdirplus`:
+    /// [`Listing::wants_attributes`] tells which.
+    fn readdir(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        handle: u64,
+        cookie: u64,
+        listing: &mut Listing,
+    ) -> impl Future<Output = Result<InodeId, Errno>>;
+
+    fn releasedir(&self, context: &Context, inode: InodeId, handle: u64) -> impl Future<Output = Result<(), Errno>>;
+
+    fn fsyncdir(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        handle: u64,
+        datasync: bool,
+    ) -> impl Future<Output = Result<(), Errno>>;
+
+    fn statfs(&self, context: &Context) -> impl Future<Output = Result<Statfs, Errno>>;
+
+    fn setxattr(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        flags: u32,
+    ) -> impl Future<Output = Result<(), Errno>> {
+        std::future::ready(Err(Errno::ENOSYS))
+    }
+
+    fn getxattr(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        name: Vec<u8>,
+    ) -> impl Future<Output = Result<Vec<u8>, Errno>> {
+        std::future::ready(Err(Errno::ENOSYS))
+    }
+
+    fn listxattr(&self, context: &Context, inode: InodeId) -> impl Future<Output = Result<Vec<Vec<u8>>, Errno>> {
+        std::future::ready(Err(Errno::ENOSYS))
+    }
+
+    fn removexattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> impl Future<Output = Result<(), Errno>> {
+        std::future::ready(Err(Errno::ENOSYS))
+    }
+
+    /// The mount is over, and every operation of this loop is answered: the time to flush and say goodbye.
+    fn shutdown(&self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+}

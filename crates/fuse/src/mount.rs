@@ -1,0 +1,289 @@
+//! Mounting and unmounting: by system call as root, through the `fusermount3` helper otherwise.
+
+use std::ffi::{CString, OsStr};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use thiserror::Error;
+
+use crate::options::Options;
+
+const DEVICE: &str = "/dev/fuse";
+const HELPER: &str = "fusermount3";
+/// Dead mounts on top of each other that are taken off.
+const DEAD_MOUNTS_MAX: usize = 16;
+
+/// Why there is no mount. Each says what to do.
+#[derive(Debug, Error)]
+pub enum MountError {
+    #[error("mount point {path}: {source}", path = .path.display())]
+    MountPoint { path: PathBuf, source: io::Error },
+    #[error("mount point {} is not a directory", .0.display())]
+    NotADirectory(PathBuf),
+    #[error("{0}")]
+    Options(String),
+    #[error("cannot open {DEVICE}: {0} (is the kernel's fuse module there?)")]
+    Device(io::Error),
+    #[error("cannot mount on {path}: {source}", path = .path.display())]
+    Refused { path: PathBuf, source: io::Error },
+    #[error("{HELPER} failed: {0} (install the package fuse3, or mount as root)")]
+    Helper(String),
+    #[error("the kernel does not begin to talk: {0}")]
+    Negotiation(String),
+    #[error("cannot start a loop: {0}")]
+    Loop(String),
+}
+
+/// Checks the mount point, and takes a dead mount of an earlier process off it.
+pub(crate) fn prepare(mountpoint: &Path, options: &Options) -> Result<PathBuf, MountError> {
+    for _ in 0..DEAD_MOUNTS_MAX {
+        match fs::metadata(mountpoint) {
+            Err(error) if is_dead(&error) => {
+                tracing::warn!(mountpoint = %mountpoint.display(), "taking a dead mount off the mount point");
+                unmount(mountpoint, true, options)
+                    .map_err(|source| MountError::MountPoint { path: mountpoint.into(), source })?;
+            }
+            Err(source) => return Err(MountError::MountPoint { path: mountpoint.into(), source }),
+            Ok(meta) if !meta.is_dir() => return Err(MountError::NotADirectory(mountpoint.into())),
+            Ok(_) => break,
+        }
+    }
+    mountpoint.canonicalize().map_err(|source| MountError::MountPoint { path: mountpoint.into(), source })
+}
+
+/// The process that served the mount is gone.
+fn is_dead(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+}
+
+/// Mounts, and gives the connection to the kernel.
+pub(crate) fn mount(mountpoint: &Path, options: &Options) -> Result<OwnedFd, MountError> {
+    if by_helper(options) { mount_by_helper(mountpoint, options) } else { mount_by_syscall(mountpoint, options) }
+}
+
+fn by_helper(options: &Options) -> bool {
+    // SAFETY: a system call without arguments that cannot fail.
+    options.use_helper || unsafe { libc::geteuid() } != 0
+}
+
+fn mount_by_syscall(mountpoint: &Path, options: &Options) -> Result<OwnedFd, MountError> {
+    let device = File::options().read(true).write(true).open(DEVICE).map_err(MountError::Device)?;
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        // SAFETY: system calls without arguments that cannot fail.
+        unsafe { libc::getuid() },
+        // SAFETY: as above.
+        unsafe { libc::getgid() },
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let mut flags = 0;
+    if !options.allow_suid_and_devices {
+        flags |= libc::MS_NOSUID | libc::MS_NODEV;
+    }
+    if options.read_only {
+        flags |= libc::MS_RDONLY;
+    }
+    let refused = |source| MountError::Refused { path: mountpoint.into(), source };
+    let source = c_string(options.source.as_bytes()).map_err(refused)?;
+    let target = c_string(mountpoint.as_os_str().as_bytes()).map_err(refused)?;
+    let kind = c_string(format!("fuse.{}", options.subtype).as_bytes()).map_err(refused)?;
+    let data = c_string(data.as_bytes()).map_err(refused)?;
+    // SAFETY: all four strings are terminated and live through the call.
+    let result = unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast()) };
+    if result == 0 { Ok(device.into()) } else { Err(refused(io::Error::last_os_error())) }
+}
+
+/// The helper mounts for us and sends the descriptor over a socket.
+fn mount_by_helper(mountpoint: &Path, options: &Options) -> Result<OwnedFd, MountError> {
+    let failed = |error: io::Error| MountError::Helper(error.to_string());
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+    let mut list = format!("fsname={},subtype={},default_permissions", options.source, options.subtype);
+    if options.allow_other {
+        list.push_str(",allow_other");
+    }
+    if options.read_only {
+        list.push_str(",ro");
+    }
+    let their_fd = theirs.as_raw_fd();
+    let mut command = Command::new(HELPER);
+    command.arg("-o").arg(list).arg("--").arg(mountpoint).env("_FUSE_COMMFD", their_fd.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // SAFETY: between fork and exec only fcntl is called, which is safe there; the descriptor outlives the spawn.
+    unsafe { command.pre_exec(move || keep_over_exec(their_fd)) };
+    let child = command.spawn().map_err(failed)?;
+    drop(theirs);
+    let received = receive_descriptor(ours.as_raw_fd());
+    let output = child.wait_with_output().map_err(failed)?;
+    match received {
+        Ok(fd) if output.status.success() => Ok(fd),
+        Ok(_) | Err(_) => Err(MountError::Helper(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+    }
+}
+
+fn keep_over_exec(fd: RawFd) -> io::Result<()> {
+    // SAFETY: a plain system call on a descriptor number.
+    let result = unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn receive_descriptor(socket: RawFd) -> io::Result<OwnedFd> {
+    /// Room for one descriptor with its header, aligned as the kernel wants it.
+    #[repr(C, align(8))]
+    struct Control([u8; 64]);
+    let mut byte = 0u8;
+    let mut control = Control([0; 64]);
+    let mut vector = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: a zeroed msghdr is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut vector;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>();
+    loop {
+        // SAFETY: the message points to live locals of the stated sizes.
+        let count = unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        match count {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            -1 => return Err(io::Error::last_os_error()),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => break,
+        }
+    }
+    // SAFETY: the kernel filled the control buffer and its length; the macros stay within them, and a descriptor that
+    // came with SCM_RIGHTS is ours alone.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        if header.is_null() || (*header).cmsg_level != libc::SOL_SOCKET || (*header).cmsg_type != libc::SCM_RIGHTS {
+            return Err(io::Error::other("no descriptor came with the message"));
+        }
+        Ok(OwnedFd::from_raw_fd(std::ptr::read_unaligned(libc::CMSG_DATA(header).cast::<RawFd>())))
+    }
+}
+
+/// Another descriptor of the same connection, with a queue of its own for what it has read.
+pub(crate) fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
+    let opened = File::options().read(true).write(true).open(DEVICE);
+    let Ok(clone) = opened else {
+        // Without permission to open the device (a mount by the helper), threads share one descriptor.
+        return device.try_clone();
+    };
+    let source: u32 = device.as_raw_fd() as u32;
+    // SAFETY: the argument points to a live u32, as this request wants.
+    let result =
+        unsafe { libc::ioctl(clone.as_raw_fd(), libc::Ioctl::from(crate::abi::DEV_IOC_CLONE), &raw const source) };
+    if result == 0 { Ok(clone.into()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Takes the mount off; with `lazily` at once, although files are open.
+///
+/// # Errors
+/// `EBUSY` where files are open, `EINVAL` where nothing is mounted, and the helper's.
+pub(crate) fn unmount(mountpoint: &Path, lazily: bool, options: &Options) -> io::Result<()> {
+    if by_helper(options) {
+        return unmount_by_helper(mountpoint, lazily);
+    }
+    let target = c_string(mountpoint.as_os_str().as_bytes())?;
+    let flags = libc::UMOUNT_NOFOLLOW | if lazily { libc::MNT_DETACH } else { 0 };
+    // SAFETY: the string is terminated and lives through the call.
+    let result = unsafe { libc::umount2(target.as_ptr(), flags) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn unmount_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
+    let mut command = Command::new(HELPER);
+    command.arg("-u").arg("-q");
+    if lazily {
+        command.arg("-z");
+    }
+    let output = command.arg("--").arg(mountpoint).stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if text.contains("busy") || text.is_empty() {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    Err(io::Error::other(text))
+}
+
+/// Tells the kernel how far to read ahead in files of this mount. Where that is not possible the default stays.
+pub(crate) fn set_read_ahead(mountpoint: &Path, bytes: u32) {
+    const KIB: u32 = 1024;
+    let Some(device) = device_number(mountpoint) else { return };
+    let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    if let Err(error) = fs::write(&file, (bytes / KIB).to_string()) {
+        tracing::debug!(%error, file, "the kernel's read-ahead stays as it is");
+    }
+}
+
+/// `major:minor` of the newest mount on this path, without touching the mount.
+fn device_number(mountpoint: &Path) -> Option<String> {
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let mut found = None;
+    for line in table.split(|&byte| byte == b'\n') {
+        let mut fields = line.split(|&byte| byte == b' ').skip(2);
+        let (Some(device), Some(place)) = (fields.next(), fields.nth(1)) else { continue };
+        if unescape(place) == mountpoint.as_os_str().as_bytes() {
+            found = OsStr::from_bytes(device).to_str().map(str::to_owned);
+        }
+    }
+    found
+}
+
+/// The kernel writes spaces and the like as `\ooo`.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let octal = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(value) if byte == b'\\' => {
+                out.push(value);
+                rest = &tail[3..];
+            }
+            _ => {
+                out.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+fn c_string(bytes: &[u8]) -> io::Result<CString> {
+    CString::new(bytes).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_table_escapes_are_read() {
+        assert_eq!(unescape(br"/a\040b\134"), b"/a b\\");
+        assert_eq!(unescape(br"/plain\9"), br"/plain\9");
+    }
+
+    #[test]
+    fn the_root_mount_has_a_device_number() {
+        let device = device_number(Path::new("/")).expect("something is mounted on /");
+        assert!(device.contains(':'), "{device}");
+    }
+
+    #[test]
+    fn a_file_is_no_mount_point() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let error = prepare(file.path(), &Options::default()).expect_err("a file");
+        assert!(error.to_string().ends_with("is not a directory"), "{error}");
+        let error = prepare(Path::new("/no/such/place"), &Options::default()).expect_err("nothing");
+        assert!(error.to_string().contains("/no/such/place"), "{error}");
+    }
+}

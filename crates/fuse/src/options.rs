@@ -1,0 +1,110 @@
+//! What one mount may choose.
+
+use std::time::Duration;
+
+use telemetry::metrics::Metrics;
+
+/// Options of a mount. The defaults are what `weft mount` uses.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What `df` and `mount` show as the device, such as the cluster's name. No commas.
+    pub source: String,
+    /// Shown as the type `fuse.SUBTYPE`.
+    pub subtype: String,
+    /// Other users than the mounting one may enter.
+    pub allow_other: bool,
+    pub read_only: bool,
+    /// Set-user-id bits and device nodes mean something. Only for root.
+    pub allow_suid_and_devices: bool,
+    /// Threads that serve requests; 0: one per CPU that this process may use.
+    pub loops: usize,
+    /// Bind each of them to a CPU.
+    pub pin: bool,
+    /// How long an idle loop looks for work before it sleeps. Zero is right unless CPUs are to spare.
+    pub spin: Duration,
+    /// Requests in flight in one loop; further ones wait in the kernel.
+    pub requests_max: usize,
+    /// Largest read, write and listing in bytes; the kernel may allow less.
+    pub request_bytes_max: u32,
+    /// `st_blksize`: the size of reads and writes that programs are told to prefer, in bytes. A power of two.
+    pub block_size: u32,
+    /// How far the kernel reads ahead in files that are read through the page cache, in bytes. Only root may set it.
+    pub read_ahead_bytes: u32,
+    /// Asynchronous requests that the kernel sends before it makes their callers wait.
+    pub background_max: u16,
+    /// `open` gets `O_TRUNC` and truncates by itself.
+    pub atomic_truncate: bool,
+    /// Listings bring the attributes of their entries along, as long as somebody asks for these.
+    pub readdirplus: bool,
+    /// Unmounting waits this long for files to be closed; then the mount is detached.
+    pub busy_wait: Duration,
+    /// After detaching, requests in flight get this long.
+    pub drain_wait: Duration,
+    /// Mount through `fusermount3` even as root.
+    pub use_helper: bool,
+    /// Where the latencies of operations are counted.
+    pub metrics: Option<Metrics>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            source: "weft".into(),
+            subtype: "weft".into(),
+            allow_other: true,
+            read_only: false,
+            allow_suid_and_devices: false,
+            loops: 0,
+            pin: true,
+            spin: Duration::ZERO,
+            requests_max: 256,
+            request_bytes_max: 1 << 20,
+            block_size: 512 << 10,
+            read_ahead_bytes: 4 << 20,
+            background_max: 128,
+            atomic_truncate: false,
+            readdirplus: true,
+            busy_wait: Duration::from_secs(2),
+            drain_wait: Duration::from_secs(10),
+            use_helper: false,
+            metrics: None,
+        }
+    }
+}
+
+impl Options {
+    /// # Errors
+    /// A sentence that names the option.
+    pub fn validate(&self) -> Result<(), String> {
+        const BLOCK_RANGE: std::ops::RangeInclusive<u32> = 512..=64 << 20;
+        const REQUEST_RANGE: std::ops::RangeInclusive<u32> = 4096..=16 << 20;
+        for (name, value) in [("source", &self.source), ("subtype", &self.subtype)] {
+            if value.is_empty() || value.contains([',', '\0', '\\', '\n']) {
+                return Err(format!("mount option {name} is empty or has a forbidden character: {value:?}"));
+            }
+        }
+        if !self.block_size.is_power_of_two() || !BLOCK_RANGE.contains(&self.block_size) {
+            return Err(format!("block_size {} is no power of two from 512 to 64 MiB", self.block_size));
+        }
+        if !REQUEST_RANGE.contains(&self.request_bytes_max) {
+            return Err(format!("request_bytes_max {} is not within 4 KiB and 16 MiB", self.request_bytes_max));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_values_are_refused_by_name() {
+        Options::default().validate().expect("the defaults are sound");
+        let comma = Options { source: "a,suid".into(), ..Options::default() };
+        assert!(comma.validate().expect_err("a comma").contains("source"));
+        let block = Options { block_size: 5000, ..Options::default() };
+        assert!(block.validate().expect_err("not a power").contains("block_size"));
+        let request = Options { request_bytes_max: 1, ..Options::default() };
+        assert!(request.validate().expect_err("too small").contains("request_bytes_max"));
+    }
+}

@@ -1,0 +1,189 @@
+//! From an operation's outcome to the kernel's bytes.
+
+use std::time::Duration;
+
+use ring::buf::Slice;
+use types::attr::Attr;
+use types::error::Errno;
+use types::time::Timestamp;
+
+use crate::abi::{self, bytes_of};
+use crate::filesystem::{Attributes, Entry, Opened, Statfs};
+
+/// The body of a successful reply.
+#[derive(Debug)]
+pub(crate) enum Body {
+    Empty,
+    Entry(abi::EntryOut),
+    Attributes(abi::AttrOut),
+    Opened(abi::OpenOut),
+    Created(abi::EntryOut, abi::OpenOut),
+    Written(abi::WriteOut),
+    Statfs(abi::StatfsOut),
+    XattrSize(abi::GetxattrOut),
+    Bytes(Vec<u8>),
+    Data(Vec<Slice>),
+}
+
+/// What goes back to the kernel; `None` where the request has no reply.
+pub(crate) type Outcome = Option<Result<Body, Errno>>;
+
+/// Most parts of one reply that go out as they are; more are copied together. Within what one `writev` takes.
+const PARTS_MAX: usize = 60;
+
+impl Body {
+    /// Calls `send` with the bytes of the body in their parts.
+    pub(crate) fn with_parts<R>(&self, send: impl FnOnce(&[&[u8]]) -> R) -> R {
+        match self {
+            Self::Empty => send(&[]),
+            Self::Entry(entry) => send(&[bytes_of(entry)]),
+            Self::Attributes(attributes) => send(&[bytes_of(attributes)]),
+            Self::Opened(opened) => send(&[bytes_of(opened)]),
+            Self::Created(entry, opened) => send(&[bytes_of(entry), bytes_of(opened)]),
+            Self::Written(written) => send(&[bytes_of(written)]),
+            Self::Statfs(statfs) => send(&[bytes_of(statfs)]),
+            Self::XattrSize(size) => send(&[bytes_of(size)]),
+            Self::Bytes(bytes) => send(&[bytes]),
+            Self::Data(slices) if slices.len() == 1 => send(&[&slices[0]]),
+            Self::Data(slices) if slices.len() <= PARTS_MAX => {
+                let parts: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
+                send(&parts)
+            }
+            Self::Data(slices) => {
+                let whole: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+                send(&[&whole])
+            }
+        }
+    }
+
+    pub(crate) fn entry(entry: &Entry, block_size: u32) -> Self {
+        Self::Entry(entry_out(entry, block_size))
+    }
+
+    pub(crate) fn attributes(attributes: &Attributes, block_size: u32) -> Self {
+        let (attr_valid, attr_valid_nsec) = seconds(attributes.valid);
+        let attr = attr_out(&attributes.attr, block_size);
+        Self::Attributes(abi::AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr })
+    }
+
+    pub(crate) fn opened(opened: Opened) -> Self {
+        Self::Opened(open_out(opened))
+    }
+
+    pub(crate) fn created(entry: &Entry, opened: Opened, block_size: u32) -> Self {
+        Self::Created(entry_out(entry, block_size), open_out(opened))
+    }
+
+    pub(crate) fn written(size: u32) -> Self {
+        Self::Written(abi::WriteOut { size, padding: 0 })
+    }
+
+    pub(crate) fn statfs(statfs: &Statfs) -> Self {
+        Self::Statfs(abi::StatfsOut {
+            blocks: statfs.blocks,
+            bfree: statfs.blocks_free,
+            bavail: statfs.blocks_available,
+            files: statfs.files,
+            ffree: statfs.files_free,
+            bsize: statfs.block_size,
+            namelen: types::name::NAME_MAX as u32,
+            frsize: statfs.block_size,
+            ..Default::default()
+        })
+    }
+
+    /// The reply to one who asks with a buffer of `size` bytes; 0 asks for the length alone.
+    ///
+    /// # Errors
+    /// `ERANGE` where the buffer is too small.
+    pub(crate) fn xattr(value: Vec<u8>, size: u32) -> Result<Self, Errno> {
+        if size == 0 {
+            return Ok(Self::XattrSize(abi::GetxattrOut { size: value.len() as u32, padding: 0 }));
+        }
+        if value.len() > size as usize { Err(Errno::ERANGE) } else { Ok(Self::Bytes(value)) }
+    }
+}
+
+pub(crate) fn entry_out(entry: &Entry, block_size: u32) -> abi::EntryOut {
+    let (entry_valid, entry_valid_nsec) = seconds(entry.name_valid);
+    let (attr_valid, attr_valid_nsec) = seconds(entry.attr_valid);
+    abi::EntryOut {
+        nodeid: entry.attr.inode.0,
+        // Inode ids are never reused.
+        generation: 0,
+        entry_valid,
+        attr_valid,
+        entry_valid_nsec,
+        attr_valid_nsec,
+        attr: attr_out(&entry.attr, block_size),
+    }
+}
+
+fn open_out(opened: Opened) -> abi::OpenOut {
+    abi::OpenOut { fh: opened.handle, open_flags: opened.flags.bits(), backing_id: 0 }
+}
+
+fn attr_out(attr: &Attr, block_size: u32) -> abi::Attr {
+    let time = |time: Timestamp| {
+        let (seconds, nanoseconds) = time.parts();
+        (seconds.cast_unsigned(), nanoseconds)
+    };
+    let ((atime, atimensec), (mtime, mtimensec), (ctime, ctimensec)) =
+        (time(attr.atime), time(attr.mtime), time(attr.ctime));
+    abi::Attr {
+        ino: attr.inode.0,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime,
+        mtime,
+        ctime,
+        atimensec,
+        mtimensec,
+        ctimensec,
+        mode: attr.mode | attr.kind.mode_bits(),
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        blksize: block_size,
+        flags: 0,
+    }
+}
+
+fn seconds(duration: Duration) -> (u64, u32) {
+    (duration.as_secs(), duration.subsec_nanos())
+}
+
+/// As the kernel takes it: a negative number that it knows. Anything else would leave the caller hanging.
+pub(crate) fn error_number(errno: Errno) -> i32 {
+    const KERNEL_MAX: u16 = 511;
+    let known = (1..=KERNEL_MAX).contains(&errno.0);
+    -i32::from(if known { errno.0 } else { Errno::EIO.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_numbers_are_ones_that_the_kernel_takes() {
+        assert_eq!(error_number(Errno::ENOENT), -2);
+        assert_eq!(error_number(Errno(0)), -5);
+        assert_eq!(error_number(Errno(512)), -5);
+    }
+
+    #[test]
+    fn many_parts_are_joined() {
+        let slices: Vec<Slice> = (0..100u8).map(|i| Slice::from_vec(vec![i; 3])).collect();
+        let body = Body::Data(slices);
+        let (parts, bytes) = body.with_parts(|parts| (parts.len(), parts.concat()));
+        assert_eq!((parts, bytes.len(), bytes[299]), (1, 300, 99));
+    }
+
+    #[test]
+    fn an_xattr_fits_its_buffer_or_not() {
+        assert!(matches!(Body::xattr(vec![1, 2], 0), Ok(Body::XattrSize(size)) if size.size == 2));
+        assert!(matches!(Body::xattr(vec![1, 2], 2), Ok(Body::Bytes(_))));
+        assert_eq!(Body::xattr(vec![1, 2], 1).expect_err("too small"), Errno::ERANGE);
+    }
+}

@@ -1,0 +1,259 @@
+//! A mount from its beginning to its end.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ring::mailbox;
+
+use crate::abi::{InHeader, Opcode, OutHeader, READ_BUFFER_MIN, bytes_of, read_front};
+use crate::dev::Device;
+use crate::dispatch::Shape;
+use crate::filesystem::FileSystem;
+use crate::init::{self, Agreed};
+use crate::metrics::OperationMetrics;
+use crate::mount::{self, MountError};
+use crate::options::Options;
+use crate::signals::{Ended, Signals};
+use crate::worker::{Control, Loop};
+
+/// How long the kernel gets to begin talking after a mount.
+const INIT_WAIT: Duration = Duration::from_secs(10);
+/// Between attempts to unmount while files are open.
+const BUSY_RETRY: Duration = Duration::from_millis(20);
+const RING_ENTRIES: u32 = 256;
+
+/// A mounted file system. Dropping it unmounts, as [`Handle::unmount`] does.
+pub struct Handle {
+    mountpoint: PathBuf,
+    options: Options,
+    threads: Vec<JoinHandle<()>>,
+    controls: Vec<mailbox::Sender<Control>>,
+    ended: Arc<Ended>,
+}
+
+/// Mounts a file system and serves it, on one thread per loop. `factory` is called once on each of them, with the
+/// number of the loop.
+///
+/// A dead mount that an earlier process left on the mount point is taken off first.
+///
+/// # Errors
+/// What prevents the mount; nothing is left behind.
+pub fn mount<F, M>(mountpoint: &Path, options: Options, factory: M) -> Result<Handle, MountError>
+where
+    F: FileSystem,
+    M: Fn(usize) -> F + Send + Sync + 'static,
+{
+    options.validate().map_err(MountError::Options)?;
+    let ended = Arc::new(Ended::new().map_err(|error| MountError::Loop(error.to_string()))?);
+    let mountpoint = mount::prepare(mountpoint, &options)?;
+    let device = mount::mount(&mountpoint, &options)?;
+    let mut handle = Handle { mountpoint, options, threads: Vec::new(), controls: Vec::new(), ended };
+    match handle.begin(&device, factory) {
+        Ok(()) => Ok(handle),
+        Err(error) => {
+            // With the last descriptor the connection dies, which lets the loops that run already end.
+            let _ = mount::unmount(&handle.mountpoint, true, &handle.options);
+            drop(device);
+            handle.stop(Duration::ZERO);
+            handle.join_threads();
+            Err(error)
+        }
+    }
+}
+
+impl Handle {
+    #[must_use]
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Waits until somebody unmounts the file system.
+    pub fn join(mut self) {
+        self.ended.wait(None);
+        self.join_threads();
+    }
+
+    /// Waits until somebody unmounts the file system, or one of `signals` comes: then it unmounts.
+    pub fn run_until(mut self, signals: &Signals) {
+        if let Some(signal) = self.ended.wait(Some(signals)) {
+            tracing::info!(signal, mountpoint = %self.mountpoint.display(), "unmounting");
+            self.take_off();
+        }
+        self.join_threads();
+    }
+
+    /// Unmounts, and returns when everything in flight is answered and every loop has ended.
+    ///
+    /// Waits for open files for `Options::busy_wait`; then the mount is detached: it vanishes from the tree, and what
+    /// is still open gets errors after `Options::drain_wait`.
+    pub fn unmount(mut self) {
+        self.take_off();
+        self.join_threads();
+    }
+
+    fn begin<F, M>(&mut self, device: &OwnedFd, factory: M) -> Result<(), MountError>
+    where
+        F: FileSystem,
+        M: Fn(usize) -> F + Send + Sync + 'static,
+    {
+        let agreed = greet(device, &self.options)?;
+        tracing::debug!(?agreed, mountpoint = %self.mountpoint.display(), "mounted");
+        let cpus = allowed_cpus();
+        let loops = if self.options.loops == 0 { cpus.len() } else { self.options.loops };
+        let (mut receivers, factory) = (Vec::new(), Arc::new(factory));
+        for _ in 0..loops {
+            let (sender, receiver) = mailbox::mailbox();
+            self.controls.push(sender);
+            receivers.push(receiver);
+        }
+        let (started, starts) = mpsc::channel();
+        for (index, control) in receivers.into_iter().enumerate() {
+            let fd = mount::clone_device(device).map_err(|error| MountError::Loop(error.to_string()))?;
+            let plan = Plan {
+                fd,
+                agreed,
+                options: self.options.clone(),
+                cpu: self.options.pin.then(|| cpus[index % cpus.len()]),
+                peers: self.controls.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, c)| c.clone()).collect(),
+                control,
+            };
+            let (factory, started, running) = (Arc::clone(&factory), started.clone(), self.ended.running());
+            let thread = thread::Builder::new().name(format!("fuse-{index}")).spawn(move || {
+                let _running = running;
+                plan.run(|| factory(index), &started);
+            });
+            self.threads.push(thread.map_err(|error| MountError::Loop(error.to_string()))?);
+        }
+        drop(started);
+        for _ in 0..loops {
+            let start = starts.recv().unwrap_or_else(|_| Err("a loop panicked while starting".into()));
+            start.map_err(MountError::Loop)?;
+        }
+        mount::set_read_ahead(&self.mountpoint, self.options.read_ahead_bytes);
+        Ok(())
+    }
+
+    fn take_off(&self) {
+        let deadline = Instant::now() + self.options.busy_wait;
+        loop {
+            match mount::unmount(&self.mountpoint, false, &self.options) {
+                Ok(()) => return,
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
+                    thread::sleep(BUSY_RETRY);
+                }
+                Err(error) if self.ended.has_ended() => {
+                    tracing::debug!(%error, "unmounted already");
+                    return;
+                }
+                Err(error) => {
+                    let mountpoint = self.mountpoint.display();
+                    tracing::warn!(%error, %mountpoint, "cannot unmount in order: detaching, open files will fail");
+                    if let Err(error) = mount::unmount(&self.mountpoint, true, &self.options) {
+                        tracing::error!(%error, %mountpoint, "cannot detach: the mount point stays dead");
+                    }
+                    break;
+                }
+            }
+        }
+        self.stop(self.options.drain_wait);
+    }
+
+    /// Detached but still open somewhere, the kernel would go on sending: the loops themselves have to end.
+    fn stop(&self, limit: Duration) {
+        for control in &self.controls {
+            control.send(Control::Stop(limit));
+        }
+    }
+
+    fn join_threads(&mut self) {
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!(mountpoint = %self.mountpoint.display(), "a loop of the mount panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.take_off();
+            self.join_threads();
+        }
+    }
+}
+
+/// All that one loop thread needs.
+struct Plan {
+    fd: OwnedFd,
+    agreed: Agreed,
+    options: Options,
+    cpu: Option<usize>,
+    peers: Vec<mailbox::Sender<Control>>,
+    control: mailbox::Receiver<Control>,
+}
+
+impl Plan {
+    fn run<F: FileSystem>(self, factory: impl FnOnce() -> F, started: &mpsc::Sender<Result<(), String>>) {
+        let config = ring::Config { entries: RING_ENTRIES, cpu: self.cpu, spin: self.options.spin };
+        let made = ring::Ring::new(&config)
+            .and_then(|ring| Ok((ring, Device::new(self.fd, self.agreed.max_write, self.options.requests_max)?)));
+        let (mut ring, device) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                let _ = started.send(Err(error.to_string()));
+                return;
+            }
+        };
+        let shape = Shape { block_size: self.options.block_size, reply_max: self.agreed.max_write };
+        let metrics = OperationMetrics::new(self.options.metrics.as_ref());
+        ring.run(async move {
+            // Made inside the ring: the file system may open connections and start tasks.
+            let fs = factory();
+            let _ = started.send(Ok(()));
+            Loop::new(fs, device, shape, metrics, self.peers).run(self.control).await;
+        });
+    }
+}
+
+/// Answers the kernel's first message, before any loop runs.
+fn greet(device: &OwnedFd, options: &Options) -> Result<Agreed, MountError> {
+    let failed = |reason: String| MountError::Negotiation(reason);
+    let mut poll = libc::pollfd { fd: device.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live pollfd.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, INIT_WAIT.as_millis() as i32) };
+    if ready <= 0 {
+        return Err(failed("no message came".into()));
+    }
+    let mut message = vec![0u8; READ_BUFFER_MIN];
+    // SAFETY: reads into a live buffer of the stated length.
+    let len = unsafe { libc::read(device.as_raw_fd(), message.as_mut_ptr().cast(), message.len()) };
+    let len = usize::try_from(len).map_err(|_| failed(io::Error::last_os_error().to_string()))?;
+    let header: InHeader = read_front(&message[..len]).ok_or_else(|| failed("a message without a header".into()))?;
+    if header.opcode != Opcode::Init as u32 {
+        return Err(failed(format!("its first message is number {}", header.opcode)));
+    }
+    let arguments = &message[size_of::<InHeader>()..len];
+    let (agreed, reply) = init::negotiate(arguments, options, init::max_pages_limit()).map_err(failed)?;
+    let body = bytes_of(&reply);
+    let head = OutHeader { len: (size_of::<OutHeader>() + body.len()) as u32, error: 0, unique: header.unique };
+    ring::op::write_device(device.as_raw_fd(), &[bytes_of(&head), body]).map_err(|error| failed(error.to_string()))?;
+    Ok(agreed)
+}
+
+/// The CPUs that this process may use, at least one.
+fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: a zeroed set is empty; the call writes at most its size; the macro checks the bounds.
+    let cpus: Vec<usize> = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) != 0 {
+            return vec![0];
+        }
+        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
+    };
+    if cpus.is_empty() { vec![0] } else { cpus }
+}

@@ -1,0 +1,243 @@
+//! One loop: workers that receive, run and answer requests.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use ring::mailbox;
+use ring::sync::Notify;
+use types::error::Errno;
+use types::id::InodeId;
+
+use crate::abi::{InHeader, Opcode};
+use crate::context::{Context, Interrupt};
+use crate::decode::{self, Operation, Refusal};
+use crate::dispatch::{Shape, dispatch};
+use crate::filesystem::FileSystem;
+use crate::metrics::OperationMetrics;
+use crate::reply::{Outcome, error_number};
+use crate::transport::{Message, Transport};
+
+/// From one loop, or from the outside, to a loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Control {
+    /// The request with this number was interrupted; the kernel told another loop.
+    Interrupt(u64),
+    /// Receive nothing more, and end when what is in flight is answered, or after this time.
+    Stop(Duration),
+}
+
+pub(crate) struct Loop<F, T> {
+    pub(crate) fs: F,
+    pub(crate) transport: T,
+    pub(crate) shape: Shape,
+    pub(crate) metrics: OperationMetrics,
+    /// The other loops of the mount.
+    pub(crate) peers: Vec<mailbox::Sender<Control>>,
+    lines: RefCell<Vec<Rc<Interrupt>>>,
+    workers: Cell<usize>,
+    worker_ended: Notify,
+}
+
+impl<F: FileSystem, T: Transport> Loop<F, T> {
+    pub(crate) fn new(
+        fs: F,
+        transport: T,
+        shape: Shape,
+        metrics: OperationMetrics,
+        peers: Vec<mailbox::Sender<Control>>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            fs,
+            transport,
+            shape,
+            metrics,
+            peers,
+            lines: RefCell::default(),
+            workers: Cell::new(0),
+            worker_ended: Notify::new(),
+        })
+    }
+
+    /// Serves until the mount ends.
+    pub(crate) async fn run(self: Rc<Self>, control: mailbox::Receiver<Control>) {
+        for entry in self.transport.first_entries() {
+            Self::start(&self, entry);
+        }
+        let give_up = Rc::new(Notify::new());
+        ring::spawn(Self::obey(Rc::clone(&self), control, Rc::clone(&give_up)));
+        let mut give_up = pin!(give_up.notified());
+        loop {
+            let mut ended = pin!(self.worker_ended.notified());
+            if self.workers.get() == 0 {
+                break;
+            }
+            let gave_up = std::future::poll_fn(|cx| {
+                if give_up.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(true);
+                }
+                ended.as_mut().poll(cx).map(|()| false)
+            });
+            if gave_up.await {
+                tracing::warn!(requests = self.workers.get(), "giving up requests that do not end");
+                break;
+            }
+        }
+        self.fs.shutdown().await;
+    }
+
+    async fn obey(self: Rc<Self>, mut control: mailbox::Receiver<Control>, give_up: Rc<Notify>) {
+        while let Some(message) = control.recv().await {
+            match message {
+                Control::Interrupt(unique) => {
+                    // A request that is unknown here has been answered, or belongs to another loop.
+                    self.raise(unique);
+                }
+                Control::Stop(limit) => {
+                    self.transport.close();
+                    let give_up = Rc::clone(&give_up);
+                    ring::spawn(async move {
+                        ring::sleep(limit).await;
+                        give_up.notify_one();
+                    });
+                }
+            }
+        }
+    }
+
+    fn start(this: &Rc<Self>, entry: T::Entry) {
+        this.workers.set(this.workers.get() + 1);
+        ring::spawn(Self::work(Rc::clone(this), entry));
+    }
+
+    async fn work(self: Rc<Self>, mut entry: T::Entry) {
+        let line = Rc::new(Interrupt::default());
+        self.lines.borrow_mut().push(Rc::clone(&line));
+        while let Ok(message) = self.transport.receive(&mut entry).await {
+            self.serve(&mut entry, &line, message).await;
+        }
+        self.workers.set(self.workers.get() - 1);
+        self.worker_ended.notify_one();
+    }
+
+    async fn serve(self: &Rc<Self>, entry: &mut T::Entry, line: &Rc<Interrupt>, message: Message) {
+        let started = Instant::now();
+        let Some(header) = decode::header(message.bytes()) else {
+            // Without a header there is no number to answer to.
+            tracing::error!(len = message.bytes().len(), "the kernel sent a request without a sound header");
+            return self.transport.recycle(message);
+        };
+        let (opcode, operation) = match decode(&header, &message) {
+            Ok(decoded) => decoded,
+            Err(errno) => {
+                self.transport.recycle(message);
+                return self.reply(entry, header.unique, Some(Err(errno)));
+            }
+        };
+        if let Operation::Interrupt { unique } = operation {
+            self.transport.recycle(message);
+            return self.interrupt(unique);
+        }
+        // Only a write needs the message for longer; the others have copied the few bytes that they need.
+        let kept = if opcode == Opcode::Write {
+            Some(message)
+        } else {
+            self.transport.recycle(message);
+            None
+        };
+        line.begin(header.unique);
+        let context = Context::new(header.uid, header.gid, header.pid, header.unique, Rc::clone(line));
+        let inode = InodeId(header.nodeid);
+        let mut running = pin!(Guarded(dispatch(&self.fs, self.shape, &context, inode, operation, kept)));
+        let outcome = match poll_once(running.as_mut()).await {
+            Some(outcome) => outcome,
+            None => {
+                if let Some(another) = self.transport.park(entry) {
+                    Self::start(self, another);
+                }
+                running.await
+            }
+        };
+        line.end();
+        let outcome = outcome.unwrap_or_else(|Panicked| {
+            tracing::error!(operation = opcode.label(), %inode, "an operation panicked: answering EIO");
+            Some(Err(Errno::EIO))
+        });
+        self.reply(entry, header.unique, outcome);
+        self.metrics.observe(opcode, started.elapsed());
+    }
+
+    fn reply(&self, entry: &mut T::Entry, unique: u64, outcome: Outcome) {
+        let sent = match &outcome {
+            None => return,
+            Some(Ok(body)) => body.with_parts(|parts| self.transport.reply(entry, unique, 0, parts)),
+            Some(Err(errno)) => self.transport.reply(entry, unique, error_number(*errno), &[]),
+        };
+        let Err(error) = sent else { return };
+        // The caller was killed, or the mount is gone: nobody waits for it any more.
+        if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::EPERM)) {
+            return;
+        }
+        tracing::error!(%error, unique, "the kernel refused a reply: answering EIO");
+        let _ = self.transport.reply(entry, unique, error_number(Errno::EIO), &[]);
+    }
+
+    fn interrupt(&self, unique: u64) {
+        if self.raise(unique) {
+            return;
+        }
+        // Another loop has it, or it is answered already. A loop registers what it receives in the turn of receiving,
+        // so the message cannot come too early.
+        for peer in &self.peers {
+            peer.send(Control::Interrupt(unique));
+        }
+    }
+
+    fn raise(&self, unique: u64) -> bool {
+        self.lines.borrow().iter().any(|line| line.raise(unique))
+    }
+}
+
+fn decode(header: &InHeader, message: &Message) -> Result<(Opcode, Operation), Errno> {
+    let opcode = Opcode::from_u32(header.opcode).ok_or(Errno::ENOSYS)?;
+    decode::operation(opcode, message.arguments()).map(|operation| (opcode, operation)).map_err(|refusal| match refusal
+    {
+        Refusal::Answer(errno) => errno,
+        Refusal::Malformed => {
+            let len = message.bytes().len();
+            tracing::error!(operation = opcode.label(), len, "the kernel sent a request that makes no sense");
+            Errno::EIO
+        }
+    })
+}
+
+/// The output of `future` if it is ready at once.
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Panicked;
+
+/// Turns a panic inside the future into a value, so that it ends one request and not the mount.
+struct Guarded<F>(F);
+
+impl<F: Future> Future for Guarded<F> {
+    type Output = Result<F::Output, Panicked>;
+    fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        // SAFETY: the inner future is pinned with its wrapper and never moved out of it.
+        let inner = unsafe { self.map_unchecked_mut(|guarded| &mut guarded.0) };
+        match catch_unwind(AssertUnwindSafe(|| inner.poll(cx))) {
+            Ok(poll) => poll.map(Ok),
+            Err(_) => Poll::Ready(Err(Panicked)),
+        }
+    }
+}
