@@ -1,0 +1,154 @@
+//! The agent's loop: connect, register, then heartbeats and updates until the connection is lost; for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::event::Report;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
+use types::id::TargetId;
+
+use super::shared::Shared;
+use super::{AgentConfig, OnUpdate, Update};
+use crate::client::{Backoff, Client};
+use crate::error::ControlError;
+use crate::node::{NodeSpec, Registered, Reporter};
+use crate::view::View;
+
+/// Longest time for one attempt to connect.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+
+pub(super) struct Task {
+    shared: Arc<Shared>,
+    config: AgentConfig,
+    role: Role,
+    on_update: OnUpdate,
+    /// The last view that the callback was told.
+    view: View,
+}
+
+enum Role {
+    Node { spec: NodeSpec, reporter: Reporter },
+    Client { description: String },
+}
+
+impl Task {
+    pub(super) fn node(
+        shared: Arc<Shared>,
+        config: AgentConfig,
+        spec: NodeSpec,
+        reporter: Reporter,
+        on_update: OnUpdate,
+    ) -> Self {
+        Self { shared, config, role: Role::Node { spec, reporter }, on_update, view: View::default() }
+    }
+
+    pub(super) fn client(shared: Arc<Shared>, config: AgentConfig, description: String, on_update: OnUpdate) -> Self {
+        Self { shared, config, role: Role::Client { description }, on_update, view: View::default() }
+    }
+
+    pub(super) async fn run(mut self, stopped: oneshot::Receiver<()>) {
+        tokio::select! {
+            () = self.stay_connected() => {}
+            _ = stopped => {}
+        }
+    }
+
+    /// Returns only when mgmtd refuses for good.
+    async fn stay_connected(&mut self) {
+        let mut backoff = Backoff::new();
+        let mut reported = false;
+        loop {
+            let error = match self.connect().await {
+                Ok((client, registered)) => {
+                    tracing::info!(management = %self.config.management, "connected to mgmtd");
+                    self.shared.change(|state| state.trouble = None);
+                    (backoff, reported) = (Backoff::new(), false);
+                    self.follow(&client, registered).await
+                }
+                Err(error) => error,
+            };
+            if error.is_permanent() {
+                tracing::error!(%error, "refused by mgmtd");
+                self.shared.change(|state| state.refused = Some(error.clone().into()));
+                (self.on_update)(Update::Refused(error.into()));
+                return;
+            }
+            if !std::mem::replace(&mut reported, true) {
+                tracing::warn!(%error, "no connection to mgmtd: trying again");
+            }
+            self.shared.change(|state| state.trouble = Some(error));
+            sleep(backoff.next()).await;
+        }
+    }
+
+    /// Connects and makes this service or client known. What mgmtd gives is kept for the next time.
+    async fn connect(&mut self) -> Result<(Client, Option<Registered>), ControlError> {
+        let client = Client::connect(&self.config.management, &self.config.identity, CONNECT_MAX).await?;
+        let registered = match &mut self.role {
+            Role::Node { spec, reporter } => {
+                let (registered, view) = client.register_node(spec, &reporter()).await?;
+                spec.learn(&registered);
+                self.config.identity.cluster.clone_from(&registered.cluster);
+                self.set_view(view);
+                self.shared.change(|state| state.registered = Some(registered.clone()));
+                Some(registered)
+            }
+            Role::Client { description } => {
+                // A session outlives mgmtd's restarts, so it is asked for once.
+                if self.shared.session().is_none() {
+                    let session = client.register_client(description).await?;
+                    self.shared.change(|state| state.session = Some(session));
+                }
+                client.cluster().clone_into(&mut self.config.identity.cluster);
+                None
+            }
+        };
+        Ok((client, registered))
+    }
+
+    /// Goes on with a good connection until it is lost, and says how.
+    async fn follow(&mut self, client: &Client, registered: Option<Registered>) -> ControlError {
+        let mut watch = match client.watch().await {
+            Ok(watch) => watch,
+            Err(error) => return error,
+        };
+        let every = registered.as_ref().map_or(Duration::from_secs(3600), |registered| registered.heartbeat);
+        let mut beats = beats(every);
+        loop {
+            tokio::select! {
+                view = watch.next() => match view {
+                    Ok(view) => self.set_view(view),
+                    Err(error) => return error,
+                },
+                _ = beats.tick() => {
+                    if let Err(error) = self.beat(client, registered.as_ref()).await {
+                        return error;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn beat(&mut self, client: &Client, registered: Option<&Registered>) -> Result<(), ControlError> {
+        let (Role::Node { spec, reporter }, Some(registered)) = (&mut self.role, registered) else { return Ok(()) };
+        let reports: Vec<(TargetId, Report)> = registered.targets.iter().copied().zip(reporter()).collect();
+        client.heartbeat(registered.node, spec.incarnation, &reports).await
+    }
+
+    fn set_view(&mut self, view: View) {
+        // mgmtd may answer with a view that is older than what the watch has shown.
+        if view.map.epoch < self.view.map.epoch || view == self.view {
+            return;
+        }
+        self.view = view;
+        self.shared.set_view(&self.view);
+        (self.on_update)(Update::View(self.view.clone()));
+    }
+}
+
+fn beats(every: Duration) -> Interval {
+    let mut beats = interval_at(Instant::now() + every, every);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    beats
+}

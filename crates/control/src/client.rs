@@ -1,0 +1,283 @@
+//! The typed way to ask mgmtd.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cluster::event::Report;
+use cluster::map::TargetState;
+use hyper_util::rt::TokioIo;
+use net::handshake::{HandshakeError, Initiator};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Response, Status, Streaming};
+use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
+
+use crate::error::ControlError;
+use crate::node::{NodeSpec, Registered};
+use crate::proto::management_client::ManagementClient;
+use crate::transport::shake;
+use crate::view::View;
+use crate::{MESSAGE_MAX, convert, proto};
+
+/// Longest wait for one answer.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// A silent connection is probed so often, and given up after so long.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+const PROBE_MAX: Duration = Duration::from_secs(4);
+
+/// One connection to mgmtd. When it is lost every call fails with [`ControlError::Lost`]: connect anew.
+#[derive(Clone, Debug)]
+pub struct Client {
+    address: Arc<str>,
+    cluster: Arc<str>,
+    service: ManagementClient<Channel>,
+}
+
+impl Client {
+    /// Connects to mgmtd at `address` (`host:port`), proves the cluster key and has it proved, all within `patience`.
+    ///
+    /// # Errors
+    /// Where nobody answers, or the two sides have different keys, clusters or versions.
+    pub async fn connect(address: &str, identity: &net::Identity, patience: Duration) -> Result<Self, ControlError> {
+        let unreachable = |reason: String| ControlError::Unreachable { address: address.to_owned(), reason };
+        let connecting = async {
+            let mut stream = TcpStream::connect(address).await.map_err(|error| unreachable(error.to_string()))?;
+            stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
+            let established = shake(&mut Initiator::new(identity), &mut stream)
+                .await
+                .map_err(|error| ControlError::Handshake { address: address.to_owned(), error })?;
+            let channel = channel(stream).await.map_err(|error| unreachable(error.to_string()))?;
+            Ok((channel, established.peer.cluster))
+        };
+        let limit = || unreachable(format!("it did not answer within {} ms", patience.as_millis()));
+        let (channel, cluster) = timeout(patience, connecting).await.map_err(|_| limit())??;
+        let service = ManagementClient::new(channel)
+            .max_decoding_message_size(MESSAGE_MAX)
+            .max_encoding_message_size(MESSAGE_MAX);
+        Ok(Self { address: address.into(), cluster: cluster.into(), service })
+    }
+
+    /// As [`Client::connect`], trying again until `patience` is over where that may help.
+    ///
+    /// # Errors
+    /// The last failure.
+    pub async fn connect_retrying(
+        address: &str,
+        identity: &net::Identity,
+        patience: Duration,
+    ) -> Result<Self, ControlError> {
+        let deadline = tokio::time::Instant::now() + patience;
+        let mut backoff = Backoff::new();
+        loop {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            match Self::connect(address, identity, left.max(Duration::from_millis(1))).await {
+                Err(error) if !error.is_permanent() && tokio::time::Instant::now() < deadline => {
+                    tokio::time::sleep(backoff.next().min(left)).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// UUID of the cluster, as mgmtd told it in the handshake.
+    #[must_use]
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// Registers a service, with one report per target of `spec`; also answers the view with it inside.
+    ///
+    /// # Errors
+    /// Where mgmtd cannot be asked or refuses.
+    pub async fn register_node(&self, spec: &NodeSpec, reports: &[Report]) -> Result<(Registered, View), ControlError> {
+        let request = convert::registration(&self.cluster, spec, reports);
+        let mut service = self.service.clone();
+        let reply = self.call(service.register_node(request)).await?;
+        let mut view = View::default();
+        if let Some(update) = &reply.view {
+            self.take(&mut view, update)?;
+        }
+        Ok((convert::registered_from(&reply), view))
+    }
+
+    /// # Errors
+    /// Where mgmtd cannot be asked or refuses; [`ControlError::NotRegistered`] asks to register again.
+    pub async fn heartbeat(
+        &self,
+        node: NodeId,
+        incarnation: u64,
+        reports: &[(TargetId, Report)],
+    ) -> Result<(), ControlError> {
+        let mut service = self.service.clone();
+        self.call(service.heartbeat(convert::heartbeat(node, incarnation, reports))).await.map(|_| ())
+    }
+
+    /// A session id that nobody else has or had. `description` is for people: host name and mount point.
+    ///
+    /// # Errors
+    /// Where mgmtd cannot be asked.
+    pub async fn register_client(&self, description: &str) -> Result<SessionId, ControlError> {
+        let request = proto::RegisterClientRequest { description: description.to_owned() };
+        let mut service = self.service.clone();
+        let reply = self.call(service.register_client(request)).await?;
+        Ok(SessionId(reply.session))
+    }
+
+    /// The cluster as it is now.
+    ///
+    /// # Errors
+    /// Where mgmtd cannot be asked.
+    pub async fn view(&self) -> Result<View, ControlError> {
+        let mut service = self.service.clone();
+        let update = self.call(service.get_view(proto::GetViewRequest {})).await?;
+        let mut view = View::default();
+        self.take(&mut view, &update)?;
+        Ok(view)
+    }
+
+    /// The cluster as it is now and after each change.
+    ///
+    /// # Errors
+    /// Where mgmtd cannot be asked.
+    pub async fn watch(&self) -> Result<Watch, ControlError> {
+        let mut service = self.service.clone();
+        let updates = self.call(service.watch_view(proto::GetViewRequest {})).await?;
+        Ok(Watch { client: self.clone(), updates, view: View::default() })
+    }
+
+    /// # Errors
+    /// Where mgmtd cannot be asked, there is no such node, or the alias is taken.
+    pub async fn set_alias(&self, node: NodeId, alias: &str) -> Result<(), ControlError> {
+        let request = proto::SetAliasRequest { node: node.0, alias: alias.to_owned() };
+        let mut service = self.service.clone();
+        self.call(service.set_alias(request)).await.map(|_| ())
+    }
+
+    /// # Errors
+    /// Where mgmtd cannot be asked, or the name is bad or taken.
+    pub async fn create_pool(&self, name: &str) -> Result<PoolId, ControlError> {
+        let mut service = self.service.clone();
+        let reply = self.call(service.create_pool(proto::CreatePoolRequest { name: name.to_owned() })).await?;
+        Ok(PoolId(reply.pool))
+    }
+
+    /// # Errors
+    /// Where mgmtd cannot be asked, or the pool is the default one or not empty.
+    pub async fn remove_pool(&self, pool: PoolId) -> Result<(), ControlError> {
+        let mut service = self.service.clone();
+        self.call(service.remove_pool(proto::RemovePoolRequest { pool: pool.0 })).await.map(|_| ())
+    }
+
+    /// Moves a storage group into a pool.
+    ///
+    /// # Errors
+    /// Where mgmtd cannot be asked, or there is no such storage group or pool.
+    pub async fn assign_pool(&self, group: GroupId, pool: PoolId) -> Result<(), ControlError> {
+        let mut service = self.service.clone();
+        let request = proto::AssignPoolRequest { group: group.0, pool: pool.0 };
+        self.call(service.assign_pool(request)).await.map(|_| ())
+    }
+
+    /// # Errors
+    /// Where mgmtd cannot be asked or there is no such target.
+    pub async fn set_target_state(&self, target: TargetId, state: TargetState) -> Result<(), ControlError> {
+        let mut service = self.service.clone();
+        let request = proto::SetTargetStateRequest { target: target.0, state: convert::state_to_proto(state).into() };
+        self.call(service.set_target_state(request)).await.map(|_| ())
+    }
+
+    /// Without `really`, only tells what would be deleted: one line per thing.
+    ///
+    /// # Errors
+    /// Where mgmtd cannot be asked or refuses: the target is in use.
+    pub async fn delete_target(&self, target: TargetId, really: bool) -> Result<Vec<String>, ControlError> {
+        let mut service = self.service.clone();
+        let request = proto::DeleteTargetRequest { target: target.0, really };
+        Ok(self.call(service.delete_target(request)).await?.deleted)
+    }
+
+    /// As [`Client::delete_target`], for a node and all its targets.
+    ///
+    /// # Errors
+    /// Where mgmtd cannot be asked or refuses: the node runs or one of its targets is in use.
+    pub async fn delete_node(&self, node: NodeId, really: bool) -> Result<Vec<String>, ControlError> {
+        let mut service = self.service.clone();
+        let request = proto::DeleteNodeRequest { node: node.0, really };
+        Ok(self.call(service.delete_node(request)).await?.deleted)
+    }
+
+    async fn call<T>(&self, answer: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, ControlError> {
+        let lost = |_| ControlError::Lost { address: self.address.to_string(), reason: "no answer in time".to_owned() };
+        let answer = timeout(ANSWER_MAX, answer).await.map_err(lost)?;
+        answer.map(Response::into_inner).map_err(|status| ControlError::from_status(&self.address, &status))
+    }
+
+    fn take(&self, view: &mut View, update: &proto::ViewUpdate) -> Result<bool, ControlError> {
+        let address = self.address.to_string();
+        view.update(update).map_err(|reason| ControlError::Incomprehensible { address, reason })
+    }
+}
+
+/// A subscription to the view.
+#[derive(Debug)]
+pub struct Watch {
+    client: Client,
+    updates: Streaming<proto::ViewUpdate>,
+    view: View,
+}
+
+impl Watch {
+    /// The next view that differs from the last one. May be dropped and asked again.
+    ///
+    /// # Errors
+    /// Where the connection is lost; subscribe anew on a new one.
+    pub async fn next(&mut self) -> Result<View, ControlError> {
+        loop {
+            let address = &self.client.address;
+            let update = self.updates.message().await.map_err(|status| ControlError::from_status(address, &status))?;
+            let ended = || ControlError::Lost { address: address.to_string(), reason: "it is stopping".to_owned() };
+            let update = update.ok_or_else(ended)?;
+            if self.client.take(&mut self.view, &update)? {
+                return Ok(self.view.clone());
+            }
+        }
+    }
+}
+
+/// gRPC over one stream that is there already. The channel cannot make another one: who connects must see the errors.
+async fn channel(stream: TcpStream) -> Result<Channel, tonic::transport::Error> {
+    let slot = Arc::new(Mutex::new(Some(stream)));
+    let connector = tower::service_fn(move |_: Uri| {
+        let stream = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        std::future::ready(stream.map(TokioIo::new).ok_or(HandshakeError::Ended))
+    });
+    Endpoint::from_static("http://mgmtd")
+        .http2_keep_alive_interval(PROBE_EVERY)
+        .keep_alive_timeout(PROBE_MAX)
+        .keep_alive_while_idle(true)
+        .connect_with_connector(connector)
+        .await
+}
+
+/// Pauses between attempts: short at first, since services of one cluster start together.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    pause: Duration,
+}
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(20);
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    pub(crate) fn new() -> Self {
+        Self { pause: Self::FIRST }
+    }
+
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = self.pause;
+        self.pause = (pause * 3 / 2).min(Self::LONGEST);
+        pause
+    }
+}

@@ -1,0 +1,139 @@
+//! What mgmtd listens with: connections are handed to gRPC only after they have proved the cluster key.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use net::handshake::Responder;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
+
+use crate::MESSAGE_MAX;
+use crate::proto::management_server::{Management, ManagementServer};
+use crate::transport::shake;
+
+/// Longest time for a stranger to prove the key.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// Handshakes at a time: strangers cannot take all memory.
+const HANDSHAKES: usize = 256;
+
+/// The gRPC service around `management`, with the limits of the control plane.
+pub fn service<M: Management>(management: M) -> ManagementServer<M> {
+    ManagementServer::new(management).max_decoding_message_size(MESSAGE_MAX).max_encoding_message_size(MESSAGE_MAX)
+}
+
+/// Accepts on `listener` for as long as the stream lives; yields the connections that hold the key of `identity`.
+pub fn incoming(listener: TcpListener, identity: net::Identity) -> ReceiverStream<io::Result<Peer>> {
+    let (proved, incoming) = mpsc::channel(HANDSHAKES);
+    tokio::spawn(accept(listener, Arc::new(identity), proved));
+    ReceiverStream::new(incoming)
+}
+
+async fn accept(listener: TcpListener, identity: Arc<net::Identity>, proved: mpsc::Sender<io::Result<Peer>>) {
+    let slots = Arc::new(Semaphore::new(HANDSHAKES));
+    loop {
+        let slot = Arc::clone(&slots).acquire_owned().await.expect("it is never closed");
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = proved.closed() => return,
+        };
+        match accepted {
+            Ok((stream, address)) => {
+                let (identity, proved) = (Arc::clone(&identity), proved.clone());
+                tokio::spawn(async move {
+                    if let Some(peer) = prove(stream, address, &identity).await {
+                        // Fails only when the server has stopped.
+                        let _ = proved.send(Ok(peer)).await;
+                    }
+                    drop(slot);
+                });
+            }
+            Err(error) => {
+                // Out of descriptors, or the peer is gone already: others may fare better a moment later.
+                tracing::warn!(%error, "cannot accept a connection");
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn prove(mut stream: TcpStream, address: SocketAddr, identity: &net::Identity) -> Option<Peer> {
+    let mut responder = Responder::new(identity);
+    let shaken = timeout(HANDSHAKE_MAX, shake(&mut responder, &mut stream)).await;
+    match shaken {
+        Ok(Ok(established)) => {
+            // Answers are small and waited for.
+            let _ = stream.set_nodelay(true);
+            Some(Peer { stream, info: PeerInfo { address, name: established.peer.name } })
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(%address, %error, "connection refused");
+            None
+        }
+        Err(_) => {
+            tracing::warn!(%address, "connection refused: no handshake in time");
+            None
+        }
+    }
+}
+
+/// A connection that has proved the key.
+#[derive(Debug)]
+pub struct Peer {
+    stream: TcpStream,
+    info: PeerInfo,
+}
+
+/// Who is at the other end; in the extensions of each request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerInfo {
+    pub address: SocketAddr,
+    /// What it called itself.
+    pub name: String,
+}
+
+impl Connected for Peer {
+    type ConnectInfo = PeerInfo;
+    fn connect_info(&self) -> PeerInfo {
+        self.info.clone()
+    }
+}
+
+impl AsyncRead for Peer {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Peer {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
