@@ -1,0 +1,56 @@
+//! What the tests of real mounts share.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+pub(crate) mod odd;
+
+use std::path::{Path, PathBuf};
+
+use fuse::model_fs::{Caching, ModelFs};
+use fuse::{FileSystem, Handle, Options};
+use tempfile::TempDir;
+
+/// A mount on a directory of its own. Unmounts when dropped.
+pub(crate) struct Mounted {
+    handle: Option<Handle>,
+    place: TempDir,
+}
+
+impl Mounted {
+    pub(crate) fn model(caching: Caching) -> Self {
+        let fs = ModelFs::new(model::Limits::default(), caching);
+        Self::with(Options::default(), move |_| fs.clone())
+    }
+
+    pub(crate) fn with<F: FileSystem>(options: Options, factory: impl Fn(usize) -> F + Send + Sync + 'static) -> Self {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let handle = fuse::mount(place.path(), options, factory).expect("tests of the mount need root, or fusermount3");
+        Self { handle: Some(handle), place }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.place.path()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    pub(crate) fn unmount(mut self) -> TempDir {
+        self.handle.take().expect("unmounted once").unmount();
+        let empty = tempfile::tempdir().expect("a temporary directory");
+        std::mem::replace(&mut self.place, empty)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        drop(self.handle.take());
+    }
+}
+
+/// Whether something is mounted on this path.
+pub(crate) fn is_mounted(path: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
+}

@@ -1,0 +1,102 @@
+//! A model whose reads go wrong in chosen ways.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fuse::filesystem::{Attributes, Entry, Opened, Statfs, Write};
+use fuse::listing::Listing;
+use fuse::model_fs::ModelFs;
+use fuse::{Context, FileSystem};
+use ring::buf::Slice;
+use types::attr::{FileType, SetAttr};
+use types::error::Errno;
+use types::id::InodeId;
+use types::name::Name;
+
+/// Offsets of a read that mean something else.
+pub(crate) const HANG: u64 = 1 << 40;
+pub(crate) const PANIC: u64 = 2 << 40;
+pub(crate) const TOO_MUCH: u64 = 3 << 40;
+pub(crate) const SLEEP: u64 = 4 << 40;
+pub(crate) const MANY_PARTS: u64 = 5 << 40;
+
+#[derive(Clone)]
+pub(crate) struct Odd {
+    pub(crate) inner: ModelFs,
+    pub(crate) hanging: Arc<AtomicUsize>,
+    pub(crate) shutdowns: Arc<AtomicUsize>,
+}
+
+impl Odd {
+    pub(crate) fn new(inner: ModelFs) -> Self {
+        Self { inner, hanging: Arc::default(), shutdowns: Arc::default() }
+    }
+}
+
+macro_rules! delegate {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $output:ty;)*) => {
+        $(async fn $name(&self, cx: &Context, $($argument: $type),*) -> Result<$output, Errno> {
+            self.inner.$name(cx, $($argument),*).await
+        })*
+    };
+}
+
+impl FileSystem for Odd {
+    delegate! {
+        lookup(parent: InodeId, name: Name) -> Entry;
+        getattr(inode: InodeId, handle: Option<u64>) -> Attributes;
+        setattr(inode: InodeId, handle: Option<u64>, change: SetAttr) -> Attributes;
+        readlink(inode: InodeId) -> Vec<u8>;
+        mknod(parent: InodeId, name: Name, kind: FileType, mode: u32, rdev: u32) -> Entry;
+        mkdir(parent: InodeId, name: Name, mode: u32) -> Entry;
+        symlink(parent: InodeId, name: Name, target: Vec<u8>) -> Entry;
+        unlink(parent: InodeId, name: Name) -> ();
+        rmdir(parent: InodeId, name: Name) -> ();
+        rename(source: (InodeId, Name), target: (InodeId, Name), flags: u32) -> ();
+        link(inode: InodeId, parent: InodeId, name: Name) -> Entry;
+        open(inode: InodeId, flags: u32, kill: bool) -> Opened;
+        create(parent: InodeId, name: Name, mode: u32, flags: u32) -> (Entry, Opened);
+        write(write: Write) -> u32;
+        flush(inode: InodeId, handle: u64) -> ();
+        release(inode: InodeId, handle: u64, flags: u32) -> ();
+        fsync(inode: InodeId, handle: u64, datasync: bool) -> ();
+        opendir(inode: InodeId) -> Opened;
+        releasedir(inode: InodeId, handle: u64) -> ();
+        fsyncdir(inode: InodeId, handle: u64, datasync: bool) -> ();
+        statfs() -> Statfs;
+    }
+
+    async fn read(&self, cx: &Context, inode: InodeId, handle: u64, at: u64, size: u32) -> Result<Vec<Slice>, Errno> {
+        match at {
+            HANG => {
+                self.hanging.fetch_add(1, Ordering::SeqCst);
+                cx.interrupted().await;
+                self.hanging.fetch_sub(1, Ordering::SeqCst);
+                Err(Errno::EINTR)
+            }
+            PANIC => panic!("a test asked for it"),
+            TOO_MUCH => Ok(vec![Slice::from_vec(vec![1; size as usize + 1])]),
+            SLEEP => {
+                ring::sleep(std::time::Duration::from_millis(300)).await;
+                Ok(vec![Slice::from_vec(vec![2; size as usize])])
+            }
+            MANY_PARTS => Ok((0..size).map(|i| Slice::from_vec(vec![i as u8])).collect()),
+            _ => self.inner.read(cx, inode, handle, at, size).await,
+        }
+    }
+
+    async fn readdir(
+        &self,
+        cx: &Context,
+        inode: InodeId,
+        handle: u64,
+        cookie: u64,
+        listing: &mut Listing,
+    ) -> Result<InodeId, Errno> {
+        self.inner.readdir(cx, inode, handle, cookie, listing).await
+    }
+
+    async fn shutdown(&self) {
+        self.shutdowns.fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,210 @@
+//! Beginnings, ends and accidents of a mount.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use common::odd::{HANG, MANY_PARTS, Odd, PANIC, SLEEP, TOO_MUCH};
+use common::{Mounted, is_mounted};
+use fuse::Options;
+use fuse::model_fs::{Caching, ModelFs};
+
+const LONG: Duration = Duration::from_secs(20);
+/// Names the mount point to the process that serves it.
+const CHILD_VARIABLE: &str = "FUSE_TEST_MOUNTPOINT";
+
+fn odd(options: Options) -> (Mounted, Odd) {
+    let fs = Odd::new(ModelFs::new(model::Limits::default(), Caching::Direct));
+    let given = fs.clone();
+    let mounted = Mounted::with(options, move |_| given.clone());
+    fs::write(mounted.path("f"), "content").unwrap();
+    (mounted, fs)
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + LONG;
+    while !condition() {
+        assert!(Instant::now() < end, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn read_at(path: &Path, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let count = File::open(path)?.read_at(&mut bytes, offset)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+fn dd(path: &Path, offset: u64) -> Child {
+    let mut command = Command::new("dd");
+    command.arg(format!("if={}", path.display())).arg("of=/dev/null").arg("bs=4096").arg("count=1");
+    command.arg(format!("skip={}", offset / 4096)).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+fn kill(child: &Child, signal: i32) {
+    // SAFETY: a plain system call on our own child.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+#[test]
+fn a_signal_ends_an_operation_that_waits() {
+    let (mounted, fs) = odd(Options::default());
+    // Several times: the kernel tells any loop of the interrupt.
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL, libc::SIGINT, libc::SIGTERM] {
+        let mut child = dd(&mounted.path("f"), HANG);
+        wait_until("the read hangs", || fs.hanging.load(Ordering::SeqCst) == 1);
+        kill(&child, signal);
+        let mut status = None;
+        wait_until("dd ends", || {
+            status = child.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.and_then(|status| status.signal()), Some(signal));
+        wait_until("the operation ends", || fs.hanging.load(Ordering::SeqCst) == 0);
+    }
+}
+
+#[test]
+fn many_waiting_operations_do_not_stop_the_others() {
+    const MANY: usize = 40;
+    let (mounted, fs) = odd(Options::default());
+    let mut children: Vec<Child> = (0..MANY).map(|_| dd(&mounted.path("f"), HANG)).collect();
+    wait_until("all reads hang", || fs.hanging.load(Ordering::SeqCst) == MANY);
+    assert_eq!(fs::read(mounted.path("f")).unwrap(), b"content");
+    for child in &children {
+        kill(child, libc::SIGINT);
+    }
+    for child in &mut children {
+        child.wait().unwrap();
+    }
+    assert_eq!(fs.hanging.load(Ordering::SeqCst), 0);
+    assert_eq!(fs::read(mounted.path("f")).unwrap(), b"content");
+}
+
+#[test]
+fn operations_run_side_by_side_in_one_loop() {
+    let (mounted, _) = odd(Options { loops: 1, ..Options::default() });
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| assert_eq!(read_at(&mounted.path("f"), SLEEP, 10).unwrap(), [2; 10]));
+        }
+    });
+    assert!(begin.elapsed() < Duration::from_secs(2), "ten sleeps of 0.3 s took {:?}", begin.elapsed());
+}
+
+#[test]
+fn the_bound_on_requests_in_flight_delays_and_loses_nothing() {
+    let (mounted, _) = odd(Options { loops: 1, requests_max: 2, ..Options::default() });
+    std::thread::scope(|scope| {
+        for _ in 0..7 {
+            scope.spawn(|| assert_eq!(read_at(&mounted.path("f"), SLEEP, 10).unwrap(), [2; 10]));
+        }
+    });
+    assert_eq!(fs::read(mounted.path("f")).unwrap(), b"content");
+}
+
+#[test]
+fn a_panic_ends_one_operation_only() {
+    let (mounted, _) = odd(Options::default());
+    for offset in [PANIC, TOO_MUCH] {
+        let error = read_at(&mounted.path("f"), offset, 10).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+        assert_eq!(fs::read(mounted.path("f")).unwrap(), b"content");
+    }
+}
+
+#[test]
+fn a_reply_in_many_parts_arrives_whole() {
+    let (mounted, _) = odd(Options::default());
+    let expected: Vec<u8> = (0..5000u32).map(|i| i as u8).collect();
+    assert_eq!(read_at(&mounted.path("f"), MANY_PARTS, 5000).unwrap(), expected);
+    assert_eq!(read_at(&mounted.path("f"), MANY_PARTS, 30).unwrap(), &expected[..30]);
+}
+
+#[test]
+fn unmounting_ends_every_loop() {
+    let (mounted, fs) = odd(Options { loops: 3, ..Options::default() });
+    let path = mounted.root().to_owned();
+    assert!(is_mounted(&path));
+    let place = mounted.unmount();
+    assert_eq!(place.path(), path);
+    assert!(!is_mounted(&path));
+    assert_eq!(fs.shutdowns.load(Ordering::SeqCst), 3);
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+}
+
+#[test]
+fn a_mount_with_open_files_is_detached_after_a_while() {
+    let wait = Duration::from_millis(200);
+    let (mounted, fs) = odd(Options { busy_wait: wait, drain_wait: wait, ..Options::default() });
+    let file = File::open(mounted.path("f")).unwrap();
+    let mut child = dd(&mounted.path("f"), HANG);
+    wait_until("the read hangs", || fs.hanging.load(Ordering::SeqCst) == 1);
+    let begin = Instant::now();
+    let place = mounted.unmount();
+    assert!(begin.elapsed() < LONG, "unmounting took {:?}", begin.elapsed());
+    assert!(!is_mounted(place.path()));
+    assert!(!child.wait().unwrap().success());
+    assert!(file.read_at(&mut [0; 8], 0).is_err());
+}
+
+#[test]
+fn unmounted_from_outside_it_ends_by_itself() {
+    let place = tempfile::tempdir().unwrap();
+    let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
+    let handle = fuse::mount(place.path(), Options::default(), move |_| fs.clone()).unwrap();
+    assert!(Command::new("umount").arg(place.path()).status().unwrap().success());
+    handle.join();
+    assert!(!is_mounted(place.path()));
+}
+
+#[test]
+fn the_helper_of_unprivileged_users_works_as_well() {
+    let (mounted, _) = odd(Options { use_helper: true, ..Options::default() });
+    assert_eq!(fs::read(mounted.path("f")).unwrap(), b"content");
+    let place = mounted.unmount();
+    assert!(!is_mounted(place.path()));
+}
+
+#[test]
+fn a_dead_mount_is_recovered_by_the_next() {
+    let place = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let mut server = Command::new(std::env::current_exe().unwrap());
+        server.args(["--exact", "serve_until_killed", "--ignored"]).env(CHILD_VARIABLE, place.path());
+        let mut server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_until("the child mounts", || place.path().join("alive").exists());
+        kill(&server, libc::SIGKILL);
+        server.wait().unwrap();
+        // The kernel takes a killed ring's descriptors back in its own time: ECONNABORTED until then.
+        wait_until("the mount is dead", || {
+            fs::metadata(place.path()).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+        });
+    }
+    let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
+    let handle = fuse::mount(place.path(), Options::default(), move |_| fs.clone()).unwrap();
+    fs::write(place.path().join("f"), "again").unwrap();
+    assert_eq!(fs::read(place.path().join("f")).unwrap(), b"again");
+    handle.unmount();
+    assert!(!is_mounted(place.path()));
+}
+
+#[test]
+#[ignore = "the other half of a_dead_mount_is_recovered_by_the_next"]
+fn serve_until_killed() {
+    let place = std::env::var_os(CHILD_VARIABLE).expect("run by the test that kills it");
+    let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
+    let handle = fuse::mount(Path::new(&place), Options::default(), move |_| fs.clone()).unwrap();
+    File::create(Path::new(&place).join("alive")).unwrap();
+    handle.join();
+}
