@@ -199,8 +199,13 @@ impl Connection {
         let cost = payload.iter().map(|part| part.len()).sum::<usize>() + into.as_ref().map_or(0, |into| into.len());
         let reply = self.exchange(to, request, payload, into, cost).await?;
         let message = self.decode(&reply)?;
-        let payload = reply.payload.unwrap_or_else(|| Buf::with_capacity(0));
-        Ok(Answer { message, payload, into_rest: reply.rest, epoch: reply.header.epoch })
+        let mut into_rest = reply.rest;
+        let payload = match (reply.payload, &mut into_rest) {
+            (Some(payload), _) => payload,
+            (None, Some(whole)) => whole.split_to(0),
+            (None, None) => Buf::with_capacity(0),
+        };
+        Ok(Answer { message, payload, into_rest, epoch: reply.header.epoch })
     }
 
     #[must_use]

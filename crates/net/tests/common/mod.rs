@@ -1,0 +1,326 @@
+//! A service that stores payloads in memory, and the two ends that break the rules.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use net::handshake::{Established, Initiator, Responder as Accepting, drive_blocking};
+use net::{ClusterKey, ConnectionId, Identity, Limits, PeerInfo, Request, Responder, Service};
+use ring::buf::Slice;
+use ring::{Config, Ring};
+use types::error::Errno;
+use types::id::{Epoch, Generation, GroupId, InodeId, ObjectId};
+use wire::codec::{Wire, decode_body};
+use wire::frame::{HEADER_LEN, Header, Status, crc32c, flags};
+use wire::op::{Call, Op};
+use wire::v1::session::Empty;
+use wire::v1::storage;
+
+pub fn run<F: Future>(main: F) -> F::Output {
+    Ring::new(&Config::default())
+        .unwrap()
+        .run(async { ring::timeout(Duration::from_secs(60), main).await.expect("the test hangs") })
+}
+
+pub fn identity() -> Identity {
+    identity_of(1, 1)
+}
+
+pub fn identity_of(key: u8, incarnation: u64) -> Identity {
+    Identity {
+        key: ClusterKey::from_bytes([key; 32]),
+        cluster: "cluster".to_owned(),
+        name: "tester".to_owned(),
+        incarnation,
+    }
+}
+
+pub fn object(stripe: u32) -> ObjectId {
+    ObjectId { inode: InodeId(9), stripe }
+}
+
+/// Answers at once, unless `hold` is set: then requests wait in `held`.
+#[derive(Default)]
+pub struct Store {
+    pub objects: RefCell<BTreeMap<u32, Vec<u8>>>,
+    pub hold: Cell<bool>,
+    pub held: RefCell<Vec<Request>>,
+    pub requests: Cell<usize>,
+    pub connects: Cell<usize>,
+    pub disconnects: RefCell<Vec<ConnectionId>>,
+    pub names: RefCell<Vec<String>>,
+}
+
+impl Store {
+    pub fn answer(&self, request: Request) {
+        let Request { header, body, payload, responder, .. } = request;
+        match header.op {
+            Op::Write => {
+                let write: storage::Write = decode_body(&body).unwrap();
+                self.objects.borrow_mut().insert(write.object.stripe, payload.to_vec());
+                responder.reply(&storage::ObjectReply { version: header.group.0.into(), size: payload.len() as u64 });
+            }
+            Op::Read => self.read(&body, responder),
+            Op::Sync => drop(responder),
+            Op::Remove => responder.fail(Status::Errno(Errno::ENOENT)),
+            Op::Readlink => {
+                let target = wire::codec::Bytes(vec![0; wire::frame::BODY_MAX]);
+                responder.reply(&wire::v1::meta::ReadlinkReply { target });
+            }
+            _ => responder.reply(&Empty {}),
+        }
+    }
+
+    /// In parts of different lengths, so that copied and referenced ones mix.
+    fn read(&self, body: &[u8], responder: Responder) {
+        let read: storage::Read = decode_body(body).unwrap();
+        let objects = self.objects.borrow();
+        let Some(data) = objects.get(&read.object.stripe) else {
+            return responder.fail(Status::Errno(Errno::ENOENT));
+        };
+        let data = Slice::from_vec(data[..data.len().min(read.length as usize)].to_vec());
+        let cut = data.len() / 7;
+        let parts = vec![data.slice(0..cut), data.slice(cut..data.len())];
+        responder.reply_payload(&storage::ObjectReply { version: 0, size: data.len() as u64 }, parts);
+    }
+
+    pub fn answer_held(&self) {
+        let held = self.held.take();
+        for request in held.into_iter().rev() {
+            self.answer(request);
+        }
+    }
+}
+
+impl Service for Store {
+    fn on_connect(self: &Rc<Self>, peer: &PeerInfo) {
+        self.connects.set(self.connects.get() + 1);
+        self.names.borrow_mut().push(peer.name.clone());
+    }
+    fn on_request(self: &Rc<Self>, request: Request) {
+        self.requests.set(self.requests.get() + 1);
+        if self.hold.get() {
+            self.held.borrow_mut().push(request);
+        } else {
+            self.answer(request);
+        }
+    }
+    fn on_disconnect(self: &Rc<Self>, connection: ConnectionId) {
+        self.disconnects.borrow_mut().push(connection);
+    }
+}
+
+/// A running server; dropping `stop` ends it with all of its connections.
+pub struct Running {
+    pub address: SocketAddr,
+    pub store: Rc<Store>,
+    pub epoch: Rc<Cell<Epoch>>,
+    stop: Option<ring::sync::Sender<()>>,
+}
+
+impl Running {
+    pub fn stop(&mut self) {
+        self.stop = None;
+    }
+}
+
+pub fn serve(limits: Limits) -> Running {
+    serve_at("127.0.0.1:0".parse().unwrap(), identity(), limits)
+}
+
+pub fn serve_at(address: SocketAddr, identity: Identity, limits: Limits) -> Running {
+    let (listener, address) = ring::op::listen(address).unwrap();
+    let (store, epoch) = (Rc::new(Store::default()), Rc::new(Cell::new(Epoch(5))));
+    let (stop, stopped) = ring::sync::oneshot();
+    let serving = net::serve(listener, Rc::new(identity), limits, Rc::clone(&epoch), Rc::clone(&store));
+    ring::spawn(async move {
+        let (mut serving, mut stopped) = (pin!(serving), pin!(stopped));
+        std::future::poll_fn(|cx| {
+            if stopped.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            serving.as_mut().poll(cx)
+        })
+        .await;
+    });
+    Running { address, store, epoch, stop: Some(stop) }
+}
+
+/// Polls until `condition` holds.
+pub async fn until(mut condition: impl FnMut() -> bool) {
+    while !condition() {
+        ring::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(len: usize, seed: u32) -> Vec<u8> {
+    (0..len as u32).map(|at| (at.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 13) as u8).collect()
+}
+
+/// A blocking socket that did the handshake and then says what it likes.
+pub struct Raw {
+    pub stream: TcpStream,
+    pub established: Established,
+}
+
+impl Raw {
+    /// As a caller. Blocks: call it on another thread than the ring's.
+    pub fn connect(address: SocketAddr) -> Self {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let established = drive_blocking(&mut Initiator::new(&identity()), &mut stream).unwrap();
+        Self { stream, established }
+    }
+
+    /// As one who is called.
+    pub fn accept(listener: &TcpListener) -> Self {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let established = drive_blocking(&mut Accepting::new(&identity()), &mut stream).unwrap();
+        Self { stream, established }
+    }
+
+    pub fn header(&self, op: Op, request: u64) -> Header {
+        Header {
+            version: self.established.version,
+            op,
+            flags: 0,
+            status: Status::Ok,
+            group: GroupId(1),
+            request,
+            generation: Generation(0),
+            epoch: Epoch(0),
+            body_len: 0,
+            payload_len: 0,
+            body_crc: crc32c(b""),
+            payload_crc: 0,
+        }
+    }
+
+    /// A whole frame with a message of `C` and a payload.
+    pub fn frame<C: Call>(&self, request: u64, message: &C, payload: &[u8]) -> Vec<u8> {
+        self.changed(request, message, payload, |_| ())
+    }
+
+    /// The same after `change` to its header.
+    pub fn changed<C: Call>(
+        &self,
+        request: u64,
+        message: &C,
+        payload: &[u8],
+        change: impl FnOnce(&mut Header),
+    ) -> Vec<u8> {
+        let mut body = Vec::new();
+        message.encode(&mut body);
+        let mut header = self.header(C::OP, request);
+        header.body_len = body.len() as u32;
+        header.body_crc = crc32c(&body);
+        header.payload_len = payload.len() as u32;
+        change(&mut header);
+        [&header.encode(self.established.seed)[..], &body, payload].concat()
+    }
+
+    /// The next frame from the other side: header, body, payload.
+    pub fn read_frame(&mut self) -> std::io::Result<(Header, Vec<u8>, Vec<u8>)> {
+        let mut head = [0; HEADER_LEN];
+        self.stream.read_exact(&mut head)?;
+        let header = Header::decode(&head, self.established.seed, self.established.version).unwrap();
+        let (mut body, mut payload) = (vec![0; header.body_len as usize], vec![0; header.payload_len as usize]);
+        self.stream.read_exact(&mut body)?;
+        self.stream.read_exact(&mut payload)?;
+        Ok((header, body, payload))
+    }
+
+    /// A reply to `request` with an encoded message and a payload.
+    pub fn reply(&self, request: &Header, body: &[u8], payload: &[u8]) -> Vec<u8> {
+        let header = Header {
+            flags: flags::REPLY,
+            body_len: body.len() as u32,
+            body_crc: crc32c(body),
+            payload_len: payload.len() as u32,
+            ..*request
+        };
+        [&header.encode(self.established.seed)[..], body, payload].concat()
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// True when the other side has closed: no byte more came.
+    pub fn is_closed_by_peer(&mut self) -> bool {
+        let mut byte = [0];
+        match self.stream.read(&mut byte) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+pub fn encode(message: &impl Wire) -> Vec<u8> {
+    let mut out = Vec::new();
+    message.encode(&mut out);
+    out
+}
+
+/// Runs what blocks on another thread.
+pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, mut receiver) = ring::mailbox::mailbox();
+    std::thread::spawn(move || sender.send(work()));
+    receiver.recv().await.expect("the thread panicked")
+}
+
+/// Keeps the warnings that this thread logs.
+pub mod log {
+    use std::fmt::Write;
+    use std::sync::{Arc, Mutex};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    #[derive(Clone, Default)]
+    pub struct Warnings(Arc<Mutex<Vec<String>>>);
+
+    impl Warnings {
+        pub fn take(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock().unwrap())
+        }
+    }
+
+    struct Line(String);
+
+    impl Visit for Line {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            write!(self.0, "{}={value:?} ", field.name()).unwrap();
+        }
+    }
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() <= Level::WARN
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            let mut line = Line(String::new());
+            event.record(&mut line);
+            self.0.lock().unwrap().push(line.0);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+}
