@@ -1,1 +1,14 @@
-//! admin
+//! Every administrative verb as a function that returns data. The command line is one face of it.
+//!
+//! What it never does: print, exit, or decide anything that a service should. Errors carry the exit code that they ask
+//! for (`conf::exit_code`).
+
+mod admin;
+mod data;
+pub mod entry;
+pub mod fsck;
+pub mod log_level;
+pub mod view;
+
+pub use admin::Admin;
+pub use data::DataError;

@@ -1,0 +1,144 @@
+//! The connection of an administrator to one cluster.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use cluster::map::TargetState;
+use conf::Fatal;
+use control::{Client, ControlError, View};
+use net::{ClusterKey, Identity};
+use tokio::runtime::Runtime;
+use types::id::{GroupId, NodeId, PoolId, TargetId};
+
+use crate::data::{DataError, DataPlane, on_ring};
+use crate::entry::{self, Entry, Policy, Subject};
+use crate::fsck::{self, Report, Stage};
+
+/// mgmtd is given up on after this.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub struct Admin {
+    runtime: Runtime,
+    client: Client,
+    identity: Identity,
+}
+
+impl Admin {
+    /// Connects to mgmtd at `address` (`host:port`) with the key in `key_file`.
+    ///
+    /// # Errors
+    /// Where the key cannot be read, nobody answers, or the two sides do not come to terms.
+    pub fn connect(address: &str, key_file: &Path) -> Result<Self> {
+        let key = ClusterKey::from_file(key_file).map_err(|error| Fatal::usage(error.to_string()))?;
+        let name = format!("administrator, process {}", std::process::id());
+        let mut identity = Identity { key, cluster: String::new(), name, incarnation: 0 };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("cannot start the runtime of the control plane")?;
+        let client = runtime.block_on(Client::connect(address, &identity, PATIENCE)).map_err(Fatal::from)?;
+        client.cluster().clone_into(&mut identity.cluster);
+        Ok(Self { runtime, client, identity })
+    }
+
+    /// UUID of the cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &str {
+        self.client.cluster()
+    }
+
+    /// The cluster as it is now.
+    ///
+    /// # Errors
+    /// Where mgmtd does not answer.
+    pub fn view(&self) -> Result<View> {
+        self.ask(self.client.view())
+    }
+
+    /// # Errors
+    /// Where mgmtd does not answer, there is no such node, or the name is taken.
+    pub fn set_alias(&self, node: NodeId, alias: &str) -> Result<()> {
+        self.ask(self.client.set_alias(node, alias))
+    }
+
+    /// # Errors
+    /// Where mgmtd does not answer, or the name is bad or taken.
+    pub fn create_pool(&self, name: &str) -> Result<PoolId> {
+        self.ask(self.client.create_pool(name))
+    }
+
+    /// # Errors
+    /// Where mgmtd does not answer, or the pool is the default one or not empty.
+    pub fn remove_pool(&self, pool: PoolId) -> Result<()> {
+        self.ask(self.client.remove_pool(pool))
+    }
+
+    /// Moves a storage group into a pool: new files of the pool may use it from then on.
+    ///
+    /// # Errors
+    /// Where mgmtd does not answer, or there is no such storage group or pool.
+    pub fn assign_pool(&self, group: GroupId, pool: PoolId) -> Result<()> {
+        self.ask(self.client.assign_pool(group, pool))
+    }
+
+    /// # Errors
+    /// Where mgmtd does not answer or there is no such target.
+    pub fn set_target_state(&self, target: TargetId, state: TargetState) -> Result<()> {
+        self.ask(self.client.set_target_state(target, state))
+    }
+
+    /// Answers what is deleted with it, one line per thing; without `really` nothing is.
+    ///
+    /// # Errors
+    /// Where mgmtd does not answer or refuses.
+    pub fn delete_target(&self, target: TargetId, really: bool) -> Result<Vec<String>> {
+        self.ask(self.client.delete_target(target, really))
+    }
+
+    /// As [`Self::delete_target`], for a node with all its targets.
+    ///
+    /// # Errors
+    /// Where mgmtd does not answer or refuses.
+    pub fn delete_node(&self, node: NodeId, really: bool) -> Result<Vec<String>> {
+        self.ask(self.client.delete_node(node, really))
+    }
+
+    /// # Errors
+    /// Where the entry is not there or its shard does not answer.
+    pub fn entry_info(&self, subject: &Subject) -> Result<Entry> {
+        self.on_data(async |data| entry::info(data, subject).await)
+    }
+
+    /// Sets what new files of a directory get.
+    ///
+    /// # Errors
+    /// Where the entry is no directory, a value is out of range, or its shard does not answer.
+    pub fn entry_set(&self, subject: &Subject, policy: Policy) -> Result<Entry> {
+        self.on_data(async |data| entry::set(data, subject, policy).await)
+    }
+
+    /// Checks the whole cluster while it works; changes nothing.
+    ///
+    /// # Errors
+    /// Where a shard or a storage group does not answer.
+    pub fn fsck(&self, progress: &mut dyn FnMut(Stage)) -> Result<Report> {
+        self.on_data(async |data| fsck::run(data, progress).await)
+    }
+
+    fn ask<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T> {
+        Ok(self.runtime.block_on(answer).map_err(Fatal::from)?)
+    }
+
+    /// Does `work` with connections to shards and lanes, under a session of its own.
+    fn on_data<T>(&self, work: impl AsyncFnOnce(&DataPlane) -> Result<T, DataError>) -> Result<T> {
+        let view = self.view()?;
+        let session = self.ask(self.client.register_client(&self.identity.name))?;
+        let data = DataPlane::new(self.identity.clone(), view.map.as_ref().clone(), session);
+        let work = async {
+            let result = work(&data).await;
+            data.close().await;
+            result
+        };
+        Ok(on_ring(work).context("cannot start an event loop")??)
+    }
+}

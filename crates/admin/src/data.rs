@@ -1,0 +1,181 @@
+//! Requests to shards and lanes from an administrator's process: few, one at a time, without the client's machinery.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use cluster::map::{ClusterMap, Route};
+use net::{CallError, Connection, Identity, Limits, Peer, To};
+use thiserror::Error;
+use types::error::Errno;
+use types::id::{GroupId, ObjectId, SessionId, ShardId};
+use wire::codec::Bytes;
+use wire::frame::Status;
+use wire::op::Call;
+use wire::v1::meta::Exactly;
+use wire::v1::session::{SessionClose, SessionOpen};
+
+/// A server that does not answer is given up on after this.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, Error)]
+pub enum DataError {
+    #[error("{0} is not in the cluster map: is its service registered?")]
+    NoRoute(String),
+    #[error("{server} does not answer: {reason}")]
+    Unreachable { server: String, reason: String },
+    #[error("{op}: {errno}")]
+    Errno { op: &'static str, errno: Errno },
+}
+
+/// Connections of one administrative command, on the current ring.
+pub(crate) struct DataPlane {
+    identity: Rc<Identity>,
+    map: ClusterMap,
+    session: SessionId,
+    sequence: Cell<u64>,
+    lines: RefCell<BTreeMap<Vec<SocketAddr>, Rc<Line>>>,
+}
+
+struct Line {
+    peer: Peer,
+    /// For shards: the session was opened on it.
+    ready: RefCell<Option<Connection>>,
+}
+
+impl DataPlane {
+    pub(crate) fn new(identity: Identity, map: ClusterMap, session: SessionId) -> Self {
+        let identity = Rc::new(identity);
+        Self { identity, map, session, sequence: Cell::new(0), lines: RefCell::default() }
+    }
+
+    pub(crate) fn map(&self) -> &ClusterMap {
+        &self.map
+    }
+
+    /// Numbers a change. Each is answered before the next begins.
+    pub(crate) fn exactly(&self) -> Exactly {
+        let sequence = self.sequence.get() + 1;
+        self.sequence.set(sequence);
+        Exactly { sequence, answered_below: sequence }
+    }
+
+    pub(crate) async fn shard<C: Call>(&self, shard: ShardId, request: &C) -> Result<C::Reply, DataError> {
+        let route = self.map.route_shard(shard).ok_or_else(|| DataError::NoRoute(format!("shard {shard}")))?;
+        self.call(&route, Some(self.session), request).await
+    }
+
+    pub(crate) async fn object<C: Call>(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        request: &C,
+    ) -> Result<C::Reply, DataError> {
+        let route = self.map.route_object(group, object).ok_or_else(|| no_group(group))?;
+        self.call(&route, None, request).await
+    }
+
+    pub(crate) async fn lane<C: Call>(&self, group: GroupId, lane: usize, request: &C) -> Result<C::Reply, DataError> {
+        let route = self.map.route_lane(group, lane).ok_or_else(|| no_group(group))?;
+        self.call(&route, None, request).await
+    }
+
+    /// Ends the session, so that the shards need not wait for it to expire. Whoever cannot be told will see it expire.
+    pub(crate) async fn close(&self) {
+        for &shard in self.map.shards.keys() {
+            let open = self.map.route_shard(shard).filter(|route| self.lines.borrow().contains_key(&route.addresses));
+            if open.is_some() {
+                let _ = self.shard(shard, &SessionClose { session: self.session }).await;
+            }
+        }
+    }
+
+    async fn call<C: Call>(
+        &self,
+        route: &Route,
+        session: Option<SessionId>,
+        request: &C,
+    ) -> Result<C::Reply, DataError> {
+        let to = To { group: route.group, generation: route.generation, epoch: self.map.epoch };
+        let line = self.line(&route.addresses);
+        let begin = ring::now();
+        loop {
+            let error = match self.attempt(&line, to, session, request).await {
+                Ok(reply) => return Ok(reply),
+                Err(Attempt::Errno(errno)) => return Err(DataError::Errno { op: C::OP.name(), errno }),
+                Err(Attempt::Failed(reason)) => reason,
+            };
+            if ring::now().duration_since(begin) > PATIENCE {
+                let server = format!("node {} ({:?})", route.node, route.addresses);
+                return Err(DataError::Unreachable { server, reason: error });
+            }
+            ring::sleep(PAUSE).await;
+        }
+    }
+
+    async fn attempt<C: Call>(
+        &self,
+        line: &Line,
+        to: To,
+        session: Option<SessionId>,
+        request: &C,
+    ) -> Result<C::Reply, Attempt> {
+        let ready = line.ready.borrow().as_ref().filter(|connection| !connection.is_closed()).cloned();
+        let connection = match ready {
+            Some(connection) => connection,
+            None => {
+                let connection = line.peer.connection().await.map_err(|error| Attempt::Failed(error.to_string()))?;
+                if let Some(session) = session {
+                    let description = Bytes(self.identity.name.clone().into_bytes());
+                    connection.call(to, &SessionOpen { session, description, opens: Vec::new() }).await?;
+                }
+                *line.ready.borrow_mut() = Some(connection.clone());
+                connection
+            }
+        };
+        let result = connection.call(to, request).await;
+        if matches!(result, Err(CallError::Status(Status::NoSession))) {
+            line.ready.borrow_mut().take();
+        }
+        Ok(result?)
+    }
+
+    fn line(&self, addresses: &[SocketAddr]) -> Rc<Line> {
+        let mut lines = self.lines.borrow_mut();
+        let make = || {
+            let peer = Peer::new(addresses.to_vec(), Rc::clone(&self.identity), Limits::default());
+            Rc::new(Line { peer, ready: RefCell::default() })
+        };
+        Rc::clone(lines.entry(addresses.to_vec()).or_insert_with(make))
+    }
+}
+
+enum Attempt {
+    Errno(Errno),
+    /// Worth another try.
+    Failed(String),
+}
+
+impl From<CallError> for Attempt {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Status(Status::Errno(errno)) => Attempt::Errno(errno),
+            error => Attempt::Failed(error.to_string()),
+        }
+    }
+}
+
+fn no_group(group: GroupId) -> DataError {
+    DataError::NoRoute(format!("group {group}"))
+}
+
+/// Runs `work` to its end on a ring of its own, on this thread.
+pub(crate) fn on_ring<F: Future>(work: F) -> std::io::Result<F::Output> {
+    let config = ring::Config { entries: 64, ..ring::Config::default() };
+    Ok(ring::Ring::new(&config)?.run(work))
+}

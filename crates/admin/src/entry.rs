@@ -1,0 +1,168 @@
+//! One file or directory: where it is at home, how it is striped, where its objects lie.
+
+use cluster::map::ClusterMap;
+use serde::Serialize;
+use types::attr::FileType;
+use types::error::Errno;
+use types::id::{GroupId, InodeId, NodeId, ObjectId, PoolId, ShardId, TargetId};
+use types::name::Name;
+use wire::v1::meta::{self, EntryInfoReply, Lookup};
+use wire::v1::storage::Place;
+
+use crate::data::{DataError, DataPlane};
+
+/// What `weft entry info` shows.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    /// Hexadecimal, as logs and other commands write inode ids.
+    pub id: String,
+    /// Of the directory that it is in; of a file with several names, of one of them.
+    pub parent: Option<String>,
+    pub kind: &'static str,
+    /// Bytes, as settled; `unsettled` says that its objects know better.
+    pub size: u64,
+    pub unsettled: bool,
+    pub shard: ShardId,
+    pub metadata_node: Option<NodeRef>,
+    /// How bytes are spread: always `raid0` in this release.
+    pub pattern: &'static str,
+    /// Bytes. Of a directory: for files that are made in it.
+    pub chunk_size: u32,
+    pub desired_targets: u16,
+    pub pool: PoolId,
+    pub pool_name: Option<String>,
+    /// A directory's: set on it, rather than taken from its parent when it was made.
+    pub policy_is_own: Option<bool>,
+    /// Of a regular file, in the order of its chunks.
+    pub stripes: Vec<Stripe>,
+}
+
+/// A node for people.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeRef {
+    pub id: NodeId,
+    pub alias: String,
+}
+
+/// Where one of a file's objects is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stripe {
+    pub stripe: u32,
+    pub group: GroupId,
+    pub target: Option<TargetId>,
+    pub node: Option<NodeRef>,
+    /// Path of the object on its node's host; `None` where the node does not answer.
+    pub place: Option<String>,
+    /// Nothing was written to it yet, where it is false.
+    pub exists: bool,
+}
+
+/// What new files of a directory get. What is `None` stays as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Policy {
+    /// Bytes.
+    pub chunk_size: Option<u32>,
+    pub stripe_count: Option<u16>,
+    pub pool: Option<PoolId>,
+}
+
+/// Whom a command is about: an inode, or a path from the root of the file system.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    Inode(InodeId),
+    Path(Vec<Name>),
+}
+
+pub(crate) async fn info(data: &DataPlane, subject: &Subject) -> Result<Entry, DataError> {
+    let inode = resolve(data, subject).await?;
+    let reply = data.shard(inode.home(), &meta::EntryInfo { inode }).await?;
+    Ok(describe(data, inode, reply).await)
+}
+
+pub(crate) async fn set(data: &DataPlane, subject: &Subject, policy: Policy) -> Result<Entry, DataError> {
+    let inode = resolve(data, subject).await?;
+    let Policy { chunk_size, stripe_count, pool } = policy;
+    let request = meta::SetPolicy { exactly: data.exactly(), inode, chunk_size, stripe_count, pool };
+    let reply = data.shard(inode.home(), &request).await?;
+    Ok(describe(data, inode, reply).await)
+}
+
+async fn resolve(data: &DataPlane, subject: &Subject) -> Result<InodeId, DataError> {
+    let names = match subject {
+        Subject::Inode(inode) => return Ok(*inode),
+        Subject::Path(names) => names,
+    };
+    let mut at = InodeId::ROOT;
+    for name in names {
+        let reply = data.shard(at.home(), &Lookup { parent: at, name: name.clone() }).await?;
+        at = reply.attr.inode;
+    }
+    Ok(at)
+}
+
+async fn describe(data: &DataPlane, id: InodeId, reply: EntryInfoReply) -> Entry {
+    let map = data.map();
+    let attr = reply.inode.attr;
+    let directory = attr.kind == FileType::Directory;
+    let layout = reply.inode.layout.as_ref();
+    let mut stripes = Vec::new();
+    for (stripe, &group) in (0u32..).zip(layout.map_or(&[][..], |layout| &layout.groups)) {
+        stripes.push(locate(data, ObjectId { inode: id, stripe }, group).await);
+    }
+    Entry {
+        id: id.to_string(),
+        parent: reply.parent.map(|parent| parent.to_string()),
+        kind: kind_name(attr.kind),
+        size: attr.size,
+        unsettled: reply.inode.unsettled,
+        shard: reply.shard,
+        metadata_node: map.route_shard(reply.shard).and_then(|route| node_ref(map, route.node)),
+        pattern: "raid0",
+        chunk_size: layout.map_or(reply.policy.chunk_size, |layout| layout.chunk_size),
+        desired_targets: reply.policy.stripe_count,
+        pool: reply.policy.pool,
+        pool_name: map.pools.get(&reply.policy.pool).map(|pool| pool.name.clone()),
+        policy_is_own: directory.then_some(reply.policy_is_own),
+        stripes,
+    }
+}
+
+/// A node that does not answer hides the place of the object, not the rest.
+async fn locate(data: &DataPlane, object: ObjectId, group: GroupId) -> Stripe {
+    let map = data.map();
+    let target = map.groups.get(&group).and_then(|group| group.members.first()).copied();
+    let node = target.and_then(|target| map.targets.get(&target)).and_then(|target| node_ref(map, target.node));
+    let reply = data.object(group, object, &Place { object }).await.ok();
+    Stripe {
+        stripe: object.stripe,
+        group,
+        target,
+        node,
+        exists: reply.as_ref().is_some_and(|reply| reply.exists),
+        place: reply.map(|reply| String::from_utf8_lossy(&reply.path.0).into_owned()),
+    }
+}
+
+fn node_ref(map: &ClusterMap, id: NodeId) -> Option<NodeRef> {
+    map.nodes.get(&id).map(|node| NodeRef { id, alias: node.alias.clone() })
+}
+
+fn kind_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Regular => "file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+        FileType::CharDevice => "character device",
+        FileType::BlockDevice => "block device",
+    }
+}
+
+/// The components of a path from the root of the file system.
+///
+/// # Errors
+/// For components that no entry can be called, `..` among them.
+pub fn components(path: &str) -> Result<Vec<Name>, Errno> {
+    path.split('/').filter(|part| !part.is_empty() && *part != ".").map(|part| Name::new(part.as_bytes())).collect()
+}

@@ -1,0 +1,366 @@
+//! The invariants of a cluster, each a function from one pass to suspicions. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use types::attr::FileType;
+use types::id::{GroupId, InodeId, ObjectId};
+
+use super::snapshot::{Edge, Inode, Snapshot};
+
+/// Something that does not belong together.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+pub struct Finding {
+    pub kind: Kind,
+    /// The inode concerned.
+    pub inode: InodeId,
+    /// One line for people.
+    pub text: String,
+    /// Of the inode when it was looked at, in nanoseconds since 1970; 0 where it is not there. A suspicion about an
+    /// inode that has changed since is another suspicion.
+    #[serde(skip)]
+    pub(super) ctime: i64,
+}
+
+/// Which invariant does not hold.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A name of an inode that is not there.
+    DanglingName,
+    /// A name in something that is no directory.
+    StrayName,
+    /// A name that says another type than its inode.
+    WrongType,
+    /// An inode without a name that nobody holds open.
+    Unreachable,
+    /// A directory that no path from the root leads to.
+    Detached,
+    /// A directory with several names.
+    LinkedDirectory,
+    /// The link count is not the number of names.
+    WrongLinkCount,
+    /// The root directory is not there.
+    NoRoot,
+    /// An object that belongs to no file and waits for no deletion.
+    StrayObject,
+    /// The object of a file that lies in another group than the file's layout says.
+    MisplacedObject,
+    /// A deletion is queued for an object of a file that is there.
+    DoomedObject,
+    /// The objects do not make up the file's size: bytes are missing or there are too many.
+    WrongSize,
+    /// A file has objects but no layout that is possible.
+    BadLayout,
+}
+
+pub(super) fn check(snapshot: &Snapshot) -> BTreeSet<Finding> {
+    let mut findings = BTreeSet::new();
+    let names = names_by_child(snapshot);
+    check_edges(snapshot, &mut findings);
+    check_inodes(snapshot, &names, &mut findings);
+    check_reachability(snapshot, &names, &mut findings);
+    check_objects(snapshot, &mut findings);
+    check_sizes(snapshot, &mut findings);
+    findings
+}
+
+/// The names of each inode.
+type Names<'a> = BTreeMap<InodeId, Vec<&'a Edge>>;
+
+fn names_by_child(snapshot: &Snapshot) -> Names<'_> {
+    let mut names = Names::new();
+    for edge in &snapshot.edges {
+        names.entry(edge.child).or_default().push(edge);
+    }
+    names
+}
+
+fn finding(kind: Kind, id: InodeId, inode: Option<&Inode>, text: String) -> Finding {
+    Finding { kind, inode: id, text, ctime: inode.map_or(0, |inode| inode.ctime.0) }
+}
+
+fn check_edges(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
+    for edge in &snapshot.edges {
+        let Edge { parent, name, child, kind } = edge;
+        match snapshot.inodes.get(parent) {
+            Some(inode) if inode.kind == FileType::Directory => {}
+            other => {
+                let text = format!("name {name:?} (inode {child}) is in {parent}, which is no directory");
+                findings.insert(finding(Kind::StrayName, *parent, other, text));
+            }
+        }
+        match snapshot.inodes.get(child) {
+            None => {
+                let text = format!("name {name:?} in directory {parent} leads to inode {child}, which is not there");
+                findings.insert(finding(Kind::DanglingName, *child, None, text));
+            }
+            Some(inode) if inode.kind != *kind => {
+                let text = format!("name {name:?} in directory {parent} says {kind:?}, inode {child} {:?}", inode.kind);
+                findings.insert(finding(Kind::WrongType, *child, Some(inode), text));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn check_inodes(snapshot: &Snapshot, names: &Names<'_>, findings: &mut BTreeSet<Finding>) {
+    let mut subdirectories: BTreeMap<InodeId, u32> = BTreeMap::new();
+    for edge in snapshot.edges.iter().filter(|edge| edge.kind == FileType::Directory) {
+        *subdirectories.entry(edge.parent).or_default() += 1;
+    }
+    for (&id, inode) in &snapshot.inodes {
+        let mut found = |kind, text| {
+            findings.insert(finding(kind, id, Some(inode), text));
+        };
+        let count = names.get(&id).map_or(0, |names| names.len() as u32);
+        let held = inode.orphan.is_some_and(|holders| holders > 0);
+        if count == 0 && id != InodeId::ROOT && !held {
+            found(Kind::Unreachable, format!("inode {id} ({:?}) has no name, and nobody holds it open", inode.kind));
+        }
+        let expected = if inode.kind == FileType::Directory {
+            if count > 1 {
+                found(Kind::LinkedDirectory, format!("directory {id} has {count} names"));
+            }
+            if held { inode.nlink } else { 2 + subdirectories.get(&id).copied().unwrap_or(0) }
+        } else {
+            count
+        };
+        if inode.nlink != expected {
+            found(Kind::WrongLinkCount, format!("inode {id} has link count {}, it should be {expected}", inode.nlink));
+        }
+    }
+}
+
+/// Every directory leads up to the root by its names.
+fn check_reachability(snapshot: &Snapshot, names: &Names<'_>, findings: &mut BTreeSet<Finding>) {
+    if !snapshot.inodes.contains_key(&InodeId::ROOT) {
+        findings.insert(finding(Kind::NoRoot, InodeId::ROOT, None, "the root directory is not there".to_owned()));
+        return;
+    }
+    let mut rooted = BTreeSet::from([InodeId::ROOT]);
+    for (&id, inode) in snapshot.inodes.iter().filter(|(_, inode)| inode.kind == FileType::Directory) {
+        let mut path = BTreeSet::new();
+        let mut at = id;
+        while !rooted.contains(&at) && path.insert(at) {
+            match names.get(&at).and_then(|names| names.first()) {
+                Some(edge) => at = edge.parent,
+                None => break,
+            }
+        }
+        if rooted.contains(&at) {
+            rooted.extend(path);
+        } else if names.contains_key(&id) {
+            // One without any name is reported as that.
+            let text = format!("directory {id} cannot be reached from the root");
+            findings.insert(finding(Kind::Detached, id, Some(inode), text));
+        }
+    }
+}
+
+fn check_objects(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
+    for (&(group, object), size) in &snapshot.objects {
+        let inode = snapshot.inodes.get(&object.inode).filter(|inode| inode.has_objects);
+        match inode {
+            Some(inode) if at_home(inode, group, object) => {}
+            _ if snapshot.deletions.contains(&(group, object)) => {}
+            Some(inode) => {
+                let text = format!("object {object} lies in group {group}, where its file's layout does not have it");
+                findings.insert(finding(Kind::MisplacedObject, object.inode, Some(inode), text));
+            }
+            None => {
+                let text = format!("object {object} in group {group} ({size} bytes) belongs to no file");
+                findings.insert(finding(Kind::StrayObject, object.inode, None, text));
+            }
+        }
+    }
+    for &(group, object) in &snapshot.deletions {
+        let inode = snapshot.inodes.get(&object.inode);
+        if let Some(inode) = inode.filter(|inode| inode.orphan.is_none() && at_home(inode, group, object)) {
+            let text = format!("object {object} in group {group} is to be deleted, but its file is there");
+            findings.insert(finding(Kind::DoomedObject, object.inode, Some(inode), text));
+        }
+    }
+}
+
+fn at_home(inode: &Inode, group: GroupId, object: ObjectId) -> bool {
+    inode.layout.as_ref().is_some_and(|layout| layout.groups.get(object.stripe as usize) == Some(&group))
+}
+
+/// What is settled is right: the file's size is what its objects come to.
+fn check_sizes(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
+    let files = snapshot.inodes.iter().filter(|(_, inode)| inode.kind == FileType::Regular);
+    for (&id, inode) in files.filter(|(_, inode)| !inode.unsettled) {
+        let Some(size) = size_by_objects(snapshot, id, inode) else {
+            let text = format!("file {id} has objects but no possible layout");
+            findings.insert(finding(Kind::BadLayout, id, Some(inode), text));
+            continue;
+        };
+        if size != inode.size {
+            let text = format!("file {id} has {} bytes, its objects have {size}", inode.size);
+            findings.insert(finding(Kind::WrongSize, id, Some(inode), text));
+        }
+    }
+}
+
+fn size_by_objects(snapshot: &Snapshot, id: InodeId, inode: &Inode) -> Option<u64> {
+    if !inode.has_objects {
+        return Some(0);
+    }
+    let layout = inode.layout.as_ref().filter(|layout| layout::validate(layout).is_ok())?;
+    let size_of = |(stripe, &group): (u32, &GroupId)| {
+        snapshot.objects.get(&(group, ObjectId { inode: id, stripe })).copied().unwrap_or(0)
+    };
+    Some(layout::file_size(layout, (0u32..).zip(&layout.groups).map(size_of)))
+}
+
+#[cfg(test)]
+mod tests {
+    use types::layout::Layout;
+    use types::time::Timestamp;
+
+    use super::*;
+
+    const DIR: InodeId = InodeId(20);
+    const FILE: InodeId = InodeId(21);
+
+    fn inode(kind: FileType, nlink: u32) -> Inode {
+        Inode {
+            kind,
+            nlink,
+            size: 0,
+            ctime: Timestamp(5),
+            unsettled: false,
+            has_objects: false,
+            layout: None,
+            orphan: None,
+        }
+    }
+
+    fn object(group: u32, stripe: u32) -> (GroupId, ObjectId) {
+        (GroupId(group), ObjectId { inode: FILE, stripe })
+    }
+
+    fn edge(parent: InodeId, name: &str, child: InodeId, kind: FileType) -> Edge {
+        Edge { parent, name: name.to_owned(), child, kind }
+    }
+
+    /// Root, a directory, and in it a file of 5000 bytes in two objects.
+    fn sound() -> Snapshot {
+        let layout = Layout { chunk_size: 4096, groups: vec![GroupId(2), GroupId(3)] };
+        let file = Inode { size: 5000, has_objects: true, layout: Some(layout), ..inode(FileType::Regular, 1) };
+        Snapshot {
+            inodes: BTreeMap::from([
+                (InodeId::ROOT, inode(FileType::Directory, 3)),
+                (DIR, inode(FileType::Directory, 2)),
+                (FILE, file),
+            ]),
+            edges: vec![edge(InodeId::ROOT, "d", DIR, FileType::Directory), edge(DIR, "f", FILE, FileType::Regular)],
+            deletions: BTreeSet::new(),
+            objects: BTreeMap::from([(object(2, 0), 4096), (object(3, 1), 904)]),
+        }
+    }
+
+    /// The kinds found after `damage` was done to a sound cluster.
+    fn kinds(damage: impl FnOnce(&mut Snapshot)) -> Vec<Kind> {
+        let mut snapshot = sound();
+        damage(&mut snapshot);
+        check(&snapshot).into_iter().map(|finding| finding.kind).collect()
+    }
+
+    #[test]
+    fn nothing_is_found_where_nothing_is_wrong() {
+        assert_eq!(kinds(|_| {}), []);
+        assert_eq!(check(&Snapshot::default()).len(), 1, "an empty one lacks its root");
+    }
+
+    #[test]
+    fn names_and_inodes_that_do_not_meet() {
+        assert_eq!(
+            kinds(|s| {
+                s.inodes.remove(&FILE);
+            }),
+            [Kind::DanglingName, Kind::StrayObject, Kind::StrayObject]
+        );
+        assert_eq!(
+            kinds(|s| {
+                s.edges.pop();
+            }),
+            [Kind::Unreachable, Kind::WrongLinkCount]
+        );
+        assert_eq!(kinds(|s| s.edges[1].kind = FileType::Fifo), [Kind::WrongType]);
+        assert_eq!(
+            kinds(|s| s.edges.push(edge(FILE, "x", FILE, FileType::Regular))),
+            [Kind::StrayName, Kind::WrongLinkCount]
+        );
+        assert_eq!(
+            kinds(|s| {
+                s.inodes.insert(DIR, inode(FileType::Directory, 3));
+            }),
+            [Kind::WrongLinkCount]
+        );
+    }
+
+    #[test]
+    fn directories_that_do_not_lead_to_the_root() {
+        assert_eq!(kinds(|s| s.edges[0].parent = DIR), [Kind::Detached, Kind::WrongLinkCount, Kind::WrongLinkCount]);
+        let twice = |s: &mut Snapshot| s.edges.push(edge(InodeId::ROOT, "e", DIR, FileType::Directory));
+        assert_eq!(kinds(twice), [Kind::LinkedDirectory, Kind::WrongLinkCount]);
+    }
+
+    #[test]
+    fn an_unlinked_file_that_is_held_open_is_no_finding() {
+        let unlink = |s: &mut Snapshot, holders| {
+            s.edges.pop();
+            let file = s.inodes.get_mut(&FILE).expect("it is there");
+            (file.nlink, file.orphan) = (0, Some(holders));
+        };
+        assert_eq!(kinds(|s| unlink(s, 1)), []);
+        assert_eq!(kinds(|s| unlink(s, 0)), [Kind::Unreachable]);
+    }
+
+    #[test]
+    fn objects_without_a_file_or_in_another_place() {
+        let stray = ObjectId { inode: InodeId(99), stripe: 0 };
+        assert_eq!(
+            kinds(|s| {
+                s.objects.insert((GroupId(2), stray), 1);
+            }),
+            [Kind::StrayObject]
+        );
+        let queued = |s: &mut Snapshot| {
+            s.objects.insert((GroupId(2), stray), 1);
+            s.deletions.insert((GroupId(2), stray));
+        };
+        assert_eq!(kinds(queued), []);
+        assert_eq!(
+            kinds(|s| {
+                s.objects.insert(object(3, 0), 1);
+            }),
+            [Kind::MisplacedObject]
+        );
+        assert_eq!(
+            kinds(|s| {
+                s.deletions.insert(object(2, 0));
+            }),
+            [Kind::DoomedObject]
+        );
+    }
+
+    #[test]
+    fn a_lost_object_shows_in_the_size_unless_a_writer_is_there() {
+        assert_eq!(
+            kinds(|s| {
+                s.objects.remove(&object(3, 1));
+            }),
+            [Kind::WrongSize]
+        );
+        let unsettled = |s: &mut Snapshot| {
+            s.objects.remove(&object(3, 1));
+            s.inodes.get_mut(&FILE).expect("it is there").unsettled = true;
+        };
+        assert_eq!(kinds(unsettled), []);
+        let no_layout = |s: &mut Snapshot| s.inodes.get_mut(&FILE).expect("it is there").layout = None;
+        assert_eq!(kinds(no_layout), [Kind::MisplacedObject, Kind::MisplacedObject, Kind::BadLayout]);
+    }
+}

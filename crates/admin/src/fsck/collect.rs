@@ -1,0 +1,180 @@
+//! Passes over all shards and all storage groups.
+
+use std::time::Duration;
+
+use cluster::map::ServiceKind;
+use serde::Serialize;
+use types::attr::FileType;
+use types::id::{GroupId, ObjectId, ShardId};
+use wire::codec::Bytes;
+use wire::v1::meta::{Scan, ScanRecord};
+use wire::v1::storage::List;
+
+use super::check::{Finding, check};
+use super::snapshot::{Edge, Inode, Snapshot};
+use crate::data::{DataError, DataPlane};
+
+/// Records in one reply of a shard, and objects in one of a lane.
+const PAGE: u32 = 2048;
+/// A suspicion is a finding if so many more passes see it too.
+const CONFIRMATIONS: u32 = 2;
+/// At least so long between two passes, so that what was under way is over.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// What the check has seen and found.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    pub inodes: u64,
+    pub directories: u64,
+    pub names: u64,
+    pub objects: u64,
+    /// Sum of the objects' sizes.
+    pub object_bytes: u64,
+    /// Files that are being written, or whose writer died: their objects know their size.
+    pub unsettled: u64,
+    /// Unlinked files that somebody holds open.
+    pub orphans: u64,
+    /// Objects of removed files that wait for their deletion.
+    pub deletions: u64,
+    pub passes: u32,
+    /// What does not belong together; empty where all is well.
+    pub findings: Vec<Finding>,
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage {
+    /// From 1.
+    pub pass: u32,
+    /// Of this pass.
+    pub objects: u64,
+    /// Names and inodes of this pass.
+    pub records: u64,
+}
+
+/// Checks everything that `data` leads to; `progress` is told now and then.
+pub(crate) async fn run(data: &DataPlane, progress: &mut dyn FnMut(Stage)) -> Result<Report, DataError> {
+    let snapshot = collect(data, 1, progress).await?;
+    let mut report = summary(&snapshot);
+    let mut suspicions = check(&snapshot);
+    drop(snapshot);
+    report.passes = 1;
+    while !suspicions.is_empty() && report.passes <= CONFIRMATIONS {
+        ring::sleep(PAUSE).await;
+        report.passes += 1;
+        let again = check(&collect(data, report.passes, progress).await?);
+        suspicions = suspicions.intersection(&again).cloned().collect();
+    }
+    report.findings = suspicions.into_iter().collect();
+    Ok(report)
+}
+
+async fn collect(data: &DataPlane, pass: u32, progress: &mut dyn FnMut(Stage)) -> Result<Snapshot, DataError> {
+    let mut snapshot = Snapshot::default();
+    let mut stage = Stage { pass, objects: 0, records: 0 };
+    // The objects first: each of them has a file at that time, and where the file goes later, so does the object.
+    let groups = data.map().groups.values().filter(|group| group.kind == ServiceKind::Storage);
+    for group in groups.map(|group| group.id) {
+        for lane in 0..lanes(data, group)? {
+            list_lane(data, group, lane, &mut snapshot, |count| {
+                stage.objects += count;
+                progress(stage);
+            })
+            .await?;
+        }
+    }
+    for &shard in data.map().shards.keys() {
+        scan_shard(data, shard, &mut snapshot, |count| {
+            stage.records += count;
+            progress(stage);
+        })
+        .await?;
+    }
+    Ok(snapshot)
+}
+
+fn lanes(data: &DataPlane, group: GroupId) -> Result<usize, DataError> {
+    let target = data.map().groups.get(&group).and_then(|group| group.members.first());
+    let target = target.and_then(|target| data.map().targets.get(target));
+    target.map(|target| target.ports.len()).ok_or_else(|| DataError::NoRoute(format!("group {group}")))
+}
+
+async fn list_lane(
+    data: &DataPlane,
+    group: GroupId,
+    lane: usize,
+    snapshot: &mut Snapshot,
+    mut seen: impl FnMut(u64),
+) -> Result<(), DataError> {
+    let mut after: Option<ObjectId> = None;
+    loop {
+        let page = data.lane(group, lane, &List { after, count: PAGE }).await?;
+        for listed in &page.objects {
+            snapshot.objects.insert((group, listed.object), listed.size);
+        }
+        seen(page.objects.len() as u64);
+        after = page.objects.last().map(|listed| listed.object);
+        if page.end || after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn scan_shard(
+    data: &DataPlane,
+    shard: ShardId,
+    snapshot: &mut Snapshot,
+    mut seen: impl FnMut(u64),
+) -> Result<(), DataError> {
+    let mut after = Bytes::default();
+    loop {
+        let page = data.shard(shard, &Scan { after, count: PAGE }).await?;
+        seen(page.records.len() as u64);
+        page.records.into_iter().for_each(|record| add_record(snapshot, record));
+        match page.next {
+            Some(next) => after = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+fn add_record(snapshot: &mut Snapshot, record: ScanRecord) {
+    if let Some(found) = record.inode {
+        let attr = found.reply.attr;
+        let inode = Inode {
+            kind: attr.kind,
+            nlink: attr.nlink,
+            size: attr.size,
+            ctime: attr.ctime,
+            unsettled: found.reply.unsettled,
+            has_objects: found.reply.has_objects,
+            layout: found.reply.layout,
+            orphan: found.orphan.then_some(found.orphan_holders),
+        };
+        snapshot.inodes.insert(attr.inode, inode);
+    }
+    if let Some(edge) = record.edge {
+        let (name, kind) = (edge.name.to_string(), edge.kind);
+        snapshot.edges.push(Edge { parent: edge.parent, name, child: edge.child, kind });
+    }
+    if let Some(deletion) = record.deletion {
+        let object = ObjectId { inode: deletion.inode, stripe: deletion.stripe };
+        snapshot.deletions.insert((deletion.group, object));
+    }
+}
+
+fn summary(snapshot: &Snapshot) -> Report {
+    let count = |of: &dyn Fn(&Inode) -> bool| snapshot.inodes.values().filter(|inode| of(inode)).count() as u64;
+    Report {
+        inodes: snapshot.inodes.len() as u64,
+        directories: count(&|inode| inode.kind == FileType::Directory),
+        names: snapshot.edges.len() as u64,
+        objects: snapshot.objects.len() as u64,
+        object_bytes: snapshot.objects.values().sum(),
+        unsettled: count(&|inode| inode.unsettled),
+        orphans: count(&|inode| inode.orphan.is_some()),
+        deletions: snapshot.deletions.len() as u64,
+        passes: 0,
+        findings: Vec::new(),
+    }
+}

@@ -1,0 +1,13 @@
+//! The check of a whole cluster: do names, inodes and objects belong together?
+//!
+//! It runs while the cluster works, so what it reads is not of one instant: a pass finds *suspicions*. Only what a pass
+//! and two later ones find alike, about an inode that did not change between them, is reported. It reads, and changes
+//! nothing. It holds about 200 bytes of memory for each inode, name and object.
+
+mod check;
+mod collect;
+mod snapshot;
+
+pub use check::{Finding, Kind};
+pub(crate) use collect::run;
+pub use collect::{Report, Stage};
