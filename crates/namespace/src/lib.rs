@@ -11,6 +11,7 @@
 //! - `shard`: sessions, opens, write intents, orphans and stored replies around the operations.
 //! - `check`: what must hold of a whole store.
 
+pub mod check;
 mod cold;
 mod edges;
 pub mod error;

@@ -51,6 +51,16 @@ pub struct Bounds {
     pub cached_edges: usize,
 }
 
+/// Whether a commit writes the record of counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CountsRecord {
+    /// They are in another record of the same batch.
+    Elsewhere,
+    IfChanged,
+    /// Records that had them go.
+    Always,
+}
+
 impl<K: Kv> Namespace<K> {
     /// Opens or formats. The number of inodes may be known better by stored replies: see `learn_counts`.
     ///
@@ -139,7 +149,7 @@ impl<K: Kv> Namespace<K> {
 
     /// A count of inodes that was found in the store; the one of the latest commit is right.
     pub(crate) fn learn_counts(&mut self, counts: Counts) {
-        if counts.commit >= self.counts.commit {
+        if counts.commit > self.counts.commit {
             self.counts = counts;
             self.inodes_committed = counts.inodes;
         }
@@ -174,11 +184,11 @@ impl<K: Kv> Namespace<K> {
         self.batch.put(key, value);
     }
 
-    /// Writes the turn's changes in one batch. `counts_stored`: `counts_to_store` is in a record of it already.
+    /// Writes the turn's changes in one batch.
     ///
     /// # Errors
     /// Where the store refuses: the changes are forgotten, and memory is as after the commit before.
-    pub fn commit(&mut self, counts_stored: bool) -> std::result::Result<(), KvError> {
+    pub fn commit(&mut self, record: CountsRecord) -> std::result::Result<(), KvError> {
         if self.is_clean() {
             return Ok(());
         }
@@ -189,7 +199,12 @@ impl<K: Kv> Namespace<K> {
             self.batch.put(meta::IDS, &meta::ser_number(self.reserved));
         }
         let counts = self.counts_to_store();
-        if !counts_stored && counts.inodes != self.inodes_committed {
+        let needed = match record {
+            CountsRecord::Elsewhere => false,
+            CountsRecord::IfChanged => counts.inodes != self.inodes_committed,
+            CountsRecord::Always => true,
+        };
+        if needed {
             self.batch.put(meta::COUNTS, &meta::ser_counts(counts));
         }
         if let Err(error) = self.kv.commit(&mut self.batch) {

@@ -14,7 +14,7 @@ use types::layout::Layout;
 use types::time::Timestamp;
 
 use crate::error::Result;
-use crate::namespace::{Bounds, Namespace};
+use crate::namespace::{Bounds, CountsRecord, Namespace};
 use crate::ops::remove::Fate;
 use crate::schema::inode::{HAS_OBJECTS, Inode, UNSETTLED};
 use crate::schema::session::Outcome;
@@ -214,7 +214,7 @@ impl<K: Kv> Shard<K> {
     /// `store_errno` of this.
     pub fn commit(&mut self) -> std::result::Result<(), KvError> {
         let counts = self.namespace.counts_to_store();
-        let mut stored = false;
+        let mut record = if self.turn.ended.is_empty() { CountsRecord::IfChanged } else { CountsRecord::Always };
         for id in &self.turn.replied {
             let Some(session) = self.sessions.get_mut(id) else { continue };
             // Its records go with this turn.
@@ -224,10 +224,10 @@ impl<K: Kv> Shard<K> {
             if let Some(slot) = session.replies.write(counts, &mut self.value) {
                 session::ser_key(&mut self.key, *id, slot);
                 self.namespace.put_blind(&self.key, &self.value);
-                stored = true;
+                record = CountsRecord::Elsewhere;
             }
         }
-        let committed = self.namespace.commit(stored);
+        let committed = self.namespace.commit(record);
         match committed {
             Ok(()) => self.committed(),
             Err(_) => self.rolled_back(),

@@ -7,7 +7,7 @@ use kv::Kv;
 use types::id::SessionId;
 
 use crate::error::{Damage, Result};
-use crate::namespace::Namespace;
+use crate::namespace::{CountsRecord, Namespace};
 use crate::schema::meta::{self, Counts};
 use crate::schema::{orphan, session};
 use crate::shard::holds::Holds;
@@ -27,7 +27,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     read_orphans(&namespace.kv, &mut holds, &mut sessions, mono_ms)?;
     holds.committed();
     let grace_until_ms = (!sessions.is_empty()).then(|| mono_ms.saturating_add(config.session_expiry_ms));
-    namespace.commit(false)?;
+    namespace.commit(CountsRecord::IfChanged)?;
     Ok(Shard {
         namespace,
         config,

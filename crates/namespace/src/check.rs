@@ -1,0 +1,224 @@
+//! What must hold of a whole store after every commit. Reads all of it into memory: for tests, and for small stores.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::ControlFlow;
+
+use kv::Kv;
+use types::attr::FileType;
+use types::id::{InodeId, SessionId, ShardId};
+
+use crate::error::{Damage, Result};
+use crate::ops::scan::{self, Raw};
+use crate::schema::inode::{Body, HAS_OBJECTS, HAS_XATTRS, Inode, UNSETTLED};
+use crate::schema::meta::{self, Counts};
+use crate::schema::{deletion, edge, inode, layout, orphan, session, symlink, xattr};
+use crate::view::Deletion;
+
+/// Something that does not hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    pub what: &'static str,
+    /// Of what; 0 where it concerns the whole store.
+    pub inode: InodeId,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inode {}: {}", self.inode, self.what)
+    }
+}
+
+/// All problems of a store, in a stable order.
+///
+/// # Errors
+/// `Damaged` for the first record that cannot be read at all, `Store` where the store fails.
+pub fn check<K: Kv>(kv: &K, shard: ShardId) -> Result<Vec<Problem>> {
+    let mut records = Records::default();
+    let mut damage = None;
+    kv.scan(b"", b"\xff", |key, value| match records.take(key, value, shard) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(found) => {
+            damage = Some(found);
+            ControlFlow::Break(())
+        }
+    })?;
+    match damage {
+        Some(damage) => Err(damage.into()),
+        None => Ok(records.problems(shard)),
+    }
+}
+
+/// A store's records by family.
+#[derive(Default)]
+struct Records {
+    formatted: bool,
+    ids: u64,
+    counts: Counts,
+    inodes: BTreeMap<InodeId, Inode>,
+    /// By child: parent and kind of each.
+    edges: BTreeMap<InodeId, Vec<(InodeId, FileType)>>,
+    /// By parent: entries, and directories among them.
+    entries: BTreeMap<InodeId, (u64, u32)>,
+    /// Number of groups.
+    layouts: BTreeMap<InodeId, usize>,
+    /// Length of the target.
+    symlinks: BTreeMap<InodeId, u64>,
+    attributes: BTreeSet<InodeId>,
+    orphans: BTreeMap<InodeId, Vec<SessionId>>,
+    sessions: BTreeSet<SessionId>,
+    deletions: Vec<Deletion>,
+}
+
+impl Records {
+    fn take(&mut self, key: &[u8], value: &[u8], shard: ShardId) -> std::result::Result<(), Damage> {
+        match key.first() {
+            Some(&(edge::PREFIX | deletion::PREFIX | inode::PREFIX)) => match scan::deser(key, value)? {
+                Raw::Inode(id, inode) => drop(self.inodes.insert(id, inode)),
+                Raw::Deletion(deletion) => self.deletions.push(deletion),
+                Raw::Edge { parent, child, kind, .. } => {
+                    self.edges.entry(child).or_default().push((parent, kind));
+                    let (entries, subdirs) = self.entries.entry(parent).or_default();
+                    *entries += 1;
+                    *subdirs += u32::from(kind == FileType::Directory);
+                }
+            },
+            Some(&layout::PREFIX) => {
+                self.layouts.insert(layout::deser_key(key)?, layout::deser_value(key, value)?.len());
+            }
+            Some(&symlink::PREFIX) => {
+                let target = symlink::deser_value(key, value)?;
+                self.symlinks.insert(symlink::deser_key(key)?, target.len() as u64);
+            }
+            Some(&xattr::PREFIX) => drop(self.attributes.insert(xattr::deser_key(key)?.0)),
+            Some(&orphan::PREFIX) => {
+                orphan::deser_value(key, value)?;
+                let (inode, session) = orphan::deser_key(key)?;
+                self.orphans.entry(inode).or_default().push(session);
+            }
+            Some(&session::PREFIX) => match session::deser_key(key)? {
+                (id, session::SELF) => drop(self.sessions.insert(id)),
+                _ => self.counts = self.counts.max(session::deser_value(key, value)?.counts),
+            },
+            Some(&meta::PREFIX) => self.take_meta(key, value, shard)?,
+            _ => return Err(Damage::new("a record of an unknown family", key)),
+        }
+        Ok(())
+    }
+
+    fn take_meta(&mut self, key: &[u8], value: &[u8], shard: ShardId) -> std::result::Result<(), Damage> {
+        match key {
+            meta::SUPERBLOCK => {
+                meta::check_superblock(value, shard)?;
+                self.formatted = true;
+            }
+            meta::IDS => self.ids = meta::deser_number(key, value)?,
+            meta::INCARNATION => drop(meta::deser_number(key, value)?),
+            meta::COUNTS => self.counts = self.counts.max(meta::deser_counts(key, value)?),
+            _ => return Err(Damage::new("a record of an unknown family", key)),
+        }
+        Ok(())
+    }
+
+    fn problems(&self, shard: ShardId) -> Vec<Problem> {
+        let mut found = Found(Vec::new());
+        found.unless(self.formatted, InodeId(0), "there is no superblock");
+        found.unless(self.counts.inodes == self.inodes.len() as u64, InodeId(0), "the count of inodes is wrong");
+        if shard == InodeId::ROOT.home() {
+            found.unless(self.inodes.contains_key(&InodeId::ROOT), InodeId::ROOT, "there is no root");
+        }
+        for (&id, inode) in &self.inodes {
+            self.check_identity(id, inode, shard, &mut found);
+            self.check_names(id, inode, &mut found);
+            self.check_parts(id, inode, &mut found);
+            if inode.is_dir() {
+                self.check_directory(id, inode, &mut found);
+            }
+        }
+        self.check_leftovers(&mut found);
+        found.0
+    }
+
+    fn check_identity(&self, id: InodeId, inode: &Inode, shard: ShardId, found: &mut Found) {
+        found.unless(id.home() == shard, id, "its home is another shard");
+        found.unless(id == InodeId::ROOT || id.counter() < self.ids, id, "its id is not reserved");
+        found.unless(!inode.has(UNSETTLED) || inode.has(HAS_OBJECTS), id, "it is unsettled but has no objects");
+        let orphan = inode.nlink == 0;
+        found.unless(orphan == self.orphans.contains_key(&id), id, "orphan records do not go with its links");
+    }
+
+    fn check_names(&self, id: InodeId, inode: &Inode, found: &mut Found) {
+        let edges = self.edges.get(&id).map_or(&[][..], Vec::as_slice);
+        found.unless(edges.iter().all(|&(_, kind)| kind == inode.kind), id, "an edge has another kind");
+        let names = match (inode.is_dir(), inode.nlink) {
+            _ if id == InodeId::ROOT => 0,
+            (_, 0) => 0,
+            (true, _) => 1,
+            (false, nlink) => nlink as usize,
+        };
+        found.unless(edges.len() == names, id, "it has another number of edges than links");
+        if names > 0 && (inode.is_dir() || inode.parent != InodeId(0)) {
+            let right = edges.iter().all(|&(parent, _)| parent == inode.parent);
+            found.unless(right && edges.len() == 1, id, "its parent is not the directory that has its edge");
+        }
+    }
+
+    fn check_directory(&self, id: InodeId, inode: &Inode, found: &mut Found) {
+        let (entries, subdirs) = self.entries.get(&id).copied().unwrap_or_default();
+        found.unless(inode.entries() == entries, id, "its count of entries is wrong");
+        let nlink = if inode.nlink == 0 { 0 } else { 2 + subdirs };
+        found.unless(inode.nlink == nlink, id, "its links are not two and its subdirectories");
+        found.unless(inode.nlink != 0 || entries == 0, id, "it is removed but has entries");
+        let (mut at, mut steps) = (id, 0);
+        while at != InodeId::ROOT && steps <= self.inodes.len() {
+            at = self.inodes.get(&at).map_or(InodeId::ROOT, |inode| inode.parent);
+            steps += 1;
+        }
+        found.unless(at == InodeId::ROOT, id, "it lies in a loop");
+    }
+
+    /// The records beside the inode.
+    fn check_parts(&self, id: InodeId, inode: &Inode, found: &mut Found) {
+        let wide = match &inode.body {
+            Body::File(striping) if striping.inline().is_none() => Some(usize::from(striping.stripes)),
+            Body::File(_) | Body::Directory { .. } | Body::Other => None,
+        };
+        found.unless(self.layouts.get(&id).copied() == wide, id, "its layout record is wrong");
+        let target = (inode.kind == FileType::Symlink).then_some(inode.size);
+        found.unless(self.symlinks.get(&id).copied() == target, id, "its target is not of its size");
+        found.unless(self.attributes.contains(&id) == inode.has(HAS_XATTRS), id, "its attributes go without its flag");
+    }
+
+    /// Records of what is not there.
+    fn check_leftovers(&self, found: &mut Found) {
+        for (&child, edges) in &self.edges {
+            found.unless(self.inodes.contains_key(&child), child, "an edge leads to it, but it is not there");
+            for &(parent, _) in edges {
+                let is_dir = self.inodes.get(&parent).is_some_and(Inode::is_dir);
+                found.unless(is_dir, parent, "it has entries but is no directory");
+            }
+        }
+        for &id in self.layouts.keys().chain(self.symlinks.keys()).chain(&self.attributes) {
+            found.unless(self.inodes.contains_key(&id), id, "it has records but is not there");
+        }
+        for (&id, holders) in &self.orphans {
+            found.unless(self.inodes.contains_key(&id), id, "it has orphan records but is not there");
+            let known = holders.iter().all(|session| *session == SessionId(0) || self.sessions.contains(session));
+            found.unless(known, id, "a session that is not there holds it");
+        }
+        for deletion in &self.deletions {
+            let gone = !self.inodes.contains_key(&deletion.inode);
+            found.unless(gone, deletion.inode, "an object is to be removed, but it is there");
+        }
+    }
+}
+
+struct Found(Vec<Problem>);
+
+impl Found {
+    fn unless(&mut self, holds: bool, inode: InodeId, what: &'static str) {
+        if !holds {
+            self.0.push(Problem { what, inode });
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! What sessions hold, and what they are told twice.
+
+mod common;
+
+use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, held, name, refused};
+use kv::KvError;
+use namespace::shard::{Config, Limits};
+use namespace::view::{Create, Exactly};
+use types::attr::FileType;
+use types::error::Errno;
+use types::id::{InodeId, SessionId};
+use types::time::Timestamp;
+
+fn full() -> KvError {
+    KvError::NoSpace("test".into())
+}
+
+#[test]
+fn a_repeated_change_happens_once() {
+    let mut bed = Bed::new();
+    let exactly = bed.next(A);
+    let first = bed.shard.mkdir(exactly, ROOT, &name("d"), 0o755, CRED).unwrap();
+    let again = bed.shard.mkdir(exactly, ROOT, &name("d"), 0o755, CRED).unwrap();
+    assert_eq!(first, again, "in the same turn");
+    bed.turn();
+    assert_eq!(bed.shard.mkdir(exactly, ROOT, &name("d"), 0o755, CRED).unwrap(), first);
+    bed.restart();
+    assert_eq!(refused(bed.shard.mkdir(exactly, ROOT, &name("d"), 0o755, CRED)), Errno::ENOTCONN);
+    bed.shard.session_open(A, b"", &[]).unwrap();
+    assert_eq!(bed.shard.mkdir(exactly, ROOT, &name("d"), 0o755, CRED).unwrap().attr, first.attr);
+    let other = Exactly { session: B, ..exactly };
+    bed.shard.session_open(B, b"", &[]).unwrap();
+    assert_eq!(refused(bed.shard.mkdir(other, ROOT, &name("d"), 0o755, CRED)), Errno::EEXIST, "another session's");
+    assert_eq!(refused(bed.shard.unlink(exactly, ROOT, &name("d"))), Errno::EPROTO, "another change");
+    let exactly = bed.next(A);
+    bed.shard.rmdir(exactly, ROOT, &name("d")).unwrap();
+    bed.turn();
+    bed.shard.rmdir(exactly, ROOT, &name("d")).unwrap();
+    bed.turn();
+}
+
+#[test]
+fn a_refused_change_is_tried_again() {
+    let mut bed = Bed::new();
+    let exactly = bed.next(A);
+    assert_eq!(refused(bed.shard.rmdir(exactly, ROOT, &name("d"))), Errno::ENOENT);
+    let made = Exactly { session: B, sequence: 1, answered_below: 1 };
+    bed.shard.mkdir(made, ROOT, &name("d"), 0o755, CRED).unwrap();
+    bed.shard.rmdir(exactly, ROOT, &name("d")).unwrap();
+    bed.turn();
+}
+
+#[test]
+fn a_repeated_create_opens_again_after_a_restart() {
+    let mut bed = Bed::new();
+    let exactly = bed.next(A);
+    let text = name("f");
+    let create = Create {
+        parent: ROOT,
+        name: &text,
+        kind: FileType::Regular,
+        mode: 0o600,
+        rdev: 0,
+        cred: CRED,
+        open: true,
+        exclusive: true,
+    };
+    let f = bed.shard.create(exactly, &create).unwrap().attr.inode;
+    bed.turn();
+    bed.restart();
+    bed.shard.session_open(A, b"", &[]).unwrap();
+    bed.shard.session_open(B, b"", &[]).unwrap();
+    let unlink = bed.next(B);
+    bed.shard.unlink(unlink, ROOT, &name("f")).unwrap();
+    let view = bed.shard.create(exactly, &create).unwrap();
+    assert_eq!((view.attr.inode, view.attr.nlink), (f, 0));
+    bed.wait_ms(EXPIRY_MS);
+    bed.shard.touch(A);
+    bed.shard.touch(B);
+    assert!(bed.shard.tick().unwrap().grace_ended);
+    bed.turn();
+    assert!(bed.stat(f).is_ok(), "the session holds it");
+    bed.shard.close_inode(A, f).unwrap();
+    bed.turn();
+    assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
+}
+
+#[test]
+fn stored_answers_are_bounded() {
+    let limits = Limits { replies_per_session: 3, ..Limits::default() };
+    let mut bed = Bed::with(Config { limits, ..common::config() });
+    let exactly = |sequence, answered_below| Exactly { session: A, sequence, answered_below };
+    for sequence in 1..=3 {
+        bed.shard.mkdir(exactly(sequence, 1), ROOT, &name(&sequence.to_string()), 0, CRED).unwrap();
+    }
+    assert_eq!(refused(bed.shard.mkdir(exactly(4, 1), ROOT, &name("4"), 0, CRED)), Errno::EBUSY);
+    bed.shard.mkdir(exactly(4, 2), ROOT, &name("4"), 0, CRED).unwrap();
+    assert_eq!(refused(bed.shard.mkdir(exactly(0, 0), ROOT, &name("5"), 0, CRED)), Errno::EPROTO);
+    bed.turn();
+}
+
+#[test]
+fn slots_do_not_grow_without_end() {
+    let mut bed = Bed::new();
+    for n in 0..100 {
+        bed.file(ROOT, &n.to_string());
+        bed.turn();
+    }
+    for n in 0..100 {
+        bed.unlink(ROOT, &n.to_string()).unwrap();
+        bed.turn();
+    }
+    assert!(bed.kv.len() < 12, "{} records left", bed.kv.len());
+}
+
+#[test]
+fn what_is_open_stays_after_its_last_unlink() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    let d = bed.dir(ROOT, "d");
+    bed.shard.open_inode(A, f).unwrap();
+    bed.shard.open_inode(B, f).unwrap();
+    bed.shard.open_inode(B, f).unwrap();
+    bed.shard.open_inode(A, d).unwrap();
+    bed.write_intent(A, f).unwrap();
+    bed.turn();
+    bed.unlink(ROOT, "f").unwrap();
+    bed.rmdir(ROOT, "d").unwrap();
+    bed.turn();
+    assert_eq!(bed.stat(f).unwrap().attr.nlink, 0);
+    assert_eq!(refused(bed.create(d, "late")), Errno::ENOENT);
+    assert_eq!(refused(bed.mkdir(d, "late")), Errno::ENOENT);
+    assert_eq!(refused(bed.rename((ROOT, "x"), (d, "late"), 0)), Errno::ENOENT);
+    assert_eq!(refused(bed.link(f, ROOT, "again")), Errno::ENOENT);
+    assert!(bed.shard.readdir(A, d, 0, 10, true).unwrap().entries.is_empty());
+    bed.shard.close_inode(A, f).unwrap();
+    bed.shard.close_inode(A, d).unwrap();
+    bed.turn();
+    assert_eq!(refused(bed.stat(d)), Errno::ESTALE);
+    assert!(bed.shard.deletions(None, 9).unwrap().is_empty());
+    bed.shard.close_inode(B, f).unwrap();
+    bed.shard.close_inode(B, f).unwrap();
+    bed.turn();
+    assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
+    assert_eq!(bed.shard.deletions(None, 9).unwrap().len(), 4);
+}
+
+#[test]
+fn a_replaced_file_that_is_open_stays() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    bed.file(ROOT, "g");
+    bed.shard.open_inode(B, f).unwrap();
+    bed.rename((ROOT, "g"), (ROOT, "f"), 0).unwrap();
+    bed.turn();
+    assert_eq!(bed.stat(f).unwrap().attr.nlink, 0);
+    bed.shard.session_close(B).unwrap();
+    bed.turn();
+    assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
+    assert_eq!(refused(bed.shard.open_inode(B, ROOT)), Errno::ENOTCONN);
+    bed.shard.session_close(B).unwrap();
+}
+
+#[test]
+fn a_silent_session_expires() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    bed.shard.open_inode(B, f).unwrap();
+    bed.unlink(ROOT, "f").unwrap();
+    bed.turn();
+    bed.wait_ms(EXPIRY_MS / 2);
+    assert!(bed.shard.touch(A));
+    assert_eq!(bed.shard.tick().unwrap().expired, []);
+    bed.wait_ms(EXPIRY_MS / 2);
+    assert_eq!(bed.shard.tick().unwrap().expired, [B]);
+    bed.turn();
+    assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
+    assert!(!bed.shard.touch(B) && bed.shard.touch(A));
+    bed.shard.session_open(B, b"", &[held(f, true)]).unwrap();
+    bed.turn();
+}
+
+#[test]
+fn a_restart_keeps_what_sessions_reclaim() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    let g = bed.file(ROOT, "g");
+    bed.shard.open_inode(A, f).unwrap();
+    bed.shard.open_inode(B, g).unwrap();
+    bed.turn();
+    bed.restart();
+    let first = bed.shard.session_open(A, b"", &[]).unwrap();
+    assert!(!bed.shard.tick().unwrap().grace_ended);
+    // Nobody has said that it holds f or g: the grace keeps both.
+    bed.unlink(ROOT, "f").unwrap();
+    bed.unlink(ROOT, "g").unwrap();
+    bed.turn();
+    assert_eq!(bed.shard.session_open(A, b"", &[held(f, false)]).unwrap(), first);
+    bed.shard.session_open(B, b"", &[held(f, false)]).unwrap();
+    assert!(bed.shard.tick().unwrap().grace_ended);
+    bed.turn();
+    assert_eq!(refused(bed.stat(g)), Errno::ESTALE, "nobody reclaimed it");
+    bed.shard.close_inode(A, f).unwrap();
+    bed.turn();
+    assert!(bed.stat(f).is_ok());
+    bed.restart();
+    assert!(bed.shard.session_open(A, b"", &[]).unwrap().incarnation > first.incarnation);
+    assert!(bed.stat(f).is_ok(), "the orphan record of the other session holds it");
+    bed.wait_ms(EXPIRY_MS);
+    bed.shard.touch(A);
+    assert_eq!(bed.shard.tick().unwrap().expired, [B]);
+    bed.turn();
+    assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
+}
+
+#[test]
+fn sessions_and_opens_are_bounded() {
+    let limits = Limits { sessions: 2, opens_per_session: 2, ..Limits::default() };
+    let mut bed = Bed::with(Config { limits, ..common::config() });
+    assert_eq!(refused(bed.shard.session_open(SessionId(3), b"", &[])), Errno::EBUSY);
+    assert_eq!(refused(bed.shard.session_open(SessionId(0), b"", &[])), Errno::EINVAL);
+    let f = bed.file(ROOT, "f");
+    bed.shard.open_inode(A, f).unwrap();
+    bed.make(ROOT, "g", FileType::Regular, true, true).unwrap();
+    assert_eq!(refused(bed.shard.open_inode(A, ROOT)), Errno::EBUSY);
+    assert_eq!(refused(bed.make(ROOT, "h", FileType::Regular, true, true)), Errno::EBUSY);
+    assert_eq!(refused(bed.lookup(ROOT, "h")), Errno::ENOENT);
+    bed.shard.open_inode(A, f).unwrap();
+    bed.write_intent(A, f).unwrap();
+    bed.turn();
+}
+
+#[test]
+fn one_writer_is_exclusive_and_settles() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    bed.shard.open_inode(A, f).unwrap();
+    bed.turn();
+    let view = bed.write_intent(A, f).unwrap();
+    assert!(view.exclusive && view.unsettled && view.has_objects && view.layout.is_some());
+    assert!(!bed.shard.getattr(B, f).unwrap().exclusive);
+    bed.turn();
+    assert!(bed.settle(A, f, 1000, None, false).settled);
+    let view = bed.stat(f).unwrap();
+    assert_eq!((view.attr.size, view.attr.blocks, view.attr.mtime), (1000, 2, Timestamp(500)));
+    assert!(view.unsettled, "it may write on");
+    bed.turn();
+    assert!(bed.settle(A, f, 2000, None, true).settled);
+    let view = bed.stat(f).unwrap();
+    assert!(!view.unsettled && !view.exclusive && view.has_objects && view.layout.is_none());
+    assert_eq!((view.attr.size, view.attr.ctime), (2000, Timestamp(500)));
+    bed.turn();
+}
+
+#[test]
+fn of_two_writers_the_last_one_gathers() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    assert!(bed.write_intent(A, f).unwrap().exclusive);
+    let view = bed.write_intent(B, f).unwrap();
+    assert!(!view.exclusive && view.unsettled);
+    assert!(!bed.stat(f).unwrap().exclusive);
+    let answer = bed.settle(A, f, 10, None, true);
+    assert!(!answer.settled);
+    assert!(!bed.settle(A, f, 10, Some(answer.intents), false).settled, "another may be writing");
+    assert!(!bed.settle(B, f, 20, None, false).settled, "it is not alone since its intent");
+    let intents = bed.shard.getattr(B, f).unwrap().intents;
+    assert!(!bed.settle(B, f, 20, Some(view.intents), false).settled, "asked before another ended its intent");
+    assert!(bed.settle(B, f, 20, Some(intents), true).settled);
+    let view = bed.stat(f).unwrap();
+    assert!(!view.unsettled && view.attr.size == 20);
+    bed.turn();
+}
+
+#[test]
+fn a_stale_gathering_is_refused() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    bed.write_intent(B, f).unwrap();
+    bed.turn();
+    bed.shard.session_close(B).unwrap();
+    bed.turn();
+    let before = bed.stat(f).unwrap();
+    assert!(before.unsettled);
+    // Another session comes and goes between the asking and the settling.
+    bed.shard.session_open(SessionId(3), b"", &[]).unwrap();
+    bed.write_intent(SessionId(3), f).unwrap();
+    bed.shard.close_inode(SessionId(3), f).unwrap();
+    let answer = bed.settle(A, f, 30, Some(before.intents), true);
+    assert!(!answer.settled);
+    assert!(bed.settle(A, f, 40, Some(answer.intents), true).settled);
+    let view = bed.stat(f).unwrap();
+    assert!(!view.unsettled && view.attr.size == 40);
+    // One more that asked then finds it settled, and changes nothing.
+    assert!(bed.settle(A, f, 35, Some(answer.intents), true).settled);
+    assert_eq!(bed.stat(f).unwrap().attr.size, 40);
+    bed.turn();
+}
+
+#[test]
+fn after_a_restart_nobody_is_exclusive_and_the_grace_leaves_files_unsettled() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    bed.shard.open_inode(A, f).unwrap();
+    let intent = bed.next(A);
+    let old = bed.shard.write_intent(intent, f).unwrap();
+    bed.turn();
+    bed.restart();
+    bed.shard.session_open(A, b"", &[held(f, true)]).unwrap();
+    let view = bed.shard.write_intent(intent, f).unwrap();
+    assert!(!view.exclusive && view.unsettled && view.intents > old.intents);
+    assert!(!bed.settle(A, f, 5, None, false).settled);
+    assert!(!bed.settle(A, f, 5, Some(old.intents), false).settled);
+    assert!(bed.settle(A, f, 6, Some(view.intents), true).settled);
+    let view = bed.stat(f).unwrap();
+    assert!(view.unsettled && view.attr.size == 6, "the other session may yet say that it writes");
+    bed.shard.session_open(B, b"", &[]).unwrap();
+    bed.shard.session_open(B, b"", &[]).unwrap();
+    assert!(bed.shard.tick().unwrap().grace_ended);
+    assert!(bed.settle(A, f, 7, Some(view.intents), true).settled);
+    let view = bed.stat(f).unwrap();
+    assert!(!view.unsettled && view.attr.size == 7);
+    bed.turn();
+}
+
+#[test]
+fn write_intents_are_for_files() {
+    let mut bed = Bed::new();
+    let p = bed.make(ROOT, "p", FileType::Fifo, false, true).unwrap().attr.inode;
+    assert_eq!(refused(bed.write_intent(A, ROOT)), Errno::EISDIR);
+    assert_eq!(refused(bed.write_intent(A, p)), Errno::EINVAL);
+    assert_eq!(refused(bed.write_intent(A, InodeId(0xffff))), Errno::ESTALE);
+}
+
+#[test]
+fn a_failed_commit_takes_everything_back() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    bed.shard.open_inode(A, f).unwrap();
+    bed.turn();
+    let before = bed.stat(ROOT).unwrap();
+    bed.kv.fail_commit(1, full());
+    let made = Exactly { answered_below: 1, ..bed.next(A) };
+    bed.sequences[1] += 10;
+    bed.shard.mkdir(made, ROOT, &name("d"), 0o755, CRED).unwrap();
+    let unlink = Exactly { sequence: made.sequence + 1, ..made };
+    bed.shard.unlink(unlink, ROOT, &name("f")).unwrap();
+    bed.shard.close_inode(A, f).unwrap();
+    bed.shard.session_close(B).unwrap();
+    bed.shard.session_open(SessionId(3), b"", &[]).unwrap();
+    let error = bed.shard.commit().unwrap_err();
+    assert_eq!(namespace::error::store_errno(&error), Errno::ENOSPC);
+    assert!(bed.shard.is_clean());
+    bed.check();
+    assert_eq!(bed.stat(ROOT).unwrap(), before);
+    assert_eq!(bed.shard.inode_count(), 2);
+    assert!(bed.shard.touch(B) && !bed.shard.touch(SessionId(3)));
+    // The same identity, for it did not happen.
+    bed.shard.rmdir(made, ROOT, &name("d")).unwrap_err();
+    bed.shard.mkdir(made, ROOT, &name("e"), 0o755, CRED).unwrap();
+    bed.unlink(ROOT, "f").unwrap();
+    bed.turn();
+    assert_eq!(bed.stat(f).unwrap().attr.nlink, 0, "the close was taken back");
+    bed.shard.close_inode(A, f).unwrap();
+    bed.turn();
+    assert_eq!(bed.names(ROOT), ["e"]);
+}
+
+#[test]
+fn grace_ends_again_after_a_failed_commit() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    bed.turn();
+    bed.restart();
+    bed.shard.session_open(A, b"", &[]).unwrap();
+    bed.unlink(ROOT, "f").unwrap();
+    bed.turn();
+    bed.wait_ms(EXPIRY_MS);
+    bed.shard.touch(A);
+    bed.kv.fail_commit(1, full());
+    assert!(bed.shard.tick().unwrap().grace_ended);
+    bed.shard.commit().unwrap_err();
+    assert!(bed.stat(f).is_ok());
+    assert_eq!(bed.shard.tick().unwrap().expired, [B]);
+    bed.turn();
+    assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
+}
+
+#[test]
+fn counts_survive_the_end_of_their_session() {
+    let mut bed = Bed::new();
+    for n in 0..5 {
+        bed.file(ROOT, &n.to_string());
+        bed.turn();
+    }
+    bed.shard.session_close(A).unwrap();
+    bed.turn();
+    bed.restart();
+    assert_eq!(bed.shard.inode_count(), 6);
+}
