@@ -10,6 +10,7 @@
 
 mod caller;
 pub mod config;
+mod connect;
 mod data;
 mod directory;
 mod file;
@@ -26,6 +27,7 @@ mod truncate;
 mod xattr;
 
 pub use caller::Caller;
+pub use connect::{Cluster, Connected, connect};
 pub use directory::Listing;
 pub use router::Client;
 pub use shared::Shared;

@@ -1,0 +1,264 @@
+//! FUSE operations as client operations.
+
+use std::rc::Rc;
+
+use client::{Caller, Client};
+use fuse::filesystem::{Attributes, Entry, OpenFlags, Opened, Statfs, Write};
+use fuse::listing::Listing;
+use fuse::{Context, FileSystem};
+use ring::buf::Slice;
+use types::attr::{FileType, SetAttr};
+use types::error::Errno;
+use types::id::InodeId;
+use types::name::Name;
+
+/// `O_*` of Linux as they come with FUSE requests.
+const O_ACCMODE: u32 = 3;
+const O_RDONLY: u32 = 0;
+const O_EXCL: u32 = 0o200;
+const O_APPEND: u32 = 0o2000;
+
+/// Unit of `statfs`; the larger of the two that Linux programs expect.
+const BLOCK_SIZE: u32 = 4096;
+
+/// One loop's file system.
+pub(crate) struct Adapter {
+    client: Rc<Client>,
+}
+
+impl Adapter {
+    pub(crate) fn new(client: Rc<Client>) -> Self {
+        Self { client }
+    }
+}
+
+/// A file's handle says what its open was for; all else is kept per inode.
+fn handle_of(flags: u32) -> u64 {
+    u64::from(is_writable(flags))
+}
+
+fn is_writable(flags: u32) -> bool {
+    flags & O_ACCMODE != O_RDONLY
+}
+
+/// Every read and write comes here, past the page cache: until there are leases only the servers know the data.
+/// Mapped files are cached for as long as they are open.
+fn file_opened(flags: u32) -> Opened {
+    let flags_out = OpenFlags { direct_io: true, no_flush: true, parallel_direct_writes: true, ..OpenFlags::default() };
+    Opened { handle: handle_of(flags), flags: flags_out }
+}
+
+/// Runs `$body` with the caller of `$context`.
+macro_rules! as_caller {
+    ($context:expr, $caller:ident => $body:expr) => {{
+        let interrupted = || $context.is_interrupted();
+        let $caller = &Caller::interruptible($context.credentials(), &interrupted);
+        $body
+    }};
+}
+
+impl FileSystem for Adapter {
+    async fn lookup(&self, context: &Context, parent: InodeId, name: Name) -> Result<Entry, Errno> {
+        as_caller!(context, caller => self.client.lookup(caller, parent, name).await.map(Entry::uncached))
+    }
+
+    async fn getattr(&self, context: &Context, inode: InodeId, _handle: Option<u64>) -> Result<Attributes, Errno> {
+        as_caller!(context, caller => self.client.getattr(caller, inode).await.map(Attributes::uncached))
+    }
+
+    async fn setattr(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        _handle: Option<u64>,
+        change: SetAttr,
+    ) -> Result<Attributes, Errno> {
+        as_caller!(context, caller => self.client.setattr(caller, inode, change).await.map(Attributes::uncached))
+    }
+
+    async fn readlink(&self, context: &Context, inode: InodeId) -> Result<Vec<u8>, Errno> {
+        as_caller!(context, caller => self.client.readlink(caller, inode).await)
+    }
+
+    async fn mknod(
+        &self,
+        context: &Context,
+        parent: InodeId,
+        name: Name,
+        kind: FileType,
+        mode: u32,
+        rdev: u32,
+    ) -> Result<Entry, Errno> {
+        as_caller!(context, caller =>
+            self.client.mknod(caller, parent, name, kind, mode, rdev).await.map(Entry::uncached))
+    }
+
+    async fn mkdir(&self, context: &Context, parent: InodeId, name: Name, mode: u32) -> Result<Entry, Errno> {
+        as_caller!(context, caller => self.client.mkdir(caller, parent, name, mode).await.map(Entry::uncached))
+    }
+
+    async fn symlink(&self, context: &Context, parent: InodeId, name: Name, target: Vec<u8>) -> Result<Entry, Errno> {
+        as_caller!(context, caller => self.client.symlink(caller, parent, name, &target).await.map(Entry::uncached))
+    }
+
+    async fn unlink(&self, context: &Context, parent: InodeId, name: Name) -> Result<(), Errno> {
+        as_caller!(context, caller => self.client.unlink(caller, parent, name).await)
+    }
+
+    async fn rmdir(&self, context: &Context, parent: InodeId, name: Name) -> Result<(), Errno> {
+        as_caller!(context, caller => self.client.rmdir(caller, parent, name).await)
+    }
+
+    async fn rename(
+        &self,
+        context: &Context,
+        source: (InodeId, Name),
+        target: (InodeId, Name),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        as_caller!(context, caller => self.client.rename(caller, source, target, flags).await)
+    }
+
+    async fn link(&self, context: &Context, inode: InodeId, parent: InodeId, name: Name) -> Result<Entry, Errno> {
+        as_caller!(context, caller => self.client.link(caller, inode, parent, name).await.map(Entry::uncached))
+    }
+
+    async fn open(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        flags: u32,
+        _kill_suid_sgid: bool,
+    ) -> Result<Opened, Errno> {
+        as_caller!(context, caller => self.client.open(caller, inode, is_writable(flags)).await)?;
+        Ok(file_opened(flags))
+    }
+
+    async fn create(
+        &self,
+        context: &Context,
+        parent: InodeId,
+        name: Name,
+        mode: u32,
+        flags: u32,
+    ) -> Result<(Entry, Opened), Errno> {
+        let created = as_caller!(context, caller =>
+            self.client.create(caller, parent, name, mode, is_writable(flags)).await);
+        match created {
+            Ok(attr) => Ok((Entry::uncached(attr), file_opened(flags))),
+            // Another client was faster: the kernel looks again, and opens it with all checks.
+            Err(Errno::EEXIST) if flags & O_EXCL == 0 => Err(Errno::ESTALE),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    async fn read(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        _handle: u64,
+        offset: u64,
+        size: u32,
+    ) -> Result<Vec<Slice>, Errno> {
+        as_caller!(context, caller => self.client.read(caller, inode, offset, size).await)
+    }
+
+    async fn write(&self, context: &Context, write: Write) -> Result<u32, Errno> {
+        let append = write.flags & O_APPEND != 0 && !write.from_cache;
+        let len = write.data.len() as u32;
+        as_caller!(context, caller => {
+            if write.kill_suid_sgid {
+                self.client.kill_suid_sgid(caller, write.inode).await?;
+            }
+            self.client.write(caller, write.inode, write.offset, &write.data, append).await
+        })?;
+        Ok(len)
+    }
+
+    async fn flush(&self, _context: &Context, _inode: InodeId, _handle: u64) -> Result<(), Errno> {
+        // Writes go through: there is nothing to flush, and no error that was not reported.
+        Ok(())
+    }
+
+    async fn release(&self, context: &Context, inode: InodeId, handle: u64, _flags: u32) -> Result<(), Errno> {
+        let caller = Caller::patient(context.credentials());
+        self.client.close(&caller, inode, handle != 0).await;
+        Ok(())
+    }
+
+    async fn fsync(&self, context: &Context, inode: InodeId, _handle: u64, _datasync: bool) -> Result<(), Errno> {
+        as_caller!(context, caller => self.client.fsync(caller, inode).await)
+    }
+
+    async fn opendir(&self, _context: &Context, _inode: InodeId) -> Result<Opened, Errno> {
+        Ok(Opened::default())
+    }
+
+    async fn readdir(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        _handle: u64,
+        cookie: u64,
+        listing: &mut Listing,
+    ) -> Result<InodeId, Errno> {
+        let count = u32::try_from(listing.entries_left()).unwrap_or(u32::MAX);
+        let page = as_caller!(context, caller =>
+            self.client.readdir(caller, inode, cookie, count, listing.wants_attributes()).await)?;
+        for entry in page.entries {
+            let attributes = entry.attr.map(Entry::uncached);
+            if !listing.push(&entry.name, entry.inode, entry.kind, entry.cookie, attributes.as_ref()) {
+                break;
+            }
+        }
+        Ok(page.parent)
+    }
+
+    async fn releasedir(&self, _context: &Context, _inode: InodeId, _handle: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    async fn fsyncdir(&self, context: &Context, inode: InodeId, _handle: u64, _datasync: bool) -> Result<(), Errno> {
+        as_caller!(context, caller => self.client.fsync_inode(caller, inode).await)
+    }
+
+    async fn statfs(&self, context: &Context) -> Result<Statfs, Errno> {
+        let stat = as_caller!(context, caller => self.client.statfs(caller).await)?;
+        let blocks = |bytes: u64| bytes / u64::from(BLOCK_SIZE);
+        Ok(Statfs {
+            block_size: BLOCK_SIZE,
+            blocks: blocks(stat.total_bytes),
+            blocks_free: blocks(stat.free_bytes),
+            blocks_available: blocks(stat.free_bytes),
+            files: stat.inodes.saturating_add(stat.free_inodes),
+            files_free: stat.free_inodes,
+        })
+    }
+
+    async fn setxattr(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        flags: u32,
+    ) -> Result<(), Errno> {
+        as_caller!(context, caller => self.client.setxattr(caller, inode, &name, &value, flags).await)
+    }
+
+    async fn getxattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> Result<Vec<u8>, Errno> {
+        as_caller!(context, caller => self.client.getxattr(caller, inode, &name).await)
+    }
+
+    async fn listxattr(&self, context: &Context, inode: InodeId) -> Result<Vec<Vec<u8>>, Errno> {
+        as_caller!(context, caller => self.client.listxattr(caller, inode).await)
+    }
+
+    async fn removexattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> Result<(), Errno> {
+        as_caller!(context, caller => self.client.removexattr(caller, inode, &name).await)
+    }
+
+    async fn shutdown(&self) {
+        self.client.shutdown().await;
+    }
+}

@@ -1,0 +1,38 @@
+//! Settings of a mount.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use conf::units::Period;
+
+conf::knobs! {
+    /// The mount: this host's view of the file system, through FUSE.
+    pub struct Config for "mount" {
+        /// Where to mount. The directory must exist.
+        mountpoint: PathBuf,
+        /// host:port of mgmtd.
+        mgmtd: String,
+        /// File with the cluster key.
+        key_file: PathBuf,
+        /// How long an operation waits for a server that does not answer before the application gets EIO.
+        retry_timeout: Period = "60s",
+        /// How long to wait for the cluster at the start.
+        start_timeout: Period = "30s",
+        /// Threads that serve requests. 0: one per CPU.
+        loops: usize = "0",
+        /// How long an idle thread looks for work before it sleeps. Only where CPUs are to spare.
+        spin: Period = "0s",
+        /// Other users than the mounting one may enter.
+        allow_other: bool = "true",
+        /// Nothing can be changed through this mount.
+        read_only: bool = "false",
+        /// Set-user-id bits and device nodes mean something. Only for root.
+        suid_and_devices: bool = "false",
+        /// Where metrics and the log level are served. Port 0: any free one.
+        metrics: SocketAddr = "127.0.0.1:0",
+        /// Log level: error, warn, info, debug, trace; also per module as in "info,client=debug".
+        log_level: String = "info",
+        /// Log format: text or json.
+        log_format: telemetry::log::LogFormat = "text",
+    }
+}

@@ -1,0 +1,74 @@
+//! The mount: the FUSE front-end over the client core. It translates, and decides nothing.
+
+mod adapter;
+pub mod config;
+
+use std::io::Read;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use client::{Client, Cluster};
+use conf::Fatal;
+use fuse::signals::Signals;
+use tracing::info;
+
+use adapter::Adapter;
+use config::Config;
+
+/// What others may want to know of a mount that has begun.
+#[derive(Clone, Debug)]
+pub struct Mounted {
+    /// UUID of the cluster.
+    pub cluster: String,
+    /// `host:port` of the metrics endpoint.
+    pub metrics: String,
+}
+
+/// Mounts, tells `on_mounted`, and serves until the file system is unmounted or the process gets SIGTERM or SIGINT.
+///
+/// # Errors
+/// What prevents the mount, with the exit code that belongs to it (see [`conf::exit_code`]).
+pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    // Before any thread exists, so that all of them have the signals blocked.
+    let signals = Signals::block().context("cannot block signals")?;
+    let log = telemetry::log::init(config.log_format, &config.log_level)
+        .map_err(|error| Fatal::usage(format!("log_level: {error}")))?;
+    let metrics = telemetry::metrics::Metrics::new("mount");
+    let endpoint = telemetry::http::Server::start(config.metrics, metrics.clone(), log)
+        .map_err(|error| Fatal::usage(format!("metrics: cannot listen on {}: {error}", config.metrics)))?;
+    let client_config = client::config::Config {
+        retry_timeout: *config.retry_timeout,
+        description: format!("{}:{}", host_name(), config.mountpoint.display()),
+    };
+    let cluster = Cluster {
+        management: config.mgmtd.clone(),
+        key_file: config.key_file.clone(),
+        patience: *config.start_timeout,
+    };
+    let connected = client::connect(&cluster, client_config)?;
+    let options = fuse::Options {
+        source: format!("weft@{}", config.mgmtd),
+        loops: config.loops,
+        spin: *config.spin,
+        allow_other: config.allow_other,
+        read_only: config.read_only,
+        allow_suid_and_devices: config.suid_and_devices,
+        metrics: Some(metrics),
+        ..fuse::Options::default()
+    };
+    let shared = Arc::clone(&connected.shared);
+    let mount = fuse::mount(&config.mountpoint, options, move |_| Adapter::new(Client::new(Arc::clone(&shared))))
+        .map_err(|error| Fatal::usage(error.to_string()))?;
+    let mounted = Mounted { cluster: connected.cluster(), metrics: endpoint.address().to_string() };
+    info!(mountpoint = %config.mountpoint.display(), cluster = mounted.cluster, "mounted");
+    on_mounted(&mounted)?;
+    mount.run_until(&signals);
+    info!(mountpoint = %config.mountpoint.display(), "unmounted");
+    Ok(())
+}
+
+fn host_name() -> String {
+    let mut name = String::new();
+    let read = std::fs::File::open("/proc/sys/kernel/hostname").and_then(|mut file| file.read_to_string(&mut name));
+    if read.is_err() { "unknown host".into() } else { name.trim_end().to_owned() }
+}
