@@ -21,6 +21,18 @@ macro_rules! ops {
                 }
             }
 
+            /// Decodes `body` as this operation's request, or its reply, and encodes it again: for tools and tests
+            /// that take all messages alike.
+            ///
+            /// # Errors
+            /// Where the body is no such message.
+            pub fn reencode(self, reply: bool, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
+                match self {
+                    $(Op::$name if reply => reencode::<$reply>(body),
+                    Op::$name => reencode::<$request>(body),)*
+                }
+            }
+
             /// As metrics and logs call it.
             #[must_use]
             pub fn name(self) -> &'static str {
@@ -37,12 +49,19 @@ macro_rules! ops {
     };
 }
 
-/// A request message, tied to its operation and the reply that belongs to it.
-pub trait Call: crate::codec::Wire {
-    const OP: Op;
-    type Reply: crate::codec::Wire;
+fn reencode<T: Wire>(body: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let mut out = Vec::new();
+    decode_body::<T>(body)?.encode(&mut out);
+    Ok(out)
 }
 
+/// A request message, tied to its operation and the reply that belongs to it.
+pub trait Call: Wire {
+    const OP: Op;
+    type Reply: Wire;
+}
+
+use crate::codec::{DecodeError, Wire, decode_body};
 use crate::v1::{meta, session, storage};
 
 ops! {

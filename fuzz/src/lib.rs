@@ -1,0 +1,92 @@
+//! One function per decoder that outsiders can reach: it takes any bytes and panics where the decoder breaks a promise.
+//!
+//! `cargo fuzz run TARGET --features libfuzzer` explores them; `cargo test` runs them for some seconds on any toolchain.
+
+mod receive;
+
+use net::handshake::{Handshake, Initiator, MESSAGE_MAX, Responder, Step};
+use net::{ClusterKey, Identity};
+use wire::codec::{Wire, decode_body};
+use wire::frame::{BODY_MAX, HEADER_LEN, Header, PAYLOAD_MAX, VERSION};
+use wire::hello::{ClientHello, ServerHello};
+use wire::op::Op;
+
+pub use receive::receive;
+
+/// All targets by name.
+pub const TARGETS: &[(&str, fn(&[u8]))] =
+    &[("header", header), ("hello", hello), ("message", message), ("receive", receive), ("handshake", handshake)];
+
+/// A header of 60 bytes; its magic and checksum are made right, since no fuzzer guesses a checksum.
+pub fn header(data: &[u8]) {
+    let mut bytes = [0; HEADER_LEN];
+    for (place, byte) in bytes.iter_mut().zip(data) {
+        *place = *byte;
+    }
+    let _ = Header::decode(&bytes, 0, VERSION);
+    bytes[..4].copy_from_slice(&wire::frame::MAGIC.to_le_bytes());
+    let crc = wire::frame::crc32c(&bytes[..60]);
+    bytes[60..].copy_from_slice(&crc.to_le_bytes());
+    if let Ok(header) = Header::decode(&bytes, 0, VERSION) {
+        assert_eq!(header.encode(0), bytes, "one encoding of each header");
+        assert!(header.body_len as usize <= BODY_MAX && header.payload_len as usize <= PAYLOAD_MAX);
+    }
+}
+
+/// Both hellos.
+pub fn hello(data: &[u8]) {
+    canonical::<ClientHello>(data);
+    canonical::<ServerHello>(data);
+}
+
+fn canonical<T: Wire>(data: &[u8]) {
+    if let Ok(message) = decode_body::<T>(data) {
+        let mut again = Vec::new();
+        message.encode(&mut again);
+        assert_eq!(again, data, "one encoding of each message");
+    }
+}
+
+/// The first two bytes choose the message, the rest is its body.
+pub fn message(data: &[u8]) {
+    let [choice, reply, body @ ..] = data else { return };
+    let op = Op::ALL[usize::from(*choice) % Op::ALL.len()];
+    if let Ok(again) = op.reencode(reply & 1 == 1, body) {
+        assert_eq!(again, body, "one encoding of each {} message", op.name());
+    }
+}
+
+/// Both sides of the handshake, given pieces of `data` in the lengths that they ask for.
+pub fn handshake(data: &[u8]) {
+    let identity = Identity {
+        key: ClusterKey::from_bytes([1; 32]),
+        cluster: "cluster".to_owned(),
+        name: "name".to_owned(),
+        incarnation: 1,
+    };
+    survives(&mut Initiator::new(&identity), data);
+    survives(&mut Responder::new(&identity), data);
+}
+
+fn survives(machine: &mut impl Handshake, data: &[u8]) {
+    let mut rest = data;
+    let mut received: &[u8] = &[];
+    for _ in 0..16 {
+        match machine.step(received) {
+            Step::Send(bytes) => {
+                assert!(bytes.len() <= 2 * MESSAGE_MAX);
+                received = &[];
+            }
+            Step::Receive(len) => {
+                assert!(len <= MESSAGE_MAX, "memory is bounded");
+                let Some((piece, later)) = rest.split_at_checked(len) else { return };
+                (received, rest) = (piece, later);
+            }
+            Step::Done(result) => {
+                assert!(result.is_err(), "nobody guesses a proof of the key");
+                return;
+            }
+        }
+    }
+    panic!("a handshake has fewer steps");
+}
