@@ -8,6 +8,7 @@ pub mod client;
 pub mod convert;
 pub mod disk;
 pub mod error;
+pub mod interfaces;
 pub mod node;
 pub mod server;
 mod transport;
