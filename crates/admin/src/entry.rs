@@ -5,6 +5,7 @@ use serde::Serialize;
 use types::attr::FileType;
 use types::error::Errno;
 use types::id::{GroupId, InodeId, NodeId, ObjectId, PoolId, ShardId, TargetId};
+use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, STRIPE_COUNT_MAX};
 use types::name::Name;
 use wire::v1::meta::{self, EntryInfoReply, Lookup};
 use wire::v1::storage::Place;
@@ -165,4 +166,42 @@ fn kind_name(kind: FileType) -> &'static str {
 /// For components that no entry can be called, `..` among them.
 pub fn components(path: &str) -> Result<Vec<Name>, Errno> {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").map(|part| Name::new(part.as_bytes())).collect()
+}
+
+impl Policy {
+    /// What is asked for is possible in some cluster.
+    ///
+    /// # Errors
+    /// One line that names the bounds.
+    pub fn validate(&self) -> Result<(), String> {
+        let chunk_ok = |size: u32| size.is_power_of_two() && (CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&size);
+        if let Some(size) = self.chunk_size.filter(|&size| !chunk_ok(size)) {
+            return Err(format!("chunk size {size}: must be a power of two from 4KiB to 64MiB"));
+        }
+        let count = self.stripe_count.filter(|count| !(1..=STRIPE_COUNT_MAX).contains(count));
+        count.map_or(Ok(()), |count| Err(format!("stripe count {count}: must be 1 to {STRIPE_COUNT_MAX}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_become_names() {
+        let names = components("/a//b/./c/").expect("valid");
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        assert!(components("/").expect("the root").is_empty());
+        assert!(components("/a/../b").is_err());
+    }
+
+    #[test]
+    fn impossible_striping_is_refused() {
+        let policy = |chunk_size, stripe_count| Policy { chunk_size, stripe_count, pool: None }.validate();
+        assert_eq!(policy(Some(1 << 20), Some(256)), Ok(()));
+        assert_eq!(policy(None, None), Ok(()));
+        assert!(policy(Some(1 << 27), None).is_err() && policy(Some(5000), None).is_err());
+        assert!(policy(None, Some(0)).is_err() && policy(None, Some(257)).is_err());
+    }
 }

@@ -32,7 +32,21 @@ enum Command {
     Down(command::down::Args),
     #[command(hide = true)]
     Supervise(command::supervise::Args),
+    Status(command::status::Args),
+    Mount(command::mount::Args),
     Umount(command::umount::Args),
+    Mgmtd(command::service::Args<mgmtd::config::Config>),
+    Metad(command::service::Args<metad::config::Config>),
+    Storaged(command::service::Args<storaged::config::Config>),
+    Config(command::config::Args),
+    Node(command::node::Args),
+    Target(command::target::Args),
+    Pool(command::pool::Args),
+    Df(command::df::Args),
+    Entry(command::entry::Args),
+    LogLevel(command::log_level::Args),
+    Fsck(command::fsck::Args),
+    Bench(command::bench::Args),
 }
 
 impl Cli {
@@ -42,7 +56,21 @@ impl Cli {
             Command::Up(args) => args.run(output),
             Command::Down(args) => args.run(output),
             Command::Supervise(args) => args.run(),
+            Command::Status(args) => args.run(output),
+            Command::Mount(args) => args.run(output),
             Command::Umount(args) => args.run(output),
+            Command::Mgmtd(args) => args.run(|config| mgmtd::run(&config)),
+            Command::Metad(args) => args.run(metad::run),
+            Command::Storaged(args) => args.run(storaged::run),
+            Command::Config(args) => args.run(output),
+            Command::Node(args) => args.run(output),
+            Command::Target(args) => args.run(output),
+            Command::Pool(args) => args.run(output),
+            Command::Df(args) => args.run(output),
+            Command::Entry(args) => args.run(output),
+            Command::LogLevel(args) => args.run(output),
+            Command::Fsck(args) => args.run(output),
+            Command::Bench(args) => args.run(output),
         }
     }
 }

@@ -127,7 +127,13 @@ fn above(folder: &Path) -> Option<ClusterDir> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::dir::Spec;
+    use crate::local::dir::{Made, Spec};
+
+    fn spec(mgmtd_port: u16) -> Spec {
+        let mount = PathBuf::from("/m");
+        let made = Made::default();
+        Spec { mgmtd_port, mgmtd_metrics_port: 1, metadata: 1, storage: 1, targets: 4, mount, made }
+    }
 
     fn selection(dir: Option<&Path>, mgmtd: Option<&str>, key: Option<&str>) -> Selection {
         Selection { dir: dir.map(Path::to_owned), mgmtd: mgmtd.map(str::to_owned), key_file: key.map(PathBuf::from) }
@@ -147,8 +153,7 @@ mod tests {
     fn a_directory_names_its_port_and_key() {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = ClusterDir::at(folder.path()).expect("absolute");
-        let spec = Spec { mgmtd_port: 7611, metadata: 1, storage: 1, targets: 4, mount: "/m".into() };
-        dir.save_spec(&spec).expect("writable");
+        dir.save_spec(&spec(7611)).expect("writable");
         let found = selection(Some(folder.path()), None, None).find(None).expect("it is there");
         assert_eq!((found.mgmtd.as_str(), found.key_file), ("127.0.0.1:7611", dir.key_file()));
     }
@@ -159,8 +164,7 @@ mod tests {
         let dir = ClusterDir::at(&folder.path().join(".weft")).expect("absolute");
         std::fs::create_dir_all(dir.root()).expect("makable");
         assert!(above(&folder.path().join("a/b")).is_none());
-        let spec = Spec { mgmtd_port: 1, metadata: 1, storage: 1, targets: 4, mount: "/m".into() };
-        dir.save_spec(&spec).expect("writable");
+        dir.save_spec(&spec(1)).expect("writable");
         assert_eq!(above(&folder.path().join("a/b")).expect("it is above").root(), dir.root());
     }
 }

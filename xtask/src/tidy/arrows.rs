@@ -8,7 +8,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (1, &["wire", "layout", "kv", "ring", "model"]),
     (2, &["cluster", "namespace", "net", "control"]),
     (3, &["mgmtd", "metad", "storaged", "client", "admin"]),
-    (4, &["fuse", "bench"]),
+    (4, &["fuse", "mount", "bench"]),
     (5, &["weft", "harness", "xtask"]),
 ];
 

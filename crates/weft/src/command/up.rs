@@ -75,7 +75,10 @@ impl Args {
         let mut child = start_supervisor(&dir, self.detach)?;
         let interrupted = if self.detach { None } else { Some(forward_interrupts()?) };
         match ready::wait(&dir, &spec, Duration::from_secs(self.timeout)) {
-            Ok(state) => report(&dir, &spec, state, false, output)?,
+            Ok(state) => {
+                dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
+                report(&dir, &spec, state, false, output)?;
+            }
             Err(failure) => {
                 // Nothing half started stays behind.
                 stop_supervisor(&dir, STOP_PATIENCE)?;
@@ -103,11 +106,14 @@ impl Args {
             (None, Some(old)) => old.mount.clone(),
             (None, None) => mounts::resolve(Path::new("mnt")),
         };
+        let (mgmtd_port, mgmtd_metrics_port) = match &old {
+            Some(old) => (old.mgmtd_port, old.mgmtd_metrics_port),
+            None => plan::free_ports()?,
+        };
         Ok(Spec {
-            mgmtd_port: match &old {
-                Some(old) => old.mgmtd_port,
-                None => plan::free_port()?,
-            },
+            mgmtd_port,
+            mgmtd_metrics_port,
+            made: old.as_ref().map(|old| old.made).unwrap_or_default(),
             metadata: count(self.metadata, old.as_ref().map(|old| old.metadata), 1, "metadata services")?,
             storage: count(self.storage, old.as_ref().map(|old| old.storage), 1, "storage services")?,
             targets: count(self.targets, old.as_ref().map(|old| old.targets), 4, "targets per storage service")?,
@@ -188,6 +194,12 @@ fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
     if !detach {
         supervisor::die_with_parent(&mut command, libc::SIGTERM);
     }
+    lead_session(&mut command);
+    command.spawn().context("cannot start the supervisor")
+}
+
+/// Lets the child go on when its terminal is gone, and not hear its Ctrl-C.
+pub(super) fn lead_session(command: &mut Command) {
     // SAFETY: setsid is safe between fork and exec; it cannot fail in a child that leads no group.
     unsafe {
         command.pre_exec(|| {
@@ -195,7 +207,6 @@ fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
             Ok(())
         });
     }
-    command.spawn().context("cannot start the supervisor")
 }
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);

@@ -1,5 +1,117 @@
-//! tmp
-use super::dir::*;
-pub(crate) fn write(_d: &ClusterDir, _s: &Spec) -> anyhow::Result<()> {
+//! The configuration files of a local cluster: made once, then the user's to edit.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::dir::{ClusterDir, Spec, write_atomically};
+use super::plan::{metadata_names, mgmtd_address, storage_names};
+
+/// Makes the files that are not there yet.
+///
+/// # Errors
+/// Where a file cannot be written, or a path cannot be written down in one.
+pub(crate) fn write(dir: &ClusterDir, spec: &Spec) -> Result<()> {
+    let key_file = text(&dir.key_file())?;
+    let mgmtd = mgmtd_address(spec);
+    let metrics = "127.0.0.1:0";
+    once(dir, "mgmtd", || {
+        let own_metrics = format!("127.0.0.1:{}", spec.mgmtd_metrics_port);
+        Ok(conf::template::<mgmtd::config::Config>(&[
+            ("dir", &text(&dir.data("mgmtd"))?),
+            ("key_file", &key_file),
+            ("listen", &mgmtd),
+            ("metrics_listen", &own_metrics),
+        ]))
+    })?;
+    for name in metadata_names(spec) {
+        once(dir, &name, || {
+            Ok(conf::template::<metad::config::Config>(&[
+                ("dir", &text(&dir.data(&name))?),
+                ("mgmtd", &mgmtd),
+                ("key_file", &key_file),
+                ("alias", &name),
+                ("metrics_listen", metrics),
+            ]))
+        })?;
+    }
+    for name in storage_names(spec) {
+        let file = |targets: u32| -> Result<String> {
+            Ok(conf::template::<storaged::config::Config>(&[
+                ("targets", &targets_of(dir, &name, targets)?),
+                ("mgmtd", &mgmtd),
+                ("key_file", &key_file),
+                ("alias", &name),
+                ("metrics_listen", metrics),
+            ]))
+        };
+        once(dir, &name, || file(spec.targets))?;
+        grow(&dir.config_file(&name), spec.targets, file)?;
+    }
     Ok(())
+}
+
+/// Directories of the targets of a storage service.
+fn targets_of(dir: &ClusterDir, name: &str, count: u32) -> Result<String> {
+    let target = |number: u32| text(&dir.data(name).join(format!("target-{number}")));
+    Ok((1..=count).map(target).collect::<Result<Vec<_>>>()?.join(","))
+}
+
+/// Adds new targets to a file that has those of a smaller number, as this program once wrote it. One that somebody has
+/// changed is left alone.
+fn grow(path: &Path, targets: u32, file: impl Fn(u32) -> Result<String>) -> Result<()> {
+    let line = |count: u32| -> Result<String> {
+        let file = file(count)?;
+        let line = file.lines().find(|line| line.starts_with("targets = "));
+        Ok(line.expect("the template has the keys that it was given").to_owned() + "\n")
+    };
+    let old = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    for count in 1..targets {
+        let before = line(count)?;
+        if old.contains(&before) {
+            return write_atomically(path, old.replace(&before, &line(targets)?).as_bytes());
+        }
+    }
+    Ok(())
+}
+
+fn once(dir: &ClusterDir, name: &str, make: impl FnOnce() -> Result<String>) -> Result<()> {
+    let path = dir.config_file(name);
+    if path.exists() {
+        return Ok(());
+    }
+    fs::write(&path, make()?).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A path as a configuration file has it: a list is split at commas.
+fn text(path: &Path) -> Result<String> {
+    let text = path.to_str().filter(|text| !text.contains(','));
+    text.map(str::to_owned).ok_or_else(|| anyhow!("{}: no comma and only valid UTF-8, please", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::dir::Made;
+
+    #[test]
+    fn files_are_made_once_and_grow_with_the_targets() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let (mount, made) = ("/m".into(), Made::default());
+        let spec = Spec { mgmtd_port: 1, mgmtd_metrics_port: 2, metadata: 1, storage: 1, targets: 2, mount, made };
+        write(&dir, &spec).expect("writable");
+        let path = dir.config_file("storaged-1");
+        let edited = fs::read_to_string(&path).expect("made") + "# mine\n";
+        fs::write(&path, &edited).expect("writable");
+        write(&dir, &spec).expect("writable");
+        assert_eq!(fs::read_to_string(&path).expect("kept"), edited);
+
+        write(&dir, &Spec { targets: 3, ..spec }).expect("writable");
+        let grown = fs::read_to_string(&path).expect("kept");
+        let config = conf::load::<storaged::config::Config>(Some(&path), &conf::Flags::default()).expect("valid");
+        assert_eq!(config.targets.len(), 3);
+        assert!(grown.ends_with("# mine\n"), "{grown}");
+    }
 }

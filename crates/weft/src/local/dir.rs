@@ -32,6 +32,8 @@ pub(crate) struct ClusterDir {
 pub(crate) struct Spec {
     /// Port of mgmtd on the loopback interface; those of other services are registered with it.
     pub(crate) mgmtd_port: u16,
+    /// Port of mgmtd's metrics, on the loopback interface.
+    pub(crate) mgmtd_metrics_port: u16,
     /// Number of metadata services.
     pub(crate) metadata: u32,
     /// Number of storage services.
@@ -40,6 +42,25 @@ pub(crate) struct Spec {
     pub(crate) targets: u32,
     /// Where it is mounted.
     pub(crate) mount: PathBuf,
+    /// What has once come up: its directories exist, so one that is missing is a loss and no beginning.
+    #[serde(default)]
+    pub(crate) made: Made,
+}
+
+/// Numbers of services and targets as in [`Spec`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Made {
+    pub(crate) metadata: u32,
+    pub(crate) storage: u32,
+    pub(crate) targets: u32,
+}
+
+impl Spec {
+    /// What there is when all of it has come up.
+    pub(crate) fn all_made(&self) -> Made {
+        Made { metadata: self.metadata, storage: self.storage, targets: self.targets }
+    }
 }
 
 /// Held by the supervisor for as long as the cluster runs; the kernel releases it however that ends.
@@ -170,7 +191,15 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = ClusterDir::at(folder.path()).expect("an absolute path");
         assert!(dir.spec().expect_err("nothing there").to_string().contains("weft up --dir"));
-        let spec = Spec { mgmtd_port: 7, metadata: 1, storage: 2, targets: 4, mount: "/m".into() };
+        let spec = Spec {
+            mgmtd_port: 7,
+            mgmtd_metrics_port: 8,
+            metadata: 1,
+            storage: 2,
+            targets: 4,
+            mount: "/m".into(),
+            made: Made::default(),
+        };
         dir.save_spec(&spec).expect("writable");
         assert_eq!(dir.spec().expect("readable"), spec);
         fs::write(dir.spec_file(), "mgmtd_port = 7\nsurprise = 1\n").expect("writable");

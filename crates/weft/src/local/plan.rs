@@ -34,14 +34,20 @@ pub(crate) enum Role {
 
 /// The processes of the cluster, in the order of their start.
 pub(crate) fn processes(dir: &ClusterDir, spec: &Spec) -> Vec<Process> {
-    let service = |role: Role, name: String| {
-        let command = role.command();
-        let args = vec![command.into(), "--config".into(), dir.config_file(&name).into_os_string()];
+    let service = |role: Role, name: String, new: bool| {
+        let mut args = vec![role.command().into(), "--config".into(), dir.config_file(&name).into_os_string()];
+        if new {
+            args.extend(["--init".into(), "true".into()]);
+        }
         Process { name, role, args, mount: None }
     };
-    let mut processes = vec![service(Role::Mgmtd, "mgmtd".to_owned())];
-    processes.extend(metadata_names(spec).map(|name| service(Role::Metad, name)));
-    processes.extend(storage_names(spec).map(|name| service(Role::Storaged, name)));
+    let made = spec.made;
+    let mut processes = vec![service(Role::Mgmtd, "mgmtd".to_owned(), made.metadata == 0)];
+    let metadata = metadata_names(spec).zip(1..);
+    processes.extend(metadata.map(|(name, number)| service(Role::Metad, name, number > made.metadata)));
+    let is_new = |number: u32| number > made.storage || spec.targets > made.targets;
+    let storage = storage_names(spec).zip(1..);
+    processes.extend(storage.map(|(name, number)| service(Role::Storaged, name, is_new(number))));
     let mut args: Vec<OsString> = ["mount", "--foreground", "--dir"].map(OsString::from).to_vec();
     args.extend([dir.root().as_os_str().to_owned(), spec.mount.clone().into_os_string()]);
     processes.push(Process { name: MOUNT.to_owned(), role: Role::Mount, args, mount: Some(spec.mount.clone()) });
@@ -60,13 +66,16 @@ pub(crate) fn mgmtd_address(spec: &Spec) -> String {
     format!("127.0.0.1:{}", spec.mgmtd_port)
 }
 
-/// A port that nobody listens on now, sought from a place that differs from process to process.
-pub(crate) fn free_port() -> Result<u16> {
+/// Two ports that nobody listens on now, sought from a place that differs from process to process.
+pub(crate) fn free_ports() -> Result<(u16, u16)> {
     let count = PORTS.len() as u32;
     let start = std::process::id() % count;
-    let mut candidates = (0..count).map(|step| PORTS.start + ((start + step) % count) as u16);
-    let free = candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
-    free.ok_or_else(|| anyhow!("no free port from {} to {}", PORTS.start, PORTS.end - 1))
+    let candidates = (0..count).map(|step| PORTS.start + ((start + step) % count) as u16);
+    let mut free = candidates.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    match (free.next(), free.next()) {
+        (Some(first), Some(second)) => Ok((first, second)),
+        _ => Err(anyhow!("no two free ports from {} to {}", PORTS.start, PORTS.end - 1)),
+    }
 }
 
 impl Role {
@@ -83,12 +92,18 @@ impl Role {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::dir::Made;
+
+    fn plan(made: Made) -> Vec<Process> {
+        let mount = "/m".into();
+        let spec =
+            Spec { mgmtd_port: 7600, mgmtd_metrics_port: 7601, metadata: 1, storage: 2, targets: 4, mount, made };
+        processes(&ClusterDir::at(std::path::Path::new("/d")).expect("absolute"), &spec)
+    }
 
     #[test]
     fn names_and_order() {
-        let spec = Spec { mgmtd_port: 7600, metadata: 1, storage: 2, targets: 4, mount: "/m".into() };
-        let dir = ClusterDir::at(std::path::Path::new("/d")).expect("absolute");
-        let processes = processes(&dir, &spec);
+        let processes = plan(Made { metadata: 1, storage: 2, targets: 4 });
         let names: Vec<&str> = processes.iter().map(|process| process.name.as_str()).collect();
         assert_eq!(names, ["mgmtd", "metad-1", "storaged-1", "storaged-2", "mount"]);
         assert_eq!(processes[1].args, ["metad", "--config", "/d/metad-1.toml"]);
@@ -96,8 +111,20 @@ mod tests {
     }
 
     #[test]
-    fn a_free_port_can_be_bound() {
-        let port = free_port().expect("some port is free");
-        TcpListener::bind(("127.0.0.1", port)).expect("it is free");
+    fn only_what_never_came_up_may_begin_empty() {
+        let may_begin = |made| -> Vec<bool> {
+            plan(made).iter().map(|process| process.args.iter().any(|arg| arg == "--init")).collect()
+        };
+        assert_eq!(may_begin(Made::default()), [true, true, true, true, false]);
+        assert_eq!(may_begin(Made { metadata: 1, storage: 2, targets: 4 }), [false; 5]);
+        assert_eq!(may_begin(Made { metadata: 1, storage: 1, targets: 4 }), [false, false, false, true, false]);
+        assert_eq!(may_begin(Made { metadata: 1, storage: 2, targets: 2 }), [false, false, true, true, false]);
+    }
+
+    #[test]
+    fn free_ports_can_be_bound() {
+        let (first, second) = free_ports().expect("some ports are free");
+        let listeners = [first, second].map(|port| TcpListener::bind(("127.0.0.1", port)));
+        assert!(listeners.iter().all(Result::is_ok));
     }
 }

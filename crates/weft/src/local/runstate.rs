@@ -40,6 +40,11 @@ impl RunState {
         write_atomically(&path, &serde_json::to_vec_pretty(self).context("cannot write down the mount")?)
     }
 
+    /// Where a mount in the background logs.
+    pub(crate) fn log_file(mount: &Path) -> PathBuf {
+        file_of(mount).with_extension("log")
+    }
+
     pub(crate) fn remove(mount: &Path) {
         // Not there is as good as removed; a leftover is overwritten by the next mount.
         let _ = fs::remove_file(file_of(mount));

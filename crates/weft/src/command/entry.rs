@@ -1,0 +1,145 @@
+//! One file or directory: where it lies, and how new files of a directory are striped.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use admin::entry::{Entry, Policy, Subject, components};
+use anyhow::Context;
+use clap::Subcommand;
+use conf::units::Size;
+use types::id::InodeId;
+
+use crate::command::{connect, pool};
+use crate::failure::{Failure, usage};
+use crate::local::mounts;
+use crate::locate::Selection;
+use crate::output::{Output, Table, bytes};
+
+/// Show where a file or directory lies, and set how new files of a directory are striped
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  weft entry info /mnt/weft/a/file
+  weft entry set /mnt/weft/a --chunk-size 1MiB --stripe-count 8")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show where it is at home, how it is striped, and where its objects lie on disk
+    #[command(after_help = "Example:\n  weft entry info /mnt/weft/a/file --json")]
+    Info {
+        #[command(flatten)]
+        selection: Selection,
+        /// On a mount; with --dir or --mgmtd also from the root of the file system, such as /a/file
+        path: PathBuf,
+    },
+    /// Set how files that are made in a directory from now on are striped
+    #[command(after_help = "Example:\n  weft entry set /mnt/weft/a --chunk-size 1MiB --stripe-count 8 --pool default")]
+    Set {
+        #[command(flatten)]
+        selection: Selection,
+        /// A directory on a mount; with --dir or --mgmtd also from the root of the file system
+        path: PathBuf,
+        /// Bytes that go to one target before the next has its turn: a power of two, 4KiB to 64MiB
+        #[arg(long, value_name = "SIZE")]
+        chunk_size: Option<Size>,
+        /// Targets that a file is spread over, 1 to 256; fewer where the pool has not so many
+        #[arg(long, value_name = "N")]
+        stripe_count: Option<u16>,
+        /// Name or number of the pool
+        #[arg(long, value_name = "POOL")]
+        pool: Option<String>,
+    },
+}
+
+impl Args {
+    pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
+        match self.verb {
+            Verb::Info { selection, path } => {
+                let admin = connect(&selection, Some(&path))?;
+                let entry = admin.entry_info(&subject(&path)?).with_context(|| path.display().to_string())?;
+                output.show(&entry, text)
+            }
+            Verb::Set { selection, path, chunk_size, stripe_count, pool } => {
+                if chunk_size.is_none() && stripe_count.is_none() && pool.is_none() {
+                    return Err(usage!("nothing to set: give --chunk-size, --stripe-count or --pool"));
+                }
+                let admin = connect(&selection, Some(&path))?;
+                let pool = pool.map(|word| pool::find(&admin, &word)).transpose()?;
+                let chunk_size = chunk_size.map(|size| chunk(size)).transpose()?;
+                let policy = Policy { chunk_size, stripe_count, pool };
+                policy.validate().map_err(|reason| usage!("{reason}"))?;
+                let entry = admin.entry_set(&subject(&path)?, policy).with_context(|| path.display().to_string())?;
+                output.show(&entry, text)
+            }
+        }
+    }
+}
+
+fn chunk(size: Size) -> Result<u32, Failure> {
+    u32::try_from(size.0).map_err(|_| usage!("--chunk-size {size}: at most 64MiB"))
+}
+
+/// A path on a mount names an inode; any other is one from the root of the file system.
+fn subject(path: &Path) -> Result<Subject, Failure> {
+    if mounts::containing(path)?.is_some() {
+        let metadata = fs::symlink_metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
+        return Ok(Subject::Inode(InodeId(metadata.ino())));
+    }
+    let text = path.to_str().filter(|text| text.starts_with('/'));
+    let text = text.ok_or_else(|| usage!("{} is on no mount of Weft, and no path from its root", path.display()))?;
+    components(text).map(Subject::Path).map_err(|errno| usage!("{text}: {errno}"))
+}
+
+fn text(entry: &Entry) -> String {
+    let mut lines = Vec::new();
+    let mut line = |what: &str, value: String| lines.push(format!("{what:<17}{value}"));
+    line("entry id", entry.id.clone());
+    line("parent id", entry.parent.clone().unwrap_or("-".to_owned()));
+    line("type", entry.kind.to_owned());
+    if entry.kind == "file" {
+        let note = if entry.unsettled { " (being written: the objects know better)" } else { "" };
+        line("size", format!("{} bytes{note}", entry.size));
+    }
+    let node =
+        entry.metadata_node.as_ref().map_or("none".to_owned(), |node| format!("{} (node {})", node.alias, node.id));
+    line("metadata node", format!("{node}, shard {}", entry.shard));
+    if matches!(entry.kind, "file" | "directory") {
+        line("pattern", format!("{}, chunk size {}", entry.pattern, bytes(entry.chunk_size.into())));
+        let actual = if entry.kind == "file" { format!(", actual {}", entry.stripes.len()) } else { String::new() };
+        line("targets", format!("desired {}{actual}", entry.desired_targets));
+        line("pool", format!("{} ({})", entry.pool_name.as_deref().unwrap_or("?"), entry.pool));
+    }
+    if let Some(own) = entry.policy_is_own {
+        line("striping", if own { "set on this directory" } else { "as its parent had when it was made" }.to_owned());
+    }
+    let mut text = lines.join("\n") + "\n";
+    if !entry.stripes.is_empty() {
+        text += "\n";
+        text += &stripes(entry);
+    }
+    text
+}
+
+fn stripes(entry: &Entry) -> String {
+    let mut table = Table::new(["STRIPE", "GROUP", "TARGET", "NODE", "OBJECT"]);
+    for stripe in &entry.stripes {
+        let place = match (&stripe.place, stripe.exists) {
+            (None, _) => "? (its node does not answer)".to_owned(),
+            (Some(place), true) => place.clone(),
+            (Some(_), false) => "- (nothing written yet)".to_owned(),
+        };
+        table.row([
+            stripe.stripe.to_string(),
+            stripe.group.to_string(),
+            stripe.target.map_or("-".to_owned(), |target| target.to_string()),
+            stripe.node.as_ref().map_or("-".to_owned(), |node| node.alias.clone()),
+            place,
+        ]);
+    }
+    table.render()
+}

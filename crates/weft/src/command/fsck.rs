@@ -1,0 +1,61 @@
+//! The check of a whole cluster.
+
+use admin::fsck::{Report, Stage};
+
+use crate::command::connect;
+use crate::failure::{Failure, usage};
+use crate::locate::Selection;
+use crate::output::{Output, Progress, bytes};
+
+/// Check that names, inodes and objects belong together, while the cluster works; changes nothing
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example: exit code 0 where all is well, 1 where something was found
+  weft fsck --dir .weft && echo sound")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    selection: Selection,
+    /// Repair what is found: not in this release
+    #[arg(long)]
+    repair: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
+        if self.repair {
+            return Err(usage!("--repair is not in this release: fsck finds, and changes nothing"));
+        }
+        let admin = connect(&self.selection, None)?;
+        let mut progress = Progress::new();
+        let report = admin.fsck(&mut |stage: Stage| {
+            let Stage { pass, objects, records } = stage;
+            progress.update(&format!("pass {pass}: {objects} objects, {records} names and inodes"));
+        });
+        drop(progress);
+        let report = report?;
+        output.show(&report, text)?;
+        if report.findings.is_empty() { Ok(()) } else { Err(Failure::Found) }
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!(
+        "{} inodes ({} directories), {} names, {} objects with {}\n",
+        report.inodes,
+        report.directories,
+        report.names,
+        report.objects,
+        bytes(report.object_bytes)
+    );
+    text += &format!(
+        "{} files being written, {} unlinked but open, {} objects waiting for deletion\n",
+        report.unsettled, report.orphans, report.deletions
+    );
+    for finding in &report.findings {
+        text += &format!("{}: {}\n", super::word(&finding.kind), finding.text);
+    }
+    match report.findings.len() {
+        0 => text + "sound: nothing found",
+        count => format!("{text}{count} findings"),
+    }
+}

@@ -1,0 +1,164 @@
+//! Mounts a cluster.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use conf::Flags;
+use serde::Serialize;
+
+use crate::failure::{EXIT_USAGE, Failure, usage};
+use crate::local::runstate::RunState;
+use crate::local::{log, mounts};
+use crate::locate::Selection;
+use crate::output::Output;
+
+/// Mount a cluster's file system
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example: a local cluster a second time, and one on other hosts
+  weft mount /mnt/again --dir .weft
+  weft mount /mnt/weft --mgmtd host1:9400 --key-file /etc/weft/cluster.key")]
+pub(crate) struct Args {
+    /// Where: an empty directory
+    mount: Option<PathBuf>,
+    /// Directory of a cluster made by `weft up` [env: WEFT_DIR]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Configuration file (`weft config default mount` prints one)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Stay in the foreground and log to standard error
+    #[arg(long)]
+    foreground: bool,
+    #[command(flatten)]
+    flags: Flags<mount::config::Config>,
+}
+
+#[derive(Serialize)]
+struct Mounted {
+    mount: PathBuf,
+    mgmtd: String,
+    pid: u32,
+    log: PathBuf,
+}
+
+impl Args {
+    pub(crate) fn run(mut self, output: Output) -> Result<(), Failure> {
+        let dir = self.complete()?;
+        let config = conf::load(self.config.as_deref(), &self.flags).map_err(anyhow::Error::new)?;
+        check_mount_point(&config.mountpoint)?;
+        if self.foreground { serve(config, dir) } else { detach(&config, output) }
+    }
+
+    /// Fills in what the command line leaves out: the cluster, and what an ordinary user may do. Answers the directory
+    /// of a local cluster.
+    fn complete(&mut self) -> Result<Option<PathBuf>, Failure> {
+        if let Some(mount) = &self.mount {
+            let mount = mounts::resolve(mount);
+            self.flags.give("mountpoint", path_text(&mount)?);
+        }
+        // SAFETY: geteuid cannot fail and touches no memory.
+        if unsafe { libc::geteuid() } != 0 && self.flags.given("allow_other").is_none() {
+            self.flags.give("allow_other", "false");
+        }
+        if self.config.is_some() && self.dir.is_none() {
+            return Ok(None);
+        }
+        let word = |key: &str| self.flags.given(key).and_then(|values| values.last().cloned());
+        let selection =
+            Selection { dir: self.dir.clone(), mgmtd: word("mgmtd"), key_file: word("key_file").map(PathBuf::from) };
+        let cluster = selection.find(None)?;
+        let key_file = mounts::resolve(&cluster.key_file);
+        if self.flags.given("mgmtd").is_none() {
+            self.flags.give("mgmtd", &cluster.mgmtd);
+        }
+        if self.flags.given("key_file").is_none() {
+            self.flags.give("key_file", path_text(&key_file)?);
+        }
+        Ok(cluster.dir.map(|dir| dir.root().to_owned()))
+    }
+}
+
+fn path_text(path: &Path) -> Result<&str, Failure> {
+    path.to_str().ok_or_else(|| usage!("{} is no valid UTF-8", path.display()))
+}
+
+/// What a killed mount left there is no obstacle: mounting takes it away.
+fn check_mount_point(point: &Path) -> Result<(), Failure> {
+    match fs::read_dir(point) {
+        Ok(mut entries) => match (mounts::at(point)?, entries.next()) {
+            (Some(_), _) => Err(usage!("{} is a mount of Weft already", point.display())),
+            (None, Some(_)) => Err(usage!("{} is not empty, and mounting would hide what is in it", point.display())),
+            (None, None) => Ok(()),
+        },
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
+        Err(error) => Err(usage!("cannot mount at {}: {error}", point.display())),
+    }
+}
+
+fn serve(config: mount::config::Config, dir: Option<PathBuf>) -> Result<(), Failure> {
+    let mut state = RunState {
+        mount: mounts::resolve(&config.mountpoint),
+        mgmtd: config.mgmtd.clone(),
+        key_file: mounts::resolve(&config.key_file),
+        pid: std::process::id(),
+        dir,
+        metrics: String::new(),
+    };
+    let point = state.mount.clone();
+    let result = mount::run(config, move |mounted| {
+        mounted.metrics.clone_into(&mut state.metrics);
+        state.write()
+    });
+    RunState::remove(&point);
+    Ok(result?)
+}
+
+/// The same command again, in the background; returns when it has mounted.
+fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure> {
+    let point = mounts::resolve(&config.mountpoint);
+    let log_file = RunState::log_file(&point);
+    let log = log::open(&log_file)?;
+    let log_from = log.metadata()?.len();
+    let mut command = Command::new(std::env::current_exe().context("cannot find the weft program")?);
+    command.args(std::env::args_os().skip(1)).arg("--foreground");
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    super::up::lead_session(&mut command);
+    let mut child = command.spawn().context("cannot start the mount's process")?;
+    let limit = *config.start_timeout + Duration::from_secs(5);
+    wait_until_mounted(&mut child, &point, &log_file, log_from, limit)?;
+    let mounted = Mounted { mount: point, mgmtd: config.mgmtd.clone(), pid: child.id(), log: log_file };
+    output
+        .show(&mounted, |mounted| format!("mounted at {}; its log: {}", mounted.mount.display(), mounted.log.display()))
+}
+
+fn wait_until_mounted(
+    child: &mut Child,
+    point: &Path,
+    log_file: &Path,
+    log_from: u64,
+    limit: Duration,
+) -> Result<(), Failure> {
+    let begin = Instant::now();
+    loop {
+        if RunState::read(point).is_some_and(|state| state.pid == child.id()) {
+            return Ok(());
+        }
+        if let Some(status) = child.try_wait()? {
+            let last = log::tail(log_file, log_from, 1).pop().unwrap_or_else(|| format!("it ended with {status}"));
+            let last = last.strip_prefix("weft: ").unwrap_or(&last).to_owned();
+            return match status.code() {
+                Some(code) if code == i32::from(EXIT_USAGE) => Err(Failure::Usage(last)),
+                _ => Err(anyhow!(last).into()),
+            };
+        }
+        if begin.elapsed() > limit {
+            let _ = child.kill();
+            return Err(anyhow!("not mounted after {} s: see {}", limit.as_secs(), log_file.display()).into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
