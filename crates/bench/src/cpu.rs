@@ -1,0 +1,91 @@
+//! CPU time of processes, to the nanosecond.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+/// Whose CPU time it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Who {
+    /// The processes that do the work.
+    App,
+    /// What turns their system calls into requests: the mount.
+    Client,
+    /// The services.
+    Server,
+}
+
+/// Processes to be watched while others work.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Watch(pub(crate) Vec<(Who, i32)>);
+
+impl Watch {
+    /// CPU time of each kind until now, in microseconds. Processes that are gone count nothing.
+    pub(crate) fn read(&self) -> BTreeMap<Who, f64> {
+        let mut sums = BTreeMap::new();
+        for &(who, pid) in &self.0 {
+            *sums.entry(who).or_default() += of_process(pid).unwrap_or(0.0);
+        }
+        sums
+    }
+
+    /// What was used since `before` was read.
+    pub(crate) fn since(&self, before: &BTreeMap<Who, f64>) -> BTreeMap<Who, f64> {
+        let mut now = self.read();
+        for (who, value) in &mut now {
+            *value -= before.get(who).copied().unwrap_or(0.0);
+        }
+        now
+    }
+}
+
+/// Microseconds of all threads of `pid`, those that have ended included; of the kernel's on its behalf those that are
+/// its threads (`iou-wrk`), not the kernel's own.
+pub(crate) fn of_process(pid: i32) -> io::Result<f64> {
+    // As clock_getcpuclockid(3) makes it: the process's scheduler clock.
+    read_clock((!pid << 3) | 2)
+}
+
+/// Microseconds of this process and of the children that it has waited for.
+pub(crate) fn of_self_and_children() -> f64 {
+    let own = read_clock(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0.0);
+    // SAFETY: an all-zero rusage is valid, and the kernel writes to nothing else.
+    let children = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let microseconds = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
+    own + microseconds(children.ru_utime) + microseconds(children.ru_stime)
+}
+
+fn read_clock(clock: libc::clockid_t) -> io::Result<f64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_seen() {
+        let pid = i32::try_from(std::process::id()).expect("a process id");
+        let watch = Watch(vec![(Who::App, pid)]);
+        let before = watch.read();
+        let begin = std::time::Instant::now();
+        while begin.elapsed().as_millis() < 50 {
+            std::hint::spin_loop();
+        }
+        let used = watch.since(&before)[&Who::App];
+        assert!(used > 5_000.0, "{used} us of CPU in 50 ms of spinning");
+        assert!(of_process(i32::MAX).is_err(), "no such process");
+        assert!(of_self_and_children() > 0.0);
+    }
+}

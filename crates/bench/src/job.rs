@@ -1,0 +1,164 @@
+//! One measurement, or one server of a yardstick: a process of its own, started anew from this program.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::cpu::Who;
+use crate::side::{ceiling, core, ping, rocks, shard};
+use crate::work::Files;
+
+/// What the process is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Job {
+    Files(Files),
+    Rocks(rocks::Rocks),
+    Shard(shard::Alone),
+    Core(core::Core),
+    Ping(ping::Ping),
+    /// Serves until its input ends.
+    Ceiling(ceiling::Mount),
+    /// Serves until its input ends.
+    PingServer,
+}
+
+/// One figure.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// Part of the job that it belongs to.
+    pub(crate) phase: String,
+    pub(crate) operations: u64,
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
+    /// CPU time in all, in microseconds.
+    pub(crate) cpu_us: BTreeMap<Who, f64>,
+}
+
+impl Job {
+    fn run(self) -> Result<Vec<Measured>> {
+        match self {
+            Job::Files(files) => files.run(),
+            Job::Rocks(rocks) => rocks.run(),
+            Job::Shard(shard) => shard.run(),
+            Job::Core(core) => core.run(),
+            Job::Ping(ping) => ping.run(),
+            Job::Ceiling(mount) => mount.serve().map(|()| Vec::new()),
+            Job::PingServer => ping::serve().map(|()| Vec::new()),
+        }
+    }
+}
+
+/// Runs `job`, prints what was measured as JSON, and ends the process.
+pub(crate) fn run_and_exit(job: &str) -> ! {
+    let outcome = serde_json::from_str::<Job>(job).context("no such job").and_then(Job::run);
+    let code = match outcome.and_then(|measured| Ok(say(&serde_json::to_string(&measured)?)?)) {
+        Ok(()) => 0,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{error:#}");
+            1
+        }
+    };
+    std::process::exit(code)
+}
+
+/// One line to the process that started this one.
+pub(crate) fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+/// Until the process that started this one closes our input, or is gone.
+pub(crate) fn wait_for_end() {
+    let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+}
+
+/// How to start this program again.
+#[derive(Clone, Debug)]
+pub(crate) struct Program(PathBuf);
+
+impl Program {
+    pub(crate) fn this() -> Result<Self> {
+        Ok(Self(std::env::current_exe().context("cannot find this program")?))
+    }
+
+    /// # Errors
+    /// What the job says where it fails.
+    pub(crate) fn measure(&self, job: &Job) -> Result<Vec<Measured>> {
+        let output = self.command(job)?.stdin(Stdio::null()).output().context("cannot start a measurement")?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            bail!("{} ({})", text.trim(), output.status);
+        }
+        serde_json::from_slice(&output.stdout).context("a measurement printed something else than its figures")
+    }
+
+    /// Starts a job that serves, and waits until it says that it does.
+    pub(crate) fn serve(&self, job: &Job) -> Result<Served> {
+        let mut child =
+            self.command(job)?.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let input = child.stdin.take();
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().context("no output")?).read_line(&mut first)?;
+        let mut served = Served { child, input, said: first.trim().to_owned() };
+        if served.said.is_empty() {
+            let mut text = String::new();
+            if let Some(mut errors) = served.child.stderr.take() {
+                errors.read_to_string(&mut text)?;
+            }
+            bail!("{}", text.trim());
+        }
+        Ok(served)
+    }
+
+    fn command(&self, job: &Job) -> Result<Command> {
+        let mut command = Command::new(&self.0);
+        command.arg("bench").arg("--job").arg(serde_json::to_string(job)?);
+        // SAFETY: prctl is safe between fork and exec. Whatever becomes of us, nothing is left behind.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+                Ok(())
+            });
+        }
+        Ok(command)
+    }
+}
+
+/// A job that serves, until this is dropped.
+pub(crate) struct Served {
+    child: Child,
+    input: Option<ChildStdin>,
+    /// Its first line.
+    pub(crate) said: String,
+}
+
+impl Served {
+    pub(crate) fn pid(&self) -> Result<i32> {
+        let pid = i32::try_from(self.child.id())?;
+        ensure!(pid > 0, "no process");
+        Ok(pid)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

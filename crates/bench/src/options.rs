@@ -1,0 +1,32 @@
+//! The flags.
+
+use std::path::PathBuf;
+
+/// What to measure, and where.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Measure in a new folder of this directory: the local file system there is the yardstick
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Short runs: for a look, not for a record
+    #[arg(long)]
+    pub quick: bool,
+    /// Only rows whose name has this in it; several times: any of them
+    #[arg(long, value_name = "PATTERN")]
+    pub only: Vec<String>,
+    /// How often each row is measured, in turns with its yardstick; the medians count
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub rounds: u32,
+    /// Also write everything that was measured to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Print the names of all rows with their goals, and measure nothing
+    #[arg(long)]
+    pub list: bool,
+    /// The program that starts the cluster [default: this one]
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub weft: Option<PathBuf>,
+    /// One measurement, described in JSON: how the bench calls itself
+    #[arg(long, value_name = "JSON", hide = true)]
+    pub job: Option<String>,
+}

@@ -1,0 +1,213 @@
+//! The rows of the table: what is measured against what, and how good it has to be.
+
+use crate::job::Job;
+use crate::runner::Bench;
+use crate::side::{core, ping, rocks, shard};
+use crate::work::{Files, Work};
+
+/// Figures that are measured together, in turns with what they are compared with.
+pub(crate) struct Scenario {
+    pub(crate) sides: &'static [Side],
+    pub(crate) rows: &'static [Spec],
+    pub(crate) job: JobOf,
+}
+
+/// What a side of a scenario has to do; the runner knows the sizes.
+pub(crate) type JobOf = fn(&mut Bench, Side) -> anyhow::Result<Job>;
+
+/// Who does it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Side {
+    /// Weft, whole or in part.
+    Ours,
+    Rocks,
+    Net,
+    Fuse,
+    Local,
+}
+
+impl Side {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Side::Ours => "Weft",
+            Side::Rocks => "RocksDB",
+            Side::Net => "network ceiling",
+            Side::Fuse => "FUSE ceiling",
+            Side::Local => "local file system",
+        }
+    }
+}
+
+/// One row.
+pub(crate) struct Spec {
+    pub(crate) name: &'static str,
+    /// Of what our job measures.
+    pub(crate) phase: &'static str,
+    pub(crate) unit: Unit,
+    pub(crate) yardstick: Yardstick,
+    /// The least ratio of ours to the yardstick.
+    pub(crate) goal: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unit {
+    /// Operations per second.
+    Rate,
+    /// Bytes per second.
+    Bandwidth,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Yardstick {
+    /// A phase that another side measures.
+    Side(Side, &'static str),
+    /// So many per second.
+    Fixed(f64),
+}
+
+/// JuiceFS's ratio to the local file system in unpacking a source tree, measured on this kind of machine (356 of 6,982
+/// files per second), three times of which is wanted.
+const UNPACK_GOAL: f64 = 3.0 * 356.0 / 6_982.0;
+
+const fn spec(name: &'static str, phase: &'static str, unit: Unit, yardstick: Yardstick, goal: f64) -> Spec {
+    Spec { name, phase, unit, yardstick, goal }
+}
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        sides: &[Side::Ours, Side::Rocks],
+        job: shard_alone,
+        rows: &[
+            spec("shard create", "create", Unit::Rate, Yardstick::Side(Side::Rocks, "create"), 0.70),
+            spec("shard lookup", "lookup", Unit::Rate, Yardstick::Fixed(1e6), 1.0),
+            spec("shard getattr", "getattr", Unit::Rate, Yardstick::Fixed(1e6), 1.0),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Rocks, Side::Net],
+        job: data_plane,
+        rows: &[
+            spec("core create", "create", Unit::Rate, Yardstick::Side(Side::Rocks, "create"), 0.50),
+            spec("core stat", "stat", Unit::Rate, Yardstick::Side(Side::Net, "ping"), 0.60),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Fuse],
+        job: |bench, side| files(bench, side, Work::Stat { seconds: bench.scale.seconds }, 1),
+        rows: &[spec("mount stat x1", "stat", Unit::Rate, Yardstick::Side(Side::Fuse, "stat"), 0.20)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Fuse],
+        job: |bench, side| files(bench, side, Work::Stat { seconds: bench.scale.seconds }, 8),
+        rows: &[spec("mount stat x8", "stat", Unit::Rate, Yardstick::Side(Side::Fuse, "stat"), 0.30)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Fuse],
+        job: |bench, side| files(bench, side, Work::Churn { seconds: bench.scale.seconds }, 1),
+        rows: &[spec("mount churn x1", "churn", Unit::Rate, Yardstick::Side(Side::Fuse, "churn"), 0.30)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Fuse],
+        job: |bench, side| files(bench, side, Work::Churn { seconds: bench.scale.seconds }, 8),
+        rows: &[spec("mount churn x8", "churn", Unit::Rate, Yardstick::Side(Side::Fuse, "churn"), 0.30)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Fuse, Side::Local],
+        job: unpack,
+        rows: &[
+            spec("unpack", "unpack", Unit::Rate, Yardstick::Side(Side::Fuse, "unpack"), 0.25),
+            spec("unpack vs local", "unpack", Unit::Rate, Yardstick::Side(Side::Local, "unpack"), UNPACK_GOAL),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| files(bench, side, Work::Sequential { bytes: bench.scale.sequential_bytes }, 1),
+        rows: &[
+            spec("write 1M x1", "write", Unit::Bandwidth, Yardstick::Side(Side::Local, "write"), 0.80),
+            spec("read 1M x1", "read", Unit::Bandwidth, Yardstick::Side(Side::Local, "read"), 0.80),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| files(bench, side, Work::Sequential { bytes: bench.scale.sequential_bytes }, 4),
+        rows: &[
+            spec("write 1M x4", "write", Unit::Bandwidth, Yardstick::Side(Side::Local, "write"), 0.80),
+            spec("read 1M x4", "read", Unit::Bandwidth, Yardstick::Side(Side::Local, "read"), 0.80),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| {
+            let work = Work::Random { seconds: bench.scale.seconds, bytes: bench.scale.random_bytes };
+            files(bench, side, work, 16)
+        },
+        rows: &[
+            spec("read 4K random x16", "read", Unit::Rate, Yardstick::Side(Side::Local, "read"), 0.30),
+            spec("write 4K random x16", "write", Unit::Rate, Yardstick::Side(Side::Local, "write"), 0.30),
+        ],
+    },
+];
+
+/// Creates of one commit.
+const BATCH: u64 = 64;
+const IN_FLIGHT: usize = 64;
+
+fn raw_creates(bench: &mut Bench) -> Job {
+    Job::Rocks(rocks::Rocks { dir: bench.fresh("rocks"), count: bench.scale.creates, batch: BATCH })
+}
+
+fn shard_alone(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
+    if side == Side::Rocks {
+        return Ok(raw_creates(bench));
+    }
+    let (creates, stats) = (bench.scale.creates, bench.scale.stats);
+    Ok(Job::Shard(shard::Alone { dir: bench.fresh("shard"), creates, batch: BATCH, stats }))
+}
+
+fn data_plane(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
+    let (creates, stats, in_flight) = (bench.scale.creates, bench.scale.stats, IN_FLIGHT);
+    if side == Side::Rocks {
+        return Ok(raw_creates(bench));
+    }
+    if side == Side::Net {
+        let (server, watch) = bench.ping_server()?;
+        return Ok(Job::Ping(ping::Ping { server, count: stats, in_flight, watch }));
+    }
+    let dir = bench.fresh_name("core");
+    let cluster = bench.cluster()?;
+    let (management, key_file) = (cluster.management.clone(), cluster.key_file.clone());
+    Ok(Job::Core(core::Core { management, key_file, dir, creates, stats, in_flight, watch: cluster.watch.clone() }))
+}
+
+fn files(bench: &mut Bench, side: Side, work: Work, processes: usize) -> anyhow::Result<Job> {
+    let (place, watch) = bench.place(side)?;
+    Ok(Job::Files(Files { work, place, processes, watch }))
+}
+
+fn unpack(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
+    let (archive, tree) = bench.source_tree()?;
+    files(bench, side, Work::Unpack { archive, tree }, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_row_has_its_own_name_and_a_yardstick_that_is_measured() {
+        let mut names = BTreeSet::new();
+        for scenario in SCENARIOS {
+            assert_eq!(scenario.sides[0], Side::Ours);
+            for row in scenario.rows {
+                assert!(names.insert(row.name), "{} twice", row.name);
+                assert!(row.goal > 0.0);
+                if let Yardstick::Side(side, _) = row.yardstick {
+                    assert!(scenario.sides.contains(&side), "{}: nobody measures {}", row.name, side.name());
+                }
+            }
+        }
+        assert_eq!(names.len(), 17);
+    }
+}

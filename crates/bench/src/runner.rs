@@ -1,0 +1,209 @@
+//! Measures the rows, side by side and round by round.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::Options;
+use crate::cpu::{Watch, Who};
+use crate::job::{Job, Measured, Program, Served};
+use crate::plan::{SCENARIOS, Scenario, Side, Spec};
+use crate::report::{Report, Row, Series};
+use crate::side::ceiling;
+use crate::side::cluster::Cluster;
+use crate::work::tree;
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// Of workloads that run for a time.
+    pub(crate) seconds: f64,
+    pub(crate) creates: u64,
+    pub(crate) stats: u64,
+    pub(crate) sequential_bytes: u64,
+    pub(crate) random_bytes: u64,
+}
+
+impl Scale {
+    const FULL: Self =
+        Self { seconds: 3.0, creates: 300_000, stats: 1_000_000, sequential_bytes: 4 << 30, random_bytes: 2 << 30 };
+    const QUICK: Self =
+        Self { seconds: 1.0, creates: 100_000, stats: 300_000, sequential_bytes: 512 << 20, random_bytes: 512 << 20 };
+}
+
+/// What the rows need, made when the first one needs it, and gone with this.
+pub(crate) struct Bench {
+    pub(crate) scale: Scale,
+    program: Program,
+    weft: PathBuf,
+    // Stopped in this order; then the folder under them goes.
+    ping_server: Option<Served>,
+    ceiling: Option<Served>,
+    cluster: Option<Cluster>,
+    source_tree: bool,
+    names: Cell<u32>,
+    folder: TempDir,
+}
+
+/// What each side measured in one round, by phase.
+type Round = BTreeMap<Side, Result<Vec<Measured>, String>>;
+
+/// # Errors
+/// As `bench::run`.
+pub(crate) fn run(options: &Options) -> Result<Report> {
+    let chosen: Vec<&Scenario> =
+        SCENARIOS.iter().filter(|scenario| scenario.rows.iter().any(|row| is_wanted(options, row))).collect();
+    ensure!(!chosen.is_empty(), "no row has {:?} in its name: see --list", options.only);
+    let mut report = Report::begin(options);
+    if options.list {
+        let rows = chosen.iter().flat_map(|scenario| scenario.rows).filter(|row| is_wanted(options, row));
+        report.rows = rows.map(|row| Row::new(row, &[], Some("listed only".to_owned()))).collect();
+        return Ok(report);
+    }
+    let mut bench = Bench::new(options)?;
+    for scenario in chosen {
+        let rounds = bench.rounds(scenario, options);
+        for spec in scenario.rows.iter().filter(|row| is_wanted(options, row)) {
+            report.rows.push(row(spec, &rounds));
+        }
+        if let Some(file) = &options.save {
+            // After each row: what was measured is not lost if the next one never ends.
+            report.save(file)?;
+        }
+    }
+    progress("");
+    Ok(report)
+}
+
+fn is_wanted(options: &Options, row: &Spec) -> bool {
+    options.only.is_empty() || options.only.iter().any(|pattern| row.name.contains(pattern.as_str()))
+}
+
+/// The row of `spec`, from the rounds of its scenario.
+fn row(spec: &Spec, rounds: &[Round]) -> Row {
+    let mut pairs = Vec::new();
+    for round in rounds {
+        match Series::of_round(spec, round) {
+            Ok(series) => pairs.push(series),
+            Err(reason) => return Row::new(spec, &[], Some(reason)),
+        }
+    }
+    Row::new(spec, &pairs, None)
+}
+
+/// Shows on a terminal what is being done; an empty text ends it.
+fn progress(text: &str) {
+    if io::stderr().is_terminal() {
+        let _ = write!(io::stderr(), "\r\x1b[K{text}");
+    }
+}
+
+impl Bench {
+    fn new(options: &Options) -> Result<Self> {
+        let dir = std::path::absolute(&options.dir)?;
+        let folder = tempfile::Builder::new().prefix(".weft-bench-").tempdir_in(&dir);
+        let program = Program::this()?;
+        let weft = match &options.weft {
+            Some(weft) => std::path::absolute(weft)?,
+            None => std::env::current_exe()?,
+        };
+        Ok(Self {
+            scale: if options.quick { Scale::QUICK } else { Scale::FULL },
+            program,
+            weft,
+            ping_server: None,
+            ceiling: None,
+            cluster: None,
+            source_tree: false,
+            names: Cell::new(0),
+            folder: folder.with_context(|| format!("cannot make a folder in {}", dir.display()))?,
+        })
+    }
+
+    fn rounds(&mut self, scenario: &Scenario, options: &Options) -> Vec<Round> {
+        let mut rounds = Vec::new();
+        for number in 1..=options.rounds {
+            let mut round = Round::new();
+            for &side in scenario.sides {
+                progress(&format!("{}: {}, round {number} of {}", scenario.rows[0].name, side.name(), options.rounds));
+                let measured = (scenario.job)(self, side).and_then(|job| self.program.measure(&job));
+                round.insert(side, measured.map_err(|error| format!("{}: {error:#}", side.name())));
+            }
+            let failed = round.values().any(Result::is_err);
+            rounds.push(round);
+            if failed {
+                break;
+            }
+        }
+        rounds
+    }
+
+    /// A name that nobody has used.
+    pub(crate) fn fresh_name(&self, what: &str) -> String {
+        self.names.set(self.names.get() + 1);
+        format!("{what}-{}", self.names.get())
+    }
+
+    /// A path that nobody has used, on the local file system.
+    pub(crate) fn fresh(&self, what: &str) -> PathBuf {
+        self.folder.path().join(self.fresh_name(what))
+    }
+
+    pub(crate) fn cluster(&mut self) -> Result<&Cluster> {
+        if self.cluster.is_none() {
+            let started = Cluster::start(&self.weft, self.folder.path()).context("cannot start a cluster")?;
+            self.cluster = Some(started);
+        }
+        self.cluster.as_ref().context("no cluster")
+    }
+
+    /// Address, and whom to watch.
+    pub(crate) fn ping_server(&mut self) -> Result<(SocketAddr, Watch)> {
+        if self.ping_server.is_none() {
+            self.ping_server = Some(self.program.serve(&Job::PingServer).context("cannot start the network ceiling")?);
+        }
+        let server = self.ping_server.as_ref().context("no network ceiling")?;
+        Ok((server.said.parse()?, Watch(vec![(Who::Server, server.pid()?)])))
+    }
+
+    fn ceiling(&mut self) -> Result<(PathBuf, Watch)> {
+        let at = self.folder.path().join("ceiling");
+        if self.ceiling.is_none() {
+            std::fs::create_dir_all(&at)?;
+            self.ceiling = Some(self.program.serve(&Job::Ceiling(ceiling::Mount { at: at.clone() }))?);
+        }
+        let served = self.ceiling.as_ref().context("no FUSE ceiling")?;
+        Ok((at, Watch(vec![(Who::Client, served.pid()?)])))
+    }
+
+    /// The directory of a file system to work in, and whom to watch.
+    pub(crate) fn place(&mut self, side: Side) -> Result<(PathBuf, Watch)> {
+        let (root, watch) = match side {
+            Side::Ours => {
+                let cluster = self.cluster()?;
+                (cluster.mount.clone(), cluster.watch.clone())
+            }
+            Side::Fuse => self.ceiling()?,
+            Side::Local => (self.folder.path().join("local"), Watch::default()),
+            Side::Rocks | Side::Net => anyhow::bail!("{} is no file system", side.name()),
+        };
+        let place = root.join("bench");
+        std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+        Ok((place, watch))
+    }
+
+    /// The archive, and the tree that is in it.
+    pub(crate) fn source_tree(&mut self) -> Result<(PathBuf, PathBuf)> {
+        let dir: &Path = self.folder.path();
+        if !self.source_tree {
+            tree::make(dir)?;
+            self.source_tree = true;
+        }
+        Ok((dir.join("tree.tar"), dir.join("tree")))
+    }
+}

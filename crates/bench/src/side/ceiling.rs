@@ -1,0 +1,28 @@
+//! The FUSE ceiling: our own front-end over a file system in memory. What is slower than this is ours to mend.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use fuse::model_fs::{Caching, ModelFs};
+use serde::{Deserialize, Serialize};
+
+use crate::job::{say, wait_for_end};
+
+/// A mount of the model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Mount {
+    pub(crate) at: PathBuf,
+}
+
+impl Mount {
+    /// Serves until this process's input ends; says `mounted` when it does. With the options of `weft mount`.
+    pub(crate) fn serve(&self) -> Result<()> {
+        let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
+        let options = fuse::Options { source: "ceiling".into(), ..fuse::Options::default() };
+        let handle = fuse::mount(&self.at, options, move |_| fs.clone()).context("cannot mount the FUSE ceiling")?;
+        say("mounted")?;
+        wait_for_end();
+        handle.unmount();
+        Ok(())
+    }
+}

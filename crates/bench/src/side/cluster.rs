@@ -1,0 +1,82 @@
+//! A real cluster on this machine, as `weft up` makes it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+use crate::cpu::{Watch, Who};
+
+/// Stopped when dropped; its data stays.
+pub(crate) struct Cluster {
+    weft: PathBuf,
+    dir: PathBuf,
+    pub(crate) mount: PathBuf,
+    pub(crate) management: String,
+    pub(crate) key_file: PathBuf,
+    /// The mount counts as client, all else as server.
+    pub(crate) watch: Watch,
+}
+
+/// What `weft up --json` prints, as far as it matters here.
+#[derive(Deserialize)]
+struct Running {
+    mount: PathBuf,
+    mgmtd: String,
+    key_file: PathBuf,
+    state: State,
+}
+
+#[derive(Deserialize)]
+struct State {
+    supervisor: i32,
+    processes: BTreeMap<String, Process>,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    pid: i32,
+}
+
+impl Cluster {
+    /// In `dir/cluster`, mounted at `dir/mnt`, with the defaults of `weft up`.
+    pub(crate) fn start(weft: &Path, dir: &Path) -> Result<Self> {
+        let (root, mount) = (dir.join("cluster"), dir.join("mnt"));
+        let mut up = Command::new(weft);
+        up.args(["--json", "up", "--detach", "--dir"]).arg(&root).arg("--mount").arg(&mount);
+        let output = run(&mut up)?;
+        let running: Running =
+            serde_json::from_slice(&output.stdout).context("`weft up --json` printed something else")?;
+        let kind = |name: &str| if name.starts_with("mount") { Who::Client } else { Who::Server };
+        let mut watch: Vec<_> =
+            running.state.processes.iter().map(|(name, process)| (kind(name), process.pid)).collect();
+        watch.push((Who::Server, running.state.supervisor));
+        let (management, key_file) = (running.mgmtd, running.key_file);
+        let cluster =
+            Self { weft: weft.into(), dir: root, mount: running.mount, management, key_file, watch: Watch(watch) };
+        let clients = cluster.watch.0.iter().filter(|(who, _)| *who == Who::Client).count();
+        ensure!(clients == 1, "{clients} mounts among the processes of the cluster");
+        Ok(cluster)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let mut down = Command::new(&self.weft);
+        down.arg("down").arg("--dir").arg(&self.dir);
+        if let Err(error) = run(&mut down) {
+            use std::io::Write;
+            let _ = writeln!(std::io::stderr(), "the cluster in {} was not stopped: {error:#}", self.dir.display());
+        }
+    }
+}
+
+fn run(command: &mut Command) -> Result<Output> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {program}"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program}: {} ({})", text.trim(), output.status);
+    Ok(output)
+}

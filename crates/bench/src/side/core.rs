@@ -1,0 +1,106 @@
+//! The data plane: one client core on one ring, against a real metadata service.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use client::{Caller, Client, Cluster};
+use serde::{Deserialize, Serialize};
+use types::attr::FileType;
+use types::cred::Credentials;
+use types::id::InodeId;
+use types::name::Name;
+
+use super::flight::fly;
+use super::rocks::{FILES_PER_DIRECTORY, name};
+use super::stopwatch::Stopwatch;
+use crate::cpu::{Watch, Who};
+use crate::job::Measured;
+
+/// Files that are looked at again and again.
+const HOT: u64 = 1_000;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Creates, then looks at some of what was made; so many in flight.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Core {
+    /// `host:port` of mgmtd.
+    pub(crate) management: String,
+    pub(crate) key_file: PathBuf,
+    /// A directory in the root of the cluster, made by this; nobody used this name before.
+    pub(crate) dir: String,
+    pub(crate) creates: u64,
+    pub(crate) stats: u64,
+    pub(crate) in_flight: usize,
+    pub(crate) watch: Watch,
+}
+
+impl Core {
+    /// `create` and `stat`.
+    pub(crate) fn run(&self) -> Result<Vec<Measured>> {
+        let cluster =
+            Cluster { management: self.management.clone(), key_file: self.key_file.clone(), patience: PATIENCE };
+        let config = client::config::Config { description: "weft bench".into(), ..Default::default() };
+        let connected = client::connect(&cluster, config)?;
+        let mut ring = ring::Ring::new(&ring::Config::default())?;
+        ring.run(async {
+            let client = Client::new(Arc::clone(&connected.shared));
+            let measured = self.measure(&client).await;
+            client.shutdown().await;
+            measured
+        })
+    }
+
+    async fn measure(&self, client: &Rc<Client>) -> Result<Vec<Measured>> {
+        let directories = Rc::new(self.make_directories(client).await?);
+        let stopwatch = Stopwatch::start(Who::Client, &self.watch);
+        let (maker, parents) = (Rc::clone(client), Rc::clone(&directories));
+        let make = move |index: u64| {
+            let (client, parent) = (Rc::clone(&maker), parents[(index / FILES_PER_DIRECTORY) as usize]);
+            async move {
+                let name = Name::new(name(index).as_bytes())?;
+                client.mknod(&caller(), parent, name, FileType::Regular, 0o644, 0).await?;
+                Ok(())
+            }
+        };
+        fly(self.creates, self.in_flight, make).await.context("create")?;
+        let created = stopwatch.stop("create", self.creates);
+        let (looker, parent) = (Rc::clone(client), directories[0]);
+        let look = move |index: u64| {
+            let client = Rc::clone(&looker);
+            async move {
+                let name = Name::new(name(index % HOT).as_bytes())?;
+                let attr = client.lookup(&caller(), parent, name).await?;
+                ensure!(
+                    attr.kind == FileType::Regular && attr.nlink == 1,
+                    "file {} is not as it was made",
+                    index % HOT
+                );
+                Ok(())
+            }
+        };
+        fly(HOT, self.in_flight, look.clone()).await.context("warming up")?;
+        let stopwatch = Stopwatch::start(Who::Client, &self.watch);
+        fly(self.stats, self.in_flight, look).await.context("stat")?;
+        Ok(vec![created, stopwatch.stop("stat", self.stats)])
+    }
+
+    async fn make_directories(&self, client: &Client) -> Result<Vec<InodeId>> {
+        let make = async |parent, name: String| {
+            let made = client.mkdir(&caller(), parent, Name::new(name.as_bytes())?, 0o755).await;
+            Ok::<_, anyhow::Error>(made.with_context(|| format!("mkdir {name}"))?.inode)
+        };
+        let top = make(InodeId::ROOT, self.dir.clone()).await?;
+        let mut made = Vec::new();
+        for index in 0..self.creates.max(HOT).div_ceil(FILES_PER_DIRECTORY) {
+            made.push(make(top, format!("directory-{index}")).await?);
+        }
+        Ok(made)
+    }
+}
+
+fn caller() -> Caller<'static> {
+    Caller::patient(Credentials::default())
+}

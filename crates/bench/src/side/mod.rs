@@ -1,0 +1,10 @@
+//! Who is measured: ours, and what it is measured against.
+
+pub(crate) mod ceiling;
+pub(crate) mod cluster;
+pub(crate) mod core;
+pub(crate) mod flight;
+pub(crate) mod ping;
+pub(crate) mod rocks;
+pub(crate) mod shard;
+pub(crate) mod stopwatch;

@@ -1,0 +1,73 @@
+//! RocksDB alone: what the shard's store can do with records of the shard's sizes.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, ensure};
+use kv::rocks::{RocksConfig, RocksKv};
+use kv::{Batch, Kv};
+use namespace::schema::{edge, inode};
+use serde::{Deserialize, Serialize};
+use types::attr::FileType;
+use types::id::{InodeId, ShardId};
+use types::time::Timestamp;
+
+use super::stopwatch::Stopwatch;
+use crate::cpu::{Watch, Who};
+use crate::job::Measured;
+use crate::work::pattern::Random;
+
+/// Per directory, here and wherever creates are compared with this.
+pub(crate) const FILES_PER_DIRECTORY: u64 = 1_000;
+
+/// Creates as two keys each, an edge and an inode, in batches.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Rocks {
+    /// Must not exist yet.
+    pub(crate) dir: PathBuf,
+    pub(crate) count: u64,
+    pub(crate) batch: u64,
+}
+
+impl Rocks {
+    pub(crate) fn run(&self) -> Result<Vec<Measured>> {
+        ensure!(!self.dir.exists(), "{} exists", self.dir.display());
+        let kv = RocksKv::open(&self.dir, &RocksConfig::default())?;
+        let mut batch = kv.batch();
+        let (mut key, mut random) = (Vec::new(), Random::new(1));
+        let stopwatch_on = Watch::default();
+        let stopwatch = Stopwatch::start(Who::Server, &stopwatch_on);
+        for index in 0..self.count {
+            let id = InodeId::new(ShardId(0), InodeId::FIRST_COUNTER + index);
+            let parent = InodeId(index / FILES_PER_DIRECTORY);
+            let edge = edge::Edge { child: id, kind: FileType::Regular };
+            // The shard's hash of the name: as long, and as much without order.
+            edge::ser_key(&mut key, parent, random.next(), name(index).as_bytes());
+            batch.put(&key, &edge::ser_value(edge));
+            inode::ser_key(&mut key, id);
+            batch.put(&key, &[index as u8; inode::VALUE_LEN]);
+            if (index + 1).is_multiple_of(self.batch) {
+                kv.commit(&mut batch)?;
+            }
+        }
+        kv.commit(&mut batch)?;
+        let measured = stopwatch.stop("create", self.count);
+        let last = InodeId::new(ShardId(0), InodeId::FIRST_COUNTER + self.count - 1);
+        inode::ser_key(&mut key, last);
+        ensure!(kv.get(&key, |value| value.is_some())?, "the last record is not there");
+        drop(kv);
+        std::fs::remove_dir_all(&self.dir)?;
+        Ok(vec![measured])
+    }
+}
+
+/// Of file number `index` of all.
+pub(crate) fn name(index: u64) -> String {
+    format!("file-{:08}", index)
+}
+
+/// The wall clock.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,220 @@
+//! Processes that start together.
+//!
+//! Each is forked, prepares itself, waits at the gate with the others, works, and leaves what it did in shared memory.
+//! The time is from the opening of the gate to the last one's end.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::cpu::{Watch, Who, of_self_and_children};
+use crate::job::Measured;
+
+const PROCESSES_MAX: usize = 64;
+/// How often those who wait look: far shorter than any measurement.
+const LOOK: Duration = Duration::from_micros(200);
+/// Preparing writes gigabytes at most; whoever takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What one process did between the gate and its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) operations: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Between all processes. All-zero bytes are its beginning.
+#[repr(C)]
+struct Board {
+    ready: AtomicU32,
+    open: AtomicU32,
+    done: AtomicU32,
+    slots: [Slot; PROCESSES_MAX],
+}
+
+#[repr(C)]
+struct Slot {
+    operations: AtomicU64,
+    bytes: AtomicU64,
+    /// Nanoseconds of the monotonic clock.
+    end: AtomicU64,
+    /// Nanoseconds.
+    cpu: AtomicU64,
+}
+
+/// Where a process waits for the others, and counts from.
+pub(crate) struct Gate<'a> {
+    board: &'a Board,
+    cpu_before: f64,
+}
+
+impl Gate<'_> {
+    /// Everything until here is preparation and not measured. Answers the time of the opening.
+    pub(crate) fn pass(&mut self) -> Instant {
+        self.board.ready.fetch_add(1, Ordering::AcqRel);
+        while self.board.open.load(Ordering::Acquire) == 0 {
+            std::thread::sleep(LOOK);
+        }
+        self.cpu_before = of_self_and_children();
+        Instant::now()
+    }
+}
+
+/// Runs `work` in `processes` processes; `work` gets its number from 0, prepares, passes the gate, and answers what it
+/// did after it. Its end is taken when it answers: checks that cost time belong after this function, or are done by
+/// `check`, which runs in the same process afterwards.
+pub(crate) fn together<S>(
+    phase: &str,
+    processes: usize,
+    watch: &Watch,
+    work: impl Fn(usize, &mut Gate<'_>) -> Result<(Tally, S)>,
+    check: impl Fn(usize, S) -> Result<()>,
+) -> Result<Measured> {
+    ensure!((1..=PROCESSES_MAX).contains(&processes), "1 to {PROCESSES_MAX} processes");
+    ensure!(threads() == 1, "a process with threads cannot be forked");
+    let board = shared_board()?;
+    let mut children = Vec::new();
+    for number in 0..processes {
+        // SAFETY: this process has one thread, so the child may do whatever its parent may.
+        match unsafe { libc::fork() } {
+            -1 => bail!("cannot fork: {}", io::Error::last_os_error()),
+            0 => live(board, number, &work, &check),
+            pid => children.push(pid),
+        }
+    }
+    let mut family = Family(children);
+    wait_for(&board.ready, processes, &mut family).context("while preparing")?;
+    let before = watch.read();
+    let start = monotonic();
+    board.open.store(1, Ordering::Release);
+    wait_for(&board.done, processes, &mut family)?;
+    let cpu = watch.since(&before);
+    family.reap()?;
+    Ok(sum(board, phase, processes, start, cpu))
+}
+
+fn sum(board: &Board, phase: &str, processes: usize, start: u64, mut cpu: BTreeMap<Who, f64>) -> Measured {
+    let slots = &board.slots[..processes];
+    let total = |field: fn(&Slot) -> &AtomicU64| slots.iter().map(|slot| field(slot).load(Ordering::Acquire)).sum();
+    let end = slots.iter().map(|slot| slot.end.load(Ordering::Acquire)).max().unwrap_or(start);
+    let app: u64 = total(|slot| &slot.cpu);
+    *cpu.entry(Who::App).or_default() += app as f64 / 1e3;
+    Measured {
+        phase: phase.to_owned(),
+        operations: total(|slot| &slot.operations),
+        bytes: total(|slot| &slot.bytes),
+        seconds: end.saturating_sub(start) as f64 / 1e9,
+        cpu_us: cpu,
+    }
+}
+
+/// The life of a forked process; it never returns to its parent's code.
+fn live<S>(
+    board: &Board,
+    number: usize,
+    work: impl Fn(usize, &mut Gate<'_>) -> Result<(Tally, S)>,
+    check: impl Fn(usize, S) -> Result<()>,
+) -> ! {
+    // SAFETY: a plain system call: should the parent be killed, this process goes too.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let slot = &board.slots[number];
+    let lived = catch_unwind(AssertUnwindSafe(|| -> Result<()> {
+        let mut gate = Gate { board, cpu_before: 0.0 };
+        let (tally, state) = work(number, &mut gate)?;
+        slot.end.store(monotonic(), Ordering::Release);
+        let cpu = of_self_and_children() - gate.cpu_before;
+        slot.cpu.store((cpu * 1e3) as u64, Ordering::Release);
+        slot.operations.store(tally.operations, Ordering::Release);
+        slot.bytes.store(tally.bytes, Ordering::Release);
+        board.done.fetch_add(1, Ordering::AcqRel);
+        check(number, state)
+    }));
+    let code = match lived {
+        Ok(Ok(())) => 0,
+        Ok(Err(error)) => {
+            let _ = writeln!(io::stderr(), "process {number}: {error:#}");
+            1
+        }
+        Err(_) => 101,
+    };
+    // SAFETY: ends this process without the parent's clean-up, of which it holds a copy.
+    unsafe { libc::_exit(code) }
+}
+
+/// Forked and not yet waited for.
+struct Family(Vec<i32>);
+
+impl Family {
+    /// An error where some process ended and did not do what it should.
+    fn look(&mut self) -> Result<()> {
+        let mut status = 0;
+        // SAFETY: `status` is a valid place for the answer.
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+        if pid <= 0 {
+            return Ok(());
+        }
+        self.0.retain(|&child| child != pid);
+        ensure!(status == 0, "a process of the workload failed (wait status {status:#x})");
+        Ok(())
+    }
+
+    fn reap(mut self) -> Result<()> {
+        while let Some(&pid) = self.0.last() {
+            let mut status = 0;
+            // SAFETY: as above.
+            ensure!(unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid, "lost a process of the workload");
+            self.0.pop();
+            ensure!(status == 0, "a process of the workload failed (wait status {status:#x})");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        for &pid in &self.0 {
+            // SAFETY: plain system calls on children that were not waited for, so their numbers are still theirs.
+            unsafe {
+                libc::kill(pid, libc::SIGKILL);
+                libc::waitpid(pid, std::ptr::null_mut(), 0);
+            }
+        }
+    }
+}
+
+fn wait_for(counter: &AtomicU32, count: usize, family: &mut Family) -> Result<()> {
+    let begin = Instant::now();
+    while (counter.load(Ordering::Acquire) as usize) < count {
+        std::thread::sleep(LOOK);
+        family.look()?;
+        ensure!(begin.elapsed() < PATIENCE, "the workload hangs");
+    }
+    Ok(())
+}
+
+/// Lives as long as the process: a few kilobytes for each measurement.
+fn shared_board() -> Result<&'static Board> {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh anonymous mapping touches no other memory.
+    let place = unsafe { libc::mmap(std::ptr::null_mut(), size_of::<Board>(), protection, flags, -1, 0) };
+    ensure!(place != libc::MAP_FAILED, "cannot map shared memory: {}", io::Error::last_os_error());
+    // SAFETY: page-aligned, zeroed, large enough, never unmapped; `Board` is atomics only, so zeros are valid and
+    // several processes may write to it.
+    Ok(unsafe { &*place.cast::<Board>() })
+}
+
+/// Nanoseconds; the same clock in all processes.
+fn monotonic() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}

@@ -1,0 +1,64 @@
+//! What is done to a file system, whatever is behind its directory.
+
+pub(crate) mod churn;
+pub(crate) mod gate;
+pub(crate) mod pattern;
+pub(crate) mod random;
+pub(crate) mod sequential;
+pub(crate) mod stat;
+pub(crate) mod tree;
+pub(crate) mod unpack;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::cpu::Watch;
+use crate::job::Measured;
+
+/// One workload on one directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Files {
+    pub(crate) work: Work,
+    /// A directory that exists. What the work leaves there, it uses again in the next round.
+    pub(crate) place: PathBuf,
+    pub(crate) processes: usize,
+    pub(crate) watch: Watch,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Work {
+    /// `stat` of files by name, for so many seconds.
+    Stat { seconds: f64 },
+    /// Create, close and unlink, for so many seconds.
+    Churn { seconds: f64 },
+    /// `tar -x`.
+    Unpack { archive: PathBuf, tree: PathBuf },
+    /// Whole files in 1 MiB steps, `bytes` over all processes: written with fsync, then read with cold caches.
+    Sequential { bytes: u64 },
+    /// Direct 4 KiB reads, then writes, for so many seconds each; `bytes` over all processes.
+    Random { seconds: f64, bytes: u64 },
+}
+
+impl Files {
+    /// One figure for each phase of the work.
+    pub(crate) fn run(&self) -> Result<Vec<Measured>> {
+        match &self.work {
+            Work::Stat { seconds } => stat::run(self, *seconds),
+            Work::Churn { seconds } => churn::run(self, *seconds),
+            Work::Unpack { archive, tree } => unpack::run(self, archive, tree),
+            Work::Sequential { bytes } => sequential::run(self, *bytes),
+            Work::Random { seconds, bytes } => random::run(self, *seconds, *bytes),
+        }
+    }
+}
+
+/// Makes what was written last on the disk, and lets the kernel forget what it has cached, so that reads are cold.
+pub(crate) fn drop_caches() -> Result<()> {
+    use anyhow::Context;
+    // SAFETY: a system call without arguments that cannot fail.
+    unsafe { libc::sync() };
+    std::fs::write("/proc/sys/vm/drop_caches", "3\n").context("cannot drop the page cache (needs root)")
+}
