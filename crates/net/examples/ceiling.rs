@@ -1,7 +1,7 @@
 //! The network ceiling: our own connection layer answering nothing. A server thread answers `Ping`, and `Read` and
 //! `Write` from memory; a client thread keeps requests in flight on one or more connections of loopback.
 //!
-//! `cargo run --release -p net --example ceiling -- [connections] [in flight per connection] [seconds]`
+//! `cargo run --release -p net --example ceiling -- [connections] [in flight per connection] [seconds] [only this work or ""] [spin us]`
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "an example for a terminal")]
 
 use std::cell::{Cell, RefCell};
@@ -46,8 +46,13 @@ impl Service for Memory {
     }
 }
 
+fn ring_on(cpu: usize) -> Ring {
+    let spin = std::env::args().nth(5).map_or(0, |us| us.parse().expect("microseconds"));
+    Ring::new(&Config { cpu: Some(cpu), spin: Duration::from_micros(spin), ..Config::default() }).unwrap()
+}
+
 fn server(addresses: mpsc::Sender<SocketAddr>) {
-    let mut ring = Ring::new(&Config { cpu: Some(0), ..Config::default() }).unwrap();
+    let mut ring = ring_on(0);
     ring.run(async move {
         let (listener, address) = ring::op::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         addresses.send(address).unwrap();
@@ -126,14 +131,15 @@ async fn measure(connections: &[Connection], in_flight: usize, work: Work, time:
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<usize>().expect("a number"));
+    let only = std::env::args().nth(4).unwrap_or_default();
+    let mut arguments = std::env::args().skip(1).take(3).map(|argument| argument.parse::<usize>().expect("a number"));
     let connections = arguments.next().unwrap_or(1);
     let in_flight = arguments.next().unwrap_or(64);
     let time = Duration::from_secs(arguments.next().unwrap_or(2) as u64);
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || server(sender));
     let address = receiver.recv().unwrap();
-    let mut ring = Ring::new(&Config { cpu: Some(1), ..Config::default() }).unwrap();
+    let mut ring = ring_on(1);
     ring.run(async move {
         let mut open = Vec::new();
         for _ in 0..connections {
@@ -142,7 +148,7 @@ fn main() {
         println!("{connections} connection(s), {in_flight} in flight each");
         let sizes = [4 << 10, 64 << 10, 1 << 20];
         let works = [Work::Ping].into_iter().chain(sizes.map(Work::Read)).chain(sizes.map(Work::Write));
-        for work in works {
+        for work in works.filter(|work| format!("{work:?}").starts_with(&only)) {
             let before = cpu_ns();
             let begin = Instant::now();
             let rate = measure(&open, in_flight, work, time).await;

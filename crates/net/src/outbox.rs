@@ -11,8 +11,9 @@ use wire::frame::{BODY_MAX, HEADER_LEN, Header, PAYLOAD_MAX, crc32c};
 
 /// Payload parts shorter than this (bytes) are copied behind their header: cheaper than a vector of their own.
 const COPY_MAX: usize = 4 << 10;
-/// First capacity of the buffer of headers and bodies, in bytes.
-const SMALL_CAPACITY: usize = 4 << 10;
+/// Bounds of the room that is set aside for a turn's headers and bodies, in bytes.
+const SMALL_MIN: usize = 1 << 10;
+const SMALL_MAX: usize = 256 << 10;
 
 /// The frame is longer than the protocol allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,22 +29,43 @@ pub(crate) struct Outbox {
 
 #[derive(Default)]
 struct Queue {
-    /// Headers, bodies and short payloads since the last long one.
+    /// Headers, bodies and short payloads.
     small: Vec<u8>,
-    parts: Vec<Slice>,
+    /// Long payload parts, each with its place: how much of `small` goes before it.
+    long: Vec<(usize, Slice)>,
     frames: usize,
     /// Bytes of memory that the sender accounts for, as given to `push`.
     cost: usize,
-    /// Capacity that the last turns needed.
-    capacity: usize,
+    /// Lengths of the last turn's `small` and `long`: what the next one may need.
+    usual: (usize, usize),
 }
 
 impl Queue {
-    fn seal_small(&mut self) {
-        if !self.small.is_empty() {
-            self.capacity = self.small.len().next_power_of_two().max(self.capacity / 2).max(SMALL_CAPACITY);
-            self.parts.push(Slice::from_vec(std::mem::take(&mut self.small)));
+    /// All that waits, as parts in order.
+    fn take(&mut self) -> (Vec<Slice>, Sent) {
+        self.usual = (self.small.len(), self.long.len());
+        let small = Slice::from_vec(std::mem::take(&mut self.small));
+        let mut parts = Vec::with_capacity(2 * self.long.len() + 1);
+        let mut from = 0;
+        for (place, part) in self.long.drain(..) {
+            if place > from {
+                parts.push(small.slice(from..place));
+            }
+            parts.push(part);
+            from = place;
         }
+        if from < small.len() {
+            parts.push(small.slice(from..small.len()));
+        }
+        let sent = Sent { frames: std::mem::take(&mut self.frames), cost: std::mem::take(&mut self.cost) };
+        (parts, sent)
+    }
+
+    /// Ready for a turn like the last one.
+    fn begin(&mut self) {
+        let (small, long) = self.usual;
+        self.small.reserve(small.next_power_of_two().clamp(SMALL_MIN, SMALL_MAX));
+        self.long.reserve(long);
     }
 }
 
@@ -68,9 +90,8 @@ impl Outbox {
         }
         let payload_len: usize = payload.iter().map(|part| part.len()).sum();
         let mut queue = self.queue.borrow_mut();
-        if queue.small.capacity() == 0 {
-            let capacity = queue.capacity.max(SMALL_CAPACITY);
-            queue.small.reserve(capacity);
+        if queue.frames == 0 {
+            queue.begin();
         }
         let start = queue.small.len();
         let body_start = start + HEADER_LEN;
@@ -89,8 +110,8 @@ impl Outbox {
             if part.len() < COPY_MAX {
                 queue.small.extend_from_slice(&part);
             } else {
-                queue.seal_small();
-                queue.parts.push(part);
+                let place = queue.small.len();
+                queue.long.push((place, part));
             }
         }
         queue.cost += cost;
@@ -111,12 +132,7 @@ impl Outbox {
                 self.filled.notified().await;
             }
             ring::turn_end().await;
-            let (parts, sent) = {
-                let mut queue = self.queue.borrow_mut();
-                queue.seal_small();
-                let sent = Sent { frames: std::mem::take(&mut queue.frames), cost: std::mem::take(&mut queue.cost) };
-                (std::mem::take(&mut queue.parts), sent)
-            };
+            let (parts, sent) = self.queue.borrow_mut().take();
             op::send_all(socket, parts).await?;
             on_sent(sent);
         }
