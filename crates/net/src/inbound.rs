@@ -12,7 +12,7 @@ use wire::frame::Header;
 use crate::receive::{FrameError, Parsed, Receiver};
 
 /// Bytes of one receive buffer: what one receive can bring at most.
-const REGION: usize = 256 << 10;
+const REGION: usize = 128 << 10;
 /// A buffer with less room than this left is given up for a new one.
 const ROOM_MIN: usize = 32 << 10;
 /// After a payload of at least this length, in bytes, more of the kind are expected...
