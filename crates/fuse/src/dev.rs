@@ -4,14 +4,17 @@
 //! request has to wait for something, it passes the baton on and another worker reads. Requests that are answered at
 //! once are so served one after the other by one worker, without a wake-up, a task or an allocation in between.
 //!
-//! Waiting is an exclusive poll: a new request wakes one loop, not all of them.
+//! Of all loops only the scout waits for the kernel (see [`crate::team`]). Its poll is exclusive, so that loops which
+//! share the role for a moment are not woken by the same request.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use ring::buf::Buf;
 use ring::op;
@@ -19,6 +22,7 @@ use ring::sync::Notify;
 
 use crate::abi::{self, InHeader, OutHeader, WriteIn, bytes_of};
 use crate::baton::{Baton, Passed};
+use crate::team::Team;
 use crate::transport::{Closed, Message, Transport};
 
 const PAGE: usize = 4096;
@@ -28,6 +32,8 @@ const MESSAGE_START: usize = PAGE - size_of::<InHeader>() - size_of::<WriteIn>()
 const ARGUMENTS_MAX: usize = PAGE;
 /// Requests that one worker serves in a row before the loop looks for completions and timers.
 const BURST_MAX: u32 = 32;
+/// After so long without finding the queue empty a loop calls another one. Shorter than a wake-up is worth nothing.
+const CALL_AFTER: Duration = Duration::from_micros(100);
 
 pub(crate) struct Device {
     fd: OwnedFd,
@@ -38,7 +44,13 @@ pub(crate) struct Device {
     entries: Cell<usize>,
     entries_max: usize,
     burst: Cell<u32>,
-    closing: Notify,
+    index: usize,
+    team: Arc<Team>,
+    is_scout: Cell<bool>,
+    /// Since when requests were found without a gap; `None` when the last look found nothing.
+    busy_since: Cell<Option<Instant>>,
+    /// Called by another loop, or closed.
+    called: Notify,
 }
 
 pub(crate) struct Entry {
@@ -51,7 +63,13 @@ impl Device {
     ///
     /// # Errors
     /// Where the descriptor refuses.
-    pub(crate) fn new(fd: OwnedFd, max_write: u32, entries_max: usize) -> io::Result<Self> {
+    pub(crate) fn new(
+        fd: OwnedFd,
+        max_write: u32,
+        entries_max: usize,
+        index: usize,
+        team: Arc<Team>,
+    ) -> io::Result<Self> {
         set_nonblocking(&fd)?;
         let buffer_len = (MESSAGE_START + abi::READ_BUFFER_MIN).max(PAGE + max_write as usize + ARGUMENTS_MAX);
         Ok(Self {
@@ -62,7 +80,11 @@ impl Device {
             entries: Cell::new(0),
             entries_max: entries_max.max(1),
             burst: Cell::new(0),
-            closing: Notify::new(),
+            index,
+            team,
+            is_scout: Cell::new(false),
+            busy_since: Cell::new(None),
+            called: Notify::new(),
         })
     }
 
@@ -75,16 +97,57 @@ impl Device {
 
     /// Waits until there may be something to read.
     async fn wait(&self) {
+        self.burst.set(0);
+        self.busy_since.set(None);
+        if !self.is_scout.get() {
+            self.is_scout.set(self.team.become_scout());
+        }
+        if !self.is_scout.get() {
+            self.team.fall_asleep(self.index);
+            return self.called.notified().await;
+        }
         let mut readable = pin!(op::poll_exclusive(self.fd.as_raw_fd()));
-        let mut closing = pin!(self.closing.notified());
+        let mut called = pin!(self.called.notified());
         std::future::poll_fn(|cx| {
-            if closing.as_mut().poll(cx).is_ready() {
+            if called.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
             // An error of the poll shows again in the read that follows.
             readable.as_mut().poll(cx).map(drop)
         })
         .await;
+    }
+
+    /// A request was there without waiting: if that has gone on for long, another loop might help.
+    fn call_if_busy(&self) {
+        let now = Instant::now();
+        match self.busy_since.get() {
+            None => self.busy_since.set(Some(now)),
+            Some(since) if now - since >= CALL_AFTER => {
+                self.busy_since.set(Some(now));
+                self.team.call();
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The connection is gone, for this loop and all others.
+    fn end(&self) {
+        self.close();
+        self.team.dismiss();
+    }
+
+    /// This loop reads no more for now.
+    fn resign(&self) {
+        if self.is_scout.replace(false) {
+            self.team.resign();
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.resign();
     }
 }
 
@@ -114,18 +177,18 @@ impl Transport for Device {
                 return Err(Closed);
             }
             match read(&self.fd, &mut buf) {
-                Ok(len) => return Ok(Message::new(buf, len)),
+                Ok(len) => {
+                    self.call_if_busy();
+                    return Ok(Message::new(buf, len));
+                }
                 Err(error) => match error.raw_os_error() {
-                    Some(libc::EAGAIN) => {
-                        self.burst.set(0);
-                        self.wait().await;
-                    }
+                    Some(libc::EAGAIN) => self.wait().await,
                     // The request was given up while it was being read; or a signal came.
                     Some(libc::ENOENT | libc::EINTR) => {}
-                    Some(libc::ENODEV | libc::ECONNABORTED) => self.close(),
+                    Some(libc::ENODEV | libc::ECONNABORTED) => self.end(),
                     _ => {
                         tracing::error!(%error, "cannot read requests from the kernel: the mount ends");
-                        self.close();
+                        self.end();
                     }
                 },
             }
@@ -145,6 +208,7 @@ impl Transport for Device {
             return Some(Entry { reads: true });
         }
         self.baton.put_down();
+        self.resign();
         None
     }
 
@@ -166,9 +230,13 @@ impl Transport for Device {
         .map(drop)
     }
 
+    fn come(&self) {
+        self.called.notify_one();
+    }
+
     fn close(&self) {
         self.baton.close();
-        self.closing.notify_one();
+        self.called.notify_one();
     }
 }
 

@@ -21,6 +21,7 @@ pub mod options;
 mod reply;
 mod session;
 pub mod signals;
+mod team;
 mod transport;
 mod worker;
 

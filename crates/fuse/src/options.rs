@@ -38,7 +38,7 @@ pub struct Options {
     pub readdirplus: bool,
     /// Unmounting waits this long for files to be closed; then the mount is detached.
     pub busy_wait: Duration,
-    /// After detaching, requests in flight get this long.
+    /// After detaching, requests in flight get this long; and so does the file system's own shutdown.
     pub drain_wait: Duration,
     /// Mount through `fusermount3` even as root.
     pub use_helper: bool,

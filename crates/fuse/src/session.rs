@@ -18,6 +18,7 @@ use crate::metrics::OperationMetrics;
 use crate::mount::{self, MountError};
 use crate::options::Options;
 use crate::signals::{Ended, Signals};
+use crate::team::Team;
 use crate::worker::{Control, Loop};
 
 /// How long the kernel gets to begin talking after a mount.
@@ -110,6 +111,7 @@ impl Handle {
             self.controls.push(sender);
             receivers.push(receiver);
         }
+        let team = Arc::new(Team::new(self.controls.clone()));
         let (started, starts) = mpsc::channel();
         for (index, control) in receivers.into_iter().enumerate() {
             let fd = mount::clone_device(device).map_err(|error| MountError::Loop(error.to_string()))?;
@@ -118,7 +120,8 @@ impl Handle {
                 agreed,
                 options: self.options.clone(),
                 cpu: self.options.pin.then(|| cpus[index % cpus.len()]),
-                peers: self.controls.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, c)| c.clone()).collect(),
+                index,
+                team: Arc::clone(&team),
                 control,
             };
             let (factory, started, running) = (Arc::clone(&factory), started.clone(), self.ended.running());
@@ -193,15 +196,18 @@ struct Plan {
     agreed: Agreed,
     options: Options,
     cpu: Option<usize>,
-    peers: Vec<mailbox::Sender<Control>>,
+    index: usize,
+    team: Arc<Team>,
     control: mailbox::Receiver<Control>,
 }
 
 impl Plan {
     fn run<F: FileSystem>(self, factory: impl FnOnce() -> F, started: &mpsc::Sender<Result<(), String>>) {
         let config = ring::Config { entries: RING_ENTRIES, cpu: self.cpu, spin: self.options.spin };
-        let made = ring::Ring::new(&config)
-            .and_then(|ring| Ok((ring, Device::new(self.fd, self.agreed.max_write, self.options.requests_max)?)));
+        let (max_write, requests_max) = (self.agreed.max_write, self.options.requests_max);
+        let made = ring::Ring::new(&config).and_then(|ring| {
+            Ok((ring, Device::new(self.fd, max_write, requests_max, self.index, Arc::clone(&self.team))?))
+        });
         let (mut ring, device) = match made {
             Ok(made) => made,
             Err(error) => {
@@ -215,7 +221,8 @@ impl Plan {
             // Made inside the ring: the file system may open connections and start tasks.
             let fs = factory();
             let _ = started.send(Ok(()));
-            Loop::new(fs, device, shape, metrics, self.peers).run(self.control).await;
+            let wait = self.options.drain_wait;
+            Loop::new(fs, device, shape, metrics, (self.index, self.team), wait).run(self.control).await;
         });
     }
 }

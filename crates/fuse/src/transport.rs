@@ -70,6 +70,9 @@ pub(crate) trait Transport: 'static {
     /// Answers the entry's request: `error` is 0 or a negative error number, in which case there are no parts.
     fn reply(&self, entry: &mut Self::Entry, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()>;
 
+    /// Other loops have more to do than they can do: receive, if this one slept.
+    fn come(&self);
+
     /// Makes every `receive` end with [`Closed`].
     fn close(&self);
 }

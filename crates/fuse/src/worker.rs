@@ -5,6 +5,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use crate::dispatch::{Shape, dispatch};
 use crate::filesystem::FileSystem;
 use crate::metrics::OperationMetrics;
 use crate::reply::{Outcome, error_number};
+use crate::team::Team;
 use crate::transport::{Message, Transport};
 
 /// From one loop, or from the outside, to a loop.
@@ -27,6 +29,10 @@ use crate::transport::{Message, Transport};
 pub(crate) enum Control {
     /// The request with this number was interrupted; the kernel told another loop.
     Interrupt(u64),
+    /// There is more to do than the others can do.
+    Come,
+    /// The connection to the kernel is gone.
+    Leave,
     /// Receive nothing more, and end when what is in flight is answered, or after this time.
     Stop(Duration),
 }
@@ -36,8 +42,11 @@ pub(crate) struct Loop<F, T> {
     pub(crate) transport: T,
     pub(crate) shape: Shape,
     pub(crate) metrics: OperationMetrics,
-    /// The other loops of the mount.
-    pub(crate) peers: Vec<mailbox::Sender<Control>>,
+    /// This loop among those of the mount.
+    pub(crate) index: usize,
+    pub(crate) team: Arc<Team>,
+    /// How long the file system gets to say goodbye.
+    shutdown_wait: Duration,
     lines: RefCell<Vec<Rc<Interrupt>>>,
     workers: Cell<usize>,
     worker_ended: Notify,
@@ -49,14 +58,17 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         transport: T,
         shape: Shape,
         metrics: OperationMetrics,
-        peers: Vec<mailbox::Sender<Control>>,
+        (index, team): (usize, Arc<Team>),
+        shutdown_wait: Duration,
     ) -> Rc<Self> {
         Rc::new(Self {
             fs,
             transport,
             shape,
             metrics,
-            peers,
+            index,
+            team,
+            shutdown_wait,
             lines: RefCell::default(),
             workers: Cell::new(0),
             worker_ended: Notify::new(),
@@ -87,7 +99,9 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
                 break;
             }
         }
-        self.fs.shutdown().await;
+        if ring::timeout(self.shutdown_wait, self.fs.shutdown()).await.is_err() {
+            tracing::warn!(limit = ?self.shutdown_wait, "giving up a shutdown that does not end");
+        }
     }
 
     async fn obey(self: Rc<Self>, mut control: mailbox::Receiver<Control>, give_up: Rc<Notify>) {
@@ -97,6 +111,8 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
                     // A request that is unknown here has been answered, or belongs to another loop.
                     self.raise(unique);
                 }
+                Control::Come => self.transport.come(),
+                Control::Leave => self.transport.close(),
                 Control::Stop(limit) => {
                     self.transport.close();
                     let give_up = Rc::clone(&give_up);
@@ -192,9 +208,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         }
         // Another loop has it, or it is answered already. A loop registers what it receives in the turn of receiving,
         // so the message cannot come too early.
-        for peer in &self.peers {
-            peer.send(Control::Interrupt(unique));
-        }
+        self.team.interrupt(self.index, unique);
     }
 
     fn raise(&self, unique: u64) -> bool {

@@ -1,0 +1,93 @@
+//! The loops of one mount among themselves: who waits for the kernel, and who sleeps until called.
+//!
+//! One loop, the *scout*, waits for requests; the others sleep. Were they all to wait, the kernel would wake them in
+//! turn, and a single caller's requests would wander from CPU to CPU, each at the price of a wake-up that is dearer than
+//! the request. A loop that has more to do than it can do calls another; who finds nothing to do sleeps again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ring::mailbox;
+
+use crate::worker::Control;
+
+/// Shared by all loops of a mount.
+pub(crate) struct Team {
+    scout_taken: AtomicBool,
+    members: Vec<Member>,
+}
+
+struct Member {
+    asleep: AtomicBool,
+    control: mailbox::Sender<Control>,
+}
+
+impl Team {
+    pub(crate) fn new(controls: Vec<mailbox::Sender<Control>>) -> Self {
+        let member = |control| Member { asleep: AtomicBool::new(false), control };
+        Self { scout_taken: AtomicBool::new(false), members: controls.into_iter().map(member).collect() }
+    }
+
+    /// True where the caller is the scout from now on: nobody else was.
+    pub(crate) fn become_scout(&self) -> bool {
+        !self.scout_taken.swap(true, Ordering::AcqRel)
+    }
+
+    /// The scout cannot go on. Another takes over: one who is awake by itself, as soon as it finds nothing to do.
+    pub(crate) fn resign(&self) {
+        self.scout_taken.store(false, Ordering::Release);
+        self.call();
+    }
+
+    /// To be said before sleeping; who is called is no longer asleep.
+    pub(crate) fn fall_asleep(&self, index: usize) {
+        self.members[index].asleep.store(true, Ordering::Release);
+    }
+
+    /// Wakes one that sleeps, if there is one.
+    pub(crate) fn call(&self) {
+        for member in &self.members {
+            if member.asleep.load(Ordering::Relaxed) && member.asleep.swap(false, Ordering::AcqRel) {
+                member.control.send(Control::Come);
+                return;
+            }
+        }
+    }
+
+    /// The connection is gone: nobody need sleep on.
+    pub(crate) fn dismiss(&self) {
+        for member in &self.members {
+            member.control.send(Control::Leave);
+        }
+    }
+
+    /// The request was interrupted: whoever of the others has it shall know.
+    pub(crate) fn interrupt(&self, own_index: usize, unique: u64) {
+        for (index, member) in self.members.iter().enumerate() {
+            if index != own_index {
+                member.control.send(Control::Interrupt(unique));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_scout_and_no_call_lost() {
+        let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| mailbox::mailbox()).unzip();
+        let team = Team::new(senders);
+        assert!(team.become_scout());
+        assert!(!team.become_scout());
+        team.call();
+        assert!(receivers.iter_mut().all(|receiver| receiver.try_recv().is_none()), "nobody sleeps");
+        team.fall_asleep(1);
+        team.fall_asleep(2);
+        team.call();
+        assert!(matches!(receivers[1].try_recv(), Some(Control::Come)));
+        team.resign();
+        assert!(matches!(receivers[2].try_recv(), Some(Control::Come)), "1 is awake already");
+        assert!(team.become_scout());
+    }
+}
