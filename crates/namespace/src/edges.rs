@@ -8,6 +8,7 @@ use quick_cache::unsync::{Cache, DefaultLifecycle};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use types::id::InodeId;
 
+use crate::complete::Complete;
 use crate::error::Result;
 use crate::schema::edge::{self, Edge};
 
@@ -39,13 +40,21 @@ pub(crate) struct Edges {
     index: FxHashMap<Slot, usize>,
     /// Committed ones only.
     hot: Hot,
+    complete: Complete,
     key: Vec<u8>,
 }
 
 impl Edges {
     pub(crate) fn new(capacity: usize) -> Self {
         let hot = Cache::with(capacity, capacity as u64, UnitWeighter, FxBuildHasher, DefaultLifecycle::default());
-        Self { changed: Vec::new(), names: Vec::new(), index: FxHashMap::default(), hot, key: Vec::new() }
+        Self {
+            changed: Vec::new(),
+            names: Vec::new(),
+            index: FxHashMap::default(),
+            hot,
+            complete: Complete::default(),
+            key: Vec::new(),
+        }
     }
 
     pub(crate) fn get<K: Kv>(&mut self, kv: &K, parent: InodeId, hash: u64, name: &[u8]) -> Result<Option<Edge>> {
@@ -57,16 +66,50 @@ impl Edges {
         {
             return Ok(hot.edge);
         }
-        edge::ser_key(&mut self.key, parent, hash, name);
-        let key = &self.key;
-        let edge = kv.get(key, |value| value.map(|value| edge::deser_value(key, value)).transpose())??;
+        if self.complete.excludes(parent, hash) {
+            return Ok(None);
+        }
+        let edge = self.read(kv, parent, hash, name)?;
         self.hot.insert((parent, hash), HotEdge { name: name.into(), edge });
         Ok(edge)
+    }
+
+    /// The same where the name is likely to be new: what is not there is not remembered, for it will be there soon.
+    pub(crate) fn get_new<K: Kv>(&mut self, kv: &K, parent: InodeId, hash: u64, name: &[u8]) -> Result<Option<Edge>> {
+        if let Some(at) = self.find((parent, hash), name) {
+            return Ok(self.changed[at].edge);
+        }
+        if self.complete.excludes(parent, hash) {
+            return Ok(None);
+        }
+        match self.hot.get(&(parent, hash)) {
+            Some(hot) if *hot.name == *name => Ok(hot.edge),
+            _ => self.read(kv, parent, hash, name),
+        }
+    }
+
+    fn read<K: Kv>(&mut self, kv: &K, parent: InodeId, hash: u64, name: &[u8]) -> Result<Option<Edge>> {
+        edge::ser_key(&mut self.key, parent, hash, name);
+        let key = &self.key;
+        Ok(kv.get(key, |value| value.map(|value| edge::deser_value(key, value)).transpose())??)
+    }
+
+    /// The directory has no entry at this moment.
+    pub(crate) fn is_empty(&mut self, directory: InodeId) {
+        self.complete.is_empty(directory);
+    }
+
+    /// The directory is gone.
+    pub(crate) fn forget_directory(&mut self, directory: InodeId) {
+        self.complete.forget(directory);
     }
 
     /// Puts the edge, or removes it.
     pub(crate) fn set(&mut self, parent: InodeId, hash: u64, name: &[u8], edge: Option<Edge>) {
         let slot = (parent, hash);
+        if edge.is_some() {
+            self.complete.add(parent, hash);
+        }
         if let Some(at) = self.find(slot, name) {
             self.changed[at].edge = edge;
             return;
@@ -126,5 +169,6 @@ impl Edges {
         self.names.clear();
         self.index.clear();
         self.hot.clear();
+        self.complete.clear();
     }
 }

@@ -13,6 +13,7 @@
 
 pub mod check;
 mod cold;
+mod complete;
 mod edges;
 pub mod error;
 mod hash;

@@ -24,8 +24,7 @@ impl<K: Kv> Namespace<K> {
         if matches!(create.kind, FileType::Directory | FileType::Symlink) {
             return Err(Errno::EINVAL.into());
         }
-        let place = self.place(create.parent, create.name)?;
-        place.must_live()?;
+        let place = self.place_for_new(create.parent, create.name)?;
         if let Some(edge) = place.edge {
             may_take(create, edge)?;
             self.occupant(&place)?;

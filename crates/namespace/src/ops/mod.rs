@@ -49,21 +49,38 @@ pub(crate) struct Place<'a> {
 impl<K: Kv> Namespace<K> {
     /// `ENOENT` where the directory is gone, `ENOTDIR` where it is none.
     pub(crate) fn place<'a>(&mut self, parent: InodeId, name: &'a Name) -> Result<Place<'a>> {
-        let directory = self.find(parent)?.ok_or(Errno::ENOENT)?;
-        if !directory.is_dir() {
-            return Err(Errno::ENOTDIR.into());
-        }
+        let directory = self.directory(parent)?;
         let hash = name_hash(name);
-        // An empty directory needs no look into the store: most names are made in new directories.
         let edge = if directory.entries() == 0 { None } else { self.edges.get(&self.kv, parent, hash, name)? };
         Ok(Place { parent, directory, name, hash, edge })
+    }
+
+    /// The same where a new entry is to be made, unless there is one.
+    pub(crate) fn place_for_new<'a>(&mut self, parent: InodeId, name: &'a Name) -> Result<Place<'a>> {
+        let directory = self.directory(parent)?;
+        if directory.nlink == 0 {
+            // It was removed but is held open.
+            return Err(Errno::ENOENT.into());
+        }
+        let hash = name_hash(name);
+        let edge = if directory.entries() == 0 {
+            self.edges.is_empty(parent);
+            None
+        } else {
+            self.edges.get_new(&self.kv, parent, hash, name)?
+        };
+        Ok(Place { parent, directory, name, hash, edge })
+    }
+
+    fn directory(&mut self, id: InodeId) -> Result<Inode> {
+        let directory = self.find(id)?.ok_or(Errno::ENOENT)?;
+        if directory.is_dir() { Ok(directory) } else { Err(Errno::ENOTDIR.into()) }
     }
 
     /// A place for a new entry. `ENOENT` in a directory that was removed but is held open, `EEXIST` where the name is
     /// taken.
     pub(crate) fn vacancy<'a>(&mut self, parent: InodeId, name: &'a Name) -> Result<Place<'a>> {
-        let place = self.place(parent, name)?;
-        place.must_live()?;
+        let place = self.place_for_new(parent, name)?;
         if place.edge.is_some() { Err(Errno::EEXIST.into()) } else { Ok(place) }
     }
 

@@ -114,6 +114,7 @@ impl<K: Kv> Namespace<K> {
             deletion::ser_key(&mut self.key, id, stripe as u32);
             self.cold.put(&self.key, &deletion::ser_value(group));
         }
+        self.edges.forget_directory(id);
         self.remove_inode(id);
     }
 }
