@@ -34,14 +34,11 @@ impl<K: Hash + Eq + Copy, V> BoundedMap<K, V> {
         self.young.get(key).or_else(|| self.old.get(key))
     }
 
-    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.young.get_mut(key).or_else(|| self.old.get_mut(key))
-    }
-
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         self.young.remove(key).or_else(|| self.old.remove(key))
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }

@@ -152,7 +152,7 @@ fn open_targets(setup: &Setup) -> io::Result<LaneTargets> {
             share: setup.share,
             read_memory: Rc::clone(&read_memory),
         };
-        Ok((Rc::new(served), TargetMetrics::new(&setup.metrics, target.id)))
+        Ok((Rc::new(served), TargetMetrics::new(&setup.metrics, target.id())))
     };
     setup.targets.iter().map(open).collect()
 }
@@ -175,7 +175,7 @@ fn take_map(map: &ClusterMap, dispatch: &Dispatch<Files>, targets: &LaneTargets)
     let mut routes: FxHashMap<GroupId, Route<Files>> = FxHashMap::default();
     for group in map.groups.values() {
         let ours =
-            group.members.first().and_then(|primary| targets.iter().find(|(served, _)| served.target.id == *primary));
+            group.members.first().and_then(|primary| targets.iter().find(|(served, _)| served.target.id() == *primary));
         if let Some((served, metrics)) = ours {
             let route = Route { generation: group.generation, served: Rc::clone(served), metrics: metrics.clone() };
             routes.insert(group.id, route);

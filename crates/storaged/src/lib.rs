@@ -1,9 +1,25 @@
-//! storaged
-#![allow(dead_code)]
+//! The storage service: keeps the objects of files on storage targets.
+//!
+//! **Owns** the directories of its targets, locked while it runs, and everything below them. Each lane (a thread with
+//! one event loop for sockets and files) owns a hash share of the objects of all targets: nothing is handed from thread
+//! to thread, and nothing is locked.
+//!
+//! **Promises**: operations that overlap on an object take effect in the order in which they came. A write that was
+//! answered survives the end of the process; after an answered `Sync` it survives the end of the machine, and an error
+//! of data that was answered before is told to everyone who syncs the object. A removed object stays removed. Requests
+//! that name another generation of a group than the cluster map are refused.
+//!
+//! **Never** interprets files: it knows no inode, size of a file or layout. Never blocks a lane for long in a disk call.
+//! Never fills a directory that is not known to be its own.
+//!
+//! The seam between the rules (`served`) and the disk is `engine::ObjectStore`.
+
 mod bounded_map;
+pub mod config;
 mod dispatch;
 mod engine;
 mod failures;
+mod homes;
 mod lane;
 pub mod local;
 mod metrics;
@@ -11,6 +27,12 @@ mod object_table;
 mod open_files;
 mod order;
 mod pace;
+mod ports;
 mod served;
+mod service;
 mod streams;
 mod target;
+mod watch;
+
+pub use config::Config;
+pub use service::run;

@@ -63,7 +63,11 @@ impl LocalNode {
     pub fn start(config: &LocalConfig) -> io::Result<Self> {
         let targets: Vec<Arc<Target>> = (1u32..)
             .zip(&config.targets)
-            .map(|(id, path)| Arc::new(Target::new(TargetId(id), path.clone(), config.reserve)))
+            .map(|(id, path)| {
+                let target = Target::new(path.clone(), config.reserve);
+                target.set_id(TargetId(id));
+                Arc::new(target)
+            })
             .collect();
         for target in &targets {
             target.probe(&target.path);
@@ -148,11 +152,11 @@ fn map(targets: &[Arc<Target>], ports: &[u16]) -> ClusterMap {
     };
     map.nodes.insert(node.id, node);
     for target in targets {
-        let group = GroupId(target.id.0);
-        let members = vec![target.id];
+        let group = GroupId(target.id().0);
+        let members = vec![target.id()];
         map.groups.insert(group, Group { id: group, kind: ServiceKind::Storage, generation: Generation(1), members });
         let entry = MapTarget {
-            id: target.id,
+            id: target.id(),
             uuid: String::new(),
             node: NodeId(1),
             kind: ServiceKind::Storage,
@@ -161,7 +165,7 @@ fn map(targets: &[Arc<Target>], ports: &[u16]) -> ClusterMap {
             ports: ports.to_vec(),
             path: target.path.display().to_string(),
         };
-        map.targets.insert(target.id, entry);
+        map.targets.insert(target.id(), entry);
     }
     map
 }

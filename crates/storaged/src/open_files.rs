@@ -86,6 +86,7 @@ impl OpenFiles {
         removed
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.files.len()
     }

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use types::error::Errno;
 use types::id::TargetId;
@@ -49,7 +49,8 @@ pub(crate) struct Capacity {
 
 /// Shared by lanes and by the thread that probes it.
 pub(crate) struct Target {
-    pub(crate) id: TargetId,
+    /// Given by mgmtd at the first registration.
+    id: OnceLock<TargetId>,
     pub(crate) path: PathBuf,
     /// Bytes that stay free for others on the same file system.
     reserve: u64,
@@ -58,24 +59,58 @@ pub(crate) struct Target {
     available: AtomicU64,
     total_inodes: AtomicU64,
     free_inodes: AtomicU64,
+    /// Objects made since the start.
+    creations: AtomicU64,
+    /// No object was there when it was last searched for, and none was made since.
+    empty: AtomicBool,
     health: AtomicU8,
     failed_at: Mutex<Option<Instant>>,
 }
 
 impl Target {
     #[must_use]
-    pub(crate) fn new(id: TargetId, path: PathBuf, reserve: u64) -> Self {
+    pub(crate) fn new(path: PathBuf, reserve: u64) -> Self {
         Self {
-            id,
+            id: OnceLock::new(),
             path,
             reserve,
             total: AtomicU64::new(0),
             available: AtomicU64::new(0),
             total_inodes: AtomicU64::new(0),
             free_inodes: AtomicU64::new(0),
+            creations: AtomicU64::new(0),
+            empty: AtomicBool::new(false),
             health: AtomicU8::new(Health::Good as u8),
             failed_at: Mutex::new(None),
         }
+    }
+
+    /// 0 before the first registration.
+    #[must_use]
+    pub(crate) fn id(&self) -> TargetId {
+        self.id.get().copied().unwrap_or_default()
+    }
+
+    /// The first call counts: an id is for ever.
+    pub(crate) fn set_id(&self, id: TargetId) {
+        let _ = self.id.set(id);
+    }
+
+    pub(crate) fn note_created(&self) {
+        self.creations.fetch_add(1, Ordering::SeqCst);
+        self.empty.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.empty.load(Ordering::SeqCst)
+    }
+
+    /// Searches for an object with `search`, which may take long where there were many.
+    pub(crate) fn probe_empty(&self, search: impl FnOnce() -> bool) {
+        let before = self.creations.load(Ordering::SeqCst);
+        let empty = !search();
+        // An object that is made right now is noted after it is there, so it clears what is set here.
+        self.empty.store(empty && self.creations.load(Ordering::SeqCst) == before, Ordering::SeqCst);
     }
 
     #[must_use]
@@ -136,7 +171,7 @@ impl Target {
         if before == health {
             return;
         }
-        let (target, path) = (self.id, self.path.display());
+        let (target, path) = (self.id(), self.path.display());
         match health {
             Health::Good => tracing::info!(%target, %path, "target is good again"),
             Health::ReadOnly => tracing::error!(%target, %path, what, "target is read-only: changes are refused"),
@@ -188,7 +223,7 @@ mod tests {
     use super::*;
 
     fn target(path: &Path, reserve: u64) -> Target {
-        let target = Target::new(TargetId(1), path.to_path_buf(), reserve);
+        let target = Target::new(path.to_path_buf(), reserve);
         target.probe(path);
         target
     }
@@ -202,6 +237,24 @@ mod tests {
         let small = target(dir.path(), free.saturating_sub(512 << 20));
         assert_eq!(small.admit(1 << 30), Err(Errno::ENOSPC));
         assert_eq!(small.admit(4096), Ok(()));
+    }
+
+    #[test]
+    fn emptiness_is_claimed_only_when_nothing_was_made_meanwhile() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let target = target(dir.path(), 0);
+        assert!(!target.is_empty(), "unknown is not empty");
+        target.probe_empty(|| false);
+        assert!(target.is_empty());
+        target.note_created();
+        assert!(!target.is_empty());
+        target.probe_empty(|| {
+            target.note_created();
+            false
+        });
+        assert!(!target.is_empty());
+        target.probe_empty(|| true);
+        assert!(!target.is_empty());
     }
 
     #[test]

@@ -73,6 +73,11 @@ impl Files {
         })
     }
 
+    #[cfg(test)]
+    pub(super) fn open_count(&self) -> usize {
+        self.open.borrow().len()
+    }
+
     fn root(&self) -> RawFd {
         self.root.as_raw_fd()
     }
@@ -133,6 +138,7 @@ impl Files {
             Ok((fd, created)) => {
                 if created {
                     self.entries.borrow_mut().note_created(object);
+                    self.target.note_created();
                 }
                 self.keep(object, fd, true)
             }
@@ -357,19 +363,22 @@ impl ObjectStore for Files {
         Ok((self.path.join(Folder::of(object).path()).join(folders::file_name(object)), exists))
     }
 
-    fn open_count(&self) -> usize {
-        self.open.borrow().len()
-    }
-
     async fn sync_all(&self) {
         let dirty: Vec<ObjectId> =
             self.open.borrow().iter().filter(|(_, file)| file.dirty.get()).map(|(object, _)| object).collect();
         for object in dirty {
             if let Err(errno) = self.sync(object).await {
-                tracing::error!(%object, target = %self.target.id, %errno, "acknowledged data could not be written");
+                tracing::error!(%object, target = %self.target.id(), %errno, "acknowledged data could not be written");
             }
         }
     }
+}
+
+/// Whether the target at `path` holds any object. Blocks.
+pub(crate) fn holds_objects(path: &std::path::Path) -> bool {
+    let everything = Share { lane: 0, lanes: 1 };
+    // What cannot be listed may hold some.
+    listing::list(&path.join(OBJECTS), None, 1, everything).map_or(true, |page| !page.objects.is_empty())
 }
 
 type LocalBox<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;

@@ -76,9 +76,6 @@ pub(crate) trait ObjectStore {
     /// Where the object is kept, for people, and whether it is there.
     async fn place(&self, object: ObjectId) -> Result<(PathBuf, bool), Errno>;
 
-    /// Files that are open.
-    fn open_count(&self) -> usize;
-
     /// Writes everything that is dirty to disk, before a stop.
     async fn sync_all(&self);
 }

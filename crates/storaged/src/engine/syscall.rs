@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use types::error::Errno;
 use types::time::Timestamp;
@@ -118,8 +118,4 @@ pub(super) fn stat_at(folder: RawFd, path: &CStr) -> Result<Option<Stored>, Errn
         Errno::ENOENT => Ok(None),
         errno => Err(errno),
     }
-}
-
-pub(super) fn raw(fd: &OwnedFd) -> RawFd {
-    fd.as_raw_fd()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ring::buf::Slice;
 use types::error::Errno;
-use types::id::{InodeId, ObjectId, TargetId};
+use types::id::{InodeId, ObjectId};
 
 use super::files::{Files, OBJECTS, Options};
 use super::{ObjectStore, Share};
@@ -27,7 +27,7 @@ fn on_ring(test: impl Future<Output = ()>) {
 }
 
 fn target(dir: &Path, reserve: u64) -> Arc<Target> {
-    let target = Target::new(TargetId(1), dir.to_path_buf(), reserve);
+    let target = Target::new(dir.to_path_buf(), reserve);
     target.probe(dir);
     Arc::new(target)
 }

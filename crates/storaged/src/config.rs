@@ -1,0 +1,137 @@
+//! Settings of the storage service.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use conf::Fatal;
+use conf::units::{Period, Size};
+use telemetry::log::LogFormat;
+
+/// Most lanes of one node.
+const LANES_MAX: u16 = 64;
+/// Most lanes that are made without being asked for.
+const LANES_AUTO_MAX: usize = 8;
+
+conf::knobs! {
+    /// A storage service: keeps the contents of files, as objects on storage targets. A host may run several, such as
+    /// one per NUMA zone.
+    pub struct Config for "storaged" {
+        /// Storage targets: one directory per disk, on any local file system. Losing one means losing the objects on it.
+        targets: Vec<PathBuf>,
+        /// Make targets where there are none yet. Without it, a missing or empty directory is an error, since that is
+        /// what a disk that is not mounted looks like.
+        init: bool = "false",
+        /// The management service, as host:port.
+        mgmtd: String = "127.0.0.1:9400",
+        /// File with the cluster key: 64 hexadecimal digits, readable by its owner alone. The same on all hosts.
+        key_file: PathBuf,
+        /// Name of a new node, for people; unique in the cluster. Without one the management service makes one.
+        alias: String = "",
+        /// Address to listen on. 0.0.0.0 takes all interfaces that are registered.
+        listen: IpAddr = "0.0.0.0",
+        /// Port of the first lane; the others take the ones after it. 0: any free ports, the same again at the next start
+        /// where they are still free.
+        port: u16 = "0",
+        /// Interfaces (or addresses of them) under which other hosts reach this one, best first. None: all that are up,
+        /// or only the loopback interface where mgmtd is there.
+        interfaces: Vec<String>,
+        /// Threads that serve; each owns a part of the objects of all targets. 0: one per two CPUs, at most 8.
+        lanes: u16 = "0",
+        /// CPUs to bind the lanes to, in order. None: not bound.
+        cpus: Vec<usize>,
+        /// How long a lane looks for new work before it sleeps. Shortens round trips, and costs CPU: only where CPUs are
+        /// to spare.
+        spin: Period = "0s",
+        /// Open files to keep over all lanes and targets; opening one costs more than a small read.
+        open_files: u32 = "16384",
+        /// Space of each target's file system that stays free for others: new data is refused with "no space left".
+        reserve: Size = "256MiB",
+        /// Writes up to this length are made on the lane's own thread while the disk keeps up; longer ones by the
+        /// kernel's workers.
+        write_in_place: Size = "64KiB",
+        /// Memory for the data of reads in flight, per lane.
+        read_memory: Size = "128MiB",
+        /// Address and port for metrics (Prometheus) and the log level, by HTTP. Not protected by the cluster key.
+        metrics_listen: Option<SocketAddr>,
+        /// What is logged: off, error, warn, info, debug or trace, or levels by crate such as storaged=debug,net=trace.
+        log_level: String = "info",
+        /// text, or json: one object per line.
+        log_format: LogFormat = "text",
+    }
+}
+
+impl Config {
+    /// # Errors
+    /// For the first setting that cannot be; exit code 2.
+    pub fn validate(&self) -> Result<(), Fatal> {
+        let refuse = |text: String| Err(Fatal::usage(text));
+        if self.targets.is_empty() {
+            return refuse("targets: is not set: name at least one directory".into());
+        }
+        for (index, target) in self.targets.iter().enumerate() {
+            if self.targets[..index].contains(target) {
+                return refuse(format!("targets: {} is there twice", target.display()));
+            }
+        }
+        if self.lanes > LANES_MAX {
+            return refuse(format!("lanes: must be at most {LANES_MAX}"));
+        }
+        if self.port != 0 && usize::from(self.port) + self.lane_count() > 65_536 {
+            return refuse(format!("port: no room for {} lanes above {}", self.lane_count(), self.port));
+        }
+        if self.read_memory.0 < wire::frame::PAYLOAD_MAX as u64 {
+            return refuse("read_memory: must be at least 8MiB, the longest read".into());
+        }
+        Ok(())
+    }
+
+    /// How many lanes there will be.
+    #[must_use]
+    pub fn lane_count(&self) -> usize {
+        match self.lanes {
+            0 => std::thread::available_parallelism().map_or(1, |cpus| (cpus.get() / 2).clamp(1, LANES_AUTO_MAX)),
+            lanes => usize::from(lanes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(set: &[(&'static str, &str)]) -> Result<(), String> {
+        let mut flags = conf::Flags::<Config>::default();
+        flags.give("key_file", "/k");
+        for (key, value) in set {
+            flags.give(key, value);
+        }
+        let sources = conf::Sources { file: None, environment: &|_| None, flags: &flags };
+        sources.load().expect("well formed").validate().map_err(|fatal| {
+            assert_eq!(fatal.code, 2);
+            fatal.message
+        })
+    }
+
+    #[test]
+    fn contradictions_are_refused_with_the_key() {
+        assert_eq!(config(&[("targets", "/a,/b")]), Ok(()));
+        for (set, key) in [
+            (&[][..], "targets"),
+            (&[("targets", "/a,/b,/a")], "targets: /a is there twice"),
+            (&[("targets", "/a"), ("lanes", "1000")], "lanes"),
+            (&[("targets", "/a"), ("lanes", "8"), ("port", "65530")], "port"),
+            (&[("targets", "/a"), ("read_memory", "1MiB")], "read_memory"),
+        ] {
+            let refusal = config(set).unwrap_err();
+            assert!(refusal.starts_with(key), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn the_template_documents_every_key() {
+        let text = conf::template::<Config>(&[]);
+        for key in ["targets", "init", "mgmtd", "lanes", "reserve", "write_in_place", "log_level"] {
+            assert!(text.contains(&format!("\n#{key} =")), "no {key} in\n{text}");
+        }
+    }
+}

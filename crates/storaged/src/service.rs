@@ -1,0 +1,308 @@
+//! Start, run and ordered stop.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cluster::capacity::Capacity;
+use cluster::event::Report;
+use cluster::map::{Rail, ServiceKind};
+use conf::Fatal;
+use control::agent::OnUpdate;
+use control::{Agent, AgentConfig, NodeSpec, Registered, TargetSpec, Update, View};
+use net::{ClusterKey, Identity, Limits};
+use ring::mailbox::Sender;
+use telemetry::metrics::Metrics;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::Config;
+use crate::engine::Share;
+use crate::homes::Homes;
+use crate::lane::{Lane, Order, Setup};
+use crate::ports::{self, Listeners};
+use crate::target::{Health, Target};
+use crate::watch::{self, Watch};
+
+/// Descriptors beside the cache of open files: sockets, rings, directories.
+const DESCRIPTORS_BESIDE: u64 = 8192;
+/// How often the lanes are looked after.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Runs the service until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Where it cannot start (exit code 2 where the user must change something), mgmtd refuses it, or a lane fails.
+pub fn run(config: Config) -> anyhow::Result<()> {
+    let log = telemetry::log::init(config.log_format, &config.log_level)
+        .map_err(|error| Fatal::usage(format!("log_level: {error}")))?;
+    config.validate()?;
+    let metrics = Metrics::new("storaged");
+    net::metrics::install(&metrics);
+    let endpoint = match config.metrics_listen {
+        Some(address) => Some(
+            telemetry::http::Server::start(address, metrics.clone(), log)
+                .map_err(|error| Fatal::usage(format!("metrics_listen: cannot listen on {address}: {error}")))?,
+        ),
+        None => None,
+    };
+    let metrics_address = endpoint.as_ref().map(telemetry::http::Server::address);
+    let service = Service::start(&config, &metrics, metrics_address)?;
+    let outcome = telemetry::runtime::current_thread()?.block_on(service.until_told());
+    tracing::info!("stopping");
+    let stopped = service.stop();
+    outcome?;
+    stopped?;
+    Ok(())
+}
+
+/// A running storage node.
+struct Service {
+    lanes: Vec<Lane>,
+    agent: Agent,
+    refused: Arc<Mutex<Option<Fatal>>>,
+    _watch: Watch,
+    /// Locked until the lanes have ended.
+    _homes: Homes,
+}
+
+impl Service {
+    fn start(config: &Config, metrics: &Metrics, endpoint: Option<std::net::SocketAddr>) -> Result<Self, Fatal> {
+        let key = ClusterKey::from_file(&config.key_file).map_err(|error| Fatal::usage(error.to_string()))?;
+        let rails = control::interfaces::rails(config.listen, &config.interfaces, &config.mgmtd)?;
+        let address = ports::address(config.listen, &rails);
+        let lanes = config.lane_count();
+        // A given port first: whoever gave a taken one finds untouched directories.
+        let given = (config.port != 0).then(|| Listeners::fixed(address, config.port, lanes)).transpose()?;
+        let mut homes = Homes::open(config)?;
+        let listeners = given.map_or_else(|| Listeners::any(address, homes.ports(), lanes), Ok)?;
+        let incarnation = homes.begin(&listeners.ports)?;
+        let targets = open_targets(config, &homes);
+        let identity = Identity { key, cluster: homes.cluster().to_owned(), name: name(config), incarnation };
+
+        let told = Told::default();
+        let spec = node_spec(config, &homes, &rails, &listeners.ports, incarnation, endpoint);
+        let agent = Agent::start_node(
+            AgentConfig { management: config.mgmtd.clone(), identity: identity.clone() },
+            spec,
+            reporter(targets.clone()),
+            told.callback(),
+        )
+        .map_err(|error| cannot_start(&error))?;
+        let registered = agent.registered(None)?;
+        homes.learn(&registered.cluster, registered.node, &registered.targets)?;
+        for (target, &id) in targets.iter().zip(&registered.targets) {
+            target.set_id(id);
+        }
+        let watch = Watch::start(&targets, metrics).map_err(|error| cannot_start(&error))?;
+        let identity = Identity { cluster: registered.cluster.clone(), ..identity };
+        let ports = listeners.ports.clone();
+        let lanes =
+            start_lanes(config, listeners, &targets, &identity, metrics).map_err(|error| cannot_start(&error))?;
+        told.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
+        log_ready(&registered, &ports, &targets);
+        Ok(Self { lanes, agent, refused: told.refused, _watch: watch, _homes: homes })
+    }
+
+    /// Returns at a signal to stop.
+    async fn until_told(&self) -> anyhow::Result<()> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+            fatal = self.failed() => Err(fatal.into()),
+        }
+    }
+
+    /// Returns when the service cannot go on.
+    async fn failed(&self) -> Fatal {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if let Some(fatal) = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+                return fatal;
+            }
+            if self.lanes.iter().any(Lane::is_finished) {
+                return Fatal::failed("a lane has ended by itself");
+            }
+        }
+    }
+
+    /// Lanes first, while the node still counts as alive; then mgmtd sees it go.
+    fn stop(self) -> Result<(), Fatal> {
+        let outcomes: Vec<io::Result<()>> = self.lanes.into_iter().map(Lane::stop).collect();
+        drop(self.agent);
+        outcomes
+            .into_iter()
+            .collect::<io::Result<()>>()
+            .map_err(|error| Fatal::failed(format!("a lane failed: {error}")))
+    }
+}
+
+/// What the agent has told: the map goes to the lanes as soon as there are any.
+#[derive(Default)]
+struct Told {
+    lanes: Arc<Mutex<Vec<Sender<Order>>>>,
+    refused: Arc<Mutex<Option<Fatal>>>,
+}
+
+impl Told {
+    fn callback(&self) -> OnUpdate {
+        let (lanes, refused) = (Arc::clone(&self.lanes), Arc::clone(&self.refused));
+        Box::new(move |update| match update {
+            Update::View(view) => tell(&lanes.lock().unwrap_or_else(PoisonError::into_inner), &view),
+            Update::Refused(fatal) => *refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(fatal),
+        })
+    }
+
+    /// From here on `lanes` hear of every map; an older one after a newer one they pass over.
+    fn serve(&self, lanes: Vec<Sender<Order>>, view: &View) {
+        let mut known = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = lanes;
+        tell(&known, view);
+    }
+}
+
+fn tell(lanes: &[Sender<Order>], view: &View) {
+    for lane in lanes {
+        lane.send(Order::Map(Arc::clone(&view.map)));
+    }
+}
+
+fn open_targets(config: &Config, homes: &Homes) -> Vec<Arc<Target>> {
+    let open = |home: &conf::identity::Home| {
+        let target = Target::new(home.dir().to_path_buf(), config.reserve.0);
+        if let Some(id) = home.identity().target_id {
+            target.set_id(id);
+        }
+        target.probe(&watch::identity_file(&target));
+        Arc::new(target)
+    };
+    homes.iter().map(open).collect()
+}
+
+fn node_spec(
+    config: &Config,
+    homes: &Homes,
+    rails: &[Rail],
+    ports: &[u16],
+    incarnation: u64,
+    endpoint: Option<std::net::SocketAddr>,
+) -> NodeSpec {
+    let target = |home: &conf::identity::Home| TargetSpec {
+        uuid: home.identity().target_uuid.clone().unwrap_or_default(),
+        id: home.identity().target_id,
+        path: home.dir().display().to_string(),
+        ports: ports.to_vec(),
+    };
+    NodeSpec {
+        uuid: homes.iter().next().map(|home| home.identity().node_uuid.clone()).unwrap_or_default(),
+        kind: ServiceKind::Storage,
+        id: homes.iter().find_map(|home| home.identity().node_id),
+        alias: config.alias.clone(),
+        incarnation,
+        rails: rails.to_vec(),
+        metrics: endpoint.map(|address| address.to_string()).unwrap_or_default(),
+        targets: homes.iter().map(target).collect(),
+    }
+}
+
+/// What the heartbeats say, from what the watching threads have seen: never waits for a disk.
+fn reporter(targets: Vec<Arc<Target>>) -> control::node::Reporter {
+    Box::new(move || targets.iter().map(|target| report(target)).collect())
+}
+
+fn report(target: &Target) -> Report {
+    let capacity = target.capacity();
+    let capacity = Capacity {
+        total_bytes: capacity.total_bytes,
+        free_bytes: capacity.free_bytes,
+        total_inodes: capacity.total_inodes,
+        free_inodes: capacity.free_inodes,
+    };
+    Report { capacity, failing: target.health() != Health::Good, empty: target.is_empty() }
+}
+
+fn start_lanes(
+    config: &Config,
+    listeners: Listeners,
+    targets: &[Arc<Target>],
+    identity: &Identity,
+    metrics: &Metrics,
+) -> io::Result<Vec<Lane>> {
+    let lanes = listeners.sockets.len();
+    let allowed = raise_descriptors(u64::from(config.open_files) + DESCRIPTORS_BESIDE)?;
+    let open_files = u64::from(config.open_files).min(allowed.saturating_sub(DESCRIPTORS_BESIDE).max(allowed / 2));
+    let open_files_max = (open_files as usize / lanes / targets.len()).max(1);
+    let start = |(lane, listener)| {
+        Lane::start(Setup {
+            share: Share { lane, lanes },
+            listener,
+            targets: targets.to_vec(),
+            identity: identity.clone(),
+            limits: Limits::default(),
+            ring: ring::Config { cpu: config.cpus.get(lane).copied(), spin: *config.spin, ..ring::Config::default() },
+            open_files_max,
+            write_in_place_max: usize::try_from(config.write_in_place.0).unwrap_or(usize::MAX),
+            read_memory_max: usize::try_from(config.read_memory.0).unwrap_or(usize::MAX),
+            metrics: metrics.clone(),
+        })
+    };
+    listeners.sockets.into_iter().enumerate().map(start).collect()
+}
+
+/// Raises the limit of open descriptors towards `wanted` and returns what it is then.
+fn raise_descriptors(wanted: u64) -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live rlimit.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if limit.rlim_cur >= wanted {
+        return Ok(limit.rlim_cur);
+    }
+    // Root may go above the hard limit; others up to it.
+    for hard in [limit.rlim_max.max(wanted), limit.rlim_max] {
+        let raised = libc::rlimit { rlim_cur: wanted.min(hard), rlim_max: hard };
+        // SAFETY: the pointer is to a live rlimit.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0 {
+            return Ok(raised.rlim_cur);
+        }
+    }
+    Ok(limit.rlim_cur)
+}
+
+fn log_ready(registered: &Registered, ports: &[u16], targets: &[Arc<Target>]) {
+    for target in targets {
+        tracing::info!(target = %target.id(), path = %target.path.display(), "serves");
+    }
+    tracing::info!(node = %registered.node, alias = registered.alias, ?ports, "the storage service is ready");
+}
+
+fn name(config: &Config) -> String {
+    if config.alias.is_empty() { "storaged".to_owned() } else { format!("storaged {}", config.alias) }
+}
+
+fn cannot_start(error: &io::Error) -> Fatal {
+    Fatal::failed(format!("the storage service cannot start: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_descriptors_is_raised_as_far_as_it_goes() {
+        let before = raise_descriptors(0).expect("there is a limit");
+        assert!(raise_descriptors(before).expect("unchanged") >= before);
+    }
+
+    #[test]
+    fn an_ill_target_is_reported_as_failing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let target = Target::new(dir.path().to_path_buf(), 0);
+        target.probe(dir.path());
+        assert!(!report(&target).failing && report(&target).capacity.total_bytes > 0);
+        target.note_error(types::error::Errno::EROFS, "write");
+        assert!(report(&target).failing);
+    }
+}

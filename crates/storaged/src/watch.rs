@@ -1,0 +1,77 @@
+//! Looks at the file systems under the targets, each from a thread of its own: a disk that hangs must hold up neither
+//! the lanes nor the heartbeats nor the other targets.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use conf::identity::IDENTITY_FILE;
+use telemetry::metrics::Metrics;
+
+use crate::engine::files::holds_objects;
+use crate::metrics::TargetMetrics;
+use crate::target::Target;
+
+const EVERY: Duration = Duration::from_millis(500);
+/// Searching for objects walks folders where there are none.
+const SEARCH_EVERY: Duration = Duration::from_secs(20);
+
+/// The watching threads; dropping it ends them. One that hangs in a dead disk is left behind.
+pub(crate) struct Watch {
+    threads: Vec<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Watch {
+    /// # Errors
+    /// Where a thread cannot be made.
+    pub(crate) fn start(targets: &[Arc<Target>], metrics: &Metrics) -> io::Result<Self> {
+        let start = |target: &Arc<Target>| {
+            let (target, metrics) = (Arc::clone(target), TargetMetrics::new(metrics, target.id()));
+            let (stop, stopped) = mpsc::channel();
+            let thread = thread::Builder::new().name("watch".into()).spawn(move || {
+                let mut searched = None;
+                loop {
+                    look(&target, &metrics, &mut searched);
+                    if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                        return;
+                    }
+                }
+            })?;
+            Ok((stop, thread))
+        };
+        Ok(Self { threads: targets.iter().map(start).collect::<io::Result<_>>()? })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        for (stop, thread) in self.threads.drain(..) {
+            drop(stop);
+            let deadline = Instant::now() + EVERY;
+            while !thread.is_finished() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+/// The file whose absence means that the target is gone.
+pub(crate) fn identity_file(target: &Target) -> PathBuf {
+    target.path.join(IDENTITY_FILE)
+}
+
+fn look(target: &Target, metrics: &TargetMetrics, searched: &mut Option<Instant>) {
+    target.probe(&identity_file(target));
+    if searched.is_none_or(|searched| searched.elapsed() >= SEARCH_EVERY) {
+        target.probe_empty(|| holds_objects(&target.path));
+        *searched = Some(Instant::now());
+    }
+    let capacity = target.capacity();
+    let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    metrics.total.set(gauge(capacity.total_bytes));
+    metrics.free.set(gauge(capacity.free_bytes));
+    metrics.free_inodes.set(gauge(capacity.free_inodes));
+}
