@@ -125,10 +125,12 @@ impl Row {
         }
     }
 
-    fn cells(&self) -> [String; 9] {
+    fn cells(&self) -> [String; 10] {
         let figure = |value: Option<f64>| value.map_or("-".to_owned(), |value| human(value, self.unit));
         let percent = |ratio: f64| format!("{:.0}%", ratio * 100.0);
         let cpu = |who| self.cpu_us.get(&who).map_or("-".to_owned(), |cpu| format!("{cpu:.1}"));
+        let of_yardstick: f64 = self.yardstick_cpu_us.values().sum();
+        let yardstick_cpu = if of_yardstick > 0.0 { format!("{of_yardstick:.1}") } else { "-".to_owned() };
         let spread = self.ratio_range.map_or(String::new(), |(least, most)| {
             format!(" ({}..{})", percent(least).trim_end_matches('%'), percent(most).trim_end_matches('%'))
         });
@@ -147,6 +149,7 @@ impl Row {
             cpu(Who::App),
             cpu(Who::Client),
             cpu(Who::Server),
+            yardstick_cpu,
         ]
     }
 }
@@ -194,7 +197,18 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["row", "ours", "yardstick", "ratio (range)", "goal", "", "app us", "client us", "server us"];
+        let head = [
+            "row",
+            "ours",
+            "yardstick",
+            "ratio (range)",
+            "goal",
+            "",
+            "app us",
+            "client us",
+            "server us",
+            "yardstick us",
+        ];
         let mut lines = vec![head.map(str::to_owned)];
         lines.extend(self.rows.iter().map(Row::cells));
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
@@ -212,7 +226,7 @@ impl fmt::Display for Report {
         }
         let passed = self.rows.iter().filter(|row| row.pass == Some(true)).count();
         write!(f, "{passed} of {} goals reached; medians of {} rounds", self.rows.len(), self.rounds)?;
-        writeln!(f, "{}; CPU us per operation (per MiB of 1M rows)", if self.quick { ", short ones" } else { "" })?;
+        writeln!(f, "{}; CPU us per operation, of 1M rows per MiB", if self.quick { ", short ones" } else { "" })?;
         match self.load {
             Some(load) if load > 0.5 => {
                 writeln!(f, "Beware: others were using this machine ({load} of {} CPUs) before it began", self.cpus)
