@@ -13,8 +13,11 @@ use wire::op::Op;
 
 pub use receive::receive;
 
-/// All targets by name.
-pub const TARGETS: &[(&str, fn(&[u8]))] =
+/// A name and what it runs.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: &[Target] =
     &[("header", header), ("hello", hello), ("message", message), ("receive", receive), ("handshake", handshake)];
 
 /// A header of 60 bytes; its magic and checksum are made right, since no fuzzer guesses a checksum.

@@ -9,6 +9,7 @@ use ring::buf::{Buf, Slice};
 use ring::op;
 use wire::frame::Header;
 
+use crate::metrics;
 use crate::receive::{FrameError, Parsed, Receiver};
 
 /// Bytes of one receive buffer: what one receive can bring at most.
@@ -75,6 +76,7 @@ impl Inbound {
         let (result, mut buf) = op::recv(self.socket, buf).await;
         pulse.beat();
         let count = *result.as_ref().unwrap_or(&0);
+        metrics::received(count);
         let received = buf.split_to(count);
         self.head.unsplit(received).expect("received right behind what was there");
         let later = std::mem::replace(&mut self.room, buf);
@@ -129,6 +131,7 @@ impl Inbound {
         pulse.mid_frame.set(true);
         let (result, rest) = op::recv_exact(self.socket, rest).await;
         pulse.beat();
+        metrics::received(rest.len());
         destination.unsplit(rest).expect("the two halves of one buffer");
         result.map(|()| destination)
     }

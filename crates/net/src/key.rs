@@ -108,7 +108,6 @@ impl fmt::Debug for ClusterKey {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 

@@ -14,8 +14,12 @@ struct Handles {
     refused: Vec<(&'static str, Counter)>,
     frames: Vec<(&'static str, Counter)>,
     unanswered: Counter,
+    sent: Counter,
+    received: Counter,
 }
 
+/// The one rail of this release.
+const RAIL: &str = "0";
 const REFUSALS: [&str; 8] = ["foreign", "key", "malformed", "version", "cluster", "ended", "timeout", "full"];
 const FRAMES: [&str; 5] = ["header", "checksum", "order", "kind", "content"];
 
@@ -26,6 +30,8 @@ pub fn install(metrics: &Metrics) {
         refused: REFUSALS.map(|reason| (reason, metrics.counter(&names::CONNECTIONS_REFUSED, &[reason]))).into(),
         frames: FRAMES.map(|reason| (reason, metrics.counter(&names::FRAMES_REFUSED, &[reason]))).into(),
         unanswered: metrics.counter(&names::REQUEST_ERRORS, &["any", "unanswered"]),
+        sent: metrics.counter(&names::SENT_BYTES, &[RAIL]),
+        received: metrics.counter(&names::RECEIVED_BYTES, &[RAIL]),
     });
 }
 
@@ -44,6 +50,18 @@ pub(crate) fn disconnected() {
 pub(crate) fn unanswered() {
     if let Some(handles) = HANDLES.get() {
         handles.unanswered.inc();
+    }
+}
+
+pub(crate) fn sent(bytes: usize) {
+    if let Some(handles) = HANDLES.get() {
+        handles.sent.inc_by(bytes as u64);
+    }
+}
+
+pub(crate) fn received(bytes: usize) {
+    if let Some(handles) = HANDLES.get() {
+        handles.received.inc_by(bytes as u64);
     }
 }
 
@@ -77,5 +95,33 @@ fn frame_label(error: &FrameError) -> &'static str {
         | FrameError::ContentOfFailure
         | FrameError::PayloadOverflow { .. }
         | FrameError::Body(_) => "content",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::frame::HeaderError;
+
+    use super::*;
+
+    #[test]
+    fn every_label_has_its_counter() {
+        let metrics = Metrics::new("test");
+        install(&metrics);
+        refused("key");
+        frame_refused(&FrameError::Header(HeaderError::Checksum));
+        frame_refused(&FrameError::NotARequest);
+        sent(10);
+        received(20);
+        unanswered();
+        let text = metrics.text();
+        for (name, reason) in [("connections_refused", "key"), ("frames_refused", "header"), ("frames_refused", "kind")]
+        {
+            let found = text.lines().any(|line| {
+                line.starts_with(&format!("weft_{name}_total")) && line.contains(reason) && line.ends_with(" 1")
+            });
+            assert!(found, "{name} {reason}: {text}");
+        }
+        assert!(text.lines().any(|line| line.starts_with("weft_sent_bytes_total") && line.ends_with(" 10")), "{text}");
     }
 }

@@ -9,6 +9,8 @@ use ring::op;
 use ring::sync::Notify;
 use wire::frame::{BODY_MAX, HEADER_LEN, Header, PAYLOAD_MAX, crc32c};
 
+use crate::metrics;
+
 /// Payload parts shorter than this (bytes) are copied behind their header: cheaper than a vector of their own.
 const COPY_MAX: usize = 4 << 10;
 /// Bounds of the room that is set aside for a turn's headers and bodies, in bytes.
@@ -133,7 +135,9 @@ impl Outbox {
             }
             ring::turn_end().await;
             let (parts, sent) = self.queue.borrow_mut().take();
+            let bytes = parts.iter().map(|part| part.len()).sum();
             op::send_all(socket, parts).await?;
+            metrics::sent(bytes);
             on_sent(sent);
         }
     }

@@ -142,7 +142,6 @@ impl From<FrameError> for Errno {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use proptest::prelude::*;
     use types::id::{Epoch, Generation, GroupId};
@@ -175,8 +174,11 @@ mod tests {
         Receiver::new(VERSION, SEED, role)
     }
 
-    /// Takes all frames of a stream that arrives in pieces: (request, body, payload), then the error if any.
-    fn receive(pieces: &[&[u8]], role: Role) -> (Vec<(u64, Vec<u8>, Vec<u8>)>, Option<FrameError>) {
+    /// Request, body, payload.
+    type Taken = (u64, Vec<u8>, Vec<u8>);
+
+    /// Takes all frames of a stream that arrives in pieces, then the error if any.
+    fn receive(pieces: &[&[u8]], role: Role) -> (Vec<Taken>, Option<FrameError>) {
         let mut receiver = receiver(role);
         let (mut stream, mut got) = (Vec::new(), Vec::new());
         let mut pieces = pieces.iter();

@@ -1,5 +1,4 @@
 //! Both sides of the handshake against each other, through a wire that can cut, bend and record.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::VecDeque;
 

@@ -128,7 +128,7 @@ fn a_stream_that_ends_anywhere_in_a_frame_executes_nothing() {
 
 #[test]
 fn a_caller_stuck_in_a_frame_or_silent_is_given_up_and_a_calling_one_is_kept() {
-    let limits = Limits { stall: Duration::from_millis(200), idle: Duration::from_millis(1000), ..Limits::default() };
+    let limits = Limits { stall: Duration::from_millis(200), idle: Duration::from_millis(3000), ..Limits::default() };
     run(async {
         let running = serve(limits);
         let address = running.address;
@@ -144,10 +144,10 @@ fn a_caller_stuck_in_a_frame_or_silent_is_given_up_and_a_calling_one_is_kept() {
         };
         for bytes in [10, 80, 200_000] {
             let after = aside(move || closed_after(bytes)).await;
-            assert!((200..900).contains(&after.as_millis()), "{after:?}");
+            assert!((200..2500).contains(&after.as_millis()), "{after:?}");
         }
         let after = aside(move || closed_after(0)).await;
-        assert!(after.as_millis() >= 1000, "{after:?}");
+        assert!(after.as_millis() >= 3000, "{after:?}");
         assert!(!lively.is_closed());
         ping(&lively).await;
     });
@@ -179,7 +179,7 @@ fn a_reader_that_does_not_read_is_bounded_and_blocks_nobody() {
         let other = healthy(&running).await;
         let begin = Instant::now();
         ping(&other).await;
-        assert!(begin.elapsed() < Duration::from_millis(500));
+        assert!(begin.elapsed() < Duration::from_secs(3));
         // It begins to read: all of its answers come, none is lost.
         let answered = aside(move || (0..sent).filter(|_| raw.read_frame().unwrap().2.len() == 1 << 20).count()).await;
         assert_eq!(answered as u64, sent);
@@ -275,7 +275,7 @@ fn a_service_that_says_nothing_is_given_up() {
         let begin = Instant::now();
         let error = connection.call(To::default(), &Ping {}).await.unwrap_err();
         assert!(error.to_string().contains("nothing heard"), "{error}");
-        assert!((300..2000).contains(&begin.elapsed().as_millis()));
+        assert!((300..5000).contains(&begin.elapsed().as_millis()));
         drop(kept);
     });
 }
@@ -314,7 +314,7 @@ fn a_handshake_that_does_not_come_to_an_end_is_given_up_on_both_sides() {
             begin.elapsed()
         })
         .await;
-        assert!((80..2000).contains(&after.as_millis()), "{after:?}");
+        assert!((80..5000).contains(&after.as_millis()), "{after:?}");
         let mute = TcpListener::bind("127.0.0.1:0").unwrap();
         let address: SocketAddr = mute.local_addr().unwrap();
         let error = Connection::connect(address, &identity(), &limits).await.err().unwrap();

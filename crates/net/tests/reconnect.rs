@@ -72,12 +72,12 @@ fn one_attempt_fails_for_all_who_wait_and_pauses_grow() {
         });
         let begin = Instant::now();
         assert!(ring::join_all(asked).await.into_iter().all(|failed| failed));
-        assert!(begin.elapsed() < Duration::from_millis(50), "one attempt, no pause before it");
+        assert!(begin.elapsed() < Duration::from_millis(500), "one attempt, no pause before it");
         for _ in 0..5 {
             peer.connection().await.err().unwrap();
         }
         let elapsed = begin.elapsed().as_millis();
-        assert!((10 + 20 + 40 + 80 + 160..1500).contains(&elapsed), "{elapsed} ms");
+        assert!((10 + 20 + 40 + 80 + 160..5000).contains(&elapsed), "{elapsed} ms");
     });
 }
 

@@ -29,7 +29,7 @@ const _: () = {
     let (u16s, u32s, u64s) = (4, 8, 3);
     assert!(HEADER_LEN == u16s * 2 + u32s * 4 + u64s * 8, "the fields fill the header");
     assert!(size_of::<Op>() == 2, "an operation has two bytes");
-    assert!(BODY_MAX <= u32::MAX as usize && PAYLOAD_MAX <= u32::MAX as usize, "lengths fit their fields");
+    assert!(BODY_MAX + PAYLOAD_MAX < 1 << 32, "lengths fit their fields");
     assert!(VERSION_MIN >= 1 && VERSION_MIN <= VERSION, "0 means that no version was agreed");
 };
 
