@@ -90,7 +90,8 @@ pub struct Shard<K: Kv> {
     /// All that are known; of these, the store has a record, or will have with this turn.
     sessions: BTreeMap<SessionId, Session>,
     holds: Holds,
-    incarnation: u64,
+    /// Of the latest session; above that of all earlier incarnations.
+    birth: u64,
     mono_ms: u64,
     /// After a restart: until then sessions may reclaim what they hold, and a last unlink makes an orphan of `ABSENT`.
     grace_until_ms: Option<u64>,
@@ -103,6 +104,8 @@ pub struct Shard<K: Kv> {
 /// One client.
 struct Session {
     last_seen_ms: u64,
+    /// Told the client as the shard's incarnation: another one says that the shard does not know what it held.
+    birth: u64,
     stage: Stage,
     replies: Replies,
 }

@@ -163,7 +163,8 @@ pub struct HeldOpen {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionOpened {
-    /// Raised at each start of the shard.
+    /// Greater than at the session's opening before where the shard has forgotten since then what the session held: it
+    /// was started again, or the session had expired. The client then opens it once more with its `opens`.
     pub incarnation: u64,
     pub expiry_ms: u64,
 }

@@ -164,6 +164,7 @@ fn a_replaced_file_that_is_open_stays() {
 #[test]
 fn a_silent_session_expires() {
     let mut bed = Bed::new();
+    let first = bed.shard.session_open(B, b"", &[]).unwrap();
     let f = bed.file(ROOT, "f");
     bed.shard.open_inode(B, f).unwrap();
     bed.unlink(ROOT, "f").unwrap();
@@ -176,7 +177,9 @@ fn a_silent_session_expires() {
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
     assert!(!bed.shard.touch(B) && bed.shard.touch(A));
-    bed.shard.session_open(B, b"", &[held(f, true)]).unwrap();
+    let again = bed.shard.session_open(B, b"", &[held(f, true)]).unwrap();
+    assert!(again.incarnation > first.incarnation, "it must say what it holds");
+    assert_eq!(bed.shard.session_open(B, b"", &[]).unwrap(), again);
     bed.turn();
 }
 
@@ -195,7 +198,7 @@ fn a_restart_keeps_what_sessions_reclaim() {
     bed.unlink(ROOT, "f").unwrap();
     bed.unlink(ROOT, "g").unwrap();
     bed.turn();
-    assert_eq!(bed.shard.session_open(A, b"", &[held(f, false)]).unwrap(), first);
+    assert_eq!(bed.shard.session_open(A, b"", &[held(f, false)]).unwrap(), first, "the same incarnation");
     bed.shard.session_open(B, b"", &[held(f, false)]).unwrap();
     assert!(bed.shard.tick().unwrap().grace_ended);
     bed.turn();

@@ -16,15 +16,19 @@ use crate::shard::{ABSENT, Config, Session, Shard, Stage, Turn};
 
 /// Epochs of intents in one incarnation: with one a microsecond, enough for years.
 const EPOCH_BITS: u32 = 40;
+/// Sessions born in one incarnation.
+const BIRTH_BITS: u32 = 32;
 
 /// Reads sessions, stored replies and orphans; counts the start. Commits.
 pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: u64) -> Result<Shard<K>> {
     let incarnation = namespace.number(meta::INCARNATION)?.unwrap_or(0) + 1;
     namespace.cold.put(meta::INCARNATION, &meta::ser_number(incarnation));
-    let (mut sessions, counts) = read_sessions(&namespace.kv, mono_ms)?;
+    let birth = incarnation << BIRTH_BITS;
+    let unknown = || Session { last_seen_ms: mono_ms, birth, stage: Stage::Known, replies: Replies::default() };
+    let (mut sessions, counts) = read_sessions(&namespace.kv, unknown)?;
     namespace.learn_counts(counts);
     let mut holds = Holds::new(incarnation << EPOCH_BITS);
-    read_orphans(&namespace.kv, &mut holds, &mut sessions, mono_ms)?;
+    read_orphans(&namespace.kv, &mut holds, &mut sessions, unknown)?;
     holds.committed();
     let grace_until_ms = (!sessions.is_empty()).then(|| mono_ms.saturating_add(config.session_expiry_ms));
     namespace.commit(CountsRecord::IfChanged)?;
@@ -33,7 +37,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
         config,
         sessions,
         holds,
-        incarnation,
+        birth,
         mono_ms,
         grace_until_ms,
         turn: Turn::default(),
@@ -42,17 +46,13 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     })
 }
 
-fn known(mono_ms: u64) -> Session {
-    Session { last_seen_ms: mono_ms, stage: Stage::Known, replies: Replies::default() }
-}
-
-fn read_sessions<K: Kv>(kv: &K, mono_ms: u64) -> Result<(BTreeMap<SessionId, Session>, Counts)> {
+fn read_sessions<K: Kv>(kv: &K, known: impl Fn() -> Session + Copy) -> Result<(BTreeMap<SessionId, Session>, Counts)> {
     let mut sessions = BTreeMap::new();
     let mut counts = Counts::default();
     let mut damage = None;
     let mut take = |key: &[u8], value: &[u8]| -> std::result::Result<(), Damage> {
         let (id, slot) = session::deser_key(key)?;
-        let session = sessions.entry(id).or_insert_with(|| known(mono_ms));
+        let session = sessions.entry(id).or_insert_with(known);
         if slot == session::SELF {
             session::deser_self(key, value)?;
         } else {
@@ -82,7 +82,7 @@ fn read_orphans<K: Kv>(
     kv: &K,
     holds: &mut Holds,
     sessions: &mut BTreeMap<SessionId, Session>,
-    mono_ms: u64,
+    known: impl Fn() -> Session + Copy,
 ) -> Result<()> {
     let mut damage = None;
     kv.scan(&[orphan::PREFIX], &[orphan::PREFIX + 1], |key, value| {
@@ -91,7 +91,7 @@ fn read_orphans<K: Kv>(
                 holds.open(session, inode);
                 holds.orphan(inode);
                 if session != ABSENT {
-                    sessions.entry(session).or_insert_with(|| known(mono_ms));
+                    sessions.entry(session).or_insert_with(known);
                 }
                 ControlFlow::Continue(())
             }

@@ -29,11 +29,11 @@ impl<K: Kv> Shard<K> {
         if session == ABSENT {
             return Err(Errno::EINVAL.into());
         }
-        self.enroll(session, description, !opens.is_empty())?;
+        let incarnation = self.enroll(session, description, !opens.is_empty())?;
         for open in opens {
             self.reclaim(session, open)?;
         }
-        Ok(SessionOpened { incarnation: self.incarnation, expiry_ms: self.config.session_expiry_ms })
+        Ok(SessionOpened { incarnation, expiry_ms: self.config.session_expiry_ms })
     }
 
     /// Ends the session and releases what it held. Closing one that is not there is no error.
@@ -87,7 +87,7 @@ impl<K: Kv> Shard<K> {
 
     /// `tells`: the session names what it holds. One that comes back after a restart without naming anything is waited
     /// for until it does, comes again, or the grace is over: some clients ask for the incarnation first.
-    fn enroll(&mut self, id: SessionId, description: &[u8], tells: bool) -> Result<()> {
+    fn enroll(&mut self, id: SessionId, description: &[u8], tells: bool) -> Result<u64> {
         let mono_ms = self.mono_ms;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.stage = match session.stage {
@@ -96,18 +96,20 @@ impl<K: Kv> Shard<K> {
                 Stage::Known | Stage::Back | Stage::Open => Stage::Open,
             };
             session.last_seen_ms = mono_ms;
-            return Ok(());
+            return Ok(session.birth);
         }
         if self.sessions.len() >= self.config.limits.sessions {
             return Err(Errno::EBUSY.into());
         }
-        let session = Session { last_seen_ms: mono_ms, stage: Stage::Open, replies: Replies::default() };
+        self.birth += 1;
+        let birth = self.birth;
+        let session = Session { last_seen_ms: mono_ms, birth, stage: Stage::Open, replies: Replies::default() };
         self.sessions.insert(id, session);
         self.turn.created.push(id);
         session::ser_key(&mut self.key, id, session::SELF);
         session::ser_self(&mut self.value, &description[..description.len().min(DESCRIPTION_MAX)]);
         self.namespace.cold.put(&self.key, &self.value);
-        Ok(())
+        Ok(birth)
     }
 
     fn reclaim(&mut self, session: SessionId, open: &HeldOpen) -> Result<()> {
