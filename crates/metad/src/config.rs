@@ -1,0 +1,50 @@
+//! Settings of a metadata service.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use conf::units::{Period, Size};
+
+conf::knobs! {
+    /// A metadata service: one target, which holds one shard of the namespace.
+    pub struct Config for "metad" {
+        /// The target's directory: its identity, its lock, and the database.
+        dir: PathBuf,
+        /// Make the directory into a new target where it is missing or empty. Without it such a directory is refused:
+        /// it is what a disk that is not mounted looks like.
+        init: bool = "false",
+        /// Name of the node for people; unique in the cluster. Empty: mgmtd makes one. Only at the first start.
+        alias: String = "",
+        /// host:port of mgmtd.
+        mgmtd: String,
+        /// File with the cluster key.
+        key_file: PathBuf,
+        /// Address and port to listen at. Port 0: any free one; clients learn it from mgmtd.
+        listen: SocketAddr = "0.0.0.0:0",
+        /// Interfaces (names or addresses) that clients reach this service over, best first. None: all that are up; where
+        /// mgmtd is on this host's loopback interface, that one.
+        interfaces: Vec<String>,
+        /// CPU to bind the shard's thread to. Not set: the kernel chooses.
+        cpu: Option<usize>,
+        /// How long the shard's thread looks for work before it sleeps. Only where CPUs are to spare.
+        spin: Period = "0s",
+        /// Memory for the database's blocks, indexes and filters.
+        block_cache: Size = "32MiB",
+        /// Size of one of the two buffers in which changes gather before they are written to a table file.
+        write_buffer: Size = "16MiB",
+        /// Inodes and names that are kept in memory, each.
+        hot_entries: usize = "65536",
+        /// A client that was not heard of for so long loses its session: what it held open is released.
+        session_expiry: Period = "60s",
+        /// Changes are on the disk after this time at the latest, also where no application asks for it.
+        sync_interval: Period = "100ms",
+        /// Free space of the file system below which nothing new can be made. Removing goes on, and needs this.
+        reserve: Size = "64MiB",
+        /// Where metrics and the log level are served, over HTTP. Port 0: any free one.
+        metrics_listen: Option<SocketAddr> = "127.0.0.1:0",
+        /// Log level: error, warn, info, debug, trace; also per crate as in "info,metad=debug".
+        log_level: String = "info",
+        /// Log format: text or json.
+        log_format: telemetry::log::LogFormat = "text",
+    }
+}

@@ -1,0 +1,101 @@
+//! From the namespace's values to the protocol's messages. The other way is plain enough to stand in `dispatch`.
+
+use namespace::view::{Deletion, DirEntry, DirPage, EntryInfo, InodeView, ScanPage, ScanRecord};
+use types::id::{GroupId, ShardId};
+use wire::codec::Bytes;
+use wire::v1::meta;
+
+/// Bytes of one page of entries that fit into a reply with room to spare.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+/// At least what one entry takes beside its name and layout.
+const ENTRY_BYTES: usize = 192;
+
+pub(crate) fn inode(view: InodeView) -> meta::InodeReply {
+    let InodeView { attr, unsettled, exclusive, has_objects, intents, layout } = view;
+    meta::InodeReply { attr, unsettled, exclusive, has_objects, intents, layout }
+}
+
+pub(crate) fn page(page: DirPage) -> meta::ReadDirReply {
+    let fitting = fitting(&page.entries);
+    let end = page.end && fitting == page.entries.len();
+    let entries = page.entries.into_iter().take(fitting).map(entry).collect();
+    meta::ReadDirReply { entries, end, parent: page.parent }
+}
+
+/// How many of the entries go into one reply. Entries with one cookie are never parted: who asks for those after it
+/// would not see the rest of them. There are far too few of these to fill a page.
+fn fitting(entries: &[DirEntry]) -> usize {
+    let mut bytes = 0;
+    let mut whole = 0;
+    for (index, entry) in entries.iter().enumerate() {
+        if index > 0 && entries[index - 1].cookie != entry.cookie {
+            whole = index;
+        }
+        let layout = entry.attributes.as_ref().and_then(|view| view.layout.as_ref());
+        bytes += ENTRY_BYTES + entry.name.len() + layout.map_or(0, |layout| 4 * layout.groups.len());
+        if bytes > PAGE_BYTES_MAX && whole > 0 {
+            return whole;
+        }
+    }
+    entries.len()
+}
+
+fn entry(entry: DirEntry) -> meta::DirEntry {
+    let DirEntry { name, inode: id, kind, cookie, attributes } = entry;
+    meta::DirEntry { name, inode: id, kind, cookie, attributes: attributes.map(inode) }
+}
+
+pub(crate) fn entry_info(info: EntryInfo, shard: ShardId, group: GroupId) -> meta::EntryInfoReply {
+    let EntryInfo { inode: view, parent, policy, policy_is_own } = info;
+    meta::EntryInfoReply { inode: inode(view), parent, shard, group, policy, policy_is_own }
+}
+
+pub(crate) fn scan(page: ScanPage) -> meta::ScanReply {
+    meta::ScanReply { records: page.records.into_iter().map(record).collect(), next: page.next.map(Bytes) }
+}
+
+fn record(record: ScanRecord) -> meta::ScanRecord {
+    let none = meta::ScanRecord { inode: None, edge: None, deletion: None };
+    match record {
+        ScanRecord::Inode { view, orphan_holders, orphan } => {
+            meta::ScanRecord { inode: Some(meta::ScanInode { reply: inode(view), orphan_holders, orphan }), ..none }
+        }
+        ScanRecord::Edge { parent, name, child, kind } => {
+            meta::ScanRecord { edge: Some(meta::ScanEdge { parent, name, child, kind }), ..none }
+        }
+        ScanRecord::Deletion(Deletion { inode, stripe, group }) => {
+            meta::ScanRecord { deletion: Some(meta::ScanDeletion { inode, stripe, group }), ..none }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::attr::FileType;
+    use types::id::InodeId;
+    use types::name::Name;
+
+    use super::*;
+
+    fn entries(count: u64, per_cookie: u64) -> Vec<DirEntry> {
+        let name = Name::new(&[b'x'; 255]).expect("a name");
+        let entry = |n: u64| DirEntry {
+            name: name.clone(),
+            inode: InodeId(n),
+            kind: FileType::Regular,
+            cookie: 16 + n / per_cookie,
+            attributes: None,
+        };
+        (0..count).map(entry).collect()
+    }
+
+    #[test]
+    fn a_page_is_cut_between_cookies_only() {
+        let all = page(DirPage { entries: entries(100, 1), end: true, parent: InodeId::ROOT });
+        assert_eq!((all.entries.len(), all.end), (100, true));
+        let cut = page(DirPage { entries: entries(10_000, 3), end: true, parent: InodeId::ROOT });
+        assert!(cut.entries.len() > 1000 && cut.entries.len() < 4096);
+        assert_eq!(cut.entries.len() % 3, 0);
+        assert!(!cut.end);
+    }
+}

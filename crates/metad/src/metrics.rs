@@ -1,0 +1,58 @@
+//! What a metadata service counts. Handles are resolved at start; only an error looks one up by its number.
+
+use std::time::Duration;
+
+use telemetry::metrics::{Gauge, Histogram, Metrics};
+use telemetry::names;
+use wire::frame::Status;
+use wire::op::Op;
+
+pub(crate) struct ShardMetrics {
+    metrics: Metrics,
+    /// By the operation's number; those of storage lanes stay empty.
+    seconds: Vec<Option<Histogram>>,
+    pub(crate) batch: Histogram,
+    pub(crate) commit: Histogram,
+    pub(crate) queue: Gauge,
+    pub(crate) waiting_for_sync: Gauge,
+    pub(crate) deletions: Gauge,
+    pub(crate) epoch: Gauge,
+    pub(crate) free_bytes: Gauge,
+}
+
+impl ShardMetrics {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let mut seconds = Vec::new();
+        for &op in Op::ALL.iter().filter(|op| (**op as u16) < STORAGE) {
+            let index = op as usize;
+            seconds.resize(seconds.len().max(index + 1), None);
+            seconds[index] = Some(metrics.histogram(&names::REQUEST_SECONDS, &[op.name()]));
+        }
+        Self {
+            metrics: metrics.clone(),
+            seconds,
+            batch: metrics.histogram(&names::BATCH_REQUESTS, &[]),
+            commit: metrics.histogram(&names::COMMIT_SECONDS, &[]),
+            queue: metrics.gauge(&names::QUEUE_DEPTH, &["requests"]),
+            waiting_for_sync: metrics.gauge(&names::QUEUE_DEPTH, &["sync"]),
+            deletions: metrics.gauge(&names::DELETIONS_PENDING, &[]),
+            epoch: metrics.gauge(&names::MAP_EPOCH, &[]),
+            free_bytes: metrics.gauge(&names::TARGET_FREE_BYTES, &["metadata"]),
+        }
+    }
+
+    pub(crate) fn answered(&self, op: Op, status: Status, took: Duration) {
+        if let Some(Some(seconds)) = self.seconds.get(op as usize) {
+            seconds.observe(took);
+        }
+        let error = match status {
+            Status::Ok => return,
+            Status::Errno(errno) => format!("{errno:?}"),
+            Status::StaleMap | Status::NoSession | Status::Busy => format!("{status:?}"),
+        };
+        self.metrics.counter(&names::REQUEST_ERRORS, &[op.name(), &error]).inc();
+    }
+}
+
+/// Operations from here on belong to storage lanes.
+const STORAGE: u16 = 0x0200;

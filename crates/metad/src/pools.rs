@@ -1,0 +1,64 @@
+//! What placement may choose from, out of the cluster map and the targets' free space.
+
+use cluster::capacity::Capacities;
+use cluster::map::{CapacityClass, ClusterMap, Group, NodeState, Pool, TargetState};
+use namespace::view::{GroupSpace, PoolSpace, SpaceClass};
+
+/// All pools, each with the groups that can take new files now.
+pub(crate) fn pools(map: &ClusterMap, capacities: &Capacities) -> Vec<PoolSpace> {
+    map.pools.values().map(|pool| pool_space(map, capacities, pool)).collect()
+}
+
+fn pool_space(map: &ClusterMap, capacities: &Capacities, pool: &Pool) -> PoolSpace {
+    let groups = pool.groups.iter().filter_map(|id| map.groups.get(id));
+    PoolSpace { pool: pool.id, groups: groups.filter_map(|group| group_space(map, capacities, group)).collect() }
+}
+
+/// A group is as full as its fullest member, and takes nothing new while a member is out of order.
+fn group_space(map: &ClusterMap, capacities: &Capacities, group: &Group) -> Option<GroupSpace> {
+    let mut space = GroupSpace { group: group.id, class: SpaceClass::Normal, free_bytes: u64::MAX };
+    for member in &group.members {
+        let target = map.targets.get(member)?;
+        let online = map.nodes.get(&target.node)?.state == NodeState::Online;
+        if !online || target.state != TargetState::Good {
+            return None;
+        }
+        space.class = space.class.max(class(target.class));
+        // A target that has not reported yet gets the least weight.
+        space.free_bytes = space.free_bytes.min(capacities.get(member).map_or(0, |capacity| capacity.free_bytes));
+    }
+    (!group.members.is_empty()).then_some(space)
+}
+
+fn class(class: CapacityClass) -> SpaceClass {
+    match class {
+        CapacityClass::Normal => SpaceClass::Normal,
+        CapacityClass::Low => SpaceClass::Low,
+        CapacityClass::Emergency => SpaceClass::Emergency,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::capacity::Capacity;
+    use types::id::{GroupId, PoolId, TargetId};
+
+    use super::*;
+    use crate::local::{TestTarget, storage_map};
+
+    #[test]
+    fn groups_with_a_member_out_of_order_are_left_out() {
+        let targets = [1, 2, 3].map(|id| TestTarget { id: TargetId(id), port: 1 });
+        let mut map = storage_map(&targets);
+        let capacity = |free_bytes| Capacity { total_bytes: 100, free_bytes, total_inodes: 0, free_inodes: 0 };
+        let capacities: Capacities = [(TargetId(1), capacity(10)), (TargetId(3), capacity(30))].into();
+        map.targets.get_mut(&TargetId(2)).expect("there").state = TargetState::Bad;
+        map.targets.get_mut(&TargetId(3)).expect("there").class = CapacityClass::Low;
+        let found = pools(&map, &capacities);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].pool, PoolId::DEFAULT);
+        let normal = GroupSpace { group: GroupId(1), class: SpaceClass::Normal, free_bytes: 10 };
+        let low = GroupSpace { group: GroupId(3), class: SpaceClass::Low, free_bytes: 30 };
+        assert_eq!(found[0].groups, [normal, low]);
+    }
+}

@@ -1,0 +1,229 @@
+//! Makes the log durable, on a thread of its own: within the interval after a change, and at once for those who wait.
+//!
+//! Commits are counted. The shard tells the count after each commit, and asks for it to be durable when somebody waits;
+//! the answer comes back as "durable up to". While one sync runs, all requests that come meanwhile are served by the
+//! next one, so a disk that does 500 syncs a second still serves any number of waiting clients.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use kv::KvError;
+use ring::mailbox::Sender;
+use telemetry::metrics::Histogram;
+
+/// A sync has ended: all commits up to `upto` are on disk, or why not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Synced {
+    pub(crate) upto: u64,
+    pub(crate) result: Result<(), KvError>,
+}
+
+/// The shard's handle. Dropping it syncs once more and ends the thread.
+pub(crate) struct Syncer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Commits so far.
+    committed: u64,
+    /// Somebody waits for these.
+    wanted: u64,
+    /// Covered by a sync that has ended, well or not.
+    done: u64,
+    stop: bool,
+}
+
+impl Syncer {
+    /// # Errors
+    /// Where the kernel gives no thread.
+    pub(crate) fn start<S: kv::Syncer>(
+        store: S,
+        interval: Duration,
+        seconds: Histogram,
+        results: Sender<Synced>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let thread = {
+            let shared = Arc::clone(&shared);
+            thread::Builder::new()
+                .name("log-sync".into())
+                .spawn(move || shared.run(&store, interval, &seconds, &results))?
+        };
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// `committed` commits have been made so far; with `wanted`, somebody waits for the last of them.
+    pub(crate) fn committed(&self, committed: u64, wanted: bool) {
+        let mut state = self.shared.lock();
+        let was_clean = state.committed == state.done;
+        state.committed = committed;
+        if wanted {
+            state.wanted = committed;
+        }
+        drop(state);
+        // While changes wait for their interval, the thread wakes up by itself.
+        if was_clean || wanted {
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        self.shared.lock().stop = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    // Every critical section is a few assignments, so a panic elsewhere leaves the state whole.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run<S: kv::Syncer>(&self, store: &S, interval: Duration, seconds: &Histogram, results: &Sender<Synced>) {
+        let mut failing = false;
+        while let Some(upto) = self.next(interval) {
+            let begun = Instant::now();
+            let result = store.sync();
+            seconds.observe(begun.elapsed());
+            match &result {
+                Ok(()) if failing => tracing::info!("the log can be synced again"),
+                Err(error) if !failing => tracing::error!(%error, "the log cannot be made durable"),
+                _ => {}
+            }
+            failing = result.is_err();
+            self.lock().done = upto;
+            results.send(Synced { upto, result });
+        }
+    }
+
+    /// Waits until there is something to sync; `None` when stopped and nothing is left.
+    fn next(&self, interval: Duration) -> Option<u64> {
+        let mut state = self.lock();
+        let mut due = None;
+        loop {
+            let dirty = state.committed > state.done;
+            if dirty && (state.stop || state.wanted > state.done) {
+                return Some(state.committed);
+            }
+            if state.stop {
+                return None;
+            }
+            if !dirty {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let now = Instant::now();
+            let deadline = *due.get_or_insert(now + interval);
+            if now >= deadline {
+                return Some(state.committed);
+            }
+            state = self.changed.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    struct Counting {
+        syncs: Arc<AtomicU64>,
+        takes: Duration,
+        fails: bool,
+    }
+
+    impl kv::Syncer for Counting {
+        fn sync(&self) -> Result<(), KvError> {
+            thread::sleep(self.takes);
+            self.syncs.fetch_add(1, Ordering::SeqCst);
+            if self.fails { Err(KvError::Io("test".into())) } else { Ok(()) }
+        }
+    }
+
+    fn start(
+        interval_ms: u64,
+        takes_ms: u64,
+        fails: bool,
+    ) -> (Syncer, Arc<AtomicU64>, ring::mailbox::Receiver<Synced>) {
+        let syncs = Arc::new(AtomicU64::new(0));
+        let store = Counting { syncs: Arc::clone(&syncs), takes: Duration::from_millis(takes_ms), fails };
+        let (sender, receiver) = ring::mailbox::mailbox();
+        let syncer = Syncer::start(store, Duration::from_millis(interval_ms), Histogram::seconds(), sender);
+        (syncer.expect("a thread"), syncs, receiver)
+    }
+
+    fn wait(results: &mut ring::mailbox::Receiver<Synced>) -> Synced {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(synced) = results.try_recv() {
+                return synced;
+            }
+            assert!(Instant::now() < deadline, "no sync in time");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_change_is_synced_after_the_interval_and_nothing_without_one() {
+        let (syncer, syncs, mut results) = start(50, 0, false);
+        thread::sleep(Duration::from_millis(120));
+        assert_eq!(syncs.load(Ordering::SeqCst), 0);
+        let begun = Instant::now();
+        for count in 1..=10 {
+            syncer.committed(count, false);
+        }
+        assert_eq!(wait(&mut results), Synced { upto: 10, result: Ok(()) });
+        assert!(begun.elapsed() >= Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(120));
+        assert_eq!(syncs.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn those_who_wait_are_served_at_once_and_together() {
+        let (syncer, syncs, mut results) = start(60_000, 50, false);
+        syncer.committed(1, true);
+        thread::sleep(Duration::from_millis(20));
+        // These come while the first sync runs: one more serves them all.
+        for count in 2..=20 {
+            syncer.committed(count, true);
+        }
+        assert_eq!(wait(&mut results).upto, 1);
+        assert_eq!(wait(&mut results).upto, 20);
+        assert_eq!(syncs.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn the_end_syncs_what_is_left() {
+        let (syncer, syncs, _results) = start(60_000, 0, false);
+        syncer.committed(3, false);
+        drop(syncer);
+        assert_eq!(syncs.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_failure_is_told_and_not_repeated_for_ever() {
+        let (syncer, syncs, mut results) = start(1, 0, true);
+        syncer.committed(1, true);
+        assert!(wait(&mut results).result.is_err());
+        thread::sleep(Duration::from_millis(30));
+        assert_eq!(syncs.load(Ordering::SeqCst), 1);
+        drop(syncer);
+    }
+}

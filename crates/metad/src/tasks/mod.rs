@@ -1,0 +1,30 @@
+//! What the shard does by itself, each in a task of its thread with a bound on what it takes.
+
+pub(crate) mod removal;
+pub(crate) mod space;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use ring::mailbox::Receiver;
+
+use crate::syncer::Synced;
+use crate::turn::Core;
+
+/// How exactly sessions expire.
+const TICK_EVERY: Duration = Duration::from_millis(500);
+
+/// Lets the shard look at the clock.
+pub(crate) async fn tick(core: Rc<Core>) {
+    loop {
+        ring::sleep(TICK_EVERY).await;
+        core.tick();
+    }
+}
+
+/// Answers those who wait for the disk.
+pub(crate) async fn answer_synced(core: Rc<Core>, mut results: Receiver<Synced>) {
+    while let Some(synced) = results.recv().await {
+        core.synced(&synced);
+    }
+}

@@ -1,0 +1,200 @@
+//! Removes the objects of files that are gone from their storage groups. Their records in the shard go when the storage
+//! has answered, so a crash of either side loses none; removing twice is harmless.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::map::{ClusterMap, Route};
+use namespace::view::Deletion;
+use net::{CallError, Identity, Limits, Peer, To};
+use ring::sync::{Permit, Semaphore};
+use tracing::{debug, warn};
+use types::id::{GroupId, InodeId, ObjectId};
+use wire::v1::storage::Remove;
+
+use crate::turn::Core;
+
+/// Removals under way at a time, over all groups.
+const IN_FLIGHT_MAX: usize = 256;
+/// Records read at a time.
+const PAGE: usize = 512;
+/// First and longest pause after a failure.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Between two passes over the records.
+const BETWEEN_PASSES: Duration = Duration::from_millis(50);
+/// Look again after this time though nobody has said anything.
+const UNASKED: Duration = Duration::from_secs(60);
+/// Longest wait for one answer.
+const CALL_MAX: Duration = Duration::from_secs(60);
+
+type Key = (InodeId, u32);
+
+/// The task's state, shared with the removals under way.
+pub(crate) struct Removal {
+    core: Rc<Core>,
+    identity: Rc<Identity>,
+    map: RefCell<Arc<ClusterMap>>,
+    peers: RefCell<BTreeMap<Vec<SocketAddr>, Rc<Peer>>>,
+    in_flight: RefCell<BTreeSet<Key>>,
+    permits: Rc<Semaphore>,
+    /// Groups that failed: not asked again before.
+    paused: RefCell<BTreeMap<GroupId, Pause>>,
+}
+
+#[derive(Clone, Copy)]
+struct Pause {
+    until: Instant,
+    length: Duration,
+}
+
+impl Removal {
+    pub(crate) fn new(core: Rc<Core>, identity: Rc<Identity>) -> Rc<Self> {
+        Rc::new(Self {
+            core,
+            identity,
+            map: RefCell::new(Arc::new(ClusterMap::empty(String::new()))),
+            peers: RefCell::default(),
+            in_flight: RefCell::default(),
+            permits: Rc::new(Semaphore::new(IN_FLIGHT_MAX)),
+            paused: RefCell::default(),
+        })
+    }
+
+    /// Another map: groups may be elsewhere now, so those that failed are asked again.
+    pub(crate) fn set_map(&self, map: &Arc<ClusterMap>) {
+        *self.map.borrow_mut() = Arc::clone(map);
+        self.paused.borrow_mut().clear();
+        let known: BTreeSet<SocketAddr> = map
+            .nodes
+            .values()
+            .flat_map(|node| {
+                let ports =
+                    map.targets.values().filter(|target| target.node == node.id).flat_map(|target| &target.ports);
+                let addresses =
+                    ports.flat_map(|port| node.rails.iter().map(|rail| SocketAddr::new(rail.address, *port)));
+                addresses.collect::<Vec<_>>()
+            })
+            .collect();
+        self.peers.borrow_mut().retain(|addresses, _| addresses.iter().all(|address| known.contains(address)));
+        self.core.removable.notify_one();
+    }
+
+    /// Goes through the records again and again, for as long as there are any.
+    pub(crate) async fn run(self: Rc<Self>) {
+        loop {
+            let left = self.pass().await;
+            self.core.metrics.deletions.set(i64::try_from(left).unwrap_or(i64::MAX));
+            if left == 0 {
+                self.paused.borrow_mut().clear();
+            }
+            // Each pass begins at the records that went last: not too often, or it would only read their tombstones.
+            ring::sleep(BETWEEN_PASSES).await;
+            let _ = ring::timeout(self.until_next_try(), self.core.removable.notified()).await;
+        }
+    }
+
+    /// How long all is quiet unless something is recorded anew.
+    fn until_next_try(&self) -> Duration {
+        let now = ring::now();
+        let paused = self.paused.borrow();
+        let waits = paused.values().map(|pause| pause.until.saturating_duration_since(now));
+        waits.min().unwrap_or(UNASKED)
+    }
+
+    /// Starts the removal of every object that is recorded, except where one is under way or its group has failed just
+    /// now. The number of records seen.
+    async fn pass(self: &Rc<Self>) -> usize {
+        let mut after = None;
+        let mut seen = 0;
+        loop {
+            let page = match self.core.deletions(after, PAGE) {
+                Ok(page) => page,
+                Err(error) => {
+                    warn!(%error, "objects to be removed cannot be read");
+                    return seen;
+                }
+            };
+            let Some(last) = page.last() else { return seen };
+            after = Some((last.inode, last.stripe));
+            seen += page.len();
+            for deletion in page {
+                if self.may_start(&deletion) {
+                    let permit = self.permits.acquire(1).await;
+                    self.start(deletion, permit);
+                }
+            }
+            // The shard comes first.
+            ring::yield_now().await;
+        }
+    }
+
+    fn may_start(&self, deletion: &Deletion) -> bool {
+        let paused = self.paused.borrow().get(&deletion.group).is_some_and(|pause| ring::now() < pause.until);
+        !paused && !self.in_flight.borrow().contains(&(deletion.inode, deletion.stripe))
+    }
+
+    fn start(self: &Rc<Self>, deletion: Deletion, permit: Permit) {
+        let key = (deletion.inode, deletion.stripe);
+        if !self.in_flight.borrow_mut().insert(key) {
+            return;
+        }
+        let this = Rc::clone(self);
+        ring::spawn(async move {
+            match this.remove(&deletion).await {
+                Ok(()) => {
+                    this.paused.borrow_mut().remove(&deletion.group);
+                    this.core.removed(deletion);
+                }
+                Err(reason) => this.pause(deletion.group, &reason),
+            }
+            this.in_flight.borrow_mut().remove(&key);
+            drop(permit);
+        });
+    }
+
+    async fn remove(&self, deletion: &Deletion) -> Result<(), String> {
+        let object = ObjectId { inode: deletion.inode, stripe: deletion.stripe };
+        let epoch = self.map.borrow().epoch;
+        let route = self.map.borrow().route_object(deletion.group, object);
+        let route = route.ok_or_else(|| "it is not in the cluster map".to_owned())?;
+        let connection = self.peer(&route).connection().await.map_err(|error| error.to_string())?;
+        let to = To { group: route.group, generation: route.generation, epoch };
+        match ring::timeout(CALL_MAX, connection.call(to, &Remove { object })).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(CallError::Status(status))) => Err(format!("answered {status:?} for object {object}")),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no answer".to_owned()),
+        }
+    }
+
+    fn peer(&self, route: &Route) -> Rc<Peer> {
+        let mut peers = self.peers.borrow_mut();
+        let make = || {
+            let limits = Limits { requests: IN_FLIGHT_MAX, ..Limits::default() };
+            Rc::new(Peer::new(route.addresses.clone(), Rc::clone(&self.identity), limits))
+        };
+        Rc::clone(peers.entry(route.addresses.clone()).or_insert_with(make))
+    }
+
+    fn pause(&self, group: GroupId, reason: &str) {
+        let mut paused = self.paused.borrow_mut();
+        let now = ring::now();
+        // One of several that failed together has done it already.
+        if paused.get(&group).is_some_and(|pause| now < pause.until) {
+            return;
+        }
+        let length = paused.get(&group).map_or(PAUSE_MIN, |pause| (pause.length * 2).min(PAUSE_MAX));
+        if length == PAUSE_MIN {
+            warn!(%group, reason, "objects of removed files cannot be removed: trying on");
+        } else {
+            debug!(%group, reason, ?length, "objects of removed files cannot be removed");
+        }
+        paused.insert(group, Pause { until: now + length, length });
+        self.core.removable.notify_one();
+    }
+}

@@ -1,0 +1,112 @@
+//! Watches the target's file system: its free space, whether the directory is still there, and whether a store that has
+//! failed can go on.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use cluster::capacity::Capacity;
+use conf::identity::IDENTITY_FILE;
+use tracing::{error, info, warn};
+
+use crate::turn::{Condition, Core};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Longest pause between two attempts to open a store that has failed, in looks.
+const REOPEN_PAUSE_MAX: u32 = 30;
+
+/// What one look at the directory finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    There(Capacity),
+    Gone,
+}
+
+/// Looks at the directory. May take long where its disk fails, so not on the shard's thread.
+pub(crate) fn look(dir: &Path) -> Found {
+    match control::disk::capacity(dir) {
+        Ok(capacity) if dir.join(IDENTITY_FILE).exists() => Found::There(capacity),
+        _ => Found::Gone,
+    }
+}
+
+pub(crate) async fn watch(core: Rc<Core>, dir: PathBuf, reserve_bytes: u64) {
+    let mut watch = Watch { dir, reserve_bytes, condition: Condition::Good, attempts: 0, pause: 0 };
+    loop {
+        let dir = watch.dir.clone();
+        let found = ring::op::unblock(move || look(&dir)).await;
+        watch.judge(&core, found);
+        watch.revive(&core);
+        ring::sleep(LOOK_EVERY).await;
+    }
+}
+
+struct Watch {
+    dir: PathBuf,
+    reserve_bytes: u64,
+    condition: Condition,
+    /// To open the failed store, so far, and looks until the next.
+    attempts: u32,
+    pause: u32,
+}
+
+impl Watch {
+    fn judge(&mut self, core: &Core, found: Found) {
+        let (condition, capacity) = match found {
+            Found::There(capacity) if capacity.free_bytes < self.reserve_bytes => (Condition::LowSpace, capacity),
+            Found::There(capacity) => (Condition::Good, capacity),
+            Found::Gone => (Condition::Vanished, Capacity::default()),
+        };
+        core.set_space(condition, capacity.total_bytes, capacity.free_bytes);
+        if condition == self.condition {
+            return;
+        }
+        self.condition = condition;
+        let (dir, free, reserve) = (self.dir.display(), capacity.free_bytes, self.reserve_bytes);
+        match condition {
+            Condition::Good => info!(%dir, free, "the target's directory is in order"),
+            Condition::LowSpace => warn!(%dir, free, reserve, "no space left but the reserve: nothing new can be made"),
+            Condition::Vanished => error!(%dir, "the target's directory is gone: nothing can be changed"),
+        }
+    }
+
+    /// A store that has failed takes no writes until it is opened again. That blocks the thread for as long as the log
+    /// takes to be read; there is nothing to be done meanwhile.
+    fn revive(&mut self, core: &Core) {
+        if !core.store().is_failed() {
+            (self.attempts, self.pause) = (0, 0);
+            return;
+        }
+        if self.pause > 0 {
+            self.pause -= 1;
+            return;
+        }
+        // Without the reserve it would fail at the first table file.
+        if self.condition != Condition::Good {
+            return;
+        }
+        match core.store().reopen() {
+            Ok(()) => {
+                core.store_reopened();
+                info!("the store has been opened again and takes writes");
+            }
+            Err(error) => error!(%error, "the store cannot be opened again yet"),
+        }
+        self.attempts += 1;
+        self.pause = self.attempts.min(REOPEN_PAUSE_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_without_its_identity_is_gone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(look(dir.path()), Found::Gone);
+        std::fs::write(dir.path().join(IDENTITY_FILE), "").expect("writes");
+        assert!(matches!(look(dir.path()), Found::There(capacity) if capacity.total_bytes > 0));
+        assert_eq!(look(&dir.path().join("missing")), Found::Gone);
+    }
+}

@@ -1,0 +1,408 @@
+//! One turn of the shard: all requests that came since the last one, in their order, in one batch.
+
+use std::cell::{Cell, RefCell};
+use std::mem;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use kv::KvError;
+use kv::rocks::RocksKv;
+use namespace::shard::Shard;
+use namespace::view::{Deletion, PoolSpace};
+use net::{ConnectionId, Request, Responder};
+use ring::buf::Slice;
+use ring::sync::Notify;
+use rustc_hash::FxHashMap;
+use types::error::Errno;
+use types::id::{Epoch, Generation, GroupId, SessionId};
+use types::time::Timestamp;
+use wire::frame::{Header, Status};
+use wire::op::Op;
+
+use crate::answer::Answer;
+use crate::dispatch::{self, Context};
+use crate::metrics::ShardMetrics;
+use crate::syncer::{Synced, Syncer};
+
+pub(crate) type Store = Rc<RocksKv>;
+
+/// Bounds of what waits for a turn.
+const QUEUE_REQUESTS_MAX: usize = 16 << 10;
+const QUEUE_BYTES_MAX: usize = 64 << 20;
+/// `Fsync` requests that wait for the disk.
+const WAITING_MAX: usize = 64 << 10;
+/// Pause between two log lines about a store that goes on refusing.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+
+/// The shard and what waits for it. One per thread; the tasks of the thread share it.
+pub(crate) struct Core {
+    state: RefCell<State>,
+    store: Store,
+    /// The group that is served here, as the cluster map says.
+    serving: Cell<Option<(GroupId, Generation)>>,
+    pub(crate) epoch: Rc<Cell<Epoch>>,
+    /// Something waits for a turn.
+    pub(crate) work: Notify,
+    /// There may be objects to remove.
+    pub(crate) removable: Notify,
+    pub(crate) metrics: ShardMetrics,
+    syncer: Syncer,
+    begun: Instant,
+}
+
+struct State {
+    shard: Shard<Store>,
+    context: Context,
+    condition: Condition,
+    stopping: bool,
+    /// Whose session each connection runs under.
+    sessions: FxHashMap<ConnectionId, SessionId>,
+    queue: Vec<Queued>,
+    queue_bytes: usize,
+    /// Room for the answers of a turn, kept for the next one.
+    answered: Vec<Answered>,
+    tick: bool,
+    /// Objects that are gone from their storage groups.
+    removed: Vec<Deletion>,
+    commits: u64,
+    /// Of these, durable.
+    synced: u64,
+    /// The last sync failed: nothing more becomes durable until the store is opened again.
+    sync_failed: Option<Errno>,
+    /// In the order of the commits that they wait for.
+    waiting: std::collections::VecDeque<(u64, Answered)>,
+    complained: Option<Instant>,
+}
+
+/// What the target's directory allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Condition {
+    Good,
+    /// Less free space than the reserve: nothing may grow.
+    LowSpace,
+    /// The directory is not ours any more: nothing may change.
+    Vanished,
+}
+
+struct Queued {
+    header: Header,
+    body: Slice,
+    connection: ConnectionId,
+    responder: Responder,
+    arrived: Instant,
+}
+
+struct Answered {
+    op: Op,
+    answer: Answer,
+    responder: Responder,
+    arrived: Instant,
+}
+
+impl Core {
+    pub(crate) fn new(
+        shard: Shard<Store>,
+        store: Store,
+        context: Context,
+        metrics: ShardMetrics,
+        syncer: Syncer,
+        begun: Instant,
+    ) -> Self {
+        let state = State {
+            shard,
+            context,
+            condition: Condition::Good,
+            stopping: false,
+            sessions: FxHashMap::default(),
+            queue: Vec::new(),
+            queue_bytes: 0,
+            answered: Vec::new(),
+            tick: false,
+            removed: Vec::new(),
+            // The opening of the shard has committed.
+            commits: 1,
+            synced: 0,
+            sync_failed: None,
+            waiting: std::collections::VecDeque::new(),
+            complained: None,
+        };
+        syncer.committed(state.commits, false);
+        Self {
+            state: RefCell::new(state),
+            store,
+            serving: Cell::new(None),
+            epoch: Rc::new(Cell::new(Epoch(0))),
+            work: Notify::new(),
+            removable: Notify::new(),
+            metrics,
+            syncer,
+            begun,
+        }
+    }
+
+    pub(crate) fn store(&self) -> &RocksKv {
+        &self.store
+    }
+
+    /// Another map: which group is served here, and what placement may choose from.
+    pub(crate) fn set_map(&self, epoch: Epoch, serving: Option<(GroupId, Generation)>, pools: Vec<PoolSpace>) {
+        let mut state = self.state.borrow_mut();
+        self.serving.set(serving);
+        self.epoch.set(epoch);
+        self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
+        if let Some((group, _)) = serving {
+            state.context.group = group;
+        }
+        state.shard.set_pools(pools);
+    }
+
+    pub(crate) fn set_space(&self, condition: Condition, total_bytes: u64, free_bytes: u64) {
+        let mut state = self.state.borrow_mut();
+        state.condition = condition;
+        (state.context.total_bytes, state.context.free_bytes) = (total_bytes, free_bytes);
+        self.metrics.free_bytes.set(i64::try_from(free_bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Takes a request for the next turn, or answers it at once where it can't wait.
+    pub(crate) fn take(&self, request: Request) {
+        let Request { header, body, payload: _, connection, responder } = request;
+        let mut state = self.state.borrow_mut();
+        if state.queue.len() >= QUEUE_REQUESTS_MAX || state.queue_bytes + body.len() > QUEUE_BYTES_MAX {
+            drop(state);
+            self.metrics.answered(header.op, Status::Busy, Duration::ZERO);
+            responder.fail(Status::Busy);
+            return;
+        }
+        state.queue_bytes += body.len();
+        state.queue.push(Queued { header, body, connection, responder, arrived: ring::now() });
+        if state.queue.len() == 1 {
+            self.work.notify_one();
+        }
+    }
+
+    pub(crate) fn forget(&self, connection: ConnectionId) {
+        self.state.borrow_mut().sessions.remove(&connection);
+    }
+
+    /// Time has passed: sessions may have expired.
+    pub(crate) fn tick(&self) {
+        self.state.borrow_mut().tick = true;
+        self.work.notify_one();
+    }
+
+    /// The object is gone from its storage group.
+    pub(crate) fn removed(&self, deletion: Deletion) {
+        self.state.borrow_mut().removed.push(deletion);
+        self.work.notify_one();
+    }
+
+    pub(crate) fn deletions(
+        &self,
+        after: Option<(types::id::InodeId, u32)>,
+        count: usize,
+    ) -> namespace::error::Result<Vec<Deletion>> {
+        self.state.borrow_mut().shard.deletions(after, count)
+    }
+
+    /// From here on requests are answered with `Busy`. True when nothing is left to answer.
+    pub(crate) fn drain(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.stopping = true;
+        state.queue.is_empty() && state.waiting.is_empty()
+    }
+
+    /// The store was opened again: what it had committed is on disk now.
+    pub(crate) fn store_reopened(&self) {
+        let mut state = self.state.borrow_mut();
+        state.synced = state.commits;
+        state.sync_failed = None;
+        state.complained = None;
+    }
+
+    /// Executes all that waits, commits it, answers.
+    pub(crate) fn turn(&self) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        let mono_ms = u64::try_from(ring::now().duration_since(self.begun).as_millis()).unwrap_or(u64::MAX);
+        state.shard.begin_turn(wall_clock(), mono_ms);
+        let mut removes = state.by_itself();
+        self.metrics.queue.set(i64::try_from(state.queue.len()).unwrap_or(i64::MAX));
+        if !state.queue.is_empty() {
+            self.metrics.batch.record(state.queue.len() as u64);
+        }
+        let mut queue = mem::take(&mut state.queue);
+        let mut answered = mem::take(&mut state.answered);
+        state.queue_bytes = 0;
+        for queued in queue.drain(..) {
+            removes |= dispatch::removes(queued.header.op);
+            let answer = state.answer(self.serving.get(), &queued);
+            let Queued { header, responder, arrived, .. } = queued;
+            answered.push(Answered { op: header.op, answer, responder, arrived });
+        }
+        state.queue = queue;
+        let committed = self.commit(state);
+        if let Err(error) = &committed {
+            for one in &mut answered {
+                one.answer = Answer::not_committed(error);
+            }
+        }
+        self.release(state, &mut answered, committed == Ok(true));
+        state.answered = answered;
+        if removes && committed == Ok(true) {
+            self.removable.notify_one();
+        }
+    }
+
+    /// True where there was something to commit.
+    fn commit(&self, state: &mut State) -> Result<bool, KvError> {
+        if state.shard.is_clean() {
+            return Ok(false);
+        }
+        let begun = Instant::now();
+        let result = state.shard.commit();
+        self.metrics.commit.observe(begun.elapsed());
+        match result {
+            Ok(()) => {
+                state.commits += 1;
+                Ok(true)
+            }
+            Err(error) => {
+                if state.complained.is_none_or(|at| begun.duration_since(at) >= COMPLAIN_EVERY) {
+                    state.complained = Some(begun);
+                    tracing::error!(%error, "a batch could not be written: its requests are answered with the error");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends the answers, except to those who wait for the disk.
+    fn release(&self, state: &mut State, answered: &mut Vec<Answered>, changed: bool) {
+        let now = Instant::now();
+        let mut wanted = false;
+        for mut one in answered.drain(..) {
+            if matches!(one.answer, Answer::Synced) && state.commits > state.synced {
+                match state.sync_failed {
+                    Some(errno) => one.answer = Answer::errno(errno),
+                    None if state.waiting.len() >= WAITING_MAX => one.answer = Answer::Failed(Status::Busy),
+                    None => {
+                        wanted = true;
+                        state.waiting.push_back((state.commits, one));
+                        continue;
+                    }
+                }
+            }
+            self.send(one, now);
+        }
+        if changed || wanted {
+            self.syncer.committed(state.commits, wanted);
+        }
+        self.metrics.waiting_for_sync.set(i64::try_from(state.waiting.len()).unwrap_or(i64::MAX));
+    }
+
+    fn send(&self, answered: Answered, now: Instant) {
+        let Answered { op, answer, responder, arrived } = answered;
+        self.metrics.answered(op, answer.status(), now.saturating_duration_since(arrived));
+        answer.send(responder);
+    }
+
+    /// A sync has ended: answers those who waited for it.
+    pub(crate) fn synced(&self, synced: &Synced) {
+        let mut state = self.state.borrow_mut();
+        let failure = match &synced.result {
+            Ok(()) => {
+                state.synced = state.synced.max(synced.upto);
+                None
+            }
+            Err(error) => {
+                let errno = namespace::error::store_errno(error);
+                state.sync_failed = Some(errno);
+                Some(errno)
+            }
+        };
+        let now = Instant::now();
+        // After a failure nobody's wait can end well.
+        while let Some((commit, _)) = state.waiting.front()
+            && (*commit <= synced.upto || failure.is_some())
+        {
+            let Some((_, mut one)) = state.waiting.pop_front() else { break };
+            if let Some(errno) = failure {
+                one.answer = Answer::errno(errno);
+            }
+            self.send(one, now);
+        }
+        self.metrics.waiting_for_sync.set(i64::try_from(state.waiting.len()).unwrap_or(i64::MAX));
+    }
+}
+
+impl State {
+    /// What the shard does without being asked. True where it may have left objects to remove.
+    fn by_itself(&mut self) -> bool {
+        if !self.removed.is_empty() {
+            self.shard.deletions_done(&self.removed);
+            self.removed.clear();
+        }
+        if !mem::take(&mut self.tick) {
+            return false;
+        }
+        match self.shard.tick() {
+            Ok(ticked) => {
+                for session in &ticked.expired {
+                    tracing::warn!(%session, "a client was not heard of for too long: its session has ended");
+                }
+                if ticked.grace_ended {
+                    tracing::info!("the time for clients to reclaim what they held is over");
+                }
+                ticked.grace_ended || !ticked.expired.is_empty()
+            }
+            Err(error) => {
+                tracing::error!(%error, "sessions could not be ended");
+                false
+            }
+        }
+    }
+
+    fn answer(&mut self, serving: Option<(GroupId, Generation)>, queued: &Queued) -> Answer {
+        let Header { op, group, generation, .. } = queued.header;
+        if op == Op::Ping {
+            return Answer::Done;
+        }
+        if serving != Some((group, generation)) {
+            return Answer::Failed(Status::StaleMap);
+        }
+        if self.stopping {
+            return Answer::Failed(Status::Busy);
+        }
+        if let Some(errno) = self.condition.refuses(op) {
+            return Answer::errno(errno);
+        }
+        let session = match self.sessions.get(&queued.connection) {
+            Some(session) if op == Op::SessionOpen || self.shard.touch(*session) => *session,
+            None if dispatch::is_open_to_all(op) => SessionId(0),
+            Some(_) | None => return Answer::Failed(Status::NoSession),
+        };
+        let answer = dispatch::execute(&mut self.shard, &self.context, session, op, &queued.body);
+        if let Answer::Opened(_) = answer
+            && let Some(session) = dispatch::opened_session(&queued.body)
+        {
+            self.sessions.insert(queued.connection, session);
+        }
+        answer
+    }
+}
+
+impl Condition {
+    fn refuses(self, op: Op) -> Option<Errno> {
+        match self {
+            Self::Good => None,
+            Self::LowSpace => dispatch::grows(op).then_some(Errno::ENOSPC),
+            Self::Vanished => dispatch::changes(op).then_some(Errno::EIO),
+        }
+    }
+}
+
+/// The time that goes into inodes.
+pub(crate) fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
