@@ -132,13 +132,13 @@ fn a_caller_stuck_in_a_frame_or_silent_is_given_up_and_a_calling_one_is_kept() {
     run(async {
         let running = serve(limits);
         let address = running.address;
-        let pinging = Limits { silence: Duration::from_millis(800), ..Limits::default() };
+        let pinging = Limits { silence: Duration::from_millis(4000), ..Limits::default() };
         let lively = Connection::connect(address, &identity(), &pinging).await.unwrap();
         let closed_after = move |bytes: usize| {
+            let begin = Instant::now();
             let mut raw = Raw::connect(address);
             let frame = raw.frame(1, &WRITE, &[1; 300_000]);
             raw.send(&frame[..bytes]);
-            let begin = Instant::now();
             assert!(raw.is_closed_by_peer());
             begin.elapsed()
         };
