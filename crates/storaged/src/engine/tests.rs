@@ -1,5 +1,6 @@
 //! The files engine on real directories.
 
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
@@ -200,14 +201,28 @@ struct Mounted {
 impl Mounted {
     fn new(mib: u64, options: &str) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
-        let image = dir.path().join("image");
+        std::fs::create_dir(dir.path().join("disk")).expect("made");
+        Self::on(dir, mib, options, "has_journal")
+    }
+
+    /// A disk that promises more than it has: write-back of what was acknowledged fails after some MiB.
+    fn overcommitted() -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("disk")).expect("made");
+        let disk = dir.path().join("disk");
+        run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", disk.to_str().expect("plain path")]);
+        Self::on(dir, 64, "rw", "^has_journal")
+    }
+
+    fn on(dir: tempfile::TempDir, mib: u64, options: &str, feature: &str) -> Option<Self> {
+        let image = dir.path().join("disk/image");
         std::fs::File::create(&image).expect("made").set_len(mib << 20).expect("sized");
         std::fs::create_dir(dir.path().join("mnt")).expect("made");
         let image = image.to_str().expect("plain path");
         let mounted = Self { dir };
         let path = mounted.path();
         let path = path.to_str().expect("plain path");
-        let made = run("mkfs.ext4", &["-q", "-F", "-m", "0", image]);
+        let made = run("mkfs.ext4", &["-q", "-F", "-m", "0", "-O", feature, image]);
         let made = made && run("mount", &["-o", &format!("loop,{options}"), image, path]);
         if !made {
             #[expect(clippy::print_stderr, reason = "a skipped test says so")]
@@ -226,6 +241,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         run("umount", &["-l", self.path().to_str().expect("plain path")]);
+        run("umount", &["-l", self.dir.path().join("disk").to_str().expect("plain path")]);
     }
 }
 
@@ -283,5 +299,55 @@ fn a_read_only_target_serves_reads_and_refuses_changes() {
         assert_eq!(target.health(), Health::Good);
         assert_eq!(write(&store, object(1, 0), 0, b"new").await, Ok(4));
         assert_eq!(read(&store, object(1, 0), 0, 10).await, b"newt");
+    });
+}
+
+/// Makes a mounted ext4 answer every further call with an error, as a disk that died does.
+fn kill_disk(mount: &Path) {
+    const EXT4_IOC_SHUTDOWN: libc::Ioctl = 0x8004_587d;
+    let without_log_flush = 2u32;
+    let dir = std::fs::File::open(mount).expect("it is mounted");
+    // SAFETY: the pointer is to a live u32, which the kernel only reads.
+    let result = unsafe { libc::ioctl(dir.as_raw_fd(), EXT4_IOC_SHUTDOWN, &raw const without_log_flush) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_disk_that_dies_is_told_to_everyone_who_syncs() {
+    let Some(mounted) = Mounted::new(32, "rw") else { return };
+    on_ring(async {
+        let (target, failures) = (target(&mounted.path(), 0), Rc::new(Failures::default()));
+        let options = Options { open_files_max: 10, write_in_place_max: 64 << 10 };
+        let store = Files::open(Arc::clone(&target), Rc::clone(&failures), options).expect("usable");
+        write(&store, object(1, 0), 0, &bytes(1 << 20, 1)).await.expect("acknowledged");
+        kill_disk(&mounted.path());
+        assert_eq!(store.sync(object(1, 0)).await, Err(Errno::EIO));
+        // Also to those for whom the kernel has no more news: other connections to the same open file.
+        assert_eq!(failures.tell(object(1, 0), 1), Err(Errno::EIO));
+        assert_eq!(failures.tell(object(1, 0), 2), Err(Errno::EIO));
+        assert_eq!(target.health(), Health::Failing);
+        assert!(write(&store, object(2, 0), 0, b"x").await.is_err());
+    });
+}
+
+#[test]
+fn an_error_after_the_file_left_the_cache_is_remembered() {
+    let Some(mounted) = Mounted::overcommitted() else { return };
+    on_ring(async {
+        let (target, failures) = (target(&mounted.path(), 0), Rc::new(Failures::default()));
+        let options = Options { open_files_max: 1, write_in_place_max: 64 << 10 };
+        let store = Files::open(Arc::clone(&target), Rc::clone(&failures), options).expect("usable");
+        write(&store, object(2, 0), 0, b"there").await.expect("acknowledged");
+        store.sync(object(2, 0)).await.expect("synced");
+        write(&store, object(1, 0), 0, &bytes(16 << 20, 1)).await.expect("acknowledged");
+        // Each takes the only place in the cache: the one with the data is written back and closed.
+        for other in 100..300 {
+            store.truncate(object(other, 0), 0).await.expect("made");
+            ring::sleep(Duration::from_millis(5)).await;
+            if failures.tell(object(1, 0), 1).is_err() {
+                return;
+            }
+        }
+        panic!("the loss of acknowledged data was never noticed");
     });
 }
