@@ -4,6 +4,8 @@
 //! (of clients and of the server, whose process number is in `LOAD_SERVER_PID`): on a busy machine only that means
 //! something.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for people")]
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 const WORKS: [&str; 9] =
     ["stat", "fstat", "create", "read-1M", "write-1M", "read-4k", "write-4k", "ls-l", "open-read-4k"];
 const MIB: usize = 1 << 20;
+const PAGE: usize = 4096;
 const FILE_MIB: usize = 64;
 const SMALL: &str = "small";
 const PROCESSES: [usize; 3] = [1, 4, 8];
@@ -106,11 +109,14 @@ fn worker(work: &str, directory: &Path, seconds: &str) -> AnyResult<()> {
     std::env::set_current_dir(directory)?;
     let directory = Path::new(".");
     let file_path = Path::new("file");
-    let mut buffer = vec![7u8; MIB];
+    // Page-aligned, as programs for large transfers do: otherwise each MiB would touch one page more than a request has.
+    let mut memory = vec![7u8; MIB + PAGE];
+    let skip = memory.as_ptr().align_offset(PAGE);
+    let buffer = &mut memory[skip..skip + MIB];
     let file = File::options().read(true).write(true).create(true).truncate(true).open(file_path)?;
     if work.starts_with("read") || work.starts_with("write") {
         for i in 0..FILE_MIB {
-            file.write_all_at(&buffer, (i * MIB) as u64)?;
+            file.write_all_at(buffer, (i * MIB) as u64)?;
         }
     }
     if work == "ls-l" {
@@ -122,7 +128,7 @@ fn worker(work: &str, directory: &Path, seconds: &str) -> AnyResult<()> {
     let mut count = 0u64;
     let begin = Instant::now();
     while begin.elapsed() < duration {
-        count += one(work, directory, file_path, &file, &mut buffer, count)?;
+        count += one(work, directory, file_path, &file, buffer, count)?;
     }
     println!("{} {count}", count as f64 / begin.elapsed().as_secs_f64());
     Ok(())
@@ -132,8 +138,8 @@ fn one(work: &str, directory: &Path, path: &Path, file: &File, buffer: &mut [u8]
     let large_at = (step as usize % FILE_MIB * MIB) as u64;
     let small_at = step.wrapping_mul(7919) % (FILE_MIB as u64 * 256) * 4096;
     match work {
-        "stat" => drop(fs::metadata(path)?),
-        "fstat" => drop(file.metadata()?),
+        "stat" => _ = fs::metadata(path)?,
+        "fstat" => _ = file.metadata()?,
         "create" => {
             let path = format!("new-{step}");
             drop(File::create(&path)?);

@@ -2,6 +2,8 @@
 //!
 //! Options after the mount point: `--loops N`, `--no-pin`, `--spin-us N`, `--pages` (use the page cache).
 
+#![allow(clippy::print_stderr, reason = "a tool for people")]
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;

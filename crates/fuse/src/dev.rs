@@ -32,6 +32,8 @@ const MESSAGE_START: usize = PAGE - size_of::<InHeader>() - size_of::<WriteIn>()
 const ARGUMENTS_MAX: usize = PAGE;
 /// Requests that one worker serves in a row before the loop looks for completions and timers.
 const BURST_MAX: u32 = 32;
+/// Replies up to this many bytes, among them all about metadata but listings, are copied into one piece.
+const SMALL_REPLY: usize = 256;
 /// After so long without finding the queue empty a loop calls another one. Shorter than a wake-up is worth nothing.
 const CALL_AFTER: Duration = Duration::from_micros(100);
 
@@ -216,10 +218,18 @@ impl Transport for Device {
         let len = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
         let header = OutHeader { len: u32::try_from(len).map_err(io::Error::other)?, error, unique };
         let fd = self.fd.as_raw_fd();
+        if len <= SMALL_REPLY {
+            // In one piece the kernel has one page to find rather than two or three.
+            let mut whole = [0u8; SMALL_REPLY];
+            let mut at = 0;
+            for part in std::iter::once(&bytes_of(&header)).chain(parts) {
+                whole[at..at + part.len()].copy_from_slice(part);
+                at += part.len();
+            }
+            return op::write_device(fd, &[&whole[..at]]).map(drop);
+        }
         match *parts {
-            [] => op::write_device(fd, &[bytes_of(&header)]),
             [one] => op::write_device(fd, &[bytes_of(&header), one]),
-            [one, two] => op::write_device(fd, &[bytes_of(&header), one, two]),
             _ => {
                 let mut all = Vec::with_capacity(parts.len() + 1);
                 all.push(bytes_of(&header));

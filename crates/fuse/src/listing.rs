@@ -38,8 +38,8 @@ impl Listing {
         let mut listing = Self { bytes: Vec::new(), capacity, plus, dots, template };
         let len = dots.iter().map(|(name, _)| listing.entry_len(name)).sum();
         if len > capacity {
-            // Too small for both: the kernel comes back for the rest.
-            listing.dots = &[];
+            // No kernel asks with so little room. An empty page is the end of the listing.
+            (listing.dots, listing.capacity) = (&[], 0);
         } else {
             listing.bytes.reserve(capacity.min(64 << 10));
             listing.bytes.resize(len, 0);

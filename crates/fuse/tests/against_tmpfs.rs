@@ -1,6 +1,8 @@
 //! Random operations on a mount of the model and on a tmpfs side by side: the kernel's own file system says whether the
 //! model, and the way to it, keep Linux's rules.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::collections::BTreeSet;
@@ -116,9 +118,9 @@ fn picture(root: &Path, below: &Path, lines: &mut BTreeSet<String>) {
 
 #[test]
 fn a_mount_of_the_model_behaves_as_tmpfs() {
-    let mounted = Mounted::model(Caching::Direct);
     let tmpfs = tempfile::tempdir_in(TMPFS).unwrap();
-    for seed in 1..=3 {
+    for (seed, caching) in [(1, Caching::Direct), (2, Caching::Pages), (3, Caching::Direct)] {
+        let mounted = Mounted::model(caching);
         let mut dice = Dice(seed);
         let (ours, theirs) = (mounted.path(&format!("{seed}")), tmpfs.path().join(format!("{seed}")));
         fs::create_dir(&ours).unwrap();

@@ -1,5 +1,7 @@
 //! Beginnings, ends and accidents of a mount.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::fs::{self, File};
@@ -104,13 +106,20 @@ fn operations_run_side_by_side_in_one_loop() {
 
 #[test]
 fn the_bound_on_requests_in_flight_delays_and_loses_nothing() {
-    let (mounted, _) = odd(Options { loops: 1, requests_max: 2, ..Options::default() });
-    std::thread::scope(|scope| {
-        for _ in 0..7 {
-            scope.spawn(|| assert_eq!(read_at(&mounted.path("f"), SLEEP, 10).unwrap(), [2; 10]));
-        }
-    });
-    assert_eq!(fs::read(mounted.path("f")).unwrap(), b"content");
+    // With two loops a full one hands the waiting for requests over to the other.
+    for (loops, requests_max) in [(1, 2), (2, 1), (3, 2)] {
+        let (mounted, _) = odd(Options { loops, requests_max, ..Options::default() });
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| assert_eq!(read_at(&mounted.path("f"), SLEEP, 10).unwrap(), [2; 10]));
+            }
+        });
+        let rounds = 6 / (loops * requests_max) as u32;
+        assert!(begin.elapsed() >= Duration::from_millis(290) * rounds, "{loops} loops of {requests_max}");
+        assert!(begin.elapsed() < Duration::from_millis(600) * (rounds + 1), "{loops} loops of {requests_max}");
+        assert_eq!(fs::read(mounted.path("f")).unwrap(), b"content");
+    }
 }
 
 #[test]
