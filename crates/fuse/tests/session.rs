@@ -133,6 +133,20 @@ fn a_panic_ends_one_operation_only() {
 }
 
 #[test]
+fn creating_what_another_client_just_made_opens_it() {
+    let (mounted, fs) = odd(Options::default());
+    fs.too_early.store(1, Ordering::SeqCst);
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(mounted.path("f")).unwrap();
+    assert_eq!(fs.too_early.load(Ordering::SeqCst), 0, "the kernel asked, and was told that there is none");
+    assert_eq!(file.metadata().unwrap().len(), 7);
+    fs.too_early.store(1, Ordering::SeqCst);
+    assert_eq!(File::create_new(mounted.path("f")).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    fs.too_early.store(1, Ordering::SeqCst);
+    assert_eq!(File::create(mounted.path("f")).unwrap().metadata().unwrap().len(), 0, "truncated");
+    assert_eq!(fs.too_early.load(Ordering::SeqCst), 0);
+}
+
+#[test]
 fn a_reply_in_many_parts_arrives_whole() {
     let (mounted, _) = odd(Options::default());
     let expected: Vec<u8> = (0..5000u32).map(|i| i as u8).collect();
