@@ -33,9 +33,10 @@ fn name(index: usize) -> PathBuf {
     format!("part-{:02}/module-{:02}/source-{index:04}.rs", directory / 20, directory % 20).into()
 }
 
-/// Half of them below 4 KiB, a mean of about 10 KiB, the largest 256 KiB.
+/// Half of them below 5 KiB, a mean of about 11 KiB, the largest 512 KiB.
 fn content(random: &mut Random) -> Vec<u8> {
-    let bits = 9 + random.below(4) + random.below(3) + random.below(2) * random.below(5);
+    let tail = if random.below(8) == 0 { random.below(5) } else { 0 };
+    let bits = 9 + random.below(4) + random.below(3) + tail;
     let len = (1_usize << bits) + random.below(1 << bits) as usize;
     let line = b"fn example(input: &[u8]) -> Result<Vec<u8>, Error> { parse(input).map(render) }\n";
     let mut content = format!("// {:016x}\n", random.next()).into_bytes();
