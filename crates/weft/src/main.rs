@@ -1,3 +1,31 @@
 //! The door: one binary that is every service and every command.
+//!
+//! Each command is a file of `command/`: its flags, and a function that does it with crate `admin`, the service crates
+//! or `local` and shows what came of it. Errors end up here, as one line on standard error and an exit code: 2 for what
+//! the caller has to change, 1 for the rest.
 
-fn main() {}
+mod cli;
+mod command;
+mod failure;
+mod local;
+mod locate;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::Cli;
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    match Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::Found) {
+                output::complain(&format!("weft: {failure}"));
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}

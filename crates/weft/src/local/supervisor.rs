@@ -24,6 +24,8 @@ use crate::failure::{EXIT_USAGE, Failure, usage};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A mount in use is waited for so long before it is taken from sight.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(2);
+/// A process that ran so long once was configured well.
+const PROOF: Duration = Duration::from_secs(2);
 /// How often the sizes of logs are looked at.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -88,6 +90,7 @@ impl Supervisor {
 
     async fn keep_running(self: Rc<Self>, process: Process, mut stop: watch::Receiver<bool>) {
         let mut backoff = Backoff::new();
+        let mut proven = false;
         loop {
             let started = Instant::now();
             match self.start(&process) {
@@ -101,9 +104,10 @@ impl Supervisor {
                         self.note(&process.name, |state| (state.phase, state.pid) = (Phase::Stopped, 0));
                         return;
                     };
-                    if self.is_final(&process, status) {
+                    if self.is_final(&process, status, proven) {
                         return;
                     }
+                    proven |= started.elapsed() >= PROOF;
                 }
                 Err(error) => {
                     tracing::error!("{}: cannot be started: {error:#}", process.name);
@@ -140,14 +144,15 @@ impl Supervisor {
         Ok(child)
     }
 
-    /// Whether a process that ended is to stay so; notes how it ended.
-    fn is_final(&self, process: &Process, status: std::io::Result<ExitStatus>) -> bool {
+    /// Whether a process that ended is to stay so; notes how it ended. One that has run well before has no configuration
+    /// that is wrong as such: what stands in its way now may go away.
+    fn is_final(&self, process: &Process, status: std::io::Result<ExitStatus>, proven: bool) -> bool {
         let (code, text) = match status {
             Ok(status) => (status.code(), describe(status)),
             Err(error) => (None, error.to_string()),
         };
         let phase = match (process.role, code) {
-            (_, Some(code)) if code == i32::from(EXIT_USAGE) => Phase::Refused,
+            (_, Some(code)) if code == i32::from(EXIT_USAGE) && !proven => Phase::Refused,
             // Somebody unmounted it: that is their wish.
             (Role::Mount, Some(0)) => Phase::Stopped,
             _ => Phase::Waiting,
