@@ -6,7 +6,8 @@ const WRITE_BACK_STEP: u64 = 8 << 20;
 /// Reads in a row before a reader counts as sequential.
 const RUN_MIN: u32 = 2;
 const WINDOW_MIN: u64 = 1 << 20;
-const WINDOW_MAX: u64 = 4 << 20;
+/// Farthest that is read ahead, in bytes.
+pub(crate) const WINDOW_MAX: u64 = 4 << 20;
 
 /// A range of bytes: start and length.
 pub(crate) type Range = (u64, u64);

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use super::{ObjectStore, Page, Share, Stored, listing, syscall};
 use crate::failures::Failures;
 use crate::open_files::{OpenFile, OpenFiles};
 use crate::pace::Pace;
+use crate::streams::WINDOW_MAX;
 use crate::target::Target;
 
 /// The directory of a target that holds its objects.
@@ -43,6 +45,8 @@ pub(crate) struct Files {
     entries: Rc<RefCell<Entries>>,
     removals: Rc<Removals>,
     pace: Pace,
+    /// The kernel itself reads less far ahead than we would.
+    reads_ahead: bool,
 }
 
 impl Files {
@@ -59,7 +63,9 @@ impl Files {
             Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem && path.is_dir() => {}
             Err(error) => return Err(error),
         }
-        let root: OwnedFd = std::fs::File::open(&path)?.into();
+        let root = std::fs::File::open(&path)?;
+        let reads_ahead = kernel_read_ahead(root.metadata()?.dev()) < WINDOW_MAX;
+        let root: OwnedFd = root.into();
         Ok(Self {
             target,
             failures,
@@ -70,6 +76,7 @@ impl Files {
             entries: Rc::new(RefCell::new(Entries::new())),
             removals: Rc::default(),
             pace: Pace::default(),
+            reads_ahead,
         })
     }
 
@@ -179,6 +186,9 @@ impl Files {
     }
 
     fn read_ahead(&self, file: &Rc<OpenFile>, offset: u64, len: u64) {
+        if !self.reads_ahead {
+            return;
+        }
         let mut stream = file.reads.get();
         let ahead = stream.on_read(offset, len, file.size.get());
         file.reads.set(stream);
@@ -385,6 +395,13 @@ type LocalBox<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + '
 
 fn clamp(len: u64) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// Bytes that the kernel reads ahead of a sequential reader on this device; 0 where it does not say.
+fn kernel_read_ahead(device: u64) -> u64 {
+    let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", libc::major(device), libc::minor(device));
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.trim().parse::<u64>().map_or(0, |kib| kib << 10)
 }
 
 /// The file and whether it is new. Blocks, though seldom for long.
