@@ -172,3 +172,60 @@ impl Edges {
         self.complete.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kv::memory::MemoryKv;
+    use types::attr::FileType;
+
+    use super::*;
+
+    const D: InodeId = InodeId(20);
+
+    fn edge(child: u64) -> Option<Edge> {
+        Some(Edge { child: InodeId(child), kind: FileType::Regular })
+    }
+
+    #[test]
+    fn names_of_one_hash_are_told_apart() {
+        let kv = MemoryKv::new();
+        let mut edges = Edges::new(16);
+        let get = |edges: &mut Edges, name: &[u8]| edges.get(&kv, D, 5, name).expect("reads");
+        for (name, child) in [(b"a", 1), (b"b", 2), (b"c", 3)] {
+            edges.set(D, 5, name, edge(child));
+        }
+        edges.set(D, 5, b"b", None);
+        let look = |edges: &mut Edges| {
+            assert_eq!(get(edges, b"a"), edge(1));
+            assert_eq!(get(edges, b"b"), None);
+            assert_eq!(get(edges, b"c"), edge(3));
+            assert_eq!(get(edges, b"d"), None);
+        };
+        look(&mut edges);
+        assert_eq!(edges.changes_in(D, 5).len(), 3);
+        let mut batch = kv.batch();
+        edges.write(&mut batch);
+        kv.commit(&mut batch).expect("commits");
+        edges.committed();
+        look(&mut edges);
+        edges.reset();
+        look(&mut edges);
+    }
+
+    #[test]
+    fn a_failed_turn_is_forgotten_with_what_it_taught() {
+        let kv = MemoryKv::new();
+        let mut edges = Edges::new(16);
+        edges.set(D, 5, b"a", edge(1));
+        let mut batch = kv.batch();
+        edges.write(&mut batch);
+        kv.commit(&mut batch).expect("commits");
+        edges.committed();
+        // Emptied in a turn that fails: the directory is not empty after all.
+        edges.set(D, 5, b"a", None);
+        edges.is_empty(D);
+        assert_eq!(edges.get_new(&kv, D, 5, b"a"), Ok(None));
+        edges.reset();
+        assert_eq!(edges.get_new(&kv, D, 5, b"a"), Ok(edge(1)));
+    }
+}

@@ -18,7 +18,11 @@ use crate::schema::{self, layout};
 use crate::view::PoolSpace;
 
 /// Inode ids reserved at a time, so that a create writes no counter. A restart skips what is left of them.
-const IDS_RESERVED: u64 = 65_536;
+///
+/// Objects on storage bear the ids, so none may come again even where a power cut takes commits back. The store is
+/// synced when it is opened, and at the latest some 100 ms after each commit; and the next block is reserved when half of
+/// the last one is left: more ids than can be used in that time.
+const IDS_RESERVED: u64 = 1 << 20;
 
 /// The rules of names and inodes over a store. Operations check everything before they change anything, so a refused
 /// one leaves no trace. Changes are seen by later operations at once and by the store at `commit`.
@@ -275,12 +279,17 @@ impl<K: Kv> Namespace<K> {
         if self.next_id >= 1 << 48 {
             return Err(Errno::ENOSPC.into());
         }
-        if self.next_id >= self.reserved {
-            self.reserved = (self.next_id + IDS_RESERVED).min(1 << 48);
-        }
+        self.reserve_ids();
         let id = InodeId::new(self.shard, self.next_id);
         self.next_id += 1;
         Ok(id)
+    }
+
+    /// Half a block of ids is reserved, at least.
+    pub(crate) fn reserve_ids(&mut self) {
+        if self.next_id + IDS_RESERVED / 2 > self.reserved {
+            self.reserved = (self.next_id + IDS_RESERVED).min(1 << 48);
+        }
     }
 
     pub(crate) fn add_inode(&mut self, id: InodeId, inode: Inode) {

@@ -136,7 +136,8 @@ impl Session {
 }
 
 impl<K: Kv> Shard<K> {
-    /// Opens the shard in `store`; an empty store is formatted (and shard 0 gets the root directory). Commits by itself.
+    /// Opens the shard in `store`; an empty store is formatted (and shard 0 gets the root directory). Commits and syncs
+    /// by itself.
     /// `mono_ms` is any clock that never steps back.
     ///
     /// # Errors

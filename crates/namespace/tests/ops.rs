@@ -255,7 +255,8 @@ fn rename_refuses() {
     let f = bed.file(ROOT, "f");
     bed.file(sub, "f");
     bed.turn();
-    let table: &[((InodeId, &str), (InodeId, &str), u32, Errno)] = &[
+    type End = (InodeId, &'static str);
+    let table: &[(End, End, u32, Errno)] = &[
         ((ROOT, "none"), (ROOT, "x"), 0, Errno::ENOENT),
         ((GONE, "f"), (ROOT, "x"), 0, Errno::ENOENT),
         ((ROOT, "f"), (GONE, "x"), 0, Errno::ENOENT),
@@ -542,6 +543,19 @@ fn ids_are_never_used_twice() {
         bed.restart();
         bed.shard.session_open(A, b"", &[]).unwrap();
     }
+}
+
+#[test]
+fn ids_are_not_used_again_after_a_power_cut() {
+    let mut bed = Bed::new();
+    let lost = bed.file(ROOT, "lost");
+    bed.turn();
+    bed.kv.crash();
+    bed.restart();
+    bed.check();
+    bed.shard.session_open(A, b"", &[]).unwrap();
+    assert_eq!(refused(bed.lookup(ROOT, "lost")), Errno::ENOENT);
+    assert!(bed.file(ROOT, "new") > lost, "objects of the lost file may be on storage");
 }
 
 #[test]

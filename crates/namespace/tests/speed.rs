@@ -85,6 +85,7 @@ fn cpu_ns() -> f64 {
     text.split(' ').next().and_then(|text| text.parse().ok()).expect("a number")
 }
 
+#[expect(clippy::print_stdout, reason = "that is what it is for")]
 fn measure(what: &str, count: u64, mut work: impl FnMut(u64)) {
     let start = cpu_ns();
     for n in 0..count {
@@ -98,19 +99,31 @@ fn measure(what: &str, count: u64, mut work: impl FnMut(u64)) {
 #[ignore = "prints figures"]
 fn speed() {
     const COUNT: u64 = 1 << 20;
+    const PER_DIRECTORY: u64 = 10_000;
     let mut shard = Shard::open(Nothing, config(), Timestamp(1), 0).expect("opens");
     shard.set_pools(pools());
     shard.session_open(A, b"", &[]).expect("opens");
-    shard.commit().expect("commits");
+    let mut sequence = 0;
+    let directory = |shard: &mut Shard<Nothing>, sequence: u64| {
+        let exactly = Exactly { session: A, sequence, answered_below: sequence };
+        let name = Name::new(format!("directory{sequence}").as_bytes()).expect("valid");
+        let made = shard.mkdir(exactly, ROOT, &name, 0o755, CRED).expect("made").attr.inode;
+        shard.commit().expect("commits");
+        made
+    };
     let names: Vec<Name> = (0..COUNT).map(|n| Name::new(format!("file{n:08}").as_bytes()).expect("valid")).collect();
     for open in [false, true] {
-        let start = if open { COUNT } else { 0 };
+        let mut directories = Vec::new();
         measure(&format!("create in batches of 64, open: {open}"), COUNT, |n| {
-            let sequence = start + n + 1;
+            if n % PER_DIRECTORY == 0 {
+                sequence += 1;
+                directories.push(directory(&mut shard, sequence));
+            }
+            sequence += 1;
             let exactly = Exactly { session: A, sequence, answered_below: sequence.saturating_sub(64).max(1) };
             let name = &names[n as usize];
             let create = Create {
-                parent: ROOT,
+                parent: directories[directories.len() - 1],
                 name,
                 kind: FileType::Regular,
                 mode: 0o644,
@@ -127,15 +140,15 @@ fn speed() {
                 shard.commit().expect("commits");
             }
         });
-        // The store forgets, so the names are free again for the second round.
-        let inode = shard.lookup(A, ROOT, &names[COUNT as usize - 1]).expect("in memory").attr.inode;
+        let parent = |n: u64| directories[(n / PER_DIRECTORY) as usize];
+        let inode = shard.lookup(A, parent(COUNT - 1), &names[COUNT as usize - 1]).expect("in memory").attr.inode;
         measure("getattr of a hot inode", COUNT, |n| {
             let view = shard.getattr(A, types::id::InodeId(inode.0 - n % 1000)).expect("in memory");
             std::hint::black_box(view);
         });
         measure("lookup of a hot name", COUNT, |n| {
-            let name = &names[(COUNT - 1 - n % 1000) as usize];
-            std::hint::black_box(shard.lookup(A, ROOT, name).expect("in memory"));
+            let at = COUNT - 1 - n % 1000;
+            std::hint::black_box(shard.lookup(A, parent(at), &names[at as usize]).expect("in memory"));
         });
     }
 }

@@ -237,3 +237,62 @@ impl Collector {
         (entries.into_iter().map(|(_, entry)| entry).collect(), !full)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lists (hash, name) pairs in pages of `count`, going on after the last entry of each page.
+    fn pages(entries: &[(u64, &str)], mut cookie: u64, count: usize) -> Vec<Vec<(String, u64)>> {
+        let mut pages = Vec::new();
+        loop {
+            let mut collector = Collector::new(cookie, count, 0);
+            let edge = Edge { child: InodeId(20), kind: FileType::Regular };
+            let first = collector.hash;
+            for &(hash, name) in entries.iter().filter(|entry| entry.0 >= first) {
+                if collector.push(hash, name.as_bytes(), edge).is_break() {
+                    break;
+                }
+            }
+            let (page, end) = collector.finish();
+            pages.push(page.iter().map(|entry| (entry.name.to_string(), entry.cookie)).collect());
+            match page.last() {
+                Some(last) if !end => cookie = last.cookie,
+                _ => return pages,
+            }
+        }
+    }
+
+    const TIES: [(u64, &str); 6] = [(1, "a"), (5, "b"), (5, "c"), (5, "d"), (6, "e"), (9, "f")];
+
+    #[test]
+    fn a_page_never_ends_between_entries_of_one_hash() {
+        for count in 1..8 {
+            let pages = pages(&TIES, 0, count);
+            let names: String = pages.iter().flatten().map(|entry| entry.0.as_str()).collect();
+            assert_eq!(names, "abcdef", "{count}");
+            assert!(pages.iter().all(|page| !page.last().is_some_and(|last| last.0 == "b" || last.0 == "c")));
+        }
+    }
+
+    #[test]
+    fn every_entry_has_a_cookie_to_go_on_after_it() {
+        let all = pages(&TIES, 0, 10).concat();
+        assert!(all.windows(2).all(|pair| pair[0].1 < pair[1].1));
+        for (at, (_, cookie)) in all.iter().enumerate() {
+            let rest = pages(&TIES, *cookie, 1).concat();
+            assert_eq!(rest, all[at + 1..], "after entry {at}");
+        }
+        assert!(all[0].1 >= 16);
+    }
+
+    #[test]
+    fn too_many_of_one_hash_are_shown_again_rather_than_lost() {
+        let names: Vec<String> = (0..20).map(|n| format!("n{n:02}")).collect();
+        let entries: Vec<_> = names.iter().map(|name| (7, name.as_str())).collect();
+        let all = pages(&entries, 0, 1);
+        assert_eq!((all.len(), all[0].len()), (1, 20));
+        let after_18 = pages(&entries, all[0][18].1, 1).concat();
+        assert!(after_18.iter().any(|entry| entry.0 == "n19"));
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use kv::Kv;
+use kv::{Kv, Syncer};
 use types::id::SessionId;
 
 use crate::error::{Damage, Result};
@@ -19,7 +19,7 @@ const EPOCH_BITS: u32 = 40;
 /// Sessions born in one incarnation.
 const BIRTH_BITS: u32 = 32;
 
-/// Reads sessions, stored replies and orphans; counts the start. Commits.
+/// Reads sessions, stored replies and orphans; counts the start. Commits and syncs.
 pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: u64) -> Result<Shard<K>> {
     let incarnation = namespace.number(meta::INCARNATION)?.unwrap_or(0) + 1;
     namespace.cold.put(meta::INCARNATION, &meta::ser_number(incarnation));
@@ -31,7 +31,10 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     read_orphans(&namespace.kv, &mut holds, &mut sessions, unknown)?;
     holds.committed();
     let grace_until_ms = (!sessions.is_empty()).then(|| mono_ms.saturating_add(config.session_expiry_ms));
+    namespace.reserve_ids();
     namespace.commit(CountsRecord::IfChanged)?;
+    // Before an id is given to anybody: see `reserve_ids`.
+    namespace.kv.syncer().sync()?;
     Ok(Shard {
         namespace,
         config,
