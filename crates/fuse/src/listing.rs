@@ -10,7 +10,7 @@ use crate::reply;
 /// Cookies 1 and 2 belong to `.` and `..`; those of the file system go on behind them.
 const COOKIE_BASE: u64 = 2;
 /// The kernel keeps positions in a signed number.
-const COOKIE_MAX: u64 = (1 << 62) - 1;
+const COOKIE_MAX: u64 = i64::MAX as u64;
 
 /// A page of a directory, as long as the kernel asked for.
 #[derive(Debug)]
@@ -64,9 +64,9 @@ impl Listing {
     /// full. Entries without attributes are fine at any time.
     ///
     /// # Panics
-    /// If `cookie` is 0 or needs more than 62 bits.
+    /// If `cookie` is 0 or above `i64::MAX` less the two that belong to the dots.
     pub fn push(&mut self, name: &[u8], inode: InodeId, kind: FileType, cookie: u64, entry: Option<&Entry>) -> bool {
-        assert!((1..=COOKIE_MAX - COOKIE_BASE).contains(&cookie), "cookies have 62 bits and start at 1");
+        assert!((1..=COOKIE_MAX - COOKIE_BASE).contains(&cookie), "cookie {cookie:#x} out of range");
         if self.bytes.len() + self.entry_len(name) > self.capacity {
             return false;
         }
@@ -152,6 +152,16 @@ mod tests {
         let (listing, cookie) = Listing::new(9, 4096, false, PAGE);
         assert_eq!(cookie, 7);
         assert_eq!(listing.finish(InodeId(16), InodeId(1)), Vec::<u8>::new());
+    }
+
+    #[test]
+    fn cookies_made_of_hashes_use_63_bits() {
+        let (mut listing, _) = Listing::new(2, 4096, true, PAGE);
+        let cookie = COOKIE_MAX - COOKIE_BASE;
+        assert!(listing.push(b"late", InodeId(20), FileType::Regular, cookie, None));
+        let bytes = listing.finish(InodeId(16), InodeId(1));
+        assert_eq!(names(&bytes, true), [("late".to_owned(), 20, COOKIE_MAX)]);
+        assert_eq!(Listing::new(COOKIE_MAX, 4096, true, PAGE).1, cookie);
     }
 
     #[test]
