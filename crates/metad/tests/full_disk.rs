@@ -1,0 +1,90 @@
+//! A store that refuses a write, and the shard going on when it takes writes again. A test binary of its own: the limit on
+//! file sizes, which stands in for a full disk without needing root, is the whole process's.
+
+use std::time::Duration;
+
+use kv::rocks::RocksConfig;
+use metad::local::{LocalConfig, LocalShard};
+use net::{CallError, ClusterKey, Connection, Identity, Limits};
+use types::id::{InodeId, SessionId};
+use types::name::Name;
+use wire::codec::Bytes;
+use wire::frame::Status;
+use wire::v1::meta::{Exactly, Fsync, GetXattr, Lookup, SetXattr, Symlink};
+use wire::v1::session::SessionOpen;
+
+fn limit_file_size(bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: `setrlimit` reads the struct and keeps no pointer to it; `signal` only sets a disposition.
+    let result = unsafe {
+        // Without this the process would be killed rather than get `EFBIG`.
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_refused_batch_changes_nothing_and_the_shard_recovers_by_itself() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let key = ClusterKey::from_bytes([7; 32]);
+    let mut config = LocalConfig::new(dir.path(), key.clone());
+    config.rocks = RocksConfig::small();
+    let shard = LocalShard::start(&config).expect("starts");
+    let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
+    ring.run(async {
+        let identity = Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0 };
+        let connection = Connection::connect(shard.address(), &identity, &Limits::default()).await.expect("connects");
+        let open = SessionOpen { session: SessionId(1), description: Bytes(Vec::new()), opens: Vec::new() };
+        connection.call(shard.to(), &open).await.expect("a session");
+        let mut sequence = 0;
+        let mut exactly = || {
+            sequence += 1;
+            Exactly { sequence, answered_below: sequence }
+        };
+        let mut fill = |name: String| {
+            let value = Bytes(vec![7; 8000]);
+            SetXattr { exactly: exactly(), inode: InodeId::ROOT, name: Bytes(name.into_bytes()), value, flags: 0 }
+        };
+
+        limit_file_size(100_000);
+        let mut refused = None;
+        for n in 0..100 {
+            if let Err(error) = connection.call(shard.to(), &fill(format!("user.fill{n}"))).await {
+                refused = Some((n, error));
+                break;
+            }
+        }
+        let (n, error) = refused.expect("the limit is met");
+        assert!(n > 0 && matches!(error, CallError::Status(Status::Errno(_))), "{n} {error}");
+        let get = |n: usize| GetXattr { inode: InodeId::ROOT, name: Bytes(format!("user.fill{n}").into_bytes()) };
+        assert!(connection.call(shard.to(), &get(n - 1)).await.is_ok(), "reads go on");
+        assert!(connection.call(shard.to(), &get(n)).await.is_err(), "what was refused did not happen");
+        assert!(connection.call(shard.to(), &fill("user.again".into())).await.is_err(), "no writes yet");
+
+        limit_file_size(libc::RLIM_INFINITY);
+        let mut recovered = false;
+        for _ in 0..300 {
+            recovered = connection.call(shard.to(), &fill("user.again".into())).await.is_ok();
+            if recovered {
+                break;
+            }
+            ring::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(recovered, "the shard does not recover");
+        assert!(connection.call(shard.to(), &get(n - 1)).await.is_ok(), "what was answered is there");
+        assert!(connection.call(shard.to(), &get(n)).await.is_err(), "what was refused is not");
+        let link = Symlink {
+            exactly: Exactly { sequence: 1000, answered_below: 1000 },
+            parent: InodeId::ROOT,
+            name: Name::new(b"link").expect("a name"),
+            target: Bytes(b"x".to_vec()),
+            cred: types::cred::Credentials::default(),
+        };
+        connection.call(shard.to(), &link).await.expect("made");
+        let lookup = Lookup { parent: InodeId::ROOT, name: link.name.clone() };
+        assert!(connection.call(shard.to(), &lookup).await.is_ok());
+        assert!(connection.call(shard.to(), &Fsync { inode: InodeId::ROOT }).await.is_ok());
+    });
+    shard.stop().expect("stops in order");
+}
