@@ -1,0 +1,1 @@
+//! Load with a log of what was acknowledged.

@@ -1,0 +1,68 @@
+//! A small disk: a file system of its own on a loop device. Needs root.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::mounts;
+use crate::run::{LONG, run};
+use crate::wait;
+
+/// An ext4 of some MiB, mounted. Unmounted and gone when dropped.
+pub struct LoopDisk {
+    point: PathBuf,
+    _image: TempDir,
+}
+
+impl LoopDisk {
+    /// Mounts a new one on `point`, which is made.
+    ///
+    /// # Panics
+    /// Where this process may not do so.
+    #[must_use]
+    pub fn mount(point: &Path, mib: u64) -> Self {
+        let image = tempfile::Builder::new().prefix("weft-test-disk-").tempdir().expect("a temporary directory");
+        let file = image.path().join("image");
+        std::fs::File::create(&file).and_then(|file| file.set_len(mib << 20)).expect("a sparse file");
+        std::fs::create_dir_all(point).expect("a mount point");
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0"]).arg(&file), LONG)
+            .expect_ok();
+        run(Command::new("mount").args(["-o", "loop"]).arg(&file).arg(point), LONG).expect_ok();
+        // It would be a foreign thing in a directory that should be empty.
+        let _ = std::fs::remove_dir(point.join("lost+found"));
+        Self { point: point.to_owned(), _image: image }
+    }
+
+    /// Puts the disk under a directory that exists, with all that is in it.
+    #[must_use]
+    pub fn under(folder: &Path, mib: u64) -> Self {
+        let aside = folder.with_extension("aside");
+        std::fs::rename(folder, &aside).expect("a directory can be moved");
+        let disk = Self::mount(folder, mib);
+        run(Command::new("cp").arg("-a").arg(aside.join(".")).arg(folder), LONG).expect_ok();
+        std::fs::remove_dir_all(&aside).expect("the old place can be removed");
+        disk
+    }
+
+    /// Makes it read-only or writable again.
+    pub fn remount(&self, options: &str) {
+        run(Command::new("mount").arg("-o").arg(format!("remount,{options}")).arg(&self.point), LONG).expect_ok();
+    }
+
+    /// As when its cable is pulled: what lies on it is out of sight.
+    pub fn vanish(&self) {
+        mounts::unmount(&self.point, true).expect("it is mounted");
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        let unmount = || (!mounts::is_mounted(&self.point) || mounts::unmount(&self.point, false).is_ok()).then_some(());
+        if !std::thread::panicking() {
+            wait::until("unmounting a loop disk", Duration::from_secs(10), unmount);
+        }
+        let _ = mounts::unmount(&self.point, true);
+    }
+}

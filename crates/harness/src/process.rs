@@ -1,0 +1,41 @@
+//! Signals to processes, and what /proc tells of them.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::wait;
+
+/// Sends a signal; nothing happens where the process is gone.
+pub fn signal(pid: i32, signal: i32) {
+    assert!(pid > 1, "{pid} is nobody's process id");
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// Kills it and waits until it runs no more.
+pub fn kill(pid: i32) {
+    signal(pid, libc::SIGKILL);
+    wait::until(&format!("the end of process {pid}"), Duration::from_secs(10), || (!is_alive(pid)).then_some(()));
+}
+
+/// It exists and is no zombie.
+#[must_use]
+pub fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before may hold anything, also blanks and parentheses.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// Processes with `path` in an argument.
+#[must_use]
+pub fn mentioning(path: &Path) -> Vec<i32> {
+    let path = path.to_str().expect("test paths are UTF-8");
+    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let own = std::process::id() as i32;
+    let mentions = |pid: &i32| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(path))
+    };
+    pids.filter(|pid| *pid != own).filter(mentions).collect()
+}
