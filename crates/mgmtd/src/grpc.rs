@@ -1,0 +1,163 @@
+//! The service's requests, one file each: unpack, let the owner decide, pack the answer.
+
+mod assign_pool;
+mod create_pool;
+mod delete_node;
+mod delete_target;
+mod get_view;
+mod heartbeat;
+mod register_client;
+mod register_node;
+mod remove_pool;
+mod set_alias;
+mod set_target_state;
+mod watch_view;
+
+use std::future::Future;
+use std::time::Instant;
+
+use cluster::event::{Answer, Event};
+use cluster::membership::Rules;
+use control::View;
+use control::error::refusal_status;
+use control::proto::management_server::Management;
+use control::proto::{self};
+use tokio::sync::{oneshot, watch};
+use tonic::{Request, Response, Status};
+
+use crate::metrics::MgmtMetrics;
+use crate::owner::Command;
+use crate::service::Commands;
+
+/// What the handlers share.
+#[derive(Clone)]
+pub(crate) struct ManagementService {
+    rules: Rules,
+    commands: Commands,
+    views: watch::Receiver<View>,
+    stopped: watch::Receiver<bool>,
+    metrics: MgmtMetrics,
+}
+
+impl ManagementService {
+    pub(crate) fn new(
+        rules: Rules,
+        commands: Commands,
+        views: watch::Receiver<View>,
+        stopped: watch::Receiver<bool>,
+        metrics: MgmtMetrics,
+    ) -> Self {
+        Self { rules, commands, views, stopped, metrics }
+    }
+
+    /// Lets the owner decide. The answer and the view after it are durable when they come.
+    async fn apply(&self, event: Event) -> Result<(Answer, View), Status> {
+        let (reply, outcome) = oneshot::channel();
+        let gone = || Status::unavailable("the management service is stopping");
+        self.commands.send(Command { event, reply }).map_err(|_| gone())?;
+        let outcome = outcome.await.map_err(|_| gone())?;
+        match outcome.result {
+            Ok(answer) => Ok((answer, outcome.view)),
+            Err(refusal) => Err(refusal_status(&refusal)),
+        }
+    }
+
+    /// Runs one handler with its metrics and, where it fails, one log line.
+    async fn timed<T>(
+        &self,
+        op: &'static str,
+        handler: impl Future<Output = Result<T, Status>>,
+    ) -> Result<Response<T>, Status> {
+        let started = Instant::now();
+        let result = handler.await;
+        self.metrics.request(op).observe(started.elapsed());
+        if let Err(status) = &result {
+            self.metrics.error(op, status.code());
+            tracing::info!(op, reason = status.message(), "refused");
+        }
+        result.map(Response::new)
+    }
+}
+
+/// Of an answer that the state machine never gives to this event.
+fn unexpected(answer: &Answer) -> Status {
+    Status::internal(format!("an unexpected answer: {answer:?}"))
+}
+
+/// The whole protocol: each line names the message, its metric and its file.
+#[tonic::async_trait]
+impl Management for ManagementService {
+    type WatchViewStream = watch_view::Updates;
+
+    async fn register_node(
+        &self,
+        request: Request<proto::RegisterNodeRequest>,
+    ) -> Result<Response<proto::RegisterNodeReply>, Status> {
+        self.timed("register_node", register_node::handle(self, request)).await
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<proto::HeartbeatRequest>,
+    ) -> Result<Response<proto::HeartbeatReply>, Status> {
+        self.timed("heartbeat", heartbeat::handle(self, request)).await
+    }
+
+    async fn register_client(
+        &self,
+        request: Request<proto::RegisterClientRequest>,
+    ) -> Result<Response<proto::RegisterClientReply>, Status> {
+        self.timed("register_client", register_client::handle(self, request)).await
+    }
+
+    async fn get_view(&self, _: Request<proto::GetViewRequest>) -> Result<Response<proto::ViewUpdate>, Status> {
+        self.timed("get_view", get_view::handle(self)).await
+    }
+
+    async fn watch_view(
+        &self,
+        request: Request<proto::GetViewRequest>,
+    ) -> Result<Response<Self::WatchViewStream>, Status> {
+        self.timed("watch_view", watch_view::handle(self, request)).await
+    }
+
+    async fn set_alias(&self, request: Request<proto::SetAliasRequest>) -> Result<Response<proto::Done>, Status> {
+        self.timed("set_alias", set_alias::handle(self, request.into_inner())).await
+    }
+
+    async fn create_pool(
+        &self,
+        request: Request<proto::CreatePoolRequest>,
+    ) -> Result<Response<proto::CreatePoolReply>, Status> {
+        self.timed("create_pool", create_pool::handle(self, request.into_inner())).await
+    }
+
+    async fn remove_pool(&self, request: Request<proto::RemovePoolRequest>) -> Result<Response<proto::Done>, Status> {
+        self.timed("remove_pool", remove_pool::handle(self, request.into_inner())).await
+    }
+
+    async fn assign_pool(&self, request: Request<proto::AssignPoolRequest>) -> Result<Response<proto::Done>, Status> {
+        self.timed("assign_pool", assign_pool::handle(self, request.into_inner())).await
+    }
+
+    async fn set_target_state(
+        &self,
+        request: Request<proto::SetTargetStateRequest>,
+    ) -> Result<Response<proto::Done>, Status> {
+        self.timed("set_target_state", set_target_state::handle(self, request.into_inner())).await
+    }
+
+    async fn delete_target(
+        &self,
+        request: Request<proto::DeleteTargetRequest>,
+    ) -> Result<Response<proto::DeleteReply>, Status> {
+        self.timed("delete_target", delete_target::handle(self, request.into_inner())).await
+    }
+
+    async fn delete_node(
+        &self,
+        request: Request<proto::DeleteNodeRequest>,
+    ) -> Result<Response<proto::DeleteReply>, Status> {
+        self.timed("delete_node", delete_node::handle(self, request.into_inner())).await
+    }
+}

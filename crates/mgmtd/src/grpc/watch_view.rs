@@ -1,0 +1,65 @@
+//! The cluster as it is now and after each change.
+
+use std::pin::Pin;
+
+use control::View;
+use control::proto::{GetViewRequest, ViewUpdate};
+use control::server::PeerInfo;
+use telemetry::metrics::Gauge;
+use tokio::sync::watch;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Status};
+
+use super::ManagementService;
+
+pub(crate) type Updates = Pin<Box<dyn Stream<Item = Result<ViewUpdate, Status>> + Send>>;
+
+#[expect(clippy::unused_async, reason = "all handlers are called alike")]
+pub(super) async fn handle(service: &ManagementService, request: Request<GetViewRequest>) -> Result<Updates, Status> {
+    if let Some(peer) = request.extensions().get::<PeerInfo>() {
+        tracing::debug!(address = %peer.address, name = peer.name, "watches the cluster map");
+    }
+    // One update waits at most: a slow subscriber gets fewer and newer ones.
+    let (sender, updates) = tokio::sync::mpsc::channel(1);
+    let subscriber = Subscriber::new(service);
+    tokio::spawn(subscriber.run(sender));
+    Ok(Box::pin(ReceiverStream::new(updates)))
+}
+
+struct Subscriber {
+    views: watch::Receiver<View>,
+    stopped: watch::Receiver<bool>,
+    count: Gauge,
+}
+
+impl Subscriber {
+    fn new(service: &ManagementService) -> Self {
+        let count = service.metrics.subscribers.clone();
+        count.inc();
+        Self { views: service.views.clone(), stopped: service.stopped.clone(), count }
+    }
+
+    async fn run(mut self, sender: tokio::sync::mpsc::Sender<Result<ViewUpdate, Status>>) {
+        let mut known = View::default();
+        loop {
+            let view = self.views.borrow_and_update().clone();
+            let update = view.to_update_since(&known);
+            known = view;
+            if sender.send(Ok(update)).await.is_err() {
+                return;
+            }
+            tokio::select! {
+                changed = self.views.changed() => if changed.is_err() { return },
+                _ = self.stopped.wait_for(|stop| *stop) => return,
+                () = sender.closed() => return,
+            }
+        }
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.count.dec();
+    }
+}

@@ -1,0 +1,181 @@
+//! The one owner of the state machine and the store, on a thread of its own: takes events, persists, publishes, answers.
+//!
+//! Events that wait together are persisted with one sync.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cluster::capacity::Capacities;
+use cluster::event::{Answer, Event, Moment};
+use cluster::membership::Membership;
+use cluster::refusal::Refusal;
+use control::View;
+use kv::Kv;
+use tokio::sync::{oneshot, watch};
+
+use crate::metrics::MgmtMetrics;
+use crate::store::Store;
+
+/// Most events in one batch.
+const BATCH_MAX: usize = 1024;
+
+/// One event and where its outcome goes.
+pub(crate) struct Command {
+    pub(crate) event: Event,
+    pub(crate) reply: oneshot::Sender<Outcome>,
+}
+
+/// What came of an event; dropped instead where the store failed.
+pub(crate) struct Outcome {
+    pub(crate) result: Result<Answer, Refusal>,
+    /// The cluster after it.
+    pub(crate) view: View,
+}
+
+/// The service's clock: milliseconds since its start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn now(self) -> Moment {
+        Moment(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+pub(crate) struct Owner<K: Kv> {
+    membership: Membership,
+    store: Store<K>,
+    clock: Clock,
+    view: watch::Sender<View>,
+    metrics: MgmtMetrics,
+    /// Ticks since the capacities were last published.
+    ticks: u32,
+}
+
+/// Ends when all senders of its commands are gone, or with the error of the store.
+pub(crate) type Running = JoinHandle<Result<(), kv::KvError>>;
+
+impl<K: Kv + Send + 'static> Owner<K>
+where
+    K::Batch: Send,
+{
+    pub(crate) fn start(
+        membership: Membership,
+        store: Store<K>,
+        clock: Clock,
+        metrics: MgmtMetrics,
+        stopped: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<(Sender<Command>, watch::Receiver<View>, Running)> {
+        let (sender, commands) = std::sync::mpsc::channel();
+        let first = View { map: Arc::new(membership.map().clone()), capacities: Arc::default() };
+        metrics.show(&first.map);
+        let (view, watcher) = watch::channel(first);
+        let owner = Self { membership, store, clock, view, metrics, ticks: 0 };
+        let thread = std::thread::Builder::new().name("owner".to_owned()).spawn(move || {
+            let result = owner.run(&commands);
+            stopped();
+            result
+        })?;
+        Ok((sender, watcher, thread))
+    }
+
+    fn run(mut self, commands: &Receiver<Command>) -> Result<(), kv::KvError> {
+        let period = Duration::from_millis((self.membership.rules().heartbeat_ms() / 4).clamp(10, 500));
+        let mut next_tick = Instant::now() + period;
+        loop {
+            let first = match commands.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
+                Ok(command) => Some(command),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            let batch: Vec<Command> = first.into_iter().chain(commands.try_iter().take(BATCH_MAX)).collect();
+            let tick = Instant::now() >= next_tick;
+            if tick {
+                next_tick = Instant::now() + period;
+            }
+            self.turn(batch, tick)?;
+        }
+    }
+
+    /// Applies a batch, then persists, publishes and answers, in this order.
+    fn turn(&mut self, batch: Vec<Command>, tick: bool) -> Result<(), kv::KvError> {
+        let now = self.clock.now();
+        let mut answers = Vec::with_capacity(batch.len());
+        let mut publish = false;
+        if !batch.is_empty() {
+            self.metrics.batch.record(batch.len() as u64);
+        }
+        for Command { event, reply } in batch {
+            answers.push((self.apply(event, now, &mut publish), reply));
+        }
+        if tick {
+            // It cannot be refused.
+            let _ = self.apply(Event::Tick, now, &mut publish);
+        }
+        let started = Instant::now();
+        // On failure the state in memory is ahead of the disk: nobody may see it.
+        self.store.save()?;
+        self.metrics.sync.observe(started.elapsed());
+        self.publish(publish, tick);
+        for (result, reply) in answers {
+            // Fails where the one who asked has hung up.
+            let _ = reply.send(Outcome { result, view: self.view.borrow().clone() });
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, event: Event, now: Moment, publish: &mut bool) -> Result<Answer, Refusal> {
+        let effects = self.membership.apply(event, now)?;
+        self.store.add(effects.records);
+        *publish |= effects.publish;
+        Ok(effects.answer)
+    }
+
+    fn publish(&mut self, map_changed: bool, tick: bool) {
+        let capacities = self.capacities_to_publish(tick);
+        if !map_changed && capacities.is_none() {
+            return;
+        }
+        let membership = &self.membership;
+        self.view.send_modify(|view| {
+            if map_changed {
+                view.map = Arc::new(membership.map().clone());
+            }
+            if let Some(capacities) = capacities {
+                view.capacities = Arc::new(capacities);
+            }
+        });
+        if map_changed {
+            let map = Arc::clone(&self.view.borrow().map);
+            tracing::debug!(epoch = map.epoch.0, "new cluster map");
+            self.metrics.show(&map);
+        }
+    }
+
+    /// Free space changes all the time: news at once, notable changes at the next tick, small ones now and then.
+    fn capacities_to_publish(&mut self, tick: bool) -> Option<Capacities> {
+        const TICKS_BETWEEN_SMALL_CHANGES: u32 = 20;
+        self.ticks += u32::from(tick);
+        let (now, known) = (self.membership.capacities(), Arc::clone(&self.view.borrow().capacities));
+        let due = self.ticks >= TICKS_BETWEEN_SMALL_CHANGES;
+        let same_targets = now.len() == known.len() && now.keys().eq(known.keys());
+        let worth_it = !same_targets || (tick && notably_different(&now, &known)) || (due && now != *known);
+        if worth_it {
+            self.ticks = 0;
+        }
+        worth_it.then_some(now)
+    }
+}
+
+/// By a thousandth of some target's size.
+fn notably_different(now: &Capacities, known: &Capacities) -> bool {
+    now.values().zip(known.values()).any(|(now, known)| {
+        now.total_bytes != known.total_bytes || now.free_bytes.abs_diff(known.free_bytes) > now.total_bytes / 1000
+    })
+}

@@ -1,0 +1,257 @@
+//! Start, run and ordered stop.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cluster::membership::{Membership, Rules};
+use conf::Fatal;
+use conf::identity::{Expect, Home, Service, new_uuid};
+use kv::rocks::{RocksConfig, RocksKv};
+use kv::{Kv, KvError};
+use net::ClusterKey;
+use telemetry::metrics::Metrics;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::grpc::ManagementService;
+use crate::metrics::MgmtMetrics;
+use crate::owner::{Clock, Command, Owner, Running};
+use crate::store::Store;
+
+/// Name of the store inside the service's directory.
+const STORE_DIR: &str = "store";
+/// How long open requests may take when it stops.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// Runs the service until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Where it cannot start (exit code 2 where the user must change something) or its store fails.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    let log = telemetry::log::init(config.log_format, &config.log_level)
+        .map_err(|error| Fatal::usage(format!("log_level: {error}")))?;
+    let metrics = Metrics::new("mgmtd");
+    let mut server = Server::start(config, &metrics)?;
+    let _endpoint = match config.metrics_listen {
+        Some(address) => Some(
+            telemetry::http::Server::start(address, metrics, log).map_err(|error| cannot_listen(address, &error))?,
+        ),
+        None => None,
+    };
+    let runtime = telemetry::runtime::current_thread()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = server.failed() => {}
+        }
+        anyhow::Ok(())
+    })?;
+    tracing::info!("stopping");
+    server.stop()?;
+    Ok(())
+}
+
+/// A running management service. [`Server::stop`] ends it in order; dropping it stops it, too.
+pub struct Server {
+    address: SocketAddr,
+    cluster: String,
+    /// True: stop.
+    stop: watch::Sender<bool>,
+    failed: watch::Receiver<bool>,
+    front: Option<JoinHandle<Result<(), tonic::transport::Error>>>,
+    owner: Option<Running>,
+    _home: Home,
+}
+
+impl Server {
+    /// Opens the directory, restores the cluster or makes a new one, and listens.
+    ///
+    /// # Errors
+    /// One line for each way in which it cannot start; exit code 2, nothing changed.
+    pub fn start(config: &Config, metrics: &Metrics) -> Result<Self, Fatal> {
+        let rules = config.rules()?;
+        let key = ClusterKey::from_file(&config.key_file).map_err(|error| Fatal::usage(error.to_string()))?;
+        // The port first: whoever gave a taken one finds an untouched directory.
+        let listener =
+            std::net::TcpListener::bind(config.listen).map_err(|error| cannot_listen(config.listen, &error))?;
+        let expect = Expect {
+            dir: &config.dir,
+            service: Service::Management,
+            cluster: None,
+            node_uuid: None,
+            target: false,
+            init: config.init,
+        };
+        let mut home = Home::open(&expect)?;
+        let clock = Clock::start();
+        let (membership, store) = open_store(&mut home, rules, clock)?;
+        Self::serve(home, membership, store, clock, listener, key, metrics)
+            .map_err(|error| Fatal::failed(format!("the management service cannot start: {error}")))
+    }
+
+    fn serve<K: Kv + Send + 'static>(
+        home: Home,
+        membership: Membership,
+        store: Store<K>,
+        clock: Clock,
+        listener: std::net::TcpListener,
+        key: ClusterKey,
+        metrics: &Metrics,
+    ) -> std::io::Result<Self>
+    where
+        K::Batch: Send,
+    {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (rules, cluster) = (*membership.rules(), membership.map().cluster.clone());
+        let metrics = MgmtMetrics::new(metrics);
+        let (failed_sender, failed) = watch::channel(false);
+        // Fails only when the server is gone, too.
+        let ended = move || _ = failed_sender.send(true);
+        let (commands, views, owner) = Owner::start(membership, store, clock, metrics.clone(), ended)?;
+        let identity =
+            net::Identity { key, cluster: cluster.clone(), name: "mgmtd".to_owned(), incarnation: uuid_word() };
+        let (stop, stopped) = watch::channel(false);
+        let service = ManagementService::new(rules, commands, views, stopped.clone(), metrics);
+        let front = telemetry::runtime::spawn("grpc", move || front(listener, identity, service, stopped))?;
+        tracing::info!(%address, cluster, dir = %home.dir().display(), "the management service is ready");
+        Ok(Self { address, cluster, stop, failed, front: Some(front), owner: Some(owner), _home: home })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// UUID of its cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// Returns when the service has ended by itself; [`Server::stop`] says why.
+    async fn failed(&mut self) {
+        // An error means that the owner's thread is gone without a word: it has panicked.
+        let _ = self.failed.wait_for(|failed| *failed).await;
+    }
+
+    /// Answers what is open, ends the subscriptions and closes the store.
+    ///
+    /// # Errors
+    /// Where the store has failed.
+    pub fn stop(mut self) -> Result<(), Fatal> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Fatal> {
+        self.stop.send_replace(true);
+        let broken = |what: &str| Fatal::failed(format!("the management service's {what} has failed"));
+        if let Some(front) = self.front.take() {
+            let result = front.join().map_err(|_| broken("gRPC thread"))?;
+            result.map_err(|error| Fatal::failed(format!("gRPC has failed: {error}")))?;
+        }
+        if let Some(owner) = self.owner.take() {
+            let result = owner.join().map_err(|_| broken("state thread"))?;
+            result.map_err(|error| Fatal::failed(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "the management service did not stop in order");
+        }
+    }
+}
+
+async fn front(
+    listener: std::net::TcpListener,
+    identity: net::Identity,
+    service: ManagementService,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<(), tonic::transport::Error> {
+    let listener = tokio::net::TcpListener::from_std(listener).expect("the thread has a tokio runtime");
+    let incoming = control::server::incoming(listener, identity);
+    let mut stopping = stopped.clone();
+    let serving = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(Duration::from_secs(10)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .serve_with_incoming_shutdown(control::server::service(service), incoming, async move {
+            drop(stopped.wait_for(|stop| *stop).await)
+        });
+    tokio::select! {
+        result = serving => result,
+        // Clients that keep a connection open do not keep the service from stopping.
+        () = async {
+            let _ = stopping.wait_for(|stop| *stop).await;
+            tokio::time::sleep(STOP_MAX).await;
+        } => Ok(()),
+    }
+}
+
+/// The restored cluster, or a new one where both identity and store are new.
+fn open_store(home: &mut Home, rules: Rules, clock: Clock) -> Result<(Membership, Store<RocksKv>), Fatal> {
+    let path = home.dir().join(STORE_DIR);
+    let known = home.identity().cluster.clone();
+    let config = RocksConfig { create: known.is_empty(), ..RocksConfig::small() };
+    let kv = RocksKv::open(&path, &config).map_err(|error| store_error(&path, &known, &error))?;
+    let mut store = Store::new(kv);
+    let membership = match store.restore(rules, clock.now())? {
+        Some(membership) => membership,
+        None if known.is_empty() => {
+            let (membership, effects) = Membership::create(&new_uuid(), rules, clock.now());
+            store.add(effects.records);
+            store.save().map_err(|error| store_error(&path, &known, &error))?;
+            membership
+        }
+        None => return Err(store_lost(&path, &known)),
+    };
+    let cluster = &membership.map().cluster;
+    if known.is_empty() {
+        home.update(|identity| identity.cluster.clone_from(cluster))
+            .map_err(|error| Fatal::usage(format!("{} cannot be written: {error}", home.dir().display())))?;
+    } else if known != *cluster {
+        let (dir, path) = (home.dir().display(), path.display());
+        return Err(Fatal::usage(format!("{dir} belongs to cluster {known}, but {path} holds cluster {cluster}")));
+    }
+    Ok((membership, store))
+}
+
+fn store_error(path: &Path, known: &str, error: &KvError) -> Fatal {
+    if !known.is_empty() && !path.exists() {
+        return store_lost(path, known);
+    }
+    Fatal::usage(format!("{}: {error}", path.display()))
+}
+
+fn store_lost(path: &Path, cluster: &str) -> Fatal {
+    Fatal::usage(format!("{} is gone, which held cluster {cluster}: restore it from a backup", path.display()))
+}
+
+fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Fatal {
+    let remedy = match error.kind() {
+        std::io::ErrorKind::AddrInUse => "is in use: stop the service that has it, or choose another port",
+        _ => return Fatal::usage(format!("cannot listen on {address}: {error}")),
+    };
+    Fatal::usage(format!("{address} {remedy}"))
+}
+
+/// A number that no earlier start had.
+fn uuid_word() -> u64 {
+    let uuid = new_uuid();
+    let digits: String = uuid.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    u64::from_str_radix(&digits, 16).unwrap_or_default()
+}
+
+/// Where handlers send what the owner shall decide.
+pub(crate) type Commands = Sender<Command>;
