@@ -38,6 +38,8 @@ fn object(inode: u64) -> ObjectId {
     ObjectId { inode: InodeId(inode), stripe: 0 }
 }
 
+type Outcome = std::pin::Pin<Box<dyn Future<Output = Result<(), Status>>>>;
+
 /// A client that knows the map and keeps a connection to each lane.
 struct Client {
     lanes: Vec<Connection>,
@@ -210,7 +212,7 @@ fn removed_objects_are_gone_and_refuse_late_writes() {
             client.write(object(inode), 0, &bytes(3 << 20, inode)).await.expect("written");
         }
         // Writes before it in the queue are removed with the rest; those after it are refused.
-        let calls: Vec<std::pin::Pin<Box<dyn Future<Output = Result<(), Status>>>>> = vec![
+        let calls: Vec<Outcome> = vec![
             Box::pin({
                 let client = Rc::clone(&client);
                 async move { client.write(object(1), 0, &bytes(1 << 20, 9)).await.map(drop) }

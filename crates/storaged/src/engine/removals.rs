@@ -13,9 +13,12 @@ use super::folders::Folder;
 /// How long removals gather before their folders are synced. Nobody waits for a removal but the shard's background task.
 const GATHER: Duration = Duration::from_millis(10);
 
+/// Told when a folder is synced.
+type Waiting = Vec<Sender<Result<(), Errno>>>;
+
 #[derive(Default)]
 pub(super) struct Removals {
-    waiting: RefCell<BTreeMap<Folder, Vec<Sender<Result<(), Errno>>>>>,
+    waiting: RefCell<BTreeMap<Folder, Waiting>>,
     running: Cell<bool>,
 }
 
