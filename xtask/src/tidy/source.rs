@@ -10,8 +10,6 @@ pub(crate) struct Source {
 /// A function's name and the lines of its whole text, signature included.
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// From 1.
-    pub(crate) line: usize,
     pub(crate) lines: usize,
 }
 
@@ -59,9 +57,8 @@ impl Source {
                 continue;
             }
             if let Some(end) = body_end(&bytes[start..]) {
-                let line = 1 + bytes[..start].iter().filter(|&&b| b == b'\n').count();
                 let lines = 1 + bytes[start..start + end].iter().filter(|&&b| b == b'\n').count();
-                found.push(Function { name, line, lines });
+                found.push(Function { name, lines });
             }
         }
         found
@@ -208,8 +205,8 @@ mod tests {
              #[cfg(test)]\nmod tests {\n    fn hidden() {}\n}\n"
                 .to_owned(),
         );
-        let functions: Vec<_> = source.functions().into_iter().map(|f| (f.name, f.line, f.lines)).collect();
-        assert_eq!(functions, [("one".to_owned(), 4, 4)]);
+        let functions: Vec<_> = source.functions().into_iter().map(|f| (f.name, f.lines)).collect();
+        assert_eq!(functions, [("one".to_owned(), 4)]);
     }
 
     #[test]

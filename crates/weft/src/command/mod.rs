@@ -17,19 +17,37 @@ pub(crate) mod target;
 pub(crate) mod umount;
 pub(crate) mod up;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use admin::Admin;
+use anyhow::anyhow;
 use cluster::map::ServiceKind;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::locate::Selection;
+use crate::locate::{Cluster, Selection};
 
 /// The cluster that the command is about; `path` may say which.
 fn connect(selection: &Selection, path: Option<&Path>) -> Result<Admin, Failure> {
-    let cluster = selection.find(path)?;
-    Ok(Admin::connect(&cluster.mgmtd, &cluster.key_file)?)
+    connect_to(&selection.find(path)?)
+}
+
+fn connect_to(cluster: &Cluster) -> Result<Admin, Failure> {
+    match Admin::connect(&cluster.mgmtd, &cluster.key_file) {
+        Ok(admin) => Ok(admin),
+        Err(error) => match &cluster.dir {
+            Some(dir) if !dir.is_running()? => {
+                let dir = dir.root().display();
+                Err(anyhow!("the cluster in {dir} is not running: start it with `weft up --dir {dir}`").into())
+            }
+            Some(_) | None => Err(error.into()),
+        },
+    }
+}
+
+/// This program, also where its file has been replaced since it was started.
+pub(crate) fn this_program() -> PathBuf {
+    std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
 /// The service that runs targets of this kind.

@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use conf::Flags;
 use serde::Serialize;
 
+use crate::command::this_program;
 use crate::failure::{EXIT_USAGE, Failure, usage};
 use crate::local::runstate::RunState;
 use crate::local::{log, mounts};
@@ -123,7 +124,7 @@ fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure>
     let log_file = RunState::log_file(&point);
     let log = log::open(&log_file)?;
     let log_from = log.metadata()?.len();
-    let mut command = Command::new(std::env::current_exe().context("cannot find the weft program")?);
+    let mut command = Command::new(this_program());
     command.args(std::env::args_os().skip(1)).arg("--foreground");
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     super::up::lead_session(&mut command);

@@ -1,6 +1,5 @@
 //! Everything about a cluster at a glance.
 
-use admin::Admin;
 use admin::view::{Lists, NodeInfo, Room, TargetInfo};
 use serde::Serialize;
 
@@ -68,7 +67,7 @@ fn gather(cluster: &Cluster) -> Result<Status, Failure> {
         mounts: here.map(|mount| mount.point.display().to_string()).collect(),
     };
     // What this machine knows is shown also where mgmtd does not answer.
-    let asked = Admin::connect(&cluster.mgmtd, &cluster.key_file).and_then(|admin| Ok((admin.view()?, admin)));
+    let asked = super::connect_to(cluster).and_then(|admin| Ok((admin.view()?, admin)));
     match asked {
         Ok((view, admin)) => {
             let lists = Lists { map: &view.map, capacities: &view.capacities };
@@ -77,7 +76,7 @@ fn gather(cluster: &Cluster) -> Result<Status, Failure> {
             (status.nodes, status.targets) = (lists.nodes(), lists.targets());
             status.storage = Some(lists.space().storage);
         }
-        Err(error) => status.error = Some(format!("{error:#}")),
+        Err(error) => status.error = Some(error.to_string()),
     }
     Ok(status)
 }

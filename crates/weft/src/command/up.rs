@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::command::down::stop_supervisor;
+use crate::command::this_program;
 use crate::failure::{Failure, usage};
 use crate::local::dir::{ClusterDir, Spec};
 use crate::local::plan;
@@ -58,6 +59,7 @@ struct Running {
     mount: PathBuf,
     mgmtd: String,
     key_file: PathBuf,
+    mounted: bool,
     /// It ran before this command.
     already: bool,
     state: State,
@@ -128,11 +130,7 @@ fn already_running(dir: &ClusterDir, spec: &Spec, output: Output) -> Result<(), 
         return Err(usage!("{} is running already, in another shape: `weft down` first", dir.root().display()));
     }
     let state = State::read(dir)?.unwrap_or_default();
-    report(dir, spec, state, true, output)?;
-    if mounts::at(&spec.mount)?.is_none() {
-        output.say(&format!("it is not mounted; mount it with: weft mount {}", spec.mount.display()))?;
-    }
-    Ok(())
+    report(dir, spec, state, true, output)
 }
 
 /// A directory of nothing, made where it is missing. What is left of a killed mount is taken away.
@@ -188,7 +186,7 @@ fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
     // Of the run before; read too early it would mislead.
     let _ = fs::remove_file(dir.run("state.json"));
     let file = log::open(&dir.log_file("supervisor"))?;
-    let mut command = Command::new(std::env::current_exe().context("cannot find the weft program")?);
+    let mut command = Command::new(this_program());
     command.arg("supervise").arg("--dir").arg(dir.root());
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     if !detach {
@@ -250,6 +248,7 @@ fn report(dir: &ClusterDir, spec: &Spec, state: State, already: bool, output: Ou
     let running = Running {
         dir: dir.root().to_owned(),
         mount: spec.mount.clone(),
+        mounted: mounts::at(&spec.mount)?.is_some(),
         mgmtd: plan::mgmtd_address(spec),
         key_file: dir.key_file(),
         already,
@@ -261,7 +260,12 @@ fn report(dir: &ClusterDir, spec: &Spec, state: State, already: bool, output: Ou
             let log = dir.log_file(name).display().to_string();
             table.row([name.clone(), process.pid.to_string(), process.phase.name().to_owned(), log]);
         }
-        let how = if running.already { "running already, mounted" } else { "mounted" };
-        format!("{}{how} at {}\n", table.render(), running.mount.display())
+        let mount = running.mount.display();
+        let last = match (running.mounted, running.already) {
+            (true, false) => format!("mounted at {mount}"),
+            (true, true) => format!("running already, mounted at {mount}"),
+            (false, _) => format!("running, but not mounted: weft mount {mount} --dir {}", running.dir.display()),
+        };
+        table.render() + &last
     })
 }

@@ -18,6 +18,7 @@ use super::dir::ClusterDir;
 use super::plan::{Process, Role, processes};
 use super::state::{Phase, ProcessState, State};
 use super::{log, mounts};
+use crate::command::this_program;
 use crate::failure::{EXIT_USAGE, Failure, usage};
 
 /// A process that has not ended so long after it was asked to is killed.
@@ -129,7 +130,7 @@ impl Supervisor {
         let path = self.dir.log_file(&process.name);
         let log = log::open(&path)?;
         let log_from = log.metadata()?.len();
-        let mut command = Command::new(std::env::current_exe().context("cannot find the weft program")?);
+        let mut command = Command::new(this_program());
         command.args(&process.args).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         command.current_dir(self.dir.root());
         die_with_parent(command.as_std_mut(), libc::SIGTERM);
