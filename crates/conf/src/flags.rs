@@ -37,7 +37,10 @@ impl<C: Knobs> Flags<C> {
         help.push(format!("[env: {}]", knob.variable(C::SERVICE)));
         help.extend(knob.default.map(|default| format!("[default: {default}]")));
         let action = if knob.is_list() { ArgAction::Append } else { ArgAction::Set };
-        Arg::new(knob.key)
+        let arg = Arg::new(knob.key);
+        // `--init` alone says yes; `--init=false` is there to overrule a file.
+        let arg = if knob.kind == "bool" { arg.num_args(0..=1).default_missing_value("true") } else { arg };
+        arg
             // clap wants names that live as long as the program; there is one per knob.
             .long(&*knob.key.replace('_', "-").leak())
             .value_name(value_name(knob))
@@ -90,6 +93,16 @@ mod tests {
             /// Where it listens.
             listen_port: u16 = "80",
             targets: Vec<String>,
+            init: bool = "false",
+        }
+    }
+
+    #[test]
+    fn a_switch_needs_no_value() {
+        for (flags, expected) in [(&["x", "--init"][..], true), (&["x", "--init=false"], false), (&["x"], false)] {
+            let line = Line::try_parse_from(flags).expect("valid");
+            let sources = crate::Sources { file: None, environment: &|_| None, flags: &line.flags };
+            assert_eq!(sources.load().expect("valid").init, expected);
         }
     }
 

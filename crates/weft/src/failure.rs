@@ -11,7 +11,7 @@ pub(crate) const EXIT_USAGE: u8 = 2;
 pub(crate) enum Failure {
     /// Exit code 2.
     Usage(String),
-    /// Exit code 1.
+    /// The exit code that a `conf::Fatal` among its causes asks for, else 1.
     Failed(anyhow::Error),
     /// Exit code 1 without a further word: the output has said it (findings of a check).
     Found,
@@ -27,7 +27,8 @@ impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Usage(_) => EXIT_USAGE,
-            Failure::Failed(_) | Failure::Found => EXIT_FAILURE,
+            Failure::Failed(error) => conf::exit_code(error.as_ref()),
+            Failure::Found => EXIT_FAILURE,
         }
     }
 }
