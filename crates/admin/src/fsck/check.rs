@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use types::attr::FileType;
 use types::id::{GroupId, InodeId, ObjectId};
+use types::layout::Layout;
 
-use super::snapshot::{Edge, Inode, Snapshot};
+use super::snapshot::{Edge, Inode, Object, Snapshot};
 
 /// Something that does not belong together.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -50,9 +51,14 @@ pub enum Kind {
     DoomedObject,
     /// The objects do not make up the file's size: bytes are missing or there are too many.
     WrongSize,
+    /// An object is missing or too short, and the file takes less space than when it was written: no hole, but a loss.
+    LostData,
     /// A file has objects but no layout that is possible.
     BadLayout,
 }
+
+/// Units of 512 bytes that a file system may give back by itself: less than one of its blocks.
+const BLOCKS_SLACK: u64 = 8;
 
 pub(super) fn check(snapshot: &Snapshot) -> BTreeSet<Finding> {
     let mut findings = BTreeSet::new();
@@ -159,7 +165,7 @@ fn check_reachability(snapshot: &Snapshot, names: &Names<'_>, findings: &mut BTr
 }
 
 fn check_objects(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
-    for (&(group, object), size) in &snapshot.objects {
+    for (&(group, object), Object { size, .. }) in &snapshot.objects {
         let inode = snapshot.inodes.get(&object.inode).filter(|inode| inode.has_objects);
         match inode {
             Some(inode) if at_home(inode, group, object) => {}
@@ -187,36 +193,53 @@ fn at_home(inode: &Inode, group: GroupId, object: ObjectId) -> bool {
     inode.layout.as_ref().is_some_and(|layout| layout.groups.get(object.stripe as usize) == Some(&group))
 }
 
-/// What is settled is right: the file's size is what its objects come to.
+/// What is settled is right: the file's size is what its objects come to, and none of them has gone since.
 fn check_sizes(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
     let files = snapshot.inodes.iter().filter(|(_, inode)| inode.kind == FileType::Regular);
     for (&id, inode) in files.filter(|(_, inode)| !inode.unsettled) {
-        let Some(size) = size_by_objects(snapshot, id, inode) else {
-            let text = format!("file {id} has objects but no possible layout");
-            findings.insert(finding(Kind::BadLayout, id, Some(inode), text));
+        let mut found = |kind, text| {
+            findings.insert(finding(kind, id, Some(inode), text));
+        };
+        if !inode.has_objects {
+            if inode.size != 0 {
+                found(Kind::WrongSize, format!("file {id} has {} bytes, but no objects", inode.size));
+            }
+            continue;
+        }
+        let Some(layout) = inode.layout.as_ref().filter(|layout| layout::validate(layout).is_ok()) else {
+            found(Kind::BadLayout, format!("file {id} has objects but no possible layout"));
             continue;
         };
+        let objects = objects_of(snapshot, id, layout);
+        let size = layout::file_size(layout, objects.iter().map(|object| object.size));
         if size != inode.size {
-            let text = format!("file {id} has {} bytes, its objects have {size}", inode.size);
-            findings.insert(finding(Kind::WrongSize, id, Some(inode), text));
+            found(Kind::WrongSize, format!("file {id} has {} bytes, its objects have {size}", inode.size));
+        } else if let Some(stripe) = lost_stripe(inode, layout, &objects) {
+            found(Kind::LostData, format!("file {id} has lost data of its object {stripe}"));
         }
     }
 }
 
-fn size_by_objects(snapshot: &Snapshot, id: InodeId, inode: &Inode) -> Option<u64> {
-    if !inode.has_objects {
-        return Some(0);
-    }
-    let layout = inode.layout.as_ref().filter(|layout| layout::validate(layout).is_ok())?;
-    let size_of = |(stripe, &group): (u32, &GroupId)| {
-        snapshot.objects.get(&(group, ObjectId { inode: id, stripe })).copied().unwrap_or(0)
+/// By stripe; those that are not there are empty.
+fn objects_of(snapshot: &Snapshot, id: InodeId, layout: &Layout) -> Vec<Object> {
+    let object = |(stripe, &group): (u32, &GroupId)| {
+        snapshot.objects.get(&(group, ObjectId { inode: id, stripe })).copied().unwrap_or_default()
     };
-    Some(layout::file_size(layout, (0u32..).zip(&layout.groups).map(size_of)))
+    (0u32..).zip(&layout.groups).map(object).collect()
+}
+
+/// A short object may be a hole. But a hole was one already when the file was settled: since then no space can have gone.
+fn lost_stripe(inode: &Inode, layout: &Layout, objects: &[Object]) -> Option<u32> {
+    let blocks: u64 = objects.iter().map(|object| object.blocks).sum();
+    if blocks + BLOCKS_SLACK > inode.blocks {
+        return None;
+    }
+    let short = |&(stripe, object): &(u32, &Object)| object.size < layout::object_size(layout, stripe, inode.size);
+    (0u32..).zip(objects).find(short).map(|(stripe, _)| stripe)
 }
 
 #[cfg(test)]
 mod tests {
-    use types::layout::Layout;
     use types::time::Timestamp;
 
     use super::*;
@@ -229,6 +252,7 @@ mod tests {
             kind,
             nlink,
             size: 0,
+            blocks: 0,
             ctime: Timestamp(5),
             unsettled: false,
             has_objects: false,
@@ -241,6 +265,10 @@ mod tests {
         (GroupId(group), ObjectId { inode: FILE, stripe })
     }
 
+    fn seen(size: u64, blocks: u64) -> Object {
+        Object { size, blocks }
+    }
+
     fn edge(parent: InodeId, name: &str, child: InodeId, kind: FileType) -> Edge {
         Edge { parent, name: name.to_owned(), child, kind }
     }
@@ -248,7 +276,8 @@ mod tests {
     /// Root, a directory, and in it a file of 5000 bytes in two objects.
     fn sound() -> Snapshot {
         let layout = Layout { chunk_size: 4096, groups: vec![GroupId(2), GroupId(3)] };
-        let file = Inode { size: 5000, has_objects: true, layout: Some(layout), ..inode(FileType::Regular, 1) };
+        let file =
+            Inode { size: 5000, blocks: 16, has_objects: true, layout: Some(layout), ..inode(FileType::Regular, 1) };
         Snapshot {
             inodes: BTreeMap::from([
                 (InodeId::ROOT, inode(FileType::Directory, 3)),
@@ -257,7 +286,7 @@ mod tests {
             ]),
             edges: vec![edge(InodeId::ROOT, "d", DIR, FileType::Directory), edge(DIR, "f", FILE, FileType::Regular)],
             deletions: BTreeSet::new(),
-            objects: BTreeMap::from([(object(2, 0), 4096), (object(3, 1), 904)]),
+            objects: BTreeMap::from([(object(2, 0), seen(4096, 8)), (object(3, 1), seen(904, 8))]),
         }
     }
 
@@ -324,18 +353,18 @@ mod tests {
         let stray = ObjectId { inode: InodeId(99), stripe: 0 };
         assert_eq!(
             kinds(|s| {
-                s.objects.insert((GroupId(2), stray), 1);
+                s.objects.insert((GroupId(2), stray), seen(1, 8));
             }),
             [Kind::StrayObject]
         );
         let queued = |s: &mut Snapshot| {
-            s.objects.insert((GroupId(2), stray), 1);
+            s.objects.insert((GroupId(2), stray), seen(1, 8));
             s.deletions.insert((GroupId(2), stray));
         };
         assert_eq!(kinds(queued), []);
         assert_eq!(
             kinds(|s| {
-                s.objects.insert(object(3, 0), 1);
+                s.objects.insert(object(3, 0), seen(1, 8));
             }),
             [Kind::MisplacedObject]
         );
@@ -360,6 +389,15 @@ mod tests {
             s.inodes.get_mut(&FILE).expect("it is there").unsettled = true;
         };
         assert_eq!(kinds(unsettled), []);
+        // The first object does not decide about the size: only its space tells a loss from a hole.
+        let lose = |s: &mut Snapshot| {
+            s.objects.remove(&object(2, 0));
+        };
+        let hole = |s: &mut Snapshot| {
+            s.objects.remove(&object(2, 0));
+            s.inodes.get_mut(&FILE).expect("it is there").blocks = 8;
+        };
+        assert_eq!((kinds(lose), kinds(hole)), (vec![Kind::LostData], vec![]));
         let no_layout = |s: &mut Snapshot| s.inodes.get_mut(&FILE).expect("it is there").layout = None;
         assert_eq!(kinds(no_layout), [Kind::MisplacedObject, Kind::MisplacedObject, Kind::BadLayout]);
     }

@@ -11,7 +11,7 @@ use wire::v1::meta::{Scan, ScanRecord};
 use wire::v1::storage::List;
 
 use super::check::{Finding, check};
-use super::snapshot::{Edge, Inode, Snapshot};
+use super::snapshot::{Edge, Inode, Object, Snapshot};
 use crate::data::{DataError, DataPlane};
 
 /// Records in one reply of a shard, and objects in one of a lane.
@@ -110,7 +110,8 @@ async fn list_lane(
     loop {
         let page = data.lane(group, lane, &List { after, count: PAGE }).await?;
         for listed in &page.objects {
-            snapshot.objects.insert((group, listed.object), listed.size);
+            let object = Object { size: listed.size, blocks: listed.blocks };
+            snapshot.objects.insert((group, listed.object), object);
         }
         seen(page.objects.len() as u64);
         after = page.objects.last().map(|listed| listed.object);
@@ -145,6 +146,7 @@ fn add_record(snapshot: &mut Snapshot, record: ScanRecord) {
             kind: attr.kind,
             nlink: attr.nlink,
             size: attr.size,
+            blocks: attr.blocks,
             ctime: attr.ctime,
             unsettled: found.reply.unsettled,
             has_objects: found.reply.has_objects,
@@ -170,7 +172,7 @@ fn summary(snapshot: &Snapshot) -> Report {
         directories: count(&|inode| inode.kind == FileType::Directory),
         names: snapshot.edges.len() as u64,
         objects: snapshot.objects.len() as u64,
-        object_bytes: snapshot.objects.values().sum(),
+        object_bytes: snapshot.objects.values().map(|object| object.size).sum(),
         unsettled: count(&|inode| inode.unsettled),
         orphans: count(&|inode| inode.orphan.is_some()),
         deletions: snapshot.deletions.len() as u64,

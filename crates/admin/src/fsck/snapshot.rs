@@ -14,14 +14,23 @@ pub(super) struct Snapshot {
     pub(super) edges: Vec<Edge>,
     /// Objects to be deleted: those of removed files.
     pub(super) deletions: BTreeSet<(GroupId, ObjectId)>,
-    /// Sizes in bytes.
-    pub(super) objects: BTreeMap<(GroupId, ObjectId), u64>,
+    pub(super) objects: BTreeMap<(GroupId, ObjectId), Object>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Object {
+    /// Bytes.
+    pub(super) size: u64,
+    /// Units of 512 bytes that are allocated.
+    pub(super) blocks: u64,
 }
 
 pub(super) struct Inode {
     pub(super) kind: FileType,
     pub(super) nlink: u32,
     pub(super) size: u64,
+    /// Units of 512 bytes, as the objects had them when the file was settled.
+    pub(super) blocks: u64,
     pub(super) ctime: Timestamp,
     pub(super) unsettled: bool,
     pub(super) has_objects: bool,
