@@ -38,8 +38,11 @@ impl<C: Knobs> Flags<C> {
         help.extend(knob.default.map(|default| format!("[default: {default}]")));
         let action = if knob.is_list() { ArgAction::Append } else { ArgAction::Set };
         let arg = Arg::new(knob.key);
-        // `--init` alone says yes; `--init=false` is there to overrule a file.
-        let arg = if knob.kind == "bool" { arg.num_args(0..=1).default_missing_value("true") } else { arg };
+        // `--init` alone says yes; `--init=false` is there to overrule a file. Without the equals sign a switch would
+        // swallow the argument after it.
+        let is_switch = knob.kind == "bool";
+        let switch = |arg: Arg| arg.num_args(0..=1).require_equals(true).default_missing_value("true");
+        let arg = if is_switch { switch(arg) } else { arg };
         arg
             // clap wants names that live as long as the program; there is one per knob.
             .long(&*knob.key.replace('_', "-").leak())
@@ -99,6 +102,7 @@ mod tests {
 
     #[test]
     fn a_switch_needs_no_value() {
+        assert!(Line::try_parse_from(["x", "--init", "false"]).is_err(), "it would swallow an argument");
         for (flags, expected) in [(&["x", "--init"][..], true), (&["x", "--init=false"], false), (&["x"], false)] {
             let line = Line::try_parse_from(flags).expect("valid");
             let sources = crate::Sources { file: None, environment: &|_| None, flags: &line.flags };

@@ -55,3 +55,32 @@ impl From<std::io::Error> for Failure {
         Failure::Failed(error.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_service_says_itself_whose_fault_it_is() {
+        let refused: anyhow::Result<()> = Err(conf::Fatal::usage("wrong key").into());
+        assert_eq!(Failure::from(refused.context("while starting").unwrap_err()).code(), EXIT_USAGE);
+        assert_eq!(Failure::from(anyhow::anyhow!("lost")).code(), EXIT_FAILURE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn the_exit_code_comes_through_context() {
+        let refused: anyhow::Result<()> = Err(conf::Fatal::usage("the key is wrong").into());
+        let failure = Failure::from(refused.context("cannot start").expect_err("refused"));
+        assert_eq!((failure.code(), failure.to_string().as_str()), (2, "cannot start: the key is wrong"));
+        assert_eq!(Failure::from(anyhow::anyhow!("lost")).code(), 1);
+    }
+}

@@ -37,7 +37,7 @@ pub(crate) fn processes(dir: &ClusterDir, spec: &Spec) -> Vec<Process> {
     let service = |role: Role, name: String, new: bool| {
         let mut args = vec![role.command().into(), "--config".into(), dir.config_file(&name).into_os_string()];
         if new {
-            args.extend(["--init".into(), "true".into()]);
+            args.push("--init".into());
         }
         Process { name, role, args, mount: None }
     };
