@@ -69,18 +69,3 @@ mod tests {
         assert_eq!(Failure::from(anyhow::anyhow!("lost")).code(), EXIT_FAILURE);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use anyhow::Context;
-
-    use super::*;
-
-    #[test]
-    fn the_exit_code_comes_through_context() {
-        let refused: anyhow::Result<()> = Err(conf::Fatal::usage("the key is wrong").into());
-        let failure = Failure::from(refused.context("cannot start").expect_err("refused"));
-        assert_eq!((failure.code(), failure.to_string().as_str()), (2, "cannot start: the key is wrong"));
-        assert_eq!(Failure::from(anyhow::anyhow!("lost")).code(), 1);
-    }
-}
