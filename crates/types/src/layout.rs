@@ -42,7 +42,8 @@ impl LayoutPolicy {
     /// # Errors
     /// `EINVAL` where the chunk size is no power of two in range or the stripe count is out of range.
     pub fn validate(&self) -> Result<(), Errno> {
-        let chunk_ok = self.chunk_size.is_power_of_two() && (CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&self.chunk_size);
+        let chunk_ok =
+            self.chunk_size.is_power_of_two() && (CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&self.chunk_size);
         let count_ok = (1..=STRIPE_COUNT_MAX).contains(&self.stripe_count);
         if chunk_ok && count_ok { Ok(()) } else { Err(Errno::EINVAL) }
     }
