@@ -4,23 +4,30 @@ use cluster::capacity::Capacities;
 use cluster::map::{CapacityClass, ClusterMap, Group, NodeState, Pool, TargetState};
 use namespace::view::{GroupSpace, PoolSpace, SpaceClass};
 
-/// All pools, each with the groups that can take new files now.
+/// All pools, each with the groups that can take new files now. Where a pool has none because its nodes are away, those
+/// that were good count: they come back, and the clients' writes wait for them.
 pub(crate) fn pools(map: &ClusterMap, capacities: &Capacities) -> Vec<PoolSpace> {
     map.pools.values().map(|pool| pool_space(map, capacities, pool)).collect()
 }
 
 fn pool_space(map: &ClusterMap, capacities: &Capacities, pool: &Pool) -> PoolSpace {
-    let groups = pool.groups.iter().filter_map(|id| map.groups.get(id));
-    PoolSpace { pool: pool.id, groups: groups.filter_map(|group| group_space(map, capacities, group)).collect() }
+    let usable = |away: bool| {
+        let groups = pool.groups.iter().filter_map(|id| map.groups.get(id));
+        groups.filter_map(|group| group_space(map, capacities, group, away)).collect::<Vec<_>>()
+    };
+    let online = usable(false);
+    let groups = if online.is_empty() { usable(true) } else { online };
+    PoolSpace { pool: pool.id, groups }
 }
 
-/// A group is as full as its fullest member, and takes nothing new while a member is out of order.
-fn group_space(map: &ClusterMap, capacities: &Capacities, group: &Group) -> Option<GroupSpace> {
+/// A group is as full as its fullest member, and takes nothing new while a member is out of order. `away`: nor while one
+/// of its nodes is not online, unless this is set.
+fn group_space(map: &ClusterMap, capacities: &Capacities, group: &Group, away: bool) -> Option<GroupSpace> {
     let mut space = GroupSpace { group: group.id, class: SpaceClass::Normal, free_bytes: u64::MAX };
     for member in &group.members {
         let target = map.targets.get(member)?;
         let online = map.nodes.get(&target.node)?.state == NodeState::Online;
-        if !online || target.state != TargetState::Good {
+        if !(online || away) || target.state != TargetState::Good {
             return None;
         }
         space.class = space.class.max(class(target.class));
@@ -41,7 +48,7 @@ fn class(class: CapacityClass) -> SpaceClass {
 #[cfg(test)]
 mod tests {
     use cluster::capacity::Capacity;
-    use types::id::{GroupId, PoolId, TargetId};
+    use types::id::{GroupId, NodeId, PoolId, TargetId};
 
     use super::*;
     use crate::local::{TestTarget, storage_map};
@@ -60,5 +67,18 @@ mod tests {
         let normal = GroupSpace { group: GroupId(1), class: SpaceClass::Normal, free_bytes: 10 };
         let low = GroupSpace { group: GroupId(3), class: SpaceClass::Low, free_bytes: 30 };
         assert_eq!(found[0].groups, [normal, low]);
+    }
+
+    #[test]
+    fn nodes_that_are_away_are_chosen_only_where_all_are() {
+        let mut map = storage_map(&[1, 2].map(|id| TestTarget { id: TargetId(id), port: 1 }));
+        let chosen = |map: &ClusterMap| {
+            let found = pools(map, &Capacities::new());
+            found[0].groups.iter().map(|space| space.group.0).collect::<Vec<_>>()
+        };
+        map.nodes.get_mut(&NodeId(1)).expect("there").state = NodeState::ProbablyOffline;
+        assert_eq!(chosen(&map), [2]);
+        map.nodes.get_mut(&NodeId(2)).expect("there").state = NodeState::Offline;
+        assert_eq!(chosen(&map), [1, 2]);
     }
 }
