@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::membership::{Membership, Rules};
 use conf::Fatal;
@@ -26,6 +26,8 @@ use crate::store::Store;
 const STORE_DIR: &str = "store";
 /// How long open requests may take when it stops.
 const STOP_MAX: Duration = Duration::from_secs(2);
+/// The port of a process that was killed stays bound for some milliseconds.
+const BIND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs the service until SIGTERM or SIGINT.
 ///
@@ -79,8 +81,7 @@ impl Server {
         let rules = config.rules()?;
         let key = ClusterKey::from_file(&config.key_file).map_err(|error| Fatal::usage(error.to_string()))?;
         // The port first: whoever gave a taken one finds an untouched directory.
-        let listener =
-            std::net::TcpListener::bind(config.listen).map_err(|error| cannot_listen(config.listen, &error))?;
+        let listener = bind(config.listen).map_err(|error| cannot_listen(config.listen, &error))?;
         let expect = Expect {
             dir: &config.dir,
             service: Service::Management,
@@ -203,15 +204,19 @@ async fn front(
 fn open_store(home: &mut Home, rules: Rules, clock: Clock) -> Result<(Membership, Store<RocksKv>), Fatal> {
     let path = home.dir().join(STORE_DIR);
     let known = home.identity().cluster.clone();
+    // Looked at before it is opened, since RocksDB makes the directory even where it may not make the database.
+    if !known.is_empty() && is_missing_or_empty(&path) {
+        return Err(store_lost(&path, &known));
+    }
     let config = RocksConfig { create: known.is_empty(), ..RocksConfig::small() };
-    let kv = RocksKv::open(&path, &config).map_err(|error| store_error(&path, &known, &error))?;
+    let kv = RocksKv::open(&path, &config).map_err(|error| store_error(&path, &error))?;
     let mut store = Store::new(kv);
     let membership = match store.restore(rules, clock.now())? {
         Some(membership) => membership,
         None if known.is_empty() => {
             let (membership, effects) = Membership::create(&new_uuid(), rules, clock.now());
             store.add(effects.records);
-            store.save().map_err(|error| store_error(&path, &known, &error))?;
+            store.save().map_err(|error| store_error(&path, &error))?;
             membership
         }
         None => return Err(store_lost(&path, &known)),
@@ -227,15 +232,28 @@ fn open_store(home: &mut Home, rules: Rules, clock: Clock) -> Result<(Membership
     Ok((membership, store))
 }
 
-fn store_error(path: &Path, known: &str, error: &KvError) -> Fatal {
-    if !known.is_empty() && !path.exists() {
-        return store_lost(path, known);
-    }
+fn is_missing_or_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none())
+}
+
+fn store_error(path: &Path, error: &KvError) -> Fatal {
     Fatal::usage(format!("{}: {error}", path.display()))
 }
 
 fn store_lost(path: &Path, cluster: &str) -> Fatal {
     Fatal::usage(format!("{} is gone, which held cluster {cluster}: restore it from a backup", path.display()))
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+    let deadline = Instant::now() + BIND_PATIENCE;
+    loop {
+        match std::net::TcpListener::bind(address) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
 }
 
 fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Fatal {

@@ -1,0 +1,359 @@
+//! The management service as its callers see it: over sockets, across restarts, with the wrong key, on the wrong disk.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster::capacity::Capacity;
+use cluster::event::Report;
+use cluster::map::{NodeState, Rail, ServiceKind};
+use control::agent::OnUpdate;
+use control::node::Reporter;
+use control::{Agent, AgentConfig, Client, ControlError, NodeSpec, TargetSpec, Update};
+use mgmtd::{Config, Server};
+use net::ClusterKey;
+use telemetry::metrics::Metrics;
+use types::id::{NodeId, PoolId, ShardId, TargetId};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A directory for one cluster, with its key.
+struct Place {
+    root: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let root = tempfile::tempdir().expect("a directory");
+        let place = Self { root };
+        ClusterKey::generate().expect("entropy").write_file(&place.key_file()).expect("written");
+        place
+    }
+
+    fn key_file(&self) -> PathBuf {
+        self.root.path().join("key")
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.root.path().join("mgmtd")
+    }
+
+    fn identity(&self, cluster: &str) -> net::Identity {
+        let key = ClusterKey::from_file(&self.key_file()).expect("written above");
+        net::Identity { key, cluster: cluster.to_owned(), name: "test".to_owned(), incarnation: 1 }
+    }
+
+    fn config(&self, set: &[(&'static str, &str)]) -> Config {
+        let mut flags = conf::Flags::<Config>::default();
+        let defaults = [
+            ("dir", self.dir().display().to_string()),
+            ("key_file", self.key_file().display().to_string()),
+            ("listen", "127.0.0.1:0".to_owned()),
+            ("init", "true".to_owned()),
+        ];
+        for (key, value) in &defaults {
+            if !set.iter().any(|(set, _)| set == key) {
+                flags.give(key, value);
+            }
+        }
+        for (key, value) in set {
+            flags.give(key, value);
+        }
+        conf::Sources { file: None, environment: &|_| None, flags: &flags }.load().expect("valid")
+    }
+
+    fn start(&self, set: &[(&'static str, &str)]) -> Server {
+        Server::start(&self.config(set), &Metrics::new("test")).expect("it starts")
+    }
+
+    fn refusal(&self, set: &[(&'static str, &str)]) -> String {
+        let Err(fatal) = Server::start(&self.config(set), &Metrics::new("test")) else { panic!("it started") };
+        assert_eq!(fatal.code, 2, "{fatal}");
+        assert!(!fatal.message.contains('\n'), "more than a line: {fatal}");
+        fatal.message
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    telemetry::runtime::current_thread().expect("a runtime").block_on(future)
+}
+
+async fn connect(place: &Place, address: SocketAddr) -> Client {
+    Client::connect(&address.to_string(), &place.identity(""), PATIENCE).await.expect("it answers")
+}
+
+fn spec(uuid: &str, kind: ServiceKind, targets: &[&str]) -> NodeSpec {
+    let target =
+        |uuid: &&str| TargetSpec { uuid: (*uuid).to_owned(), id: None, path: format!("/{uuid}"), ports: vec![1] };
+    NodeSpec {
+        uuid: uuid.to_owned(),
+        kind,
+        id: None,
+        alias: String::new(),
+        incarnation: 1,
+        rails: vec![Rail { interface: "lo".into(), address: [127, 0, 0, 1].into() }],
+        metrics: String::new(),
+        targets: targets.iter().map(target).collect(),
+    }
+}
+
+fn report(free_bytes: u64) -> Report {
+    let capacity = Capacity { total_bytes: 1 << 40, free_bytes, total_inodes: 0, free_inodes: 0 };
+    Report { capacity, failing: false, empty: false }
+}
+
+fn reporter(targets: usize) -> Reporter {
+    Box::new(move || vec![report(1 << 39); targets])
+}
+
+fn ignore() -> OnUpdate {
+    Box::new(|_| {})
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("made");
+    for entry in fs::read_dir(from).expect("readable") {
+        let entry = entry.expect("readable");
+        if entry.file_type().expect("known").is_dir() {
+            copy_dir(&entry.path(), &to.join(entry.file_name()));
+        } else {
+            fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+        }
+    }
+}
+
+#[test]
+fn ids_survive_a_crash_without_a_close() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    let (before, session) = block_on(async {
+        let client = connect(&place, server.address()).await;
+        client.register_node(&spec("m", ServiceKind::Metadata, &["mt"]), &[report(1)]).await.expect("registered");
+        let storage = spec("s", ServiceKind::Storage, &["a", "b"]);
+        client.register_node(&storage, &[report(1), report(1)]).await.expect("registered");
+        client.create_pool("fast").await.expect("a new name");
+        let session = client.register_client("test").await.expect("a session");
+        (client.view().await.expect("a view"), session)
+    });
+    // What the disk holds at this moment is what a killed process leaves.
+    let image = place.root.path().join("image");
+    copy_dir(&place.dir(), &image);
+    let restarted = place.start(&[("dir", &image.display().to_string()), ("init", "false")]);
+    assert_eq!(restarted.cluster(), server.cluster());
+    block_on(async {
+        let client = connect(&place, restarted.address()).await;
+        assert_eq!(client.view().await.expect("a view").map, before.map);
+        let storage = spec("s", ServiceKind::Storage, &["b", "a", "c"]);
+        let (registered, view) = client.register_node(&storage, &[report(1); 3]).await.expect("registered");
+        assert_eq!((registered.node, registered.targets), (NodeId(2), vec![TargetId(3), TargetId(2), TargetId(4)]));
+        assert_eq!(registered.cluster, server.cluster());
+        assert!(view.map.epoch > before.map.epoch);
+        assert!(client.register_client("test").await.expect("a session") > session);
+    });
+}
+
+#[test]
+fn subscribers_see_changes_and_space() {
+    let place = Place::new();
+    let server = place.start(&[("offline_after", "2s")]);
+    block_on(async {
+        let client = connect(&place, server.address()).await;
+        let mut watch = client.watch().await.expect("subscribed");
+        let first = watch.next().await.expect("the map as it is");
+        assert!(first.map.nodes.is_empty() && first.map.pools.contains_key(&PoolId::DEFAULT));
+        let storage = spec("s", ServiceKind::Storage, &["a"]);
+        let (registered, _) = client.register_node(&storage, &[report(1 << 39)]).await.expect("registered");
+        let mut view = watch.next().await.expect("an update");
+        assert_eq!(view.map.nodes[&registered.node].state, NodeState::Online);
+        let target = TargetId(1);
+        // Space comes beside the map, without an epoch.
+        let epoch = view.map.epoch;
+        client.heartbeat(registered.node, 1, &[(target, report(1 << 38))]).await.expect("registered");
+        while view.capacities.get(&target).is_none_or(|capacity| capacity.free_bytes != 1 << 38) {
+            view = tokio::time::timeout(PATIENCE, watch.next()).await.expect("in time").expect("an update");
+        }
+        assert_eq!(view.map.epoch, epoch);
+        // Silence: probably offline, then offline.
+        let mut states = Vec::new();
+        while states.last() != Some(&NodeState::Offline) {
+            let view = tokio::time::timeout(PATIENCE, watch.next()).await.expect("in time").expect("an update");
+            states.push(view.map.nodes[&registered.node].state);
+        }
+        states.dedup();
+        assert_eq!(states, [NodeState::ProbablyOffline, NodeState::Offline]);
+        // The end of the service ends the subscription, which does not keep it from stopping.
+        let started = Instant::now();
+        let stopping = tokio::task::spawn_blocking(move || server.stop());
+        assert!(matches!(watch.next().await, Err(ControlError::Lost { .. })));
+        stopping.await.expect("no panic").expect("in order");
+        assert!(started.elapsed() < Duration::from_secs(5), "took {:?} to stop", started.elapsed());
+    });
+}
+
+#[test]
+fn strangers_and_other_clusters_are_told_apart() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    let address = server.address().to_string();
+    block_on(async {
+        let stranger = net::Identity { key: ClusterKey::generate().expect("entropy"), ..place.identity("") };
+        let error = Client::connect(&address, &stranger, PATIENCE).await.expect_err("a wrong key was taken");
+        assert!(error.is_permanent() && error.to_string().contains("wrong cluster key"), "{error}");
+        let error = Client::connect(&address, &place.identity("c-2"), PATIENCE).await.expect_err("taken");
+        assert!(error.is_permanent(), "{error}");
+        assert!(error.to_string().contains(&format!("belongs to cluster {}, not c-2", server.cluster())), "{error}");
+        let nobody = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+            listener.local_addr().expect("bound").to_string()
+        };
+        let error = Client::connect(&nobody, &place.identity(""), PATIENCE).await.expect_err("nobody answered");
+        assert!(!error.is_permanent());
+        assert!(error.to_string().starts_with(&format!("no mgmtd answers at {nobody}: ")), "{error}");
+        // The good ones are served all the same.
+        connect(&place, server.address()).await.view().await.expect("a view");
+    });
+}
+
+#[test]
+fn administrators_verbs_work_and_refusals_say_why() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    block_on(async {
+        let client = connect(&place, server.address()).await;
+        let storage = spec("s", ServiceKind::Storage, &["a"]);
+        let (registered, _) = client.register_node(&storage, &[report(1)]).await.expect("registered");
+        client.set_alias(registered.node, "north").await.expect("free");
+        let error = client.set_alias(NodeId(99), "x").await.expect_err("no such node");
+        assert_eq!(error, ControlError::Refused("there is no node 99".to_owned()));
+        let pool = client.create_pool("fast").await.expect("free");
+        let group = *client.view().await.expect("a view").map.groups.keys().next().expect("one");
+        client.assign_pool(group, pool).await.expect("there");
+        let error = client.remove_pool(pool).await.expect_err("in use");
+        assert!(error.to_string().contains("pool fast still has 1 groups"), "{error}");
+        let error = client.delete_target(TargetId(1), false).await.expect_err("not empty");
+        assert!(error.to_string().contains("not known to be empty"), "{error}");
+        let empty = Report { empty: true, ..report(1) };
+        client.heartbeat(registered.node, 1, &[(TargetId(1), empty)]).await.expect("registered");
+        assert_eq!(client.delete_target(TargetId(1), false).await.expect("empty").len(), 2);
+        assert!(client.view().await.expect("a view").map.targets.contains_key(&TargetId(1)), "a dry run");
+        client.delete_target(TargetId(1), true).await.expect("empty");
+        client.remove_pool(pool).await.expect("empty");
+        let view = client.view().await.expect("a view");
+        assert!(view.map.targets.is_empty());
+        assert_eq!(view.map.nodes[&registered.node].alias, "north");
+    });
+}
+
+#[test]
+fn an_agent_waits_for_mgmtd_and_outlives_its_restart() {
+    let place = Place::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("free").local_addr().expect("bound");
+    let listen = port.to_string();
+    let config = AgentConfig { management: listen.clone(), identity: place.identity("") };
+    let views = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&views);
+    let on_update: OnUpdate = Box::new(move |update| {
+        assert!(matches!(update, Update::View(_)), "{update:?}");
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let metadata = spec("m", ServiceKind::Metadata, &["mt"]);
+    let agent = Agent::start_node(config.clone(), metadata, reporter(1), on_update).expect("a thread");
+    let fatal = agent.registered(Some(Duration::from_millis(200))).expect_err("nobody there");
+    assert_eq!(fatal.code, 1);
+    assert!(fatal.message.starts_with("no mgmtd answers at "), "{fatal}");
+
+    let set = [("listen", listen.as_str()), ("offline_after", "1s")];
+    let server = place.start(&set);
+    let started = Instant::now();
+    let registered = agent.registered(Some(PATIENCE)).expect("it is there now");
+    assert!(started.elapsed() < Duration::from_secs(2), "took {:?} to register", started.elapsed());
+    assert_eq!(registered.node, NodeId(1));
+    let client = Agent::start_client(config, "test", ignore()).expect("a thread");
+    let session = client.session(Some(PATIENCE)).expect("a session");
+    client.wait_view(Some(PATIENCE), |view| view.map.route_shard(ShardId(0))).expect("shard 0 is there");
+    assert_eq!(client.cluster(), server.cluster());
+    // Heartbeats keep it online for several times the limit.
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(client.view().map.nodes[&NodeId(1)].state, NodeState::Online);
+
+    server.stop().expect("in order");
+    let _server = place.start(&set);
+    let known = client.view().map.epoch;
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(client.view().map.nodes[&NodeId(1)].state, NodeState::Online, "it has not registered again");
+    assert_eq!(agent.registered(Some(PATIENCE)).expect("still").node, NodeId(1));
+    assert_eq!(client.session(Some(PATIENCE)).expect("still"), session);
+    assert!(client.view().map.epoch >= known);
+    assert!(views.load(Ordering::Relaxed) > 0);
+    // Its end is noticed.
+    drop(agent);
+    let offline = |view: &control::View| (view.map.nodes[&NodeId(1)].state == NodeState::Offline).then_some(());
+    client.wait_view(Some(PATIENCE), offline).expect("offline at last");
+}
+
+#[test]
+fn an_agent_that_is_refused_for_good_ends_with_exit_code_2() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    let address = server.address().to_string();
+    let (sender, updates) = std::sync::mpsc::channel();
+    let tell: OnUpdate = Box::new(move |update| drop(sender.send(update)));
+    let config = AgentConfig { management: address.clone(), identity: place.identity("c-2") };
+    let node = spec("s", ServiceKind::Storage, &["a"]);
+    let agent = Agent::start_node(config, node.clone(), reporter(1), tell).expect("a thread");
+    let fatal = agent.registered(Some(PATIENCE)).expect_err("another cluster");
+    assert_eq!(fatal.code, 2);
+    assert_eq!(updates.recv_timeout(PATIENCE), Ok(Update::Refused(fatal)));
+
+    let config = AgentConfig { management: address, identity: place.identity("") };
+    let first = Agent::start_node(config.clone(), node.clone(), reporter(1), ignore()).expect("a thread");
+    first.registered(Some(PATIENCE)).expect("taken");
+    let alias = first.registered(None).expect("known").alias;
+    let clash = NodeSpec { alias: alias.clone(), ..spec("t", ServiceKind::Storage, &["b"]) };
+    let second = Agent::start_node(config, clash, reporter(1), ignore()).expect("a thread");
+    let fatal = second.registered(Some(PATIENCE)).expect_err("the alias is taken");
+    assert_eq!((fatal.code, fatal.message), (2, format!("the alias {alias} belongs to node 1: choose another one")));
+}
+
+#[test]
+fn what_is_wrong_at_the_start_is_one_line_and_changes_nothing() {
+    let place = Place::new();
+    assert!(place.refusal(&[("init", "false")]).contains("does not exist"));
+    assert!(place.refusal(&[("key_file", "/nonexistent")]).contains("/nonexistent"));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("free");
+    let address = taken.local_addr().expect("bound").to_string();
+    assert!(place.refusal(&[("listen", &address)]).contains(&format!("{address} is in use")));
+    assert!(!place.dir().exists(), "a start that failed has left something");
+
+    let server = place.start(&[]);
+    assert!(place.refusal(&[]).contains("another service (pid "));
+    let cluster = server.cluster().to_owned();
+    server.stop().expect("in order");
+
+    let other = Place::new();
+    let server = other.start(&[]);
+    server.stop().expect("in order");
+    let (store, aside) = (place.dir().join("store"), place.root.path().join("aside"));
+    fs::rename(&store, &aside).expect("moved");
+    let text = place.refusal(&[]);
+    assert!(text.contains(&format!("is gone, which held cluster {cluster}")), "{text}");
+    copy_dir(&other.dir().join("store"), &store);
+    assert!(place.refusal(&[]).contains(&format!("belongs to cluster {cluster}, but")));
+    fs::remove_dir_all(&store).expect("removed");
+    copy_dir(&aside, &store);
+    for entry in fs::read_dir(&store).expect("readable") {
+        let path = entry.expect("readable").path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("MANIFEST")) {
+            fs::write(path, b"nonsense").expect("written");
+        }
+    }
+    let text = place.refusal(&[]);
+    assert!(text.contains("store: "), "{text}");
+    // With the old store all is as it was.
+    fs::remove_dir_all(&store).expect("removed");
+    fs::rename(&aside, &store).expect("moved");
+    assert_eq!(place.start(&[("init", "false")]).cluster(), cluster);
+}
