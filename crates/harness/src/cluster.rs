@@ -1,8 +1,9 @@
 //! A whole cluster of real processes, gone when dropped.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -36,7 +37,7 @@ pub struct Cluster {
     shape: Shape,
     seconds: Vec<SecondMount>,
     // In this order at the end: the guard goes when all is cleaned up, the directory last.
-    _guard: Guard,
+    guard: Guard,
     all: TempDir,
 }
 
@@ -67,11 +68,14 @@ impl Cluster {
     pub fn unborn(shape: Shape) -> Self {
         let all = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a temporary directory");
         let guard = Guard::new(binary::weft(), &all.path().join("cluster"), all.path());
-        Self { shape, seconds: Vec::new(), _guard: guard, all }
+        Self { shape, seconds: Vec::new(), guard, all }
     }
 
     /// `weft up` with this cluster's shape.
     pub fn up(&self) -> Ended {
+        // Two at once might find the same port free.
+        static FINDING_PORTS: Mutex<()> = Mutex::new(());
+        let _turn = FINDING_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
         let number = |n: u32| n.to_string();
         let mut command = Command::new(binary::weft());
         command.arg("up").arg("--dir").arg(self.dir()).arg("--mount").arg(self.mount_point()).arg("--detach");
@@ -87,6 +91,11 @@ impl Cluster {
     /// A command about this cluster.
     pub fn weft(&self, args: &[&str]) -> Ended {
         self.run(Command::new(binary::weft()).args(args).arg("--dir").arg(self.dir()))
+    }
+
+    /// A command that finds its cluster without being told.
+    pub fn weft_alone(&self, args: &[&str]) -> Ended {
+        self.run(Command::new(binary::weft()).args(args))
     }
 
     /// A command's `--json`.
@@ -169,6 +178,13 @@ impl Cluster {
     pub fn pid(&self, name: &str) -> Option<i32> {
         let pid = self.state()["processes"][name]["pid"].as_i64()? as i32;
         (pid > 0 && process::is_alive(pid)).then_some(pid)
+    }
+
+    /// All processes with a path of this cluster in their command line.
+    #[must_use]
+    pub fn running(&self) -> Vec<i32> {
+        let pids = process::mentioning(self.all.path());
+        pids.into_iter().filter(|pid| *pid != self.guard.pid()).collect()
     }
 
     /// Of the supervisor and all that it keeps running.
@@ -272,12 +288,8 @@ impl Drop for Cluster {
             }
             let _ = fs::remove_file(&second.log);
         }
-        for pid in process::mentioning(self.all.path()) {
-            // The guard knows the path too, and ends by itself.
-            let guard = fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "sh");
-            if !guard {
-                process::signal(pid, libc::SIGKILL);
-            }
+        for pid in self.running() {
+            process::signal(pid, libc::SIGKILL);
         }
         for point in mounts::below(&self.dir()).into_iter().chain(mounts::below(&self.mount_point())) {
             let _ = mounts::unmount(&point, true);

@@ -32,6 +32,10 @@ impl Guard {
         command.process_group(0);
         Self { shell: command.spawn().expect("a shell") }
     }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.shell.id() as i32
+    }
 }
 
 impl Drop for Guard {

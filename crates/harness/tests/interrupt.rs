@@ -1,0 +1,162 @@
+//! Programs that wait for a server: Ctrl-C ends them, the bound ends them, and what was killed stands in nobody's way.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::cluster::Cluster;
+use harness::run::{self, Code};
+use harness::{mounts, process, wait};
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn start(program: &str, path: &Path) -> Child {
+    let mut command = Command::new(program);
+    // A group of its own, as a shell makes one for each command.
+    command.arg(path).process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// A server that is gone and not started again, and a program that asks for it.
+fn interrupted(server: &str, program: &str, path: &str) {
+    let cluster = Cluster::start();
+    cluster.folder("d");
+    fs::write(cluster.path("d/f"), vec![1; 100_000]).unwrap();
+    cluster.freeze_supervisor();
+    cluster.kill(server);
+    let mut child = start(program, &cluster.path(path));
+    thread::sleep(Duration::from_millis(700));
+    assert!(child.try_wait().unwrap().is_none(), "{program} does not wait for {server}");
+    let begin = Instant::now();
+    process::signal(child.id() as i32, libc::SIGINT);
+    let code = run::wait(&mut child, Duration::from_secs(10));
+    let took = begin.elapsed();
+    assert_eq!(code, Some(Code(None)), "ended by the signal");
+    assert!(took < Duration::from_secs(1), "took {took:?}");
+    // The server comes back, and the mount is as good as before.
+    cluster.resume();
+    let path = cluster.path("d/f");
+    let content = wait::within("reading", SOON, move || fs::read(path).unwrap());
+    assert_eq!(content, vec![1; 100_000]);
+}
+
+#[test]
+fn ctrl_c_ends_ls_while_the_metadata_server_is_down() {
+    interrupted("metad-1", "ls", "d");
+}
+
+#[test]
+fn ctrl_c_ends_cat_while_the_storage_server_is_down() {
+    interrupted("storaged-1", "cat", "d/f");
+}
+
+#[test]
+fn a_hung_server_is_waited_for_and_can_be_interrupted() {
+    let cluster = Cluster::start();
+    cluster.folder("d");
+    let metad = cluster.pid("metad-1").unwrap();
+    process::signal(metad, libc::SIGSTOP);
+    let mut child = start("ls", &cluster.path("d"));
+    thread::sleep(Duration::from_millis(500));
+    assert!(child.try_wait().unwrap().is_none(), "ls does not wait");
+    let begin = Instant::now();
+    process::signal(child.id() as i32, libc::SIGINT);
+    assert_eq!(run::wait(&mut child, Duration::from_secs(10)), Some(Code(None)));
+    assert!(begin.elapsed() < Duration::from_secs(1), "took {:?}", begin.elapsed());
+    let mut patient = start("ls", &cluster.path("d"));
+    thread::sleep(Duration::from_millis(300));
+    process::signal(metad, libc::SIGCONT);
+    assert_eq!(run::wait(&mut patient, SOON), Some(Code(Some(0))));
+}
+
+#[test]
+fn after_the_bound_the_application_gets_eio_and_the_log_names_the_server() {
+    let mut cluster = Cluster::start();
+    cluster.folder("d");
+    fs::write(cluster.path("d/f"), b"content").unwrap();
+    let second = cluster.mount_again(&["--retry-timeout", "2s"]);
+    for (server, file) in [("storaged-1", "d/f"), ("metad-1", "d")] {
+        cluster.freeze_supervisor();
+        let node = cluster.kill(server);
+        let path = second.point.join(file);
+        let (error, took) = wait::within("an answer", SOON, move || {
+            let begin = Instant::now();
+            let error = if path.is_dir() { fs::read_dir(&path).map(drop) } else { fs::read(&path).map(drop) };
+            (error.err().and_then(|error| error.raw_os_error()), begin.elapsed())
+        });
+        assert_eq!(error, Some(libc::EIO), "{server}");
+        assert!(took > Duration::from_secs(1) && took < Duration::from_secs(12), "{server}: {took:?}");
+        let log = fs::read_to_string(&second.log).unwrap();
+        let line = log.lines().rfind(|line| line.contains("giving up on")).unwrap_or_else(|| panic!("no line: {log}"));
+        assert!(line.contains("node ") && line.contains("127.0.0.1:"), "{line}");
+        cluster.resume();
+        cluster.wait_for_another(server, node);
+        // It works again, without a new mount.
+        let path = second.point.join("d/f");
+        let content = wait::within("reading again", SOON, move || {
+            wait::until("reading", SOON, || fs::read(&path).ok())
+        });
+        assert_eq!(content, b"content");
+    }
+}
+
+#[test]
+fn a_killed_mount_leaves_nothing_in_the_way_of_the_next() {
+    let mut cluster = Cluster::start();
+    fs::write(cluster.path("f"), b"content").unwrap();
+    let second = cluster.mount_again(&[]);
+    let open = File::open(second.point.join("f")).unwrap();
+    process::kill(second.pid);
+    assert!(fs::read_dir(&second.point).is_err(), "nobody serves it");
+    // With the dead one still there, at the same place.
+    let again = cluster.weft(&["mount", second.point.to_str().unwrap()]).expect_ok();
+    assert_eq!(fs::read(second.point.join("f")).unwrap(), b"content", "{again}");
+    assert!(open.metadata().is_err(), "a handle of the dead mount is dead");
+    drop(open);
+    cluster.weft_alone(&["umount", second.point.to_str().unwrap()]).expect_ok();
+    assert!(!mounts::is_mounted(&second.point));
+    // The supervised one is mounted again by itself.
+    let old = cluster.kill("mount");
+    cluster.wait_for_another("mount", old);
+    cluster.wait_for_mount();
+    assert_eq!(fs::read(cluster.path("f")).unwrap(), b"content");
+}
+
+#[test]
+fn unmounting_is_clean_and_says_who_is_in_the_way() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let point = second.point.to_str().unwrap().to_owned();
+    let file = File::create(second.point.join("f")).unwrap();
+    let refused = cluster.weft_alone(&["umount", &point]);
+    assert_ne!(refused.code, Some(0), "{refused}");
+    assert!(refused.stderr.contains(&std::process::id().to_string()), "{refused}");
+    drop(file);
+    cluster.weft_alone(&["umount", &point]).expect_ok();
+    assert!(!mounts::is_mounted(&second.point) && !process::is_alive(second.pid));
+    let log = fs::read_to_string(&second.log).unwrap();
+    assert!(log.lines().last().is_some_and(|line| line.contains("unmounted")), "{log}");
+    let twice = cluster.weft_alone(&["umount", &point]);
+    assert_eq!(twice.code, Some(2), "{twice}");
+    cluster.down().expect_ok();
+    assert!(!mounts::is_mounted(&cluster.mount_point()));
+    assert_eq!(cluster.running(), Vec::<i32>::new(), "something runs on");
+    // Down twice is no mistake.
+    cluster.down().expect_ok();
+}
+
+#[test]
+fn sigterm_unmounts() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    fs::write(second.point.join("f"), b"x").unwrap();
+    process::signal(second.pid, libc::SIGTERM);
+    wait::until("the end of the mount", SOON, || (!process::is_alive(second.pid)).then_some(()));
+    assert!(!mounts::is_mounted(&second.point));
+    assert_eq!(fs::read(cluster.path("f")).unwrap(), b"x");
+}
