@@ -105,7 +105,8 @@ impl Client {
     ) -> Result<Answer<C::Reply>, Errno> {
         let mut ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
         loop {
-            let attempt = self.attempt(destination, request, payload);
+            // Pinned where it is made: it is some kilobytes, and to move it costs as much as a short request.
+            let attempt = pin!(self.attempt(destination, request, payload));
             let failure = match until_interrupted(caller, &ladder, attempt).await? {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(Failure::Errno(errno))) => return Err(errno),
@@ -280,9 +281,8 @@ fn failure_of_call(error: CallError) -> Failure {
 async fn until_interrupted<F: Future>(
     caller: &Caller<'_>,
     ladder: &Ladder,
-    attempt: F,
+    mut attempt: Pin<&mut F>,
 ) -> Result<Option<F::Output>, Errno> {
-    let mut attempt = pin!(attempt);
     let mut check: Option<ring::Sleep> = None;
     std::future::poll_fn(move |cx| {
         if let Poll::Ready(output) = attempt.as_mut().poll(cx) {

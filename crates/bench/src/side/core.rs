@@ -13,7 +13,7 @@ use types::cred::Credentials;
 use types::id::InodeId;
 use types::name::Name;
 
-use super::flight::fly;
+use super::flight::{Tickets, fly};
 use super::rocks::{FILES_PER_DIRECTORY, name};
 use super::stopwatch::Stopwatch;
 use crate::cpu::{Watch, Who};
@@ -56,32 +56,32 @@ impl Core {
     async fn measure(&self, client: &Rc<Client>) -> Result<Vec<Measured>> {
         let directories = Rc::new(self.make_directories(client).await?);
         let stopwatch = Stopwatch::start(Who::Client, &self.watch);
-        let (maker, parents) = (Rc::clone(client), Rc::clone(&directories));
-        let make = move |index: u64| {
-            let (client, parent) = (Rc::clone(&maker), parents[(index / FILES_PER_DIRECTORY) as usize]);
+        let make = |tickets: Tickets| {
+            let (client, parents) = (Rc::clone(client), Rc::clone(&directories));
             async move {
-                let name = Name::new(name(index).as_bytes())?;
-                client.mknod(&caller(), parent, name, FileType::Regular, 0o644, 0).await?;
+                while let Some(index) = tickets.next() {
+                    let parent = parents[(index / FILES_PER_DIRECTORY) as usize];
+                    let name = Name::new(name(index).as_bytes())?;
+                    client.mknod(&caller(), parent, name, FileType::Regular, 0o644, 0).await?;
+                }
                 Ok(())
             }
         };
         fly(self.creates, self.in_flight, make).await.context("create")?;
         let created = stopwatch.stop("create", self.creates);
-        let (looker, parent) = (Rc::clone(client), directories[0]);
-        let look = move |index: u64| {
-            let client = Rc::clone(&looker);
+        let hot = (0..HOT).map(|index| Name::new(name(index).as_bytes())).collect::<Result<Rc<[_]>, _>>()?;
+        let look = |tickets: Tickets| {
+            let (client, parent, hot) = (Rc::clone(client), directories[0], Rc::clone(&hot));
             async move {
-                let name = Name::new(name(index % HOT).as_bytes())?;
-                let attr = client.lookup(&caller(), parent, name).await?;
-                ensure!(
-                    attr.kind == FileType::Regular && attr.nlink == 1,
-                    "file {} is not as it was made",
-                    index % HOT
-                );
+                while let Some(index) = tickets.next() {
+                    let name = &hot[(index % HOT) as usize];
+                    let attr = client.lookup(&caller(), parent, name.clone()).await?;
+                    ensure!(attr.kind == FileType::Regular && attr.nlink == 1, "{name} is not as it was made");
+                }
                 Ok(())
             }
         };
-        fly(HOT, self.in_flight, look.clone()).await.context("warming up")?;
+        fly(HOT, self.in_flight, look).await.context("warming up")?;
         let stopwatch = Stopwatch::start(Who::Client, &self.watch);
         fly(self.stats, self.in_flight, look).await.context("stat")?;
         Ok(vec![created, stopwatch.stop("stat", self.stats)])

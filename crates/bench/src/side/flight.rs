@@ -2,31 +2,44 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::Result;
 use ring::sync::Semaphore;
 
-/// Runs `one(index)` for each index below `count`, `depth` at a time, and answers the first error.
-pub(crate) async fn fly<F, G>(count: u64, depth: usize, one: G) -> Result<()>
+/// Hands out the numbers below a bound, each once.
+#[derive(Clone)]
+pub(crate) struct Tickets(Rc<Range<Cell<u64>>>);
+
+impl Tickets {
+    pub(crate) fn next(&self) -> Option<u64> {
+        let next = self.0.start.get();
+        self.0.start.set(next + 1);
+        (next < self.0.end.get()).then_some(next)
+    }
+
+    fn stop(&self) {
+        self.0.end.set(0);
+    }
+}
+
+/// Runs `depth` tasks of `pilot`, each of which does one operation per ticket until there are none left, and answers
+/// the first error. (One future for each operation would have to be moved, which costs as much as a short operation.)
+pub(crate) async fn fly<F>(count: u64, depth: usize, pilot: impl Fn(Tickets) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + 'static,
-    G: Fn(u64) -> F + 'static,
 {
-    let one = Rc::new(one);
-    let next = Rc::new(Cell::new(0));
+    let tickets = Tickets(Rc::new(Cell::new(0)..Cell::new(count)));
     let failure = Rc::new(Cell::new(None));
     let seats = Rc::new(Semaphore::new(depth));
     for _ in 0..depth {
         let seat = seats.acquire(1).await;
-        let (one, next, failure) = (Rc::clone(&one), Rc::clone(&next), Rc::clone(&failure));
+        let (flight, tickets, failure) = (pilot(tickets.clone()), tickets.clone(), Rc::clone(&failure));
         ring::spawn(async move {
-            while next.get() < count {
-                let index = next.replace(next.get() + 1);
-                if let Err(error) = one(index).await {
-                    failure.set(Some(error));
-                    next.set(count);
-                }
+            if let Err(error) = flight.await {
+                tickets.stop();
+                failure.set(Some(error));
             }
             drop(seat);
         });
@@ -49,26 +62,31 @@ mod tests {
             let seen = Rc::new(RefCell::new(Vec::new()));
             let (aloft, most) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
             let (seen2, most2) = (Rc::clone(&seen), Rc::clone(&most));
-            let one = move |index| {
+            let pilot = move |tickets: Tickets| {
                 let (seen, aloft, most) = (Rc::clone(&seen2), Rc::clone(&aloft), Rc::clone(&most2));
                 async move {
-                    aloft.set(aloft.get() + 1);
-                    most.set(most.get().max(aloft.get()));
-                    ring::yield_now().await;
-                    aloft.set(aloft.get() - 1);
-                    seen.borrow_mut().push(index);
+                    while let Some(index) = tickets.next() {
+                        aloft.set(aloft.get() + 1);
+                        most.set(most.get().max(aloft.get()));
+                        ring::yield_now().await;
+                        aloft.set(aloft.get() - 1);
+                        seen.borrow_mut().push(index);
+                    }
                     Ok(())
                 }
             };
-            fly(100, 8, one).await.expect("no error");
+            fly(100, 8, pilot).await.expect("no error");
             (seen.take(), most.get())
         });
         let mut sorted = seen;
         sorted.sort_unstable();
         assert_eq!(sorted, (0..100).collect::<Vec<u64>>());
         assert_eq!(most, 8);
-        let failed = ring.run(fly(100, 8, |index| async move {
-            anyhow::ensure!(index != 50, "fifty");
+        let failed = ring.run(fly(100, 8, |tickets| async move {
+            while let Some(index) = tickets.next() {
+                anyhow::ensure!(index != 50, "fifty");
+                ring::yield_now().await;
+            }
             Ok(())
         }));
         assert_eq!(failed.expect_err("an error").to_string(), "fifty");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use wire::op;
 use wire::v1::session::Empty;
 
-use super::flight::fly;
+use super::flight::{Tickets, fly};
 use super::stopwatch::Stopwatch;
 use crate::cpu::{Watch, Who};
 use crate::job::{Measured, say, wait_for_end};
@@ -29,16 +29,18 @@ impl Ping {
         let Self { server, count, in_flight, .. } = *self;
         let measured = ring.run(async {
             let connection = Connection::connect(server, &identity(), &Limits::default()).await?;
-            let one = move |_| {
+            let pilot = |tickets: Tickets| {
                 let connection = connection.clone();
                 async move {
-                    connection.call(To::default(), &op::Ping {}).await?;
+                    while tickets.next().is_some() {
+                        connection.call(To::default(), &op::Ping {}).await?;
+                    }
                     Ok(())
                 }
             };
-            fly(count / 10, in_flight, one.clone()).await.context("warming up")?;
+            fly(count / 10, in_flight, pilot).await.context("warming up")?;
             let stopwatch = Stopwatch::start(Who::Client, &self.watch);
-            fly(count, in_flight, one).await?;
+            fly(count, in_flight, pilot).await?;
             anyhow::Ok(stopwatch.stop("ping", count))
         })?;
         Ok(vec![measured])
