@@ -6,9 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use crate::command::down::stop_supervisor;
@@ -21,6 +21,8 @@ use crate::local::{configs, log, mounts, ready, supervisor};
 use crate::output::{Output, Table};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(40);
+/// Services end in a few seconds when they are told to.
+const LEFTOVER_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Start a cluster on this machine and mount it; the next time, go on with the same data
 #[derive(Debug, clap::Args)]
@@ -183,6 +185,7 @@ fn is_foreign(entry: fs::DirEntry) -> bool {
 }
 
 fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
+    wait_for_leftovers(dir)?;
     // Of the run before; read too early it would mislead.
     let _ = fs::remove_file(dir.run("state.json"));
     let file = log::open(&dir.log_file("supervisor"))?;
@@ -194,6 +197,26 @@ fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
     }
     lead_session(&mut command);
     command.spawn().context("cannot start the supervisor")
+}
+
+/// Where the supervisor was killed, its processes end by themselves, but not at once: until then they hold their
+/// directories.
+fn wait_for_leftovers(dir: &ClusterDir) -> Result<()> {
+    let Some(state) = State::read(dir).unwrap_or_default() else { return Ok(()) };
+    let root = dir.root().to_string_lossy().into_owned();
+    // A process id may be somebody else's by now: ours names the directory in its arguments.
+    let is_ours = |pid: i32| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&arguments).contains(&root)
+    };
+    let begin = Instant::now();
+    while let Some((name, process)) = state.processes.iter().find(|(_, process)| is_ours(process.pid)) {
+        if begin.elapsed() > LEFTOVER_PATIENCE {
+            bail!("{name} of an earlier run (process {}) does not end: kill it, then try again", process.pid);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// Lets the child go on when its terminal is gone, and not hear its Ctrl-C.

@@ -49,7 +49,8 @@ pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration) -> Result<Sta
 fn refusal(dir: &ClusterDir, state: &State) -> Option<Failure> {
     let (name, process) = state.processes.iter().find(|(_, process)| process.phase == Phase::Refused)?;
     let lines = log::tail(&dir.log_file(name), process.log_from, 1);
-    Some(usage!("{name} does not start: {}", lines.first().map_or("it gave no reason", String::as_str)))
+    let reason = lines.first().map_or("it gave no reason", String::as_str);
+    Some(usage!("{name} does not start: {}", reason.strip_prefix("weft: ").unwrap_or(reason)))
 }
 
 fn culprit(dir: &ClusterDir, spec: &Spec, state: &State, waited: Duration) -> Failure {
