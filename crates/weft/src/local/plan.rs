@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow};
 
@@ -11,8 +12,9 @@ use super::dir::{ClusterDir, Spec};
 /// Name of the mount's process.
 pub(crate) const MOUNT: &str = "mount";
 
-/// Ports that the kernel does not hand out by itself, so that a cluster that is down keeps its own.
-const PORTS: std::ops::Range<u16> = 7600..7900;
+/// Ports that the kernel does not hand out by itself, so that a cluster that is down keeps its own; many, so that
+/// clusters of one machine seldom choose the same.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// One process that the supervisor keeps running: `weft ARGS`.
 #[derive(Clone, Debug)]
@@ -66,10 +68,11 @@ pub(crate) fn mgmtd_address(spec: &Spec) -> String {
     format!("127.0.0.1:{}", spec.mgmtd_port)
 }
 
-/// Two ports that nobody listens on now, sought from a place that differs from process to process.
+/// Two ports that nobody listens on now, sought from a place that differs from time to time.
 pub(crate) fn free_ports() -> Result<(u16, u16)> {
     let count = PORTS.len() as u32;
-    let start = std::process::id() % count;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
+    let start = (std::process::id() ^ now) % count;
     let candidates = (0..count).map(|step| PORTS.start + ((start + step) % count) as u16);
     let mut free = candidates.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
     match (free.next(), free.next()) {
