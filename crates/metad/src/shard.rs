@@ -214,7 +214,10 @@ async fn turns(core: Rc<Core>) {
     loop {
         core.work.notified().await;
         ring::turn_end().await;
-        core.turn();
+        while core.turn() {
+            ring::next_turn().await;
+            ring::turn_end().await;
+        }
     }
 }
 

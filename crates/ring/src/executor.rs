@@ -50,6 +50,7 @@ pub(crate) struct Core {
     pub(crate) now: Cell<Instant>,
     run_queue: RefCell<VecDeque<Arc<TaskWaker>>>,
     turn_end: RefCell<Vec<Waker>>,
+    next_turn: RefCell<Vec<Waker>>,
     spawned: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
     remote: Arc<Remote>,
 }
@@ -124,6 +125,7 @@ impl Ring {
             now: Cell::new(Instant::now()),
             run_queue: RefCell::default(),
             turn_end: RefCell::default(),
+            next_turn: RefCell::default(),
             spawned: RefCell::default(),
             remote,
         };
@@ -159,6 +161,8 @@ impl Ring {
                 return output;
             }
             self.enter_kernel();
+            let waiting = std::mem::take(&mut *self.core.next_turn.borrow_mut());
+            waiting.into_iter().for_each(Waker::wake);
         }
     }
 
@@ -230,6 +234,7 @@ impl Ring {
     fn enter_kernel(&self) {
         let idle = self.core.run_queue.borrow().is_empty()
             && self.core.turn_end.borrow().is_empty()
+            && self.core.next_turn.borrow().is_empty()
             && self.core.spawned.borrow().is_empty();
         let wait = if idle { self.time_to_next_timer() } else { Some(Duration::ZERO) };
         self.core.driver.borrow_mut().enter(wait, self.spin).expect("io_uring_enter with valid arguments");
@@ -254,6 +259,7 @@ impl Drop for Ring {
         self.tasks.clear();
         self.core.spawned.borrow_mut().clear();
         self.core.turn_end.borrow_mut().clear();
+        self.core.next_turn.borrow_mut().clear();
         self.core.run_queue.borrow_mut().clear();
         drop(entered);
     }
@@ -303,6 +309,12 @@ pub fn now() -> Instant {
 /// what the turn gathered.
 pub async fn turn_end() {
     park_once(|core, waker| core.turn_end.borrow_mut().push(waker)).await;
+}
+
+/// Resumes after the kernel was entered once, without waiting there: what this turn submitted is on its way then, and
+/// what completed meanwhile runs before.
+pub async fn next_turn() {
+    park_once(|core, waker| core.next_turn.borrow_mut().push(waker)).await;
 }
 
 /// Lets the other runnable tasks go first.

@@ -22,6 +22,6 @@ pub mod sync;
 mod timer;
 mod unblock;
 
-pub use executor::{Config, Ring, now, spawn, turn_end, yield_now};
+pub use executor::{Config, Ring, next_turn, now, spawn, turn_end, yield_now};
 pub use join::join_all;
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};
