@@ -19,15 +19,10 @@ impl Client {
     /// `EBADF` where it is not open here, and those of the storage.
     pub async fn read(&self, caller: &Caller<'_>, inode: InodeId, offset: u64, len: u32) -> Result<Vec<Slice>, Errno> {
         let end = offset.saturating_add(u64::from(len)).min(FILE_SIZE_MAX);
-        let state = self.shared.with_file(inode, |file| (file.layout.clone(), file.size, file.is_exclusive()));
-        let Some((layout, size_hint, exact)) = state else { return Err(Errno::EBADF) };
+        let state = self.shared.with_file(inode, |file| (file.layout.clone(), file.size));
+        let Some((layout, size_hint)) = state else { return Err(Errno::EBADF) };
         if end <= offset {
             return Ok(Vec::new());
-        }
-        if exact {
-            let end = end.min(size_hint);
-            let pieces = self.read_pieces(caller, inode, &layout, offset, end).await?;
-            return Ok(assemble(pieces, offset, size_hint));
         }
         if end <= size_hint {
             // Where every piece comes back full, the size does not matter.
@@ -108,7 +103,8 @@ impl Client {
         append: bool,
     ) -> Result<(), Errno> {
         let layout = self.ensure_intent(caller, inode).await?;
-        let offset = if append { self.append_offset(caller, inode).await? } else { offset };
+        // Nobody tells us when our intent is no longer the only one: the shard has to be asked where the end is.
+        let offset = if append { self.current_size(caller, inode).await? } else { offset };
         let len = data.len() as u64;
         if offset.saturating_add(len) > FILE_SIZE_MAX {
             return Err(Errno::EFBIG);
@@ -132,13 +128,6 @@ impl Client {
             self.shared.with_file(inode, crate::file::File::lose_exclusivity);
         }
         result
-    }
-
-    async fn append_offset(&self, caller: &Caller<'_>, inode: InodeId) -> Result<u64, Errno> {
-        match self.shared.with_file(inode, |file| file.is_exclusive().then_some(file.size)).flatten() {
-            Some(size) => Ok(size),
-            None => self.current_size(caller, inode).await,
-        }
     }
 
     async fn write_piece(&self, caller: &Caller<'_>, inode: InodeId, extent: Extent, data: Slice) -> Result<(), Errno> {

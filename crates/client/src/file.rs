@@ -14,6 +14,8 @@ pub(crate) struct File {
     pub(crate) handles: u32,
     pub(crate) writers: u32,
     pub(crate) intent: Intent,
+    /// The intent came with the file's making, and nothing was written under it.
+    pub(crate) untouched: bool,
     /// Permission bits as of the last answer of the shard.
     pub(crate) mode: u32,
     /// The best known size: exact under an exclusive intent, else a hint.
@@ -44,6 +46,7 @@ impl File {
             handles: 0,
             writers: 0,
             intent: Intent::None,
+            untouched: false,
             mode: reply.attr.mode,
             size: reply.attr.size,
             blocks: reply.attr.blocks,

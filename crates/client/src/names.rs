@@ -88,6 +88,7 @@ impl Client {
             rdev,
             cred: caller.cred,
             open: false,
+            write_intent: false,
             exclusive: true,
         };
         Ok(self.call(caller, Destination::home(parent), &request).await?.attr)

@@ -12,6 +12,7 @@ use wire::v1::meta::{self, InodeReply};
 use crate::caller::Caller;
 use crate::file::{File, Intent};
 use crate::router::{Client, Destination};
+use crate::settle::Settling;
 
 /// How often a thread looks whether another one is done with the same file.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
@@ -39,10 +40,17 @@ impl Client {
             rdev: 0,
             cred: caller.cred,
             open: true,
+            write_intent: writable,
             exclusive: true,
         };
         let reply = self.call(caller, Destination::home(parent), &request).await?;
         self.add_handle(&reply, writable)?;
+        if writable {
+            self.shared.with_file(reply.attr.inode, |file| {
+                file.granted(&reply);
+                file.untouched = true;
+            });
+        }
         Ok(reply.attr)
     }
 
@@ -104,12 +112,16 @@ impl Client {
                 (last_writer, file.handles == 0)
             })
             .unwrap_or((false, false));
-        if last_writer && let Err(error) = self.settle(caller, inode, true).await {
-            // The objects hold the truth: whoever looks next asks them.
-            warn!(%inode, "could not settle the size at close: {error}");
+        let mut closed = false;
+        if last_writer {
+            match self.settle(caller, inode, if last { Settling::Close } else { Settling::Release }).await {
+                Ok(()) => closed = last,
+                // The objects hold the truth: whoever looks next asks them.
+                Err(error) => warn!(%inode, "could not settle the size at close: {error}"),
+            }
         }
         if last {
-            if let Err(error) = self.call(caller, Destination::home(inode), &meta::Close { inode }).await {
+            if !closed && let Err(error) = self.call(caller, Destination::home(inode), &meta::Close { inode }).await {
                 warn!(%inode, "could not tell the shard of the close: {error}; it ends with the session");
             }
             self.shared.with_file(inode, |file| file.closing = false);

@@ -80,10 +80,15 @@ impl Client {
 
     /// Gets this session's write intent, if it has none yet; before the first write or truncate.
     pub(crate) async fn ensure_intent(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Layout, Errno> {
-        let known = self.shared.with_file(inode, |file| (file.intent != Intent::None).then(|| file.layout.clone()));
+        let known = self.shared.with_file(inode, |file| {
+            file.untouched = false;
+            (file.intent != Intent::None).then(|| file.layout.clone())
+        });
         if let Some(layout) = known.flatten() {
             return Ok(layout);
         }
+        // A settling under way ends the intent, also one that the shard would give us before it.
+        self.while_settling(inode).await;
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::WriteIntent { exactly: numbered.exactly.clone(), inode };
         let reply = self.call(caller, Destination::home(inode), &request).await?;
@@ -92,53 +97,52 @@ impl Client {
         Ok(layout)
     }
 
-    /// Tells the shard what the writes came to. With `release` the write intent ends.
-    pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, release: bool) -> Result<(), Errno> {
+    /// Tells the shard what the writes came to, and ends the write intent.
+    pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<(), Errno> {
         self.while_settling(inode).await;
         if self.shared.with_file(inode, |file| file.settling = true).is_none() {
             return Ok(());
         }
-        let result = self.settle_until_accepted(caller, inode, release).await;
+        let result = self.settle_until_accepted(caller, inode, how).await;
         self.shared.with_file(inode, |file| file.settling = false);
         result
     }
 
-    async fn settle_until_accepted(&self, caller: &Caller<'_>, inode: InodeId, release: bool) -> Result<(), Errno> {
+    async fn settle_until_accepted(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<(), Errno> {
+        // The intent ends with the first request, whatever its answer: a write from here on gets a new one, which the
+        // shard notices by the number of intents.
+        let state = self.shared.with_file(inode, |file| std::mem::replace(&mut file.intent, Intent::None));
+        let Some(Intent::Held { exclusive, intents }) = state else { return Ok(()) };
+        let mut gathered = (!exclusive).then_some(intents);
         for _ in 0..SETTLE_ATTEMPTS {
-            let Some(request) = self.settle_request(caller, inode, release).await? else { return Ok(()) };
+            let Some(request) = self.settle_request(caller, inode, gathered, how).await? else { return Ok(()) };
             let reply = self.call(caller, Destination::home(inode), &request.message).await?;
-            self.shared.with_file(inode, |file| {
-                if reply.settled {
+            if reply.settled {
+                self.shared.with_file(inode, |file| {
                     if file.mtime == request.message.mtime {
                         file.mtime = None;
                     }
-                    if release {
-                        file.intent = Intent::None;
-                    }
-                } else {
-                    file.intent = Intent::Held { exclusive: false, intents: reply.intents };
-                }
-            });
-            if reply.settled {
+                });
                 return Ok(());
             }
+            gathered = Some(reply.intents);
         }
-        if release {
-            self.shared.with_file(inode, |file| file.intent = Intent::None);
-        }
+        // Others write on: the last of them settles it, and until then everyone asks the objects.
         Ok(())
     }
 
+    /// `gathered`: the number of intents under which the objects have to be asked; `None` where this client knows.
     async fn settle_request(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
-        release: bool,
+        gathered: Option<u64>,
+        how: Settling,
     ) -> Result<Option<SettleRequest>, Errno> {
         let state = self.shared.with_file(inode, |file| {
-            (file.intent, file.layout.clone(), file.size, file.estimated_blocks(), file.mtime)
+            (file.layout.clone(), file.size, file.estimated_blocks(), file.mtime, file.untouched)
         });
-        let Some((Intent::Held { exclusive, intents }, layout, size, blocks, mtime)) = state else { return Ok(None) };
+        let Some((layout, size, blocks, mtime, untouched)) = state else { return Ok(None) };
         let numbered = self.shared.begin_change(inode.home());
         let mut message = meta::Settle {
             exactly: numbered.exactly.clone(),
@@ -146,16 +150,18 @@ impl Client {
             size,
             blocks: blocks.unwrap_or(0),
             mtime,
-            gathered: (!exclusive).then_some(intents),
-            release,
+            gathered,
+            release: true,
+            close: how == Settling::Close,
+            untouched: untouched && gathered.is_none(),
         };
-        if !exclusive || blocks.is_none() {
-            let gathered = self.gather(caller, inode, &layout).await?;
-            message.blocks = gathered.blocks;
-            if !exclusive {
-                message.size = gathered.size;
+        if gathered.is_some() || blocks.is_none() {
+            let objects = self.gather(caller, inode, &layout).await?;
+            message.blocks = objects.blocks;
+            if gathered.is_some() {
+                message.size = objects.size;
                 let current = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
-                let written = effective_mtime(&current.attr, gathered.mtime);
+                let written = effective_mtime(&current.attr, objects.mtime);
                 message.mtime = (written != current.attr.mtime).then_some(written);
             }
         }
@@ -166,6 +172,15 @@ impl Client {
     pub(crate) fn stripes_in_use(layout: &Layout, size: u64) -> impl Iterator<Item = u32> + '_ {
         (0..layout.groups.len() as u32).filter(move |&stripe| object_size(layout, stripe, size) > 0)
     }
+}
+
+/// What ends with a settling.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Settling {
+    /// The write intent.
+    Release,
+    /// The write intent and the open.
+    Close,
 }
 
 /// A settling with its number, which stays taken until the answer.

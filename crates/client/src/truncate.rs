@@ -11,6 +11,7 @@ use wire::v1::storage;
 use crate::caller::Caller;
 use crate::file::Intent;
 use crate::router::{Client, Destination};
+use crate::settle::Settling;
 
 impl Client {
     pub(crate) async fn truncate(
@@ -55,7 +56,7 @@ impl Client {
         let writers = self.shared.with_file(inode, |file| file.writers > 0 || file.intent == Intent::None);
         if writers == Some(false) {
             // Opened for reading alone, so that no close of a writer would settle it.
-            self.settle(caller, inode, true).await?;
+            self.settle(caller, inode, Settling::Release).await?;
         }
         Ok(attr)
     }

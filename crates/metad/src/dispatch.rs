@@ -109,8 +109,10 @@ fn dispatch<K: Kv>(
         }
         Op::Create => {
             let m: meta::Create = decode_body(body)?;
-            let meta::Create { exactly: e, parent, ref name, kind, mode, rdev, cred, open, exclusive } = m;
-            inode(shard.create(exactly(e), &Create { parent, name, kind, mode, rdev, cred, open, exclusive }))?
+            let meta::Create { exactly: e, parent, ref name, kind, mode, rdev, cred, open, write_intent, exclusive } =
+                m;
+            let create = Create { parent, name, kind, mode, rdev, cred, open, write_intent, exclusive };
+            inode(shard.create(exactly(e), &create))?
         }
         Op::Mkdir => {
             let m: meta::Mkdir = decode_body(body)?;
@@ -166,8 +168,8 @@ fn dispatch<K: Kv>(
         }
         Op::Settle => {
             let m: meta::Settle = decode_body(body)?;
-            let meta::Settle { exactly: e, inode, size, blocks, mtime, gathered, release } = m;
-            let settle = Settle { inode, size, blocks, mtime, gathered, release };
+            let meta::Settle { exactly: e, inode, size, blocks, mtime, gathered, release, close, untouched } = m;
+            let settle = Settle { inode, size, blocks, mtime, gathered, release, close, untouched };
             let Settled { settled, intents } = shard.settle(exactly(e), &settle)?;
             Answer::Settled(meta::SettleReply { settled, intents })
         }
@@ -266,7 +268,7 @@ pub(crate) fn changes(op: Op) -> bool {
 
 /// May leave objects to be removed from the storage groups.
 pub(crate) fn removes(op: Op) -> bool {
-    matches!(op, Op::Unlink | Op::Rename | Op::Close | Op::SessionClose)
+    matches!(op, Op::Unlink | Op::Rename | Op::Close | Op::Settle | Op::SessionClose)
 }
 
 /// Answered also on a connection without a session: changes nothing and holds nothing.

@@ -87,6 +87,7 @@ fn create(exactly: Exactly, text: &str) -> Create {
         rdev: 0,
         cred: Credentials { uid: 1, gid: 2 },
         open: false,
+        write_intent: false,
         exclusive: true,
     }
 }

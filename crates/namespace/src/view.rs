@@ -42,6 +42,8 @@ pub struct Create<'a> {
     pub cred: Credentials,
     /// Also register an open for the session.
     pub open: bool,
+    /// With `open`, for a regular file: also give the session its write intent.
+    pub write_intent: bool,
     /// An existing name is `EEXIST`; otherwise an existing regular file is taken as it is.
     pub exclusive: bool,
 }
@@ -74,6 +76,10 @@ pub struct Settle {
     pub gathered: Option<u64>,
     /// Also end the session's write intent, whether settled or not.
     pub release: bool,
+    /// Also end the session's open, whether settled or not.
+    pub close: bool,
+    /// Nothing was written since the file was made: it has no objects.
+    pub untouched: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

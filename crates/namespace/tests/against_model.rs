@@ -293,7 +293,20 @@ impl World {
             Op::Create { parent, name, kind, mode, open } => {
                 let (parent, kind, mode, open) = (id(parent), *kind, *mode, *open);
                 shard
-                    .create(exactly, &Create { parent, name, kind, mode, rdev: 9, cred: CRED, open, exclusive: true })
+                    .create(
+                        exactly,
+                        &Create {
+                            parent,
+                            name,
+                            kind,
+                            mode,
+                            rdev: 9,
+                            cred: CRED,
+                            open,
+                            write_intent: false,
+                            exclusive: true,
+                        },
+                    )
                     .map(Some)
             }
             Op::Mkdir { parent, name, mode } => shard.mkdir(exactly, id(parent), name, *mode, CRED).map(Some),

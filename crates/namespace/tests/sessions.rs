@@ -5,10 +5,11 @@ mod common;
 use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, held, name, refused};
 use kv::KvError;
 use namespace::shard::{Config, Limits};
-use namespace::view::{Create, Exactly};
+use namespace::view::{Create, Exactly, Settle};
 use types::attr::FileType;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
+use types::name::Name;
 use types::time::Timestamp;
 
 fn full() -> KvError {
@@ -63,6 +64,7 @@ fn a_repeated_create_opens_again_after_a_restart() {
         rdev: 0,
         cred: CRED,
         open: true,
+        write_intent: false,
         exclusive: true,
     };
     let f = bed.shard.create(exactly, &create).unwrap().attr.inode;
@@ -400,4 +402,72 @@ fn counts_survive_the_end_of_their_session() {
     bed.turn();
     bed.restart();
     assert_eq!(bed.shard.inode_count(), 6);
+}
+
+fn to_write(text: &Name) -> Create<'_> {
+    Create {
+        parent: ROOT,
+        name: text,
+        kind: FileType::Regular,
+        mode: 0o600,
+        rdev: 0,
+        cred: CRED,
+        open: true,
+        write_intent: true,
+        exclusive: true,
+    }
+}
+
+fn settle_and_close(inode: InodeId, size: u64, untouched: bool) -> Settle {
+    let blocks = size.div_ceil(512);
+    Settle { inode, size, blocks, mtime: None, gathered: None, release: true, close: true, untouched }
+}
+
+#[test]
+fn making_gives_the_intent_and_settling_closes() {
+    let mut bed = Bed::new();
+    let (text, exactly) = (name("f"), bed.next(A));
+    let made = bed.shard.create(exactly, &to_write(&text)).unwrap();
+    assert!(made.exclusive && made.unsettled && made.has_objects && made.layout.is_some());
+    let f = made.attr.inode;
+    bed.turn();
+    let exactly = bed.next(A);
+    assert!(bed.shard.settle(exactly, &settle_and_close(f, 1000, false)).unwrap().settled);
+    bed.turn();
+    let after = bed.stat(f).unwrap();
+    assert_eq!((after.attr.size, after.unsettled, after.has_objects), (1000, false, true));
+    bed.unlink(ROOT, "f").unwrap();
+    bed.turn();
+    assert_eq!(refused(bed.stat(f)), Errno::ESTALE, "it was closed, so its last name was all that held it");
+}
+
+#[test]
+fn a_file_that_was_never_written_has_no_objects_to_remove() {
+    let mut bed = Bed::new();
+    let (text, exactly) = (name("f"), bed.next(A));
+    let f = bed.shard.create(exactly, &to_write(&text)).unwrap().attr.inode;
+    let exactly = bed.next(A);
+    assert!(bed.shard.settle(exactly, &settle_and_close(f, 0, true)).unwrap().settled);
+    bed.turn();
+    assert!(!bed.stat(f).unwrap().has_objects);
+    bed.unlink(ROOT, "f").unwrap();
+    bed.turn();
+    assert_eq!(bed.shard.deletions(None, 10).unwrap(), []);
+}
+
+#[test]
+fn a_repeated_create_to_write_holds_both_again_but_never_alone() {
+    let mut bed = Bed::new();
+    let (text, exactly) = (name("f"), bed.next(A));
+    let f = bed.shard.create(exactly, &to_write(&text)).unwrap().attr.inode;
+    bed.turn();
+    bed.restart();
+    bed.shard.session_open(A, b"", &[]).unwrap();
+    bed.shard.session_open(B, b"", &[]).unwrap();
+    let again = bed.shard.create(exactly, &to_write(&text)).unwrap();
+    assert_eq!(again.attr.inode, f);
+    assert!(again.unsettled && !again.exclusive);
+    bed.turn();
+    let settled = bed.settle(A, f, 7, None, false);
+    assert!(!settled.settled, "only the objects know now");
 }

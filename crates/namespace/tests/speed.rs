@@ -130,6 +130,7 @@ fn speed() {
                 rdev: 0,
                 cred: CRED,
                 open,
+                write_intent: false,
                 exclusive: true,
             };
             let made = shard.create(exactly, &create).map(|view| view.attr.inode);

@@ -117,6 +117,7 @@ impl Driver {
                 rdev: 0,
                 cred: Credentials::default(),
                 open: false,
+                write_intent: false,
                 exclusive: true,
             };
             self.shard.create(exactly, &create)?;

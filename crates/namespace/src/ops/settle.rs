@@ -38,7 +38,7 @@ impl<K: Kv> Namespace<K> {
             inode.ctime = inode.ctime.max(mtime);
         }
         if last {
-            inode.flags &= !UNSETTLED;
+            inode.flags &= if settle.untouched { !(UNSETTLED | HAS_OBJECTS) } else { !UNSETTLED };
         }
     }
 }

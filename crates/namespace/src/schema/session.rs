@@ -26,6 +26,8 @@ pub enum Outcome {
     Opened(InodeId),
     /// The same, and the session has its write intent.
     Intended(InodeId),
+    /// Both of the last two.
+    OpenedToWrite(InodeId),
     Settled {
         settled: bool,
         intents: u64,
@@ -41,6 +43,7 @@ impl Outcome {
             Self::Intended(inode) => (3, inode.0),
             Self::Settled { settled: false, intents } => (4, intents),
             Self::Settled { settled: true, intents } => (5, intents),
+            Self::OpenedToWrite(inode) => (6, inode.0),
         }
     }
 
@@ -51,6 +54,7 @@ impl Outcome {
             2 => Self::Opened(InodeId(number)),
             3 => Self::Intended(InodeId(number)),
             4 | 5 => Self::Settled { settled: tag == 5, intents: number },
+            6 => Self::OpenedToWrite(InodeId(number)),
             _ => return None,
         })
     }

@@ -5,7 +5,7 @@
 //! (sequence 0, or below `answered_below`), `ENOSPC`/`EIO` where the store fails.
 
 use kv::Kv;
-use types::attr::SetAttr;
+use types::attr::{FileType, SetAttr};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
@@ -50,10 +50,18 @@ impl<K: Kv> Shard<K> {
         let layout = self.namespace.layout(id, &inode)?;
         if create.open {
             self.hold_open(session, id, &inode);
-            self.record(exactly, Outcome::Opened(id));
-        } else {
-            self.record(exactly, Outcome::Inode(id));
         }
+        let outcome = match (create.open, create.write_intent && inode.kind == FileType::Regular) {
+            (true, true) => {
+                self.holds.intend(session, id, !inode.has(UNSETTLED));
+                self.namespace.unsettle(id, inode);
+                Outcome::OpenedToWrite(id)
+            }
+            (true, false) => Outcome::Opened(id),
+            (false, _) => Outcome::Inode(id),
+        };
+        self.record(exactly, outcome);
+        let inode = self.namespace.existing(id)?;
         Ok(self.view(session, id, &inode, layout))
     }
 
@@ -185,6 +193,9 @@ impl<K: Kv> Shard<K> {
             self.holds.end_intent(exactly.session, settle.inode);
         }
         let intents = self.holds.intents(settle.inode);
+        if settle.close {
+            self.release(exactly.session, settle.inode)?;
+        }
         self.record(exactly, Outcome::Settled { settled, intents });
         Ok(Settled { settled, intents })
     }
@@ -240,19 +251,19 @@ impl<K: Kv> Shard<K> {
     /// The answer to a change that happened already, with the attributes of now. What it gave the session, the session
     /// has again, if a restart made the shard forget it.
     fn repeat(&mut self, session: SessionId, outcome: Outcome) -> Result<InodeView> {
-        let (Outcome::Inode(id) | Outcome::Opened(id) | Outcome::Intended(id)) = outcome else {
+        let (Outcome::Inode(id) | Outcome::Opened(id) | Outcome::Intended(id) | Outcome::OpenedToWrite(id)) = outcome
+        else {
             return Err(Errno::EPROTO.into());
         };
         let inode = self.namespace.existing(id)?;
         let layout = self.namespace.layout(id, &inode)?;
-        match outcome {
-            Outcome::Opened(_) => self.hold_open(session, id, &inode),
-            Outcome::Intended(_) => {
-                // Others may have written since: never exclusive.
-                self.holds.intend(session, id, false);
-                self.namespace.unsettle(id, inode);
-            }
-            Outcome::Inode(_) | Outcome::Done | Outcome::Settled { .. } => {}
+        if matches!(outcome, Outcome::Opened(_) | Outcome::OpenedToWrite(_)) {
+            self.hold_open(session, id, &inode);
+        }
+        if matches!(outcome, Outcome::Intended(_) | Outcome::OpenedToWrite(_)) {
+            // Others may have written since: never exclusive.
+            self.holds.intend(session, id, false);
+            self.namespace.unsettle(id, inode);
         }
         let inode = self.namespace.existing(id)?;
         Ok(self.view(session, id, &inode, layout))

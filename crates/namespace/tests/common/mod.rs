@@ -119,8 +119,20 @@ impl Bed {
     ) -> Result<InodeView> {
         let exactly = self.next(A);
         let name = name(text);
-        self.shard
-            .create(exactly, &Create { parent, name: &name, kind, mode: 0o644, rdev: 9, cred: CRED, open, exclusive })
+        self.shard.create(
+            exactly,
+            &Create {
+                parent,
+                name: &name,
+                kind,
+                mode: 0o644,
+                rdev: 9,
+                cred: CRED,
+                open,
+                write_intent: false,
+                exclusive,
+            },
+        )
     }
 
     pub fn file(&mut self, parent: InodeId, text: &str) -> InodeId {
@@ -208,7 +220,16 @@ impl Bed {
         release: bool,
     ) -> Settled {
         let exactly = self.next(session);
-        let settle = Settle { inode, size, blocks: size.div_ceil(512), mtime: Some(Timestamp(500)), gathered, release };
+        let settle = Settle {
+            inode,
+            size,
+            blocks: size.div_ceil(512),
+            mtime: Some(Timestamp(500)),
+            gathered,
+            release,
+            close: false,
+            untouched: false,
+        };
         self.shard.settle(exactly, &settle).expect("settles or says no")
     }
 

@@ -55,6 +55,8 @@ messages! {
         cred: Credentials,
         /// Regular files: also register an open, as `Open` does.
         open: bool,
+        /// With `open`: also give the write intent, as `WriteIntent` does, since who makes a file mostly writes it.
+        write_intent: bool,
         /// An existing regular file is opened and no error (`O_CREAT` without `O_EXCL`).
         exclusive: bool,
     }
@@ -125,6 +127,10 @@ messages! {
         /// `None` where it was exclusive.
         gathered: Option<u64>,
         release: bool,
+        /// Also end the session's open, as `Close` does, whether settled or not.
+        close: bool,
+        /// Nothing was written since the file was made: it has no objects.
+        untouched: bool,
     }
     SettleReply {
         /// False: others wrote meanwhile (or the intent was lost in a restart): ask the objects and settle again with

@@ -207,7 +207,7 @@ samples! {
         meta::Lookup { parent, name }
         meta::GetAttr { inode }
         meta::Set { exactly, inode, change }
-        meta::Create { exactly, parent, name, kind, mode, rdev, cred, open, exclusive }
+        meta::Create { exactly, parent, name, kind, mode, rdev, cred, open, write_intent, exclusive }
         meta::Mkdir { exactly, parent, name, mode, cred }
         meta::Symlink { exactly, parent, name, target, cred }
         meta::Link { exactly, inode, parent, name }
@@ -222,7 +222,7 @@ samples! {
         meta::Open { inode }
         meta::Close { inode }
         meta::WriteIntent { exactly, inode }
-        meta::Settle { exactly, inode, size, blocks, mtime, gathered, release }
+        meta::Settle { exactly, inode, size, blocks, mtime, gathered, release, close, untouched }
         meta::SettleReply { settled, intents }
         meta::GetXattr { inode, name }
         meta::XattrReply { value }
