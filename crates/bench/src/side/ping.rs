@@ -63,15 +63,18 @@ impl Service for Nothing {
 
 /// Serves until this process's input ends; says its address.
 pub(crate) fn serve() -> Result<()> {
-    std::thread::spawn(|| {
+    let (ended, mut end) = ring::mailbox::mailbox();
+    std::thread::spawn(move || {
         wait_for_end();
-        std::process::exit(0);
+        ended.send(());
     });
     let mut ring = ring::Ring::new(&ring::Config::default())?;
     ring.run(async {
         let (listener, address) = ring::op::listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        let served = net::serve(listener, Rc::new(identity()), Limits::default(), Rc::default(), Rc::new(Nothing));
+        ring::spawn(served);
         say(&address.to_string())?;
-        net::serve(listener, Rc::new(identity()), Limits::default(), Rc::default(), Rc::new(Nothing)).await;
+        end.recv().await;
         Ok(())
     })
 }

@@ -23,11 +23,11 @@ pub(crate) fn run(files: &Files, seconds: f64) -> Result<Vec<Measured>> {
         fs::create_dir_all(dir(number))?;
         let handle = File::open(dir(number))?;
         let end = gate.pass() + Duration::from_secs_f64(seconds);
-        let mut operations = 0;
+        let mut operations: u64 = 0;
         while Instant::now() < end {
             let name = CString::new(format!("new-{operations:08}"))?;
             let file = create(&handle, &name).with_context(|| format!("create of {name:?}"))?;
-            if operations % SAMPLE == 0 {
+            if operations.is_multiple_of(SAMPLE) {
                 let made = file.metadata()?;
                 ensure!(made.is_file() && made.nlink() == 1 && made.len() == 0, "{name:?} is not as it was made");
             }

@@ -91,7 +91,7 @@ fn write(number: usize, path: PathBuf, blocks: u64, seconds: f64, gate: &mut Gat
         stamp(buffer.bytes_mut(), number, offset);
         buffer.bytes_mut()[MARK].copy_from_slice(&operations.to_le_bytes());
         written.file.write_all_at(buffer.bytes(), offset)?;
-        if operations % SAMPLE == 0 || written.samples.contains_key(&offset) {
+        if operations.is_multiple_of(SAMPLE) || written.samples.contains_key(&offset) {
             written.samples.insert(offset, operations);
         }
         operations += 1;
