@@ -94,11 +94,20 @@ fn contents_and_sizes_are_seen_at_once_also_of_files_still_open() {
         assert_eq!(fs::read(&b).unwrap().len() as u64, size);
     }
     // The other mount has it open too and is not the first to write.
-    let other = File::options().write(true).open(&b).unwrap();
+    let other = File::options().read(true).write(true).open(&b).unwrap();
     other.write_all_at(b"other", 200).unwrap();
     assert_eq!((writer.metadata().unwrap().len(), len(&a)), (205, 205));
     writer.write_all_at(b"first", 1000).unwrap();
     assert_eq!((other.metadata().unwrap().len(), len(&b)), (1005, 1005));
+    // Neither trusts what it knew of the size before the other wrote.
+    for (turn, (ours, theirs)) in [(&writer, &other), (&other, &writer), (&writer, &other)].into_iter().enumerate() {
+        ours.write_all_at(b"next", 1005 + 4 * turn as u64).unwrap();
+        let mut seen = vec![0; 2000];
+        assert_eq!(read_whole(theirs, &mut seen), 1009 + 4 * turn);
+        assert!(seen[..1009 + 4 * turn].ends_with(b"next"));
+    }
+    writer.set_len(1005).unwrap();
+    assert_eq!(read_whole(&other, &mut vec![0; 2000]), 1005);
     drop(writer);
     assert_eq!(other.metadata().unwrap().len(), 1005);
     other.set_len(7).unwrap();
