@@ -121,7 +121,8 @@ impl Worker {
             let excuse = control.excuse();
             let begin = Instant::now();
             let may_fail = || excuse.holds(control);
-            let step = if self.dice.roll(6) == 0 { self.hold(control, &may_fail) } else { self.step(control, &may_fail) };
+            let step =
+                if self.dice.roll(6) == 0 { self.hold(control, &may_fail) } else { self.step(control, &may_fail) };
             self.longest = self.longest.max(begin.elapsed());
             if let Err(error) = step {
                 if !may_fail() {

@@ -59,7 +59,8 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        let unmount = || (!mounts::is_mounted(&self.point) || mounts::unmount(&self.point, false).is_ok()).then_some(());
+        let unmount =
+            || (!mounts::is_mounted(&self.point) || mounts::unmount(&self.point, false).is_ok()).then_some(());
         if !std::thread::panicking() {
             wait::until("unmounting a loop disk", Duration::from_secs(10), unmount);
         }

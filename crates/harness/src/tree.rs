@@ -29,6 +29,15 @@ pub fn picture(root: &Path) -> io::Result<BTreeMap<PathBuf, String>> {
     Ok(lines)
 }
 
+/// # Panics
+/// Where two trees differ, naming the first place.
+pub fn assert_same(copy: &Path, original: &Path) {
+    let both = [copy, original].map(|root| picture(root).unwrap_or_else(|error| panic!("{}: {error}", root.display())));
+    for path in both[0].keys().chain(both[1].keys()) {
+        assert_eq!(both[0].get(path), both[1].get(path), "{} in {}", path.display(), copy.display());
+    }
+}
+
 fn describe(path: &Path) -> io::Result<String> {
     let meta = fs::symlink_metadata(path)?;
     let what = if meta.is_symlink() {

@@ -98,9 +98,8 @@ fn after_the_bound_the_application_gets_eio_and_the_log_names_the_server() {
         cluster.wait_for_another(server, node);
         // It works again, without a new mount.
         let path = second.point.join("d/f");
-        let content = wait::within("reading again", SOON, move || {
-            wait::until("reading", SOON, || fs::read(&path).ok())
-        });
+        let content =
+            wait::within("reading again", SOON, move || wait::until("reading", SOON, || fs::read(&path).ok()));
         assert_eq!(content, b"content");
     }
 }

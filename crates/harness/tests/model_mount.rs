@@ -49,8 +49,8 @@ enum Operation {
 }
 
 impl Operation {
-    fn random(dice: &mut Dice) -> Self {
-        let path = random_path(dice);
+    fn random(dice: &mut Dice, known: &[Vec<String>]) -> Self {
+        let path = random_path(dice, known);
         let mode = dice.roll(0o1000) as u32 | 0o600;
         match dice.roll(24) {
             0..=2 => Self::Create(path, mode),
@@ -61,7 +61,7 @@ impl Operation {
             9..=11 => Self::Mkdir(path, mode | 0o700),
             12 => Self::Symlink(path),
             13 => Self::Fifo(path, mode),
-            14 => Self::Link(path, random_path(dice)),
+            14 => Self::Link(path, random_path(dice, known)),
             15 => Self::Unlink(path),
             16 => Self::Rmdir(path),
             17 => Self::Chmod(path, dice.roll(0o10000) as u32 | 0o700),
@@ -71,9 +71,9 @@ impl Operation {
                 let (name, len, flags) = (*dice.pick(&XATTRS), dice.index(300), dice.roll(3) as u32);
                 Self::SetXattr(path, name, dice.bytes(len), flags)
             }
-            21 => Self::RemoveXattr(path, dice.pick(&XATTRS)),
-            22 => Self::Rename(path, random_path(dice), 0),
-            _ => Self::Rename(path, random_path(dice), 1 + dice.roll(2) as u32),
+            21 => Self::RemoveXattr(path, *dice.pick::<&str>(&XATTRS)),
+            22 => Self::Rename(path, random_path(dice, known), 0),
+            _ => Self::Rename(path, random_path(dice, known), 1 + dice.roll(2) as u32),
         }
     }
 
@@ -138,7 +138,17 @@ fn read(path: &Path, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-fn random_path(dice: &mut Dice) -> Vec<String> {
+/// Mostly one that was there a while ago, or a name in it or beside it.
+fn random_path(dice: &mut Dice, known: &[Vec<String>]) -> Vec<String> {
+    if dice.roll(4) > 0 && !known.is_empty() {
+        let mut path = dice.pick(known).clone();
+        match dice.roll(3) {
+            0 if path.len() < 4 => path.push((*dice.pick(&NAMES)).to_owned()),
+            1 => path.last_mut().expect("paths have a name").clone_from(&(*dice.pick(&NAMES)).to_owned()),
+            _ => {}
+        }
+        return path;
+    }
     (0..1 + dice.roll(3)).map(|_| (*dice.pick(&NAMES)).to_owned()).collect()
 }
 
@@ -229,7 +239,13 @@ impl Reference {
             }
             Operation::Fifo(path, mode) => {
                 let (parent, name) = self.parent(path)?;
-                self.model.create(parent, name, &New::Node { kind: FileType::Fifo, mode: *mode, rdev: 0 }, root, now)?;
+                self.model.create(
+                    parent,
+                    name,
+                    &New::Node { kind: FileType::Fifo, mode: *mode, rdev: 0 },
+                    root,
+                    now,
+                )?;
             }
             Operation::Write(path, offset, data) => {
                 self.model.write(self.writable(path)?, *offset, data, false, now)?;
@@ -327,6 +343,23 @@ impl Reference {
         self.model.setattr(inode, &change, now).map(drop)
     }
 
+    /// Paths of all that is there.
+    fn paths(&self) -> Vec<Vec<String>> {
+        let mut paths = Vec::new();
+        let mut open = vec![(InodeId::ROOT, Vec::new())];
+        while let Some((folder, path)) = open.pop() {
+            for entry in self.model.readdir(folder, 0, usize::MAX).unwrap() {
+                let mut path: Vec<String> = path.clone();
+                path.push(String::from_utf8(entry.name).unwrap());
+                if entry.attr.kind == FileType::Directory {
+                    open.push((entry.attr.inode, path.clone()));
+                }
+                paths.push(path);
+            }
+        }
+        paths
+    }
+
     /// One line for each name, as [`picture_of_mount`] has them.
     fn picture(&self) -> BTreeMap<PathBuf, String> {
         let mut lines = BTreeMap::new();
@@ -392,9 +425,9 @@ fn picture_of_mount(root: &Path) -> BTreeMap<PathBuf, String> {
             };
             let names = if meta.is_symlink() { Vec::new() } else { syscall::listxattr(&full).unwrap() };
             let value = |name: &Vec<u8>| syscall::getxattr(&full, std::str::from_utf8(name).unwrap()).unwrap();
-            let xattrs: Vec<(Vec<u8>, u64)> = names.into_iter().map(|name| (name.clone(), sum(&value(&name)))).collect();
-            let line =
-                line(meta.mode(), (meta.uid(), meta.gid()), meta.nlink() as u32, meta.len(), &content, &xattrs);
+            let xattrs: Vec<(Vec<u8>, u64)> =
+                names.into_iter().map(|name| (name.clone(), sum(&value(&name)))).collect();
+            let line = line(meta.mode(), (meta.uid(), meta.gid()), meta.nlink() as u32, meta.len(), &content, &xattrs);
             assert!(lines.insert(path.clone(), line).is_none(), "{} is listed twice", path.display());
         }
     }
@@ -426,9 +459,12 @@ fn two_mounts_in_turns_do_what_the_model_does() {
     unsafe { libc::umask(0) };
     let mut dice = Dice::new(seed);
     let mut reference = Reference::new();
-    let mut worked = 0;
+    let (mut worked, mut known) = (0, Vec::new());
     for step in 0..operations {
-        let operation = Operation::random(&mut dice);
+        if step % 10 == 0 {
+            known = reference.paths();
+        }
+        let operation = Operation::random(&mut dice, &known);
         let turn = dice.index(2);
         let expected = reference.run(&operation);
         worked += u64::from(expected.is_ok());
