@@ -77,12 +77,28 @@ async fn send_some(fd: RawFd, parts: Vec<Slice>) -> io::Result<()> {
         }
         message.header.msg_iov = message.vectors.as_mut_ptr();
         message.header.msg_iovlen = message.vectors.len();
+        // Mostly there is room, and then a completion to wait for would cost more than the system call does.
+        match send_now(fd, &message.header) {
+            Ok(sent) => {
+                advance(&mut message.vectors, sent);
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
         let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
         let entry = opcode::SendMsg::new(types::Fd(fd), &raw const *message.header).flags(flags).build();
         let (sent, back) = Op::new(Lane::Main, entry, message).await;
         message = back;
         advance(&mut message.vectors, sent?);
     }
+}
+
+/// As much as fits into the socket's buffer at once.
+fn send_now(fd: RawFd, header: &libc::msghdr) -> io::Result<usize> {
+    // SAFETY: the header and what it points to live through the call, which only reads them.
+    let sent = unsafe { libc::sendmsg(fd, header, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
 
 /// Takes the first `count` bytes off the vectors.
