@@ -20,7 +20,7 @@ use crate::engine::Share;
 use crate::homes::Homes;
 use crate::lane::{Lane, Order, Setup};
 use crate::ports::{self, Listeners};
-use crate::target::{Health, Target};
+use crate::target::{self, Health, Target};
 use crate::watch::{self, Watch};
 
 /// Descriptors beside the cache of open files: sockets, rings, directories.
@@ -177,7 +177,9 @@ fn open_targets(config: &Config, homes: &Homes) -> Vec<Arc<Target>> {
         target.probe(&watch::identity_file(&target));
         Arc::new(target)
     };
-    homes.iter().map(open).collect()
+    let targets: Vec<Arc<Target>> = homes.iter().map(open).collect();
+    target::count_sharers(&targets);
+    targets
 }
 
 fn node_spec(

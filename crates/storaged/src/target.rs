@@ -1,11 +1,12 @@
 //! One storage target as all lanes of the node see it: its space and its health.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use types::error::Errno;
 use types::id::TargetId;
@@ -61,6 +62,8 @@ pub(crate) struct Target {
     free_inodes: AtomicU64,
     /// Objects made since the start.
     creations: AtomicU64,
+    /// Targets of this node on the same file system, this one counted: each has its part of the capacity.
+    sharers: AtomicU64,
     /// No object was there when it was last searched for, and none was made since.
     empty: AtomicBool,
     health: AtomicU8,
@@ -79,6 +82,7 @@ impl Target {
             total_inodes: AtomicU64::new(0),
             free_inodes: AtomicU64::new(0),
             creations: AtomicU64::new(0),
+            sharers: AtomicU64::new(1),
             empty: AtomicBool::new(false),
             health: AtomicU8::new(Health::Good as u8),
             failed_at: Mutex::new(None),
@@ -118,13 +122,15 @@ impl Target {
         Health::from_u8(self.health.load(Ordering::Relaxed))
     }
 
+    /// This target's part, so that the sum over the targets of a node counts each file system once.
     #[must_use]
     pub(crate) fn capacity(&self) -> Capacity {
+        let part = |whole: &AtomicU64| whole.load(Ordering::Relaxed) / self.sharers.load(Ordering::Relaxed);
         Capacity {
-            total_bytes: self.total.load(Ordering::Relaxed),
-            free_bytes: self.available.load(Ordering::Relaxed),
-            total_inodes: self.total_inodes.load(Ordering::Relaxed),
-            free_inodes: self.free_inodes.load(Ordering::Relaxed),
+            total_bytes: part(&self.total),
+            free_bytes: part(&self.available),
+            total_inodes: part(&self.total_inodes),
+            free_inodes: part(&self.free_inodes),
         }
     }
 
@@ -209,6 +215,16 @@ impl Target {
     }
 }
 
+/// Finds out which of a node's targets lie on the same file system.
+pub(crate) fn count_sharers(targets: &[Arc<Target>]) {
+    let device = |target: &Arc<Target>| std::fs::metadata(&target.path).map(|metadata| metadata.dev()).ok();
+    let devices: Vec<Option<u64>> = targets.iter().map(device).collect();
+    for (target, device) in targets.iter().zip(&devices) {
+        let same = devices.iter().filter(|other| device.is_some() && *other == device).count();
+        target.sharers.store(same.max(1) as u64, Ordering::Relaxed);
+    }
+}
+
 fn statvfs(path: &Path) -> io::Result<libc::statvfs> {
     let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
     // SAFETY: an all-zero statvfs is valid, and the pointers are to live values.
@@ -237,6 +253,17 @@ mod tests {
         let small = target(dir.path(), free.saturating_sub(512 << 20));
         assert_eq!(small.admit(1 << 30), Err(Errno::ENOSPC));
         assert_eq!(small.admit(4096), Ok(()));
+    }
+
+    #[test]
+    fn targets_on_one_file_system_share_its_capacity() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let targets = [Arc::new(target(dir.path(), 0)), Arc::new(target(dir.path(), 0))];
+        let alone = targets[0].capacity();
+        count_sharers(&targets);
+        let shared = targets[0].capacity();
+        assert_eq!((shared.total_bytes, shared.total_inodes), (alone.total_bytes / 2, alone.total_inodes / 2));
+        assert_eq!(targets[0].admit(alone.free_bytes / 2 + 1), Ok(()), "each may still fill all of it");
     }
 
     #[test]
