@@ -225,7 +225,9 @@ impl Worker {
     /// Opens a file, or works with one that is held: writes and reads through it, or closes it.
     fn hold(&mut self, control: &Control, may_fail: &dyn Fn() -> bool) -> Result<(), String> {
         if self.held.len() < OPEN_MAX {
-            let files: Vec<String> = self.files().map(|(name, _)| name.clone()).collect();
+            // Each file once: a second handle would not follow what is written through the first when the name is gone.
+            let is_held = |name: &str| self.held.iter().any(|held| held.name.as_deref() == Some(name));
+            let files: Vec<String> = self.files().map(|(name, _)| name.clone()).filter(|name| !is_held(name)).collect();
             if files.is_empty() {
                 return Ok(());
             }

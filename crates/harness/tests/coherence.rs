@@ -192,6 +192,25 @@ fn a_file_that_is_open_here_outlives_its_removal_there() {
     pair.cluster.assert_sound();
 }
 
+#[test]
+fn an_idle_mount_keeps_what_it_has_open() {
+    let mut cluster = Cluster::start();
+    cluster.down().expect_ok();
+    let config = cluster.dir().join("metad-1.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text + "session_expiry = \"2s\"\n").unwrap();
+    cluster.up().expect_ok();
+    let second = cluster.mount_again(&[]).point;
+    fs::write(second.join("f"), vec![7; 100_000]).unwrap();
+    let open = File::open(second.join("f")).unwrap();
+    fs::remove_file(cluster.path("f")).unwrap();
+    thread::sleep(std::time::Duration::from_secs(6));
+    let mut content = vec![0; 100_001];
+    assert_eq!(read_whole(&open, &mut content), 100_000);
+    assert!(content[..100_000].iter().all(|&byte| byte == 7));
+    assert!(!cluster.log("metad-1").contains("its session has ended"), "an idle client is not a dead one");
+}
+
 /// A program that is built on one mount runs from the other, and both see the same tree.
 #[test]
 fn programs_work_together_over_both_mounts() {
