@@ -15,6 +15,7 @@ mod data;
 mod directory;
 mod file;
 mod goodbye;
+mod heartbeat;
 mod names;
 mod open;
 mod retry;

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use wire::op::Call;
 use wire::v1::session::SessionOpen;
 
 use crate::caller::Caller;
+use crate::heartbeat;
 use crate::retry::{Failure, Ladder, Step};
 use crate::shared::Shared;
 
@@ -34,6 +35,7 @@ pub struct Client {
     shards: RefCell<FxHashMap<ShardId, GroupId>>,
     /// The map that `routes` and `shards` were made from.
     epoch: Cell<Epoch>,
+    itself: Weak<Client>,
 }
 
 /// Where a request goes.
@@ -73,12 +75,13 @@ impl Client {
     #[must_use]
     pub fn new(shared: Arc<Shared>) -> Rc<Self> {
         shared.join();
-        Rc::new(Self {
+        Rc::new_cyclic(|itself| Self {
             identity: Rc::new(shared.identity.clone()),
             shared,
             routes: RefCell::default(),
             shards: RefCell::default(),
             epoch: Cell::new(Epoch(0)),
+            itself: Weak::clone(itself),
         })
     }
 
@@ -132,7 +135,7 @@ impl Client {
         }
     }
 
-    async fn attempt<C: Call>(
+    pub(crate) async fn attempt<C: Call>(
         &self,
         destination: Destination,
         request: &C,
@@ -191,6 +194,9 @@ impl Client {
             connection.call(to, &request).await.map_err(failure_of_call)?;
         }
         self.shared.saw_incarnation(shard, opened.incarnation);
+        if self.shared.may_beat() {
+            ring::spawn(heartbeat::beat(Weak::clone(&self.itself), Duration::from_millis(opened.expiry_ms)));
+        }
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! What the threads of one mount share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,6 +38,8 @@ pub struct Shared {
     files: [Mutex<FxHashMap<InodeId, File>>; PARTS],
     /// Threads with a client.
     clients: AtomicUsize,
+    /// A thread tells the shards that this client lives.
+    beating: AtomicBool,
 }
 
 impl Shared {
@@ -53,6 +55,7 @@ impl Shared {
             incarnations: Mutex::default(),
             files: Default::default(),
             clients: AtomicUsize::new(0),
+            beating: AtomicBool::new(false),
         })
     }
 
@@ -88,6 +91,16 @@ impl Shared {
     /// True for the last one.
     pub(crate) fn leave(&self) -> bool {
         self.clients.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// No thread is left that wants the session.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.clients.load(Ordering::Acquire) == 0
+    }
+
+    /// True for the first who asks.
+    pub(crate) fn may_beat(&self) -> bool {
+        !self.beating.swap(true, Ordering::AcqRel)
     }
 
     /// The shards that know this session.

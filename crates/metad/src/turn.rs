@@ -371,7 +371,11 @@ impl State {
     fn answer(&mut self, serving: Option<(GroupId, Generation)>, queued: &Queued) -> Answer {
         let Header { op, group, generation, .. } = queued.header;
         if op == Op::Ping {
-            return Answer::Done;
+            // A client that is idle keeps its session by it.
+            return match self.sessions.get(&queued.connection) {
+                Some(session) if !self.shard.touch(*session) => Answer::Failed(Status::NoSession),
+                Some(_) | None => Answer::Done,
+            };
         }
         if serving != Some((group, generation)) {
             return Answer::Failed(Status::StaleMap);

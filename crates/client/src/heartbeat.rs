@@ -1,0 +1,58 @@
+//! Tells the shards that this client lives while it has nothing to ask: a session that is not heard of ends, and with it
+//! what it holds open.
+
+use std::rc::Weak;
+use std::time::Duration;
+
+use types::id::ShardId;
+use wire::op::Ping;
+
+use crate::retry::Failure;
+use crate::router::{Client, Destination};
+
+/// Beats within the time after which a shard forgets a session: a few may be lost.
+const BEATS: u32 = 4;
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+const INTERVAL_MAX: Duration = Duration::from_secs(15);
+
+/// Runs until the client is gone or the session ends. One of a mount's threads does it for all.
+pub(crate) async fn beat(client: Weak<Client>, expiry: Duration) {
+    let interval = interval(expiry);
+    loop {
+        ring::sleep(interval).await;
+        let Some(client) = client.upgrade() else { return };
+        if client.shared.has_ended() {
+            return;
+        }
+        let beats = client.shared.shards_seen().into_iter().map(|shard| client.beat_once(shard));
+        ring::join_all(beats).await;
+    }
+}
+
+fn interval(expiry: Duration) -> Duration {
+    (expiry / BEATS).clamp(INTERVAL_MIN, INTERVAL_MAX)
+}
+
+impl Client {
+    /// What cannot be reached will be asked again; calls of applications are what reports it.
+    async fn beat_once(&self, shard: ShardId) {
+        let destination = Destination::Shard(shard);
+        if let Err(Failure::NoSession) = self.attempt(destination, &Ping {}, &[]).await {
+            // Late: this opens it anew and tells what is held open.
+            let _ = self.attempt(destination, &Ping {}, &[]).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_beats_fit_into_the_time_after_which_a_session_is_forgotten() {
+        assert_eq!(interval(Duration::from_secs(60)), Duration::from_secs(15));
+        assert_eq!(interval(Duration::from_secs(2)), Duration::from_millis(500));
+        assert_eq!(interval(Duration::ZERO), INTERVAL_MIN);
+        assert_eq!(interval(Duration::MAX), INTERVAL_MAX);
+    }
+}
