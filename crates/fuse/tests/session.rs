@@ -7,7 +7,7 @@ mod common;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -49,6 +49,14 @@ fn dd(path: &Path, offset: u64) -> Child {
     let mut command = Command::new("dd");
     command.arg(format!("if={}", path.display())).arg("of=/dev/null").arg("bs=4096").arg("count=1");
     command.arg(format!("skip={}", offset / 4096)).stdout(Stdio::null()).stderr(Stdio::null());
+    // Where the tests run in the background of a script, SIGINT is ignored, and children inherit that.
+    // SAFETY: between fork and exec this makes one system call, which may be made there.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     command.spawn().unwrap()
 }
 

@@ -19,6 +19,14 @@ fn start(program: &str, path: &Path) -> Child {
     let mut command = Command::new(program);
     // A group of its own, as a shell makes one for each command.
     command.arg(path).process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Where the tests run in the background of a script, SIGINT is ignored, and children inherit that.
+    // SAFETY: between fork and exec this makes one system call, which may be made there.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     command.spawn().unwrap()
 }
 
