@@ -216,7 +216,7 @@ impl Cluster {
 
     /// Nothing that dies is started again until [`Self::resume`].
     pub fn freeze_supervisor(&self) {
-        process::signal(self.supervisor().expect("a supervisor"), libc::SIGSTOP);
+        process::stop(self.supervisor().expect("a supervisor"));
     }
 
     pub fn resume(&self) {

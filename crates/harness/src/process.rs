@@ -19,6 +19,20 @@ pub fn kill(pid: i32) {
     wait::until(&format!("the end of process {pid}"), Duration::from_secs(10), || (!is_alive(pid)).then_some(()));
 }
 
+/// Makes it hang, and waits until all of its threads do: the signal itself takes a while on a busy machine.
+pub fn stop(pid: i32) {
+    signal(pid, libc::SIGSTOP);
+    wait::until(&format!("the halt of process {pid}"), Duration::from_secs(10), || all_stopped(pid).then_some(()));
+}
+
+fn all_stopped(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
+    threads.map(|thread| fs::read_to_string(thread.path().join("stat")).unwrap_or_default()).all(|stat| {
+        // A thread that has ended meanwhile runs no more either.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
 /// It exists and is no zombie.
 #[must_use]
 pub fn is_alive(pid: i32) -> bool {

@@ -68,7 +68,7 @@ fn a_hung_server_is_waited_for_and_can_be_interrupted() {
     let cluster = Cluster::start();
     cluster.folder("d");
     let metad = cluster.pid("metad-1").unwrap();
-    process::signal(metad, libc::SIGSTOP);
+    process::stop(metad);
     let mut child = start("ls", &cluster.path("d"));
     thread::sleep(Duration::from_millis(500));
     assert!(child.try_wait().unwrap().is_none(), "ls does not wait");
