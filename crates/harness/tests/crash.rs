@@ -1,7 +1,7 @@
 //! kill -9 of services and the mount under load: nothing that was acknowledged is lost, and no application sees an error
 //! while servers come back. `WEFT_TEST_KILLS=100` for a run by hand.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and tells how it went")]
 
 use std::sync::atomic::Ordering;
 use std::thread;

@@ -71,7 +71,7 @@ impl Operation {
                 let (name, len, flags) = (*dice.pick(&XATTRS), dice.index(300), dice.roll(3) as u32);
                 Self::SetXattr(path, name, dice.bytes(len), flags)
             }
-            21 => Self::RemoveXattr(path, *dice.pick::<&str>(&XATTRS)),
+            21 => Self::RemoveXattr(path, XATTRS[dice.index(XATTRS.len())]),
             22 => Self::Rename(path, random_path(dice, known), 0),
             _ => Self::Rename(path, random_path(dice, known), 1 + dice.roll(2) as u32),
         }

@@ -296,7 +296,7 @@ fn fio_verifies_what_it_wrote() {
     let cluster = Cluster::start();
     let root = cluster.folder("fio");
     for direct in ["0", "1"] {
-        for (pattern, sizes) in [("write", "4k-256k"), ("randwrite", "4k-256k"), ("randrw", "8k-8k")] {
+        for pattern in ["write", "randwrite"] {
             let mut command = Command::new("fio");
             command.current_dir(&root).args([
                 "--name=v",
@@ -311,7 +311,7 @@ fn fio_verifies_what_it_wrote() {
                 "--group_reporting",
                 &format!("--direct={direct}"),
                 &format!("--rw={pattern}"),
-                &format!("--bsrange={sizes}"),
+                "--bsrange=4k-256k",
             ]);
             let ended = run(&mut command, LONG).expect_ok();
             assert!(!ended.stdout.contains("verify: bad"), "{ended}");
