@@ -27,6 +27,20 @@ const NOWHERE: &str = "nowhere";
 /// After so many operations the whole trees are compared.
 const PICTURE_EVERY: u64 = 100;
 
+/// Renames as a program must that shares directories with other mounts: the kernel cannot look up a directory that it
+/// still knows at its old place while the rename has its locks (`__d_unalias` only tries for them), and says `ESTALE`.
+/// A look at the names before is all that it needs. The README names this; it ends when leases tell the kernel of moves.
+fn rename(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
+    match syscall::rename(from, to, flags) {
+        Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {
+            // Whether they are there is for the rename to say.
+            let _ = (fs::symlink_metadata(from), fs::symlink_metadata(to));
+            syscall::rename(from, to, flags)
+        }
+        done => done,
+    }
+}
+
 #[derive(Debug)]
 enum Operation {
     Create(Vec<String>, u32),
@@ -99,7 +113,7 @@ impl Operation {
             Self::Link(from, to) => fs::hard_link(p(from), p(to)),
             Self::Unlink(path) => fs::remove_file(p(path)),
             Self::Rmdir(path) => fs::remove_dir(p(path)),
-            Self::Rename(from, to, flags) => syscall::rename(&p(from), &p(to), *flags),
+            Self::Rename(from, to, flags) => rename(&p(from), &p(to), *flags),
             Self::Chmod(path, mode) => fs::set_permissions(p(path), Permissions::from_mode(*mode)),
             Self::Chown(path, uid, gid) => std::os::unix::fs::lchown(p(path), Some(*uid), Some(*gid)),
             Self::Times(path, atime, mtime) => syscall::utimens(&p(path), *atime, *mtime),
