@@ -141,11 +141,11 @@ impl Client {
     /// # Errors
     /// An error of an earlier write that only the disk noticed, such as `EIO` or `ENOSPC`.
     pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let state = self.shared.with_file(inode, |file| (file.layout.clone(), file.size, file.is_exclusive()));
-        let objects = match state {
+        let objects = match self.shared.with_file(inode, |file| file.layout.clone()) {
             None => Vec::new(),
-            Some((layout, size, exact)) => {
-                let size = if exact { size } else { self.current_size(caller, inode).await? };
+            Some(layout) => {
+                // The shard is asked, since nobody tells us when others have made the file longer than we know.
+                let size = self.current_size(caller, inode).await?;
                 Self::stripes_in_use(&layout, size)
                     .map(|stripe| (layout.groups[stripe as usize], ObjectId { inode, stripe }))
                     .collect()
