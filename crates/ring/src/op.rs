@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -160,15 +159,6 @@ pub async fn fadvise(fd: RawFd, offset: u64, len: u32, advice: i32) -> io::Resul
     Op::new(Lane::FileRead, entry, ()).await.0.map(drop)
 }
 
-/// Waits until a read would not block.
-///
-/// # Errors
-/// The kernel's.
-pub async fn poll_readable(fd: RawFd) -> io::Result<()> {
-    let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
-    Op::new(Lane::Main, entry, ()).await.0.map(drop)
-}
-
 /// As [`poll_readable`], only that of all who wait so for the same event (on other rings, too) one is woken.
 ///
 /// # Errors
@@ -177,22 +167,6 @@ pub async fn poll_exclusive(fd: RawFd) -> io::Result<()> {
     let events = libc::POLLIN as u32 | libc::EPOLLEXCLUSIVE as u32;
     let entry = opcode::PollAdd::new(types::Fd(fd), events).build();
     Op::new(Lane::Main, entry, ()).await.0.map(drop)
-}
-
-/// Reads one message of a character device such as `/dev/fuse`. The descriptor should be non-blocking: where another
-/// reader was faster this waits on.
-pub async fn read_device(fd: RawFd, mut buf: Buf) -> (io::Result<usize>, Buf) {
-    loop {
-        let entry = opcode::Read::new(types::Fd(fd), buf.as_raw(), length(&buf)).offset(u64::MAX).build();
-        let (result, back) = Op::new(Lane::Main, entry, buf).await;
-        match result {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => buf = back,
-            done => return (done, back),
-        }
-        if let Err(error) = poll_readable(fd).await {
-            return (Err(error), buf);
-        }
-    }
 }
 
 /// Writes one message of a device in parts, at once.
@@ -224,13 +198,4 @@ pub async fn accept(fd: RawFd) -> io::Result<OwnedFd> {
     let socket = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
     socket::set_no_delay(&socket)?;
     Ok(socket)
-}
-
-/// The address on the other side of a connected socket.
-///
-/// # Errors
-/// Where it is not connected.
-pub fn peer_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
-    let stream = std::net::TcpStream::from(socket.try_clone()?);
-    stream.peer_addr()
 }
