@@ -2,10 +2,13 @@
 
 /// Bits of a name's hash. A cookie is the hash and `TIE_BITS` more, and passes through `off_t`, so 63 in all.
 pub(crate) const HASH_BITS: u32 = 59;
+/// The greatest hash but one: the last cookies belong to no name, so that faces may number `.` and `..` before the names
+/// and stay within `off_t`.
+pub(crate) const HASH_MAX: u64 = (1 << HASH_BITS) - 2;
 /// Bits of a cookie that count entries with the same hash.
 pub(crate) const TIE_BITS: u32 = 4;
 
-/// 59 bits, at least 1. The bytes are taken in words of 8 (the last one filled with zeros) and each word goes through
+/// 59 bits, from 1 to [`HASH_MAX`]. The bytes are taken in words of 8 (the last one filled with zeros) and each word goes through
 /// the finaliser of `MurmurHash3` (Appleby, public domain), which loses nothing; the length goes in last.
 #[must_use]
 pub(crate) fn name_hash(name: &[u8]) -> u64 {
@@ -20,7 +23,7 @@ pub(crate) fn name_hash(name: &[u8]) -> u64 {
         hash = mix(hash ^ u64::from_le_bytes(word));
     }
     hash = mix(hash ^ name.len() as u64) >> (64 - HASH_BITS);
-    hash.max(1)
+    hash.clamp(1, HASH_MAX)
 }
 
 fn mix(mut h: u64) -> u64 {
@@ -43,6 +46,14 @@ mod tests {
         assert_eq!(name_hash(b"Makefile"), 0x04d6_f13b_9cf0_279f);
         assert_eq!(name_hash(b"a-name-of-more-than-two-words"), 0x0389_08a9_46f0_5a12);
         assert_eq!(name_hash(&[0xff; 255]), 0x07ab_db5e_231d_c8e2);
+    }
+
+    /// Names made for it by running the hash backwards, as anybody can.
+    #[test]
+    fn stays_within_its_bounds() {
+        assert_eq!(name_hash(b"edge0333SarOb.-H"), 1, "0 before it is bounded");
+        assert_eq!(name_hash(b"edge09d5kjgb_,+B"), HASH_MAX);
+        assert_eq!(name_hash(b"edge0a744ru+4WEt"), HASH_MAX, "one more before it is bounded");
     }
 
     #[test]

@@ -407,6 +407,31 @@ fn listings_see_the_turn_and_show_each_entry_once() {
     assert_eq!(refused(bed.shard.readdir(A, GONE, 0, 10, false)), Errno::ESTALE);
 }
 
+/// Names made to have the least and the greatest hashes: anybody can make such.
+#[test]
+fn cookies_leave_room_for_the_dots_before_them_and_for_the_end_of_off_t() {
+    const EDGES: [&str; 6] = [
+        "edge0333SarOb.-H",
+        "edge09e8QyStu4Sx",
+        "edge0a744ru+4WEt",
+        "edge0a86KXQxn+c3",
+        "edge09d5kjgb_,+B",
+        "edge0af0KJee7Auc",
+    ];
+    let mut bed = Bed::new();
+    for name in EDGES {
+        bed.file(ROOT, name);
+    }
+    bed.turn();
+    let page = bed.shard.readdir(A, ROOT, 0, 10, false).unwrap();
+    assert_eq!(page.entries.len(), EDGES.len());
+    assert!(page.entries.iter().all(|entry| entry.cookie >= 16 && entry.cookie <= i64::MAX as u64 - 16));
+    for (at, entry) in page.entries.iter().enumerate() {
+        let rest = bed.shard.readdir(A, ROOT, entry.cookie, 10, false).unwrap();
+        assert_eq!(rest.entries, page.entries[at + 1..]);
+    }
+}
+
 #[test]
 fn listings_show_what_stays_exactly_once_while_others_come_and_go() {
     let mut bed = Bed::new();
