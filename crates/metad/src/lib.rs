@@ -11,11 +11,12 @@
 //! It never: hands a request to another thread, locks on the request path, or blocks the shard's thread in a sync.
 //!
 //! - [`service`]: start, order of stopping.
-//! - [`shard`]: the thread; [`turn`] what happens in one turn; [`dispatch`] the protocol.
+//! - [`shard`]: the thread; [`turn`] what happens in one turn; [`dispatch`] the protocol, [`call`] its messages.
 //! - [`syncer`]: makes the log durable. [`tasks`]: what the shard does by itself, a file each.
 //! - [`local`]: a shard in this process without management, for tests and benches.
 
 mod answer;
+mod call;
 pub mod config;
 mod convert;
 mod dispatch;

@@ -1,0 +1,231 @@
+//! What each message asks of the shard: its words in, the namespace's answer out.
+
+use kv::Kv;
+use namespace::error::{Error, Result};
+use namespace::shard::Shard;
+use namespace::view::{Create, EntryInfo, Exactly, HeldOpen, InodeView, PolicyChange, Rename, Settle, Settled};
+use types::id::SessionId;
+use wire::codec::{Bytes, DecodeError, decode_body};
+use wire::v1::{meta, session};
+
+use crate::answer::Answer;
+use crate::convert;
+use crate::dispatch::Context;
+
+/// Records of one page of a check, and entries of one page of a directory.
+const SCAN_MAX: u32 = 1000;
+const PAGE_MAX: u32 = 4096;
+
+/// One message that waits to be decoded, and the shard that it asks.
+pub(crate) struct Call<'a, K: Kv> {
+    pub(crate) shard: &'a mut Shard<K>,
+    pub(crate) context: &'a Context,
+    pub(crate) session: SessionId,
+    pub(crate) body: &'a [u8],
+}
+
+/// Why there is no answer but a status.
+pub(crate) enum Refusal {
+    Body(DecodeError),
+    Namespace(Error),
+}
+
+impl From<DecodeError> for Refusal {
+    fn from(error: DecodeError) -> Self {
+        Self::Body(error)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Namespace(error)
+    }
+}
+
+pub(crate) type Outcome = std::result::Result<Answer, Refusal>;
+
+impl<K: Kv> Call<'_, K> {
+    pub(crate) fn lookup(self) -> Outcome {
+        let m: meta::Lookup = decode_body(self.body)?;
+        inode(self.shard.lookup(self.session, m.parent, &m.name))
+    }
+
+    pub(crate) fn get_attr(self) -> Outcome {
+        let m: meta::GetAttr = decode_body(self.body)?;
+        inode(self.shard.getattr(self.session, m.inode))
+    }
+
+    pub(crate) fn set(self) -> Outcome {
+        let m: meta::Set = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        inode(self.shard.set(exactly, m.inode, &m.change))
+    }
+
+    pub(crate) fn create(self) -> Outcome {
+        let m: meta::Create = decode_body(self.body)?;
+        let meta::Create { exactly: e, parent, ref name, kind, mode, rdev, cred, open, write_intent, exclusive } = m;
+        let exactly = self.exactly(e);
+        let create = Create { parent, name, kind, mode, rdev, cred, open, write_intent, exclusive };
+        inode(self.shard.create(exactly, &create))
+    }
+
+    pub(crate) fn mkdir(self) -> Outcome {
+        let m: meta::Mkdir = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        inode(self.shard.mkdir(exactly, m.parent, &m.name, m.mode, m.cred))
+    }
+
+    pub(crate) fn symlink(self) -> Outcome {
+        let m: meta::Symlink = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        inode(self.shard.symlink(exactly, m.parent, &m.name, &m.target.0, m.cred))
+    }
+
+    pub(crate) fn link(self) -> Outcome {
+        let m: meta::Link = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        inode(self.shard.link(exactly, m.inode, m.parent, &m.name))
+    }
+
+    pub(crate) fn unlink(self) -> Outcome {
+        let m: meta::Unlink = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        done(self.shard.unlink(exactly, m.parent, &m.name))
+    }
+
+    pub(crate) fn rmdir(self) -> Outcome {
+        let m: meta::Rmdir = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        done(self.shard.rmdir(exactly, m.parent, &m.name))
+    }
+
+    pub(crate) fn rename(self) -> Outcome {
+        let m: meta::Rename = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        let rename = Rename {
+            source_parent: m.source_parent,
+            source_name: &m.source_name,
+            target_parent: m.target_parent,
+            target_name: &m.target_name,
+            flags: m.flags,
+        };
+        done(self.shard.rename(exactly, &rename))
+    }
+
+    pub(crate) fn readlink(self) -> Outcome {
+        let m: meta::Readlink = decode_body(self.body)?;
+        Ok(Answer::Target(meta::ReadlinkReply { target: Bytes(self.shard.readlink(m.inode)?) }))
+    }
+
+    pub(crate) fn read_dir(self) -> Outcome {
+        let m: meta::ReadDir = decode_body(self.body)?;
+        let count = m.count.clamp(1, PAGE_MAX);
+        Ok(Answer::Page(convert::page(self.shard.readdir(self.session, m.inode, m.cookie, count, m.attributes)?)))
+    }
+
+    pub(crate) fn open(self) -> Outcome {
+        let m: meta::Open = decode_body(self.body)?;
+        inode(self.shard.open_inode(self.session, m.inode))
+    }
+
+    pub(crate) fn close(self) -> Outcome {
+        let m: meta::Close = decode_body(self.body)?;
+        done(self.shard.close_inode(self.session, m.inode))
+    }
+
+    pub(crate) fn write_intent(self) -> Outcome {
+        let m: meta::WriteIntent = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        inode(self.shard.write_intent(exactly, m.inode))
+    }
+
+    pub(crate) fn settle(self) -> Outcome {
+        let m: meta::Settle = decode_body(self.body)?;
+        let meta::Settle { exactly: e, inode, size, blocks, mtime, gathered, release, close, untouched } = m;
+        let exactly = self.exactly(e);
+        let settle = Settle { inode, size, blocks, mtime, gathered, release, close, untouched };
+        let Settled { settled, intents } = self.shard.settle(exactly, &settle)?;
+        Ok(Answer::Settled(meta::SettleReply { settled, intents }))
+    }
+
+    pub(crate) fn get_xattr(self) -> Outcome {
+        let m: meta::GetXattr = decode_body(self.body)?;
+        Ok(Answer::Xattr(meta::XattrReply { value: Bytes(self.shard.get_xattr(m.inode, &m.name.0)?) }))
+    }
+
+    pub(crate) fn set_xattr(self) -> Outcome {
+        let m: meta::SetXattr = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        done(self.shard.set_xattr(exactly, m.inode, &m.name.0, &m.value.0, m.flags))
+    }
+
+    pub(crate) fn list_xattr(self) -> Outcome {
+        let m: meta::ListXattr = decode_body(self.body)?;
+        let names = self.shard.list_xattr(m.inode)?.into_iter().map(Bytes).collect();
+        Ok(Answer::Names(meta::XattrNames { names }))
+    }
+
+    pub(crate) fn remove_xattr(self) -> Outcome {
+        let m: meta::RemoveXattr = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        done(self.shard.remove_xattr(exactly, m.inode, &m.name.0))
+    }
+
+    pub(crate) fn fsync(self) -> Outcome {
+        let _: meta::Fsync = decode_body(self.body)?;
+        Ok(Answer::Synced)
+    }
+
+    pub(crate) fn stat_fs(self) -> Outcome {
+        let _: meta::StatFs = decode_body(self.body)?;
+        let Context { total_bytes, free_bytes, .. } = *self.context;
+        Ok(Answer::StatFs(meta::StatFsReply { inodes: self.shard.inode_count(), total_bytes, free_bytes }))
+    }
+
+    pub(crate) fn entry_info(self) -> Outcome {
+        let m: meta::EntryInfo = decode_body(self.body)?;
+        Self::entry(self.context, self.shard.entry_info(self.session, m.inode))
+    }
+
+    pub(crate) fn set_policy(self) -> Outcome {
+        let m: meta::SetPolicy = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        let change = PolicyChange { chunk_size: m.chunk_size, stripe_count: m.stripe_count, pool: m.pool };
+        Self::entry(self.context, self.shard.set_policy(exactly, m.inode, &change))
+    }
+
+    pub(crate) fn scan(self) -> Outcome {
+        let m: meta::Scan = decode_body(self.body)?;
+        Ok(Answer::Scan(convert::scan(self.shard.scan(&m.after.0, m.count.clamp(1, SCAN_MAX))?)))
+    }
+
+    pub(crate) fn session_open(self) -> Outcome {
+        let m: session::SessionOpen = decode_body(self.body)?;
+        let held = |open: &session::HeldOpen| HeldOpen { inode: open.inode, write_intent: open.write_intent };
+        let opens: Vec<_> = m.opens.iter().map(held).collect();
+        let opened = self.shard.session_open(m.session, &m.description.0, &opens)?;
+        Ok(Answer::Opened(session::SessionOpened { incarnation: opened.incarnation, expiry_ms: opened.expiry_ms }))
+    }
+
+    pub(crate) fn session_close(self) -> Outcome {
+        let m: session::SessionClose = decode_body(self.body)?;
+        done(self.shard.session_close(m.session))
+    }
+
+    fn exactly(&self, e: meta::Exactly) -> Exactly {
+        Exactly { session: self.session, sequence: e.sequence, answered_below: e.answered_below }
+    }
+
+    fn entry(context: &Context, result: Result<EntryInfo>) -> Outcome {
+        Ok(Answer::Entry(Box::new(convert::entry_info(result?, context.shard, context.group))))
+    }
+}
+
+fn inode(result: Result<InodeView>) -> Outcome {
+    Ok(Answer::Inode(convert::inode(result?)))
+}
+
+fn done(result: Result<()>) -> Outcome {
+    result?;
+    Ok(Answer::Done)
+}
