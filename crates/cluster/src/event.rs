@@ -39,9 +39,11 @@ pub struct Registration {
     pub id: Option<NodeId>,
     /// Name for a new node; empty: one is made. A known node keeps the name that it has.
     pub alias: String,
-    /// Different at each start.
+    /// Different at each start; the one that the data plane's handshake tells, too.
     pub incarnation: u64,
+    /// Where it can be reached, best first; at least one.
     pub rails: Vec<Rail>,
+    /// `host:port` of the metrics endpoint; empty when it has none.
     pub metrics: String,
     pub targets: Vec<TargetRegistration>,
 }
@@ -52,7 +54,9 @@ pub struct TargetRegistration {
     /// The id in its identity; `None` at its first start.
     pub id: Option<TargetId>,
     pub path: String,
+    /// Of its lanes in order, or of its shard's thread.
     pub ports: Vec<u16>,
+    /// As of now, where it is on its way to mgmtd.
     pub report: Report,
 }
 

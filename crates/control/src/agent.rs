@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cluster::event::Registration;
 use conf::Fatal;
 use tokio::sync::{oneshot, watch};
 use types::id::SessionId;
 
-use crate::node::{NodeSpec, Registered, Reporter};
+use crate::node::{Registered, Reporter};
 use crate::view::View;
 use shared::Shared;
 use task::Task;
@@ -51,18 +52,18 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Registers `spec` and sends heartbeats, with one report per target from `reporter` each time. Returns at once: ask
+    /// Registers a service and sends heartbeats, with one report per target from `reporter` each time. Returns at once: ask
     /// [`Agent::registered`] before serving.
     ///
     /// # Errors
     /// Where the thread cannot be made.
     pub fn start_node(
         config: AgentConfig,
-        spec: NodeSpec,
+        registration: Registration,
         reporter: Reporter,
         on_update: OnUpdate,
     ) -> io::Result<Self> {
-        Self::start(config, |shared, config| Task::node(shared, config, spec, reporter, on_update))
+        Self::start(config, |shared, config| Task::node(shared, config, registration, reporter, on_update))
     }
 
     /// Gets a session id for a client and watches the cluster. `description` is for people: host name and mount point.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::event::Report;
+use cluster::event::{Registration, Report};
 use cluster::map::TargetState;
 use hyper_util::rt::TokioIo;
 use net::handshake::{HandshakeError, Initiator};
@@ -15,7 +15,7 @@ use tonic::{Response, Status, Streaming};
 use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
 
 use crate::error::ControlError;
-use crate::node::{NodeSpec, Registered};
+use crate::node::Registered;
 use crate::proto::management_client::ManagementClient;
 use crate::transport::shake;
 use crate::view::View;
@@ -87,12 +87,17 @@ impl Client {
         &self.cluster
     }
 
-    /// Registers a service, with one report per target of `spec`; also answers the view with it inside.
+    /// Registers a service, with one report per target, at the cluster of the handshake; also answers the view with it
+    /// inside.
     ///
     /// # Errors
     /// Where mgmtd cannot be asked or refuses.
-    pub async fn register_node(&self, spec: &NodeSpec, reports: &[Report]) -> Result<(Registered, View), ControlError> {
-        let request = convert::registration(&self.cluster, spec, reports);
+    pub async fn register_node(
+        &self,
+        registration: &Registration,
+        reports: &[Report],
+    ) -> Result<(Registered, View), ControlError> {
+        let request = convert::registration(&self.cluster, registration, reports);
         let mut service = self.service.clone();
         let reply = self.call(service.register_node(request)).await?;
         let mut view = View::default();

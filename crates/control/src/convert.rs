@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use cluster::capacity::Capacity;
-use cluster::event::{self, Heartbeat, Registration, Report};
+use cluster::event::{Heartbeat, Registration, Report, TargetRegistration};
 use cluster::map::{Rail, ServiceKind, TargetState};
 use types::id::{NodeId, TargetId};
 
-use crate::node::{NodeSpec, Registered, TargetSpec};
+use crate::node::Registered;
 use crate::proto;
 
 /// A message that no release of this version would send, in one line.
@@ -19,25 +19,25 @@ fn bad<T>(text: impl Into<String>) -> Result<T, BadMessage> {
     Err(BadMessage(text.into()))
 }
 
-/// The registration of `spec`, with `reports` on its targets.
+/// The registration at `cluster`, with `reports` on its targets.
 #[must_use]
-pub fn registration(cluster: &str, spec: &NodeSpec, reports: &[Report]) -> proto::RegisterNodeRequest {
+pub fn registration(cluster: &str, node: &Registration, reports: &[Report]) -> proto::RegisterNodeRequest {
     let rail = |rail: &Rail| proto::Rail { interface: rail.interface.clone(), address: rail.address.to_string() };
-    let targets = spec.targets.iter().enumerate();
+    let targets = node.targets.iter().enumerate();
     proto::RegisterNodeRequest {
         cluster: cluster.to_owned(),
-        uuid: spec.uuid.clone(),
-        kind: kind_to_proto(spec.kind).into(),
-        id: spec.id.unwrap_or_default().0,
-        alias: spec.alias.clone(),
-        incarnation: spec.incarnation,
-        rails: spec.rails.iter().map(rail).collect(),
-        metrics: spec.metrics.clone(),
+        uuid: node.uuid.clone(),
+        kind: kind_to_proto(node.kind).into(),
+        id: node.id.unwrap_or_default().0,
+        alias: node.alias.clone(),
+        incarnation: node.incarnation,
+        rails: node.rails.iter().map(rail).collect(),
+        metrics: node.metrics.clone(),
         targets: targets.map(|(at, target)| target_registration(target, reports.get(at))).collect(),
     }
 }
 
-fn target_registration(target: &TargetSpec, report: Option<&Report>) -> proto::TargetRegistration {
+fn target_registration(target: &TargetRegistration, report: Option<&Report>) -> proto::TargetRegistration {
     proto::TargetRegistration {
         uuid: target.uuid.clone(),
         id: target.id.unwrap_or_default().0,
@@ -75,10 +75,10 @@ fn rail_from(message: proto::Rail) -> Result<Rail, BadMessage> {
     }
 }
 
-fn target_from(message: proto::TargetRegistration) -> Result<event::TargetRegistration, BadMessage> {
+fn target_from(message: proto::TargetRegistration) -> Result<TargetRegistration, BadMessage> {
     let port = |port: u32| u16::try_from(port).ok().filter(|&port| port != 0);
     let Some(ports) = message.ports.into_iter().map(port).collect() else { return bad("no such port") };
-    Ok(event::TargetRegistration {
+    Ok(TargetRegistration {
         uuid: message.uuid,
         id: (message.id != 0).then_some(TargetId(message.id)),
         path: message.path,
@@ -172,8 +172,11 @@ pub fn state_from(message: proto::TargetState) -> Result<TargetState, BadMessage
 mod tests {
     use super::*;
 
-    fn spec() -> NodeSpec {
-        NodeSpec {
+    fn node() -> Registration {
+        let ports = vec![1, 65535];
+        let target = TargetRegistration { uuid: "t".into(), id: None, path: "/t".into(), ports, report: report() };
+        Registration {
+            cluster: "c".into(),
             uuid: "u".into(),
             kind: ServiceKind::Storage,
             id: Some(NodeId(3)),
@@ -181,26 +184,25 @@ mod tests {
             incarnation: 77,
             rails: vec![Rail { interface: "eth0".into(), address: "fe80::1".parse().expect("an address") }],
             metrics: "h:1".into(),
-            targets: vec![TargetSpec { uuid: "t".into(), id: None, path: "/t".into(), ports: vec![1, 65535] }],
+            targets: vec![target],
         }
+    }
+
+    fn report() -> Report {
+        let capacity = Capacity { total_bytes: 1, free_bytes: 2, total_inodes: 3, free_inodes: 4 };
+        Report { capacity, failing: true, empty: true }
     }
 
     #[test]
     fn a_registration_survives_the_wire() {
-        let capacity = Capacity { total_bytes: 1, free_bytes: 2, total_inodes: 3, free_inodes: 4 };
-        let report = Report { capacity, failing: true, empty: true };
-        let back = registration_from(registration("c", &spec(), &[report])).expect("valid");
-        assert_eq!((back.cluster.as_str(), back.uuid.as_str(), back.kind), ("c", "u", ServiceKind::Storage));
-        assert_eq!((back.id, back.incarnation, back.rails.clone()), (Some(NodeId(3)), 77, spec().rails));
-        let target = back.targets.first().expect("one");
-        assert_eq!((target.id, &target.ports, target.report), (None, &vec![1, 65535], report));
-        let beat = heartbeat_from(&heartbeat(NodeId(3), 77, &[(TargetId(9), report)]));
-        assert_eq!(beat, Heartbeat { node: NodeId(3), incarnation: 77, targets: vec![(TargetId(9), report)] });
+        assert_eq!(registration_from(registration("c", &node(), &[report()])), Ok(node()));
+        let beat = heartbeat_from(&heartbeat(NodeId(3), 77, &[(TargetId(9), report())]));
+        assert_eq!(beat, Heartbeat { node: NodeId(3), incarnation: 77, targets: vec![(TargetId(9), report())] });
     }
 
     #[test]
     fn nonsense_is_refused() {
-        let good = || registration("c", &spec(), &[]);
+        let good = || registration("c", &node(), &[]);
         let mut message = good();
         message.kind = 99;
         assert!(registration_from(message).is_err());

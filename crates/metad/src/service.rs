@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cluster::event::Report;
+use cluster::event::{Registration, Report, TargetRegistration};
 use cluster::map::ServiceKind;
 use conf::Fatal;
 use conf::identity::{Expect, Home, Service};
-use control::{Agent, AgentConfig, NodeSpec, Registered, TargetSpec, Update, View};
+use control::{Agent, AgentConfig, Registered, Update, View};
 use kv::KvError;
 use kv::rocks::{RocksConfig, RocksKv};
 use net::{ClusterKey, Identity};
@@ -187,7 +187,8 @@ impl Server {
         let known = home.identity();
         let management =
             AgentConfig { management: config.mgmtd.clone(), identity: identity(&key, &known.cluster, incarnation) };
-        let spec = NodeSpec {
+        let registration = Registration {
+            cluster: known.cluster.clone(),
             uuid: known.node_uuid.clone(),
             kind: ServiceKind::Metadata,
             id: known.node_id,
@@ -195,17 +196,18 @@ impl Server {
             incarnation,
             rails: control::interfaces::rails(config.listen.ip(), &config.interfaces, &config.mgmtd)?,
             metrics: seen_at.to_owned(),
-            targets: vec![TargetSpec {
+            targets: vec![TargetRegistration {
                 uuid: known.target_uuid.clone().unwrap_or_default(),
                 id: known.target_id,
                 path: config.dir.display().to_string(),
                 ports: vec![port],
+                report: Report::default(),
             }],
         };
         let dir = config.dir.clone();
         let empty = known.target_id.is_none();
         let reporter = Box::new(move || vec![report(&dir, empty)]);
-        let agent = Agent::start_node(management, spec, reporter, teller(events.clone()))?;
+        let agent = Agent::start_node(management, registration, reporter, teller(events.clone()))?;
         let idle = Some((store, listener));
         Ok(Self { config, key, metrics, incarnation, events, agent, idle, shard: None, registered: None, home })
     }

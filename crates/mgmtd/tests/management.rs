@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::capacity::Capacity;
-use cluster::event::Report;
+use cluster::event::{Registration, Report, TargetRegistration};
 use cluster::map::{NodeState, Rail, ServiceKind};
 use control::agent::OnUpdate;
 use control::node::Reporter;
-use control::{Agent, AgentConfig, Client, ControlError, NodeSpec, TargetSpec, Update};
+use control::{Agent, AgentConfig, Client, ControlError, Update};
 use mgmtd::{Config, Server};
 use net::ClusterKey;
 use telemetry::metrics::Metrics;
@@ -85,10 +85,16 @@ async fn connect(place: &Place, address: SocketAddr) -> Client {
     Client::connect(&address.to_string(), &place.identity(""), PATIENCE).await.expect("it answers")
 }
 
-fn spec(uuid: &str, kind: ServiceKind, targets: &[&str]) -> NodeSpec {
-    let target =
-        |uuid: &&str| TargetSpec { uuid: (*uuid).to_owned(), id: None, path: format!("/{uuid}"), ports: vec![1] };
-    NodeSpec {
+fn spec(uuid: &str, kind: ServiceKind, targets: &[&str]) -> Registration {
+    let target = |uuid: &&str| TargetRegistration {
+        uuid: (*uuid).to_owned(),
+        id: None,
+        path: format!("/{uuid}"),
+        ports: vec![1],
+        report: Report::default(),
+    };
+    Registration {
+        cluster: String::new(),
         uuid: uuid.to_owned(),
         kind,
         id: None,
@@ -312,7 +318,7 @@ fn an_agent_that_is_refused_for_good_ends_with_exit_code_2() {
     let first = Agent::start_node(config.clone(), node.clone(), reporter(1), ignore()).expect("a thread");
     first.registered(Some(PATIENCE)).expect("taken");
     let alias = first.registered(None).expect("known").alias;
-    let clash = NodeSpec { alias: alias.clone(), ..spec("t", ServiceKind::Storage, &["b"]) };
+    let clash = Registration { alias: alias.clone(), ..spec("t", ServiceKind::Storage, &["b"]) };
     let second = Agent::start_node(config, clash, reporter(1), ignore()).expect("a thread");
     let fatal = second.registered(Some(PATIENCE)).expect_err("the alias is taken");
     assert_eq!((fatal.code, fatal.message), (2, format!("the alias {alias} belongs to node 1: choose another one")));

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cluster::capacity::Capacity;
-use cluster::event::Report;
+use cluster::event::{Registration, Report, TargetRegistration};
 use cluster::map::{Rail, ServiceKind};
 use conf::Fatal;
 use control::agent::OnUpdate;
-use control::{Agent, AgentConfig, NodeSpec, Registered, TargetSpec, Update, View};
+use control::{Agent, AgentConfig, Registered, Update, View};
 use net::{ClusterKey, Identity, Limits};
 use ring::mailbox::Sender;
 use telemetry::metrics::Metrics;
@@ -80,10 +80,10 @@ impl Service {
         let identity = Identity { key, cluster: homes.cluster().to_owned(), name: name(config), incarnation };
 
         let told = Told::default();
-        let spec = node_spec(config, &homes, &rails, &listeners.ports, incarnation, endpoint);
+        let registration = registration(config, &homes, &rails, &listeners.ports, incarnation, endpoint);
         let agent = Agent::start_node(
             AgentConfig { management: config.mgmtd.clone(), identity: identity.clone() },
-            spec,
+            registration,
             reporter(targets.clone()),
             told.callback(),
         )
@@ -182,21 +182,23 @@ fn open_targets(config: &Config, homes: &Homes) -> Vec<Arc<Target>> {
     targets
 }
 
-fn node_spec(
+fn registration(
     config: &Config,
     homes: &Homes,
     rails: &[Rail],
     ports: &[u16],
     incarnation: u64,
     endpoint: Option<std::net::SocketAddr>,
-) -> NodeSpec {
-    let target = |home: &conf::identity::Home| TargetSpec {
+) -> Registration {
+    let target = |home: &conf::identity::Home| TargetRegistration {
         uuid: home.identity().target_uuid.clone().unwrap_or_default(),
         id: home.identity().target_id,
         path: home.dir().display().to_string(),
         ports: ports.to_vec(),
+        report: Report::default(),
     };
-    NodeSpec {
+    Registration {
+        cluster: homes.cluster().to_owned(),
         uuid: homes.iter().next().map(|home| home.identity().node_uuid.clone()).unwrap_or_default(),
         kind: ServiceKind::Storage,
         id: homes.iter().find_map(|home| home.identity().node_id),

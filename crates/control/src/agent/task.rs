@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::event::Report;
+use cluster::event::{Registration, Report};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 use types::id::TargetId;
@@ -12,7 +12,7 @@ use super::shared::Shared;
 use super::{AgentConfig, OnUpdate, Update};
 use crate::client::{Backoff, Client};
 use crate::error::ControlError;
-use crate::node::{NodeSpec, Registered, Reporter};
+use crate::node::{Registered, Reporter};
 use crate::view::View;
 
 /// Longest time for one attempt to connect.
@@ -28,7 +28,7 @@ pub(super) struct Task {
 }
 
 enum Role {
-    Node { spec: NodeSpec, reporter: Reporter },
+    Node { registration: Registration, reporter: Reporter },
     Client { description: String },
 }
 
@@ -36,11 +36,11 @@ impl Task {
     pub(super) fn node(
         shared: Arc<Shared>,
         config: AgentConfig,
-        spec: NodeSpec,
+        registration: Registration,
         reporter: Reporter,
         on_update: OnUpdate,
     ) -> Self {
-        Self { shared, config, role: Role::Node { spec, reporter }, on_update, view: View::default() }
+        Self { shared, config, role: Role::Node { registration, reporter }, on_update, view: View::default() }
     }
 
     pub(super) fn client(shared: Arc<Shared>, config: AgentConfig, description: String, on_update: OnUpdate) -> Self {
@@ -86,9 +86,9 @@ impl Task {
     async fn connect(&mut self) -> Result<(Client, Option<Registered>), ControlError> {
         let client = Client::connect(&self.config.management, &self.config.identity, CONNECT_MAX).await?;
         let registered = match &mut self.role {
-            Role::Node { spec, reporter } => {
-                let (registered, view) = client.register_node(spec, &reporter()).await?;
-                spec.learn(&registered);
+            Role::Node { registration, reporter } => {
+                let (registered, view) = client.register_node(registration, &reporter()).await?;
+                learn(registration, &registered);
                 self.config.identity.cluster.clone_from(&registered.cluster);
                 self.set_view(view);
                 self.shared.change(|state| state.registered = Some(registered.clone()));
@@ -131,9 +131,11 @@ impl Task {
     }
 
     async fn beat(&mut self, client: &Client, registered: Option<&Registered>) -> Result<(), ControlError> {
-        let (Role::Node { spec, reporter }, Some(registered)) = (&mut self.role, registered) else { return Ok(()) };
+        let (Role::Node { registration, reporter }, Some(registered)) = (&mut self.role, registered) else {
+            return Ok(());
+        };
         let reports: Vec<(TargetId, Report)> = registered.targets.iter().copied().zip(reporter()).collect();
-        client.heartbeat(registered.node, spec.incarnation, &reports).await
+        client.heartbeat(registered.node, registration.incarnation, &reports).await
     }
 
     fn set_view(&mut self, view: View) {
@@ -144,6 +146,14 @@ impl Task {
         self.view = view;
         self.shared.set_view(&self.view);
         (self.on_update)(Update::View(self.view.clone()));
+    }
+}
+
+/// Takes over what mgmtd has given, so that a later registration is recognised.
+fn learn(registration: &mut Registration, registered: &Registered) {
+    registration.id = Some(registered.node);
+    for (target, id) in registration.targets.iter_mut().zip(&registered.targets) {
+        target.id = Some(*id);
     }
 }
 
