@@ -31,7 +31,10 @@ pub enum MountError {
     Device(io::Error),
     #[error("cannot mount on {path}: {source}", path = .path.display())]
     Refused { path: PathBuf, source: io::Error },
-    #[error("{HELPER} failed: {0} (install the package fuse3, or mount as root)")]
+    #[error("cannot run {HELPER}: {0} (install the package fuse3, or mount as root)")]
+    NoHelper(io::Error),
+    /// What the helper said.
+    #[error("cannot mount: {0}")]
     Helper(String),
     #[error("the kernel does not begin to talk: {0}")]
     Negotiation(String),
@@ -103,7 +106,7 @@ fn mount_by_syscall(mountpoint: &Path, options: &Options) -> Result<OwnedFd, Mou
 
 /// The helper mounts for us and sends the descriptor over a socket.
 fn mount_by_helper(mountpoint: &Path, options: &Options) -> Result<OwnedFd, MountError> {
-    let failed = |error: io::Error| MountError::Helper(error.to_string());
+    let failed = MountError::NoHelper;
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
     let mut list = format!("fsname={},subtype={},default_permissions", options.source, options.subtype);
     if options.allow_other {
@@ -124,7 +127,13 @@ fn mount_by_helper(mountpoint: &Path, options: &Options) -> Result<OwnedFd, Moun
     let output = child.wait_with_output().map_err(failed)?;
     match received {
         Ok(fd) if output.status.success() => Ok(fd),
-        Ok(_) | Err(_) => Err(MountError::Helper(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+        Ok(_) | Err(_) => {
+            // Usually one line, but each begins with its name.
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            let said = if said.is_empty() { format!("{HELPER} ended with {}", output.status) } else { said.join("; ") };
+            Err(MountError::Helper(said))
+        }
     }
 }
 

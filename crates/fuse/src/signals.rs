@@ -36,6 +36,34 @@ impl Signals {
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
+    /// Does in another thread what may take long, and gives what comes of it; or, where a signal comes first, its number.
+    /// The work is left to itself then: the process is expected to end.
+    ///
+    /// # Errors
+    /// Where the thread cannot be made.
+    ///
+    /// # Panics
+    /// Where `work` panics.
+    pub fn or_result_of<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<Result<T, u32>> {
+        let ended = Ended::new()?;
+        let running = ended.running();
+        let worker = std::thread::Builder::new().spawn(move || {
+            let result = work();
+            drop(running);
+            result
+        })?;
+        if let Some(signal) = ended.wait(Some(self)) {
+            return Ok(Err(signal));
+        }
+        match worker.join() {
+            Ok(result) => Ok(Ok(result)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
     fn take(&self) -> u32 {
         // SAFETY: a zeroed record is valid, and the read writes at most its size.
         unsafe {
@@ -98,5 +126,28 @@ impl Ended {
 
     fn forget_first(&self) {
         self.first.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn work_ends_or_a_signal_comes_first() {
+        // The signals of a thread of its own: those of the other tests go on as before.
+        let thread = std::thread::spawn(|| {
+            let signals = Signals::block().expect("blockable");
+            assert_eq!(signals.or_result_of(|| 7).expect("a thread"), Ok(7));
+            let (release, wait) = mpsc::channel::<()>();
+            // SAFETY: both calls take numbers and thread ids, and this thread has the signal blocked.
+            unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
+            let ended = signals.or_result_of(move || wait.recv().is_ok()).expect("a thread");
+            assert_eq!(ended, Err(libc::SIGTERM as u32));
+            drop(release);
+        });
+        thread.join().expect("no panic");
     }
 }

@@ -1,7 +1,9 @@
 //! Signals to processes, and what /proc tells of them.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::wait;
@@ -23,6 +25,17 @@ pub fn kill(pid: i32) {
 pub fn stop(pid: i32) {
     signal(pid, libc::SIGSTOP);
     wait::until(&format!("the halt of process {pid}"), Duration::from_secs(10), || all_stopped(pid).then_some(()));
+}
+
+/// Where the tests run in the background of a script, SIGINT is ignored, and children would inherit that.
+pub fn default_signals(command: &mut Command) {
+    // SAFETY: between fork and exec this makes one system call, which may be made there.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
 }
 
 fn all_stopped(pid: i32) -> bool {

@@ -285,6 +285,30 @@ fn a_port_in_use_is_named() {
     assert_data_is_there(&cluster);
 }
 
+#[test]
+fn a_port_that_weft_chose_itself_is_replaced_where_it_is_taken() {
+    let cluster = cluster_with_data();
+    let line = |key: &str| -> String {
+        let text = fs::read_to_string(config_of(&cluster, "mgmtd")).unwrap();
+        text.lines().find_map(|line| line.strip_prefix(&format!("{key} = "))).unwrap().trim_matches('"').to_owned()
+    };
+    for key in ["listen", "metrics_listen"] {
+        let (before, other) = (line("listen"), TcpListener::bind(line(key)).unwrap());
+        cluster.up().expect_ok();
+        assert_ne!(line("listen"), before);
+        assert_eq!(mgmtd_of(&cluster), line("listen"));
+        assert_data_is_there(&cluster);
+        cluster.down().expect_ok();
+        drop(other);
+    }
+    // One that the user has chosen is theirs to change.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    set(&config_of(&cluster, "mgmtd"), "listen", &address);
+    assert_refused(&cluster.up(), &["mgmtd", &address, "in use"]);
+    assert_eq!(line("listen"), address);
+}
+
 /// Bytes that are no protocol, or one of another version: that connection is closed, and nothing else notices.
 #[test]
 fn foreign_bytes_close_their_connection_and_nothing_else() {

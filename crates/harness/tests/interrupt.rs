@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::io::Read;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use harness::cluster::Cluster;
 use harness::run::{self, Code};
-use harness::{mounts, process, wait};
+use harness::{binary, mounts, process, wait};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -19,14 +20,7 @@ fn start(program: &str, path: &Path) -> Child {
     let mut command = Command::new(program);
     // A group of its own, as a shell makes one for each command.
     command.arg(path).process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Where the tests run in the background of a script, SIGINT is ignored, and children inherit that.
-    // SAFETY: between fork and exec this makes one system call, which may be made there.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            Ok(())
-        });
-    }
+    process::default_signals(&mut command);
     command.spawn().unwrap()
 }
 
@@ -166,4 +160,75 @@ fn sigterm_unmounts() {
     wait::until("the end of the mount", SOON, || (!process::is_alive(second.pid)).then_some(()));
     assert!(!mounts::is_mounted(&second.point));
     assert_eq!(fs::read(cluster.path("f")).unwrap(), b"x");
+}
+
+/// Nobody answers at its mgmtd's address: it would wait for the whole `start_timeout`.
+#[test]
+fn a_mount_that_waits_for_its_cluster_can_be_ended() {
+    let cluster = Cluster::start();
+    cluster.down().expect_ok();
+    let point = cluster.beside("point");
+    fs::create_dir(&point).unwrap();
+    for (flags, signal) in
+        [(&["--foreground"][..], libc::SIGTERM), (&["--foreground"], libc::SIGINT), (&[], libc::SIGINT)]
+    {
+        let mut command = Command::new(binary::weft());
+        command.arg("mount").arg(&point).arg("--dir").arg(cluster.dir()).args(flags);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        process::default_signals(&mut command);
+        let mut child = command.spawn().unwrap();
+        thread::sleep(Duration::from_millis(700));
+        assert!(child.try_wait().unwrap().is_none(), "it does not wait");
+        let begin = Instant::now();
+        process::signal(child.id() as i32, signal);
+        assert_eq!(run::wait(&mut child, Duration::from_secs(10)), Some(Code(Some(1))));
+        let took = begin.elapsed();
+        assert!(took < Duration::from_secs(1), "took {took:?}");
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(said.lines().last().is_some_and(|line| line.starts_with("weft: ")), "{said}");
+        assert_eq!(cluster.running(), Vec::<i32>::new(), "something runs on");
+    }
+    // Services too.
+    for (kind, name) in [("metad", "metad-1"), ("storaged", "storaged-1")] {
+        let mut command = Command::new(binary::weft());
+        command.arg(kind).arg("--config").arg(cluster.dir().join(format!("{name}.toml")));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        thread::sleep(Duration::from_millis(700));
+        assert!(child.try_wait().unwrap().is_none(), "{name} does not wait");
+        let begin = Instant::now();
+        process::signal(child.id() as i32, libc::SIGTERM);
+        assert!(run::wait(&mut child, Duration::from_secs(10)).is_some());
+        assert!(begin.elapsed() < Duration::from_secs(1), "{name} took {:?}", begin.elapsed());
+    }
+}
+
+/// Ctrl-C during `weft up`: what was started goes.
+#[test]
+fn an_interrupted_start_leaves_nothing_running() {
+    for flags in [&[][..], &["--detach"]] {
+        let cluster = Cluster::start();
+        cluster.down().expect_ok();
+        // It cannot come up: its metadata service waits for a mgmtd that is not there.
+        let config = cluster.dir().join("metad-1.toml");
+        let text = fs::read_to_string(&config).unwrap();
+        let text: String =
+            text.lines().filter(|line| !line.starts_with("mgmtd =")).map(|line| format!("{line}\n")).collect();
+        fs::write(&config, text + "mgmtd = \"127.0.0.1:1\"\n").unwrap();
+        let mut command = Command::new(binary::weft());
+        command.args(["up", "--dir"]).arg(cluster.dir()).args(flags);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        process::default_signals(&mut command);
+        let mut child = command.spawn().unwrap();
+        wait::until("services run", SOON, || cluster.pid("mount"));
+        thread::sleep(Duration::from_millis(300));
+        let begin = Instant::now();
+        process::signal(child.id() as i32, libc::SIGINT);
+        assert_eq!(run::wait(&mut child, SOON), Some(Code(Some(1))));
+        let took = begin.elapsed();
+        // The mount may have a request under way, which is given some seconds.
+        assert!(took < Duration::from_secs(20), "took {took:?}");
+        assert_eq!(cluster.running(), Vec::<i32>::new(), "something runs on");
+    }
 }

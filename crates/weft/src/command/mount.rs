@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -128,38 +129,58 @@ fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure>
     command.args(std::env::args_os().skip(1)).arg("--foreground");
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     super::up::lead_session(&mut command);
+    let interrupted = super::up::catch_interrupts()?;
     let mut child = command.spawn().context("cannot start the mount's process")?;
     let limit = *config.start_timeout + Duration::from_secs(5);
-    wait_until_mounted(&mut child, &point, &log_file, log_from, limit)?;
+    let wait = Wait { point: &point, log_file: &log_file, log_from, limit, interrupted };
+    wait.until_mounted(&mut child)?;
     let mounted = Mounted { mount: point, mgmtd: config.mgmtd.clone(), pid: child.id(), log: log_file };
     output
         .show(&mounted, |mounted| format!("mounted at {}; its log: {}", mounted.mount.display(), mounted.log.display()))
 }
 
-fn wait_until_mounted(
-    child: &mut Child,
-    point: &Path,
-    log_file: &Path,
+/// For a mount's process to say that it serves.
+struct Wait<'a> {
+    point: &'a Path,
+    log_file: &'a Path,
+    /// Where its words begin in the log.
     log_from: u64,
     limit: Duration,
-) -> Result<(), Failure> {
-    let begin = Instant::now();
-    loop {
-        if RunState::read(point).is_some_and(|state| state.pid == child.id()) {
-            return Ok(());
+    /// The user has had enough.
+    interrupted: &'a AtomicBool,
+}
+
+impl Wait<'_> {
+    /// Where it does not come to that, nothing is left behind that mounts later.
+    fn until_mounted(&self, child: &mut Child) -> Result<(), Failure> {
+        let begin = Instant::now();
+        loop {
+            if RunState::read(self.point).is_some_and(|state| state.pid == child.id()) {
+                return Ok(());
+            }
+            if let Some(status) = child.try_wait()? {
+                return Err(self.failure(status));
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                let _ = child.kill();
+                return Err(anyhow!("interrupted before it was mounted").into());
+            }
+            if begin.elapsed() > self.limit {
+                let _ = child.kill();
+                let (seconds, log) = (self.limit.as_secs(), self.log_file.display());
+                return Err(anyhow!("not mounted after {seconds} s: see {log}").into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
-        if let Some(status) = child.try_wait()? {
-            let last = log::tail(log_file, log_from, 1).pop().unwrap_or_else(|| format!("it ended with {status}"));
-            let last = last.strip_prefix("weft: ").unwrap_or(&last).to_owned();
-            return match status.code() {
-                Some(code) if code == i32::from(EXIT_USAGE) => Err(Failure::Usage(last)),
-                _ => Err(anyhow!(last).into()),
-            };
+    }
+
+    fn failure(&self, status: ExitStatus) -> Failure {
+        let last = log::tail(self.log_file, self.log_from, 1).pop();
+        let last = last.unwrap_or_else(|| format!("it ended with {status}"));
+        let last = last.strip_prefix("weft: ").unwrap_or(&last).to_owned();
+        match status.code() {
+            Some(code) if code == i32::from(EXIT_USAGE) => Failure::Usage(last),
+            _ => anyhow!(last).into(),
         }
-        if begin.elapsed() > limit {
-            let _ = child.kill();
-            return Err(anyhow!("not mounted after {} s: see {}", limit.as_secs(), log_file.display()).into());
-        }
-        std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -70,15 +70,17 @@ struct Running {
 impl Args {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
         let dir = ClusterDir::at(self.dir.as_deref().unwrap_or(Path::new(".weft")))?;
-        let spec = self.spec(&dir)?;
+        let mut spec = self.spec(&dir)?;
         if dir.is_running()? {
             return already_running(&dir, &spec, output);
         }
         check_mount_point(&spec.mount)?;
+        wait_for_leftovers(&dir)?;
+        leave_taken_ports(&dir, &mut spec)?;
         make(&dir, &spec)?;
+        let interrupted = catch_interrupts()?;
         let mut child = start_supervisor(&dir, self.detach)?;
-        let interrupted = if self.detach { None } else { Some(forward_interrupts()?) };
-        match ready::wait(&dir, &spec, Duration::from_secs(self.timeout)) {
+        match ready::wait(&dir, &spec, Duration::from_secs(self.timeout), interrupted) {
             Ok(state) => {
                 dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
                 report(&dir, &spec, state, false, output)?;
@@ -89,10 +91,7 @@ impl Args {
                 return Err(failure);
             }
         }
-        match interrupted {
-            Some(interrupted) => stay(&dir, &mut child, interrupted, output),
-            None => Ok(()),
-        }
+        if self.detach { Ok(()) } else { stay(&dir, &mut child, interrupted, output) }
     }
 
     /// What was asked for now, over what was before.
@@ -185,7 +184,6 @@ fn is_foreign(entry: fs::DirEntry) -> bool {
 }
 
 fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
-    wait_for_leftovers(dir)?;
     // Of the run before; read too early it would mislead.
     let _ = fs::remove_file(dir.run("state.json"));
     let file = log::open(&dir.log_file("supervisor"))?;
@@ -219,6 +217,19 @@ fn wait_for_leftovers(dir: &ClusterDir) -> Result<()> {
     Ok(())
 }
 
+/// A port that we chose and that is somebody else's by now is not worth an error: we choose again. The new one is
+/// written down before the files that name it, which follow it at each start.
+fn leave_taken_ports(dir: &ClusterDir, spec: &mut Spec) -> Result<()> {
+    if !dir.exists() || !configs::may_move(dir) {
+        return Ok(());
+    }
+    if !plan::is_free(spec.mgmtd_port) || !plan::is_free(spec.mgmtd_metrics_port) {
+        (spec.mgmtd_port, spec.mgmtd_metrics_port) = plan::free_ports()?;
+        dir.save_spec(spec)?;
+    }
+    Ok(())
+}
+
 /// Lets the child go on when its terminal is gone, and not hear its Ctrl-C.
 pub(super) fn lead_session(command: &mut Command) {
     // SAFETY: setsid is safe between fork and exec; it cannot fail in a child that leads no group.
@@ -232,8 +243,8 @@ pub(super) fn lead_session(command: &mut Command) {
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// From here on Ctrl-C is ours to answer: the cluster is stopped in order.
-fn forward_interrupts() -> Result<&'static AtomicBool> {
+/// From here on Ctrl-C is ours to answer: what was started is stopped in order.
+pub(super) fn catch_interrupts() -> Result<&'static AtomicBool> {
     extern "C" fn note(_signal: i32) {
         INTERRUPTED.store(true, Ordering::Relaxed);
     }

@@ -6,23 +6,53 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 
 use super::dir::{ClusterDir, Spec, write_atomically};
-use super::plan::{metadata_names, mgmtd_address, storage_names};
+use super::plan::{is_of_our_choice, metadata_names, mgmtd_address, mgmtd_metrics_address, storage_names};
 
-/// Makes the files that are not there yet.
+/// Makes the files that are not there yet, and brings those up to date that name a port of ours from before.
 ///
 /// # Errors
 /// Where a file cannot be written, or a path cannot be written down in one.
 pub(crate) fn write(dir: &ClusterDir, spec: &Spec) -> Result<()> {
+    make(dir, spec)?;
+    for name in metadata_names(spec).chain(storage_names(spec)) {
+        point_at(&dir.config_file(&name), &[("mgmtd", mgmtd_address(spec))])?;
+    }
+    let own = [("listen", mgmtd_address(spec)), ("metrics_listen", mgmtd_metrics_address(spec))];
+    point_at(&dir.config_file("mgmtd"), &own)
+}
+
+/// Whether mgmtd listens where we chose, and so may listen elsewhere.
+pub(crate) fn may_move(dir: &ClusterDir) -> bool {
+    let text = fs::read_to_string(dir.config_file("mgmtd")).unwrap_or_default();
+    text.lines().any(|line| value(line, "listen").is_some_and(is_of_our_choice))
+}
+
+/// Replaces addresses that we chose. One that somebody has put there stays.
+fn point_at(path: &Path, addresses: &[(&str, String)]) -> Result<()> {
+    let old = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let renewed = |line: &str| {
+        let known = addresses.iter().find(|(key, _)| value(line, key).is_some_and(is_of_our_choice));
+        known.map_or_else(|| format!("{line}\n"), |(key, address)| format!("{key} = \"{address}\"\n"))
+    };
+    let new: String = old.lines().map(renewed).collect();
+    if new == old { Ok(()) } else { write_atomically(path, new.as_bytes()) }
+}
+
+/// What a line of a configuration file says, as this program writes it.
+fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.strip_prefix(key)?.strip_prefix(" = \"")?.strip_suffix('"')
+}
+
+fn make(dir: &ClusterDir, spec: &Spec) -> Result<()> {
     let key_file = text(&dir.key_file())?;
     let mgmtd = mgmtd_address(spec);
     let metrics = "127.0.0.1:0";
     once(dir, "mgmtd", || {
-        let own_metrics = format!("127.0.0.1:{}", spec.mgmtd_metrics_port);
         Ok(conf::template::<mgmtd::config::Config>(&[
             ("dir", &text(&dir.data("mgmtd"))?),
             ("key_file", &key_file),
             ("listen", &mgmtd),
-            ("metrics_listen", &own_metrics),
+            ("metrics_listen", &mgmtd_metrics_address(spec)),
         ]))
     })?;
     for name in metadata_names(spec) {
@@ -92,8 +122,40 @@ fn text(path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::local::dir::Made;
+
+    #[test]
+    fn ports_of_ours_move_and_those_of_users_stay() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let (mount, made) = ("/m".into(), Made::default());
+        let at = |mgmtd_port, mgmtd_metrics_port| Spec {
+            mgmtd_port,
+            mgmtd_metrics_port,
+            metadata: 1,
+            storage: 1,
+            targets: 2,
+            mount: PathBuf::clone(&mount),
+            made,
+        };
+        write(&dir, &at(20_001, 20_002)).expect("writable");
+        assert!(may_move(&dir));
+        let texts =
+            || ["mgmtd", "metad-1", "storaged-1"].map(|name| fs::read_to_string(dir.config_file(name)).expect("made"));
+        let before = texts();
+        write(&dir, &at(20_011, 20_012)).expect("writable");
+        let moved = before.map(|text| text.replace("20001", "20011").replace("20002", "20012"));
+        assert_eq!(texts(), moved);
+
+        let own = moved[0].replace("127.0.0.1:20011", "0.0.0.0:20011");
+        fs::write(dir.config_file("mgmtd"), &own).expect("writable");
+        assert!(!may_move(&dir));
+        write(&dir, &at(20_021, 20_012)).expect("writable");
+        assert_eq!(texts()[0], own);
+    }
 
     #[test]
     fn files_are_made_once_and_grow_with_the_targets() {

@@ -30,7 +30,8 @@ pub(crate) struct ClusterDir {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
-    /// Port of mgmtd on the loopback interface; those of other services are registered with it.
+    /// Port of mgmtd on the loopback interface; those of other services are registered with it. Another one is chosen
+    /// where it is taken when the cluster starts.
     pub(crate) mgmtd_port: u16,
     /// Port of mgmtd's metrics, on the loopback interface.
     pub(crate) mgmtd_metrics_port: u16,

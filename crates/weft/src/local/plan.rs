@@ -68,13 +68,28 @@ pub(crate) fn mgmtd_address(spec: &Spec) -> String {
     format!("127.0.0.1:{}", spec.mgmtd_port)
 }
 
+pub(crate) fn mgmtd_metrics_address(spec: &Spec) -> String {
+    format!("127.0.0.1:{}", spec.mgmtd_metrics_port)
+}
+
+/// Whether nobody listens on the port now.
+pub(crate) fn is_free(port: u16) -> bool {
+    TcpListener::bind(("127.0.0.1", port)).is_ok()
+}
+
+/// `host:port` as [`free_ports`] gives them: not one that somebody has put there with a meaning.
+pub(crate) fn is_of_our_choice(address: &str) -> bool {
+    let port = address.strip_prefix("127.0.0.1:").and_then(|port| port.parse().ok());
+    port.is_some_and(|port: u16| PORTS.contains(&port))
+}
+
 /// Two ports that nobody listens on now, sought from a place that differs from time to time.
 pub(crate) fn free_ports() -> Result<(u16, u16)> {
     let count = PORTS.len() as u32;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
     let start = (std::process::id() ^ now) % count;
     let candidates = (0..count).map(|step| PORTS.start + ((start + step) % count) as u16);
-    let mut free = candidates.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let mut free = candidates.filter(|port| is_free(*port));
     match (free.next(), free.next()) {
         (Some(first), Some(second)) => Ok((first, second)),
         _ => Err(anyhow!("no two free ports from {} to {}", PORTS.start, PORTS.end - 1)),
@@ -125,9 +140,20 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_a_user_chose_is_told_from_ours() {
+        let (ours, _) = free_ports().expect("some ports are free");
+        assert!(is_of_our_choice(&format!("127.0.0.1:{ours}")));
+        for theirs in ["127.0.0.1:9400", "0.0.0.0:20000", "host:20000", "127.0.0.1:x"] {
+            assert!(!is_of_our_choice(theirs), "{theirs}");
+        }
+    }
+
+    #[test]
     fn free_ports_can_be_bound() {
         let (first, second) = free_ports().expect("some ports are free");
+        assert!(is_free(first) && is_free(second));
         let listeners = [first, second].map(|port| TcpListener::bind(("127.0.0.1", port)));
+        assert!(!is_free(first));
         assert!(listeners.iter().all(Result::is_ok));
     }
 }

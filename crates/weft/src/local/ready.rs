@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,16 +16,21 @@ use super::{log, mounts};
 use crate::failure::{Failure, usage};
 
 const POLL: Duration = Duration::from_millis(10);
+/// The mount is asked again after this, and between two times we look around.
+const LOOK: Duration = Duration::from_secs(1);
 /// A process that died so often will not come up by waiting longer.
 const RESTARTS_MAX: u32 = 5;
 /// Lines of the culprit's log that are shown.
 const TAIL: usize = 5;
 
 /// # Errors
-/// Names the process that failed, how, and the end of its log.
-pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration) -> Result<State, Failure> {
+/// Names the process that failed, how, and the end of its log; or says that the user has `interrupted` the wait.
+pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: &AtomicBool) -> Result<State, Failure> {
     let begin = Instant::now();
     loop {
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(anyhow::anyhow!("interrupted before it was mounted").into());
+        }
         if !dir.is_running()? && begin.elapsed() > Duration::from_secs(1) {
             let lines = log::tail(&dir.log_file("supervisor"), 0, TAIL);
             return Err(anyhow::anyhow!("the supervisor ended at once: {}", lines.join("\n")).into());
@@ -34,7 +40,7 @@ pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration) -> Result<Sta
             return Err(failure);
         }
         let left = limit.saturating_sub(begin.elapsed());
-        if mounts::at(&spec.mount)?.is_some() && answers(&spec.mount, left) {
+        if mounts::at(&spec.mount)?.is_some() && answers(&spec.mount, left.min(LOOK)) {
             return Ok(State::read(dir)?.unwrap_or(state));
         }
         let hopeless = state.processes.values().any(|process| process.restarts >= RESTARTS_MAX);
