@@ -114,21 +114,38 @@ impl Client {
         let state = self.shared.with_file(inode, |file| std::mem::replace(&mut file.intent, Intent::None));
         let Some(Intent::Held { exclusive, intents }) = state else { return Ok(()) };
         let mut gathered = (!exclusive).then_some(intents);
-        for _ in 0..SETTLE_ATTEMPTS {
-            let Some(request) = self.settle_request(caller, inode, gathered, how).await? else { return Ok(()) };
-            let reply = self.call(caller, Destination::home(inode), &request.message).await?;
-            if reply.settled {
-                self.shared.with_file(inode, |file| {
-                    if file.mtime == request.message.mtime {
-                        file.mtime = None;
-                    }
-                });
-                return Ok(());
+        for attempt in 0..SETTLE_ATTEMPTS {
+            match self.settle_once(caller, inode, gathered, how).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(intents)) => gathered = Some(intents),
+                // The attempt before has ended our open, and with it the file, which had no name any more.
+                Err(Errno::ESTALE) if attempt > 0 && how == Settling::Close => return Ok(()),
+                Err(error) => return Err(error),
             }
-            gathered = Some(reply.intents);
         }
         // Others write on: the last of them settles it, and until then everyone asks the objects.
         Ok(())
+    }
+
+    /// `None` where there is nothing more to settle, else the number of intents under which to ask the objects.
+    async fn settle_once(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        gathered: Option<u64>,
+        how: Settling,
+    ) -> Result<Option<u64>, Errno> {
+        let Some(request) = self.settle_request(caller, inode, gathered, how).await? else { return Ok(None) };
+        let reply = self.call(caller, Destination::home(inode), &request.message).await?;
+        if !reply.settled {
+            return Ok(Some(reply.intents));
+        }
+        self.shared.with_file(inode, |file| {
+            if file.mtime == request.message.mtime {
+                file.mtime = None;
+            }
+        });
+        Ok(None)
     }
 
     /// `gathered`: the number of intents under which the objects have to be asked; `None` where this client knows.

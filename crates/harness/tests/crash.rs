@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and tells how it went")]
 
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -125,4 +127,23 @@ fn killing_everything_at_once_loses_nothing() {
         threads.into_iter().for_each(|worker| assert!(finish(worker) < LONGEST));
     });
     verify(&cluster, &team);
+}
+
+#[test]
+fn the_last_close_of_a_removed_file_after_a_restart_is_no_trouble() {
+    let cluster = Cluster::start();
+    let path = cluster.path("f");
+    let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.write_all(&[5; 100_000]).unwrap();
+    fs::remove_file(&path).unwrap();
+    let old = cluster.kill("metad-1");
+    cluster.wait_for_another("metad-1", old);
+    let mut content = Vec::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_end(&mut content).unwrap();
+    assert!(content == [5; 100_000]);
+    // As it is told to the shard, which no longer takes this client's word for the size.
+    drop(file);
+    cluster.assert_sound();
+    assert!(!cluster.log("mount").contains("could not"), "{}", cluster.log("mount"));
 }
