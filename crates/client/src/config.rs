@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use telemetry::metrics::Metrics;
+
 /// Settings of the client core.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -9,10 +11,12 @@ pub struct Config {
     pub retry_timeout: Duration,
     /// For people: host name and mount point.
     pub description: String,
+    /// Where retries are counted.
+    pub metrics: Option<Metrics>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { retry_timeout: Duration::from_secs(60), description: "client".into() }
+        Self { retry_timeout: Duration::from_secs(60), description: "client".into(), metrics: None }
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use net::{Answer, CallError, Connection, Limits, Peer, To};
 use ring::buf::Slice;
 use rustc_hash::FxHashMap;
+use telemetry::names;
 use tracing::{error, info, warn};
 use types::error::Errno;
 use types::id::{Epoch, GroupId, InodeId, NodeId, ObjectId, ShardId};
@@ -129,9 +130,17 @@ impl Client {
                     if caller.is_interrupted() {
                         return Err(Errno::EINTR);
                     }
+                    self.count_retry(destination);
                     ring::sleep(after).await;
                 }
             }
+        }
+    }
+
+    fn count_retry(&self, destination: Destination) {
+        if let Some(metrics) = &self.shared.config.metrics {
+            let group = self.route(destination).map_or_else(|| "none".to_owned(), |route| route.to.group.to_string());
+            metrics.counter(&names::CLIENT_RETRIES, &[&group]).inc();
         }
     }
 

@@ -1,15 +1,21 @@
-//! How long the operations take.
+//! How long the operations take, and how they fail.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use telemetry::metrics::{Histogram, Metrics};
-use telemetry::names::FUSE_SECONDS;
+use telemetry::metrics::{Counter, Histogram, Metrics};
+use telemetry::names::{FUSE_SECONDS, REQUEST_ERRORS};
+use types::error::Errno;
 
 use crate::abi::Opcode;
 
 /// The histograms of one loop, resolved at start; by operation number.
 pub(crate) struct OperationMetrics {
     by_opcode: Vec<Option<Histogram>>,
+    metrics: Option<Metrics>,
+    /// Of the errors that have been: by operation number and error number.
+    errors: RefCell<BTreeMap<(u32, u16), Counter>>,
 }
 
 impl OperationMetrics {
@@ -22,7 +28,16 @@ impl OperationMetrics {
                 by_opcode[opcode as usize] = Some(metrics.histogram(&FUSE_SECONDS, &[opcode.label()]));
             }
         }
-        Self { by_opcode }
+        Self { by_opcode, metrics: metrics.cloned(), errors: RefCell::default() }
+    }
+
+    pub(crate) fn failed(&self, opcode: Opcode, error: Errno) {
+        let Some(metrics) = &self.metrics else { return };
+        let mut errors = self.errors.borrow_mut();
+        let counter = errors
+            .entry((opcode as u32, error.0))
+            .or_insert_with(|| metrics.counter(&REQUEST_ERRORS, &[opcode.label(), &format!("{error:?}")]));
+        counter.inc();
     }
 
     pub(crate) fn observe(&self, opcode: Opcode, took: Duration) {

@@ -183,6 +183,9 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             tracing::error!(operation = opcode.label(), %inode, "an operation panicked: answering EIO");
             Some(Err(Errno::EIO))
         });
+        if let Some(Err(errno)) = &outcome {
+            self.metrics.failed(opcode, *errno);
+        }
         self.reply(entry, header.unique, outcome);
         self.metrics.observe(opcode, started.elapsed());
     }

@@ -16,6 +16,8 @@ pub(crate) struct ShardMetrics {
     pub(crate) queue: Gauge,
     pub(crate) waiting_for_sync: Gauge,
     pub(crate) deletions: Gauge,
+    pub(crate) sessions: Gauge,
+    pub(crate) open_inodes: Gauge,
     pub(crate) epoch: Gauge,
     pub(crate) free_bytes: Gauge,
 }
@@ -36,6 +38,8 @@ impl ShardMetrics {
             queue: metrics.gauge(&names::QUEUE_DEPTH, &["requests"]),
             waiting_for_sync: metrics.gauge(&names::QUEUE_DEPTH, &["sync"]),
             deletions: metrics.gauge(&names::DELETIONS_PENDING, &[]),
+            sessions: metrics.gauge(&names::SESSIONS, &[]),
+            open_inodes: metrics.gauge(&names::OPEN_INODES, &[]),
             epoch: metrics.gauge(&names::MAP_EPOCH, &[]),
             free_bytes: metrics.gauge(&names::TARGET_FREE_BYTES, &["metadata"]),
         }

@@ -160,11 +160,15 @@ impl Core {
         state.shard.set_pools(pools);
     }
 
+    /// Looked at now and then; so is what else has no moment of its own to be counted.
     pub(crate) fn set_space(&self, condition: Condition, total_bytes: u64, free_bytes: u64) {
         let mut state = self.state.borrow_mut();
         state.condition = condition;
         (state.context.total_bytes, state.context.free_bytes) = (total_bytes, free_bytes);
-        self.metrics.free_bytes.set(i64::try_from(free_bytes).unwrap_or(i64::MAX));
+        let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.free_bytes.set(gauge(free_bytes));
+        self.metrics.sessions.set(gauge(state.shard.session_count() as u64));
+        self.metrics.open_inodes.set(gauge(state.shard.held_count() as u64));
     }
 
     /// Takes a request for the next turn, or answers it at once where it can't wait.

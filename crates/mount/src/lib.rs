@@ -34,18 +34,24 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     let log = telemetry::log::init(config.log_format, &config.log_level)
         .map_err(|error| Fatal::usage(format!("log_level: {error}")))?;
     let metrics = telemetry::metrics::Metrics::new("mount");
+    net::metrics::install(&metrics);
     let endpoint = telemetry::http::Server::start(config.metrics, metrics.clone(), log)
         .map_err(|error| Fatal::usage(format!("metrics: cannot listen on {}: {error}", config.metrics)))?;
     let client_config = client::config::Config {
         retry_timeout: *config.retry_timeout,
         description: format!("{}:{}", host_name(), config.mountpoint.display()),
+        metrics: Some(metrics.clone()),
     };
     let cluster = Cluster {
         management: config.mgmtd.clone(),
         key_file: config.key_file.clone(),
         patience: *config.start_timeout,
     };
-    let connected = client::connect(&cluster, client_config)?;
+    let connected = match signals.or_result_of(move || client::connect(&cluster, client_config)) {
+        Ok(Ok(connected)) => connected?,
+        Ok(Err(signal)) => return Err(ended_early(signal, &config.mgmtd).into()),
+        Err(error) => return Err(Fatal::failed(format!("cannot start a thread: {error}")).into()),
+    };
     let options = fuse::Options {
         source: format!("weft@{}", config.mgmtd),
         loops: config.loops,
@@ -65,6 +71,10 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     mount.run_until(&signals);
     info!(mountpoint = %config.mountpoint.display(), "unmounted");
     Ok(())
+}
+
+fn ended_early(signal: u32, mgmtd: &str) -> Fatal {
+    Fatal::failed(format!("ended by signal {signal} while it waited for the cluster of mgmtd at {mgmtd}"))
 }
 
 fn host_name() -> String {

@@ -38,11 +38,10 @@ macro_rules! names {
 names! {
     // All services.
     REQUEST_SECONDS = "weft_request_seconds", Seconds, ["op"], "Time from a request's arrival to its reply, by operation";
-    REQUEST_ERRORS = "weft_request_errors", Counter, ["op", "error"], "Requests answered with an error, by operation and error number";
+    REQUEST_ERRORS = "weft_request_errors", Counter, ["op", "error"], "Requests answered with an error, by operation and error; of a mount, the kernel's";
     REQUESTS_IN_FLIGHT = "weft_requests_in_flight", Gauge, [], "Requests taken and not yet answered";
     QUEUE_DEPTH = "weft_queue_depth", Gauge, ["queue"], "Entries waiting in a queue";
     MAP_EPOCH = "weft_map_epoch", Gauge, [], "Epoch of the cluster map in use";
-    CONTROL_RECONNECTS = "weft_control_reconnects", Counter, [], "Times that the connection to mgmtd was made anew";
 
     // The data plane.
     CONNECTIONS = "weft_connections", Gauge, [], "Open data connections";
@@ -63,8 +62,6 @@ names! {
     SYNC_SECONDS = "weft_sync_seconds", Seconds, [], "Time to make the log or an object durable on disk";
     SESSIONS = "weft_sessions", Gauge, [], "Sessions of clients";
     OPEN_INODES = "weft_open_inodes", Gauge, [], "Inodes held open by sessions";
-    CACHE_HITS = "weft_cache_hits", Counter, ["cache"], "Look-ups answered by a cache in memory";
-    CACHE_MISSES = "weft_cache_misses", Counter, ["cache"], "Look-ups that had to go to the store";
     DELETIONS_PENDING = "weft_deletions_pending", Gauge, [], "Objects of removed files still to be removed from their storage group";
 
     // storaged.

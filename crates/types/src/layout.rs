@@ -15,7 +15,7 @@ pub const STRIPE_COUNT_DEFAULT: u16 = 4;
 
 /// Striping of one file: chunk `n` of the file is chunk `n / groups.len()` of object `n % groups.len()`, which lives
 /// on `groups[n % groups.len()]` (RAID 0).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Layout {
     /// Bytes; a power of two in `CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX`.
     pub chunk_size: u32,

@@ -87,10 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn every_command_shows_an_example() {
-        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains("Example"), "{} has no example", command.get_name());
-        }
+    fn every_command_says_what_it_does_and_shows_an_example() {
+        look_at(&Cli::command());
+    }
+
+    fn look_at(command: &clap::Command) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert!(help.contains("Example"), "{} has no example", command.get_name());
+        assert!(command.get_about().is_some(), "{} does not say what it does", command.get_name());
+        command.get_subcommands().filter(|command| !command.is_hide_set()).for_each(look_at);
     }
 }

@@ -62,24 +62,12 @@ const BLOCKS_SLACK: u64 = 8;
 
 pub(super) fn check(snapshot: &Snapshot) -> BTreeSet<Finding> {
     let mut findings = BTreeSet::new();
-    let names = names_by_child(snapshot);
     check_edges(snapshot, &mut findings);
-    check_inodes(snapshot, &names, &mut findings);
-    check_reachability(snapshot, &names, &mut findings);
+    check_inodes(snapshot, &mut findings);
+    check_reachability(snapshot, &mut findings);
     check_objects(snapshot, &mut findings);
     check_sizes(snapshot, &mut findings);
     findings
-}
-
-/// The names of each inode.
-type Names<'a> = BTreeMap<InodeId, Vec<&'a Edge>>;
-
-fn names_by_child(snapshot: &Snapshot) -> Names<'_> {
-    let mut names = Names::new();
-    for edge in &snapshot.edges {
-        names.entry(edge.child).or_default().push(edge);
-    }
-    names
 }
 
 fn finding(kind: Kind, id: InodeId, inode: Option<&Inode>, text: String) -> Finding {
@@ -110,16 +98,16 @@ fn check_edges(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
     }
 }
 
-fn check_inodes(snapshot: &Snapshot, names: &Names<'_>, findings: &mut BTreeSet<Finding>) {
+fn check_inodes(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
     let mut subdirectories: BTreeMap<InodeId, u32> = BTreeMap::new();
     for edge in snapshot.edges.iter().filter(|edge| edge.kind == FileType::Directory) {
         *subdirectories.entry(edge.parent).or_default() += 1;
     }
-    for (&id, inode) in &snapshot.inodes {
+    for (&id, inode) in snapshot.inodes.iter() {
         let mut found = |kind, text| {
             findings.insert(finding(kind, id, Some(inode), text));
         };
-        let count = names.get(&id).map_or(0, |names| names.len() as u32);
+        let count = snapshot.names(id).len() as u32;
         let held = inode.orphan.is_some_and(|holders| holders > 0);
         if count == 0 && id != InodeId::ROOT && !held {
             found(Kind::Unreachable, format!("inode {id} ({:?}) has no name, and nobody holds it open", inode.kind));
@@ -139,8 +127,8 @@ fn check_inodes(snapshot: &Snapshot, names: &Names<'_>, findings: &mut BTreeSet<
 }
 
 /// Every directory leads up to the root by its names.
-fn check_reachability(snapshot: &Snapshot, names: &Names<'_>, findings: &mut BTreeSet<Finding>) {
-    if !snapshot.inodes.contains_key(&InodeId::ROOT) {
+fn check_reachability(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
+    if !snapshot.inodes.contains(&InodeId::ROOT) {
         findings.insert(finding(Kind::NoRoot, InodeId::ROOT, None, "the root directory is not there".to_owned()));
         return;
     }
@@ -149,14 +137,14 @@ fn check_reachability(snapshot: &Snapshot, names: &Names<'_>, findings: &mut BTr
         let mut path = BTreeSet::new();
         let mut at = id;
         while !rooted.contains(&at) && path.insert(at) {
-            match names.get(&at).and_then(|names| names.first()) {
+            match snapshot.names(at).first() {
                 Some(edge) => at = edge.parent,
                 None => break,
             }
         }
         if rooted.contains(&at) {
             rooted.extend(path);
-        } else if names.contains_key(&id) {
+        } else if !snapshot.names(id).is_empty() {
             // One without any name is reported as that.
             let text = format!("directory {id} cannot be reached from the root");
             findings.insert(finding(Kind::Detached, id, Some(inode), text));
@@ -165,7 +153,7 @@ fn check_reachability(snapshot: &Snapshot, names: &Names<'_>, findings: &mut BTr
 }
 
 fn check_objects(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
-    for (&(group, object), Object { size, .. }) in &snapshot.objects {
+    for (&(group, object), Object { size, .. }) in snapshot.objects.iter() {
         let inode = snapshot.inodes.get(&object.inode).filter(|inode| inode.has_objects);
         match inode {
             Some(inode) if at_home(inode, group, object) => {}
@@ -206,7 +194,7 @@ fn check_sizes(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
             }
             continue;
         }
-        let Some(layout) = inode.layout.as_ref().filter(|layout| layout::validate(layout).is_ok()) else {
+        let Some(layout) = inode.layout.as_deref().filter(|layout| layout::validate(layout).is_ok()) else {
             found(Kind::BadLayout, format!("file {id} has objects but no possible layout"));
             continue;
         };
@@ -270,30 +258,37 @@ mod tests {
     }
 
     fn edge(parent: InodeId, name: &str, child: InodeId, kind: FileType) -> Edge {
-        Edge { parent, name: name.to_owned(), child, kind }
+        Edge { parent, name: name.into(), child, kind }
     }
 
     /// Root, a directory, and in it a file of 5000 bytes in two objects.
     fn sound() -> Snapshot {
         let layout = Layout { chunk_size: 4096, groups: vec![GroupId(2), GroupId(3)] };
-        let file =
-            Inode { size: 5000, blocks: 16, has_objects: true, layout: Some(layout), ..inode(FileType::Regular, 1) };
-        Snapshot {
-            inodes: BTreeMap::from([
-                (InodeId::ROOT, inode(FileType::Directory, 3)),
-                (DIR, inode(FileType::Directory, 2)),
-                (FILE, file),
-            ]),
+        let file = Inode {
+            size: 5000,
+            blocks: 16,
+            has_objects: true,
+            layout: Some(layout.into()),
+            ..inode(FileType::Regular, 1)
+        };
+        let mut snapshot = Snapshot {
             edges: vec![edge(InodeId::ROOT, "d", DIR, FileType::Directory), edge(DIR, "f", FILE, FileType::Regular)],
-            deletions: BTreeSet::new(),
-            objects: BTreeMap::from([(object(2, 0), seen(4096, 8)), (object(3, 1), seen(904, 8))]),
+            ..Snapshot::default()
+        };
+        let root = inode(FileType::Directory, 3);
+        for (id, inode) in [(InodeId::ROOT, root), (DIR, inode(FileType::Directory, 2)), (FILE, file)] {
+            snapshot.inodes.push(id, inode);
         }
+        snapshot.objects.push(object(2, 0), seen(4096, 8));
+        snapshot.objects.push(object(3, 1), seen(904, 8));
+        snapshot
     }
 
     /// The kinds found after `damage` was done to a sound cluster.
     fn kinds(damage: impl FnOnce(&mut Snapshot)) -> Vec<Kind> {
         let mut snapshot = sound();
         damage(&mut snapshot);
+        snapshot.seal();
         check(&snapshot).into_iter().map(|finding| finding.kind).collect()
     }
 
@@ -324,7 +319,7 @@ mod tests {
         );
         assert_eq!(
             kinds(|s| {
-                s.inodes.insert(DIR, inode(FileType::Directory, 3));
+                s.inodes.push(DIR, inode(FileType::Directory, 3));
             }),
             [Kind::WrongLinkCount]
         );
@@ -353,18 +348,18 @@ mod tests {
         let stray = ObjectId { inode: InodeId(99), stripe: 0 };
         assert_eq!(
             kinds(|s| {
-                s.objects.insert((GroupId(2), stray), seen(1, 8));
+                s.objects.push((GroupId(2), stray), seen(1, 8));
             }),
             [Kind::StrayObject]
         );
         let queued = |s: &mut Snapshot| {
-            s.objects.insert((GroupId(2), stray), seen(1, 8));
+            s.objects.push((GroupId(2), stray), seen(1, 8));
             s.deletions.insert((GroupId(2), stray));
         };
         assert_eq!(kinds(queued), []);
         assert_eq!(
             kinds(|s| {
-                s.objects.insert(object(3, 0), seen(1, 8));
+                s.objects.push(object(3, 0), seen(1, 8));
             }),
             [Kind::MisplacedObject]
         );

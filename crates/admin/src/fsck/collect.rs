@@ -90,6 +90,7 @@ async fn collect(data: &DataPlane, pass: u32, progress: &mut dyn FnMut(Stage)) -
         })
         .await?;
     }
+    snapshot.seal();
     Ok(snapshot)
 }
 
@@ -111,7 +112,7 @@ async fn list_lane(
         let page = data.lane(group, lane, &List { after, count: PAGE }).await?;
         for listed in &page.objects {
             let object = Object { size: listed.size, blocks: listed.blocks };
-            snapshot.objects.insert((group, listed.object), object);
+            snapshot.objects.push((group, listed.object), object);
         }
         seen(page.objects.len() as u64);
         after = page.objects.last().map(|listed| listed.object);
@@ -150,13 +151,13 @@ fn add_record(snapshot: &mut Snapshot, record: ScanRecord) {
             ctime: attr.ctime,
             unsettled: found.reply.unsettled,
             has_objects: found.reply.has_objects,
-            layout: found.reply.layout,
+            layout: found.reply.layout.map(|layout| snapshot.share(layout)),
             orphan: found.orphan.then_some(found.orphan_holders),
         };
-        snapshot.inodes.insert(attr.inode, inode);
+        snapshot.inodes.push(attr.inode, inode);
     }
     if let Some(edge) = record.edge {
-        let (name, kind) = (edge.name.to_string(), edge.kind);
+        let (name, kind) = (edge.name.to_string().into_boxed_str(), edge.kind);
         snapshot.edges.push(Edge { parent: edge.parent, name, child: edge.child, kind });
     }
     if let Some(deletion) = record.deletion {
@@ -166,13 +167,13 @@ fn add_record(snapshot: &mut Snapshot, record: ScanRecord) {
 }
 
 fn summary(snapshot: &Snapshot) -> Report {
-    let count = |of: &dyn Fn(&Inode) -> bool| snapshot.inodes.values().filter(|inode| of(inode)).count() as u64;
+    let count = |of: &dyn Fn(&Inode) -> bool| snapshot.inodes.iter().filter(|(_, inode)| of(inode)).count() as u64;
     Report {
         inodes: snapshot.inodes.len() as u64,
         directories: count(&|inode| inode.kind == FileType::Directory),
         names: snapshot.edges.len() as u64,
         objects: snapshot.objects.len() as u64,
-        object_bytes: snapshot.objects.values().map(|object| object.size).sum(),
+        object_bytes: snapshot.objects.iter().map(|(_, object)| object.size).sum(),
         unsettled: count(&|inode| inode.unsettled),
         orphans: count(&|inode| inode.orphan.is_some()),
         deletions: snapshot.deletions.len() as u64,

@@ -1,20 +1,53 @@
 //! What one pass of the check has seen.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use types::attr::FileType;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
 use types::time::Timestamp;
 
-/// All records of all shards and all objects of all storage groups.
+use super::sorted::Sorted;
+
+/// All records of all shards and all objects of all storage groups. Filled, then sealed, then asked.
 #[derive(Default)]
 pub(super) struct Snapshot {
-    pub(super) inodes: BTreeMap<InodeId, Inode>,
+    pub(super) inodes: Sorted<InodeId, Inode>,
+    /// By child, once sealed.
     pub(super) edges: Vec<Edge>,
     /// Objects to be deleted: those of removed files.
     pub(super) deletions: BTreeSet<(GroupId, ObjectId)>,
-    pub(super) objects: BTreeMap<(GroupId, ObjectId), Object>,
+    pub(super) objects: Sorted<(GroupId, ObjectId), Object>,
+    /// Each layout once: with few storage groups, files have few different ones.
+    pub(super) layouts: BTreeSet<Arc<Layout>>,
+}
+
+impl Snapshot {
+    /// `layout`, in memory once.
+    pub(super) fn share(&mut self, layout: Layout) -> Arc<Layout> {
+        let layout = Arc::new(layout);
+        if let Some(known) = self.layouts.get(&layout) {
+            return Arc::clone(known);
+        }
+        self.layouts.insert(Arc::clone(&layout));
+        layout
+    }
+
+    /// Nothing comes any more.
+    pub(super) fn seal(&mut self) {
+        self.inodes.seal();
+        self.objects.seal();
+        self.edges.sort_by_key(|edge| edge.child);
+        self.edges.shrink_to_fit();
+    }
+
+    /// The names of an inode.
+    pub(super) fn names(&self, inode: InodeId) -> &[Edge] {
+        let begin = self.edges.partition_point(|edge| edge.child < inode);
+        let count = self.edges[begin..].partition_point(|edge| edge.child == inode);
+        &self.edges[begin..begin + count]
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -34,14 +67,14 @@ pub(super) struct Inode {
     pub(super) ctime: Timestamp,
     pub(super) unsettled: bool,
     pub(super) has_objects: bool,
-    pub(super) layout: Option<Layout>,
+    pub(super) layout: Option<Arc<Layout>>,
     /// Unlinked but held open by so many sessions.
     pub(super) orphan: Option<u32>,
 }
 
 pub(super) struct Edge {
     pub(super) parent: InodeId,
-    pub(super) name: String,
+    pub(super) name: Box<str>,
     pub(super) child: InodeId,
     pub(super) kind: FileType,
 }

@@ -158,6 +158,11 @@ impl Holds {
         self.by_session.get(&session).map_or(0, BTreeSet::len)
     }
 
+    /// Those that anybody holds.
+    pub(crate) fn inodes(&self) -> usize {
+        self.held.len()
+    }
+
     pub(crate) fn is_clean(&self) -> bool {
         self.undo.is_empty()
     }

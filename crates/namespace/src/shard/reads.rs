@@ -81,6 +81,18 @@ impl<K: Kv> Shard<K> {
         self.namespace.inode_count()
     }
 
+    /// Sessions that are open or may come back.
+    #[must_use]
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Inodes that sessions hold open or intend to write.
+    #[must_use]
+    pub fn held_count(&self) -> usize {
+        self.holds.inodes()
+    }
+
     /// # Errors
     /// `ESTALE`.
     pub fn entry_info(&mut self, session: SessionId, inode: InodeId) -> Result<EntryInfo> {

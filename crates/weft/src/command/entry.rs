@@ -4,16 +4,17 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use admin::Admin;
 use admin::entry::{Entry, Policy, Subject, components};
 use anyhow::Context;
 use clap::Subcommand;
 use conf::units::Size;
 use types::id::InodeId;
 
-use crate::command::{connect, pool};
+use crate::command::{connect_to, pool};
 use crate::failure::{Failure, usage};
 use crate::local::mounts;
-use crate::locate::Selection;
+use crate::locate::{Cluster, Selection};
 use crate::output::{Output, Table, bytes};
 
 /// Show where a file or directory lies, and set how new files of a directory are striped
@@ -60,20 +61,20 @@ impl Args {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
         match self.verb {
             Verb::Info { selection, path } => {
-                let admin = connect(&selection, Some(&path))?;
-                let entry = admin.entry_info(&subject(&path)?).with_context(|| path.display().to_string())?;
+                let (admin, subject) = find(&selection, &path)?;
+                let entry = admin.entry_info(&subject).with_context(|| path.display().to_string())?;
                 output.show(&entry, text)
             }
             Verb::Set { selection, path, chunk_size, stripe_count, pool } => {
                 if chunk_size.is_none() && stripe_count.is_none() && pool.is_none() {
                     return Err(usage!("nothing to set: give --chunk-size, --stripe-count or --pool"));
                 }
-                let admin = connect(&selection, Some(&path))?;
+                let (admin, subject) = find(&selection, &path)?;
                 let pool = pool.map(|word| pool::find(&admin, &word)).transpose()?;
                 let chunk_size = chunk_size.map(|size| chunk(size)).transpose()?;
                 let policy = Policy { chunk_size, stripe_count, pool };
                 policy.validate().map_err(|reason| usage!("{reason}"))?;
-                let entry = admin.entry_set(&subject(&path)?, policy).with_context(|| path.display().to_string())?;
+                let entry = admin.entry_set(&subject, policy).with_context(|| path.display().to_string())?;
                 output.show(&entry, text)
             }
         }
@@ -84,9 +85,24 @@ fn chunk(size: Size) -> Result<u32, Failure> {
     u32::try_from(size.0).map_err(|_| usage!("--chunk-size {size}: at most 64MiB"))
 }
 
+fn find(selection: &Selection, path: &Path) -> Result<(Admin, Subject), Failure> {
+    let cluster = selection.find(Some(path))?;
+    let subject = subject(path, &cluster)?;
+    Ok((connect_to(&cluster)?, subject))
+}
+
 /// A path on a mount names an inode; any other is one from the root of the file system.
-fn subject(path: &Path) -> Result<Subject, Failure> {
-    if mounts::containing(path)?.is_some() {
+fn subject(path: &Path, cluster: &Cluster) -> Result<Subject, Failure> {
+    if let Some(mount) = mounts::containing(path)? {
+        if mount.mgmtd != cluster.mgmtd {
+            // Inodes of one cluster mean nothing to another.
+            return Err(usage!(
+                "{} is on a mount of the cluster of mgmtd at {}, not {}: leave --dir, --mgmtd and --key-file away",
+                path.display(),
+                mount.mgmtd,
+                cluster.mgmtd
+            ));
+        }
         let metadata = fs::symlink_metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
         return Ok(Subject::Inode(InodeId(metadata.ino())));
     }

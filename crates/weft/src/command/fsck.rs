@@ -10,6 +10,9 @@ use crate::output::{Output, Progress, bytes};
 /// Check that names, inodes and objects belong together, while the cluster works; changes nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+It holds all names and inodes and the list of all objects in memory: about 80 bytes for each of them, so 500 MB for a
+million files of four objects each.
+
 Example: exit code 0 where all is well, 1 where something was found
   weft fsck --dir .weft && echo sound")]
 pub(crate) struct Args {

@@ -1,0 +1,182 @@
+//! Every command as users have it: its help, its JSON, and the ways in which it finds its cluster.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use harness::binary;
+use harness::cluster::{Cluster, Shape};
+use harness::run::{Ended, run};
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// In a folder that tells nothing, with nothing in the environment but `variables`.
+fn weft(folder: &Path, variables: &[(&str, &str)], args: &[&str]) -> Ended {
+    let mut command = Command::new(binary::weft());
+    for variable in ["WEFT_DIR", "WEFT_MGMTD", "WEFT_KEY_FILE"] {
+        command.env_remove(variable);
+    }
+    run(command.args(args).envs(variables.iter().copied()).current_dir(folder), SOON)
+}
+
+/// Names of a command's subcommands, from its help.
+fn subcommands(help: &str) -> Vec<String> {
+    let list = help.split_once("Commands:\n").map_or("", |(_, list)| list);
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    let words = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    words.filter_map(|line| line.split_whitespace().next()).filter(|word| *word != "help").map(str::to_owned).collect()
+}
+
+fn assert_helps(command: &[&str]) -> usize {
+    let ended = weft(Path::new("/"), &[], &[command, &["--help"]].concat()).expect_ok();
+    assert!(ended.stdout.contains("Example"), "no example: {ended}");
+    assert!(ended.stdout.contains("--json"), "no --json: {ended}");
+    let subcommands = subcommands(&ended.stdout);
+    1 + subcommands.iter().map(|name| assert_helps(&[command, &[name.as_str()]].concat())).sum::<usize>()
+}
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    assert!(assert_helps(&[]) >= 30, "hardly any command was found");
+}
+
+#[test]
+fn a_cluster_is_found_by_directory_address_environment_mount_or_not_at_all() {
+    let cluster = Cluster::start();
+    let (dir, mount) = (cluster.dir(), cluster.mount_point());
+    let (dir, mount) = (dir.to_str().unwrap(), mount.to_str().unwrap());
+    fs::create_dir(cluster.path("inside")).unwrap();
+    let file = cluster.path("f");
+    fs::write(&file, b"x").unwrap();
+    let mgmtd = cluster.json(&["status"])["mgmtd"].as_str().unwrap().to_owned();
+    let key = format!("{dir}/cluster.key");
+    let nowhere = Path::new("/");
+    let list = ["target", "list"];
+    let expected = weft(nowhere, &[], &[&list[..], &["--dir", dir]].concat()).expect_ok().stdout;
+    let same = |folder: &Path, variables: &[(&str, &str)], words: &[&str]| {
+        let ended = weft(folder, variables, &[&list[..], words].concat()).expect_ok();
+        let ids = |text: &str| text.lines().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect();
+        let (found, expected): (Vec<String>, Vec<String>) = (ids(&ended.stdout), ids(&expected));
+        assert_eq!(found, expected, "{ended}");
+    };
+    same(nowhere, &[], &["--mgmtd", &mgmtd, "--key-file", &key]);
+    same(nowhere, &[("WEFT_DIR", dir)], &[]);
+    same(nowhere, &[("WEFT_MGMTD", &mgmtd), ("WEFT_KEY_FILE", &key)], &[]);
+    same(nowhere, &[("WEFT_KEY_FILE", &key)], &["--mgmtd", &mgmtd]);
+    same(Path::new(mount), &[], &[]);
+    same(&cluster.path("inside"), &[], &[]);
+    // A file says it by the mount that it is on, whatever the environment names.
+    let info = weft(nowhere, &[("WEFT_DIR", "/nonexistent")], &["entry", "info", file.to_str().unwrap()]);
+    info.expect_ok();
+
+    let lost = weft(nowhere, &[], &list);
+    assert_eq!(lost.code, Some(2), "{lost}");
+    for word in ["--dir", "--mgmtd", "--key-file", "WEFT_DIR", "WEFT_MGMTD", "mount"] {
+        assert!(lost.stderr.contains(word), "no {word}: {lost}");
+    }
+    let keyless = weft(nowhere, &[], &[&list[..], &["--mgmtd", &mgmtd]].concat());
+    assert_eq!((keyless.code, keyless.stderr.contains("--key-file")), (Some(2), true), "{keyless}");
+    cluster.down().expect_ok();
+    let down = weft(nowhere, &[], &[&list[..], &["--dir", dir]].concat());
+    assert_eq!((down.code, down.stderr.contains("weft up --dir")), (Some(1), true), "{down}");
+    let silent = weft(nowhere, &[], &[&list[..], &["--mgmtd", &mgmtd, "--key-file", &key]].concat());
+    assert_eq!((silent.code, silent.stderr.contains("no mgmtd answers")), (Some(1), true), "{silent}");
+}
+
+#[test]
+fn inodes_of_one_cluster_are_not_looked_up_in_another() {
+    let (ours, theirs) = (Cluster::start(), Cluster::start());
+    fs::write(ours.path("f"), b"x").unwrap();
+    let path = ours.path("f");
+    let refused = theirs.weft(&["entry", "info", path.to_str().unwrap()]);
+    assert_eq!(refused.code, Some(2), "{refused}");
+    assert!(refused.stderr.contains("is on a mount of the cluster"), "{refused}");
+}
+
+#[test]
+fn a_file_tells_where_it_lies_and_a_directory_how_its_files_will() {
+    let cluster = Cluster::of(Shape { storage: 2, targets: 2, ..Shape::default() });
+    let folder = cluster.folder("d");
+    let path = folder.to_str().unwrap();
+    let set = cluster.weft_alone(&["entry", "set", path, "--chunk-size", "64KiB", "--stripe-count", "3", "--json"]);
+    let set: Value = serde_json::from_str(&set.expect_ok().stdout).unwrap();
+    assert_eq!((set["chunk_size"].as_u64(), set["desired_targets"].as_u64()), (Some(64 << 10), Some(3)));
+    let file = folder.join("f");
+    let content: Vec<u8> = (0..200_000u32).map(|n| n as u8).collect();
+    fs::write(&file, &content).unwrap();
+    let info = cluster.weft_alone(&["entry", "info", file.to_str().unwrap(), "--json"]).expect_ok();
+    let info: Value = serde_json::from_str(&info.stdout).unwrap();
+    assert_eq!((info["size"].as_u64(), info["chunk_size"].as_u64()), (Some(200_000), Some(64 << 10)));
+    assert_eq!((info["pattern"].as_str(), info["pool_name"].as_str()), (Some("raid0"), Some("default")));
+    assert_eq!(info["parent"], set["id"]);
+    assert_eq!(info["metadata_node"]["alias"], "metad-1");
+    let stripes = info["stripes"].as_array().unwrap();
+    assert_eq!(stripes.len(), 3);
+    // The objects are where it says, and together they are the file.
+    let objects: Vec<Vec<u8>> =
+        stripes.iter().map(|stripe| fs::read(stripe["place"].as_str().unwrap()).unwrap()).collect();
+    let chunks = content.chunks(64 << 10).enumerate();
+    let expected = chunks.fold(vec![Vec::new(); 3], |mut objects, (at, chunk)| {
+        objects[at % 3].extend_from_slice(chunk);
+        objects
+    });
+    assert!(objects == expected);
+    // For people, the same.
+    let text = cluster.weft(&["entry", "info", "/d/f"]).expect_ok().stdout;
+    for word in ["entry id", "parent id", "metadata node", "metad-1 (node ", "shard 0", "raid0", "64 KiB", "default"] {
+        assert!(text.contains(word), "no {word:?}: {text}");
+    }
+    for stripe in stripes {
+        assert!(text.contains(stripe["place"].as_str().unwrap()), "{text}");
+    }
+    let refused = cluster.weft_alone(&["entry", "set", path, "--chunk-size", "5000"]);
+    assert_eq!(refused.code, Some(2), "{refused}");
+    let refused = cluster.weft_alone(&["entry", "set", path]);
+    assert_eq!(refused.code, Some(2), "{refused}");
+}
+
+#[test]
+fn the_lists_agree_with_each_other_and_with_the_disks() {
+    let cluster = Cluster::of(Shape { storage: 2, targets: 2, ..Shape::default() });
+    fs::write(cluster.path("f"), vec![1; 1 << 20]).unwrap();
+    let status = cluster.json(&["status"]);
+    assert_eq!(status["mounts"][0].as_str(), cluster.mount_point().to_str());
+    assert!(status["cluster"].as_str().is_some_and(|uuid| uuid.len() == 36));
+    let nodes = cluster.json(&["node", "list"]);
+    let names: Vec<&str> = nodes.as_array().unwrap().iter().map(|node| node["alias"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), 3);
+    assert!(["metad-1", "storaged-1", "storaged-2"].iter().all(|name| names.contains(name)), "{names:?}");
+    assert!(nodes.as_array().unwrap().iter().all(|node| node["state"] == "online"), "{nodes}");
+    let targets = cluster.json(&["target", "list"]);
+    let targets = targets.as_array().unwrap();
+    assert_eq!(targets.len(), 5);
+    assert!(
+        targets.iter().all(|target| target["state"] == "good" && Path::new(target["path"].as_str().unwrap()).is_dir())
+    );
+    let df = cluster.json(&["df"]);
+    assert_eq!(df["targets"].as_array().unwrap().len(), 5);
+    assert!(df["storage"]["total_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(cluster.json(&["pool", "list"]).as_array().unwrap().len(), 1);
+    let fsck = cluster.json(&["fsck"]);
+    assert_eq!((fsck["findings"].as_array().unwrap().len(), fsck["inodes"].as_u64()), (0, Some(2)));
+    for service in ["mgmtd", "metad", "storaged", "mount"] {
+        let said = cluster.weft_alone(&["config", "default", service, "--json"]).expect_ok().stdout;
+        let said: Value = serde_json::from_str(&said).unwrap();
+        let text = cluster.weft_alone(&["config", "default", service]).expect_ok().stdout;
+        assert_eq!(said["toml"].as_str().unwrap().trim_end(), text.trim_end());
+    }
+    // What the commands that change something answer, as JSON.
+    assert!(cluster.json(&["pool", "create", "fast"])["pool"].is_u64());
+    assert_eq!(cluster.json(&["target", "set-state", "1", "good"])["state"], "good");
+    assert_eq!(cluster.json(&["node", "rename", "storaged-2", "second"])["alias"], "second");
+    let refused = cluster.weft(&["node", "delete", "second", "--yes"]);
+    assert_eq!((refused.code, refused.stderr.contains("stop it first")), (Some(2), true), "{refused}");
+    assert_eq!(cluster.json(&["node", "list"]).as_array().unwrap().len(), 3);
+    let again = cluster.json(&["up"]);
+    assert_eq!((again["already"].as_bool(), again["mounted"].as_bool()), (Some(true), Some(true)));
+    assert_eq!(cluster.json(&["down"])["was_running"], true);
+}
