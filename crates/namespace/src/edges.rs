@@ -1,26 +1,53 @@
 //! Edges in memory: those that the turn changed, and the hot ones, also names known to be absent.
 
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use kv::{Batch, Kv};
-use quick_cache::UnitWeighter;
-use quick_cache::unsync::{Cache, DefaultLifecycle};
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 use types::id::InodeId;
 
 use crate::complete::Complete;
 use crate::error::Result;
+use crate::hot::Hot;
 use crate::schema::edge::{self, Edge};
-
-type Hot = Cache<Slot, HotEdge, UnitWeighter, FxBuildHasher, DefaultLifecycle<Slot, HotEdge>>;
 
 /// Parent and the name's hash. Names of one hash in one directory are next to impossible but handled: the turn's
 /// changes chain them, the cache keeps the last one asked for.
 type Slot = (InodeId, u64);
 
 struct HotEdge {
-    name: Box<[u8]>,
+    name: HotName,
     edge: Option<Edge>,
+}
+
+/// Most names are short: these need no memory of their own.
+enum HotName {
+    Short(u8, [u8; SHORT_MAX]),
+    Long(Box<[u8]>),
+}
+
+/// Bytes of a short name: with these, it takes no more room than an allocated one with its length and a tag.
+const SHORT_MAX: usize = 22;
+
+impl HotName {
+    fn new(name: &[u8]) -> Self {
+        let mut short = [0; SHORT_MAX];
+        match short.get_mut(..name.len()) {
+            Some(place) => {
+                place.copy_from_slice(name);
+                Self::Short(name.len() as u8, short)
+            }
+            None => Self::Long(name.into()),
+        }
+    }
+
+    fn is(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Short(len, short) => short[..usize::from(*len)] == *name,
+            Self::Long(long) => **long == *name,
+        }
+    }
 }
 
 /// A change of the turn. Its name lies in `Edges::names`, so that a change costs no allocation.
@@ -39,21 +66,23 @@ pub(crate) struct Edges {
     names: Vec<u8>,
     index: FxHashMap<Slot, usize>,
     /// Committed ones only.
-    hot: Hot,
+    hot: Hot<Slot, HotEdge>,
     complete: Complete,
     key: Vec<u8>,
+    /// For `write`.
+    order: Vec<(Slot, usize)>,
 }
 
 impl Edges {
     pub(crate) fn new(capacity: usize) -> Self {
-        let hot = Cache::with(capacity, capacity as u64, UnitWeighter, FxBuildHasher, DefaultLifecycle::default());
         Self {
             changed: Vec::new(),
             names: Vec::new(),
             index: FxHashMap::default(),
-            hot,
+            hot: Hot::new(capacity),
             complete: Complete::default(),
             key: Vec::new(),
+            order: Vec::new(),
         }
     }
 
@@ -62,7 +91,7 @@ impl Edges {
             return Ok(self.changed[at].edge);
         }
         if let Some(hot) = self.hot.get(&(parent, hash))
-            && *hot.name == *name
+            && hot.name.is(name)
         {
             return Ok(hot.edge);
         }
@@ -70,7 +99,7 @@ impl Edges {
             return Ok(None);
         }
         let edge = self.read(kv, parent, hash, name)?;
-        self.hot.insert((parent, hash), HotEdge { name: name.into(), edge });
+        self.hot.insert((parent, hash), HotEdge { name: HotName::new(name), edge });
         Ok(edge)
     }
 
@@ -83,7 +112,7 @@ impl Edges {
             return Ok(None);
         }
         match self.hot.get(&(parent, hash)) {
-            Some(hot) if *hot.name == *name => Ok(hot.edge),
+            Some(hot) if hot.name.is(name) => Ok(hot.edge),
             _ => self.read(kv, parent, hash, name),
         }
     }
@@ -110,22 +139,28 @@ impl Edges {
         if edge.is_some() {
             self.complete.add(parent, hash);
         }
-        if let Some(at) = self.find(slot, name) {
-            self.changed[at].edge = edge;
-            return;
-        }
+        let new = self.changed.len();
+        let next = match self.index.entry(slot) {
+            Entry::Vacant(entry) => {
+                entry.insert(new);
+                None
+            }
+            Entry::Occupied(mut entry) => {
+                if let Some(at) = find_in_chain(&self.changed, &self.names, *entry.get(), name) {
+                    self.changed[at].edge = edge;
+                    return;
+                }
+                Some(entry.insert(new))
+            }
+        };
         let start = self.names.len();
         self.names.extend_from_slice(name);
-        let next = self.index.insert(slot, self.changed.len());
         self.changed.push(Changed { slot, name: start..self.names.len(), edge, next });
     }
 
     fn find(&self, slot: Slot, name: &[u8]) -> Option<usize> {
-        let mut at = *self.index.get(&slot)?;
-        while self.names[self.changed[at].name.clone()] != *name {
-            at = self.changed[at].next?;
-        }
-        Some(at)
+        let first = *self.index.get(&slot)?;
+        find_in_chain(&self.changed, &self.names, first, name)
     }
 
     /// The turn's changes in `parent` from `hash` on, in the order of the store.
@@ -144,8 +179,14 @@ impl Edges {
         self.changed.is_empty()
     }
 
+    /// In the order of the keys, nearly: the store finds the place of each near that of the one before, which it has just
+    /// looked at.
     pub(crate) fn write<B: Batch>(&mut self, batch: &mut B) {
-        for Changed { slot: (parent, hash), name, edge, .. } in &self.changed {
+        self.order.clear();
+        self.order.extend(self.changed.iter().zip(0..).map(|(changed, at)| (changed.slot, at)));
+        self.order.sort_unstable();
+        for &(_, at) in &self.order {
+            let Changed { slot: (parent, hash), name, edge, .. } = &self.changed[at];
             edge::ser_key(&mut self.key, *parent, *hash, &self.names[name.clone()]);
             match edge {
                 Some(edge) => batch.put(&self.key, &edge::ser_value(*edge)),
@@ -157,7 +198,7 @@ impl Edges {
     /// What was written is committed.
     pub(crate) fn committed(&mut self) {
         for Changed { slot, name, edge, .. } in self.changed.drain(..) {
-            self.hot.insert(slot, HotEdge { name: self.names[name].into(), edge });
+            self.hot.insert(slot, HotEdge { name: HotName::new(&self.names[name]), edge });
         }
         self.names.clear();
         self.index.clear();
@@ -171,6 +212,15 @@ impl Edges {
         self.hot.clear();
         self.complete.clear();
     }
+}
+
+/// The change of `name` among those of one slot, of which `first` is the latest.
+fn find_in_chain(changed: &[Changed], names: &[u8], first: usize, name: &[u8]) -> Option<usize> {
+    let mut at = first;
+    while names[changed[at].name.clone()] != *name {
+        at = changed[at].next?;
+    }
+    Some(at)
 }
 
 #[cfg(test)]

@@ -1,15 +1,12 @@
 //! Inodes in memory: those that the turn changed, and the hot ones.
 
 use kv::{Batch, Kv};
-use quick_cache::UnitWeighter;
-use quick_cache::unsync::{Cache, DefaultLifecycle};
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 use types::id::InodeId;
 
 use crate::error::Result;
+use crate::hot::Hot;
 use crate::schema::inode::{self, Inode};
-
-type Hot = Cache<InodeId, Inode, UnitWeighter, FxBuildHasher, DefaultLifecycle<InodeId, Inode>>;
 
 /// The shard's view of its inodes: the turn's changes over the cache over the store. However often a turn changes an
 /// inode, it is written once.
@@ -18,14 +15,13 @@ pub(crate) struct Inodes {
     changed: Vec<(InodeId, Option<Inode>)>,
     index: FxHashMap<InodeId, usize>,
     /// Committed ones only.
-    hot: Hot,
+    hot: Hot<InodeId, Inode>,
     key: Vec<u8>,
 }
 
 impl Inodes {
     pub(crate) fn new(capacity: usize) -> Self {
-        let hot = Cache::with(capacity, capacity as u64, UnitWeighter, FxBuildHasher, DefaultLifecycle::default());
-        Self { changed: Vec::new(), index: FxHashMap::default(), hot, key: Vec::new() }
+        Self { changed: Vec::new(), index: FxHashMap::default(), hot: Hot::new(capacity), key: Vec::new() }
     }
 
     pub(crate) fn get<K: Kv>(&mut self, kv: &K, id: InodeId) -> Result<Option<Inode>> {
@@ -93,7 +89,7 @@ impl Inodes {
         for (id, inode) in self.changed.drain(..) {
             match inode {
                 Some(inode) => self.hot.insert(id, inode),
-                None => drop(self.hot.remove(&id)),
+                None => self.hot.remove(&id),
             }
         }
         self.index.clear();

@@ -17,6 +17,7 @@ mod complete;
 mod edges;
 pub mod error;
 mod hash;
+mod hot;
 mod inodes;
 pub mod namespace;
 pub mod ops;

@@ -8,6 +8,8 @@ use types::layout::LayoutPolicy;
 
 use crate::view::{GroupSpace, PoolSpace, SpaceClass};
 
+/// Of so many groups a choice looks at all that are left, each time.
+const FEW: usize = 16;
 /// Draws that may hit a group already chosen before the choice goes through the rest one by one.
 const REDRAWS_MAX: u32 = 16;
 /// One unit of weight: a group with less free space still counts as one.
@@ -91,6 +93,9 @@ impl Weighted {
     fn draw(&self, dice: &mut Dice, count: usize, chosen: &mut Vec<GroupId>) {
         let own = chosen.len();
         let wanted = count.saturating_sub(own).min(self.groups.len());
+        if self.groups.len() <= FEW {
+            return self.draw_of_few(dice, wanted, chosen);
+        }
         let mut redraws = 0;
         while chosen.len() < own + wanted {
             let group = self.groups[self.pick(dice)];
@@ -100,6 +105,27 @@ impl Weighted {
                 redraws += 1;
             } else {
                 return self.draw_rest(dice, own + wanted, own, chosen);
+            }
+        }
+    }
+
+    /// Where a file has a stripe on most of the groups there are, or all, nearly every draw would hit one that is taken.
+    fn draw_of_few(&self, dice: &mut Dice, wanted: usize, chosen: &mut Vec<GroupId>) {
+        let mut left = [0; FEW];
+        let (mut total, mut before) = (0, 0);
+        for (weight, &sum) in left.iter_mut().zip(&self.sums) {
+            *weight = sum - before;
+            (total, before) = (sum, sum);
+        }
+        for _ in 0..wanted {
+            let mut point = dice.below(total.max(1));
+            for (weight, &group) in left.iter_mut().zip(&self.groups) {
+                if point < *weight {
+                    chosen.push(group);
+                    total -= std::mem::take(weight);
+                    break;
+                }
+                point -= *weight;
             }
         }
     }

@@ -20,11 +20,14 @@ impl<K: Kv> Namespace<K> {
         Ok(inode)
     }
 
-    /// From here on the objects know the size.
-    pub(crate) fn unsettle(&mut self, id: InodeId, inode: Inode) {
-        if !inode.has(HAS_OBJECTS) || !inode.has(UNSETTLED) {
-            self.inodes.modify(id, inode).flags |= HAS_OBJECTS | UNSETTLED;
+    /// From here on the objects know the size. The inode as it is then.
+    pub(crate) fn unsettle(&mut self, id: InodeId, inode: Inode) -> Inode {
+        if inode.has(HAS_OBJECTS) && inode.has(UNSETTLED) {
+            return inode;
         }
+        let inode = self.inodes.modify(id, inode);
+        inode.flags |= HAS_OBJECTS | UNSETTLED;
+        *inode
     }
 
     /// The inode takes over what the objects are known to hold; `last`: and knows best from here on.

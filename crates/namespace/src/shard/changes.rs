@@ -46,7 +46,7 @@ impl<K: Kv> Shard<K> {
         }
         let id = self.namespace.create(create)?;
         // A new file is in memory, and of one that was there nothing was changed: nothing is left half done here.
-        let inode = self.namespace.existing(id)?;
+        let mut inode = self.namespace.existing(id)?;
         let layout = self.namespace.layout(id, &inode)?;
         if create.open {
             self.hold_open(session, id, &inode);
@@ -54,14 +54,13 @@ impl<K: Kv> Shard<K> {
         let outcome = match (create.open, create.write_intent && inode.kind == FileType::Regular) {
             (true, true) => {
                 self.holds.intend(session, id, !inode.has(UNSETTLED));
-                self.namespace.unsettle(id, inode);
+                inode = self.namespace.unsettle(id, inode);
                 Outcome::OpenedToWrite(id)
             }
             (true, false) => Outcome::Opened(id),
             (false, _) => Outcome::Inode(id),
         };
         self.record(exactly, outcome);
-        let inode = self.namespace.existing(id)?;
         Ok(self.view(session, id, &inode, layout))
     }
 
@@ -166,9 +165,8 @@ impl<K: Kv> Shard<K> {
         let layout = self.namespace.layout(inode, &before)?;
         self.may_hold(session, Some(inode))?;
         self.holds.intend(session, inode, !before.has(UNSETTLED));
-        self.namespace.unsettle(inode, before);
+        let after = self.namespace.unsettle(inode, before);
         self.record(exactly, Outcome::Intended(inode));
-        let after = self.namespace.existing(inode)?;
         Ok(self.view(session, inode, &after, layout))
     }
 
@@ -255,7 +253,7 @@ impl<K: Kv> Shard<K> {
         else {
             return Err(Errno::EPROTO.into());
         };
-        let inode = self.namespace.existing(id)?;
+        let mut inode = self.namespace.existing(id)?;
         let layout = self.namespace.layout(id, &inode)?;
         if matches!(outcome, Outcome::Opened(_) | Outcome::OpenedToWrite(_)) {
             self.hold_open(session, id, &inode);
@@ -263,9 +261,8 @@ impl<K: Kv> Shard<K> {
         if matches!(outcome, Outcome::Intended(_) | Outcome::OpenedToWrite(_)) {
             // Others may have written since: never exclusive.
             self.holds.intend(session, id, false);
-            self.namespace.unsettle(id, inode);
+            inode = self.namespace.unsettle(id, inode);
         }
-        let inode = self.namespace.existing(id)?;
         Ok(self.view(session, id, &inode, layout))
     }
 
