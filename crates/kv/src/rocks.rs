@@ -28,7 +28,7 @@ pub use options::RocksConfig;
 
 /// A RocksDB database. `Send` but not `Sync`: one thread reads and commits, its syncers may live on others.
 pub struct RocksKv {
-    /// `None` while a reopening has not succeeded.
+    /// `None` while a reopening is under way, or has not succeeded.
     db: RefCell<Option<Arc<DB>>>,
     shared: Arc<Shared>,
     path: PathBuf,
@@ -82,7 +82,8 @@ impl RocksKv {
         self.shared.failed.load(Ordering::Acquire)
     }
 
-    /// Closes the database and opens it again with all that was committed. Waits for a sync that is under way.
+    /// Closes the database and opens it again with all that was committed. Waits for a sync that is under way, and for the
+    /// disk: see [`Self::begin_reopening`] for how not to.
     ///
     /// # Errors
     /// Why it can't be opened. The store is closed then, and this may be called again.
@@ -90,14 +91,24 @@ impl RocksKv {
     /// # Panics
     /// If called from inside a `get` or `scan` of the same store.
     pub fn reopen(&self) -> Result<(), KvError> {
-        let mut shared = self.shared.db();
-        let mut own = self.db.borrow_mut();
-        // RocksDB refuses a second handle in one process, so the old one goes first.
-        *shared = None;
-        *own = None;
-        let db = open_db(&self.path, &self.config, false)?;
-        *shared = Some(Arc::clone(&db));
-        *own = Some(db);
+        self.end_reopening(self.begin_reopening().run())
+    }
+
+    /// Takes the database out of this thread's hands, for [`Reopening::run`] on a thread that may wait for a disk that
+    /// hangs, and then [`Self::end_reopening`] on this one. Until then the store is closed.
+    ///
+    /// # Panics
+    /// As [`Self::reopen`].
+    #[must_use]
+    pub fn begin_reopening(&self) -> Reopening {
+        let old = self.db.borrow_mut().take();
+        Reopening { old, shared: Arc::clone(&self.shared), path: self.path.clone(), config: self.config.clone() }
+    }
+
+    /// # Errors
+    /// Why it couldn't be opened: it may be begun again.
+    pub fn end_reopening(&self, reopened: Reopened) -> Result<(), KvError> {
+        *self.db.borrow_mut() = Some(reopened.0?);
         self.shared.failed.store(false, Ordering::Release);
         Ok(())
     }
@@ -135,6 +146,31 @@ impl RocksKv {
         let db = self.db.borrow();
         let db = db.as_deref().ok_or_else(error::closed)?;
         act(db).map_err(error::from_rocksdb)
+    }
+}
+
+/// The slow part of a reopening. May wait for a sync and for the disk, without bound.
+pub struct Reopening {
+    old: Option<Arc<DB>>,
+    shared: Arc<Shared>,
+    path: PathBuf,
+    config: RocksConfig,
+}
+
+/// What a reopening came to.
+pub struct Reopened(Result<Arc<DB>, KvError>);
+
+impl Reopening {
+    #[must_use]
+    pub fn run(self) -> Reopened {
+        let Self { old, shared, path, config } = self;
+        let mut shared = shared.db();
+        // RocksDB refuses a second handle in one process, so the old one goes first.
+        *shared = None;
+        drop(old);
+        let opened = open_db(&path, &config, false);
+        *shared = opened.as_ref().ok().map(Arc::clone);
+        Reopened(opened)
     }
 }
 
@@ -253,5 +289,34 @@ impl Syncer for RocksSyncer {
             None => return Err(error::closed()),
         };
         self.shared.noting_failure(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sync that the disk never ends holds a reopening up, but not the thread that uses the store.
+    #[test]
+    fn a_reopening_that_hangs_leaves_the_stores_thread_free() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let kv = RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens");
+        let mut batch = kv.batch();
+        batch.put(b"key", b"value");
+        kv.commit(&mut batch).expect("commits");
+        let shared = Arc::clone(&kv.shared);
+        let hanging = shared.db();
+        let reopening = kv.begin_reopening();
+        let helper = std::thread::spawn(move || reopening.run());
+        let got = kv.get(b"key", |value| value.is_some());
+        assert_eq!(got, Err(error::closed()));
+        batch.put(b"key", b"other");
+        assert_eq!(kv.commit(&mut batch), Err(error::closed()));
+        assert!(!helper.is_finished());
+        drop(hanging);
+        kv.end_reopening(helper.join().expect("no panic")).expect("opens again");
+        assert!(!kv.is_failed());
+        assert_eq!(kv.get(b"key", |value| value == Some(b"value")), Ok(true));
+        assert_eq!(kv.syncer().sync(), Ok(()));
     }
 }

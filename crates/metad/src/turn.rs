@@ -59,6 +59,8 @@ struct State {
     context: Context,
     condition: Condition,
     stopping: bool,
+    /// The store is closed, and will be open again.
+    reopening: bool,
     /// Whose session each connection runs under.
     sessions: FxHashMap<ConnectionId, SessionId>,
     queue: Vec<Queued>,
@@ -117,6 +119,7 @@ impl Core {
             context,
             condition: Condition::Good,
             stopping: false,
+            reopening: false,
             sessions: FxHashMap::default(),
             queue: Vec::new(),
             queue_bytes: 0,
@@ -219,9 +222,15 @@ impl Core {
         state.queue.is_empty() && state.waiting.is_empty()
     }
 
+    /// The store is closed until `store_reopened`, or for good: requests are answered with `Busy`.
+    pub(crate) fn store_closed(&self) {
+        self.state.borrow_mut().reopening = true;
+    }
+
     /// The store was opened again: what it had committed is on disk now.
     pub(crate) fn store_reopened(&self) {
         let mut state = self.state.borrow_mut();
+        state.reopening = false;
         state.synced = state.commits;
         state.sync_failed = None;
         state.complained = None;
@@ -348,6 +357,9 @@ impl Core {
 impl State {
     /// What the shard does without being asked. True where it may have left objects to remove.
     fn by_itself(&mut self) -> bool {
+        if self.reopening {
+            return false;
+        }
         if !self.removed.is_empty() {
             self.shard.deletions_done(&self.removed);
             self.removed.clear();
@@ -384,7 +396,7 @@ impl State {
         if serving != Some((group, generation)) {
             return Answer::Failed(Status::StaleMap);
         }
-        if self.stopping {
+        if self.stopping || self.reopening {
             return Answer::Failed(Status::Busy);
         }
         if let Some(errno) = self.condition.refuses(op) {

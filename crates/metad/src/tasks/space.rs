@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cluster::capacity::Capacity;
 use conf::identity::IDENTITY_FILE;
+use kv::KvError;
 use tracing::{error, info, warn};
 
 use crate::turn::{Condition, Core};
@@ -36,7 +37,7 @@ pub(crate) async fn watch(core: Rc<Core>, dir: PathBuf, reserve_bytes: u64) {
         let dir = watch.dir.clone();
         let found = ring::op::unblock(move || look(&dir)).await;
         watch.judge(&core, found);
-        watch.revive(&core);
+        watch.revive(&core).await;
         ring::sleep(LOOK_EVERY).await;
     }
 }
@@ -70,9 +71,9 @@ impl Watch {
         }
     }
 
-    /// A store that has failed takes no writes until it is opened again. That blocks the thread for as long as the log
-    /// takes to be read; there is nothing to be done meanwhile.
-    fn revive(&mut self, core: &Core) {
+    /// A store that has failed takes no writes until it is opened again. Its disk may take any time for that, or hang for
+    /// good, so a thread of its own waits for it: the shard says meanwhile that it is busy, and can be stopped.
+    async fn revive(&mut self, core: &Core) {
         if !core.store().is_failed() {
             (self.attempts, self.pause) = (0, 0);
             return;
@@ -85,7 +86,17 @@ impl Watch {
         if self.condition != Condition::Good {
             return;
         }
-        match core.store().reopen() {
+        core.store_closed();
+        let reopening = core.store().begin_reopening();
+        let (done, mut reopened) = ring::mailbox::mailbox();
+        let thread = std::thread::Builder::new().name("reopen".into());
+        let started = thread.spawn(move || done.send(reopening.run()));
+        let result = match (started, reopened.recv().await) {
+            (Ok(_), Some(reopened)) => core.store().end_reopening(reopened),
+            (Ok(_), None) => Err(KvError::Io("the thread that opens the store has ended".into())),
+            (Err(error), _) => Err(KvError::Io(format!("no thread to open the store: {error}"))),
+        };
+        match result {
             Ok(()) => {
                 core.store_reopened();
                 info!("the store has been opened again and takes writes");
