@@ -96,7 +96,7 @@ async fn resolve(data: &DataPlane, subject: &Subject) -> Result<InodeId, DataErr
     let mut at = InodeId::ROOT;
     for name in names {
         let reply = data.shard(at.home(), &Lookup { parent: at, name: name.clone() }).await?;
-        at = reply.attr.inode;
+        at = reply.found.ok_or(DataError::Errno { op: "Lookup", errno: Errno::ENOENT })?.attr.inode;
     }
     Ok(at)
 }

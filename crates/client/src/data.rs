@@ -56,7 +56,7 @@ impl Client {
     }
 
     async fn current_size(&self, caller: &Caller<'_>, inode: InodeId) -> Result<u64, Errno> {
-        self.getattr(caller, inode).await.map(|attr| attr.size)
+        self.getattr(caller, inode).await.map(|known| known.attr.size)
     }
 
     async fn read_pieces(

@@ -1,12 +1,14 @@
 //! Listing directories.
 
-use types::attr::{Attr, FileType};
+use types::attr::FileType;
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
 use wire::v1::meta;
 
 use crate::caller::Caller;
+use crate::lease::Subject;
+use crate::names::Named;
 use crate::router::{Client, Destination};
 
 /// Most entries of one page on the wire.
@@ -30,7 +32,7 @@ pub struct Entry {
     /// To go on after this entry.
     pub cookie: u64,
     /// Where asked for, and where the inode's shard could tell.
-    pub attr: Option<Attr>,
+    pub named: Option<Named>,
 }
 
 impl Client {
@@ -47,14 +49,15 @@ impl Client {
         attributes: bool,
     ) -> Result<Listing, Errno> {
         let request = meta::ReadDir { inode, cookie, count: count.clamp(1, PAGE_MAX), attributes };
+        let ticket = self.shared.board.ticket();
         let reply = self.call(caller, Destination::home(inode), &request).await?;
         let mut entries = Vec::with_capacity(reply.entries.len());
         for entry in reply.entries {
-            let attr = match entry.attributes {
-                Some(known) => Some(self.attr_of(caller, known).await?),
+            let named = match entry.attributes {
+                Some(known) => Some(self.named(caller, ticket, Subject::name(inode, &entry.name), known).await?),
                 None => None,
             };
-            entries.push(Entry { name: entry.name, inode: entry.inode, kind: entry.kind, cookie: entry.cookie, attr });
+            entries.push(Entry { name: entry.name, inode: entry.inode, kind: entry.kind, cookie: entry.cookie, named });
         }
         Ok(Listing { entries, end: reply.end, parent: reply.parent })
     }

@@ -149,6 +149,8 @@ mod tests {
             has_objects: true,
             intents: 1,
             layout: None,
+            lease_ms: 0,
+            name_lease_ms: 0,
         }
     }
 

@@ -5,8 +5,9 @@
 //! that thread's ring, with connections of its own, so that an operation never changes threads.
 //!
 //! What it promises: what it has answered, another client sees; a server that restarts is waited for, up to a bound;
-//! a change is executed exactly once however often it was sent. What it never does: cache names, attributes or data
-//! beyond the answer to the operation at hand (leases will), or run a thread of its own on the request path.
+//! a change is executed exactly once however often it was sent. What it never does: keep names, attributes
+//! or data itself beyond the answer to the operation at hand (its answers say for how long their receiver may: see
+//! `lease`), or run a thread of its own on the request path.
 
 mod caller;
 pub mod config;
@@ -16,8 +17,10 @@ mod directory;
 mod file;
 mod goodbye;
 mod heartbeat;
+mod lease;
 mod names;
 mod open;
+mod recall;
 mod retry;
 mod router;
 mod sequence;
@@ -30,6 +33,9 @@ mod xattr;
 pub use caller::Caller;
 pub use connect::{Cluster, Connected, connect};
 pub use directory::Listing;
+pub use lease::{Gate, Lease};
+pub use names::{Known, Looked, Named};
+pub use recall::{Keeper, obey_recalls};
 pub use router::Client;
 pub use shared::Shared;
 pub use statfs::StatFs;

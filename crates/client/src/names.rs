@@ -5,27 +5,87 @@ use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
 use wire::codec::Bytes;
-use wire::v1::meta;
+use wire::op::Call;
+use wire::v1::meta::{self, InodeReply};
 
 use crate::caller::Caller;
+use crate::lease::{Board, Lease, Subject, Ticket};
 use crate::router::{Client, Destination};
 
 /// `RENAME_NOREPLACE` and `RENAME_EXCHANGE` of `<linux/fs.h>`.
 const RENAME_FLAGS: u32 = 3;
 
+/// Attributes, and for how long they may be believed.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    pub attr: Attr,
+    pub lease: Lease,
+}
+
+/// What a name stands for, and for how long that may be believed.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    pub attr: Attr,
+    /// On the attributes.
+    pub lease: Lease,
+    /// On the name.
+    pub name_lease: Lease,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Looked {
+    Found(Named),
+    Absent(Lease),
+}
+
 impl Client {
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`.
-    pub async fn lookup(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<Attr, Errno> {
+    /// `ENOENT` where the directory is gone, `ENOTDIR`.
+    pub async fn lookup(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<Looked, Errno> {
+        let ticket = self.shared.board.ticket();
+        let subject = Subject::name(parent, &name);
         let reply = self.call(caller, Destination::home(parent), &meta::Lookup { parent, name }).await?;
-        self.attr_of(caller, reply).await
+        match reply.found {
+            Some(found) => self.named(caller, ticket, subject, found).await.map(Looked::Found),
+            None => Ok(Looked::Absent(Board::lease(ticket, subject, reply.absent_lease_ms))),
+        }
     }
 
     /// # Errors
     /// `ENOENT` where the inode is gone.
-    pub async fn getattr(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Attr, Errno> {
+    pub async fn getattr(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Known, Errno> {
+        let ticket = self.shared.board.ticket();
         let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
-        self.attr_of(caller, reply).await
+        let lease = Board::lease(ticket, Subject::inode(inode), reply.lease_ms);
+        Ok(Known { attr: self.attr_of(caller, reply).await?, lease })
+    }
+
+    /// What a reply about a name says, with the leases that it bears.
+    pub(crate) async fn named(
+        &self,
+        caller: &Caller<'_>,
+        ticket: Ticket,
+        name: Subject,
+        reply: InodeReply,
+    ) -> Result<Named, Errno> {
+        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+        let name_lease = Board::lease(ticket, name, reply.name_lease_ms);
+        Ok(Named { attr: self.attr_of(caller, reply).await?, lease, name_lease })
+    }
+
+    /// Sends a change that makes `name` in `parent`.
+    pub(crate) async fn make<C: Call<Reply = InodeReply>>(
+        &self,
+        caller: &Caller<'_>,
+        parent: InodeId,
+        name: &Name,
+        request: &C,
+    ) -> Result<(Named, InodeReply), Errno> {
+        let ticket = self.shared.board.ticket();
+        let reply = self.call(caller, Destination::home(parent), request).await?;
+        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+        let name_lease = Board::lease(ticket, Subject::name(parent, name), reply.name_lease_ms);
+        Ok((Named { attr: reply.attr, lease, name_lease }, reply))
     }
 
     /// Changes attributes; a size truncates the data.
@@ -77,7 +137,7 @@ impl Client {
         kind: FileType,
         mode: u32,
         rdev: u32,
-    ) -> Result<Attr, Errno> {
+    ) -> Result<Named, Errno> {
         let numbered = self.shared.begin_change(parent.home());
         let request = meta::Create {
             exactly: numbered.exactly.clone(),
@@ -91,15 +151,15 @@ impl Client {
             write_intent: false,
             exclusive: true,
         };
-        Ok(self.call(caller, Destination::home(parent), &request).await?.attr)
+        self.make(caller, parent, &request.name, &request).await.map(|(named, _)| named)
     }
 
     /// # Errors
     /// `EEXIST`, `ENOENT`, `ENOTDIR`, `EMLINK`, `ENOSPC`.
-    pub async fn mkdir(&self, caller: &Caller<'_>, parent: InodeId, name: Name, mode: u32) -> Result<Attr, Errno> {
+    pub async fn mkdir(&self, caller: &Caller<'_>, parent: InodeId, name: Name, mode: u32) -> Result<Named, Errno> {
         let numbered = self.shared.begin_change(parent.home());
         let request = meta::Mkdir { exactly: numbered.exactly.clone(), parent, name, mode, cred: caller.cred };
-        Ok(self.call(caller, Destination::home(parent), &request).await?.attr)
+        self.make(caller, parent, &request.name, &request).await.map(|(named, _)| named)
     }
 
     /// # Errors
@@ -110,11 +170,11 @@ impl Client {
         parent: InodeId,
         name: Name,
         target: &[u8],
-    ) -> Result<Attr, Errno> {
+    ) -> Result<Named, Errno> {
         let numbered = self.shared.begin_change(parent.home());
         let target = Bytes(target.to_vec());
         let request = meta::Symlink { exactly: numbered.exactly.clone(), parent, name, target, cred: caller.cred };
-        Ok(self.call(caller, Destination::home(parent), &request).await?.attr)
+        self.make(caller, parent, &request.name, &request).await.map(|(named, _)| named)
     }
 
     /// # Errors

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tracing::warn;
-use types::attr::{Attr, FileType};
+use types::attr::FileType;
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
@@ -11,6 +11,7 @@ use wire::v1::meta::{self, InodeReply};
 
 use crate::caller::Caller;
 use crate::file::{File, Intent};
+use crate::names::Named;
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
 
@@ -29,7 +30,7 @@ impl Client {
         name: Name,
         mode: u32,
         writable: bool,
-    ) -> Result<Attr, Errno> {
+    ) -> Result<Named, Errno> {
         let numbered = self.shared.begin_change(parent.home());
         let request = meta::Create {
             exactly: numbered.exactly.clone(),
@@ -43,7 +44,7 @@ impl Client {
             write_intent: writable,
             exclusive: true,
         };
-        let reply = self.call(caller, Destination::home(parent), &request).await?;
+        let (named, reply) = self.make(caller, parent, &request.name, &request).await?;
         self.add_handle(&reply, writable)?;
         if writable {
             self.shared.with_file(reply.attr.inode, |file| {
@@ -51,7 +52,7 @@ impl Client {
                 file.untouched = true;
             });
         }
-        Ok(reply.attr)
+        Ok(named)
     }
 
     /// Opens a regular file; every handle is closed once with [`Client::close`].

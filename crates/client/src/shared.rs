@@ -15,6 +15,7 @@ use wire::v1::session::HeldOpen;
 
 use crate::config::Config;
 use crate::file::{File, Intent, shard_of};
+use crate::lease::{Board, Gate};
 use crate::sequence::Window;
 
 /// Parts of the table of open files, each behind a lock of its own.
@@ -40,6 +41,7 @@ pub struct Shared {
     clients: AtomicUsize,
     /// A thread tells the shards that this client lives.
     beating: AtomicBool,
+    pub(crate) board: Board,
 }
 
 impl Shared {
@@ -56,7 +58,14 @@ impl Shared {
             files: Default::default(),
             clients: AtomicUsize::new(0),
             beating: AtomicBool::new(false),
+            board: Board::new(),
         })
+    }
+
+    /// For one thread that passes answers on to somebody who keeps them.
+    #[must_use]
+    pub fn gate(self: &Arc<Self>) -> Gate {
+        Gate::new(self)
     }
 
     #[must_use]

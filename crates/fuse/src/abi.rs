@@ -97,6 +97,8 @@ layouts! {
     SetxattrIn = 8 { size: u32, flags: u32, }
     GetxattrIn = 8 { size: u32, padding: u32, }
     GetxattrOut = 8 { size: u32, padding: u32, }
+    NotifyInvalInodeOut = 24 { ino: u64, off: i64, len: i64, }
+    NotifyInvalEntryOut = 16 { parent: u64, namelen: u32, flags: u32, }
     InterruptIn = 8 { unique: u64, }
     // Up to 7.35 the kernel sends only the first 16 bytes.
     InitInShort = 16 { major: u32, minor: u32, max_readahead: u32, flags: u32, }
@@ -192,6 +194,13 @@ pub(crate) mod fopen {
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
     pub(crate) const NOFLUSH: u32 = 1 << 5;
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+}
+
+/// What the file system tells unasked: in the place of an error, with the request number 0.
+pub(crate) mod notify {
+    pub(crate) const INVAL_INODE: i32 = 2;
+    pub(crate) const INVAL_ENTRY: i32 = 3;
+    pub(crate) const INC_EPOCH: i32 = 8;
 }
 
 /// Features; those from bit 32 on travel in `flags2`.

@@ -61,7 +61,9 @@ async fn metadata<F: FileSystem>(
     let attributes = |attributes| Body::attributes(&attributes, shape.block_size);
     let empty = |()| Body::Empty;
     match operation {
-        Operation::Lookup { name } => fs.lookup(cx, inode, name).await.map(entry),
+        Operation::Lookup { name } => {
+            fs.lookup(cx, inode, name).await.and_then(|looked| Body::looked(&looked, shape.block_size))
+        }
         Operation::Getattr { handle } => fs.getattr(cx, inode, handle).await.map(attributes),
         Operation::Setattr { handle, change } => fs.setattr(cx, inode, handle, change).await.map(attributes),
         Operation::Readlink => fs.readlink(cx, inode).await.map(Body::Bytes),

@@ -37,6 +37,16 @@ impl Entry {
     }
 }
 
+/// What is at a name.
+#[derive(Clone, Copy, Debug)]
+pub enum Looked {
+    Found(Entry),
+    /// Nothing, and for how long the kernel may believe that.
+    Absent {
+        valid: Duration,
+    },
+}
+
 impl Attributes {
     /// That the kernel must ask again each time.
     #[must_use]
@@ -118,7 +128,10 @@ pub struct Statfs {
 /// has a default: `ENOSYS`, after which the kernel does not ask again.
 #[allow(unused_variables, reason = "the defaults need none of their arguments, but their names document")]
 pub trait FileSystem: 'static {
-    fn lookup(&self, context: &Context, parent: InodeId, name: Name) -> impl Future<Output = Result<Entry, Errno>>;
+    fn lookup(&self, context: &Context, parent: InodeId, name: Name) -> impl Future<Output = Result<Looked, Errno>>;
+
+    /// The latest answer has been handed to the kernel, in the same turn of the loop in which the operation gave it.
+    fn replied(&self) {}
 
     /// The kernel dropped `count` of the references that it got with entries. Nobody waits for this.
     fn forget(&self, inode: InodeId, count: u64) {}

@@ -13,7 +13,7 @@ use types::name::Name;
 use types::time::Timestamp;
 
 use crate::context::Context;
-use crate::filesystem::{Attributes, Entry, FileSystem, OpenFlags, Opened, Statfs, Write};
+use crate::filesystem::{Attributes, Entry, FileSystem, Looked, OpenFlags, Opened, Statfs, Write};
 use crate::listing::Listing;
 
 /// How much of the kernel's caching the files of a model allow.
@@ -73,8 +73,8 @@ fn now() -> Timestamp {
 }
 
 impl FileSystem for ModelFs {
-    async fn lookup(&self, _: &Context, parent: InodeId, name: Name) -> Result<Entry, Errno> {
-        self.read_model().lookup(parent, &name).map(Entry::uncached)
+    async fn lookup(&self, _: &Context, parent: InodeId, name: Name) -> Result<Looked, Errno> {
+        self.read_model().lookup(parent, &name).map(|attr| Looked::Found(Entry::uncached(attr)))
     }
 
     async fn getattr(&self, _: &Context, inode: InodeId, _: Option<u64>) -> Result<Attributes, Errno> {

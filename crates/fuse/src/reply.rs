@@ -8,7 +8,7 @@ use types::error::Errno;
 use types::time::Timestamp;
 
 use crate::abi::{self, bytes_of};
-use crate::filesystem::{Attributes, Entry, Opened, Statfs};
+use crate::filesystem::{Attributes, Entry, Looked, Opened, Statfs};
 
 /// The body of a successful reply.
 #[derive(Debug)]
@@ -58,6 +58,19 @@ impl Body {
 
     pub(crate) fn entry(entry: &Entry, block_size: u32) -> Self {
         Self::Entry(entry_out(entry, block_size))
+    }
+
+    /// # Errors
+    /// `ENOENT`, as the kernel wants it where it is to believe nothing.
+    pub(crate) fn looked(looked: &Looked, block_size: u32) -> Result<Self, Errno> {
+        match looked {
+            Looked::Found(entry) => Ok(Self::entry(entry, block_size)),
+            Looked::Absent { valid } if valid.is_zero() => Err(Errno::ENOENT),
+            Looked::Absent { valid } => {
+                let (entry_valid, entry_valid_nsec) = seconds(*valid);
+                Ok(Self::Entry(abi::EntryOut { entry_valid, entry_valid_nsec, ..abi::EntryOut::default() }))
+            }
+        }
     }
 
     pub(crate) fn attributes(attributes: &Attributes, block_size: u32) -> Self {

@@ -16,6 +16,7 @@ use crate::filesystem::FileSystem;
 use crate::init::{self, Agreed};
 use crate::metrics::OperationMetrics;
 use crate::mount::{self, MountError};
+use crate::notify::Notifier;
 use crate::options::Options;
 use crate::signals::{Ended, Signals};
 use crate::team::Team;
@@ -34,6 +35,7 @@ pub struct Handle {
     threads: Vec<JoinHandle<()>>,
     controls: Vec<mailbox::Sender<Control>>,
     ended: Arc<Ended>,
+    notifier: Option<(Arc<OwnedFd>, Notifier)>,
 }
 
 /// Mounts a file system and serves it, on one thread per loop. `factory` is called once on each of them, with the
@@ -52,10 +54,11 @@ where
     let ended = Arc::new(Ended::new().map_err(|error| MountError::Loop(error.to_string()))?);
     let mountpoint = mount::prepare(mountpoint, &options)?;
     let device = mount::mount(&mountpoint, &options)?;
-    let mut handle = Handle { mountpoint, options, threads: Vec::new(), controls: Vec::new(), ended };
+    let mut handle = Handle { mountpoint, options, threads: Vec::new(), controls: Vec::new(), ended, notifier: None };
     match handle.begin(&device, factory) {
         Ok(()) => Ok(handle),
         Err(error) => {
+            handle.notifier = None;
             // With the last descriptor the connection dies, which lets the loops that run already end.
             let _ = mount::unmount(&handle.mountpoint, true, &handle.options);
             drop(device);
@@ -70,6 +73,15 @@ impl Handle {
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
+    }
+
+    /// To tell the kernel things unasked; it outlives the mount, and reaches nobody then.
+    ///
+    /// # Panics
+    /// Never: a mounted file system has one.
+    #[must_use]
+    pub fn notifier(&self) -> Notifier {
+        self.notifier.as_ref().expect("set with the mount").1.clone()
     }
 
     /// Waits until somebody unmounts the file system.
@@ -102,6 +114,9 @@ impl Handle {
         M: Fn(usize) -> F + Send + Sync + 'static,
     {
         let agreed = greet(device, &self.options)?;
+        let channel = Arc::new(mount::clone_device(device).map_err(|error| MountError::Loop(error.to_string()))?);
+        let notifier = Notifier::new(&channel, agreed.minor);
+        self.notifier = Some((channel, notifier));
         tracing::debug!(?agreed, mountpoint = %self.mountpoint.display(), "mounted");
         let cpus = allowed_cpus();
         let loops = if self.options.loops == 0 { cpus.len() } else { self.options.loops };
@@ -173,6 +188,8 @@ impl Handle {
     }
 
     fn join_threads(&mut self) {
+        // The kernel ends the connection with the last descriptor of it.
+        self.notifier = None;
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!(mountpoint = %self.mountpoint.display(), "a loop of the mount panicked");

@@ -187,6 +187,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             self.metrics.failed(opcode, *errno);
         }
         self.reply(entry, header.unique, outcome);
+        self.fs.replied();
         self.metrics.observe(opcode, started.elapsed());
     }
 

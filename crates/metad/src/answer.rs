@@ -6,10 +6,10 @@ use net::Responder;
 use types::error::Errno;
 use wire::frame::Status;
 use wire::v1::meta::{
-    EntryInfoReply, InodeReply, ReadDirReply, ReadlinkReply, ScanReply, SettleReply, StatFsReply, XattrNames,
-    XattrReply,
+    EntryInfoReply, InodeReply, LookupReply, ReadDirReply, ReadlinkReply, ScanReply, SettleReply, StatFsReply,
+    XattrNames, XattrReply,
 };
-use wire::v1::session::{Empty, SessionOpened};
+use wire::v1::session::{Empty, RecallsReply, SessionOpened};
 
 /// One reply of the protocol, not yet encoded.
 pub(crate) enum Answer {
@@ -24,6 +24,10 @@ pub(crate) enum Answer {
     StatFs(StatFsReply),
     Entry(Box<EntryInfoReply>),
     Scan(ScanReply),
+    Looked(LookupReply),
+    Recalls(RecallsReply),
+    /// Not answered now: others have to give back leases first.
+    Parked,
     /// Goes out when the log is on disk.
     Synced,
     Failed(Status),
@@ -59,6 +63,10 @@ impl Answer {
             Self::StatFs(reply) => responder.reply(&reply),
             Self::Entry(reply) => responder.reply(&*reply),
             Self::Scan(reply) => responder.reply(&reply),
+            Self::Looked(reply) => responder.reply(&reply),
+            Self::Recalls(reply) => responder.reply(&reply),
+            // The turn keeps these back.
+            Self::Parked => responder.fail(Status::Busy),
             Self::Failed(status) => responder.fail(status),
         }
     }

@@ -47,7 +47,7 @@ pub(crate) type Outcome = std::result::Result<Answer, Refusal>;
 impl<K: Kv> Call<'_, K> {
     pub(crate) fn lookup(self) -> Outcome {
         let m: meta::Lookup = decode_body(self.body)?;
-        inode(self.shard.lookup(self.session, m.parent, &m.name))
+        Ok(Answer::Looked(convert::looked(self.shard.lookup(self.session, m.parent, &m.name)?)))
     }
 
     pub(crate) fn get_attr(self) -> Outcome {

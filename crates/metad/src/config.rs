@@ -36,6 +36,10 @@ conf::knobs! {
         hot_entries: usize = "65536",
         /// A client that was not heard of for so long loses its session: what it held open is released.
         session_expiry: Period = "60s",
+        /// For how long a client may believe what it was told of a name or a file without asking again. Before something
+        /// changes it is taken back from all that were told; one that does not answer delays the change for so long at
+        /// most. At most half of session_expiry counts. 0s: clients ask each time.
+        lease_term: Period = "10s",
         /// Changes are on the disk after this time at the latest, also where no application asks for it.
         sync_interval: Period = "100ms",
         /// Free space of the file system below which nothing new can be made. Removing goes on, and needs this.

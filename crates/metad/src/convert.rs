@@ -1,6 +1,6 @@
 //! From the namespace's values to the protocol's messages. The other way is plain enough to stand in `dispatch`.
 
-use namespace::view::{Deletion, DirEntry, DirPage, EntryInfo, InodeView, ScanPage, ScanRecord};
+use namespace::view::{Deletion, DirEntry, DirPage, EntryInfo, InodeView, Looked, ScanPage, ScanRecord};
 use types::id::{GroupId, ShardId};
 use wire::codec::Bytes;
 use wire::v1::meta;
@@ -11,8 +11,15 @@ const PAGE_BYTES_MAX: usize = 1 << 20;
 const ENTRY_BYTES: usize = 192;
 
 pub(crate) fn inode(view: InodeView) -> meta::InodeReply {
-    let InodeView { attr, unsettled, exclusive, has_objects, intents, layout } = view;
-    meta::InodeReply { attr, unsettled, exclusive, has_objects, intents, layout }
+    let InodeView { attr, unsettled, exclusive, has_objects, intents, layout, lease_ms, name_lease_ms } = view;
+    meta::InodeReply { attr, unsettled, exclusive, has_objects, intents, layout, lease_ms, name_lease_ms }
+}
+
+pub(crate) fn looked(looked: Looked) -> meta::LookupReply {
+    match looked {
+        Looked::Found(view) => meta::LookupReply { found: Some(inode(view)), absent_lease_ms: 0 },
+        Looked::Absent { lease_ms } => meta::LookupReply { found: None, absent_lease_ms: lease_ms },
+    }
 }
 
 pub(crate) fn page(page: DirPage) -> meta::ReadDirReply {

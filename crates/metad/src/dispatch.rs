@@ -35,6 +35,7 @@ pub(crate) fn execute<K: Kv>(
 ) -> Answer {
     match dispatch(op, Call { shard, context, session, body }) {
         Ok(answer) => answer,
+        Err(Refusal::Namespace(Error::Recalling)) => Answer::Parked,
         Err(refusal) => Answer::Failed(status_of(&refusal, op)),
     }
 }
@@ -52,6 +53,7 @@ fn status_of(refusal: &Refusal, op: Op) -> Status {
         // A session that ends this very moment, or one too many: the next try may be luckier.
         Error::Refused(Errno::EBUSY) if op == Op::SessionOpen => Status::Busy,
         Error::Refused(errno) => Status::Errno(*errno),
+        Error::Recalling => Status::Busy,
         Error::Damaged(_) | Error::Store(_) => {
             tracing::error!(op = op.name(), %error, "the store cannot be read");
             Status::Errno(error.errno())
@@ -88,7 +90,8 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::Scan => call.scan(),
         Op::SessionOpen => call.session_open(),
         Op::SessionClose => call.session_close(),
-        Op::Ping => Ok(Answer::Done),
+        // These are the turn's.
+        Op::Ping | Op::Recalls => Ok(Answer::Done),
         Op::Read
         | Op::Write
         | Op::Truncate

@@ -28,6 +28,7 @@ pub mod shard;
 mod syncer;
 mod tasks;
 mod turn;
+mod waiting;
 
 pub use config::Config;
 pub use service::run;

@@ -42,6 +42,7 @@ pub struct LocalConfig {
     /// One pool, with a group per target.
     pub storage: Vec<TestTarget>,
     pub session_expiry: Duration,
+    pub lease_term: Duration,
     pub sync_interval: Duration,
     pub reserve_bytes: u64,
     pub rocks: RocksConfig,
@@ -58,6 +59,7 @@ impl LocalConfig {
             incarnation: 1,
             storage: vec![TestTarget { id: TargetId(1), port: 1 }],
             session_expiry: Duration::from_secs(60),
+            lease_term: Duration::from_secs(10),
             sync_interval: Duration::from_millis(100),
             reserve_bytes: 0,
             rocks: RocksConfig::default(),
@@ -103,6 +105,7 @@ impl LocalShard {
             target: TARGET,
             shard: ShardId(0),
             session_expiry: config.session_expiry,
+            lease_term: config.lease_term,
             sync_interval: config.sync_interval,
             reserve_bytes: config.reserve_bytes,
             bounds: namespace::shard::Limits::default(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use telemetry::metrics::{Gauge, Histogram, Metrics};
+use telemetry::metrics::{Counter, Gauge, Histogram, Metrics};
 use telemetry::names;
 use wire::frame::Status;
 use wire::op::Op;
@@ -15,6 +15,8 @@ pub(crate) struct ShardMetrics {
     pub(crate) commit: Histogram,
     pub(crate) queue: Gauge,
     pub(crate) waiting_for_sync: Gauge,
+    pub(crate) parked: Gauge,
+    pub(crate) recalls: Counter,
     pub(crate) deletions: Gauge,
     pub(crate) sessions: Gauge,
     pub(crate) open_inodes: Gauge,
@@ -37,6 +39,8 @@ impl ShardMetrics {
             commit: metrics.histogram(&names::COMMIT_SECONDS, &[]),
             queue: metrics.gauge(&names::QUEUE_DEPTH, &["requests"]),
             waiting_for_sync: metrics.gauge(&names::QUEUE_DEPTH, &["sync"]),
+            parked: metrics.gauge(&names::QUEUE_DEPTH, &["leases"]),
+            recalls: metrics.counter(&names::RECALLS, &[]),
             deletions: metrics.gauge(&names::DELETIONS_PENDING, &[]),
             sessions: metrics.gauge(&names::SESSIONS, &[]),
             open_inodes: metrics.gauge(&names::OPEN_INODES, &[]),

@@ -251,6 +251,8 @@ impl Server {
             target,
             shard,
             session_expiry: config.session_expiry.0,
+            // Whoever is not heard of loses its leases before its session.
+            lease_term: config.lease_term.0.min(config.session_expiry.0 / 2),
             sync_interval: config.sync_interval.0,
             reserve_bytes: config.reserve.0,
             bounds: namespace::shard::Limits {

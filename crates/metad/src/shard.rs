@@ -48,6 +48,7 @@ pub struct Setup {
     pub target: TargetId,
     pub shard: ShardId,
     pub session_expiry: Duration,
+    pub lease_term: Duration,
     pub sync_interval: Duration,
     /// Free space below which nothing may grow.
     pub reserve_bytes: u64,
@@ -176,6 +177,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         shard: setup.shard,
         seed: setup.identity.incarnation,
         session_expiry_ms: u64::try_from(setup.session_expiry.as_millis()).unwrap_or(u64::MAX),
+        lease_term_ms: u64::try_from(setup.lease_term.as_millis()).unwrap_or(u64::MAX),
         limits: setup.bounds,
     };
     let shard = Shard::open(Rc::clone(&store), config, wall_clock(), 0).context("cannot open the shard")?;

@@ -16,13 +16,16 @@ use rustc_hash::FxHashMap;
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, SessionId};
 use types::time::Timestamp;
+use wire::codec::decode_body;
 use wire::frame::{Header, Status};
 use wire::op::Op;
+use wire::v1::session::{Recalls, RecallsReply};
 
 use crate::answer::Answer;
 use crate::dispatch::{self, Context};
 use crate::metrics::ShardMetrics;
 use crate::syncer::{Synced, Syncer};
+use crate::waiting::Waiting;
 
 pub(crate) type Store = Rc<RocksKv>;
 
@@ -55,6 +58,7 @@ pub(crate) struct Core {
 }
 
 struct State {
+    waiting: Waiting,
     shard: Shard<Store>,
     context: Context,
     condition: Condition,
@@ -76,7 +80,7 @@ struct State {
     /// The last sync failed: nothing more becomes durable until the store is opened again.
     sync_failed: Option<Errno>,
     /// In the order of the commits that they wait for.
-    waiting: std::collections::VecDeque<(u64, Answered)>,
+    syncing: std::collections::VecDeque<(u64, Answered)>,
     complained: Option<Instant>,
 }
 
@@ -90,7 +94,7 @@ pub(crate) enum Condition {
     Vanished,
 }
 
-struct Queued {
+pub(crate) struct Queued {
     header: Header,
     body: Slice,
     connection: ConnectionId,
@@ -98,10 +102,21 @@ struct Queued {
     arrived: Instant,
 }
 
-struct Answered {
+impl Queued {
+    /// Nobody would see an answer.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.responder.is_closed()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.body.len()
+    }
+}
+
+pub(crate) struct Answered {
     op: Op,
     answer: Answer,
-    responder: Responder,
+    pub(crate) responder: Responder,
     arrived: Instant,
 }
 
@@ -115,6 +130,7 @@ impl Core {
         begun: Instant,
     ) -> Self {
         let state = State {
+            waiting: Waiting::default(),
             shard,
             context,
             condition: Condition::Good,
@@ -130,7 +146,7 @@ impl Core {
             commits: 1,
             synced: 0,
             sync_failed: None,
-            waiting: std::collections::VecDeque::new(),
+            syncing: std::collections::VecDeque::new(),
             complained: None,
         };
         syncer.committed(state.commits, false);
@@ -178,7 +194,9 @@ impl Core {
     pub(crate) fn take(&self, request: Request) {
         let Request { header, body, payload: _, connection, responder } = request;
         let mut state = self.state.borrow_mut();
-        if state.queue.len() >= QUEUE_REQUESTS_MAX || state.queue_bytes + body.len() > QUEUE_BYTES_MAX {
+        if state.queue.len() + state.waiting.len() >= QUEUE_REQUESTS_MAX
+            || state.queue_bytes + body.len() > QUEUE_BYTES_MAX
+        {
             drop(state);
             self.metrics.answered(header.op, Status::Busy, Duration::ZERO);
             responder.fail(Status::Busy);
@@ -192,7 +210,10 @@ impl Core {
     }
 
     pub(crate) fn forget(&self, connection: ConnectionId) {
-        self.state.borrow_mut().sessions.remove(&connection);
+        let state = &mut *self.state.borrow_mut();
+        if let Some(session) = state.sessions.remove(&connection) {
+            state.waiting.disconnected(&mut state.shard, session, connection);
+        }
     }
 
     /// Time has passed: sessions may have expired.
@@ -218,8 +239,15 @@ impl Core {
     /// From here on requests are answered with `Busy`. True when nothing is left to answer.
     pub(crate) fn drain(&self) -> bool {
         let mut state = self.state.borrow_mut();
-        state.stopping = true;
-        state.queue.is_empty() && state.waiting.is_empty()
+        if !state.stopping {
+            state.stopping = true;
+            state.waiting.dismiss();
+        }
+        if state.waiting.len() > 0 {
+            state.unpark();
+            self.work.notify_one();
+        }
+        state.queue.is_empty() && state.syncing.is_empty()
     }
 
     /// The store is closed until `store_reopened`, or for good: requests are answered with `Busy`.
@@ -243,6 +271,9 @@ impl Core {
         let mono_ms = u64::try_from(ring::now().duration_since(self.begun).as_millis()).unwrap_or(u64::MAX);
         state.shard.begin_turn(wall_clock(), mono_ms);
         let mut removes = state.by_itself();
+        if state.shard.take_ended_recalls() {
+            state.unpark();
+        }
         self.metrics.queue.set(i64::try_from(state.queue.len()).unwrap_or(i64::MAX));
         let share = state.queue.len().min(SHARE_MIN.max(state.queue.len() / 2));
         if share > 0 {
@@ -251,12 +282,22 @@ impl Core {
         let mut queue = mem::take(&mut state.queue);
         let mut answered = mem::take(&mut state.answered);
         for queued in queue.drain(..share) {
-            state.queue_bytes -= queued.body.len();
             removes |= dispatch::removes(queued.header.op);
             let answer = state.answer(self.serving.get(), &queued);
-            let Queued { header, responder, arrived, .. } = queued;
-            answered.push(Answered { op: header.op, answer, responder, arrived });
+            if matches!(answer, Answer::Parked) {
+                state.waiting.park(queued);
+                continue;
+            }
+            state.queue_bytes -= queued.body.len();
+            let Queued { header, connection, responder, arrived, .. } = queued;
+            let one = Answered { op: header.op, answer, responder, arrived };
+            match one.answer {
+                Answer::Recalls(_) => state.listen(connection, one),
+                _ => answered.push(one),
+            }
         }
+        self.metrics.recalls.inc_by(state.waiting.alert(&mut state.shard));
+        self.metrics.parked.set(i64::try_from(state.waiting.len()).unwrap_or(i64::MAX));
         state.queue = queue;
         let committed = self.commit(state);
         if let Err(error) = &committed {
@@ -268,6 +309,9 @@ impl Core {
         state.answered = answered;
         if removes && committed == Ok(true) {
             self.removable.notify_one();
+        }
+        if state.shard.take_ended_recalls() {
+            state.unpark();
         }
         !state.queue.is_empty()
     }
@@ -303,10 +347,10 @@ impl Core {
             if matches!(one.answer, Answer::Synced) && state.commits > state.synced {
                 match state.sync_failed {
                     Some(errno) => one.answer = Answer::errno(errno),
-                    None if state.waiting.len() >= WAITING_MAX => one.answer = Answer::Failed(Status::Busy),
+                    None if state.syncing.len() >= WAITING_MAX => one.answer = Answer::Failed(Status::Busy),
                     None => {
                         wanted = true;
-                        state.waiting.push_back((state.commits, one));
+                        state.syncing.push_back((state.commits, one));
                         continue;
                     }
                 }
@@ -316,7 +360,7 @@ impl Core {
         if changed || wanted {
             self.syncer.committed(state.commits, wanted);
         }
-        self.metrics.waiting_for_sync.set(i64::try_from(state.waiting.len()).unwrap_or(i64::MAX));
+        self.metrics.waiting_for_sync.set(i64::try_from(state.syncing.len()).unwrap_or(i64::MAX));
     }
 
     fn send(&self, answered: Answered, now: Instant) {
@@ -341,16 +385,16 @@ impl Core {
         };
         let now = Instant::now();
         // After a failure nobody's wait can end well.
-        while let Some((commit, _)) = state.waiting.front()
+        while let Some((commit, _)) = state.syncing.front()
             && (*commit <= synced.upto || failure.is_some())
         {
-            let Some((_, mut one)) = state.waiting.pop_front() else { break };
+            let Some((_, mut one)) = state.syncing.pop_front() else { break };
             if let Some(errno) = failure {
                 one.answer = Answer::errno(errno);
             }
             self.send(one, now);
         }
-        self.metrics.waiting_for_sync.set(i64::try_from(state.waiting.len()).unwrap_or(i64::MAX));
+        self.metrics.waiting_for_sync.set(i64::try_from(state.syncing.len()).unwrap_or(i64::MAX));
     }
 }
 
@@ -407,6 +451,9 @@ impl State {
             None if dispatch::is_open_to_all(op) => SessionId(0),
             Some(_) | None => return Answer::Failed(Status::NoSession),
         };
+        if op == Op::Recalls {
+            return self.acknowledge(session, &queued.body);
+        }
         let answer = dispatch::execute(&mut self.shard, &self.context, session, op, &queued.body);
         if let Answer::Opened(_) = answer
             && let Some(session) = dispatch::opened_session(&queued.body)
@@ -414,6 +461,33 @@ impl State {
             self.sessions.insert(queued.connection, session);
         }
         answer
+    }
+}
+
+impl State {
+    /// Takes what the session has given back; its request then waits for more.
+    fn acknowledge(&mut self, session: SessionId, body: &[u8]) -> Answer {
+        match decode_body::<Recalls>(body) {
+            Ok(Recalls { done }) => {
+                self.shard.acknowledge_recalls(session, &done);
+                Answer::Recalls(RecallsReply { recalls: Vec::new() })
+            }
+            Err(error) => {
+                tracing::warn!(op = Op::Recalls.name(), %error, "a message that cannot be understood");
+                Answer::errno(Errno::EPROTO)
+            }
+        }
+    }
+
+    /// What waited for leases may try again.
+    fn unpark(&mut self) {
+        self.queue_bytes -= self.waiting.release(&mut self.queue);
+    }
+
+    fn listen(&mut self, connection: ConnectionId, request: Answered) {
+        if let Some(&session) = self.sessions.get(&connection) {
+            self.waiting.listen(&mut self.shard, session, connection, request);
+        }
     }
 }
 

@@ -69,7 +69,8 @@ impl Client {
     }
 
     async fn lookup(&self, text: &str) -> Result<InodeReply, CallError> {
-        self.call(&Lookup { parent: InodeId::ROOT, name: name(text) }).await
+        let looked = self.call(&Lookup { parent: InodeId::ROOT, name: name(text) }).await?;
+        looked.found.ok_or(errno(Errno::ENOENT))
     }
 }
 

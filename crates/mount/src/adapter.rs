@@ -1,9 +1,11 @@
 //! FUSE operations as client operations.
 
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
 
-use client::{Caller, Client};
-use fuse::filesystem::{Attributes, Entry, OpenFlags, Opened, Statfs, Write};
+use client::{Caller, Client, Gate, Named};
+use fuse::filesystem::{Attributes, Entry, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::{Context, FileSystem};
 use ring::buf::Slice;
@@ -11,6 +13,8 @@ use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
+
+use crate::keeper::Told;
 
 /// `O_*` of Linux as they come with FUSE requests.
 const O_ACCMODE: u32 = 3;
@@ -24,11 +28,28 @@ const BLOCK_SIZE: u32 = 4096;
 /// One loop's file system.
 pub(crate) struct Adapter {
     client: Rc<Client>,
+    /// Entered where an answer is made that the kernel may keep, left when it has it.
+    gate: Gate,
+    told: Arc<Told>,
 }
 
 impl Adapter {
-    pub(crate) fn new(client: Rc<Client>) -> Self {
-        Self { client }
+    pub(crate) fn new(client: Rc<Client>, gate: Gate, told: Arc<Told>) -> Self {
+        Self { client, gate, told }
+    }
+
+    /// What the kernel may keep of `named`, and for how long. No wait may follow until the answer is out.
+    fn entry(&self, named: &Named) -> Entry {
+        self.gate.enter();
+        self.entry_inside(named, Instant::now())
+    }
+
+    fn entry_inside(&self, named: &Named, now: Instant) -> Entry {
+        let attr_valid = self.gate.remaining(named.lease, now);
+        if !attr_valid.is_zero() {
+            self.told.tell(named.attr.inode, now);
+        }
+        Entry { attr: named.attr, attr_valid, name_valid: self.gate.remaining(named.name_lease, now) }
     }
 }
 
@@ -41,7 +62,7 @@ fn is_writable(flags: u32) -> bool {
     flags & O_ACCMODE != O_RDONLY
 }
 
-/// Every read and write comes here, past the page cache: until there are leases only the servers know the data.
+/// Every read and write comes here, past the page cache.
 /// Mapped files are cached for as long as they are open.
 fn file_opened(flags: u32) -> Opened {
     let flags_out = OpenFlags { direct_io: true, no_flush: true, parallel_direct_writes: true, ..OpenFlags::default() };
@@ -58,12 +79,24 @@ macro_rules! as_caller {
 }
 
 impl FileSystem for Adapter {
-    async fn lookup(&self, context: &Context, parent: InodeId, name: Name) -> Result<Entry, Errno> {
-        as_caller!(context, caller => self.client.lookup(caller, parent, name).await.map(Entry::uncached))
+    async fn lookup(&self, context: &Context, parent: InodeId, name: Name) -> Result<Looked, Errno> {
+        match as_caller!(context, caller => self.client.lookup(caller, parent, name).await)? {
+            client::Looked::Found(named) => Ok(Looked::Found(self.entry(&named))),
+            client::Looked::Absent(lease) => {
+                self.gate.enter();
+                Ok(Looked::Absent { valid: self.gate.remaining(lease, Instant::now()) })
+            }
+        }
+    }
+
+    fn replied(&self) {
+        self.gate.leave();
     }
 
     async fn getattr(&self, context: &Context, inode: InodeId, _handle: Option<u64>) -> Result<Attributes, Errno> {
-        as_caller!(context, caller => self.client.getattr(caller, inode).await.map(Attributes::uncached))
+        let known = as_caller!(context, caller => self.client.getattr(caller, inode).await)?;
+        self.gate.enter();
+        Ok(Attributes { attr: known.attr, valid: self.gate.remaining(known.lease, Instant::now()) })
     }
 
     async fn setattr(
@@ -90,15 +123,17 @@ impl FileSystem for Adapter {
         rdev: u32,
     ) -> Result<Entry, Errno> {
         as_caller!(context, caller =>
-            self.client.mknod(caller, parent, name, kind, mode, rdev).await.map(Entry::uncached))
+            self.client.mknod(caller, parent, name, kind, mode, rdev).await.map(|named| self.entry(&named)))
     }
 
     async fn mkdir(&self, context: &Context, parent: InodeId, name: Name, mode: u32) -> Result<Entry, Errno> {
-        as_caller!(context, caller => self.client.mkdir(caller, parent, name, mode).await.map(Entry::uncached))
+        as_caller!(context, caller =>
+            self.client.mkdir(caller, parent, name, mode).await.map(|named| self.entry(&named)))
     }
 
     async fn symlink(&self, context: &Context, parent: InodeId, name: Name, target: Vec<u8>) -> Result<Entry, Errno> {
-        as_caller!(context, caller => self.client.symlink(caller, parent, name, &target).await.map(Entry::uncached))
+        as_caller!(context, caller =>
+            self.client.symlink(caller, parent, name, &target).await.map(|named| self.entry(&named)))
     }
 
     async fn unlink(&self, context: &Context, parent: InodeId, name: Name) -> Result<(), Errno> {
@@ -145,7 +180,7 @@ impl FileSystem for Adapter {
         let created = as_caller!(context, caller =>
             self.client.create(caller, parent, name, mode, is_writable(flags)).await);
         match created {
-            Ok(attr) => Ok((Entry::uncached(attr), file_opened(flags))),
+            Ok(named) => Ok((self.entry(&named), file_opened(flags))),
             // Another client was faster: the kernel looks again, and opens it with all checks.
             Err(Errno::EEXIST) if flags & O_EXCL == 0 => Err(Errno::ESTALE),
             Err(errno) => Err(errno),
@@ -205,8 +240,10 @@ impl FileSystem for Adapter {
         let count = u32::try_from(listing.entries_left()).unwrap_or(u32::MAX);
         let page = as_caller!(context, caller =>
             self.client.readdir(caller, inode, cookie, count, listing.wants_attributes()).await)?;
+        self.gate.enter();
+        let now = Instant::now();
         for entry in page.entries {
-            let attributes = entry.attr.map(Entry::uncached);
+            let attributes = entry.named.map(|named| self.entry_inside(&named, now));
             if !listing.push(&entry.name, entry.inode, entry.kind, entry.cookie, attributes.as_ref()) {
                 break;
             }

@@ -28,6 +28,8 @@ conf::knobs! {
         read_only: bool = "false",
         /// Set-user-id bits and device nodes mean something. Only for root.
         suid_and_devices: bool = "false",
+        /// The kernel keeps names and attributes for as long as the servers guarantee them. Without, it asks each time.
+        leases: bool = "true",
         /// Where metrics and the log level are served. Port 0: any free one.
         metrics: SocketAddr = "127.0.0.1:0",
         /// Log level: error, warn, info, debug, trace; also per module as in "info,client=debug".

@@ -2,6 +2,8 @@
 
 mod adapter;
 pub mod config;
+mod keeper;
+mod recalls;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use tracing::info;
 
 use adapter::Adapter;
 use config::Config;
+use keeper::{KernelCache, Told};
+use recalls::RecallThread;
 
 /// What others may want to know of a mount that has begun.
 #[derive(Clone, Debug)]
@@ -63,12 +67,18 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         ..fuse::Options::default()
     };
     let shared = Arc::clone(&connected.shared);
-    let mount = fuse::mount(&config.mountpoint, options, move |_| Adapter::new(Client::new(Arc::clone(&shared))))
-        .map_err(|error| Fatal::usage(error.to_string()))?;
+    let (told, notifier) = (Arc::new(Told::new()), Arc::default());
+    let keeper = Arc::new(KernelCache { told: Arc::clone(&told), notifier: Arc::clone(&notifier) });
+    let factory = move |_| Adapter::new(Client::new(Arc::clone(&shared)), shared.gate(), Arc::clone(&told));
+    let mount = fuse::mount(&config.mountpoint, options, factory).map_err(|error| Fatal::usage(error.to_string()))?;
+    // Nobody gives this client leases before it listens for recalls.
+    let _ = notifier.set(mount.notifier());
+    let recalls = if config.leases { Some(RecallThread::start(Arc::clone(&connected.shared), keeper)?) } else { None };
     let mounted = Mounted { cluster: connected.cluster(), metrics: endpoint.address().to_string() };
     info!(mountpoint = %config.mountpoint.display(), cluster = mounted.cluster, "mounted");
     on_mounted(&mounted)?;
     mount.run_until(&signals);
+    drop(recalls);
     info!(mountpoint = %config.mountpoint.display(), "unmounted");
     Ok(())
 }

@@ -10,6 +10,10 @@ pub enum Error {
     /// The answer that the file system's rules give: nothing is wrong with the shard.
     #[error("{0}")]
     Refused(Errno),
+    /// Others hold leases on what it would change. They are being recalled: ask again when `Shard::take_ended_recalls`
+    /// says so.
+    #[error("waits for leases to be given back")]
+    Recalling,
     /// A record in the store is not what it must be. Worth a line in the log: an administrator has to look at it.
     #[error("damaged record: {0}")]
     Damaged(Damage),
@@ -24,6 +28,7 @@ impl Error {
     pub fn errno(&self) -> Errno {
         match self {
             Self::Refused(errno) => *errno,
+            Self::Recalling => Errno::EAGAIN,
             Self::Damaged(_) => Errno::EIO,
             Self::Store(error) => store_errno(error),
         }

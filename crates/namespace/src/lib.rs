@@ -9,6 +9,7 @@
 //! - `namespace`: inodes, edges and their caches; changes of a turn gathered into one write batch.
 //! - `ops`: one file per operation on the namespace, with its whole story.
 //! - `shard`: sessions, opens, write intents, orphans and stored replies around the operations.
+//! - `leases`: which session may keep what it was told, and recalls.
 //! - `check`: what must hold of a whole store.
 
 pub mod check;
@@ -19,6 +20,7 @@ pub mod error;
 mod hash;
 mod hot;
 mod inodes;
+mod leases;
 pub mod namespace;
 pub mod ops;
 mod placement;

@@ -11,9 +11,11 @@ use kv::{Kv, KvError};
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId};
 use types::layout::Layout;
+use types::name::Name;
 use types::time::Timestamp;
 
 use crate::error::Result;
+use crate::leases::{Leases, Subject};
 use crate::namespace::{Bounds, CountsRecord, Namespace};
 use crate::ops::remove::Fate;
 use crate::schema::inode::{HAS_OBJECTS, Inode, UNSETTLED};
@@ -29,6 +31,7 @@ mod load;
 mod presence;
 mod reads;
 mod replies;
+mod yielding;
 
 /// What is fixed for the life of a shard's process.
 #[derive(Clone, Debug)]
@@ -38,6 +41,9 @@ pub struct Config {
     pub seed: u64,
     /// A session that was not heard of for so long ends.
     pub session_expiry_ms: u64,
+    /// For how long a session may believe what it was told (see `leases`). 0: never beyond the answer. Less than
+    /// `session_expiry_ms`.
+    pub lease_term_ms: u64,
     /// Bounds of memory.
     pub limits: Limits,
 }
@@ -56,6 +62,8 @@ pub struct Limits {
     /// Hot inodes and edges kept in memory.
     pub cached_inodes: usize,
     pub cached_edges: usize,
+    /// Names and inodes on which leases are given in one term; above it, there are none.
+    pub leased: usize,
 }
 
 impl Default for Limits {
@@ -67,6 +75,7 @@ impl Default for Limits {
             links: 0x7fff_ffff,
             cached_inodes: 1 << 16,
             cached_edges: 1 << 16,
+            leased: 1 << 20,
         }
     }
 }
@@ -90,6 +99,7 @@ pub struct Shard<K: Kv> {
     /// All that are known; of these, the store has a record, or will have with this turn.
     sessions: BTreeMap<SessionId, Session>,
     holds: Holds,
+    leases: Leases,
     /// Of the latest session; above that of all earlier incarnations.
     birth: u64,
     mono_ms: u64,
@@ -155,6 +165,7 @@ impl<K: Kv> Shard<K> {
     pub fn begin_turn(&mut self, now: Timestamp, mono_ms: u64) {
         self.namespace.set_now(now);
         self.mono_ms = mono_ms;
+        self.leases.advance(mono_ms);
     }
 
     /// What placement may choose from, whole; at each change of the map.
@@ -299,7 +310,32 @@ impl<K: Kv> Shard<K> {
             has_objects: inode.has(HAS_OBJECTS),
             intents: self.holds.intents(id),
             layout,
+            lease_ms: 0,
+            name_lease_ms: 0,
         }
+    }
+
+    /// The same, with a lease on it for the session. Nobody gets one while the objects know better than the inode.
+    fn leased_view(&mut self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
+        let mut view = self.view(session, id, inode, layout);
+        if !view.unsettled {
+            view.lease_ms = self.leases.grant(session, Subject::inode(id));
+        }
+        view
+    }
+
+    /// `leased_view`, with a lease on the name that the session asked with.
+    fn named_view(
+        &mut self,
+        session: SessionId,
+        (parent, name): (InodeId, &Name),
+        id: InodeId,
+        inode: &Inode,
+        layout: Option<Layout>,
+    ) -> InodeView {
+        let mut view = self.leased_view(session, id, inode, layout);
+        view.name_lease_ms = self.leases.grant(session, Subject::name(parent, name));
+        view
     }
 
     /// The layout, where every view of this inode must have it.
@@ -373,6 +409,7 @@ impl<K: Kv> Shard<K> {
             }
             session.stage = Stage::Ended(session.is_open());
             self.turn.ended.push(id);
+            self.leases.forget(id);
         }
         Ok(())
     }

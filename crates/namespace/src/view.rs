@@ -1,5 +1,6 @@
 //! What goes into operations and what comes out of them: plain values, without the protocol's clothes.
 
+pub use crate::leases::Recall;
 use types::attr::{Attr, FileType};
 use types::cred::Credentials;
 use types::id::{GroupId, InodeId, PoolId, SessionId};
@@ -26,6 +27,33 @@ pub struct InodeView {
     pub intents: u64,
     /// Regular files only; always there where `unsettled`, and in answers to open, create and write intent.
     pub layout: Option<Layout>,
+    /// The session's lease on the attributes, in ms; 0: none.
+    pub lease_ms: u32,
+    /// Its lease on the name that it asked with, in ms.
+    pub name_lease_ms: u32,
+}
+
+/// What a name stands for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Looked {
+    Found(InodeView),
+    /// The session's lease on its absence, in ms.
+    Absent {
+        lease_ms: u32,
+    },
+}
+
+impl Looked {
+    /// For those who want it to be there.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    pub fn found(self) -> crate::error::Result<InodeView> {
+        match self {
+            Self::Found(view) => Ok(view),
+            Self::Absent { .. } => Err(types::error::Errno::ENOENT.into()),
+        }
+    }
 }
 
 /// A new regular file, device node, fifo or socket.

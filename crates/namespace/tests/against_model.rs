@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{Bed, CRED, EXPIRY_MS, ROOT, held};
 use kv::KvError;
 use model::{Limits, Model, New};
-use namespace::view::{Create, Exactly, InodeView, Rename};
+use namespace::view::{Create, Exactly, InodeView, Looked, Rename};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -327,7 +327,7 @@ impl World {
             Op::RemoveXattr { inode, name } => shard.remove_xattr(exactly, id(inode), name).map(|()| None),
             Op::Open { inode } => shard.open_inode(*session, id(inode)).map(Some),
             Op::Close { inode } => shard.close_inode(*session, id(inode)).map(|()| None),
-            Op::Lookup { parent, name } => shard.lookup(*session, id(parent), name).map(Some),
+            Op::Lookup { parent, name } => shard.lookup(*session, id(parent), name).and_then(Looked::found).map(Some),
         };
         result.map_err(|error| error.errno())
     }

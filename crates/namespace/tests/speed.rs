@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use common::{A, CRED, ROOT, config, pools};
 use kv::{Batch, Kv, KvError, Syncer};
 use namespace::shard::Shard;
-use namespace::view::{Create, Exactly};
+use namespace::view::{Create, Exactly, Looked};
 use types::attr::FileType;
 use types::name::Name;
 use types::time::Timestamp;
@@ -142,7 +142,12 @@ fn speed() {
             }
         });
         let parent = |n: u64| directories[(n / PER_DIRECTORY) as usize];
-        let inode = shard.lookup(A, parent(COUNT - 1), &names[COUNT as usize - 1]).expect("in memory").attr.inode;
+        let inode = shard
+            .lookup(A, parent(COUNT - 1), &names[COUNT as usize - 1])
+            .and_then(Looked::found)
+            .expect("in memory")
+            .attr
+            .inode;
         measure("getattr of a hot inode", COUNT, |n| {
             let view = shard.getattr(A, types::id::InodeId(inode.0 - n % 1000)).expect("in memory");
             std::hint::black_box(view);

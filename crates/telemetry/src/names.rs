@@ -63,6 +63,7 @@ names! {
     SESSIONS = "weft_sessions", Gauge, [], "Sessions of clients";
     OPEN_INODES = "weft_open_inodes", Gauge, [], "Inodes held open by sessions";
     DELETIONS_PENDING = "weft_deletions_pending", Gauge, [], "Objects of removed files still to be removed from their storage group";
+    RECALLS = "weft_lease_recalls", Counter, [], "Times that a client was told to give back leases";
 
     // storaged.
     READ_BYTES = "weft_read_bytes", Counter, ["target"], "Bytes read from objects, by target";

@@ -69,8 +69,9 @@ ops! {
     Ping = 0x0001: Ping => session::Empty;
     SessionOpen = 0x0010: session::SessionOpen => session::SessionOpened;
     SessionClose = 0x0011: session::SessionClose => session::Empty;
+    Recalls = 0x0012: session::Recalls => session::RecallsReply;
 
-    Lookup = 0x0100: meta::Lookup => meta::InodeReply;
+    Lookup = 0x0100: meta::Lookup => meta::LookupReply;
     GetAttr = 0x0101: meta::GetAttr => meta::InodeReply;
     Set = 0x0102: meta::Set => meta::InodeReply;
     Create = 0x0103: meta::Create => meta::InodeReply;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use client::{Caller, Client, Cluster};
+use anyhow::{Context, Result, bail, ensure};
+use client::{Caller, Client, Cluster, Looked, Named};
 use serde::{Deserialize, Serialize};
 use types::attr::FileType;
 use types::cred::Credentials;
@@ -75,7 +75,8 @@ impl Core {
             async move {
                 while let Some(index) = tickets.next() {
                     let name = &hot[(index % HOT) as usize];
-                    let attr = client.lookup(&caller(), parent, name.clone()).await?;
+                    let looked = client.lookup(&caller(), parent, name.clone()).await?;
+                    let Looked::Found(Named { attr, .. }) = looked else { bail!("{name} is gone") };
                     ensure!(attr.kind == FileType::Regular && attr.nlink == 1, "{name} is not as it was made");
                 }
                 Ok(())
@@ -90,7 +91,7 @@ impl Core {
     async fn make_directories(&self, client: &Client) -> Result<Vec<InodeId>> {
         let make = async |parent, name: String| {
             let made = client.mkdir(&caller(), parent, Name::new(name.as_bytes())?, 0o755).await;
-            Ok::<_, anyhow::Error>(made.with_context(|| format!("mkdir {name}"))?.inode)
+            Ok::<_, anyhow::Error>(made.with_context(|| format!("mkdir {name}"))?.attr.inode)
         };
         let top = make(InodeId::ROOT, self.dir.clone()).await?;
         let mut made = Vec::new();

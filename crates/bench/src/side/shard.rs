@@ -46,8 +46,9 @@ impl Alone {
         }
         let created = stopwatch.stop("create", self.creates);
         let hot = driver.hot(directories[0])?;
-        let looked_up =
-            driver.look(&hot, self, "lookup", |shard, file| Ok(shard.lookup(SESSION, file.0, &file.1)?.attr.inode))?;
+        let looked_up = driver.look(&hot, self, "lookup", |shard, file| {
+            Ok(shard.lookup(SESSION, file.0, &file.1)?.found()?.attr.inode)
+        })?;
         let got = driver.look(&hot, self, "getattr", |shard, file| Ok(shard.getattr(SESSION, file.2)?.attr.inode))?;
         drop(driver);
         std::fs::remove_dir_all(&self.dir)?;
@@ -66,7 +67,13 @@ struct Driver {
 
 impl Driver {
     fn open(dir: &std::path::Path) -> Result<Self> {
-        let config = Config { shard: ShardId(0), seed: 1, session_expiry_ms: 60_000, limits: Limits::default() };
+        let config = Config {
+            shard: ShardId(0),
+            seed: 1,
+            session_expiry_ms: 60_000,
+            lease_term_ms: 10_000,
+            limits: Limits::default(),
+        };
         let kv = RocksKv::open(dir, &RocksConfig::default())?;
         let mut shard = Shard::open(kv, config, now(), 0)?;
         let group = |id| GroupSpace { group: GroupId(id), class: SpaceClass::Normal, free_bytes: 1 << 40 };
@@ -129,7 +136,7 @@ impl Driver {
         self.turn();
         let one = |index| {
             let name = Name::new(name(index).as_bytes())?;
-            let inode = self.shard.lookup(SESSION, parent, &name)?.attr.inode;
+            let inode = self.shard.lookup(SESSION, parent, &name)?.found()?.attr.inode;
             Ok((parent, name, inode))
         };
         (0..HOT).map(one).collect()

@@ -67,7 +67,7 @@ impl FileSystem for Odd {
         statfs() -> Statfs;
     }
 
-    async fn lookup(&self, cx: &Context, parent: InodeId, name: Name) -> Result<Entry, Errno> {
+    async fn lookup(&self, cx: &Context, parent: InodeId, name: Name) -> Result<Looked, Errno> {
         let less = |left: usize| left.checked_sub(1);
         if self.too_early.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
             return Err(Errno::ENOENT);

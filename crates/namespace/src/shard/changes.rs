@@ -12,6 +12,7 @@ use types::id::{InodeId, SessionId};
 use types::name::Name;
 
 use crate::error::Result;
+use crate::leases::Touched;
 use crate::ops::set::SIZE_MAX;
 use crate::schema::inode::{Inode, UNSETTLED};
 use crate::schema::session::Outcome;
@@ -25,6 +26,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly.session, outcome);
         }
+        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let before = self.namespace.existing(inode)?;
         let layout = self.layout_if_unsettled(inode, &before)?;
         self.namespace.set(inode, change)?;
@@ -40,6 +42,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly.session, outcome);
         }
+        self.take_back_for_create(exactly.session, create)?;
         let session = exactly.session;
         if create.open {
             self.may_hold(session, None)?;
@@ -61,7 +64,7 @@ impl<K: Kv> Shard<K> {
             (false, _) => Outcome::Inode(id),
         };
         self.record(exactly, outcome);
-        Ok(self.view(session, id, &inode, layout))
+        Ok(self.named_view(session, (create.parent, create.name), id, &inode, layout))
     }
 
     /// # Errors
@@ -77,9 +80,10 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly.session, outcome);
         }
+        self.take_back_vacancy(exactly.session, parent, name)?;
         let id = self.namespace.mkdir(parent, name, mode, cred)?;
         self.record(exactly, Outcome::Inode(id));
-        self.made(exactly.session, id)
+        self.made(exactly.session, (parent, name), id)
     }
 
     /// # Errors
@@ -96,9 +100,10 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly.session, outcome);
         }
+        self.take_back_vacancy(exactly.session, parent, name)?;
         let id = self.namespace.symlink(parent, name, target, cred)?;
         self.record(exactly, Outcome::Inode(id));
-        self.made(exactly.session, id)
+        self.made(exactly.session, (parent, name), id)
     }
 
     /// # Errors
@@ -107,6 +112,8 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly.session, outcome);
         }
+        self.take_back_vacancy(exactly.session, parent, name)?;
+        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let before = self.namespace.existing(inode)?;
         let layout = self.layout_if_unsettled(inode, &before)?;
         self.namespace.link(inode, parent, name)?;
@@ -121,6 +128,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return repeat_done(outcome);
         }
+        self.take_back_entry(exactly.session, parent, name)?;
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.unlink(parent, name, |id| grace || holds.is_open(id))?;
         self.account(fate);
@@ -134,6 +142,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return repeat_done(outcome);
         }
+        self.take_back_entry(exactly.session, parent, name)?;
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rmdir(parent, name, |id| grace || holds.is_open(id))?;
         self.account(fate);
@@ -147,6 +156,8 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return repeat_done(outcome);
         }
+        let (source, target) = ((rename.source_parent, rename.source_name), (rename.target_parent, rename.target_name));
+        self.take_back_both(exactly.session, source, target)?;
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rename(rename, |id| grace || holds.is_open(id))?;
         self.account(fate);
@@ -160,6 +171,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly.session, outcome);
         }
+        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let session = exactly.session;
         let before = self.namespace.writable(inode)?;
         let layout = self.namespace.layout(inode, &before)?;
@@ -178,6 +190,7 @@ impl<K: Kv> Shard<K> {
             Some(_) => return Err(Errno::EPROTO.into()),
             None => {}
         }
+        self.take_back(exactly.session, &[Touched::inode(settle.inode)])?;
         let inode = self.namespace.writable(settle.inode)?;
         if settle.size > SIZE_MAX {
             return Err(Errno::EFBIG.into());
@@ -206,6 +219,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return repeat_done(outcome);
         }
+        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         self.namespace.set_xattr(inode, name, value, flags)?;
         self.record(exactly, Outcome::Done);
         Ok(())
@@ -217,6 +231,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return repeat_done(outcome);
         }
+        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         self.namespace.remove_xattr(inode, name)?;
         self.record(exactly, Outcome::Done);
         Ok(())
@@ -230,6 +245,7 @@ impl<K: Kv> Shard<K> {
             Some(_) => return Err(Errno::EPROTO.into()),
             None => {}
         }
+        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         self.namespace.set_policy(inode, change)?;
         self.record(exactly, Outcome::Inode(inode));
         self.entry_info(exactly.session, inode)
@@ -241,9 +257,9 @@ impl<K: Kv> Shard<K> {
     }
 
     /// A new inode: in memory, so this does not fail.
-    fn made(&mut self, session: SessionId, id: InodeId) -> Result<InodeView> {
+    fn made(&mut self, session: SessionId, place: (InodeId, &Name), id: InodeId) -> Result<InodeView> {
         let inode = self.namespace.existing(id)?;
-        Ok(self.view(session, id, &inode, None))
+        Ok(self.named_view(session, place, id, &inode, None))
     }
 
     /// The answer to a change that happened already, with the attributes of now. What it gave the session, the session

@@ -7,6 +7,7 @@ use kv::{Kv, Syncer};
 use types::id::SessionId;
 
 use crate::error::{Damage, Result};
+use crate::leases::Leases;
 use crate::namespace::{CountsRecord, Namespace};
 use crate::schema::meta::{self, Counts};
 use crate::schema::{orphan, session};
@@ -35,9 +36,12 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     namespace.commit(CountsRecord::IfChanged)?;
     // Before an id is given to anybody: see `reserve_ids`.
     namespace.kv.syncer().sync()?;
+    let presumed = sessions.keys().copied().collect();
+    let leases = Leases::new(config.lease_term_ms, config.limits.leased, presumed, mono_ms);
     Ok(Shard {
         namespace,
         config,
+        leases,
         sessions,
         holds,
         birth,

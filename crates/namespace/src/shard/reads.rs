@@ -5,17 +5,20 @@ use types::id::{InodeId, SessionId};
 use types::name::Name;
 
 use crate::error::Result;
+use crate::leases::Subject;
 use crate::ops::scan::Raw;
 use crate::shard::Shard;
-use crate::view::{Deletion, DirEntry, DirPage, EntryInfo, InodeView, ScanPage, ScanRecord};
+use crate::view::{Deletion, DirEntry, DirPage, EntryInfo, InodeView, Looked, ScanPage, ScanRecord};
 
 impl<K: Kv> Shard<K> {
     /// # Errors
-    /// `ENOENT` without such a name or without the directory, `ENOTDIR`.
-    pub fn lookup(&mut self, session: SessionId, parent: InodeId, name: &Name) -> Result<InodeView> {
-        let (id, inode) = self.namespace.lookup(parent, name)?;
+    /// `ENOENT` without the directory, `ENOTDIR`.
+    pub fn lookup(&mut self, session: SessionId, parent: InodeId, name: &Name) -> Result<Looked> {
+        let Some((id, inode)) = self.namespace.lookup(parent, name)? else {
+            return Ok(Looked::Absent { lease_ms: self.leases.grant(session, Subject::name(parent, name)) });
+        };
         let layout = self.layout_if_unsettled(id, &inode)?;
-        Ok(self.view(session, id, &inode, layout))
+        Ok(Looked::Found(self.named_view(session, (parent, name), id, &inode, layout)))
     }
 
     /// # Errors
@@ -23,7 +26,7 @@ impl<K: Kv> Shard<K> {
     pub fn getattr(&mut self, session: SessionId, inode: InodeId) -> Result<InodeView> {
         let found = self.namespace.existing(inode)?;
         let layout = self.layout_if_unsettled(inode, &found)?;
-        Ok(self.view(session, inode, &found, layout))
+        Ok(self.leased_view(session, inode, &found, layout))
     }
 
     /// # Errors
@@ -44,13 +47,14 @@ impl<K: Kv> Shard<K> {
         count: u32,
         attributes: bool,
     ) -> Result<DirPage> {
+        let parent = inode;
         let page = self.namespace.readdir(inode, cookie, count as usize, attributes)?;
         let mut entries = Vec::with_capacity(page.entries.len());
         for entry in page.entries {
             let attributes = match &entry.inode {
                 Some(inode) => {
                     let layout = self.layout_if_unsettled(entry.child, inode)?;
-                    Some(self.view(session, entry.child, inode, layout))
+                    Some(self.named_view(session, (parent, &entry.name), entry.child, inode, layout))
                 }
                 None => None,
             };

@@ -33,7 +33,7 @@ pub fn refused<T: std::fmt::Debug>(result: Result<T>) -> Errno {
 }
 
 pub fn config() -> Config {
-    Config { shard: ShardId(0), seed: 7, session_expiry_ms: EXPIRY_MS, limits: Limits::default() }
+    Config { shard: ShardId(0), seed: 7, session_expiry_ms: EXPIRY_MS, lease_term_ms: 0, limits: Limits::default() }
 }
 
 pub fn pools() -> Vec<PoolSpace> {
@@ -193,7 +193,7 @@ impl Bed {
     }
 
     pub fn lookup(&mut self, parent: InodeId, text: &str) -> Result<InodeId> {
-        self.shard.lookup(A, parent, &name(text)).map(|view| view.attr.inode)
+        self.shard.lookup(A, parent, &name(text))?.found().map(|view| view.attr.inode)
     }
 
     pub fn set_xattr(&mut self, inode: InodeId, text: &[u8], value: &[u8], flags: u32) -> Result<()> {

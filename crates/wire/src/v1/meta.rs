@@ -35,10 +35,21 @@ messages! {
         intents: u64,
         /// Regular files only. Always there in replies to `Open`, `Create`, `WriteIntent`, and where `unsettled`.
         layout: Option<Layout>,
+        /// For so long, in ms from the request on, the session may believe the attributes, unless they are recalled
+        /// (see `Recalls`). 0: not beyond this answer.
+        lease_ms: u32,
+        /// The same for the name that the request gave, and that it stands for this inode.
+        name_lease_ms: u32,
     }
 
-    /// Replied with `InodeReply`, or `ENOENT`.
+    /// Replied with `LookupReply`; `ENOENT` where the directory is gone.
     Lookup { parent: InodeId, name: Name }
+    LookupReply {
+        /// `None`: the name is absent.
+        found: Option<InodeReply>,
+        /// For so long, in ms from the request on, the session may believe that it is absent.
+        absent_lease_ms: u32,
+    }
     /// Replied with `InodeReply`, or `ENOENT`/`ESTALE`.
     GetAttr { inode: InodeId }
     /// Replied with `InodeReply`. `size` only after the objects were truncated under a write intent.

@@ -1,6 +1,7 @@
 //! Messages that every service answers, and a client's presence at a shard.
 
 use types::id::{InodeId, SessionId};
+use types::name::Name;
 
 use crate::codec::messages;
 
@@ -24,6 +25,24 @@ messages! {
         incarnation: u64,
         /// The shard forgets a session that it has not heard of for so long. Any request counts.
         expiry_ms: u64,
+    }
+    /// Asks for leases that the session has to give back; one such request per session is answered as soon as there are
+    /// any, so it waits for as long as there are none. A session that has none waiting gets no leases.
+    Recalls {
+        /// Recalls that the session has obeyed: it believes nothing any more of what they named.
+        done: Vec<u64>,
+    }
+    RecallsReply {
+        /// All that are not yet obeyed. What answers say of their subjects that were asked for before this one is
+        /// obeyed gives no lease, whatever they say.
+        recalls: Vec<Recall>,
+    }
+    Recall {
+        /// For `done`.
+        id: u64,
+        inode: InodeId,
+        /// What this name in the directory `inode` stands for; `None`: attributes and data of the inode.
+        name: Option<Name>,
     }
     /// Ends the session: what it held open is released.
     SessionClose { session: SessionId }

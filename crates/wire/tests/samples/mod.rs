@@ -186,6 +186,9 @@ samples! {
         session::HeldOpen { inode, write_intent }
         session::SessionOpened { incarnation, expiry_ms }
         session::SessionClose { session }
+        session::Recalls { done }
+        session::RecallsReply { recalls }
+        session::Recall { id, inode, name }
         storage::Read { object, offset, length }
         storage::ObjectReply { version, size }
         storage::Write { object, offset, expected_version }
@@ -203,8 +206,9 @@ samples! {
         storage::Place { object }
         storage::PlaceReply { path, exists }
         meta::Exactly { sequence, answered_below }
-        meta::InodeReply { attr, unsettled, exclusive, has_objects, intents, layout }
+        meta::InodeReply { attr, unsettled, exclusive, has_objects, intents, layout, lease_ms, name_lease_ms }
         meta::Lookup { parent, name }
+        meta::LookupReply { found, absent_lease_ms }
         meta::GetAttr { inode }
         meta::Set { exactly, inode, change }
         meta::Create { exactly, parent, name, kind, mode, rdev, cred, open, write_intent, exclusive }

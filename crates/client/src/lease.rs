@@ -1,0 +1,215 @@
+//! What this client may believe without asking, and how that ends.
+//!
+//! An answer may bear a lease (see the shard's `leases`): until it is recalled or its term is over, whoever asked may
+//! keep the answer. Whoever keeps answers (the kernel, for a mount) is told of recalls by one task ([`crate::recall`]),
+//! while answers come in on other threads. So an answer must not be passed on as good after its recall was obeyed,
+//! whatever the order in which the two arrive:
+//!
+//! - Each request takes a [`Ticket`] before it is sent. A recall raises a counter, and notes it for its subject.
+//! - Who passes an answer on enters its [`Gate`], asks how long the answer is good, passes it on, and leaves. A recall
+//!   that was noted after the ticket makes that zero.
+//! - A recall is noted first, then it waits until every gate was empty once, and only then what was kept is removed.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use types::id::InodeId;
+use types::name::Name;
+
+/// Recalls are noted by the hash of their subject, in so many places. Two subjects in one place cost an answer its
+/// lease now and then.
+const PLACES: usize = 1 << 14;
+
+/// What a lease covers, as a place where its recalls are noted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Subject(u16);
+
+impl Subject {
+    pub(crate) fn inode(inode: InodeId) -> Self {
+        Self::of(mix(inode.0))
+    }
+
+    pub(crate) fn name(parent: InodeId, name: &Name) -> Self {
+        let mut hash = mix(parent.0 ^ 0x5bd1_e995);
+        for chunk in name.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            hash = mix(hash ^ u64::from_le_bytes(word));
+        }
+        Self::of(hash)
+    }
+
+    fn of(hash: u64) -> Self {
+        Self((hash as usize % PLACES) as u16)
+    }
+}
+
+/// The finaliser of `MurmurHash3` (Appleby, public domain).
+fn mix(mut h: u64) -> u64 {
+    h ^= h >> 33;
+    h = h.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    h ^ (h >> 33)
+}
+
+/// When a request was sent: what its answer says was true after that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    recalls: u64,
+    at: Instant,
+}
+
+/// The right to believe an answer for a while.
+#[derive(Clone, Copy, Debug)]
+pub struct Lease(Option<Term>);
+
+#[derive(Clone, Copy, Debug)]
+struct Term {
+    subject: Subject,
+    recalls: u64,
+    until: Instant,
+}
+
+impl Lease {
+    pub(crate) const NONE: Lease = Lease(None);
+}
+
+/// Recalls so far, and who passes answers on.
+pub(crate) struct Board {
+    recalls: AtomicU64,
+    places: Box<[AtomicU64]>,
+    gates: Mutex<Vec<Arc<AtomicBool>>>,
+}
+
+impl Board {
+    pub(crate) fn new() -> Self {
+        Self {
+            recalls: AtomicU64::new(0),
+            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            gates: Mutex::default(),
+        }
+    }
+
+    /// Before a request is sent.
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket { recalls: self.recalls.load(Ordering::SeqCst), at: Instant::now() }
+    }
+
+    /// What an answer with a term of `lease_ms` is worth. A part of the term is kept back: clocks may run differently,
+    /// and what we pass on takes its time.
+    pub(crate) fn lease(ticket: Ticket, subject: Subject, lease_ms: u32) -> Lease {
+        if lease_ms == 0 {
+            return Lease::NONE;
+        }
+        let term = Duration::from_millis(u64::from(lease_ms - lease_ms / 20));
+        Lease(Some(Term { subject, recalls: ticket.recalls, until: ticket.at + term }))
+    }
+
+    /// Notes recalls of these. When it returns, nobody passes on an answer from before as good any more.
+    pub(crate) fn recall(&self, subjects: impl Iterator<Item = Subject>) {
+        for subject in subjects {
+            let number = self.recalls.fetch_add(1, Ordering::SeqCst) + 1;
+            self.places[usize::from(subject.0)].fetch_max(number, Ordering::SeqCst);
+        }
+        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for gate in gates {
+            // For one reply to the kernel: some microseconds, unless its thread has lost its CPU.
+            while gate.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn remaining(&self, lease: Lease, now: Instant) -> Duration {
+        let Some(term) = lease.0 else { return Duration::ZERO };
+        if self.places[usize::from(term.subject.0)].load(Ordering::SeqCst) > term.recalls {
+            return Duration::ZERO;
+        }
+        term.until.saturating_duration_since(now)
+    }
+}
+
+/// One thread's way of passing answers on. See the module.
+pub struct Gate {
+    shared: Arc<crate::Shared>,
+    inside: Arc<AtomicBool>,
+}
+
+impl Gate {
+    pub(crate) fn new(shared: &Arc<crate::Shared>) -> Self {
+        let inside = Arc::new(AtomicBool::new(false));
+        shared.board.gates.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&inside));
+        Self { shared: Arc::clone(shared), inside }
+    }
+
+    /// From now on until [`Gate::leave`], recalls wait. Never across a wait of one's own.
+    pub fn enter(&self) {
+        self.inside.store(true, Ordering::SeqCst);
+    }
+
+    /// For how long the answer may be believed from now on. Inside the gate only.
+    #[must_use]
+    pub fn remaining(&self, lease: Lease, now: Instant) -> Duration {
+        debug_assert!(self.inside.load(Ordering::Relaxed), "only inside the gate");
+        self.shared.board.remaining(lease, now)
+    }
+
+    /// What was asked for inside has been passed on.
+    pub fn leave(&self) {
+        self.inside.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.leave();
+        let mut gates = self.shared.board.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.retain(|gate| !Arc::ptr_eq(gate, &self.inside));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).expect("a name")
+    }
+
+    #[test]
+    fn an_answer_asked_for_before_a_recall_is_worth_nothing_after_it() {
+        let board = Board::new();
+        let (file, other) = (Subject::inode(InodeId(77)), Subject::name(InodeId(77), &name("x")));
+        let before = board.ticket();
+        let lease = Board::lease(before, file, 10_000);
+        assert!(board.remaining(lease, before.at) == Duration::from_millis(9_500));
+        board.recall([other].into_iter());
+        assert!(!board.remaining(lease, before.at).is_zero(), "something else was recalled");
+        board.recall([file].into_iter());
+        assert!(board.remaining(lease, before.at).is_zero());
+        let after = board.ticket();
+        assert!(!board.remaining(Board::lease(after, file, 10_000), after.at).is_zero());
+        assert!(board.remaining(Board::lease(after, file, 0), after.at).is_zero());
+        let late = after.at + Duration::from_millis(9_500);
+        assert!(board.remaining(Board::lease(after, file, 10_000), late).is_zero());
+    }
+
+    #[test]
+    fn a_recall_waits_for_who_is_inside() {
+        let board = Arc::new(Board::new());
+        let inside = Arc::new(AtomicBool::new(true));
+        board.gates.lock().expect("no panic").push(Arc::clone(&inside));
+        let (told, tells) = std::sync::mpsc::channel();
+        let recalling = std::thread::spawn({
+            let board = Arc::clone(&board);
+            move || {
+                board.recall([Subject::inode(InodeId(5))].into_iter());
+                told.send(()).expect("the test listens");
+            }
+        });
+        assert!(tells.recv_timeout(Duration::from_millis(50)).is_err(), "it has to wait");
+        inside.store(false, Ordering::SeqCst);
+        tells.recv_timeout(Duration::from_secs(10)).expect("nobody is inside");
+        recalling.join().expect("ends");
+    }
+}

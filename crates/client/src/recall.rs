@@ -1,0 +1,105 @@
+//! Gives leases back: asks each shard what has to be forgotten, sees to it, and says so.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use types::id::{InodeId, ShardId};
+use types::name::Name;
+use wire::v1::session::{Recall, Recalls};
+
+use crate::lease::Subject;
+use crate::router::{Client, Destination};
+
+/// Between two looks at the cluster map for shards.
+const LOOK_FOR_SHARDS: Duration = Duration::from_millis(200);
+/// After a shard could not be asked. What it cannot tell us, it waits for until our leases are over.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+/// The removal of a name may have to wait for an operation in its directory, which may itself wait for another client
+/// that waits for us. After so long, all names are put in doubt instead.
+const NAME_PATIENCE: Duration = Duration::from_millis(5);
+/// An answer that was passed on becomes known to the keeper a moment later, when the asking thread runs again: for so
+/// long, an inode that it does not know yet is tried again...
+const LATE_ANSWER: Duration = Duration::from_secs(1);
+/// ...as often as this.
+const TRY_AGAIN: Duration = Duration::from_micros(200);
+
+/// Who keeps what this client answers: the kernel, for a mount.
+pub trait Keeper: Send + Sync + 'static {
+    /// Forgets attributes and data of `inode`. False where it does not know it.
+    fn forget_inode(&self, inode: InodeId) -> bool;
+
+    /// Forgets what `name` stands for. May block for as long as an operation in `parent` is under way.
+    fn forget_name(&self, parent: InodeId, name: &Name);
+
+    /// Doubts all names: each is asked for before it is believed again. Never blocks. False where it cannot.
+    fn doubt_all_names(&self) -> bool;
+
+    /// When an answer about `inode` was last passed on, if that is not long ago.
+    fn told_of(&self, inode: InodeId) -> Option<Instant>;
+}
+
+/// Obeys recalls until it is dropped. One task per process, on a thread that never waits for applications.
+pub async fn obey_recalls(client: Rc<Client>, keeper: Arc<dyn Keeper>) {
+    let mut asked: BTreeSet<ShardId> = BTreeSet::new();
+    loop {
+        for &shard in client.shared.map().shards.keys() {
+            if asked.insert(shard) {
+                ring::spawn(listen(Rc::clone(&client), Arc::clone(&keeper), shard));
+            }
+        }
+        ring::sleep(LOOK_FOR_SHARDS).await;
+    }
+}
+
+async fn listen(client: Rc<Client>, keeper: Arc<dyn Keeper>, shard: ShardId) {
+    let mut done = Vec::new();
+    loop {
+        let request = Recalls { done: done.clone() };
+        match client.attempt(Destination::Shard(shard), &request, &[]).await {
+            Ok(answer) => {
+                obey(&client, &keeper, &answer.message.recalls).await;
+                done = answer.message.recalls.iter().map(|recall| recall.id).collect();
+            }
+            Err(_) => ring::sleep(ASK_AGAIN).await,
+        }
+    }
+}
+
+async fn obey(client: &Client, keeper: &Arc<dyn Keeper>, recalls: &[Recall]) {
+    client.shared.board.recall(recalls.iter().map(|recall| match &recall.name {
+        Some(name) => Subject::name(recall.inode, name),
+        None => Subject::inode(recall.inode),
+    }));
+    for recall in recalls.iter().filter(|recall| recall.name.is_none()) {
+        forget_inode(keeper, recall.inode).await;
+    }
+    let names = recalls.iter().filter_map(|recall| Some((recall.inode, recall.name.clone()?)));
+    forget_names(keeper, names.collect()).await;
+}
+
+async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId) {
+    while !keeper.forget_inode(inode) {
+        match keeper.told_of(inode) {
+            Some(at) if at.elapsed() < LATE_ANSWER => ring::sleep(TRY_AGAIN).await,
+            _ => return,
+        }
+    }
+}
+
+async fn forget_names(keeper: &Arc<dyn Keeper>, names: Vec<(InodeId, Name)>) {
+    if names.is_empty() {
+        return;
+    }
+    let blocking = Arc::clone(keeper);
+    let forgotten = ring::op::unblock(move || {
+        for (parent, name) in names {
+            blocking.forget_name(parent, &name);
+        }
+    });
+    let mut forgotten = std::pin::pin!(forgotten);
+    if ring::timeout(NAME_PATIENCE, forgotten.as_mut()).await.is_err() && !keeper.doubt_all_names() {
+        forgotten.await;
+    }
+}

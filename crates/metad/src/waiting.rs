@@ -1,0 +1,108 @@
+//! Requests that wait for somebody else: changes for leases to be given back, and clients for recalls.
+
+use std::mem;
+
+use kv::Kv;
+use namespace::shard::Shard;
+use namespace::view::Recall;
+use net::ConnectionId;
+use rustc_hash::FxHashMap;
+use types::id::SessionId;
+use wire::frame::Status;
+use wire::v1::session;
+
+use crate::answer::Answer;
+use crate::turn::{Answered, Queued};
+
+/// What waits beside the queue.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    /// Changes, in the order in which they came.
+    parked: Vec<Queued>,
+    /// Of each session that hears recalls: over which connection, and its request where it is here.
+    listeners: FxHashMap<SessionId, Listener>,
+}
+
+struct Listener {
+    connection: ConnectionId,
+    request: Option<Answered>,
+}
+
+impl Waiting {
+    pub(crate) fn len(&self) -> usize {
+        self.parked.len()
+    }
+
+    pub(crate) fn park(&mut self, queued: Queued) {
+        self.parked.push(queued);
+    }
+
+    /// Puts the parked ones whose caller still waits in front of `queue`; the bytes of the others, which are dropped.
+    pub(crate) fn release(&mut self, queue: &mut Vec<Queued>) -> usize {
+        let (dropped, wanted): (Vec<_>, Vec<_>) =
+            mem::take(&mut self.parked).into_iter().partition(Queued::is_abandoned);
+        queue.splice(0..0, wanted);
+        dropped.iter().map(Queued::len).sum()
+    }
+
+    /// The session's request for recalls, to be answered when there are any. Answers at once what it asked before.
+    pub(crate) fn listen<K: Kv>(
+        &mut self,
+        shard: &mut Shard<K>,
+        session: SessionId,
+        connection: ConnectionId,
+        request: Answered,
+    ) {
+        shard.listen(session, true);
+        let recalls = shard.recalls(session);
+        let mut listener = Listener { connection, request: Some(request) };
+        if !recalls.is_empty() {
+            listener.answer(recalls);
+        }
+        if let Some(mut earlier) = self.listeners.insert(session, listener) {
+            earlier.answer(Vec::new());
+        }
+    }
+
+    /// Tells sessions of what they have to give back.
+    pub(crate) fn alert<K: Kv>(&mut self, shard: &mut Shard<K>) -> u64 {
+        let mut told = 0;
+        while let Some(session) = shard.next_alert() {
+            // One whose request is not here takes them with its next one.
+            let Some(listener) = self.listeners.get_mut(&session) else { continue };
+            if listener.request.is_some() {
+                told += 1;
+                listener.answer(shard.recalls(session));
+            }
+        }
+        told
+    }
+
+    /// A session that listened over this connection does not hear us any more.
+    pub(crate) fn disconnected<K: Kv>(&mut self, shard: &mut Shard<K>, session: SessionId, connection: ConnectionId) {
+        if self.listeners.get(&session).is_some_and(|listener| listener.connection == connection) {
+            self.listeners.remove(&session);
+            shard.listen(session, false);
+        }
+    }
+
+    /// The service stops: listeners go elsewhere, or come again.
+    pub(crate) fn dismiss(&mut self) {
+        for (_, mut listener) in mem::take(&mut self.listeners) {
+            if let Some(request) = listener.request.take() {
+                request.responder.fail(Status::Busy);
+            }
+        }
+    }
+}
+
+impl Listener {
+    fn answer(&mut self, recalls: Vec<Recall>) {
+        let Some(request) = self.request.take() else { return };
+        let recalls = recalls
+            .into_iter()
+            .map(|recall| session::Recall { id: recall.id, inode: recall.inode, name: recall.name })
+            .collect();
+        Answer::Recalls(session::RecallsReply { recalls }).send(request.responder);
+    }
+}

@@ -1,0 +1,304 @@
+//! Leases: which session may keep what it was told, and taking that back before it changes.
+//!
+//! A lease covers one *name* in a directory (what it stands for, or that it is absent) or one *inode* (its attributes
+//! and data). It is given with an answer, for a term; its holder may believe the answer until the term is over or the
+//! lease is recalled. Whoever changes something first takes back what others hold of it: the change waits until each
+//! of them has acknowledged its recall, or its term is over. Holders are told apart by session; nobody's own lease is
+//! in its own way.
+//!
+//! Terms make a silent holder harmless without anybody's word for it, and bound the memory: a lease that nobody renews
+//! is forgotten. After a change, nobody gets a lease on the same thing for a while (`COOLING_MS`), so that what several
+//! clients change again and again costs no recalls.
+//!
+//! Gray and Cheriton, "Leases" (1989), with recalls as in `AFS`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::id::{InodeId, SessionId};
+use types::name::Name;
+
+use crate::hash::name_hash;
+use crate::leases::table::Table;
+
+mod table;
+
+/// After a recall, nobody gets a lease on the same thing for so long.
+const COOLING_MS: u64 = 1000;
+
+/// What a lease covers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Subject {
+    inode: InodeId,
+    /// The hash of a name in the directory `inode`; 0 is the inode itself. Names of one hash share their leases.
+    name: u64,
+}
+
+impl Subject {
+    pub(crate) fn inode(inode: InodeId) -> Self {
+        Self { inode, name: 0 }
+    }
+
+    pub(crate) fn name(parent: InodeId, name: &Name) -> Self {
+        Self { inode: parent, name: name_hash(name) }
+    }
+}
+
+/// Something that an operation is about to change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Touched<'a> {
+    pub(crate) inode: InodeId,
+    /// The name in the directory `inode`, or the inode itself.
+    pub(crate) name: Option<&'a Name>,
+}
+
+impl<'a> Touched<'a> {
+    pub(crate) fn inode(inode: InodeId) -> Self {
+        Self { inode, name: None }
+    }
+
+    pub(crate) fn name(parent: InodeId, name: &'a Name) -> Self {
+        Self { inode: parent, name: Some(name) }
+    }
+
+    fn subject(&self) -> Subject {
+        match self.name {
+            None => Subject::inode(self.inode),
+            Some(name) => Subject::name(self.inode, name),
+        }
+    }
+}
+
+/// A lease that its holder has to give back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recall {
+    /// To acknowledge it by.
+    pub id: u64,
+    pub inode: InodeId,
+    /// The name in the directory `inode`; `None`: the inode's own attributes and data.
+    pub name: Option<Name>,
+}
+
+/// All leases of a shard.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    table: Table,
+    /// Zero: there are no leases.
+    term_ms: u64,
+    now_ms: u64,
+    /// Sessions that hear recalls: only these get leases.
+    listening: BTreeSet<SessionId>,
+    /// Sessions that have ended, until the terms of all that they held are over.
+    gone: BTreeMap<SessionId, u64>,
+    next_id: u64,
+    /// What is being taken back, until when at most, and from whom it is still out.
+    recalled: BTreeMap<Subject, Pending>,
+    /// Each session's recalls that it has not acknowledged.
+    out: BTreeMap<SessionId, BTreeMap<u64, Recall>>,
+    /// Sessions with new recalls.
+    alerts: BTreeSet<SessionId>,
+    presumed: Option<Presumed>,
+    /// Something that a change may wait for has ended.
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Pending {
+    until_ms: u64,
+    holders: BTreeMap<SessionId, u64>,
+}
+
+/// After a restart: sessions that may hold anything.
+#[derive(Debug)]
+struct Presumed {
+    until_ms: u64,
+    sessions: BTreeSet<SessionId>,
+    /// What they have given back since.
+    given_back: BTreeSet<(Subject, SessionId)>,
+}
+
+impl Leases {
+    /// `presumed`: sessions of an earlier incarnation, whose leases nobody remembers.
+    pub(crate) fn new(term_ms: u64, capacity: usize, presumed: BTreeSet<SessionId>, now_ms: u64) -> Self {
+        let until_ms = now_ms.saturating_add(term_ms);
+        let known = term_ms > 0 && !presumed.is_empty();
+        Self {
+            table: Table::new(term_ms, capacity, now_ms),
+            term_ms,
+            now_ms,
+            listening: BTreeSet::new(),
+            gone: BTreeMap::new(),
+            next_id: 1,
+            recalled: BTreeMap::new(),
+            out: BTreeMap::new(),
+            alerts: BTreeSet::new(),
+            presumed: known.then(|| Presumed { until_ms, sessions: presumed, given_back: BTreeSet::new() }),
+            ended: false,
+        }
+    }
+
+    /// The time for all that follows. It never steps back.
+    pub(crate) fn advance(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.table.advance(now_ms);
+        if self.presumed.as_ref().is_some_and(|presumed| now_ms >= presumed.until_ms) {
+            self.presumed = None;
+        }
+        self.gone.retain(|_, until_ms| now_ms < *until_ms);
+        if self.recalled.values().any(|pending| now_ms >= pending.until_ms) {
+            let overdue: Vec<_> =
+                self.recalled.iter().filter(|(_, pending)| now_ms >= pending.until_ms).map(|(s, _)| *s).collect();
+            for subject in overdue {
+                self.end_recall(subject);
+            }
+        }
+    }
+
+    /// The session hears recalls from now on, or not any more. What it holds it keeps for its term.
+    pub(crate) fn listen(&mut self, session: SessionId, listens: bool) {
+        if listens {
+            self.gone.remove(&session);
+            self.listening.insert(session);
+        } else {
+            self.listening.remove(&session);
+        }
+    }
+
+    /// The session has ended, and caches nothing any more.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.listening.remove(&session);
+        self.out.remove(&session);
+        self.alerts.remove(&session);
+        if let Some(presumed) = &mut self.presumed {
+            presumed.sessions.remove(&session);
+        }
+        let waiting: Vec<_> = self
+            .recalled
+            .iter()
+            .filter(|(_, pending)| pending.holders.contains_key(&session))
+            .map(|(subject, _)| *subject)
+            .collect();
+        for subject in waiting {
+            self.gave_back(subject, session);
+        }
+        self.gone.insert(session, self.now_ms.saturating_add(self.term_ms));
+    }
+
+    /// Gives `session` a lease with the answer at hand: its term in milliseconds, or 0 where it gets none.
+    pub(crate) fn grant(&mut self, session: SessionId, subject: Subject) -> u32 {
+        let refused = self.term_ms == 0 || !self.listening.contains(&session) || self.recalled.contains_key(&subject);
+        if refused || !self.table.grant(subject, session, self.now_ms) {
+            return 0;
+        }
+        u32::try_from(self.term_ms).unwrap_or(u32::MAX)
+    }
+
+    /// Nobody holds anything.
+    pub(crate) fn are_none(&self) -> bool {
+        self.table.is_empty() && self.presumed.is_none()
+    }
+
+    /// Whether `session` may change all of `touched` now. False: others hold leases on some of it, which are now being
+    /// recalled; try again when [`Leases::take_ended`] says that one has ended.
+    pub(crate) fn may_change(&mut self, session: SessionId, touched: &[Touched<'_>]) -> bool {
+        if self.are_none() {
+            return true;
+        }
+        let mut may = true;
+        for one in touched {
+            may &= self.take_back(session, one);
+        }
+        may
+    }
+
+    fn take_back(&mut self, session: SessionId, touched: &Touched<'_>) -> bool {
+        let subject = touched.subject();
+        let mut holders = self.table.holders(subject, session, self.now_ms);
+        holders.retain(|holder, _| !self.gone.contains_key(holder));
+        if let Some(presumed) = &self.presumed {
+            for &other in &presumed.sessions {
+                if other != session && !presumed.given_back.contains(&(subject, other)) {
+                    holders.insert(other, presumed.until_ms);
+                }
+            }
+        }
+        if holders.is_empty() {
+            return true;
+        }
+        for (holder, until_ms) in holders {
+            let pending =
+                self.recalled.entry(subject).or_insert_with(|| Pending { until_ms: 0, holders: BTreeMap::new() });
+            pending.until_ms = pending.until_ms.max(until_ms);
+            if pending.holders.contains_key(&holder) {
+                continue;
+            }
+            let id = self.next_id;
+            self.next_id += 1;
+            pending.holders.insert(holder, id);
+            let recall = Recall { id, inode: touched.inode, name: touched.name.cloned() };
+            self.out.entry(holder).or_default().insert(id, recall);
+            self.alerts.insert(holder);
+        }
+        false
+    }
+
+    /// The session caches nothing any more of what these recalls named. Unknown ones are passed over.
+    pub(crate) fn acknowledge(&mut self, session: SessionId, ids: &[u64]) {
+        for id in ids {
+            let Some(recall) = self.out.get_mut(&session).and_then(|out| out.remove(id)) else { continue };
+            let subject = Touched { inode: recall.inode, name: recall.name.as_ref() }.subject();
+            self.table.release(subject, session);
+            if let Some(presumed) = &mut self.presumed
+                && presumed.sessions.contains(&session)
+            {
+                presumed.given_back.insert((subject, session));
+            }
+            self.gave_back(subject, session);
+        }
+        if self.out.get(&session).is_some_and(BTreeMap::is_empty) {
+            self.out.remove(&session);
+        }
+    }
+
+    /// All recalls that the session has not acknowledged, oldest first.
+    pub(crate) fn unacknowledged(&mut self, session: SessionId) -> Vec<Recall> {
+        self.alerts.remove(&session);
+        self.out.get(&session).map_or_else(Vec::new, |out| out.values().cloned().collect())
+    }
+
+    /// A session with recalls that it has not been told of.
+    pub(crate) fn next_alert(&mut self) -> Option<SessionId> {
+        self.alerts.pop_first()
+    }
+
+    /// Whether a recall has ended since the last call: what waited may try again.
+    pub(crate) fn take_ended(&mut self) -> bool {
+        std::mem::take(&mut self.ended)
+    }
+
+    fn gave_back(&mut self, subject: Subject, session: SessionId) {
+        let Some(pending) = self.recalled.get_mut(&subject) else { return };
+        pending.holders.remove(&session);
+        if pending.holders.is_empty() {
+            self.end_recall(subject);
+        }
+    }
+
+    /// Everybody has given it back, or their terms are over.
+    fn end_recall(&mut self, subject: Subject) {
+        let Some(pending) = self.recalled.remove(&subject) else { return };
+        for (holder, id) in pending.holders {
+            self.table.release(subject, holder);
+            if let Some(out) = self.out.get_mut(&holder) {
+                out.remove(&id);
+                if out.is_empty() {
+                    self.out.remove(&holder);
+                }
+            }
+        }
+        self.table.cool(subject, self.now_ms.saturating_add(COOLING_MS));
+        self.ended = true;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+use super::*;
+
+const TERM: u64 = 10_000;
+const A: SessionId = SessionId(1);
+const B: SessionId = SessionId(2);
+const C: SessionId = SessionId(3);
+const FILE: InodeId = InodeId(77);
+const DIRECTORY: InodeId = InodeId(70);
+
+fn leases() -> Leases {
+    let mut leases = Leases::new(TERM, 1000, BTreeSet::new(), 0);
+    for session in [A, B, C] {
+        leases.listen(session, true);
+    }
+    leases
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("a name")
+}
+
+fn ids(leases: &mut Leases, session: SessionId) -> Vec<u64> {
+    leases.unacknowledged(session).iter().map(|recall| recall.id).collect()
+}
+
+#[test]
+fn a_change_waits_until_all_others_have_given_back() {
+    let mut leases = leases();
+    for session in [A, B, C] {
+        assert_eq!(leases.grant(session, Subject::inode(FILE)), 10_000);
+    }
+    let touched = [Touched::inode(FILE)];
+    assert!(!leases.may_change(A, &touched));
+    assert_eq!((leases.next_alert(), leases.next_alert(), leases.next_alert()), (Some(B), Some(C), None));
+    // Asking again recalls nothing anew.
+    assert!(!leases.may_change(A, &touched));
+    let (of_b, of_c) = (ids(&mut leases, B), ids(&mut leases, C));
+    assert_eq!((of_b.len(), of_c.len(), ids(&mut leases, A).len()), (1, 1, 0));
+    assert_eq!(leases.grant(A, Subject::inode(FILE)), 0, "not while it is being taken back");
+    leases.acknowledge(B, &of_b);
+    assert!(!leases.take_ended() && !leases.may_change(A, &touched));
+    leases.acknowledge(C, &of_b);
+    assert!(!leases.may_change(A, &touched), "another one's recall counts for nobody");
+    leases.acknowledge(C, &of_c);
+    assert!(leases.take_ended() && leases.may_change(A, &touched));
+    assert!(leases.next_alert().is_none() && ids(&mut leases, B).is_empty());
+}
+
+#[test]
+fn a_silent_holder_is_waited_for_until_its_term_is_over() {
+    let mut leases = leases();
+    leases.grant(B, Subject::inode(FILE));
+    leases.advance(4_000);
+    leases.grant(B, Subject::inode(FILE));
+    assert!(!leases.may_change(A, &[Touched::inode(FILE)]));
+    leases.advance(13_999);
+    assert!(!leases.take_ended() && !leases.may_change(A, &[Touched::inode(FILE)]));
+    leases.advance(14_000);
+    assert!(leases.take_ended() && leases.may_change(A, &[Touched::inode(FILE)]));
+    assert!(ids(&mut leases, B).is_empty(), "it is over: nothing to acknowledge");
+}
+
+#[test]
+fn terms_outlive_the_turn_of_generations() {
+    for granted_at in [0, 1, 5_000, 9_999, 10_000, 10_001, 19_999] {
+        let mut leases = leases();
+        leases.advance(granted_at);
+        assert_eq!(leases.grant(B, Subject::inode(FILE)), 10_000);
+        for step in 0..100 {
+            leases.advance(granted_at + step * 100);
+            assert!(!leases.may_change(A, &[Touched::inode(FILE)]), "{granted_at} + {}", step * 100);
+        }
+        leases.advance(granted_at + TERM);
+        assert!(leases.may_change(A, &[Touched::inode(FILE)]));
+    }
+}
+
+#[test]
+fn names_and_inodes_are_told_apart() {
+    let mut leases = leases();
+    let (here, there) = (name("here"), name("there"));
+    leases.grant(B, Subject::name(DIRECTORY, &here));
+    assert!(leases.may_change(A, &[Touched::inode(DIRECTORY), Touched::name(DIRECTORY, &there)]));
+    assert!(!leases.may_change(A, &[Touched::name(DIRECTORY, &there), Touched::name(DIRECTORY, &here)]));
+    let recalls = leases.unacknowledged(B);
+    assert_eq!((recalls.len(), recalls[0].inode, recalls[0].name.as_ref()), (1, DIRECTORY, Some(&here)));
+}
+
+#[test]
+fn what_was_changed_cools_before_it_is_leased_again() {
+    let mut leases = leases();
+    leases.grant(B, Subject::inode(FILE));
+    assert!(!leases.may_change(A, &[Touched::inode(FILE)]));
+    let recalls = ids(&mut leases, B);
+    leases.advance(100);
+    leases.acknowledge(B, &recalls);
+    assert_eq!((leases.grant(B, Subject::inode(FILE)), leases.grant(A, Subject::inode(FILE))), (0, 0));
+    leases.advance(100 + COOLING_MS);
+    assert_eq!(leases.grant(B, Subject::inode(FILE)), 10_000);
+}
+
+#[test]
+fn who_does_not_listen_gets_none_and_who_stops_keeps_its_term() {
+    let mut leases = leases();
+    leases.listen(C, false);
+    assert_eq!(leases.grant(C, Subject::inode(FILE)), 0);
+    leases.grant(B, Subject::inode(FILE));
+    leases.listen(B, false);
+    assert!(!leases.may_change(A, &[Touched::inode(FILE)]));
+    leases.listen(B, true);
+    assert_eq!(ids(&mut leases, B).len(), 1, "it hears of it when it is back");
+    leases.forget(B);
+    assert!(leases.take_ended() && leases.may_change(A, &[Touched::inode(FILE)]));
+}
+
+#[test]
+fn after_a_restart_everybody_may_hold_anything_for_a_term() {
+    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A, B]), 500);
+    leases.listen(A, true);
+    leases.listen(C, true);
+    assert!(!leases.may_change(A, &[Touched::inode(FILE)]), "B may hold it");
+    assert!(!leases.may_change(C, &[Touched::inode(FILE)]), "A and B may hold it");
+    let recalls = ids(&mut leases, A);
+    leases.acknowledge(A, &recalls);
+    leases.listen(B, true);
+    let recalls = ids(&mut leases, B);
+    assert_eq!(recalls.len(), 1);
+    leases.acknowledge(B, &recalls);
+    assert!(leases.may_change(C, &[Touched::inode(FILE)]));
+    assert!(!leases.may_change(C, &[Touched::inode(DIRECTORY)]));
+    leases.advance(500 + TERM);
+    assert!(leases.take_ended() && leases.may_change(C, &[Touched::inode(DIRECTORY)]));
+}
+
+#[test]
+fn without_a_term_there_are_none_and_the_table_is_bounded() {
+    let mut off = Leases::new(0, 1000, BTreeSet::from([A]), 0);
+    off.listen(B, true);
+    assert_eq!(off.grant(B, Subject::inode(FILE)), 0);
+    assert!(off.may_change(C, &[Touched::inode(FILE)]));
+    let mut small = Leases::new(TERM, 2, BTreeSet::new(), 0);
+    small.listen(A, true);
+    let granted: Vec<_> = (1..=3).map(|id| small.grant(A, Subject::inode(InodeId(id))) > 0).collect();
+    assert_eq!(granted, [true, true, false]);
+    assert!(small.grant(A, Subject::inode(InodeId(1))) > 0, "what is there is renewed");
+}
+
+/// What must hold whatever happens: who was told a lease and has neither given it back nor outlived its term is never
+/// overtaken by a change.
+#[test]
+fn no_change_overtakes_a_holder() {
+    let mut dice = 7u64;
+    let mut roll = |bound: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) % bound
+    };
+    let mut leases = leases();
+    let mut now = 0;
+    let mut believed: BTreeMap<(SessionId, InodeId), u64> = BTreeMap::new();
+    let (mut changes, mut waits) = (0, 0);
+    for _ in 0..200_000 {
+        let (session, inode) = (SessionId(1 + roll(3)), InodeId(100 + roll(4)));
+        match roll(10) {
+            0..=3 => {
+                let term = leases.grant(session, Subject::inode(inode));
+                if term > 0 {
+                    believed.insert((session, inode), now + u64::from(term));
+                }
+            }
+            4..=6 => {
+                if leases.may_change(session, &[Touched::inode(inode)]) {
+                    changes += 1;
+                    let holder =
+                        believed.iter().find(|((other, of), until)| *other != session && *of == inode && **until > now);
+                    assert_eq!(holder, None, "at {now}");
+                } else {
+                    waits += 1;
+                }
+            }
+            7 | 8 => {
+                let recalls = leases.unacknowledged(session);
+                for recall in &recalls {
+                    believed.remove(&(session, recall.inode));
+                }
+                let recalls: Vec<_> = recalls.iter().map(|recall| recall.id).collect();
+                leases.acknowledge(session, &recalls);
+            }
+            _ => {
+                now += roll(2_000);
+                leases.advance(now);
+            }
+        }
+    }
+    assert!(changes > 1_000 && waits > 1_000, "{changes} changes, {waits} waits");
+}

@@ -1,0 +1,100 @@
+//! Before a change: what others were told of it is taken back.
+
+use kv::Kv;
+use types::id::{InodeId, SessionId};
+use types::name::Name;
+
+use crate::error::{Error, Result};
+use crate::leases::{Recall, Touched};
+use crate::shard::Shard;
+use crate::view::Create;
+
+impl<K: Kv> Shard<K> {
+    /// What `session` is about to change may not be believed by others any more.
+    ///
+    /// # Errors
+    /// `Recalling` where others hold leases on some of it.
+    pub(super) fn take_back(&mut self, session: SessionId, touched: &[Touched<'_>]) -> Result<()> {
+        if self.leases.may_change(session, touched) { Ok(()) } else { Err(Error::Recalling) }
+    }
+
+    /// Before a name is made. Where it is there, nothing is going to change.
+    pub(super) fn take_back_vacancy(&mut self, session: SessionId, parent: InodeId, name: &Name) -> Result<()> {
+        if self.leases.are_none() || self.namespace.child(parent, name)?.is_some() {
+            return Ok(());
+        }
+        self.take_back(session, &[Touched::inode(parent), Touched::name(parent, name)])
+    }
+
+    /// Before a file is made, or one that is there is opened instead.
+    pub(super) fn take_back_for_create(&mut self, session: SessionId, create: &Create<'_>) -> Result<()> {
+        if self.leases.are_none() {
+            return Ok(());
+        }
+        let (parent, name) = (create.parent, create.name);
+        match self.namespace.child(parent, name)? {
+            None => self.take_back(session, &[Touched::inode(parent), Touched::name(parent, name)]),
+            Some(child) if create.write_intent && !create.exclusive => {
+                self.take_back(session, &[Touched::inode(child)])
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Before a name is taken from what it stands for, if it stands for anything.
+    pub(super) fn take_back_entry(&mut self, session: SessionId, parent: InodeId, name: &Name) -> Result<()> {
+        if self.leases.are_none() {
+            return Ok(());
+        }
+        match self.namespace.child(parent, name)? {
+            None => Ok(()),
+            Some(child) => {
+                self.take_back(session, &[Touched::inode(parent), Touched::name(parent, name), Touched::inode(child)])
+            }
+        }
+    }
+
+    /// Before an entry moves.
+    pub(super) fn take_back_both(
+        &mut self,
+        session: SessionId,
+        source: (InodeId, &Name),
+        target: (InodeId, &Name),
+    ) -> Result<()> {
+        if self.leases.are_none() {
+            return Ok(());
+        }
+        let Some(moved) = self.namespace.child(source.0, source.1)? else { return Ok(()) };
+        let mut touched = vec![Touched::inode(moved)];
+        for (parent, name) in [source, target] {
+            touched.extend([Touched::inode(parent), Touched::name(parent, name)]);
+        }
+        touched.extend(self.namespace.child(target.0, target.1)?.map(Touched::inode));
+        self.take_back(session, &touched)
+    }
+
+    /// The session hears recalls from now on (it asked for them), or not any more: only who does gets leases.
+    pub fn listen(&mut self, session: SessionId, listens: bool) {
+        self.leases.listen(session, listens);
+    }
+
+    /// The session believes nothing any more of what these recalls named.
+    pub fn acknowledge_recalls(&mut self, session: SessionId, ids: &[u64]) {
+        self.leases.acknowledge(session, ids);
+    }
+
+    /// All recalls that the session has not acknowledged, oldest first.
+    pub fn recalls(&mut self, session: SessionId) -> Vec<Recall> {
+        self.leases.unacknowledged(session)
+    }
+
+    /// A session with recalls that it was not told of; each once.
+    pub fn next_alert(&mut self) -> Option<SessionId> {
+        self.leases.next_alert()
+    }
+
+    /// Whether a recall has ended since the last call: what was refused with `Recalling` may be tried again.
+    pub fn take_ended_recalls(&mut self) -> bool {
+        self.leases.take_ended()
+    }
+}

@@ -1,0 +1,282 @@
+//! Leases and the operations of a shard together: whatever a session was told to believe is true until it is told
+//! otherwise or its term is over.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{A, B, Bed, CRED, ROOT, config, name};
+use namespace::error::{Error, Result};
+use namespace::shard::Config;
+use namespace::view::{Create, Looked, Rename, Settle};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use types::attr::{Attr, FileType, SetAttr};
+use types::id::{InodeId, SessionId};
+use types::name::Name;
+
+const TERM_MS: u64 = 3_000;
+/// Looks at the truth, and never gets a lease.
+const WITNESS: SessionId = SessionId(3);
+
+fn leasing() -> Bed {
+    let mut bed = Bed::with(Config { lease_term_ms: TERM_MS, ..config() });
+    for session in [A, B] {
+        bed.shard.listen(session, true);
+    }
+    bed.shard.session_open(WITNESS, b"witness", &[]).expect("session");
+    bed.turn();
+    bed
+}
+
+/// What one session believes, and until when.
+#[derive(Default)]
+struct Cache {
+    names: BTreeMap<(InodeId, Name), (Option<InodeId>, u64)>,
+    inodes: BTreeMap<InodeId, (Attr, u64)>,
+}
+
+struct World {
+    bed: Bed,
+    caches: BTreeMap<SessionId, Cache>,
+    dice: StdRng,
+    inodes: Vec<InodeId>,
+    recalls: u64,
+    expiries: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let caches = [(A, Cache::default()), (B, Cache::default())].into();
+        Self { bed: leasing(), caches, dice: StdRng::seed_from_u64(seed), inodes: vec![ROOT], recalls: 0, expiries: 0 }
+    }
+
+    fn until(&self, lease_ms: u32) -> u64 {
+        self.bed.mono_ms + u64::from(lease_ms)
+    }
+
+    fn learn(&mut self, session: SessionId, attr: Attr, lease_ms: u32) {
+        let until = self.until(lease_ms);
+        if lease_ms > 0 {
+            self.cache(session).inodes.insert(attr.inode, (attr, until));
+        }
+    }
+
+    fn cache(&mut self, session: SessionId) -> &mut Cache {
+        self.caches.get_mut(&session).expect("known")
+    }
+
+    fn look(&mut self, session: SessionId) {
+        let (parent, name) = (self.inode(), self.name());
+        if let Ok(looked) = self.bed.shard.lookup(session, parent, &name) {
+            let (child, lease_ms) = match &looked {
+                Looked::Found(view) => (Some(view.attr.inode), view.name_lease_ms),
+                Looked::Absent { lease_ms } => (None, *lease_ms),
+            };
+            let until = self.until(lease_ms);
+            if lease_ms > 0 {
+                self.cache(session).names.insert((parent, name), (child, until));
+            }
+            if let Looked::Found(view) = looked {
+                self.learn(session, view.attr, view.lease_ms);
+            }
+        }
+        let inode = self.inode();
+        if let Ok(view) = self.bed.shard.getattr(session, inode) {
+            self.learn(session, view.attr, view.lease_ms);
+        }
+        if self.dice.random_ratio(1, 8)
+            && let Ok(page) = self.bed.shard.readdir(session, parent, 0, 100, true)
+        {
+            for entry in page.entries {
+                let Some(view) = entry.attributes else { continue };
+                let until = self.until(view.name_lease_ms);
+                if view.name_lease_ms > 0 {
+                    self.cache(session).names.insert((parent, entry.name), (Some(entry.inode), until));
+                }
+                self.learn(session, view.attr, view.lease_ms);
+            }
+        }
+    }
+
+    fn inode(&mut self) -> InodeId {
+        *self.inodes.choose(&mut self.dice).expect("root at least")
+    }
+
+    fn name(&mut self) -> Name {
+        name(["a", "b", "c", "d"].choose(&mut self.dice).expect("four"))
+    }
+
+    /// One change, tried until it is not in anybody's way. What the session changes itself it forgets by itself.
+    fn change(&mut self, session: SessionId) {
+        let what = self.dice.random_range(0..10);
+        let (parent, other, inode) = (self.inode(), self.inode(), self.inode());
+        let (from, to) = (self.name(), self.name());
+        let (mode, size) = (self.dice.random_range(0..0o1000), self.dice.random_range(0..10_000));
+        let exactly = self.bed.next(session);
+        loop {
+            let shard = &mut self.bed.shard;
+            let make = |kind| Create {
+                parent,
+                name: &from,
+                kind,
+                mode: 0o644,
+                rdev: 0,
+                cred: CRED,
+                open: false,
+                write_intent: false,
+                exclusive: mode % 2 == 0,
+            };
+            let done: Result<Option<InodeId>> = match what {
+                0 => shard.create(exactly, &make(FileType::Regular)).map(|view| Some(view.attr.inode)),
+                1 => shard.mkdir(exactly, parent, &from, 0o755, CRED).map(|view| Some(view.attr.inode)),
+                2 => shard.symlink(exactly, parent, &from, b"target", CRED).map(|view| Some(view.attr.inode)),
+                3 => shard.link(exactly, inode, parent, &from).map(|_| None),
+                4 => shard.unlink(exactly, parent, &from).map(|()| None),
+                5 => shard.rmdir(exactly, parent, &from).map(|()| None),
+                6 => {
+                    let flags = mode % 3;
+                    let (source_name, target_name) = (&from, &to);
+                    let rename =
+                        Rename { source_parent: parent, source_name, target_parent: other, target_name, flags };
+                    shard.rename(exactly, &rename).map(|()| None)
+                }
+                7 => shard.set(exactly, inode, &SetAttr { mode: Some(mode), ..SetAttr::default() }).map(|_| None),
+                8 => shard.write_intent(exactly, inode).map(|_| None),
+                _ => {
+                    let settle = Settle {
+                        inode,
+                        size,
+                        blocks: 8,
+                        mtime: None,
+                        gathered: None,
+                        release: true,
+                        close: false,
+                        untouched: false,
+                    };
+                    shard.settle(exactly, &settle).map(|_| None)
+                }
+            };
+            match done {
+                Err(Error::Recalling) => self.wait(session),
+                Ok(made) => {
+                    self.inodes.extend(made);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        // Its own kernel knows what it did itself.
+        *self.cache(session) = Cache::default();
+    }
+
+    /// Somebody is in the way: it gives back, or says nothing until its term is over.
+    fn wait(&mut self, changer: SessionId) {
+        let mut alerted = Vec::new();
+        while let Some(session) = self.bed.shard.next_alert() {
+            assert_ne!(session, changer, "nobody is in its own way");
+            alerted.push(session);
+        }
+        if self.dice.random_ratio(1, 10) {
+            self.expiries += 1;
+            self.bed.wait_ms(TERM_MS);
+            return;
+        }
+        for session in [A, B] {
+            let recalls = self.bed.shard.recalls(session);
+            self.recalls += recalls.len() as u64;
+            for recall in &recalls {
+                match &recall.name {
+                    Some(name) => drop(self.cache(session).names.remove(&(recall.inode, name.clone()))),
+                    None => drop(self.cache(session).inodes.remove(&recall.inode)),
+                }
+            }
+            let ids: Vec<_> = recalls.iter().map(|recall| recall.id).collect();
+            self.bed.shard.acknowledge_recalls(session, &ids);
+        }
+    }
+
+    fn check(&mut self) {
+        let now = self.bed.mono_ms;
+        for (session, cache) in &self.caches {
+            for ((parent, name), (believed, until)) in &cache.names {
+                if *until <= now {
+                    continue;
+                }
+                let looked = self.bed.shard.lookup(WITNESS, *parent, name).ok();
+                let truth = looked.and_then(|looked| looked.found().ok()).map(|view| view.attr.inode);
+                assert_eq!(truth, *believed, "{session:?} believes in {parent} {name}");
+            }
+            for (inode, (believed, until)) in &cache.inodes {
+                if *until <= now {
+                    continue;
+                }
+                let truth = self.bed.shard.getattr(WITNESS, *inode).ok().map(|view| view.attr);
+                assert_eq!(truth, Some(*believed), "{session:?} believes in {inode}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_session_may_believe_is_true() {
+    let (mut recalls, mut expiries) = (0, 0);
+    for seed in 0..20 {
+        let mut world = World::new(seed);
+        for _ in 0..2_000 {
+            let session = if world.dice.random() { A } else { B };
+            if world.dice.random_ratio(1, 3) {
+                world.change(session);
+            } else {
+                world.look(session);
+            }
+            world.check();
+            if world.dice.random_ratio(1, 5) {
+                world.bed.turn();
+                let pause = world.dice.random_range(0..400);
+                world.bed.wait_ms(pause);
+                // They live: no session ends here.
+                for session in [A, B, WITNESS] {
+                    assert!(world.bed.shard.touch(session));
+                }
+            }
+        }
+        recalls += world.recalls;
+        expiries += world.expiries;
+    }
+    assert!(recalls > 1_000 && expiries > 100, "{recalls} recalls, {expiries} terms waited for");
+}
+
+#[test]
+fn a_file_that_is_being_written_gives_no_lease_on_its_attributes() {
+    let mut bed = leasing();
+    let file = bed.create(ROOT, "f").expect("made").attr.inode;
+    assert!(bed.shard.getattr(B, file).expect("there").lease_ms > 0);
+    let exactly = bed.next(A);
+    assert_eq!(bed.shard.write_intent(exactly, file), Err(Error::Recalling));
+    let recalls = bed.shard.recalls(B);
+    assert_eq!((recalls.len(), recalls[0].inode, recalls[0].name.as_ref()), (1, file, None));
+    bed.shard.acknowledge_recalls(B, &[recalls[0].id]);
+    assert!(bed.shard.take_ended_recalls());
+    bed.shard.write_intent(exactly, file).expect("nobody is in the way");
+    bed.wait_ms(2_000);
+    assert_eq!(bed.shard.getattr(B, file).expect("there").lease_ms, 0);
+    let Looked::Found(view) = bed.shard.lookup(B, ROOT, &name("f")).expect("there") else { panic!("it is there") };
+    assert!(view.name_lease_ms > 0 && view.lease_ms == 0);
+}
+
+#[test]
+fn after_a_restart_earlier_leases_are_still_honoured() {
+    let mut bed = leasing();
+    let file = bed.create(ROOT, "f").expect("made").attr.inode;
+    assert!(bed.shard.getattr(B, file).expect("there").lease_ms > 0);
+    bed.turn();
+    bed.restart();
+    bed.shard.session_open(A, b"a", &[]).expect("back");
+    let exactly = bed.next(A);
+    let chmod = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    assert_eq!(bed.shard.set(exactly, file, &chmod), Err(Error::Recalling), "B may believe in the old mode");
+    bed.wait_ms(TERM_MS);
+    assert!(bed.shard.set(exactly, file, &chmod).is_ok());
+}
