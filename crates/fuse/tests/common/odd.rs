@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fuse::filesystem::{Attributes, Entry, Opened, Statfs, Write};
+use fuse::filesystem::{Attributes, Entry, Looked, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::model_fs::ModelFs;
 use fuse::{Context, FileSystem};

@@ -1,0 +1,193 @@
+//! What the kernel keeps under a lease: it needs no server, and it is never wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use harness::cluster::Cluster;
+use harness::dice::{Dice, seed};
+use harness::{process, wait};
+
+/// The default of metad's `lease_term`, and time for everything around it.
+const TERM: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
+
+/// Starts the cluster again with another term.
+fn set_term(cluster: &Cluster, term: &str) {
+    cluster.down().expect_ok();
+    let file = cluster.dir().join("metad-1.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("#lease_term = \"10s\"", &format!("lease_term = \"{term}\""))).unwrap();
+    assert!(fs::read_to_string(&file).unwrap().contains(&format!("\nlease_term = \"{term}\"")));
+    cluster.up().expect_ok();
+    cluster.wait_for_mount();
+}
+
+#[test]
+fn what_is_held_needs_no_server_until_its_term_is_over() {
+    let cluster = Cluster::start();
+    let (file, absent) = (cluster.folder("d").join("f"), cluster.path("d/absent"));
+    fs::write(&file, b"content").unwrap();
+    let look = move || (fs::metadata(&file).map(|meta| meta.len()).ok(), absent.exists());
+    assert_eq!(look(), (Some(7), false));
+    let metad = cluster.pid("metad-1").unwrap();
+    process::stop(metad);
+    let begin = Instant::now();
+    let (again, look) = wait::within("what is held", Duration::from_secs(3), move || (look(), look));
+    assert_eq!(again, (Some(7), false));
+    // Then it has to ask, and waits for the answer.
+    let asking = thread::spawn(move || {
+        while begin.elapsed() < TERM + Duration::from_secs(5) {
+            let asked = Instant::now();
+            look();
+            if asked.elapsed() > Duration::from_secs(1) {
+                return asked - begin;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("it believes for longer than it may");
+    });
+    thread::sleep(TERM + Duration::from_secs(2));
+    process::signal(metad, libc::SIGCONT);
+    let asked = asking.join().unwrap();
+    assert!(asked > Duration::from_secs(5), "it was held for {asked:?} alone");
+}
+
+#[test]
+fn a_stopped_client_delays_a_change_for_a_term_and_then_sees_it() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    fs::write(cluster.path("f"), b"before").unwrap();
+    let there = second.point.join("f");
+    assert_eq!(fs::metadata(&there).unwrap().len(), 6);
+    process::stop(second.pid);
+    let (here, begin) = (cluster.path("f"), Instant::now());
+    wait::within("the change", SOON, move || fs::set_permissions(&here, Permissions::from_mode(0o600)).unwrap());
+    let took = begin.elapsed();
+    assert!(took > Duration::from_secs(2) && took < TERM + Duration::from_secs(5), "took {took:?}");
+    process::signal(second.pid, libc::SIGCONT);
+    assert_eq!(fs::metadata(&there).unwrap().mode() & 0o777, 0o600);
+    // What nobody else holds is changed at once.
+    let begin = Instant::now();
+    fs::write(cluster.path("g"), b"new").unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(2), "took {:?}", begin.elapsed());
+    cluster.assert_sound();
+}
+
+/// Threads that look at the same names all the time, so that answers are always on their way when recalls come.
+struct Lookers {
+    stop: Arc<AtomicBool>,
+    looks: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Lookers {
+    fn start(paths: &[PathBuf]) -> Self {
+        let (stop, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let look = |path: PathBuf| {
+            let (stop, looks) = (Arc::clone(&stop), Arc::clone(&looks));
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = fs::symlink_metadata(&path);
+                    looks.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let threads = paths.iter().cloned().map(look).collect();
+        Self { stop, looks, threads }
+    }
+
+    fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+        self.looks.load(Ordering::Relaxed)
+    }
+}
+
+fn absent(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+/// One mount changes while others look all the time; after each change, every mount shows it.
+fn changes_are_seen_by_who_looks_all_the_time(cluster: &mut Cluster, rounds: u32) {
+    let seconds = [cluster.mount_again(&[]), cluster.mount_again(&[])];
+    let mounts = [cluster.mount_point(), seconds[0].point.clone(), seconds[1].point.clone()];
+    let names = ["f", "g", "d", "d/h"];
+    fs::create_dir(mounts[0].join("d")).unwrap();
+    let looked_at: Vec<_> = mounts.iter().flat_map(|mount| names.iter().map(|name| mount.join(name))).collect();
+    let lookers = Lookers::start(&looked_at);
+    let mut dice = Dice::new(seed());
+    for round in 0..rounds {
+        let mount = &mounts[dice.index(mounts.len())];
+        let (f, g, h) = (mount.join("f"), mount.join("g"), mount.join("d/h"));
+        let check = |what: &str, holds: &dyn Fn(&Path) -> bool| {
+            for mount in &mounts {
+                assert!(holds(mount), "round {round}: {what}, through {}", mount.display());
+            }
+        };
+        fs::write(&f, b"12345").unwrap();
+        check("made", &|mount| fs::metadata(mount.join("f")).is_ok_and(|meta| meta.len() == 5));
+        let mode = if round % 2 == 0 { 0o600 } else { 0o640 };
+        fs::set_permissions(&f, Permissions::from_mode(mode)).unwrap();
+        check("mode", &|mount| fs::metadata(mount.join("f")).is_ok_and(|meta| meta.mode() & 0o777 == mode));
+        fs::rename(&f, &g).unwrap();
+        check("renamed", &|mount| absent(&mount.join("f")) && mount.join("g").exists());
+        fs::hard_link(&g, &h).unwrap();
+        check("linked", &|mount| fs::metadata(mount.join("d/h")).is_ok_and(|meta| meta.nlink() == 2));
+        fs::write(&g, b"1234567").unwrap();
+        check("written", &|mount| fs::metadata(mount.join("d/h")).is_ok_and(|meta| meta.len() == 7));
+        fs::remove_file(&g).unwrap();
+        check("removed", &|mount| {
+            absent(&mount.join("g")) && fs::metadata(mount.join("d/h")).is_ok_and(|meta| meta.nlink() == 1)
+        });
+        fs::rename(&h, &f).unwrap();
+        fs::remove_file(&f).unwrap();
+        check("gone", &|mount| absent(&mount.join("f")) && absent(&mount.join("d/h")));
+    }
+    let looks = lookers.stop();
+    assert!(looks > u64::from(rounds), "{looks} looks");
+    cluster.assert_sound();
+}
+
+#[test]
+fn no_look_brings_back_what_was_recalled() {
+    let mut cluster = Cluster::start();
+    let begin = Instant::now();
+    changes_are_seen_by_who_looks_all_the_time(&mut cluster, 40);
+    assert!(begin.elapsed() < Duration::from_secs(120), "recalls stall: {:?}", begin.elapsed());
+}
+
+#[test]
+fn no_look_brings_it_back_either_where_terms_end_all_the_time() {
+    let mut cluster = Cluster::start();
+    set_term(&cluster, "100ms");
+    changes_are_seen_by_who_looks_all_the_time(&mut cluster, 40);
+}
+
+#[test]
+fn leases_given_before_a_restart_of_the_shard_are_honoured() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    for round in 0..5 {
+        fs::write(cluster.path("f"), b"content").unwrap();
+        let (here, there) = (cluster.path("f"), second.point.join("f"));
+        assert!(there.exists() && here.exists());
+        cluster.kill("metad-1");
+        let begin = Instant::now();
+        let mode = 0o600 + round;
+        wait::within("the change", SOON, move || fs::set_permissions(&here, Permissions::from_mode(mode)).unwrap());
+        assert_eq!(fs::metadata(&there).unwrap().mode() & 0o777, mode, "round {round}");
+        fs::remove_file(cluster.path("f")).unwrap();
+        assert!(absent(&there), "round {round}");
+        // The other mount answers: nobody has to wait for its term.
+        assert!(begin.elapsed() < Duration::from_secs(9), "took {:?}", begin.elapsed());
+    }
+    cluster.assert_sound();
+}
