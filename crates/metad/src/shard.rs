@@ -20,6 +20,7 @@ use ring::Ring;
 use ring::mailbox::{Receiver, Sender, mailbox};
 use telemetry::metrics::Metrics;
 use telemetry::names;
+use types::cred::Credentials;
 use types::id::{Generation, GroupId, ShardId, TargetId};
 
 use crate::dispatch::Context;
@@ -178,6 +179,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         seed: setup.identity.incarnation,
         session_expiry_ms: u64::try_from(setup.session_expiry.as_millis()).unwrap_or(u64::MAX),
         lease_term_ms: u64::try_from(setup.lease_term.as_millis()).unwrap_or(u64::MAX),
+        root_owner: own_credentials(),
         limits: setup.bounds,
     };
     let shard = Shard::open(Rc::clone(&store), config, wall_clock(), 0).context("cannot open the shard")?;
@@ -209,6 +211,12 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
         Poll::Pending => other.as_mut().poll(cx),
     })
     .await;
+}
+
+/// Whoever runs the first metadata service owns the file system: root on a cluster, on a laptop its user.
+fn own_credentials() -> Credentials {
+    // SAFETY: system calls without arguments that cannot fail.
+    unsafe { Credentials { uid: libc::geteuid(), gid: libc::getegid() } }
 }
 
 /// Executes what came at the end of each turn in which something came.

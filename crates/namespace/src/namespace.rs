@@ -2,6 +2,7 @@
 
 use kv::{Batch, Kv, KvError};
 use types::attr::FileType;
+use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, ShardId};
 use types::layout::{Layout, LayoutPolicy};
@@ -38,6 +39,7 @@ pub struct Namespace<K: Kv> {
     /// For one key at a time; its contents mean nothing between uses.
     pub(crate) key: Vec<u8>,
     shard: ShardId,
+    root_owner: Credentials,
     batch: K::Batch,
     next_id: u64,
     /// Ids below are reserved by what is committed or will be with this turn.
@@ -53,6 +55,8 @@ pub struct Bounds {
     pub links: u32,
     pub cached_inodes: usize,
     pub cached_edges: usize,
+    /// Owns the root directory of a shard that is formatted.
+    pub root_owner: Credentials,
 }
 
 /// Whether a commit writes the record of counts.
@@ -81,6 +85,7 @@ impl<K: Kv> Namespace<K> {
             links_max: bounds.links,
             key: Vec::new(),
             shard,
+            root_owner: bounds.root_owner,
             batch,
             next_id: InodeId::FIRST_COUNTER,
             reserved: InodeId::FIRST_COUNTER,
@@ -130,8 +135,8 @@ impl<K: Kv> Namespace<K> {
             kind: FileType::Directory,
             mode: 0o755,
             flags: POLICY_IS_OWN,
-            uid: 0,
-            gid: 0,
+            uid: self.root_owner.uid,
+            gid: self.root_owner.gid,
             nlink: 2,
             rdev: 0,
             size: 0,

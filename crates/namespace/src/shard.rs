@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use kv::{Kv, KvError};
+use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId};
 use types::layout::Layout;
@@ -44,6 +45,8 @@ pub struct Config {
     /// For how long a session may believe what it was told (see `leases`). 0: never beyond the answer. Less than
     /// `session_expiry_ms`.
     pub lease_term_ms: u64,
+    /// Owns the root directory, where this start makes it.
+    pub root_owner: Credentials,
     /// Bounds of memory.
     pub limits: Limits,
 }
@@ -156,7 +159,12 @@ impl<K: Kv> Shard<K> {
     pub fn open(store: K, config: Config, now: Timestamp, mono_ms: u64) -> Result<Self> {
         let limits = config.limits;
         let bounds =
-            Bounds { links: limits.links, cached_inodes: limits.cached_inodes, cached_edges: limits.cached_edges };
+            Bounds {
+                links: limits.links,
+                cached_inodes: limits.cached_inodes,
+                cached_edges: limits.cached_edges,
+                root_owner: config.root_owner,
+            };
         let namespace = Namespace::open(store, config.shard, config.seed, bounds, now)?;
         load::load(namespace, config, mono_ms)
     }
