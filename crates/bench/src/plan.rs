@@ -93,13 +93,23 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         sides: &[Side::Ours, Side::Fuse],
-        job: |bench, side| files(bench, side, Work::Stat { seconds: bench.scale.seconds }, 1),
+        job: |bench, side| uncached_stat(bench, side, 1),
         rows: &[spec("mount stat x1", "stat", Unit::Rate, Yardstick::Side(Side::Fuse, "stat"), 0.20)],
     },
     Scenario {
         sides: &[Side::Ours, Side::Fuse],
-        job: |bench, side| files(bench, side, Work::Stat { seconds: bench.scale.seconds }, 8),
+        job: |bench, side| uncached_stat(bench, side, 8),
         rows: &[spec("mount stat x8", "stat", Unit::Rate, Yardstick::Side(Side::Fuse, "stat"), 0.30)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| files(bench, side, Work::Stat { seconds: bench.scale.seconds }, 1),
+        rows: &[spec("leased stat x1", "stat", Unit::Rate, Yardstick::Side(Side::Local, "stat"), 0.80)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| files(bench, side, Work::Stat { seconds: bench.scale.seconds }, 8),
+        rows: &[spec("leased stat x8", "stat", Unit::Rate, Yardstick::Side(Side::Local, "stat"), 0.80)],
     },
     Scenario {
         sides: &[Side::Ours, Side::Fuse],
@@ -184,6 +194,16 @@ fn files(bench: &mut Bench, side: Side, work: Work, processes: usize) -> anyhow:
     Ok(Job::Files(Files { work, place, processes, watch }))
 }
 
+/// Each one asks the servers, whatever a lease would allow.
+fn uncached_stat(bench: &mut Bench, side: Side, processes: usize) -> anyhow::Result<Job> {
+    let work = Work::Stat { seconds: bench.scale.seconds };
+    if side != Side::Ours {
+        return files(bench, side, work, processes);
+    }
+    let (place, watch) = bench.place_without_leases()?;
+    Ok(Job::Files(Files { work, place, processes, watch }))
+}
+
 fn unpack(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
     let (archive, tree) = bench.source_tree()?;
     files(bench, side, Work::Unpack { archive, tree }, 1)
@@ -208,6 +228,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 17);
+        assert_eq!(names.len(), 19);
     }
 }

@@ -197,6 +197,16 @@ impl Bench {
         Ok((place, watch))
     }
 
+    /// The same of our own, where the client keeps nothing.
+    pub(crate) fn place_without_leases(&mut self) -> Result<(PathBuf, Watch)> {
+        self.cluster()?;
+        let cluster = self.cluster.as_mut().context("no cluster")?;
+        let (root, watch) = cluster.mount_without_leases().context("cannot mount without leases")?;
+        let place = root.join("bench");
+        std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+        Ok((place, watch))
+    }
+
     /// The archive, and the tree that is in it.
     pub(crate) fn source_tree(&mut self) -> Result<(PathBuf, PathBuf)> {
         let dir: &Path = self.folder.path();

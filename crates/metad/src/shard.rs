@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -179,7 +180,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         seed: setup.identity.incarnation,
         session_expiry_ms: u64::try_from(setup.session_expiry.as_millis()).unwrap_or(u64::MAX),
         lease_term_ms: u64::try_from(setup.lease_term.as_millis()).unwrap_or(u64::MAX),
-        root_owner: own_credentials(),
+        root_owner: owner_of(&setup.dir)?,
         limits: setup.bounds,
     };
     let shard = Shard::open(Rc::clone(&store), config, wall_clock(), 0).context("cannot open the shard")?;
@@ -213,10 +214,10 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
     .await;
 }
 
-/// Whoever runs the first metadata service owns the file system: root on a cluster, on a laptop its user.
-fn own_credentials() -> Credentials {
-    // SAFETY: system calls without arguments that cannot fail.
-    unsafe { Credentials { uid: libc::geteuid(), gid: libc::getegid() } }
+/// Whoever owns the first metadata target owns the file system: root on a cluster, on a laptop its user.
+fn owner_of(dir: &Path) -> anyhow::Result<Credentials> {
+    let found = std::fs::metadata(dir).with_context(|| format!("cannot look at {}", dir.display()))?;
+    Ok(Credentials { uid: found.uid(), gid: found.gid() })
 }
 
 /// Executes what came at the end of each turn in which something came.

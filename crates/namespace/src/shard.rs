@@ -158,13 +158,12 @@ impl<K: Kv> Shard<K> {
     /// `Store` where it fails.
     pub fn open(store: K, config: Config, now: Timestamp, mono_ms: u64) -> Result<Self> {
         let limits = config.limits;
-        let bounds =
-            Bounds {
-                links: limits.links,
-                cached_inodes: limits.cached_inodes,
-                cached_edges: limits.cached_edges,
-                root_owner: config.root_owner,
-            };
+        let bounds = Bounds {
+            links: limits.links,
+            cached_inodes: limits.cached_inodes,
+            cached_edges: limits.cached_edges,
+            root_owner: config.root_owner,
+        };
         let namespace = Namespace::open(store, config.shard, config.seed, bounds, now)?;
         load::load(namespace, config, mono_ms)
     }

@@ -18,6 +18,8 @@ pub(crate) struct Cluster {
     pub(crate) key_file: PathBuf,
     /// The mount counts as client, all else as server.
     pub(crate) watch: Watch,
+    /// Its place and whom to watch, once it is there.
+    without_leases: Option<(PathBuf, Watch)>,
 }
 
 /// What `weft up --json` prints, as far as it matters here.
@@ -54,16 +56,47 @@ impl Cluster {
             running.state.processes.iter().map(|(name, process)| (kind(name), process.pid)).collect();
         watch.push((Who::Server, running.state.supervisor));
         let (management, key_file) = (running.mgmtd, running.key_file);
-        let cluster =
-            Self { weft: weft.into(), dir: root, mount: running.mount, management, key_file, watch: Watch(watch) };
+        let cluster = Self {
+            weft: weft.into(),
+            dir: root,
+            mount: running.mount,
+            management,
+            key_file,
+            watch: Watch(watch),
+            without_leases: None,
+        };
         let clients = cluster.watch.0.iter().filter(|(who, _)| *who == Who::Client).count();
         ensure!(clients == 1, "{clients} mounts among the processes of the cluster");
         Ok(cluster)
     }
 }
 
+impl Cluster {
+    /// A second mount, which asks each time.
+    pub(crate) fn mount_without_leases(&mut self) -> Result<(PathBuf, Watch)> {
+        if let Some(there) = &self.without_leases {
+            return Ok(there.clone());
+        }
+        let at = self.mount.with_file_name("mnt-without-leases");
+        std::fs::create_dir_all(&at)?;
+        let mut mount = Command::new(&self.weft);
+        mount.args(["--json", "mount", "--leases=false", "--dir"]).arg(&self.dir).arg(&at);
+        let process: Process =
+            serde_json::from_slice(&run(&mut mount)?.stdout).context("`weft mount --json` printed something else")?;
+        let mut watch: Vec<_> = self.watch.0.iter().filter(|(who, _)| *who == Who::Server).copied().collect();
+        watch.push((Who::Client, process.pid));
+        Ok(self.without_leases.insert((at, Watch(watch))).clone())
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
+        if let Some((at, _)) = &self.without_leases {
+            let mut umount = Command::new(&self.weft);
+            umount.arg("umount").arg(at);
+            // `down` says so where it is still in the way.
+            let _ = run(&mut umount);
+        }
         let mut down = Command::new(&self.weft);
         down.arg("down").arg("--dir").arg(&self.dir);
         if let Err(error) = run(&mut down) {

@@ -71,7 +71,8 @@ impl Driver {
             shard: ShardId(0),
             seed: 1,
             session_expiry_ms: 60_000,
-            lease_term_ms: 10_000, root_owner: Credentials::default(),
+            lease_term_ms: 10_000,
+            root_owner: Credentials::default(),
             limits: Limits::default(),
         };
         let kv = RocksKv::open(dir, &RocksConfig::default())?;

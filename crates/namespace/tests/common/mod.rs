@@ -33,7 +33,14 @@ pub fn refused<T: std::fmt::Debug>(result: Result<T>) -> Errno {
 }
 
 pub fn config() -> Config {
-    Config { shard: ShardId(0), seed: 7, session_expiry_ms: EXPIRY_MS, lease_term_ms: 0, root_owner: Credentials::default(), limits: Limits::default() }
+    Config {
+        shard: ShardId(0),
+        seed: 7,
+        session_expiry_ms: EXPIRY_MS,
+        lease_term_ms: 0,
+        root_owner: Credentials::default(),
+        limits: Limits::default(),
+    }
 }
 
 pub fn pools() -> Vec<PoolSpace> {
