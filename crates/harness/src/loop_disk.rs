@@ -46,9 +46,14 @@ impl LoopDisk {
         disk
     }
 
-    /// Makes it read-only or writable again.
+    /// Makes it read-only or writable again. The files of a process that was killed with requests under way are closed
+    /// a moment after it: until then the kernel refuses.
     pub fn remount(&self, options: &str) {
-        run(Command::new("mount").arg("-o").arg(format!("remount,{options}")).arg(&self.point), LONG).expect_ok();
+        wait::until("remounting a loop disk", Duration::from_secs(10), || {
+            let ended = run(Command::new("mount").arg("-o").arg(format!("remount,{options}")).arg(&self.point), LONG);
+            let busy = ended.stderr.contains("busy");
+            (!busy).then(|| ended.expect_ok())
+        });
     }
 
     /// As when its cable is pulled: what lies on it is out of sight.

@@ -58,6 +58,8 @@ fn every_service_counts_what_it_does() {
     fs::File::open(&file).unwrap().sync_all().unwrap();
     assert_eq!(fs::read(&file).unwrap().len(), 3_000_000);
     assert!(fs::read(cluster.path("none")).is_err());
+    fs::create_dir_all(cluster.path("full/of")).unwrap();
+    assert!(fs::remove_dir(cluster.path("full")).is_err());
     let old = cluster.kill("storaged-1");
     fs::write(cluster.path("g"), vec![7; 3_000_000]).unwrap();
     cluster.wait_for_another("storaged-1", old);

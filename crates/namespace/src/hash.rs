@@ -8,8 +8,8 @@ pub(crate) const HASH_MAX: u64 = (1 << HASH_BITS) - 2;
 /// Bits of a cookie that count entries with the same hash.
 pub(crate) const TIE_BITS: u32 = 4;
 
-/// 59 bits, from 1 to [`HASH_MAX`]. The bytes are taken in words of 8 (the last one filled with zeros) and each word goes through
-/// the finaliser of `MurmurHash3` (Appleby, public domain), which loses nothing; the length goes in last.
+/// 59 bits, from 1 to [`HASH_MAX`]. The bytes are taken in words of 8 (the last one filled with zeros) and each word goes
+/// through the finaliser of `MurmurHash3` (Appleby, public domain), which loses nothing; the length goes in last.
 #[must_use]
 pub(crate) fn name_hash(name: &[u8]) -> u64 {
     let mut hash = 0x9e37_79b9_7f4a_7c15;
