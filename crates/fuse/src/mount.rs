@@ -45,7 +45,7 @@ pub enum MountError {
 /// Checks the mount point, and takes a dead mount of an earlier process off it.
 pub(crate) fn prepare(mountpoint: &Path, options: &Options) -> Result<PathBuf, MountError> {
     for _ in 0..DEAD_MOUNTS_MAX {
-        match fs::metadata(mountpoint) {
+        match look(mountpoint) {
             Err(error) if is_dead(&error) => {
                 tracing::warn!(mountpoint = %mountpoint.display(), "taking a dead mount off the mount point");
                 unmount(mountpoint, true, options)
@@ -57,6 +57,17 @@ pub(crate) fn prepare(mountpoint: &Path, options: &Options) -> Result<PathBuf, M
         }
     }
     mountpoint.canonicalize().map_err(|source| MountError::MountPoint { path: mountpoint.into(), source })
+}
+
+/// What is there. Asks for the file system first: attributes of a dead mount the kernel may still hold, under a lease.
+fn look(mountpoint: &Path) -> io::Result<fs::Metadata> {
+    let path = CString::new(mountpoint.as_os_str().as_bytes())?;
+    let mut answer = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: `path` ends in zero, `answer` has room for what the call writes, and both live through it.
+    if unsafe { libc::statvfs(path.as_ptr(), answer.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    fs::metadata(mountpoint)
 }
 
 /// The process that served the mount is gone.
