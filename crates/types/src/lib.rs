@@ -7,5 +7,6 @@ pub mod cred;
 pub mod error;
 pub mod id;
 pub mod layout;
+pub mod lock;
 pub mod name;
 pub mod time;
