@@ -13,10 +13,12 @@ pub struct Config {
     pub description: String,
     /// Where retries are counted.
     pub metrics: Option<Metrics>,
+    /// Payloads for servers on this host go through memory that both map.
+    pub share_memory: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { retry_timeout: Duration::from_secs(60), description: "client".into(), metrics: None }
+        Self { retry_timeout: Duration::from_secs(60), description: "client".into(), metrics: None, share_memory: true }
     }
 }

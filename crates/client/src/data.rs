@@ -82,7 +82,9 @@ impl Client {
     async fn read_piece(&self, caller: &Caller<'_>, inode: InodeId, extent: Extent) -> Result<Piece, Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
         let request = storage::Read { object, offset: extent.object_offset, length: extent.len };
-        let answer = self.call_payload(caller, Destination::Object(extent.group, object), &request, &[]).await?;
+        let answer = self
+            .call_payload(caller, Destination::Object(extent.group, object), &request, &[], extent.len as usize)
+            .await?;
         if answer.payload.len() > extent.len as usize {
             return Err(Errno::EIO);
         }
@@ -133,7 +135,7 @@ impl Client {
     async fn write_piece(&self, caller: &Caller<'_>, inode: InodeId, extent: Extent, data: Slice) -> Result<(), Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
         let request = storage::Write { object, offset: extent.object_offset, expected_version: 0 };
-        self.call_payload(caller, Destination::Object(extent.group, object), &request, &[data]).await.map(drop)
+        self.call_payload(caller, Destination::Object(extent.group, object), &request, &[data], 0).await.map(drop)
     }
 
     /// Makes the file durable: its objects, and the shard's record of it.

@@ -37,9 +37,9 @@ impl Client {
     /// What cannot be reached will be asked again; calls of applications are what reports it.
     async fn beat_once(&self, shard: ShardId) {
         let destination = Destination::Shard(shard);
-        if let Err(Failure::NoSession) = self.attempt(destination, &Ping {}, &[]).await {
+        if let Err(Failure::NoSession) = self.attempt(destination, &Ping {}, &[], 0).await {
             // Late: this opens it anew and tells what is held open.
-            let _ = self.attempt(destination, &Ping {}, &[]).await;
+            let _ = self.attempt(destination, &Ping {}, &[], 0).await;
         }
     }
 }

@@ -57,7 +57,7 @@ async fn listen(client: Rc<Client>, keeper: Arc<dyn Keeper>, shard: ShardId) {
     let mut done = Vec::new();
     loop {
         let request = Recalls { done: done.clone() };
-        match client.attempt(Destination::Shard(shard), &request, &[]).await {
+        match client.attempt(Destination::Shard(shard), &request, &[], 0).await {
             Ok(answer) => {
                 obey(&client, &keeper, &answer.message.recalls).await;
                 done = answer.message.recalls.iter().map(|recall| recall.id).collect();

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use net::{Answer, CallError, Connection, Limits, Peer, To};
-use ring::buf::Slice;
+use ring::buf::{Buf, Slice};
 use rustc_hash::FxHashMap;
 use telemetry::names;
 use tracing::{error, info, warn};
@@ -27,6 +27,10 @@ use crate::shared::Shared;
 
 /// How often a waiting call looks whether it was interrupted.
 const INTERRUPT_CHECK: Duration = Duration::from_millis(100);
+
+/// Bytes of payloads that one thread may have in memory shared with servers of this host; what is more goes over
+/// sockets. Address space alone, until it is used.
+const SHARED_MAX: usize = 64 << 20;
 
 /// One thread's client: connections of its own on this thread's ring.
 pub struct Client {
@@ -76,6 +80,9 @@ impl Client {
     #[must_use]
     pub fn new(shared: Arc<Shared>) -> Rc<Self> {
         shared.join();
+        if shared.config.share_memory {
+            ring::shared::lend(SHARED_MAX);
+        }
         Rc::new_cyclic(|itself| Self {
             identity: Rc::new(shared.identity.clone()),
             shared,
@@ -96,21 +103,22 @@ impl Client {
         destination: Destination,
         request: &C,
     ) -> Result<C::Reply, Errno> {
-        self.call_payload(caller, destination, request, &[]).await.map(|answer| answer.message)
+        self.call_payload(caller, destination, request, &[], 0).await.map(|answer| answer.message)
     }
 
-    /// As [`Self::call`], with bytes to send along and bytes that come back.
+    /// As [`Self::call`], with bytes to send along, and up to `room` bytes that come back.
     pub(crate) async fn call_payload<C: Call>(
         &self,
         caller: &Caller<'_>,
         destination: Destination,
         request: &C,
         payload: &[Slice],
+        room: usize,
     ) -> Result<Answer<C::Reply>, Errno> {
         let mut ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
         loop {
             // Pinned where it is made: it is some kilobytes, and to move it costs as much as a short request.
-            let attempt = pin!(self.attempt(destination, request, payload));
+            let attempt = pin!(self.attempt(destination, request, payload, room));
             let failure = match until_interrupted(caller, &ladder, attempt).await? {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(Failure::Errno(errno))) => return Err(errno),
@@ -149,6 +157,7 @@ impl Client {
         destination: Destination,
         request: &C,
         payload: &[Slice],
+        room: usize,
     ) -> Result<Answer<C::Reply>, Failure> {
         let route = self.route(destination).ok_or(Failure::NoRoute)?;
         let lane = route.lane(destination);
@@ -157,7 +166,8 @@ impl Client {
             Some(connection) => connection,
             None => self.make_ready(&route, lane, destination).await?,
         };
-        match connection.call_payload(route.to, request, payload.to_vec(), None).await {
+        let into = (room >= net::PLACED_MIN).then(|| Buf::shareable(room));
+        match connection.call_payload(route.to, request, payload.to_vec(), into).await {
             Ok(answer) => Ok(answer),
             Err(CallError::Closed(why)) => Err(Failure::Unreachable(why)),
             Err(CallError::Protocol(why)) => Err(Failure::Unreachable(why)),

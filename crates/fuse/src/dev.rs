@@ -92,7 +92,7 @@ impl Device {
 
     fn take_buffer(&self) -> Buf {
         self.buffer.borrow_mut().take().unwrap_or_else(|| {
-            let mut region = Buf::with_capacity(self.buffer_len);
+            let mut region = Buf::shareable(self.buffer_len);
             region.split_off(MESSAGE_START)
         })
     }

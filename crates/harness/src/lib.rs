@@ -13,6 +13,7 @@ mod guard;
 pub mod load;
 pub mod loop_disk;
 pub mod memory;
+pub mod metrics;
 pub mod mounts;
 pub mod process;
 pub mod run;

@@ -192,6 +192,26 @@ fn a_file_that_is_open_here_outlives_its_removal_there() {
     pair.cluster.assert_sound();
 }
 
+/// This mount knows of one chunk, in one object; the other has made it five, in four.
+#[test]
+fn fsync_syncs_the_objects_that_the_other_mount_appended_to() {
+    const CHUNK: usize = 512 << 10;
+    let pair = Pair::new();
+    let (a, b) = pair.both("f");
+    let ours = File::create(&a).unwrap();
+    ours.write_all_at(&[1; CHUNK], 0).unwrap();
+    let syncs = || harness::metrics::sum(&pair.cluster, "storage", "weft_request_seconds_count", &["op=\"Sync\""]);
+    let before = syncs();
+    ours.sync_all().unwrap();
+    assert_eq!(syncs() - before, 1.0, "there is one object");
+    let theirs = File::options().append(true).open(&b).unwrap();
+    (&theirs).write_all(&vec![2; 4 * CHUNK]).unwrap();
+    let before = syncs();
+    ours.sync_all().unwrap();
+    assert_eq!(syncs() - before, 4.0, "all objects of the file, whoever wrote to them");
+    pair.cluster.assert_sound();
+}
+
 #[test]
 fn an_idle_mount_keeps_what_it_has_open() {
     let mut cluster = Cluster::start();

@@ -100,7 +100,9 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         | Op::Stat
         | Op::List
         | Op::TargetStat
-        | Op::Place => Ok(Answer::errno(Errno::EOPNOTSUPP)),
+        | Op::Place
+        // The connection itself answers it.
+        | Op::Share => Ok(Answer::errno(Errno::EOPNOTSUPP)),
     }
 }
 

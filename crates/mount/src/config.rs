@@ -22,6 +22,8 @@ conf::knobs! {
         loops: usize = "0",
         /// How long an idle thread looks for work before it sleeps. Only where CPUs are to spare.
         spin: Period = "0s",
+        /// Exchange file contents with storage services on this host in memory that both map, rather than over sockets.
+        share_memory: bool = "true",
         /// Other users than the mounting one may enter.
         allow_other: bool = "true",
         /// Nothing can be changed through this mount.

@@ -45,6 +45,7 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         retry_timeout: *config.retry_timeout,
         description: format!("{}:{}", host_name(), config.mountpoint.display()),
         metrics: Some(metrics.clone()),
+        share_memory: config.share_memory,
     };
     let cluster = Cluster {
         management: config.mgmtd.clone(),

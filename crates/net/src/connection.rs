@@ -11,13 +11,14 @@ use std::task::{Context, Poll};
 
 use ring::buf::{Buf, Slice};
 use ring::op;
+use ring::shared::Memory;
 use ring::sync::Semaphore;
 use thiserror::Error;
 use tracing::{debug, warn};
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId};
 use wire::codec::{Wire, decode_body};
-use wire::frame::{HEADER_LEN, Header, Status};
+use wire::frame::{HEADER_LEN, Header, Status, flags};
 use wire::op::{Call, Ping};
 
 use crate::handshake::{Established, HandshakeError, Initiator};
@@ -28,6 +29,7 @@ use crate::outbox::Outbox;
 use crate::pending::{Held, Pending, Reply};
 use crate::receive::{FrameError, Receiver, Role, check_payload};
 use crate::shake::shake;
+use crate::sharing::{self, Lending, Outgoing};
 
 /// Why there is no connection.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -129,6 +131,7 @@ struct Inner {
     limits: Limits,
     outbox: Outbox,
     pending: RefCell<Pending>,
+    lending: Lending,
     requests: Rc<Semaphore>,
     bytes: Rc<Semaphore>,
     pulse: Pulse,
@@ -155,8 +158,10 @@ impl Connection {
             .await
             .map_err(|error| ConnectError::Handshake { address, error })?;
         assert!((1..=Limits::REQUESTS_MAX / 2).contains(&limits.requests), "requests in flight out of range");
+        let stream = TcpStream::from(socket);
         let inner = Rc::new(Inner {
-            stream: socket.into(),
+            lending: Lending::new(sharing::is_local(&stream)),
+            stream,
             address,
             established,
             limits: limits.clone(),
@@ -197,6 +202,10 @@ impl Connection {
         into: Option<Buf>,
     ) -> Result<Answer<C::Reply>, CallError> {
         let cost = payload.iter().map(|part| part.len()).sum::<usize>() + into.as_ref().map_or(0, |into| into.len());
+        if let Some(memory) = self.inner.lending.to_offer(&payload, into.as_ref()) {
+            // This one goes over the socket, as do the others until that is answered.
+            ring::spawn(self.clone().offer(memory));
+        }
         let reply = self.exchange(to, request, payload, into, cost).await?;
         let message = self.decode(&reply)?;
         let mut into_rest = reply.rest;
@@ -206,6 +215,11 @@ impl Connection {
             (None, None) => Buf::with_capacity(0),
         };
         Ok(Answer { message, payload, into_rest, epoch: reply.header.epoch })
+    }
+
+    async fn offer(self, memory: Rc<Memory>) {
+        let answer = self.call(To::default(), &sharing::offer(&memory)).await;
+        self.inner.lending.answered(&memory, answer.is_ok());
     }
 
     #[must_use]
@@ -253,8 +267,9 @@ impl Connection {
         let inner = &self.inner;
         let permits = (inner.requests.acquire(1).await, inner.bytes.acquire(cost + HEADER_LEN).await);
         inner.check_open()?;
-        let held = Held { into, permits: Some(permits) };
-        let id = inner.post(to, request, payload, held, true)?;
+        let Outgoing { payload, flags, lent } = inner.lending.place(payload, into.as_ref());
+        let held = Held { into, lent, permits: Some(permits) };
+        let id = inner.post(to, request, (payload, flags), held, true)?;
         let reply = Waiting { inner, id: Some(id) }.await?;
         match reply.header.status {
             Status::Ok => Ok(reply),
@@ -314,7 +329,7 @@ impl Inner {
         &self,
         to: To,
         request: &C,
-        payload: Vec<Slice>,
+        (payload, flags): (Vec<Slice>, u16),
         held: Held,
         wanted: bool,
     ) -> Result<u64, CallError> {
@@ -322,7 +337,7 @@ impl Inner {
         let header = Header {
             version: self.established.version,
             op: C::OP,
-            flags: 0,
+            flags,
             status: Status::Ok,
             group: to.group,
             request: id,
@@ -349,6 +364,7 @@ impl Inner {
         // Wakes the tasks that wait in the kernel. It fails where the socket is gone already.
         let _ = self.stream.shutdown(Shutdown::Both);
         self.outbox.close();
+        self.lending.abandon();
         self.pending.borrow_mut().fail_all(&CallError::Closed(reason.to_owned()));
         true
     }
@@ -405,13 +421,17 @@ enum Broken {
 
 async fn take_reply(inner: &Inner, inbound: &Inbound, incoming: Incoming) -> Result<(), Broken> {
     let header = incoming.header;
-    let mut into = inner.pending.borrow_mut().expect(&header).map_err(Broken::Frame)?;
+    let (mut into, lent) = inner.pending.borrow_mut().expect(&header).map_err(Broken::Frame)?;
     if header.epoch > inner.epoch.get() {
         inner.epoch.set(header.epoch);
     }
     let len = header.payload_len as usize;
     let mut payload = None;
-    if len > 0 {
+    if header.flags & flags::PLACED != 0 {
+        let (placed, rest) = sharing::reply_in_place(&incoming.payload, &lent, into).map_err(Broken::Frame)?;
+        payload = Some(placed);
+        into = Some(rest);
+    } else if len > 0 {
         let (destination, rest) = match into.take() {
             Some(buf) if len > buf.len() => {
                 return Err(Broken::Frame(FrameError::PayloadOverflow { got: len, room: buf.len() }));
@@ -452,7 +472,7 @@ async fn watch(weak: Weak<Inner>) {
         }
         if silent >= limits.silence / 4 {
             // Without permits: it is one, and it must go when nothing else does. The reply goes to nobody.
-            let _ = inner.post(To::default(), &Ping {}, Vec::new(), Held::default(), false);
+            let _ = inner.post(To::default(), &Ping {}, (Vec::new(), 0), Held::default(), false);
         }
     }
 }

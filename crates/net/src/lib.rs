@@ -20,6 +20,7 @@ pub mod receive;
 mod responder;
 mod server;
 mod shake;
+mod sharing;
 
 pub use connection::{Answer, CallError, ConnectError, Connection, To};
 pub use identity::Identity;
@@ -28,3 +29,4 @@ pub use limits::Limits;
 pub use peer::Peer;
 pub use responder::{ConnectionId, PeerInfo, Responder};
 pub use server::{Request, Service, bind, serve};
+pub use sharing::PLACED_MIN;

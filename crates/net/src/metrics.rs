@@ -15,6 +15,7 @@ struct Handles {
     frames: Vec<(&'static str, Counter)>,
     unanswered: Counter,
     sent: Counter,
+    placed: Counter,
     received: Counter,
 }
 
@@ -31,6 +32,7 @@ pub fn install(metrics: &Metrics) {
         frames: FRAMES.map(|reason| (reason, metrics.counter(&names::FRAMES_REFUSED, &[reason]))).into(),
         unanswered: metrics.counter(&names::REQUEST_ERRORS, &["any", "unanswered"]),
         sent: metrics.counter(&names::SENT_BYTES, &[RAIL]),
+        placed: metrics.counter(&names::PLACED_BYTES, &[]),
         received: metrics.counter(&names::RECEIVED_BYTES, &[RAIL]),
     });
 }
@@ -56,6 +58,13 @@ pub(crate) fn unanswered() {
 pub(crate) fn sent(bytes: usize) {
     if let Some(handles) = HANDLES.get() {
         handles.sent.inc_by(bytes as u64);
+    }
+}
+
+/// Not over the socket, but in shared memory.
+pub(crate) fn placed(bytes: usize) {
+    if let Some(handles) = HANDLES.get() {
+        handles.placed.inc_by(bytes as u64);
     }
 }
 
@@ -94,6 +103,7 @@ fn frame_label(error: &FrameError) -> &'static str {
         FrameError::StatusOfRequest(_)
         | FrameError::ContentOfFailure
         | FrameError::PayloadOverflow { .. }
+        | FrameError::NoSuchPlace
         | FrameError::Body(_) => "content",
     }
 }

@@ -11,6 +11,7 @@ use wire::op::Op;
 use crate::connection::CallError;
 use crate::limits::Limits;
 use crate::receive::FrameError;
+use crate::sharing::Lent;
 
 /// Bits of a request id that are its slot; those above count requests, so that ids rise strictly.
 const SLOT_BITS: u32 = Limits::REQUESTS_MAX.trailing_zeros();
@@ -31,6 +32,7 @@ pub(crate) struct Reply {
 pub(crate) struct Held {
     /// Where the reply's payload goes.
     pub(crate) into: Option<Buf>,
+    pub(crate) lent: Lent,
     /// Its share of the bounds.
     #[expect(dead_code, reason = "returns to the bounds when it is dropped")]
     pub(crate) permits: Option<(Permit, Permit)>,
@@ -84,8 +86,9 @@ impl Pending {
         self.slots.get_mut((id & SLOT_MASK) as usize).filter(|slot| slot.id == id)
     }
 
-    /// The buffer that the reply with this header goes to. A slot whose reply is there already counts as none.
-    pub(crate) fn expect(&mut self, header: &Header) -> Result<Option<Buf>, FrameError> {
+    /// The buffer that the reply with this header goes to, and what was lent for it. A slot whose reply is there already
+    /// counts as none.
+    pub(crate) fn expect(&mut self, header: &Header) -> Result<(Option<Buf>, Lent), FrameError> {
         let slot = self
             .slot(header.request)
             .filter(|slot| !matches!(slot.state, State::Done(_)))
@@ -93,7 +96,7 @@ impl Pending {
         if slot.op != header.op {
             return Err(FrameError::OtherOp { asked: slot.op, got: header.op });
         }
-        Ok(slot.held.into.take())
+        Ok((slot.held.into.take(), std::mem::take(&mut slot.held.lent)))
     }
 
     /// The request is answered: wakes its caller, or forgets it where the caller went away.

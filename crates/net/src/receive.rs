@@ -36,6 +36,8 @@ pub enum FrameError {
     OtherOp { asked: Op, got: Op },
     #[error("a payload of {got} bytes where {room} were asked for")]
     PayloadOverflow { got: usize, room: usize },
+    #[error("a payload in memory that is not shared")]
+    NoSuchPlace,
     #[error("a reply that does not decode: {0}")]
     Body(#[from] wire::codec::DecodeError),
 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 
 use ring::buf::Slice;
+use ring::shared::Place;
 use ring::sync::Notify;
 use tracing::error;
 use types::error::Errno;
@@ -18,6 +19,7 @@ use crate::inbound::Pulse;
 use crate::limits::Limits;
 use crate::metrics;
 use crate::outbox::{Outbox, Sent};
+use crate::sharing::{Borrowing, placed_reply};
 
 /// One accepted connection, never used again within this process's thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -39,6 +41,7 @@ pub(crate) struct Accepted {
     pub(crate) limits: Limits,
     pub(crate) outbox: Outbox,
     pub(crate) pulse: Pulse,
+    pub(crate) borrowing: Borrowing,
     stream: TcpStream,
     epoch: Rc<Cell<Epoch>>,
     /// Taken and their reply not sent.
@@ -63,6 +66,7 @@ impl Accepted {
             limits,
             outbox: Outbox::default(),
             pulse: Pulse::new(),
+            borrowing: Borrowing::default(),
             stream,
             epoch,
             requests: Cell::new(0),
@@ -98,7 +102,7 @@ impl Accepted {
         let cost = HEADER_LEN + header.body_len as usize + header.payload_len as usize;
         self.requests.set(self.requests.get() + 1);
         self.bytes.set(self.bytes.get() + cost);
-        Responder { connection: Rc::clone(self), request: *header, cost, answered: false }
+        Responder { connection: Rc::clone(self), request: *header, cost, room: None, answered: false }
     }
 
     /// Waits until another request may be taken, or the connection ends.
@@ -142,6 +146,8 @@ pub struct Responder {
     request: Header,
     /// Bytes of the request.
     cost: usize,
+    /// Where the caller would have the reply's payload.
+    pub(crate) room: Option<Place>,
     answered: bool,
 }
 
@@ -167,12 +173,26 @@ impl Responder {
         self.connection.is_closed()
     }
 
-    fn send(&mut self, status: Status, encode: impl FnOnce(&mut Vec<u8>), payload: Vec<Slice>) {
+    /// For what this crate answers itself.
+    pub(crate) fn answer<T: Wire>(self, outcome: Result<T, Status>) {
+        match outcome {
+            Ok(message) => self.reply(&message),
+            Err(status) => self.fail(status),
+        }
+    }
+
+    fn send(&mut self, status: Status, encode: impl FnOnce(&mut Vec<u8>), mut payload: Vec<Slice>) {
         self.answered = true;
+        let placed = placed_reply(self.room, &payload);
+        let mut header = self.header(status);
+        if let Some(place) = placed {
+            metrics::placed(payload.iter().map(|part| part.len()).sum());
+            payload = vec![place];
+            header.flags |= flags::PLACED;
+        }
         let cost = HEADER_LEN + payload.iter().map(|part| part.len()).sum::<usize>();
         self.connection.exchange_cost(self.cost, cost);
         let seed = self.connection.established.seed;
-        let header = self.header(status);
         if self.connection.outbox.push(header, seed, cost, encode, payload).is_ok() {
             return;
         }

@@ -12,7 +12,9 @@ use ring::op;
 use slab::Slab;
 use tracing::{debug, info, warn};
 use types::id::Epoch;
-use wire::frame::Header;
+use wire::frame::{Header, flags};
+use wire::op::Op;
+use wire::v1::session::Empty;
 
 use crate::handshake::{self, HandshakeError};
 use crate::identity::Identity;
@@ -34,6 +36,9 @@ pub struct Request {
     /// The message, still encoded: `wire::codec::decode_body`.
     pub body: Slice,
     pub payload: Slice,
+    /// Where the reply's payload had best be put: memory that the caller sees. A reply that is one part and begins where
+    /// this does is not sent again.
+    pub room: Option<Buf>,
     pub connection: ConnectionId,
     pub responder: Responder,
 }
@@ -260,14 +265,23 @@ async fn take_request<S: Service>(
         check_payload(&header, &whole).map_err(End::Frame)?;
         whole.freeze()
     };
-    let request = Request {
-        header,
-        body: incoming.body,
-        payload,
-        connection: connection.peer.connection,
-        responder: connection.admit(&header),
+    if header.op == Op::Share {
+        connection.admit(&header).answer(connection.borrowing.take(&incoming.body).map(|()| Empty {}));
+        return Ok(());
+    }
+    let (payload, room) = match header.flags & (flags::PLACED | flags::ROOM) {
+        0 => (payload, None),
+        flags::PLACED => (connection.borrowing.find(&payload).map_err(End::Frame)?.freeze(), None),
+        flags::ROOM => (Slice::empty(), Some(connection.borrowing.find(&payload).map_err(End::Frame)?)),
+        _ => return Err(End::Frame(FrameError::NoSuchPlace)),
     };
-    service.on_request(request);
+    if header.flags & flags::PLACED != 0 {
+        metrics::placed(payload.len());
+    }
+    let mut responder = connection.admit(&header);
+    responder.room = room.as_ref().and_then(Buf::place);
+    let connection = connection.peer.connection;
+    service.on_request(Request { header, body: incoming.body, payload, room, connection, responder });
     Ok(())
 }
 

@@ -11,6 +11,8 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use crate::shared::{self, Arena, Memory, Place};
+
 const PAGE: usize = 4096;
 /// Regions above this length are rounded to multiples of it, so that the pool has few sizes.
 const LARGE_STEP: usize = 64 << 10;
@@ -60,8 +62,22 @@ fn pooled_layout(size: usize) -> Layout {
 }
 
 enum Origin {
-    Pool { size: usize },
-    Vec { capacity: usize },
+    Pool {
+        size: usize,
+    },
+    Vec {
+        capacity: usize,
+    },
+    /// A range of this thread's arena.
+    Arena {
+        arena: Rc<Arena>,
+        offset: usize,
+    },
+    /// A range of another process's memory.
+    Foreign {
+        memory: Rc<Memory>,
+        offset: usize,
+    },
 }
 
 struct Region {
@@ -82,6 +98,12 @@ impl Region {
         Self { memory, len: size, origin: Origin::Pool { size } }
     }
 
+    /// `None` where this thread lends no memory, or all of it is in use.
+    fn shareable(len: usize) -> Option<Self> {
+        let (arena, offset, len) = shared::take(len)?;
+        Some(Self { memory: arena.memory().at(offset), len, origin: Origin::Arena { arena, offset } })
+    }
+
     fn from_vec(vec: Vec<u8>) -> Self {
         let mut vec = std::mem::ManuallyDrop::new(vec);
         let memory = NonNull::new(vec.as_mut_ptr()).expect("a Vec's pointer is never null");
@@ -89,9 +111,23 @@ impl Region {
     }
 }
 
+impl Region {
+    /// Where `start` lies for those who share the memory.
+    fn place(&self, start: usize) -> Option<Place> {
+        let (memory, offset) = match &self.origin {
+            Origin::Pool { .. } | Origin::Vec { .. } => return None,
+            Origin::Arena { arena, offset } => (arena.memory(), *offset),
+            Origin::Foreign { memory, offset } => (memory, *offset),
+        };
+        Some(Place { memory: memory.id(), offset: (offset + start) as u64 })
+    }
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         match self.origin {
+            Origin::Arena { ref arena, offset } => arena.put_back(offset, self.len),
+            Origin::Foreign { .. } => {}
             Origin::Pool { size } => {
                 let kept = POOL.try_with(|pool| pool.borrow_mut().put(size, self.memory)).unwrap_or(false);
                 if !kept {
@@ -117,6 +153,35 @@ impl Buf {
     #[must_use]
     pub fn with_capacity(len: usize) -> Self {
         Self { region: Rc::new(Region::pooled(len)), start: 0, len }
+    }
+
+    /// As [`Self::with_capacity`], from memory that other processes may be lent, where this thread has some
+    /// ([`crate::shared::lend`]).
+    #[must_use]
+    pub fn shareable(len: usize) -> Self {
+        match Region::shareable(len) {
+            Some(region) => Self { region: Rc::new(region), start: 0, len },
+            None => Self::with_capacity(len),
+        }
+    }
+
+    /// A range of the memory that another process shares with this one; `None` where it is not within. The other
+    /// process may change the bytes at any time and may name one range twice: they are for the kernel to read and
+    /// write, not to be trusted.
+    #[must_use]
+    pub fn in_memory(memory: &Rc<Memory>, offset: u64, len: usize) -> Option<Self> {
+        let offset = usize::try_from(offset).ok()?;
+        if len == 0 || offset.checked_add(len)? > memory.length() {
+            return None;
+        }
+        let origin = Origin::Foreign { memory: Rc::clone(memory), offset };
+        Some(Self { region: Rc::new(Region { memory: memory.at(offset), len, origin }), start: 0, len })
+    }
+
+    /// Where it lies in memory that can be shared.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        self.region.place(self.start)
     }
 
     #[must_use]
@@ -234,6 +299,12 @@ impl Slice {
     pub fn slice(&self, range: Range<usize>) -> Slice {
         assert!(range.start <= range.end && range.end <= self.len, "slice out of bounds");
         Slice { region: Rc::clone(&self.region), start: self.start + range.start, len: range.end - range.start }
+    }
+
+    /// Where it lies in memory that can be shared.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        self.region.place(self.start)
     }
 
     /// Makes it writable again.

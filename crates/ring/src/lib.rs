@@ -18,6 +18,7 @@ mod executor;
 mod join;
 pub mod mailbox;
 pub mod op;
+pub mod shared;
 pub mod sync;
 mod timer;
 mod unblock;

@@ -78,10 +78,10 @@ impl<S: ObjectStore> Dispatch<S> {
 
 /// The protocol: a line per operation. Answers the request in any case; the error is for the metrics.
 async fn answer<S: ObjectStore>(route: &Route<S>, request: Request) -> Result<(), Status> {
-    let Request { header, body, payload, connection, responder } = request;
+    let Request { header, body, payload, room, connection, responder } = request;
     let (served, metrics, share) = (&route.served, &route.metrics, route.served.share);
     match header.op {
-        Op::Read => match of(share, &body, |m: &Read| m.object, async |m| served.read(&m).await).await {
+        Op::Read => match of(share, &body, |m: &Read| m.object, async |m| served.read(&m, room).await).await {
             Ok((message, data)) => {
                 metrics.read.inc_by(data.len() as u64);
                 responder.reply_payload(&message, vec![data]);

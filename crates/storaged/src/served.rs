@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ring::buf::Slice;
+use ring::buf::{Buf, Slice};
 use ring::sync::Semaphore;
 use types::error::Errno;
 use types::id::ObjectId;
@@ -37,7 +37,8 @@ pub(crate) struct Served<S> {
 }
 
 impl<S: ObjectStore> Served<S> {
-    pub(crate) async fn read(&self, request: &Read) -> Result<(ObjectReply, Slice), Errno> {
+    /// Into `room` where there is one, if it is long enough.
+    pub(crate) async fn read(&self, request: &Read, room: Option<Buf>) -> Result<(ObjectReply, Slice), Errno> {
         self.target.check_present()?;
         if request.length as usize > PAYLOAD_MAX {
             return Err(Errno::EINVAL);
@@ -49,7 +50,7 @@ impl<S: ObjectStore> Served<S> {
         if self.table.is_buried(request.object) {
             return Ok((ObjectReply { version, size: 0 }, Slice::empty()));
         }
-        let (data, size) = self.store.read(request.object, request.offset, request.length).await?;
+        let (data, size) = self.store.read(request.object, request.offset, request.length, room).await?;
         Ok((ObjectReply { version, size }, data.freeze()))
     }
 

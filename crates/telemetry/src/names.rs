@@ -48,6 +48,7 @@ names! {
     CONNECTIONS_REFUSED = "weft_connections_refused", Counter, ["reason"], "Connections closed in or before the handshake, by reason";
     FRAMES_REFUSED = "weft_frames_refused", Counter, ["reason"], "Connections closed for a malformed frame, by reason";
     SENT_BYTES = "weft_sent_bytes", Counter, ["rail"], "Bytes sent, by rail";
+    PLACED_BYTES = "weft_placed_bytes", Counter, [], "Bytes exchanged in memory shared with a process of this host, as the answering side counts";
     RECEIVED_BYTES = "weft_received_bytes", Counter, ["rail"], "Bytes received, by rail";
 
     // mgmtd.

@@ -39,7 +39,41 @@ pub mod flags {
     pub const REPLY: u16 = 1;
     /// `payload_crc` is set and must be verified.
     pub const CHECKED: u16 = 2;
-    pub(super) const KNOWN: u16 = REPLY | CHECKED;
+    /// The payload is a [`Place`](super::Place), and its bytes are there.
+    pub const PLACED: u16 = 4;
+    /// Requests: the payload is a [`Place`](super::Place) to which the reply's payload may go.
+    pub const ROOM: u16 = 8;
+    pub(super) const KNOWN: u16 = REPLY | CHECKED | PLACED | ROOM;
+}
+
+/// A range of the memory that the caller shares on this connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Bytes from the memory's beginning.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Place {
+    pub const ENCODED_LEN: usize = 16;
+
+    #[must_use]
+    pub fn encode(self) -> [u8; Self::ENCODED_LEN] {
+        let mut out = [0; Self::ENCODED_LEN];
+        out[..8].copy_from_slice(&self.offset.to_le_bytes());
+        out[8..].copy_from_slice(&self.len.to_le_bytes());
+        out
+    }
+
+    /// `None` where the payload has another length than a place has, or the place more bytes than a payload may.
+    #[must_use]
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::ENCODED_LEN] = payload.try_into().ok()?;
+        let (offset, len) = bytes.split_first_chunk::<8>()?;
+        let place = Self { offset: u64::from_le_bytes(*offset), len: u64::from_le_bytes(len.try_into().ok()?) };
+        (place.len <= PAYLOAD_MAX as u64).then_some(place)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -239,6 +273,16 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(Header::decode(&bytes, 0, VERSION).is_err(), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn places_round_trip_and_are_no_longer_than_payloads() {
+        let place = Place { offset: 0x0102_0304_0506_0708, len: PAYLOAD_MAX as u64 };
+        let bytes = place.encode();
+        assert_eq!(bytes[..9], [8, 7, 6, 5, 4, 3, 2, 1, 0]);
+        assert_eq!(Place::decode(&bytes), Some(place));
+        assert_eq!(Place::decode(&bytes[1..]), None);
+        assert_eq!(Place::decode(&Place { len: place.len + 1, ..place }.encode()), None);
     }
 
     #[test]

@@ -67,6 +67,8 @@ use crate::v1::{meta, session, storage};
 ops! {
     /// Answered by every service without any effect.
     Ping = 0x0001: Ping => session::Empty;
+    /// Answered by every service for the connection that it came on.
+    Share = 0x0002: session::Share => session::Empty;
     SessionOpen = 0x0010: session::SessionOpen => session::SessionOpened;
     SessionClose = 0x0011: session::SessionClose => session::Empty;
     Recalls = 0x0012: session::Recalls => session::RecallsReply;

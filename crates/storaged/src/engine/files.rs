@@ -262,7 +262,7 @@ impl Files {
 }
 
 impl ObjectStore for Files {
-    async fn read(&self, object: ObjectId, offset: u64, len: u32) -> Result<(Buf, u64), Errno> {
+    async fn read(&self, object: ObjectId, offset: u64, len: u32, room: Option<Buf>) -> Result<(Buf, u64), Errno> {
         let Some(file) = self.open_existing(object).await? else { return Ok((Buf::with_capacity(0), 0)) };
         let size = file.size.get();
         let len = u64::from(len).min(size.saturating_sub(offset));
@@ -270,7 +270,9 @@ impl ObjectStore for Files {
             return Ok((Buf::with_capacity(0), size));
         }
         self.read_ahead(&file, offset, len);
-        let (outcome, mut buf) = op::read_at(file.fd(), Buf::with_capacity(len as usize), offset).await;
+        let mut buf = room.filter(|room| room.len() as u64 >= len).unwrap_or_else(|| Buf::with_capacity(len as usize));
+        buf.truncate(len as usize);
+        let (outcome, mut buf) = op::read_at(file.fd(), buf, offset).await;
         let count = outcome.map_err(|error| self.failed(error.into(), "read"))?;
         buf.truncate(count);
         Ok((buf, size))

@@ -51,7 +51,8 @@ impl Share {
 /// disk works.
 pub(crate) trait ObjectStore {
     /// The bytes of `[offset, offset + len)` that exist, and the object's size; both empty where there is no object.
-    async fn read(&self, object: ObjectId, offset: u64, len: u32) -> Result<(Buf, u64), Errno>;
+    /// They are at the beginning of `room` where it is long enough for them.
+    async fn read(&self, object: ObjectId, offset: u64, len: u32, room: Option<Buf>) -> Result<(Buf, u64), Errno>;
 
     /// Puts `data` at `offset`, making the object where it was not. The object's size after it. After an error any
     /// part may have been written.

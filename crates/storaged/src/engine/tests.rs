@@ -51,7 +51,7 @@ async fn write(store: &Files, object: ObjectId, offset: u64, data: &[u8]) -> Res
 }
 
 async fn read(store: &Files, object: ObjectId, offset: u64, len: u32) -> Vec<u8> {
-    store.read(object, offset, len).await.expect("readable").0.to_vec()
+    store.read(object, offset, len, None).await.expect("readable").0.to_vec()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn bytes_come_back_with_holes_as_zeros() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
         let store = store(dir.path());
-        assert_eq!(store.read(object(1, 0), 0, 100).await.map(|(buf, size)| (buf.len(), size)), Ok((0, 0)));
+        assert_eq!(store.read(object(1, 0), 0, 100, None).await.map(|(buf, size)| (buf.len(), size)), Ok((0, 0)));
         // One length below and one above what is written in place.
         for (inode, len) in [(1, 5000), (2, 300_000)] {
             let data = bytes(len, inode as u8);
@@ -186,7 +186,7 @@ fn a_directory_that_was_removed_is_an_error_and_no_hole() {
         let store = store_of(&target, 10, 0);
         write(&store, object(1, 0), 0, b"x").await.expect("written");
         std::fs::remove_dir_all(dir.path().join(OBJECTS)).expect("removed");
-        assert_eq!(store.read(object(2, 0), 0, 10).await.map(|_| ()), Err(Errno::EIO));
+        assert_eq!(store.read(object(2, 0), 0, 10, None).await.map(|_| ()), Err(Errno::EIO));
         assert_eq!(write(&store, object(3, 0), 0, b"x").await, Err(Errno::EIO));
         assert_eq!(store.stat(&[object(2, 0)]).await, Err(Errno::EIO));
         assert_eq!(target.health(), Health::Vanished);

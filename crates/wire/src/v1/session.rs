@@ -9,6 +9,19 @@ messages! {
     /// Nothing: the body of requests and replies that say all in their header.
     Empty {}
 
+    /// From here on payloads on this connection may lie in memory that the caller made and the other side maps. Refused
+    /// where the other side cannot: all goes over the socket then.
+    Share {
+        /// The caller's process id, as its host counts.
+        process: u32,
+        /// The caller's descriptor of the memory.
+        descriptor: u32,
+        /// Bytes.
+        length: u64,
+        /// The bytes at the beginning of the memory: the other side has found the right one.
+        mark: crate::codec::Bytes,
+    }
+
     /// Registers a session at a shard, or resumes it on a new connection or after the shard's restart. Requests on
     /// this connection run under it from here on. Session ids come from mgmtd and are never reused.
     SessionOpen {

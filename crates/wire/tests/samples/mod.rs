@@ -182,6 +182,7 @@ samples! {
         hello::ServerHello { version, version_min, version_max, cluster, refusal, incarnation }
         op::Ping {}
         session::Empty {}
+        session::Share { process, descriptor, length, mark }
         session::SessionOpen { session, description, opens }
         session::HeldOpen { inode, write_intent }
         session::SessionOpened { incarnation, expiry_ms }

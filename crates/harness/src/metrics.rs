@@ -1,0 +1,38 @@
+//! What services count, asked as a monitoring system asks.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The sum of the metric `name` over all nodes of `kind` (such as `storage`), of its lines that have all of `labels`.
+///
+/// # Panics
+/// Where a node does not answer.
+#[must_use]
+pub fn sum(cluster: &Cluster, kind: &str, name: &str, labels: &[&str]) -> f64 {
+    let nodes = cluster.json(&["node", "list"]);
+    let nodes = nodes.as_array().expect("a list of nodes");
+    let of_kind: Vec<_> = nodes.iter().filter(|node| node["kind"] == kind).collect();
+    assert!(!of_kind.is_empty(), "no {kind} in {nodes:?}");
+    of_kind.iter().map(|node| sum_of(node["metrics"].as_str().expect("an address"), name, labels)).sum()
+}
+
+fn sum_of(address: &str, name: &str, labels: &[&str]) -> f64 {
+    let text = get(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+    let ours = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+    let ours = ours.filter(|line| labels.iter().all(|label| line.contains(label)));
+    ours.map(|line| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a value")).sum()
+}
+
+fn get(address: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}

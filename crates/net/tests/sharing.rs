@@ -1,0 +1,208 @@
+//! Payloads in memory that both sides have in common.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Raw, aside, identity, object, pattern, run, serve, until};
+use net::{CallError, Connection, Limits, PLACED_MIN, To};
+use ring::buf::{Buf, Slice};
+use wire::codec::Bytes;
+use wire::frame::{Place, flags};
+use wire::op::Ping;
+use wire::v1::session::Share;
+use wire::v1::storage;
+
+fn write(stripe: u32) -> storage::Write {
+    storage::Write { object: object(stripe), offset: 0, expected_version: 0 }
+}
+
+fn read(stripe: u32, length: usize) -> storage::Read {
+    storage::Read { object: object(stripe), offset: 0, length: length as u32 }
+}
+
+fn shareable(bytes: &[u8]) -> Slice {
+    let mut buf = Buf::shareable(bytes.len());
+    buf.copy_from_slice(bytes);
+    buf.freeze()
+}
+
+/// A connection, after the first payload has made it offer its memory.
+async fn sharing(running: &common::Running) -> Connection {
+    ring::shared::lend(4 << 20);
+    let connection = Connection::connect(running.address, &identity(), &Limits::default()).await.unwrap();
+    let data = shareable(&pattern(PLACED_MIN, 0));
+    connection.call_payload(To::default(), &write(0), vec![data], None).await.unwrap();
+    // The offer went out right behind it; what is asked now is answered after.
+    connection.call(To::default(), &Ping {}).await.unwrap();
+    connection
+}
+
+#[test]
+fn payloads_arrive_whole_both_ways_with_only_their_place_on_the_wire() {
+    run(async {
+        let running = serve(Limits::default());
+        let connection = sharing(&running).await;
+        for (stripe, len) in [(1, PLACED_MIN - 11), (2, PLACED_MIN), (3, 300_001), (4, 1 << 20)] {
+            let data = pattern(len, stripe);
+            running.store.hold.set(true);
+            let payload = vec![shareable(&data)];
+            let (writer, message) = (connection.clone(), write(stripe));
+            let (sender, written) = ring::sync::oneshot();
+            ring::spawn(async move {
+                sender.send(writer.call_payload(To::default(), &message, payload, None).await.map(|a| a.message.size));
+            });
+            until(|| !running.store.held.borrow().is_empty()).await;
+            let placed = running.store.held.borrow()[0].header.flags & flags::PLACED != 0;
+            assert_eq!(placed, len >= PLACED_MIN, "{len}");
+            running.store.hold.set(false);
+            running.store.answer_held();
+            assert_eq!(written.await.unwrap().unwrap(), len as u64);
+            assert!(running.store.objects.borrow()[&stripe] == data, "{len}");
+
+            let into = Buf::shareable(len + 10);
+            let place = into.as_ptr();
+            let answer =
+                connection.call_payload(To::default(), &read(stripe, len), Vec::new(), Some(into)).await.unwrap();
+            let mut payload = answer.payload;
+            assert!(payload[..] == data[..], "{len}");
+            payload.unsplit(answer.into_rest.unwrap()).unwrap();
+            assert_eq!((payload.as_ptr(), payload.len()), (place, len + 10), "the caller's own buffer");
+            assert_eq!(running.store.placed.replace(0), usize::from(len + 10 >= PLACED_MIN), "{len}");
+        }
+    });
+}
+
+#[test]
+fn what_is_not_shareable_goes_over_the_socket_as_ever() {
+    run(async {
+        let running = serve(Limits::default());
+        let connection = sharing(&running).await;
+        let data = pattern(200_000, 1);
+        let parts = vec![Slice::from_vec(data.clone())];
+        connection.call_payload(To::default(), &write(1), parts, None).await.unwrap();
+        let two = vec![shareable(&data[..50_000]), shareable(&data[50_000..])];
+        connection.call_payload(To::default(), &write(2), two, None).await.unwrap();
+        for stripe in [1, 2] {
+            let answer =
+                connection.call_payload(To::default(), &read(stripe, 1 << 20), Vec::new(), None).await.unwrap();
+            assert!(answer.payload[..] == data[..]);
+        }
+    });
+}
+
+/// The other side may still read it, or write to it.
+#[test]
+fn what_a_lost_connection_was_lent_is_never_used_for_anything_else() {
+    run(async {
+        let mut running = serve(Limits::default());
+        let connection = sharing(&running).await;
+        running.store.hold.set(true);
+        let data = shareable(&pattern(PLACED_MIN, 7));
+        let lent = data.place().unwrap();
+        let asked = connection.clone();
+        ring::spawn(async move {
+            // The caller forgets its data as soon as the call has failed.
+            let lost = asked.call_payload(To::default(), &write(7), vec![data], None).await;
+            assert!(matches!(lost, Err(CallError::Closed(_))));
+        });
+        until(|| running.store.held.borrow().len() == 1).await;
+        let held = running.store.held.borrow_mut().pop().unwrap();
+        running.stop();
+        until(|| connection.is_closed()).await;
+        ring::sleep(Duration::from_millis(20)).await;
+        for _ in 0..100 {
+            let mut next = Buf::shareable(PLACED_MIN);
+            next.fill(0xee);
+            assert_ne!(next.place().unwrap().memory, lent.memory);
+        }
+        assert!(held.payload[..] == pattern(PLACED_MIN, 7)[..], "a request that was taken is executed as it came");
+        // The next connection is offered the new memory.
+        let running = serve(Limits::default());
+        let connection = sharing(&running).await;
+        running.store.hold.set(true);
+        let data = vec![shareable(&pattern(PLACED_MIN, 8))];
+        let (caller, message) = (connection.clone(), write(8));
+        ring::spawn(async move { drop(caller.call_payload(To::default(), &message, data, None).await) });
+        until(|| running.store.held.borrow().len() == 1).await;
+        assert_ne!(running.store.held.borrow()[0].header.flags & flags::PLACED, 0);
+    });
+}
+
+#[test]
+fn what_a_caller_that_went_away_lent_stays_until_the_reply() {
+    run(async {
+        let running = serve(Limits::default());
+        let connection = sharing(&running).await;
+        running.store.hold.set(true);
+        let data = shareable(&pattern(PLACED_MIN, 3));
+        let lent = data.place().unwrap();
+        let message = write(3);
+        let call = connection.call_payload(To::default(), &message, vec![data], None);
+        assert!(ring::timeout(Duration::from_millis(20), call).await.is_err());
+        let others: Vec<Buf> = (0..100).map(|_| Buf::shareable(1)).collect();
+        assert!(others.iter().all(|other| other.place() != Some(lent)));
+        running.store.hold.set(false);
+        running.store.answer_held();
+        until(|| connection.in_flight() == 0).await;
+        assert!(running.store.objects.borrow()[&3] == pattern(PLACED_MIN, 3));
+        drop(others);
+        assert_eq!(Buf::shareable(1).place(), Some(lent), "the first that is free");
+    });
+}
+
+/// Says what it likes of memory, and has to be refused or closed.
+#[test]
+fn places_that_are_not_shared_close_the_connection_and_harm_nobody() {
+    run(async {
+        let running = serve(Limits::default());
+        let good = sharing(&running).await;
+        let memory = ring::shared::lent().unwrap();
+        let (length, mark) = (memory.length() as u64, memory.mark().to_vec());
+        let share = Share {
+            process: std::process::id(),
+            descriptor: memory.descriptor() as u32,
+            length,
+            mark: Bytes(mark.clone()),
+        };
+        let cases: [(bool, u16, Vec<u8>); 7] = [
+            (false, flags::PLACED, Place { offset: 0, len: 4096 }.encode().to_vec()),
+            (true, flags::PLACED, Place { offset: length - 1, len: 2 }.encode().to_vec()),
+            (true, flags::PLACED, Place { offset: u64::MAX, len: 2 }.encode().to_vec()),
+            (true, flags::PLACED, Place { offset: 0, len: u64::MAX }.encode().to_vec()),
+            (true, flags::PLACED, vec![1; 15]),
+            (true, flags::PLACED, vec![1; 100_000]),
+            (true, flags::PLACED | flags::ROOM, Place { offset: 0, len: 4096 }.encode().to_vec()),
+        ];
+        for (shares, bits, payload) in cases {
+            let (address, share) = (running.address, share.clone());
+            let case = format!("{shares} {bits} {}", payload.len());
+            let closed = aside(move || {
+                let mut raw = Raw::connect(address);
+                if shares {
+                    let bytes = raw.frame(1, &share, &[]);
+                    raw.send(&bytes);
+                    assert_eq!(raw.read_frame().unwrap().0.status, wire::frame::Status::Ok);
+                }
+                let bytes = raw.changed(2, &write(9), &payload, |header| header.flags = bits);
+                raw.send(&bytes);
+                raw.is_closed_by_peer()
+            });
+            assert!(closed.await, "{case}");
+        }
+        for wrong in [
+            Share { mark: Bytes(vec![0; mark.len()]), ..share.clone() },
+            Share { mark: Bytes(Vec::new()), ..share.clone() },
+            Share { length: length + 1, ..share.clone() },
+            Share { descriptor: 0, ..share.clone() },
+            Share { process: u32::MAX, ..share.clone() },
+        ] {
+            assert!(matches!(good.call(To::default(), &wrong).await, Err(CallError::Status(_))), "{wrong:?}");
+        }
+        assert!(!running.store.objects.borrow().contains_key(&9));
+        let data = vec![shareable(&pattern(PLACED_MIN, 1))];
+        good.call_payload(To::default(), &write(1), data, None).await.unwrap();
+        assert!(running.store.objects.borrow()[&1] == pattern(PLACED_MIN, 1), "what was shared before still is");
+    });
+}
