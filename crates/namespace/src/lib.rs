@@ -10,7 +10,6 @@
 //! - `ops`: one file per operation on the namespace, with its whole story.
 //! - `shard`: sessions, opens, write intents, orphans and stored replies around the operations.
 //! - `leases`: which session may keep what it was told, and recalls.
-//! - `locks`: who holds which locks on files, who waits for them, and who may go on.
 //! - `check`: what must hold of a whole store.
 
 pub mod check;
@@ -22,7 +21,6 @@ mod hash;
 mod hot;
 mod inodes;
 mod leases;
-pub mod locks;
 pub mod namespace;
 pub mod ops;
 mod placement;

@@ -7,6 +7,5 @@ pub mod cred;
 pub mod error;
 pub mod id;
 pub mod layout;
-pub mod lock;
 pub mod name;
 pub mod time;
