@@ -59,6 +59,11 @@ impl Client {
         self.getattr(caller, inode).await.map(|known| known.attr.size)
     }
 
+    /// A program has read from an open file: its access time may change with that.
+    pub fn accessed(&self, inode: InodeId) {
+        self.shared.with_file(inode, |file| file.accessed(Shared::wall_clock()));
+    }
+
     async fn read_pieces(
         &self,
         caller: &Caller<'_>,

@@ -4,7 +4,10 @@ use types::attr::Attr;
 use types::id::InodeId;
 use types::layout::Layout;
 use types::time::Timestamp;
-use wire::v1::meta::InodeReply;
+use wire::v1::meta::{InodeReply, TimeChange};
+
+/// Nanoseconds.
+const DAY: i64 = 24 * 3600 * 1_000_000_000;
 
 /// One open file, however many handles it has.
 #[derive(Debug)]
@@ -24,12 +27,19 @@ pub(crate) struct File {
     pub(crate) blocks: u64,
     /// The time of the last write that no settling has told the shard, unless the times were set explicitly since.
     pub(crate) mtime: Option<Timestamp>,
+    /// The modification time as the shard last told it.
+    told_mtime: Timestamp,
+    /// The access time as the shard last told it, and the last change of data or inode that is known here.
+    pub(crate) atime: Timestamp,
+    pub(crate) changed: Timestamp,
+    /// The last read that changes the access time and that the shard was not told of.
+    pub(crate) read_at: Option<Timestamp>,
     /// A settling is on its way to the shard.
     pub(crate) settling: bool,
     /// The last handle went, and the shard is being told: a new one has to wait.
     pub(crate) closing: bool,
-    /// The file may have holes, so that its size does not tell its blocks.
-    pub(crate) holes: bool,
+    /// The file may have holes or space beyond its end, so that its size does not tell its blocks.
+    pub(crate) uneven: bool,
 }
 
 /// The state of this session's write intent.
@@ -51,9 +61,13 @@ impl File {
             size: reply.attr.size,
             blocks: reply.attr.blocks,
             mtime: None,
+            told_mtime: reply.attr.mtime,
+            atime: reply.attr.atime,
+            changed: reply.attr.mtime.max(reply.attr.ctime),
+            read_at: None,
             settling: false,
             closing: false,
-            holes: has_holes(&reply.attr),
+            uneven: is_uneven(&reply.attr),
         }
     }
 
@@ -78,26 +92,82 @@ impl File {
         if first {
             self.size = reply.attr.size;
             self.blocks = reply.attr.blocks;
-            self.holes = has_holes(&reply.attr);
+            self.uneven = is_uneven(&reply.attr);
+            self.told_mtime = reply.attr.mtime;
         }
     }
 
     pub(crate) fn wrote(&mut self, offset: u64, len: u64, now: Timestamp) {
-        self.holes |= offset > self.size;
+        self.uneven |= offset > self.size;
         self.size = self.size.max(offset + len);
+        self.modified(now);
+    }
+
+    /// Space was reserved or given back, and the file made at least `reached` bytes long.
+    pub(crate) fn respaced(&mut self, reached: u64, now: Timestamp) {
+        self.uneven = true;
+        self.size = self.size.max(reached);
+        self.modified(now);
+    }
+
+    fn modified(&mut self, now: Timestamp) {
         self.mtime = Some(now);
+        self.changed = self.changed.max(now);
+    }
+
+    /// Something was read: changes the access time by the rule of `relatime`.
+    pub(crate) fn accessed(&mut self, now: Timestamp) {
+        let atime = self.read_at.unwrap_or(self.atime);
+        if atime <= self.changed || now.0.saturating_sub(atime.0) >= DAY {
+            self.read_at = Some(now);
+        }
+    }
+
+    /// The shard told these attributes: takes its times over, and puts the last read over them. Where somebody else has
+    /// changed a time since it was told last, that goes: over the reads, and over writes from before.
+    pub(crate) fn meets(&mut self, attr: &mut Attr) {
+        if attr.mtime != self.told_mtime {
+            self.told_mtime = attr.mtime;
+            self.mtime = self.mtime.filter(|&written| written > attr.ctime);
+        }
+        if attr.atime != self.atime {
+            self.atime = attr.atime;
+            self.read_at = None;
+        }
+        self.changed = self.changed.max(attr.mtime).max(attr.ctime);
+        if let Some(at) = self.read_at {
+            attr.atime = at;
+        }
+    }
+
+    /// For the shard, at the close.
+    pub(crate) fn read_time(&self) -> Option<TimeChange> {
+        self.read_at.map(|at| TimeChange { at, before: self.atime })
+    }
+
+    /// For the shard, where this client knows best.
+    pub(crate) fn write_time(&self) -> Option<TimeChange> {
+        self.mtime.map(|at| TimeChange { at, before: self.told_mtime })
+    }
+
+    /// The shard has taken this over.
+    pub(crate) fn settled(&mut self, mtime: Option<TimeChange>) {
+        if let Some(change) = mtime {
+            self.told_mtime = change.at;
+            self.mtime = self.mtime.filter(|&written| written != change.at);
+        }
     }
 
     pub(crate) fn truncated(&mut self, size: u64) {
-        self.holes = size != 0 && (self.holes || size > self.size);
+        self.uneven = size != 0 && (self.uneven || size > self.size);
         self.size = size;
         // The shard sets the times of a truncate.
         self.mtime = None;
     }
 
-    /// What the size tells of the allocation, where there are no holes. Units of 512 bytes.
+    /// What the size tells of the allocation, where it tells it. Units of 512 bytes.
     pub(crate) fn estimated_blocks(&self) -> Option<u64> {
-        (!self.holes).then(|| self.size.div_ceil(4096) * 8)
+        (!self.uneven).then(|| blocks_of(self.size))
     }
 
     /// Puts what only this client knows over the shard's attributes.
@@ -105,14 +175,19 @@ impl File {
         attr.size = self.size;
         attr.blocks = self.estimated_blocks().unwrap_or(self.blocks);
         if let Some(mtime) = self.mtime {
-            attr.mtime = attr.mtime.max(mtime);
+            attr.mtime = mtime;
             attr.ctime = attr.ctime.max(mtime);
         }
     }
 }
 
-fn has_holes(attr: &Attr) -> bool {
-    attr.blocks.saturating_mul(512) < attr.size
+/// Of a file that was written from its beginning to its end, in units of 512 bytes.
+fn blocks_of(size: u64) -> u64 {
+    size.div_ceil(4096).saturating_mul(8)
+}
+
+fn is_uneven(attr: &Attr) -> bool {
+    attr.blocks != blocks_of(attr.size)
 }
 
 /// Where the file of one inode is kept among the parts of the table.
@@ -169,6 +244,34 @@ mod tests {
         // A second grant does not take the writes back.
         file.granted(&reply(100, 8, true));
         assert_eq!(file.size, 150);
+    }
+
+    #[test]
+    fn times_that_others_set_go_over_writes_before_them() {
+        let told = |mtime: i64, ctime: i64| {
+            let mut attr = reply(0, 0, true).attr;
+            (attr.mtime, attr.ctime) = (Timestamp(mtime), Timestamp(ctime));
+            attr
+        };
+        let seen = |file: &mut File, mut attr: Attr| {
+            file.meets(&mut attr);
+            file.overlay(&mut attr);
+            attr.mtime.0
+        };
+        let mut file = file(0, 0);
+        file.granted(&reply(0, 0, true));
+        file.wrote(0, 1, Timestamp(100));
+        assert_eq!(seen(&mut file, told(5, 200)), 100, "a change of the mode alone");
+        assert_eq!(file.write_time(), Some(TimeChange { at: Timestamp(100), before: Timestamp(5) }));
+        assert_eq!(seen(&mut file, told(7, 300)), 7, "set by somebody else");
+        assert_eq!(file.write_time(), None);
+        file.wrote(0, 1, Timestamp(400));
+        assert_eq!(seen(&mut file, told(7, 300)), 400);
+        assert_eq!(seen(&mut file, told(i64::MAX, 350)), 400, "the write came later");
+        file.settled(file.write_time());
+        assert_eq!(file.write_time(), None);
+        file.wrote(0, 1, Timestamp(500));
+        assert_eq!(seen(&mut file, told(400, 600)), 500, "the shard has what it was told");
     }
 
     #[test]

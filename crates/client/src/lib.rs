@@ -12,6 +12,7 @@
 mod caller;
 pub mod config;
 mod connect;
+mod copy;
 mod data;
 mod directory;
 mod file;
@@ -26,6 +27,7 @@ mod router;
 mod sequence;
 mod settle;
 mod shared;
+mod space;
 mod statfs;
 mod truncate;
 mod xattr;

@@ -101,6 +101,10 @@ impl Client {
             self.while_settling(inode).await;
             self.shared.with_file(inode, |file| file.mtime = None);
         }
+        if change.atime.is_some() {
+            // Neither do reads count that came before.
+            self.shared.with_file(inode, |file| file.read_at = None);
+        }
         self.set(caller, inode, change).await
     }
 

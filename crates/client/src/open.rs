@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tracing::warn;
-use types::attr::FileType;
+use types::attr::{Attr, FileType};
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
@@ -45,14 +45,39 @@ impl Client {
             exclusive: true,
         };
         let (named, reply) = self.make(caller, parent, &request.name, &request).await?;
-        self.add_handle(&reply, writable)?;
+        self.made_and_opened(&reply, writable)?;
+        Ok(named)
+    }
+
+    /// Counts the first handle of a file that was made for it, with the write intent that came along.
+    fn made_and_opened(&self, reply: &InodeReply, writable: bool) -> Result<(), Errno> {
+        self.add_handle(reply, writable)?;
         if writable {
             self.shared.with_file(reply.attr.inode, |file| {
-                file.granted(&reply);
+                file.granted(reply);
                 file.untouched = true;
             });
         }
-        Ok(named)
+        Ok(())
+    }
+
+    /// Makes a regular file without a name that a file in `parent` would be like, and opens it.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENOSPC`.
+    pub async fn tmpfile(
+        &self,
+        caller: &Caller<'_>,
+        parent: InodeId,
+        mode: u32,
+        writable: bool,
+    ) -> Result<Attr, Errno> {
+        let numbered = self.shared.begin_change(parent.home());
+        let exactly = numbered.exactly.clone();
+        let request = meta::TmpFile { exactly, parent, mode, cred: caller.cred, write_intent: writable };
+        let reply = self.call(caller, Destination::home(parent), &request).await?;
+        self.made_and_opened(&reply, writable)?;
+        Ok(reply.attr)
     }
 
     /// Opens a regular file; every handle is closed once with [`Client::close`].
@@ -122,7 +147,9 @@ impl Client {
             }
         }
         if last {
-            if !closed && let Err(error) = self.call(caller, Destination::home(inode), &meta::Close { inode }).await {
+            let read = self.shared.with_file(inode, |file| file.read_time()).flatten();
+            let close = meta::Close { inode, read };
+            if !closed && let Err(error) = self.call(caller, Destination::home(inode), &close).await {
                 warn!(%inode, "could not tell the shard of the close: {error}; it ends with the session");
             }
             self.shared.with_file(inode, |file| file.closing = false);

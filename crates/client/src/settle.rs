@@ -6,7 +6,7 @@ use types::error::Errno;
 use types::id::{InodeId, ObjectId};
 use types::layout::Layout;
 use types::time::Timestamp;
-use wire::v1::meta::{self, InodeReply};
+use wire::v1::meta::{self, InodeReply, TimeChange};
 use wire::v1::storage::{self, ObjectStat};
 
 use crate::caller::Caller;
@@ -44,16 +44,22 @@ impl Client {
     /// The attributes as they are now, with the help of whoever knows the size.
     pub(crate) async fn attr_of(&self, caller: &Caller<'_>, reply: InodeReply) -> Result<Attr, Errno> {
         let mut attr = reply.attr;
+        self.shared.with_file(attr.inode, |file| file.meets(&mut attr));
         if !reply.unsettled {
             return Ok(attr);
         }
         if reply.exclusive {
             let known = self.shared.with_file(attr.inode, |file| {
                 // An answer from before our own grant knows nothing of it.
-                file.is_exclusive().then(|| file.overlay(&mut attr)).is_some()
+                file.is_exclusive().then(|| file.overlay(&mut attr)).map(|()| file.estimated_blocks().is_some())
             });
-            if known == Some(true) {
-                return Ok(attr);
+            match known.flatten() {
+                Some(true) => return Ok(attr),
+                Some(false) => {
+                    attr.blocks = self.gather(caller, attr.inode, &checked_layout(&reply)?).await?.blocks;
+                    return Ok(attr);
+                }
+                None => {}
             }
         }
         let layout = checked_layout(&reply)?;
@@ -140,11 +146,7 @@ impl Client {
         if !reply.settled {
             return Ok(Some(reply.intents));
         }
-        self.shared.with_file(inode, |file| {
-            if file.mtime == request.message.mtime {
-                file.mtime = None;
-            }
-        });
+        self.shared.with_file(inode, |file| file.settled(request.message.mtime));
         Ok(None)
     }
 
@@ -157,9 +159,16 @@ impl Client {
         how: Settling,
     ) -> Result<Option<SettleRequest>, Errno> {
         let state = self.shared.with_file(inode, |file| {
-            (file.layout.clone(), file.size, file.estimated_blocks(), file.mtime, file.untouched)
+            (
+                file.layout.clone(),
+                file.size,
+                file.estimated_blocks(),
+                file.write_time(),
+                file.untouched,
+                file.read_time(),
+            )
         });
-        let Some((layout, size, blocks, mtime, untouched)) = state else { return Ok(None) };
+        let Some((layout, size, blocks, mtime, untouched, read)) = state else { return Ok(None) };
         let numbered = self.shared.begin_change(inode.home());
         let mut message = meta::Settle {
             exactly: numbered.exactly.clone(),
@@ -171,6 +180,7 @@ impl Client {
             release: true,
             close: how == Settling::Close,
             untouched: untouched && gathered.is_none(),
+            read,
         };
         if gathered.is_some() || blocks.is_none() {
             let objects = self.gather(caller, inode, &layout).await?;
@@ -179,7 +189,8 @@ impl Client {
                 message.size = objects.size;
                 let current = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
                 let written = effective_mtime(&current.attr, objects.mtime);
-                message.mtime = (written != current.attr.mtime).then_some(written);
+                let before = current.attr.mtime;
+                message.mtime = (written != before).then_some(TimeChange { at: written, before });
             }
         }
         Ok(Some(SettleRequest { message, _numbered: numbered }))

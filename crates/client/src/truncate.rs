@@ -3,7 +3,7 @@
 use layout::{FILE_SIZE_MAX, last_stripe, object_size};
 use types::attr::{Attr, SetAttr};
 use types::error::Errno;
-use types::id::{InodeId, ObjectId};
+use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
 use wire::v1::meta;
 use wire::v1::storage;
@@ -48,7 +48,9 @@ impl Client {
         let old = self.attr_of(caller, reply).await?;
         if had_objects || size > 0 {
             let layout = self.ensure_intent(caller, inode).await?;
-            self.truncate_objects(caller, inode, &layout, old.size, size).await?;
+            let uneven = self.shared.with_file(inode, |file| file.uneven) == Some(true);
+            let cut = objects_to_cut(&layout, old.size, size, uneven);
+            self.truncate_objects(caller, inode, cut).await?;
             self.shared.with_file(inode, |file| file.truncated(size));
         }
         let change = SetAttr { size: Some(size), ..change };
@@ -61,27 +63,51 @@ impl Client {
         Ok(attr)
     }
 
-    /// Every object that could reach beyond its share of `size` is cut, and the one with the last byte is made exactly
-    /// as long as it must be, so that the objects' sizes tell the file's.
     async fn truncate_objects(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
-        layout: &Layout,
-        old_size: u64,
-        size: u64,
+        cut: impl Iterator<Item = (u32, GroupId, u64)>,
     ) -> Result<(), Errno> {
-        let last = last_stripe(layout, size);
-        let cut = layout.groups.iter().enumerate().filter_map(|(stripe, &group)| {
-            let stripe = stripe as u32;
-            let length = object_size(layout, stripe, size);
-            let shrinks = object_size(layout, stripe, old_size) > length;
-            (shrinks || last == Some(stripe)).then_some((group, ObjectId { inode, stripe }, length))
-        });
-        let cuts = cut.map(async |(group, object, size)| {
+        let cuts = cut.map(async |(stripe, group, size)| {
+            let object = ObjectId { inode, stripe };
             let request = storage::Truncate { object, size, expected_version: 0 };
             self.call(caller, Destination::Object(group, object), &request).await
         });
         ring::join_all(cuts).await.into_iter().try_for_each(|result| result.map(drop))
+    }
+}
+
+/// Every object that could reach beyond its share of `size` is cut, and the one with the last byte is made exactly as
+/// long as it must be, so that the objects' sizes tell the file's. Where space may be reserved beyond the objects' ends
+/// (`uneven`) all are cut, since a truncate gives that back. Stripes with their new lengths in bytes.
+fn objects_to_cut(
+    layout: &Layout,
+    old_size: u64,
+    size: u64,
+    uneven: bool,
+) -> impl Iterator<Item = (u32, GroupId, u64)> + '_ {
+    let last = last_stripe(layout, size);
+    (0u32..).zip(&layout.groups).filter_map(move |(stripe, &group)| {
+        let length = object_size(layout, stripe, size);
+        let shrinks = object_size(layout, stripe, old_size) > length;
+        (shrinks || uneven || last == Some(stripe)).then_some((stripe, group, length))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_truncate_cuts() {
+        let layout = Layout { chunk_size: 4096, groups: vec![GroupId(1), GroupId(2), GroupId(3)] };
+        let cut = |old_size, size, uneven| {
+            objects_to_cut(&layout, old_size, size, uneven).map(|(stripe, _, len)| (stripe, len)).collect::<Vec<_>>()
+        };
+        assert_eq!(cut(10_000, 5000, false), [(1, 904), (2, 0)]);
+        assert_eq!(cut(100, 5000, false), [(1, 904)], "longer: the last one alone");
+        assert_eq!(cut(100, 0, false), [(0, 0)]);
+        assert_eq!(cut(100, 0, true), [(0, 0), (1, 0), (2, 0)], "space may be reserved in each");
     }
 }

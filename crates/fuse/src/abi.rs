@@ -16,7 +16,7 @@ pub(crate) const READ_BUFFER_MIN: usize = 8192;
 /// A message layout: any bytes are a valid value of it, and none of its own bytes are padding.
 ///
 /// # Safety
-/// Implemented for `repr(C)` structs of integers alone, without gaps between or after them.
+/// Implemented for `repr(C)` structs of integers and arrays of them alone, without gaps between or after them.
 pub(crate) unsafe trait Layout: Copy {}
 
 /// The bytes of a message, as they go to the kernel.
@@ -95,10 +95,28 @@ layouts! {
     WriteOut = 8 { size: u32, padding: u32, }
     FsyncIn = 16 { fh: u64, fsync_flags: u32, padding: u32, }
     SetxattrIn = 8 { size: u32, flags: u32, }
+    // After the former, where SETXATTR_EXT was agreed on.
+    SetxattrMore = 8 { setxattr_flags: u32, padding: u32, }
+    StatxIn = 24 { getattr_flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32, }
+    StatxTime = 16 { tv_sec: i64, tv_nsec: u32, reserved: i32, }
+    Statx = 256 {
+        mask: u32, blksize: u32, attributes: u64, nlink: u32, uid: u32, gid: u32, mode: u16, spare0: u16,
+        ino: u64, size: u64, blocks: u64, attributes_mask: u64,
+        atime: StatxTime, btime: StatxTime, ctime: StatxTime, mtime: StatxTime,
+        rdev_major: u32, rdev_minor: u32, dev_major: u32, dev_minor: u32, spare2: [u64; 14],
+    }
+    StatxOut = 288 { attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2], stat: Statx, }
     GetxattrIn = 8 { size: u32, padding: u32, }
     GetxattrOut = 8 { size: u32, padding: u32, }
     NotifyInvalInodeOut = 24 { ino: u64, off: i64, len: i64, }
     NotifyInvalEntryOut = 16 { parent: u64, namelen: u32, flags: u32, }
+    FallocateIn = 32 { fh: u64, offset: u64, length: u64, mode: u32, padding: u32, }
+    LseekIn = 24 { fh: u64, offset: u64, whence: u32, padding: u32, }
+    LseekOut = 8 { offset: u64, }
+    CopyFileRangeIn = 56 {
+        fh_in: u64, off_in: u64, nodeid_out: u64, fh_out: u64, off_out: u64, len: u64, flags: u64,
+    }
+    CopyFileRangeOut = 8 { bytes_copied: u64, }
     InterruptIn = 8 { unique: u64, }
     // Up to 7.35 the kernel sends only the first 16 bytes.
     InitInShort = 16 { major: u32, minor: u32, max_readahead: u32, flags: u32, }
@@ -169,8 +187,14 @@ opcodes! {
     Interrupt = 36, "interrupt";
     Destroy = 38, "destroy";
     BatchForget = 42, "batch_forget";
+    Fallocate = 43, "fallocate";
     Readdirplus = 44, "readdirplus";
     Rename2 = 45, "rename2";
+    Lseek = 46, "lseek";
+    CopyFileRange = 47, "copy_file_range";
+    Tmpfile = 51, "tmpfile";
+    Statx = 52, "statx";
+    CopyFileRange64 = 53, "copy_file_range_64";
 }
 
 /// Which fields of [`SetattrIn`] count.
@@ -208,14 +232,17 @@ pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
@@ -225,6 +252,11 @@ pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
 pub(crate) const WRITE_CACHE: u32 = 1;
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub(crate) const FSYNC_DATASYNC: u32 = 1;
+pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
+/// What `statx` can always tell: the basic fields and the time of birth.
+pub(crate) const STATX_BASIC_AND_BTIME: u32 = 0xfff;
+pub(crate) const SEEK_DATA: u32 = 3;
+pub(crate) const SEEK_HOLE: u32 = 4;
 /// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
 pub(crate) const DEV_IOC_CLONE: u32 = (2 << 30) | (4 << 16) | (229 << 8);
 

@@ -13,6 +13,8 @@ pub struct Context {
     pub gid: u32,
     /// The calling thread, in the mount's PID namespace; 0 where the kernel itself asks.
     pub pid: u32,
+    /// Of the caller, for what is made; 0 in other operations.
+    pub umask: u32,
     /// The kernel's number of the request.
     pub unique: u64,
     interrupt: Rc<Interrupt>,
@@ -20,12 +22,12 @@ pub struct Context {
 
 impl Context {
     pub(crate) fn new(uid: u32, gid: u32, pid: u32, unique: u64, interrupt: Rc<Interrupt>) -> Self {
-        Self { uid, gid, pid, unique, interrupt }
+        Self { uid, gid, pid, umask: 0, unique, interrupt }
     }
 
     #[must_use]
     pub fn credentials(&self) -> Credentials {
-        Credentials { uid: self.uid, gid: self.gid }
+        Credentials { uid: self.uid, gid: self.gid, umask: self.umask }
     }
 
     /// The caller got a signal and wants to stop waiting. An operation that has changed nothing yet may then answer

@@ -8,6 +8,7 @@ use types::name::Name;
 use types::time::Timestamp;
 
 use crate::abi::{self, InHeader, Layout, Opcode, fattr, read_front};
+use crate::filesystem::SETXATTR_KILL_SGID;
 
 /// One request.
 #[derive(Debug)]
@@ -38,10 +39,12 @@ pub(crate) enum Operation {
         kind: FileType,
         mode: u32,
         rdev: u32,
+        umask: u32,
     },
     Mkdir {
         name: Name,
         mode: u32,
+        umask: u32,
     },
     Unlink {
         name: Name,
@@ -118,10 +121,38 @@ pub(crate) enum Operation {
         handle: u64,
         datasync: bool,
     },
+    Fallocate {
+        handle: u64,
+        offset: u64,
+        len: u64,
+        mode: u32,
+    },
+    CopyFileRange {
+        source: (u64, u64),
+        target: (InodeId, u64, u64),
+        len: u64,
+        /// The reply has 64 bits for the count.
+        wide: bool,
+    },
+    Seek {
+        handle: u64,
+        offset: u64,
+        hole: bool,
+    },
     Create {
         name: Name,
         mode: u32,
         flags: u32,
+        umask: u32,
+    },
+    /// A file without a name in the directory.
+    Tmpfile {
+        mode: u32,
+        flags: u32,
+        umask: u32,
+    },
+    Statx {
+        handle: Option<u64>,
     },
     Interrupt {
         unique: u64,
@@ -178,8 +209,8 @@ pub(crate) fn header(message: &[u8]) -> Option<InHeader> {
     read_front::<InHeader>(message).filter(|header| header.len as usize == message.len())
 }
 
-/// What is asked in `arguments`, the bytes after the header.
-pub(crate) fn operation(opcode: Opcode, arguments: &[u8]) -> Result<Operation, Refusal> {
+/// What is asked in `arguments`, the bytes after the header. `extended_setxattr`: that feature was agreed on.
+pub(crate) fn operation(opcode: Opcode, arguments: &[u8], extended_setxattr: bool) -> Result<Operation, Refusal> {
     let mut r = Reader(arguments);
     Ok(match opcode {
         Opcode::Lookup => Operation::Lookup { name: r.name()? },
@@ -191,16 +222,7 @@ pub(crate) fn operation(opcode: Opcode, arguments: &[u8]) -> Result<Operation, R
         }
         Opcode::Setattr => setattr(&r.layout()?),
         Opcode::Readlink => Operation::Readlink,
-        Opcode::Symlink => Operation::Symlink { name: r.name()?, target: r.string()?.to_vec() },
-        Opcode::Mknod => {
-            let args: abi::MknodIn = r.layout()?;
-            let kind = FileType::from_mode(args.mode).ok_or(Errno::EINVAL)?;
-            Operation::Mknod { kind, mode: permissions(args.mode), rdev: args.rdev, name: r.name()? }
-        }
-        Opcode::Mkdir => {
-            let args: abi::MkdirIn = r.layout()?;
-            Operation::Mkdir { mode: permissions(args.mode), name: r.name()? }
-        }
+        Opcode::Symlink | Opcode::Mknod | Opcode::Mkdir | Opcode::Create | Opcode::Tmpfile => making(opcode, &mut r)?,
         Opcode::Unlink => Operation::Unlink { name: r.name()? },
         Opcode::Rmdir => Operation::Rmdir { name: r.name()? },
         Opcode::Rename => {
@@ -215,16 +237,12 @@ pub(crate) fn operation(opcode: Opcode, arguments: &[u8]) -> Result<Operation, R
             let args: abi::LinkIn = r.layout()?;
             Operation::Link { inode: InodeId(args.oldnodeid), name: r.name()? }
         }
-        Opcode::Create => {
-            let args: abi::CreateIn = r.layout()?;
-            Operation::Create { mode: permissions(args.mode), flags: args.flags, name: r.name()? }
+        Opcode::Statx => {
+            let args: abi::StatxIn = r.layout()?;
+            Operation::Statx { handle: (args.getattr_flags & abi::GETATTR_FH != 0).then_some(args.fh) }
         }
         Opcode::Statfs => Operation::Statfs,
-        Opcode::Setxattr => {
-            let args: abi::SetxattrIn = r.layout()?;
-            let name = r.string()?.to_vec();
-            Operation::Setxattr { name, value: r.bytes(args.size as usize)?.to_vec(), flags: args.flags }
-        }
+        Opcode::Setxattr => setxattr(&mut r, extended_setxattr)?,
         Opcode::Getxattr => {
             let args: abi::GetxattrIn = r.layout()?;
             Operation::Getxattr { name: r.string()?.to_vec(), size: args.size }
@@ -245,7 +263,82 @@ pub(crate) fn operation(opcode: Opcode, arguments: &[u8]) -> Result<Operation, R
         | Opcode::Readdir
         | Opcode::Readdirplus
         | Opcode::Releasedir
+        | Opcode::Fallocate
+        | Opcode::Lseek
+        | Opcode::CopyFileRange
+        | Opcode::CopyFileRange64
         | Opcode::Fsyncdir => on_open_file(opcode, &mut r)?,
+    })
+}
+
+/// What makes an inode.
+fn making(opcode: Opcode, r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    Ok(match opcode {
+        Opcode::Symlink => Operation::Symlink { name: r.name()?, target: r.string()?.to_vec() },
+        Opcode::Mknod => {
+            let args: abi::MknodIn = r.layout()?;
+            let kind = FileType::from_mode(args.mode).ok_or(Errno::EINVAL)?;
+            Operation::Mknod {
+                kind,
+                mode: permissions(args.mode),
+                rdev: args.rdev,
+                umask: permissions(args.umask),
+                name: r.name()?,
+            }
+        }
+        Opcode::Mkdir => {
+            let args: abi::MkdirIn = r.layout()?;
+            Operation::Mkdir { mode: permissions(args.mode), umask: permissions(args.umask), name: r.name()? }
+        }
+        Opcode::Create => {
+            let args: abi::CreateIn = r.layout()?;
+            let (mode, umask) = (permissions(args.mode), permissions(args.umask));
+            Operation::Create { mode, flags: args.flags, umask, name: r.name()? }
+        }
+        Opcode::Tmpfile => {
+            // The name that follows is no entry's.
+            let args: abi::CreateIn = r.layout()?;
+            Operation::Tmpfile { mode: permissions(args.mode), flags: args.flags, umask: permissions(args.umask) }
+        }
+        _ => unreachable!("`operation` sends only what makes"),
+    })
+}
+
+fn setxattr(r: &mut Reader<'_>, extended: bool) -> Result<Operation, Refusal> {
+    let args: abi::SetxattrIn = r.layout()?;
+    let more = if extended { r.layout::<abi::SetxattrMore>()?.setxattr_flags } else { 0 };
+    let kill_sgid = if more & abi::SETXATTR_ACL_KILL_SGID != 0 { SETXATTR_KILL_SGID } else { 0 };
+    let name = r.string()?.to_vec();
+    let value = r.bytes(args.size as usize)?.to_vec();
+    Ok(Operation::Setxattr { name, value, flags: args.flags | kill_sgid })
+}
+
+/// On the space of an open file.
+fn on_space(opcode: Opcode, r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    Ok(match opcode {
+        Opcode::Fallocate => {
+            let args: abi::FallocateIn = r.layout()?;
+            Operation::Fallocate { handle: args.fh, offset: args.offset, len: args.length, mode: args.mode }
+        }
+        Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
+            let args: abi::CopyFileRangeIn = r.layout()?;
+            Operation::CopyFileRange {
+                source: (args.fh_in, args.off_in),
+                target: (InodeId(args.nodeid_out), args.fh_out, args.off_out),
+                len: args.len,
+                wide: opcode == Opcode::CopyFileRange64,
+            }
+        }
+        Opcode::Lseek => {
+            let args: abi::LseekIn = r.layout()?;
+            let hole = match args.whence {
+                abi::SEEK_DATA => false,
+                abi::SEEK_HOLE => true,
+                _ => return Err(Errno::EINVAL.into()),
+            };
+            Operation::Seek { handle: args.fh, offset: args.offset, hole }
+        }
+        _ => unreachable!("`on_open_file` sends only these"),
     })
 }
 
@@ -295,6 +388,7 @@ fn on_open_file(opcode: Opcode, r: &mut Reader<'_>) -> Result<Operation, Refusal
             Operation::Readdir { handle: args.fh, offset: args.offset, size: args.size, plus }
         }
         Opcode::Releasedir => Operation::Releasedir { handle: r.layout::<abi::ReleaseIn>()?.fh },
+        Opcode::Fallocate | Opcode::Lseek | Opcode::CopyFileRange | Opcode::CopyFileRange64 => on_space(opcode, r)?,
         _ => unreachable!("`operation` sends only what has a handle"),
     })
 }
@@ -340,10 +434,44 @@ fn permissions(mode: u32) -> u32 {
     mode & types::attr::PERMISSION_BITS
 }
 
+impl Operation {
+    /// Of the caller; 0 where nothing is made.
+    pub(crate) fn umask(&self) -> u32 {
+        match self {
+            Self::Mknod { umask, .. }
+            | Self::Mkdir { umask, .. }
+            | Self::Create { umask, .. }
+            | Self::Tmpfile { umask, .. } => *umask,
+            _ => 0,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::abi::bytes_of;
+
+    fn operation(opcode: Opcode, arguments: &[u8]) -> Result<Operation, Refusal> {
+        super::operation(opcode, arguments, true)
+    }
+
+    #[test]
+    fn setxattr_has_two_forms() {
+        let head = abi::SetxattrIn { size: 5, flags: 2 };
+        let more = abi::SetxattrMore { setxattr_flags: abi::SETXATTR_ACL_KILL_SGID, padding: 0 };
+        let text = b"user.a\0value";
+        for (extended, message, expected) in [
+            (false, with(bytes_of(&head), text), 2),
+            (true, with(bytes_of(&head), &with(bytes_of(&more), text)), 2 | SETXATTR_KILL_SGID),
+        ] {
+            let Ok(Operation::Setxattr { name, value, flags }) = super::operation(Opcode::Setxattr, &message, extended)
+            else {
+                panic!("a good setxattr is refused");
+            };
+            assert_eq!((&name[..], &value[..], flags), (&b"user.a"[..], &b"value"[..], expected));
+        }
+    }
 
     fn with(layout: &[u8], rest: &[u8]) -> Vec<u8> {
         [layout, rest].concat()

@@ -5,18 +5,20 @@ use types::id::InodeId;
 
 use crate::context::Context;
 use crate::decode::Operation;
-use crate::filesystem::{FileSystem, Write};
+use crate::filesystem::{CopyRange, FileOffset, FileSystem, Write};
 use crate::listing::{Listing, Page};
 use crate::reply::{Body, Outcome};
 use crate::transport::Message;
 
-/// What all replies of a mount have in common.
+/// What all requests and replies of a mount have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// `st_blksize`, in bytes.
     pub(crate) block_size: u32,
     /// Longest page of a listing or data, in bytes.
     pub(crate) reply_max: u32,
+    /// `setxattr` comes in its longer form.
+    pub(crate) extended_setxattr: bool,
 }
 
 /// Runs `operation` on `inode`. `message` holds the data of a write.
@@ -68,8 +70,8 @@ async fn metadata<F: FileSystem>(
         Operation::Setattr { handle, change } => fs.setattr(cx, inode, handle, change).await.map(attributes),
         Operation::Readlink => fs.readlink(cx, inode).await.map(Body::Bytes),
         Operation::Symlink { name, target } => fs.symlink(cx, inode, name, target).await.map(entry),
-        Operation::Mknod { name, kind, mode, rdev } => fs.mknod(cx, inode, name, kind, mode, rdev).await.map(entry),
-        Operation::Mkdir { name, mode } => fs.mkdir(cx, inode, name, mode).await.map(entry),
+        Operation::Mknod { name, kind, mode, rdev, .. } => fs.mknod(cx, inode, name, kind, mode, rdev).await.map(entry),
+        Operation::Mkdir { name, mode, .. } => fs.mkdir(cx, inode, name, mode).await.map(entry),
         Operation::Unlink { name } => fs.unlink(cx, inode, name).await.map(empty),
         Operation::Rmdir { name } => fs.rmdir(cx, inode, name).await.map(empty),
         Operation::Rename { name, target_parent, target_name, flags } => {
@@ -77,13 +79,34 @@ async fn metadata<F: FileSystem>(
         }
         Operation::Link { inode: linked, name } => fs.link(cx, linked, inode, name).await.map(entry),
         Operation::Open { flags, kill_suid_sgid } => fs.open(cx, inode, flags, kill_suid_sgid).await.map(Body::opened),
-        Operation::Create { name, mode, flags } => {
+        Operation::Statx { handle } => {
+            fs.getattr(cx, inode, handle).await.map(|attributes| Body::statx(&attributes, shape.block_size))
+        }
+        Operation::Tmpfile { mode, flags, .. } => {
+            let created = fs.tmpfile(cx, inode, mode, flags).await;
+            created.map(|(entry, opened)| Body::created(&entry, opened, shape.block_size))
+        }
+        Operation::Create { name, mode, flags, .. } => {
             let created = fs.create(cx, inode, name, mode, flags).await;
             created.map(|(entry, opened)| Body::created(&entry, opened, shape.block_size))
         }
         Operation::Flush { handle } => fs.flush(cx, inode, handle).await.map(empty),
         Operation::Release { handle, flags } => fs.release(cx, inode, handle, flags).await.map(empty),
         Operation::Fsync { handle, datasync } => fs.fsync(cx, inode, handle, datasync).await.map(empty),
+        Operation::Fallocate { handle, offset, len, mode } => {
+            fs.fallocate(cx, inode, handle, offset, len, mode).await.map(empty)
+        }
+        Operation::CopyFileRange { source: (handle, offset), target, len, wide } => {
+            // The shorter reply has 32 bits, and its kernels no page of more.
+            let len = if wide { len } else { len.min(u64::from(u32::MAX) & !0xfff) };
+            let range = CopyRange {
+                source: FileOffset { inode, handle, offset },
+                target: FileOffset { inode: target.0, handle: target.1, offset: target.2 },
+                len,
+            };
+            fs.copy_range(cx, range).await.map(|count| Body::copied(count, wide))
+        }
+        Operation::Seek { handle, offset, hole } => fs.seek(cx, inode, handle, offset, hole).await.map(Body::sought),
         Operation::Opendir => fs.opendir(cx, inode).await.map(Body::opened),
         Operation::Releasedir { handle } => fs.releasedir(cx, inode, handle).await.map(empty),
         Operation::Fsyncdir { handle, datasync } => fs.fsyncdir(cx, inode, handle, datasync).await.map(empty),

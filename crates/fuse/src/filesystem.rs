@@ -105,6 +105,22 @@ pub struct Write {
     pub from_cache: bool,
 }
 
+/// A place in an open file.
+#[derive(Clone, Copy, Debug)]
+pub struct FileOffset {
+    pub inode: InodeId,
+    pub handle: u64,
+    pub offset: u64,
+}
+
+/// Bytes that are to be copied from one open file to another.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyRange {
+    pub source: FileOffset,
+    pub target: FileOffset,
+    pub len: u64,
+}
+
 /// Capacity, as `statvfs` shows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statfs {
@@ -116,6 +132,10 @@ pub struct Statfs {
     pub files: u64,
     pub files_free: u64,
 }
+
+/// In the flags of `setxattr`, beside `XATTR_CREATE` and `XATTR_REPLACE`: an access ACL comes from one who is not in the
+/// file's group, so set-group-id goes.
+pub const SETXATTR_KILL_SGID: u32 = 0x100;
 
 /// A file system as one FUSE loop sees it.
 ///
@@ -153,7 +173,8 @@ pub trait FileSystem: 'static {
 
     fn readlink(&self, context: &Context, inode: InodeId) -> impl Future<Output = Result<Vec<u8>, Errno>>;
 
-    /// A regular file, device, fifo or socket. The caller's umask is taken off `mode` already, as in all that make.
+    /// A regular file, device, fifo or socket. `mode` is as the caller wants it, in all that make: its umask is in the
+    /// context, for a default ACL may take its place.
     fn mknod(
         &self,
         context: &Context,
@@ -223,6 +244,18 @@ pub trait FileSystem: 'static {
         flags: u32,
     ) -> impl Future<Output = Result<(Entry, Opened), Errno>>;
 
+    /// Makes and opens a regular file without a name, at home in the directory `parent`: it may be given one with `link`
+    /// as long as it is open.
+    fn tmpfile(
+        &self,
+        context: &Context,
+        parent: InodeId,
+        mode: u32,
+        flags: u32,
+    ) -> impl Future<Output = Result<(Entry, Opened), Errno>> {
+        std::future::ready(Err(Errno::ENOSYS))
+    }
+
     /// At most `size` bytes; fewer only at the end of the file.
     fn read(
         &self,
@@ -256,6 +289,38 @@ pub trait FileSystem: 'static {
         handle: u64,
         datasync: bool,
     ) -> impl Future<Output = Result<(), Errno>>;
+
+    /// Changes the space of `[offset, offset + len)`; `mode` as for `fallocate(2)`.
+    fn fallocate(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        handle: u64,
+        offset: u64,
+        len: u64,
+        mode: u32,
+    ) -> impl Future<Output = Result<(), Errno>> {
+        std::future::ready(Err(Errno::ENOSYS))
+    }
+
+    /// How many bytes were copied: fewer than asked where that is convenient, 0 at the end of the source. Without this the
+    /// kernel reads and writes.
+    fn copy_range(&self, context: &Context, range: CopyRange) -> impl Future<Output = Result<u64, Errno>> {
+        std::future::ready(Err(Errno::ENOSYS))
+    }
+
+    /// The next data from `offset` on, or the next hole; `ENXIO` where there is none. Where this is not there, the kernel
+    /// takes all for data.
+    fn seek(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        handle: u64,
+        offset: u64,
+        hole: bool,
+    ) -> impl Future<Output = Result<u64, Errno>> {
+        std::future::ready(Err(Errno::ENOSYS))
+    }
 
     fn opendir(&self, context: &Context, inode: InodeId) -> impl Future<Output = Result<Opened, Errno>>;
 

@@ -56,10 +56,12 @@ pub(crate) fn negotiate(
 /// The features that this front-end is made for.
 ///
 /// Not among them, on purpose: the write-back cache (strict coherence), splicing (a copy into memory that the network
-/// sends from is what we need), POSIX locks and ACLs (not there yet), and exporting by inode number (needs `..`).
+/// sends from is what we need), POSIX locks (not there yet), and exporting by inode number (needs `..`).
 fn wanted(options: &Options) -> u64 {
     let mut wanted = init::ASYNC_READ
         | init::BIG_WRITES
+        // The umask comes along: a default ACL takes its place.
+        | init::DONT_MASK
         | init::AUTO_INVAL_DATA
         | init::ASYNC_DIO
         | init::PARALLEL_DIROPS
@@ -67,10 +69,14 @@ fn wanted(options: &Options) -> u64 {
         // A symlink's target never changes, and inode numbers are never reused.
         | init::CACHE_SYMLINKS
         | init::HANDLE_KILLPRIV_V2
+        | init::SETXATTR_EXT
         | init::INIT_EXT
         | init::DIRECT_IO_ALLOW_MMAP;
     if options.atomic_truncate {
         wanted |= init::ATOMIC_O_TRUNC;
+    }
+    if options.posix_acls {
+        wanted |= init::POSIX_ACL;
     }
     if options.readdirplus {
         wanted |= init::DO_READDIRPLUS | init::READDIRPLUS_AUTO;

@@ -38,7 +38,7 @@ impl ModelFs {
     #[must_use]
     pub fn new(limits: Limits, caching: Caching) -> Self {
         // SAFETY: system calls without arguments that cannot fail.
-        let owner = unsafe { Credentials { uid: libc::geteuid(), gid: libc::getegid() } };
+        let owner = unsafe { Credentials { uid: libc::geteuid(), gid: libc::getegid(), umask: 0 } };
         Self { model: Arc::new(RwLock::new(Model::new(limits, owner, now()))), caching }
     }
 

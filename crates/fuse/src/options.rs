@@ -34,6 +34,8 @@ pub struct Options {
     pub background_max: u16,
     /// `open` gets `O_TRUNC` and truncates by itself.
     pub atomic_truncate: bool,
+    /// The kernel obeys access ACLs, which it reads and sets as extended attributes.
+    pub posix_acls: bool,
     /// Listings bring the attributes of their entries along, as long as somebody asks for these.
     pub readdirplus: bool,
     /// Unmounting waits this long for files to be closed; then the mount is detached.
@@ -63,6 +65,7 @@ impl Default for Options {
             read_ahead_bytes: 4 << 20,
             background_max: 128,
             atomic_truncate: false,
+            posix_acls: false,
             readdirplus: true,
             busy_wait: Duration::from_secs(2),
             drain_wait: Duration::from_secs(10),

@@ -16,9 +16,12 @@ pub(crate) enum Body {
     Empty,
     Entry(abi::EntryOut),
     Attributes(abi::AttrOut),
+    Statx(Box<abi::StatxOut>),
     Opened(abi::OpenOut),
     Created(abi::EntryOut, abi::OpenOut),
     Written(abi::WriteOut),
+    Sought(abi::LseekOut),
+    Copied(abi::CopyFileRangeOut),
     Statfs(abi::StatfsOut),
     XattrSize(abi::GetxattrOut),
     Bytes(Vec<u8>),
@@ -38,9 +41,12 @@ impl Body {
             Self::Empty => send(&[]),
             Self::Entry(entry) => send(&[bytes_of(entry)]),
             Self::Attributes(attributes) => send(&[bytes_of(attributes)]),
+            Self::Statx(statx) => send(&[bytes_of(&**statx)]),
             Self::Opened(opened) => send(&[bytes_of(opened)]),
             Self::Created(entry, opened) => send(&[bytes_of(entry), bytes_of(opened)]),
             Self::Written(written) => send(&[bytes_of(written)]),
+            Self::Sought(sought) => send(&[bytes_of(sought)]),
+            Self::Copied(copied) => send(&[bytes_of(copied)]),
             Self::Statfs(statfs) => send(&[bytes_of(statfs)]),
             Self::XattrSize(size) => send(&[bytes_of(size)]),
             Self::Bytes(bytes) => send(&[bytes]),
@@ -79,6 +85,12 @@ impl Body {
         Self::Attributes(abi::AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr })
     }
 
+    pub(crate) fn statx(attributes: &Attributes, block_size: u32) -> Self {
+        let (attr_valid, attr_valid_nsec) = seconds(attributes.valid);
+        let stat = statx(&attributes.attr, block_size);
+        Self::Statx(Box::new(abi::StatxOut { attr_valid, attr_valid_nsec, stat, ..Default::default() }))
+    }
+
     pub(crate) fn opened(opened: Opened) -> Self {
         Self::Opened(open_out(opened))
     }
@@ -89,6 +101,18 @@ impl Body {
 
     pub(crate) fn written(size: u32) -> Self {
         Self::Written(abi::WriteOut { size, padding: 0 })
+    }
+
+    /// `wide`: the longer form of the request was used.
+    pub(crate) fn copied(count: u64, wide: bool) -> Self {
+        if wide {
+            return Self::Copied(abi::CopyFileRangeOut { bytes_copied: count });
+        }
+        Self::written(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    pub(crate) fn sought(offset: u64) -> Self {
+        Self::Sought(abi::LseekOut { offset })
     }
 
     pub(crate) fn statfs(statfs: &Statfs) -> Self {
@@ -160,6 +184,32 @@ fn attr_out(attr: &Attr, block_size: u32) -> abi::Attr {
         rdev: attr.rdev,
         blksize: block_size,
         flags: 0,
+    }
+}
+
+fn statx(attr: &Attr, block_size: u32) -> abi::Statx {
+    let time = |time: Timestamp| {
+        let (tv_sec, tv_nsec) = time.parts();
+        abi::StatxTime { tv_sec, tv_nsec, reserved: 0 }
+    };
+    abi::Statx {
+        mask: abi::STATX_BASIC_AND_BTIME,
+        blksize: block_size,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        mode: (attr.mode | attr.kind.mode_bits()) as u16,
+        ino: attr.inode.0,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: time(attr.atime),
+        btime: time(attr.btime),
+        ctime: time(attr.ctime),
+        mtime: time(attr.mtime),
+        // As the kernel packs them into 32 bits.
+        rdev_major: (attr.rdev >> 8) & 0xfff,
+        rdev_minor: (attr.rdev & 0xff) | ((attr.rdev >> 12) & 0xf_ff00),
+        ..Default::default()
     }
 }
 

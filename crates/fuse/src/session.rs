@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ring::mailbox;
 
-use crate::abi::{InHeader, Opcode, OutHeader, READ_BUFFER_MIN, bytes_of, read_front};
+use crate::abi::{self, InHeader, Opcode, OutHeader, READ_BUFFER_MIN, bytes_of, read_front};
 use crate::dev::Device;
 use crate::dispatch::Shape;
 use crate::filesystem::FileSystem;
@@ -232,7 +232,11 @@ impl Plan {
                 return;
             }
         };
-        let shape = Shape { block_size: self.options.block_size, reply_max: self.agreed.max_write };
+        let shape = Shape {
+            block_size: self.options.block_size,
+            reply_max: self.agreed.max_write,
+            extended_setxattr: self.agreed.features & abi::init::SETXATTR_EXT != 0,
+        };
         let metrics = OperationMetrics::new(self.options.metrics.as_ref());
         ring.run(async move {
             // Made inside the ring: the file system may open connections and start tasks.

@@ -147,7 +147,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             tracing::error!(len = message.bytes().len(), "the kernel sent a request without a sound header");
             return self.transport.recycle(message);
         };
-        let (opcode, operation) = match decode(&header, &message) {
+        let (opcode, operation) = match decode(&header, &message, self.shape.extended_setxattr) {
             Ok(decoded) => decoded,
             Err(errno) => {
                 self.transport.recycle(message);
@@ -166,7 +166,8 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             None
         };
         line.begin(header.unique);
-        let context = Context::new(header.uid, header.gid, header.pid, header.unique, Rc::clone(line));
+        let mut context = Context::new(header.uid, header.gid, header.pid, header.unique, Rc::clone(line));
+        context.umask = operation.umask();
         let inode = InodeId(header.nodeid);
         let mut running = pin!(Guarded(dispatch(&self.fs, self.shape, &context, inode, operation, kept)));
         let outcome = match poll_once(running.as_mut()).await {
@@ -220,17 +221,18 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
     }
 }
 
-fn decode(header: &InHeader, message: &Message) -> Result<(Opcode, Operation), Errno> {
+fn decode(header: &InHeader, message: &Message, extended_setxattr: bool) -> Result<(Opcode, Operation), Errno> {
     let opcode = Opcode::from_u32(header.opcode).ok_or(Errno::ENOSYS)?;
-    decode::operation(opcode, message.arguments()).map(|operation| (opcode, operation)).map_err(|refusal| match refusal
-    {
-        Refusal::Answer(errno) => errno,
-        Refusal::Malformed => {
-            let len = message.bytes().len();
-            tracing::error!(operation = opcode.label(), len, "the kernel sent a request that makes no sense");
-            Errno::EIO
-        }
-    })
+    decode::operation(opcode, message.arguments(), extended_setxattr).map(|operation| (opcode, operation)).map_err(
+        |refusal| match refusal {
+            Refusal::Answer(errno) => errno,
+            Refusal::Malformed => {
+                let len = message.bytes().len();
+                tracing::error!(operation = opcode.label(), len, "the kernel sent a request that makes no sense");
+                Errno::EIO
+            }
+        },
+    )
 }
 
 /// The output of `future` if it is ready at once.

@@ -167,3 +167,109 @@ impl Drop for Mapping {
         unsafe { libc::munmap(self.at.cast(), self.len) };
     }
 }
+
+/// Changes the space of a range; `mode` as for `fallocate(2)`.
+///
+/// # Errors
+/// As above.
+pub fn fallocate(file: &std::fs::File, mode: i32, offset: u64, len: u64) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    checked(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset.cast_signed(), len.cast_signed()) })?;
+    Ok(())
+}
+
+/// The next data, or the next hole.
+///
+/// # Errors
+/// As above; `ENXIO` where there is none.
+pub fn seek(file: &std::fs::File, offset: u64, hole: bool) -> io::Result<u64> {
+    let whence = if hole { libc::SEEK_HOLE } else { libc::SEEK_DATA };
+    // SAFETY: no memory is passed.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), offset.cast_signed(), whence) };
+    checked(found).map(|found| found as u64)
+}
+
+/// How many bytes were copied from one file to the other.
+///
+/// # Errors
+/// As above.
+pub fn copy_range(from: (&std::fs::File, u64), to: (&std::fs::File, u64), len: usize) -> io::Result<usize> {
+    let (mut source, mut target) = (from.1.cast_signed(), to.1.cast_signed());
+    // SAFETY: pointers to two live numbers.
+    checked(unsafe {
+        let (from, to) = (from.0.as_raw_fd(), to.0.as_raw_fd());
+        libc::copy_file_range(from, &raw mut source, to, &raw mut target, len, 0) as i64
+    })
+}
+
+/// A file without a name in a directory, open for reading and writing.
+///
+/// # Errors
+/// As above.
+pub fn tmpfile(directory: &Path, mode: u32) -> io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::File::options().read(true).write(true).mode(mode).custom_flags(libc::O_TMPFILE).open(directory)
+}
+
+/// Gives an open file a name.
+///
+/// # Errors
+/// As above.
+pub fn name_open_file(file: &std::fs::File, to: &Path) -> io::Result<()> {
+    let (from, to) = (c(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))), c(to));
+    let flags = libc::AT_SYMLINK_FOLLOW;
+    // SAFETY: two terminated strings that live through the call.
+    checked(unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags) })?;
+    Ok(())
+}
+
+/// When the file was made, in nanoseconds since 1970.
+///
+/// # Errors
+/// As above; `ENODATA` where the file system does not say.
+pub fn born(path: &Path) -> io::Result<i64> {
+    let path = c(path);
+    let mut stat = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let (flags, mask) = (libc::AT_SYMLINK_NOFOLLOW, libc::STATX_BTIME);
+    // SAFETY: a terminated string, and room for what the call writes.
+    checked(unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, stat.as_mut_ptr()) })?;
+    // SAFETY: zeroed, and the call has succeeded.
+    let stat = unsafe { stat.assume_init() };
+    if stat.stx_mask & libc::STATX_BTIME == 0 {
+        return Err(io::Error::from_raw_os_error(libc::ENODATA));
+    }
+    Ok(stat.stx_btime.tv_sec * 1_000_000_000 + i64::from(stat.stx_btime.tv_nsec))
+}
+
+/// A node of any kind; `mode` with the bits of the kind.
+///
+/// # Errors
+/// As above.
+pub fn mknod(path: &Path, mode: u32, device: u64) -> io::Result<()> {
+    let path = c(path);
+    // SAFETY: a terminated string that lives through the call.
+    checked(unsafe { libc::mknod(path.as_ptr(), mode, device) })?;
+    Ok(())
+}
+
+/// Runs `work` in a thread that is this user, with these groups, and no capabilities. Only root can.
+///
+/// # Panics
+/// Where this process may not become another user, or `work` panics.
+pub fn as_user<R: Send>(uid: u32, gid: u32, groups: &[u32], work: impl FnOnce() -> R + Send) -> R {
+    let become_user = || {
+        // SAFETY: raw calls change this thread alone; the pointer and the count are those of a live slice.
+        unsafe {
+            checked(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
+            checked(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
+            checked(libc::syscall(libc::SYS_setresuid, uid, uid, uid))
+        }
+    };
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            become_user().expect("root may become another user");
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

@@ -82,7 +82,7 @@ fn after_the_bound_the_application_gets_eio_and_the_log_names_the_server() {
     cluster.folder("d");
     fs::write(cluster.path("d/f"), b"content").unwrap();
     let second = cluster.mount_again(&["--retry-timeout", "2s"]);
-    for (server, file) in [("storaged-1", "d/f"), ("metad-1", "d")] {
+    for (server, file, is_folder) in [("storaged-1", "d/f", false), ("metad-1", "d", true)] {
         cluster.freeze_supervisor();
         let node = cluster.kill(server);
         let path = second.point.join(file);
@@ -90,7 +90,7 @@ fn after_the_bound_the_application_gets_eio_and_the_log_names_the_server() {
             let begin = Instant::now();
             // Its attributes may be held under a lease; its entries and data never are.
             let list = || fs::read_dir(&path)?.next().transpose().map(drop);
-            let error = if path.is_dir() { list() } else { fs::read(&path).map(drop) };
+            let error = if is_folder { list() } else { fs::read(&path).map(drop) };
             (error.err().and_then(|error| error.raw_os_error()), begin.elapsed())
         });
         assert_eq!(error, Some(libc::EIO), "{server}");

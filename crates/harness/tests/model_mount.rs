@@ -14,6 +14,7 @@ use harness::dice::{Dice, scale, seed};
 use harness::syscall;
 use harness::tree::sum;
 use model::{Limits, Model, New};
+use types::allocation::Allocation;
 use types::attr::{Attr, FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
@@ -48,6 +49,8 @@ enum Operation {
     Append(Vec<String>, Vec<u8>),
     Truncate(Vec<String>, u64),
     Read(Vec<String>, u64, usize),
+    Allocate(Vec<String>, Allocation, u64, u64),
+    Copy { from: Vec<String>, at: u64, to: Vec<String>, to_at: u64, len: usize },
     Mkdir(Vec<String>, u32),
     Symlink(Vec<String>),
     Fifo(Vec<String>, u32),
@@ -66,7 +69,7 @@ impl Operation {
     fn random(dice: &mut Dice, known: &[Vec<String>]) -> Self {
         let path = random_path(dice, known);
         let mode = dice.roll(0o1000) as u32 | 0o600;
-        match dice.roll(24) {
+        match dice.roll(27) {
             0..=2 => Self::Create(path, mode),
             3..=5 => Self::Write(path, dice.roll(60_000), data(dice)),
             6 => Self::Append(path, data(dice)),
@@ -87,6 +90,20 @@ impl Operation {
             }
             21 => Self::RemoveXattr(path, XATTRS[dice.index(XATTRS.len())]),
             22 => Self::Rename(path, random_path(dice, known), 0),
+            23 | 24 => {
+                let what = *dice.pick(&[
+                    Allocation::Reserve { keep_size: false },
+                    Allocation::Reserve { keep_size: true },
+                    Allocation::Punch,
+                    Allocation::Zero { keep_size: false },
+                    Allocation::Zero { keep_size: true },
+                ]);
+                Self::Allocate(path, what, dice.roll(60_000), 1 + dice.roll(60_000))
+            }
+            25 => {
+                let (at, to_at, len) = (dice.roll(40_000), dice.roll(60_000), dice.index(40_000));
+                Self::Copy { from: path, at, to: random_path(dice, known), to_at, len }
+            }
             _ => Self::Rename(path, random_path(dice, known), 1 + dice.roll(2) as u32),
         }
     }
@@ -106,6 +123,10 @@ impl Operation {
                 .open(p(path))
                 .and_then(|mut file| io::Write::write_all(&mut file, data)),
             Self::Truncate(path, len) => truncate(&p(path), *len),
+            Self::Allocate(path, what, offset, len) => {
+                open(path).and_then(|file| syscall::fallocate(&file, what.mode() as i32, *offset, *len))
+            }
+            Self::Copy { from, at, to, to_at, len } => copy((&p(from), *at), (&p(to), *to_at), *len),
             Self::Read(path, offset, len) => return read(&p(path), *offset, *len).map_err(number),
             Self::Mkdir(path, mode) => fs::DirBuilder::new().mode(*mode).create(p(path)),
             Self::Symlink(path) => symlink(NOWHERE, p(path)),
@@ -132,6 +153,34 @@ fn truncate(path: &Path, len: u64) -> io::Result<()> {
     let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
     // SAFETY: a terminated string that lives through the call.
     if unsafe { libc::truncate(path.as_ptr(), len as i64) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// All of a range, or what there is of it; ranges of one file that overlap, and what are no files, are left alone.
+fn copy(from: (&Path, u64), to: (&Path, u64), len: usize) -> io::Result<()> {
+    let source = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(from.0)?;
+    let source_meta = source.metadata()?;
+    if !source_meta.is_file() {
+        return Ok(());
+    }
+    let target = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(to.0)?;
+    if source_meta.ino() == target.metadata()?.ino() && overlap(from.1, to.1, len) {
+        return Ok(());
+    }
+    // What a copy within one file appends is not copied again.
+    let len = len.min(usize::try_from(source_meta.len().saturating_sub(from.1)).unwrap());
+    let mut done = 0;
+    while done < len {
+        let places = ((&source, from.1 + done as u64), (&target, to.1 + done as u64));
+        match syscall::copy_range(places.0, places.1, len - done)? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    Ok(())
+}
+
+fn overlap(one: u64, other: u64, len: usize) -> bool {
+    one.abs_diff(other) < len as u64
 }
 
 fn read(path: &Path, offset: u64, len: usize) -> io::Result<Vec<u8>> {
@@ -183,7 +232,7 @@ struct Reference {
 
 impl Reference {
     fn new() -> Self {
-        let root = Credentials { uid: 0, gid: 0 };
+        let root = Credentials::default();
         Self { model: Model::new(Limits::default(), root, Timestamp(0)), clock: 0 }
     }
 
@@ -236,7 +285,7 @@ impl Reference {
     fn run(&mut self, operation: &Operation) -> Result<Vec<u8>, Errno> {
         self.clock += 1;
         let now = Timestamp(self.clock);
-        let root = Credentials { uid: 0, gid: 0 };
+        let root = Credentials::default();
         match operation {
             Operation::Create(path, mode) => {
                 let (parent, name) = self.parent(path)?;
@@ -270,6 +319,20 @@ impl Reference {
                 self.model.write(inode, end, data, false, now)?;
             }
             Operation::Truncate(path, len) => self.truncate(path, *len, now)?,
+            Operation::Allocate(path, what, offset, len) => {
+                self.model.allocate(self.writable(path)?, *offset, *len, *what, now)?;
+            }
+            Operation::Copy { from, at, to, to_at, len } => {
+                let source = self.follow(from)?;
+                if source.kind != FileType::Regular {
+                    return Ok(Vec::new());
+                }
+                let target = self.writable(to)?;
+                if source.inode != target || !overlap(*at, *to_at, *len) {
+                    let data = self.model.read(source.inode, *at, *len)?.to_vec();
+                    self.model.write(target, *to_at, &data, false, now)?;
+                }
+            }
             Operation::Read(path, offset, len) => {
                 let attr = self.follow(path)?;
                 if attr.kind == FileType::Regular {

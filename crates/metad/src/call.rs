@@ -5,6 +5,7 @@ use namespace::error::{Error, Result};
 use namespace::shard::Shard;
 use namespace::view::{Create, EntryInfo, Exactly, HeldOpen, InodeView, PolicyChange, Rename, Settle, Settled};
 use types::id::SessionId;
+use types::time::Timestamp;
 use wire::codec::{Bytes, DecodeError, decode_body};
 use wire::v1::{meta, session};
 
@@ -69,6 +70,12 @@ impl<K: Kv> Call<'_, K> {
         inode(self.shard.create(exactly, &create))
     }
 
+    pub(crate) fn tmp_file(self) -> Outcome {
+        let m: meta::TmpFile = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        inode(self.shard.tmpfile(exactly, m.parent, m.mode, m.cred, m.write_intent))
+    }
+
     pub(crate) fn mkdir(self) -> Outcome {
         let m: meta::Mkdir = decode_body(self.body)?;
         let exactly = self.exactly(m.exactly);
@@ -114,13 +121,21 @@ impl<K: Kv> Call<'_, K> {
 
     pub(crate) fn readlink(self) -> Outcome {
         let m: meta::Readlink = decode_body(self.body)?;
-        Ok(Answer::Target(meta::ReadlinkReply { target: Bytes(self.shard.readlink(m.inode)?) }))
+        if self.context.keeps_access_times {
+            self.shard.accessed(self.session, m.inode)?;
+        }
+        let target = Bytes(self.shard.readlink(m.inode)?);
+        Ok(Answer::Target(meta::ReadlinkReply { target }))
     }
 
     pub(crate) fn read_dir(self) -> Outcome {
         let m: meta::ReadDir = decode_body(self.body)?;
         let count = m.count.clamp(1, PAGE_MAX);
-        Ok(Answer::Page(convert::page(self.shard.readdir(self.session, m.inode, m.cookie, count, m.attributes)?)))
+        if self.context.keeps_access_times && m.cookie == 0 {
+            self.shard.accessed(self.session, m.inode)?;
+        }
+        let page = self.shard.readdir(self.session, m.inode, m.cookie, count, m.attributes)?;
+        Ok(Answer::Page(convert::page(page)))
     }
 
     pub(crate) fn open(self) -> Outcome {
@@ -130,7 +145,7 @@ impl<K: Kv> Call<'_, K> {
 
     pub(crate) fn close(self) -> Outcome {
         let m: meta::Close = decode_body(self.body)?;
-        done(self.shard.close_inode(self.session, m.inode))
+        done(self.shard.close_inode(self.session, m.inode, m.read.map(time_change)))
     }
 
     pub(crate) fn write_intent(self) -> Outcome {
@@ -141,9 +156,10 @@ impl<K: Kv> Call<'_, K> {
 
     pub(crate) fn settle(self) -> Outcome {
         let m: meta::Settle = decode_body(self.body)?;
-        let meta::Settle { exactly: e, inode, size, blocks, mtime, gathered, release, close, untouched } = m;
+        let meta::Settle { exactly: e, inode, size, blocks, mtime, gathered, release, close, untouched, read } = m;
         let exactly = self.exactly(e);
-        let settle = Settle { inode, size, blocks, mtime, gathered, release, close, untouched };
+        let (mtime, read) = (mtime.map(time_change), read.map(time_change));
+        let settle = Settle { inode, size, blocks, mtime, gathered, release, close, untouched, read };
         let Settled { settled, intents } = self.shard.settle(exactly, &settle)?;
         Ok(Answer::Settled(meta::SettleReply { settled, intents }))
     }
@@ -223,6 +239,10 @@ impl<K: Kv> Call<'_, K> {
 
 fn inode(result: Result<InodeView>) -> Outcome {
     Ok(Answer::Inode(convert::inode(result?)))
+}
+
+fn time_change(change: meta::TimeChange) -> (Timestamp, Timestamp) {
+    (change.at, change.before)
 }
 
 fn done(result: Result<()>) -> Outcome {

@@ -23,6 +23,8 @@ pub(crate) struct Context {
     /// Bytes of the file system under the store.
     pub(crate) total_bytes: u64,
     pub(crate) free_bytes: u64,
+    /// Reading may write: not where the store is short of space, or gone.
+    pub(crate) keeps_access_times: bool,
 }
 
 /// One message, decoded and done. What it changes is not yet committed.
@@ -67,6 +69,7 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::GetAttr => call.get_attr(),
         Op::Set => call.set(),
         Op::Create => call.create(),
+        Op::TmpFile => call.tmp_file(),
         Op::Mkdir => call.mkdir(),
         Op::Symlink => call.symlink(),
         Op::Link => call.link(),
@@ -101,6 +104,9 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         | Op::List
         | Op::TargetStat
         | Op::Place
+        | Op::Allocate
+        | Op::Seek
+        | Op::Copy
         // The connection itself answers it.
         | Op::Share => Ok(Answer::errno(Errno::EOPNOTSUPP)),
     }
@@ -114,7 +120,7 @@ pub(crate) fn opened_session(body: &[u8]) -> Option<SessionId> {
 /// Adds records: refused below the reserve of free space. Everything that gives space back, ends something, or is needed
 /// to settle what clients have written goes on.
 pub(crate) fn grows(op: Op) -> bool {
-    matches!(op, Op::Create | Op::Mkdir | Op::Symlink | Op::Link | Op::SetXattr | Op::SetPolicy)
+    matches!(op, Op::Create | Op::TmpFile | Op::Mkdir | Op::Symlink | Op::Link | Op::SetXattr | Op::SetPolicy)
 }
 
 /// Writes to the store.

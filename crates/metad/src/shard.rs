@@ -184,7 +184,8 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         limits: setup.bounds,
     };
     let shard = Shard::open(Rc::clone(&store), config, wall_clock(), 0).context("cannot open the shard")?;
-    let context = Context { shard: setup.shard, group: GroupId(0), total_bytes: 0, free_bytes: 0 };
+    let context =
+        Context { shard: setup.shard, group: GroupId(0), total_bytes: 0, free_bytes: 0, keeps_access_times: true };
     let core = Rc::new(Core::new(shard, store, context, ShardMetrics::new(&setup.metrics), syncer, begun));
     let identity = Rc::new(setup.identity);
     let removal = Removal::new(Rc::clone(&core), Rc::clone(&identity));
@@ -217,7 +218,7 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
 /// Whoever owns the first metadata target owns the file system: root on a cluster, on a laptop its user.
 fn owner_of(dir: &Path) -> anyhow::Result<Credentials> {
     let found = std::fs::metadata(dir).with_context(|| format!("cannot look at {}", dir.display()))?;
-    Ok(Credentials { uid: found.uid(), gid: found.gid() })
+    Ok(Credentials { uid: found.uid(), gid: found.gid(), ..Credentials::default() })
 }
 
 /// Executes what came at the end of each turn in which something came.

@@ -188,6 +188,7 @@ impl Core {
         self.metrics.free_bytes.set(gauge(free_bytes));
         self.metrics.sessions.set(gauge(state.shard.session_count() as u64));
         self.metrics.open_inodes.set(gauge(state.shard.held_count() as u64));
+        state.context.keeps_access_times = condition == Condition::Good;
     }
 
     /// Takes a request for the next turn, or answers it at once where it can't wait.

@@ -86,7 +86,7 @@ fn create(exactly: Exactly, text: &str) -> Create {
         kind: FileType::Regular,
         mode: 0o644,
         rdev: 0,
-        cred: Credentials { uid: 1, gid: 2 },
+        cred: Credentials { uid: 1, gid: 2, umask: 0 },
         open: false,
         write_intent: false,
         exclusive: true,
@@ -292,7 +292,7 @@ fn an_unlinked_open_file_lives_across_a_kill_until_its_holder_closes() {
         let (client, opened) = Client::connect_holding(&shard, 1, &held).await;
         assert!(opened.incarnation > first.incarnation);
         assert_eq!(client.call(&GetAttr { inode }).await.expect("still open").attr.nlink, 0);
-        assert_eq!(client.call(&Close { inode }).await, Ok(Empty {}));
+        assert_eq!(client.call(&Close { inode, read: None }).await, Ok(Empty {}));
         assert_eq!(client.call(&GetAttr { inode }).await.unwrap_err(), errno(Errno::ESTALE));
     });
     shard.stop().expect("stops");

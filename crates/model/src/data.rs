@@ -1,5 +1,6 @@
 //! Bytes of regular files.
 
+use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::InodeId;
 use types::time::Timestamp;
@@ -58,6 +59,37 @@ impl Model {
         if kill_suid_sgid {
             node.kill_suid_sgid();
         }
+        Ok(())
+    }
+
+    /// Changes the space of `[offset, offset + len)`, which here is no more than what it does to the bytes.
+    ///
+    /// # Errors
+    /// As for [`Model::read`]; `EINVAL` for an empty range, `EFBIG`, `ENOSPC`.
+    pub fn allocate(
+        &mut self,
+        inode: InodeId,
+        offset: u64,
+        len: u64,
+        what: Allocation,
+        now: Timestamp,
+    ) -> Result<(), Errno> {
+        let old_len = self.file_len(inode)?;
+        if len == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
+        if end > old_len && !what.keeps_size() {
+            self.resize(inode, end)?;
+        }
+        let node = self.known(inode);
+        if let (Content::Regular(bytes), Allocation::Punch | Allocation::Zero { .. }) = (&mut node.content, what) {
+            let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(bytes.len());
+            let range = at(offset)..at(end);
+            bytes[range].fill(0);
+        }
+        node.mtime = now;
+        node.ctime = now;
         Ok(())
     }
 

@@ -58,6 +58,9 @@ impl Model {
     ) -> Result<Attr, Errno> {
         self.free_name(parent, name)?;
         let (kind, mut mode, rdev) = new.check()?;
+        if kind != FileType::Symlink {
+            mode &= !cred.umask;
+        }
         let holder = self.inode(parent)?;
         let mut owner = cred;
         if holder.mode & S_ISGID != 0 {

@@ -1,3 +1,4 @@
+use types::allocation::Allocation;
 use types::attr::{FileType, S_ISGID, S_ISUID, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
@@ -7,7 +8,7 @@ use types::time::Timestamp;
 use crate::*;
 
 const ROOT: InodeId = InodeId::ROOT;
-const USER: Credentials = Credentials { uid: 7, gid: 8 };
+const USER: Credentials = Credentials { uid: 7, gid: 8, umask: 0 };
 
 /// A model whose clock ticks with every change.
 struct Fixture {
@@ -257,6 +258,21 @@ fn writes_fill_gaps_with_zeros() {
     f.fs.write(file, 1 << 19, b"", false, Timestamp(22)).unwrap();
     assert_eq!(f.fs.getattr(file).unwrap(), attr);
     assert_eq!(f.fs.read(ROOT, 0, 1), Err(Errno::EISDIR));
+}
+
+#[test]
+fn space_is_zeros_where_it_is_not_data() {
+    let mut t = Fixture::new();
+    let f = t.file(ROOT, "f");
+    let now = t.now();
+    t.fs.write(f, 0, b"abcdef", false, now).unwrap();
+    t.fs.allocate(f, 1, 2, Allocation::Punch, now).unwrap();
+    t.fs.allocate(f, 5, 9, Allocation::Zero { keep_size: true }, now).unwrap();
+    assert_eq!(t.fs.read(f, 0, 99).unwrap(), b"a\0\0de\0");
+    t.fs.allocate(f, 0, 8, Allocation::Reserve { keep_size: false }, now).unwrap();
+    t.fs.allocate(f, 0, 99, Allocation::Reserve { keep_size: true }, now).unwrap();
+    assert_eq!(t.fs.read(f, 0, 99).unwrap(), b"a\0\0de\0\0\0");
+    assert_eq!(t.fs.allocate(f, 0, 0, Allocation::Punch, now), Err(Errno::EINVAL));
 }
 
 #[test]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use client::{Caller, Client, Gate, Named};
-use fuse::filesystem::{Attributes, Entry, Looked, OpenFlags, Opened, Statfs, Write};
+use fuse::filesystem::{Attributes, CopyRange, Entry, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::{Context, FileSystem};
 use ring::buf::Slice;
+use types::allocation::Allocation;
 use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::id::InodeId;
@@ -21,6 +22,7 @@ const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
 const O_EXCL: u32 = 0o200;
 const O_APPEND: u32 = 0o2000;
+const O_NOATIME: u32 = 0o1_000_000;
 
 /// Unit of `statfs`; the larger of the two that Linux programs expect.
 const BLOCK_SIZE: u32 = 4096;
@@ -54,8 +56,12 @@ impl Adapter {
 }
 
 /// A file's handle says what its open was for; all else is kept per inode.
+const HANDLE_WRITES: u64 = 1;
+const HANDLE_LEAVES_ATIME: u64 = 2;
+
 fn handle_of(flags: u32) -> u64 {
-    u64::from(is_writable(flags))
+    let bit = |on: bool, bit: u64| if on { bit } else { 0 };
+    bit(is_writable(flags), HANDLE_WRITES) | bit(flags & O_NOATIME != 0, HANDLE_LEAVES_ATIME)
 }
 
 fn is_writable(flags: u32) -> bool {
@@ -187,15 +193,30 @@ impl FileSystem for Adapter {
         }
     }
 
+    async fn tmpfile(
+        &self,
+        context: &Context,
+        parent: InodeId,
+        mode: u32,
+        flags: u32,
+    ) -> Result<(Entry, Opened), Errno> {
+        let made = as_caller!(context, caller => self.client.tmpfile(caller, parent, mode, is_writable(flags)).await);
+        made.map(|attr| (Entry::uncached(attr), file_opened(flags)))
+    }
+
     async fn read(
         &self,
         context: &Context,
         inode: InodeId,
-        _handle: u64,
+        handle: u64,
         offset: u64,
         size: u32,
     ) -> Result<Vec<Slice>, Errno> {
-        as_caller!(context, caller => self.client.read(caller, inode, offset, size).await)
+        let data = as_caller!(context, caller => self.client.read(caller, inode, offset, size).await)?;
+        if handle & HANDLE_LEAVES_ATIME == 0 {
+            self.client.accessed(inode);
+        }
+        Ok(data)
     }
 
     async fn write(&self, context: &Context, write: Write) -> Result<u32, Errno> {
@@ -217,12 +238,46 @@ impl FileSystem for Adapter {
 
     async fn release(&self, context: &Context, inode: InodeId, handle: u64, _flags: u32) -> Result<(), Errno> {
         let caller = Caller::patient(context.credentials());
-        self.client.close(&caller, inode, handle != 0).await;
+        self.client.close(&caller, inode, handle & HANDLE_WRITES != 0).await;
         Ok(())
     }
 
     async fn fsync(&self, context: &Context, inode: InodeId, _handle: u64, _datasync: bool) -> Result<(), Errno> {
         as_caller!(context, caller => self.client.fsync(caller, inode).await)
+    }
+
+    async fn fallocate(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        _handle: u64,
+        offset: u64,
+        len: u64,
+        mode: u32,
+    ) -> Result<(), Errno> {
+        let what = Allocation::from_mode(mode)?;
+        as_caller!(context, caller => self.client.allocate(caller, inode, offset, len, what).await)
+    }
+
+    async fn copy_range(&self, context: &Context, range: CopyRange) -> Result<u64, Errno> {
+        let CopyRange { source, target, len } = range;
+        let (from, to) = ((source.inode, source.offset), (target.inode, target.offset));
+        let count = as_caller!(context, caller => self.client.copy_range(caller, from, to, len).await)?;
+        if count > 0 && source.handle & HANDLE_LEAVES_ATIME == 0 {
+            self.client.accessed(source.inode);
+        }
+        Ok(count)
+    }
+
+    async fn seek(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        _handle: u64,
+        offset: u64,
+        hole: bool,
+    ) -> Result<u64, Errno> {
+        as_caller!(context, caller => self.client.seek(caller, inode, offset, hole).await)
     }
 
     async fn opendir(&self, _context: &Context, _inode: InodeId) -> Result<Opened, Errno> {
@@ -288,7 +343,11 @@ impl FileSystem for Adapter {
     }
 
     async fn listxattr(&self, context: &Context, inode: InodeId) -> Result<Vec<Vec<u8>>, Errno> {
-        as_caller!(context, caller => self.client.listxattr(caller, inode).await)
+        let mut names = as_caller!(context, caller => self.client.listxattr(caller, inode).await)?;
+        if context.uid != 0 {
+            names.retain(|name| !name.starts_with(b"trusted."));
+        }
+        Ok(names)
     }
 
     async fn removexattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> Result<(), Errno> {

@@ -64,6 +64,7 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         allow_other: config.allow_other,
         read_only: config.read_only,
         allow_suid_and_devices: config.suid_and_devices,
+        posix_acls: true,
         metrics: Some(metrics),
         ..fuse::Options::default()
     };

@@ -10,7 +10,10 @@ use types::id::{InodeId, SessionId, ShardId};
 
 use crate::error::{Damage, Result};
 use crate::ops::scan::{self, Raw};
-use crate::schema::inode::{Body, HAS_OBJECTS, HAS_XATTRS, Inode, UNSETTLED};
+use crate::ops::xattr::flag_of;
+use crate::schema::inode::{
+    Body, HAS_ACCESS_ACL, HAS_CAPABILITY, HAS_DEFAULT_ACL, HAS_OBJECTS, HAS_XATTRS, Inode, UNSETTLED,
+};
 use crate::schema::meta::{self, Counts};
 use crate::schema::{deletion, edge, inode, layout, orphan, session, symlink, xattr};
 use crate::view::Deletion;
@@ -64,7 +67,8 @@ struct Records {
     layouts: BTreeMap<InodeId, usize>,
     /// Length of the target.
     symlinks: BTreeMap<InodeId, u64>,
-    attributes: BTreeSet<InodeId>,
+    /// The marks that the attributes' names ask for.
+    attributes: BTreeMap<InodeId, u16>,
     orphans: BTreeMap<InodeId, Vec<SessionId>>,
     sessions: BTreeSet<SessionId>,
     deletions: Vec<Deletion>,
@@ -90,7 +94,10 @@ impl Records {
                 let target = symlink::deser_value(key, value)?;
                 self.symlinks.insert(symlink::deser_key(key)?, target.len() as u64);
             }
-            Some(&xattr::PREFIX) => drop(self.attributes.insert(xattr::deser_key(key)?.0)),
+            Some(&xattr::PREFIX) => {
+                let (inode, name) = xattr::deser_key(key)?;
+                *self.attributes.entry(inode).or_default() |= HAS_XATTRS | flag_of(name);
+            }
             Some(&orphan::PREFIX) => {
                 orphan::deser_value(key, value)?;
                 let (inode, session) = orphan::deser_key(key)?;
@@ -186,7 +193,9 @@ impl Records {
         found.unless(self.layouts.get(&id).copied() == wide, id, "its layout record is wrong");
         let target = (inode.kind == FileType::Symlink).then_some(inode.size);
         found.unless(self.symlinks.get(&id).copied() == target, id, "its target is not of its size");
-        found.unless(self.attributes.contains(&id) == inode.has(HAS_XATTRS), id, "its attributes go without its flag");
+        let marks = inode.flags & (HAS_XATTRS | HAS_ACCESS_ACL | HAS_DEFAULT_ACL | HAS_CAPABILITY);
+        let attributes = self.attributes.get(&id).copied().unwrap_or(0);
+        found.unless(attributes == marks, id, "its attributes go without its flags");
     }
 
     /// Records of what is not there.
@@ -198,7 +207,7 @@ impl Records {
                 found.unless(is_dir, parent, "it has entries but is no directory");
             }
         }
-        for &id in self.layouts.keys().chain(self.symlinks.keys()).chain(&self.attributes) {
+        for &id in self.layouts.keys().chain(self.symlinks.keys()).chain(self.attributes.keys()) {
             found.unless(self.inodes.contains_key(&id), id, "it has records but is not there");
         }
         for (&id, holders) in &self.orphans {

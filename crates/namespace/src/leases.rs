@@ -241,6 +241,30 @@ impl Leases {
         false
     }
 
+    /// `session` has moved what `from` stands for to the name `to`. Its kernel moves what it keeps of the old name along
+    /// with the term of that, without asking again.
+    pub(crate) fn carry(&mut self, session: SessionId, from: Subject, to: Subject) {
+        let presumed = self.presumed.as_mut().filter(|presumed| presumed.sessions.contains(&session));
+        let unknown = presumed.map(|presumed| {
+            presumed.given_back.remove(&(to, session));
+            presumed.until_ms
+        });
+        let known = self.table.held_until(from, session, self.now_ms);
+        let Some(until_ms) = known.max(unknown) else { return };
+        let until_ms = self.table.held_until(to, session, self.now_ms).map_or(until_ms, |held| held.max(until_ms));
+        self.table.note(to, session, until_ms);
+        // A recall of the name on its way may be obeyed before the kernel moves: it goes out once more.
+        let Some(pending) = self.recalled.get_mut(&to) else { return };
+        let (Some(id), Some(out)) = (pending.holders.get_mut(&session), self.out.get_mut(&session)) else { return };
+        if let Some(recall) = out.remove(id) {
+            *id = self.next_id;
+            self.next_id += 1;
+            out.insert(*id, Recall { id: *id, ..recall });
+            pending.until_ms = pending.until_ms.max(until_ms);
+            self.alerts.insert(session);
+        }
+    }
+
     /// The session caches nothing any more of what these recalls named. Unknown ones are passed over.
     pub(crate) fn acknowledge(&mut self, session: SessionId, ids: &[u64]) {
         for id in ids {

@@ -8,10 +8,12 @@
 //! - `schema`: one file per key family, and the table of them all.
 //! - `namespace`: inodes, edges and their caches; changes of a turn gathered into one write batch.
 //! - `ops`: one file per operation on the namespace, with its whole story.
+//! - `acl`: what access control lists are valid, and how they follow the permission bits.
 //! - `shard`: sessions, opens, write intents, orphans and stored replies around the operations.
 //! - `leases`: which session may keep what it was told, and recalls.
 //! - `check`: what must hold of a whole store.
 
+pub mod acl;
 pub mod check;
 mod cold;
 mod complete;

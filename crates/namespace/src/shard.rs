@@ -32,6 +32,7 @@ mod load;
 mod presence;
 mod reads;
 mod replies;
+mod unnamed;
 mod yielding;
 
 /// What is fixed for the life of a shard's process.

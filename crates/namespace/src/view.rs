@@ -63,7 +63,7 @@ pub struct Create<'a> {
     pub name: &'a Name,
     /// `EINVAL` for a directory or a symlink: they have their own operations.
     pub kind: FileType,
-    /// The caller's umask is already applied; only the bits in `0o7777` count.
+    /// Only the bits in `0o7777` count. The umask of `cred` or the directory's default ACL takes some away.
     pub mode: u32,
     /// Kept for device nodes only.
     pub rdev: u32,
@@ -90,6 +90,8 @@ pub const RENAME_NOREPLACE: u32 = 1;
 pub const RENAME_EXCHANGE: u32 = 2;
 pub const XATTR_CREATE: u32 = 1;
 pub const XATTR_REPLACE: u32 = 2;
+/// With an access ACL: set-group-id goes, since who sets it is not in the file's group.
+pub const XATTR_KILL_SGID: u32 = 0x100;
 
 /// What a session's writes came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +101,8 @@ pub struct Settle {
     pub size: u64,
     /// Units of 512 bytes.
     pub blocks: u64,
-    pub mtime: Option<types::time::Timestamp>,
+    /// Of the last write that the times were not set after, and the modification time that the session knew.
+    pub mtime: Option<(types::time::Timestamp, types::time::Timestamp)>,
     /// `Some(intents)` where the session asked the objects; `None` where it was exclusive.
     pub gathered: Option<u64>,
     /// Also end the session's write intent, whether settled or not.
@@ -108,6 +111,8 @@ pub struct Settle {
     pub close: bool,
     /// Nothing was written since the file was made: it has no objects.
     pub untouched: bool,
+    /// With `close`: when the session read the file last, and the access time that it knew then.
+    pub read: Option<(types::time::Timestamp, types::time::Timestamp)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

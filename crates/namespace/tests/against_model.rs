@@ -326,7 +326,7 @@ impl World {
             }
             Op::RemoveXattr { inode, name } => shard.remove_xattr(exactly, id(inode), name).map(|()| None),
             Op::Open { inode } => shard.open_inode(*session, id(inode)).map(Some),
-            Op::Close { inode } => shard.close_inode(*session, id(inode)).map(|()| None),
+            Op::Close { inode } => shard.close_inode(*session, id(inode), None).map(|()| None),
             Op::Lookup { parent, name } => shard.lookup(*session, id(parent), name).and_then(Looked::found).map(Some),
         };
         result.map_err(|error| error.errno())
@@ -350,7 +350,7 @@ impl World {
             _ if self.grace && self.kept_by_grace(&request.op) => {
                 if let (Op::Open { inode }, Ok(_)) = (&request.op, outcome) {
                     // Or the session would keep what the model has forgotten.
-                    self.bed.shard.close_inode(request.session, self.ids[inode]).expect("closes");
+                    self.bed.shard.close_inode(request.session, self.ids[inode], None).expect("closes");
                 }
             }
             _ => panic!("{request:?} came to {outcome:?}"),

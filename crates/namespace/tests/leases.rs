@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use common::{A, B, Bed, CRED, ROOT, config, name};
 use namespace::error::{Error, Result};
 use namespace::shard::Config;
-use namespace::view::{Create, Looked, Rename, Settle};
+use namespace::view::{Create, Looked, RENAME_EXCHANGE, Rename, Settle};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -30,10 +30,12 @@ fn leasing() -> Bed {
     bed
 }
 
+type Place = (InodeId, Name);
+
 /// What one session believes, and until when.
 #[derive(Default)]
 struct Cache {
-    names: BTreeMap<(InodeId, Name), (Option<InodeId>, u64)>,
+    names: BTreeMap<Place, (Option<InodeId>, u64)>,
     inodes: BTreeMap<InodeId, (Attr, u64)>,
 }
 
@@ -154,6 +156,7 @@ impl World {
                         release: true,
                         close: false,
                         untouched: false,
+                        read: None,
                     };
                     shard.settle(exactly, &settle).map(|_| None)
                 }
@@ -162,13 +165,25 @@ impl World {
                 Err(Error::Recalling) => self.wait(session),
                 Ok(made) => {
                     self.inodes.extend(made);
+                    // Its own kernel knows what it did itself.
+                    let flags = if what == 6 { Some(mode % 3) } else { None };
+                    self.forget(session, (parent, from), (other, to), flags);
                     break;
                 }
                 Err(_) => break,
             }
         }
-        // Its own kernel knows what it did itself.
-        *self.cache(session) = Cache::default();
+    }
+
+    /// What a kernel forgets after a change of its own: all of it, but in a rename (with flags), what it had of the name
+    /// that was moved it then has of the other, with its term.
+    fn forget(&mut self, session: SessionId, from: Place, to: Place, rename: Option<u32>) {
+        let Cache { names, inodes } = self.cache(session);
+        inodes.clear();
+        let (moved, other) = (names.remove(&from), names.remove(&to));
+        let Some(flags) = rename else { return };
+        names.extend(moved.map(|moved| (to, moved)));
+        names.extend(other.filter(|_| flags == RENAME_EXCHANGE).map(|other| (from, other)));
     }
 
     /// Somebody is in the way: it gives back, or says nothing until its term is over.
@@ -264,6 +279,29 @@ fn a_file_that_is_being_written_gives_no_lease_on_its_attributes() {
     assert_eq!(bed.shard.getattr(B, file).expect("there").lease_ms, 0);
     let Looked::Found(view) = bed.shard.lookup(B, ROOT, &name("f")).expect("there") else { panic!("it is there") };
     assert!(view.name_lease_ms > 0 && view.lease_ms == 0);
+}
+
+#[test]
+fn a_session_that_moves_a_name_keeps_what_it_believes_of_it() {
+    for flags in [0, RENAME_EXCHANGE] {
+        let mut bed = leasing();
+        bed.shard.listen(A, false);
+        bed.create(ROOT, "f").expect("made");
+        bed.create(ROOT, "g").expect("made");
+        bed.shard.listen(A, true);
+        let Looked::Found(view) = bed.shard.lookup(A, ROOT, &name("f")).expect("there") else { panic!("it is there") };
+        assert!(view.name_lease_ms > 0);
+        let (exactly, source_name, target_name) = (bed.next(A), &name("f"), &name("g"));
+        let rename = Rename { source_parent: ROOT, source_name, target_parent: ROOT, target_name, flags };
+        bed.shard.rename(exactly, &rename).expect("moved");
+        let exactly = bed.next(B);
+        assert_eq!(bed.shard.unlink(exactly, ROOT, &name("g")), Err(Error::Recalling));
+        let recalls = bed.shard.recalls(A);
+        assert!(recalls.iter().any(|recall| recall.inode == ROOT && recall.name.as_ref() == Some(target_name)));
+        let ids: Vec<_> = recalls.iter().map(|recall| recall.id).collect();
+        bed.shard.acknowledge_recalls(A, &ids);
+        bed.shard.unlink(exactly, ROOT, &name("g")).expect("nobody is in the way");
+    }
 }
 
 #[test]

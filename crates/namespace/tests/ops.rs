@@ -335,7 +335,7 @@ fn xattrs() {
     assert_eq!(bed.shard.get_xattr(f, b"trusted.b").unwrap(), b"");
     assert_eq!(refused(bed.shard.get_xattr(f, b"user.x")), Errno::ENODATA);
     for (bad, errno) in [
-        (&b"system.posix_acl_access"[..], Errno::EOPNOTSUPP),
+        (&b"system.other"[..], Errno::EOPNOTSUPP),
         (b"other.x", Errno::EOPNOTSUPP),
         (b"user", Errno::EOPNOTSUPP),
         (b"user.", Errno::EINVAL),
@@ -634,7 +634,7 @@ fn damage_is_an_error_for_those_who_meet_it() {
 fn owner_is_the_caller() {
     let mut bed = Bed::new();
     let exactly = bed.next(A);
-    let cred = Credentials { uid: 3, gid: 4 };
+    let cred = Credentials { uid: 3, gid: 4, umask: 0 };
     let attr = bed.shard.mkdir(exactly, ROOT, &name("d"), 0o7777, cred).unwrap().attr;
     assert_eq!((attr.uid, attr.gid, attr.mode), (3, 4, 0o7777));
     assert_ne!(cred, CRED);

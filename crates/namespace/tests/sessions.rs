@@ -82,7 +82,7 @@ fn a_repeated_create_opens_again_after_a_restart() {
     assert!(bed.shard.tick().unwrap().grace_ended);
     bed.turn();
     assert!(bed.stat(f).is_ok(), "the session holds it");
-    bed.shard.close_inode(A, f).unwrap();
+    bed.shard.close_inode(A, f, None).unwrap();
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
 }
@@ -135,13 +135,13 @@ fn what_is_open_stays_after_its_last_unlink() {
     assert_eq!(refused(bed.rename((ROOT, "x"), (d, "late"), 0)), Errno::ENOENT);
     assert_eq!(refused(bed.link(f, ROOT, "again")), Errno::ENOENT);
     assert!(bed.shard.readdir(A, d, 0, 10, true).unwrap().entries.is_empty());
-    bed.shard.close_inode(A, f).unwrap();
-    bed.shard.close_inode(A, d).unwrap();
+    bed.shard.close_inode(A, f, None).unwrap();
+    bed.shard.close_inode(A, d, None).unwrap();
     bed.turn();
     assert_eq!(refused(bed.stat(d)), Errno::ESTALE);
     assert!(bed.shard.deletions(None, 9).unwrap().is_empty());
-    bed.shard.close_inode(B, f).unwrap();
-    bed.shard.close_inode(B, f).unwrap();
+    bed.shard.close_inode(B, f, None).unwrap();
+    bed.shard.close_inode(B, f, None).unwrap();
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
     assert_eq!(bed.shard.deletions(None, 9).unwrap().len(), 4);
@@ -205,7 +205,7 @@ fn a_restart_keeps_what_sessions_reclaim() {
     assert!(bed.shard.tick().unwrap().grace_ended);
     bed.turn();
     assert_eq!(refused(bed.stat(g)), Errno::ESTALE, "nobody reclaimed it");
-    bed.shard.close_inode(A, f).unwrap();
+    bed.shard.close_inode(A, f, None).unwrap();
     bed.turn();
     assert!(bed.stat(f).is_ok());
     bed.restart();
@@ -290,7 +290,7 @@ fn a_stale_gathering_is_refused() {
     // Another session comes and goes between the asking and the settling.
     bed.shard.session_open(SessionId(3), b"", &[]).unwrap();
     bed.write_intent(SessionId(3), f).unwrap();
-    bed.shard.close_inode(SessionId(3), f).unwrap();
+    bed.shard.close_inode(SessionId(3), f, None).unwrap();
     let answer = bed.settle(A, f, 30, Some(before.intents), true);
     assert!(!answer.settled);
     assert!(bed.settle(A, f, 40, Some(answer.intents), true).settled);
@@ -350,7 +350,7 @@ fn a_failed_commit_takes_everything_back() {
     bed.shard.mkdir(made, ROOT, &name("d"), 0o755, CRED).unwrap();
     let unlink = Exactly { sequence: made.sequence + 1, ..made };
     bed.shard.unlink(unlink, ROOT, &name("f")).unwrap();
-    bed.shard.close_inode(A, f).unwrap();
+    bed.shard.close_inode(A, f, None).unwrap();
     bed.shard.session_close(B).unwrap();
     bed.shard.session_open(SessionId(3), b"", &[]).unwrap();
     let error = bed.shard.commit().unwrap_err();
@@ -366,7 +366,7 @@ fn a_failed_commit_takes_everything_back() {
     bed.unlink(ROOT, "f").unwrap();
     bed.turn();
     assert_eq!(bed.stat(f).unwrap().attr.nlink, 0, "the close was taken back");
-    bed.shard.close_inode(A, f).unwrap();
+    bed.shard.close_inode(A, f, None).unwrap();
     bed.turn();
     assert_eq!(bed.names(ROOT), ["e"]);
 }
@@ -420,7 +420,7 @@ fn to_write(text: &Name) -> Create<'_> {
 
 fn settle_and_close(inode: InodeId, size: u64, untouched: bool) -> Settle {
     let blocks = size.div_ceil(512);
-    Settle { inode, size, blocks, mtime: None, gathered: None, release: true, close: true, untouched }
+    Settle { inode, size, blocks, mtime: None, gathered: None, release: true, close: true, untouched, read: None }
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn speed() {
             };
             let made = shard.create(exactly, &create).map(|view| view.attr.inode);
             if open && let Ok(inode) = made {
-                shard.close_inode(A, inode).expect("closes");
+                shard.close_inode(A, inode, None).expect("closes");
             }
             if n % 64 == 63 {
                 shard.commit().expect("commits");

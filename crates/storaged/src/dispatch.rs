@@ -13,7 +13,9 @@ use wire::codec::{Wire, decode_body};
 use wire::frame::Status;
 use wire::op::Op;
 use wire::v1::session::Empty;
-use wire::v1::storage::{List, Place, Read, Remove, Stat, StatReply, Sync, TargetStat, Truncate, Write};
+use wire::v1::storage::{
+    Allocate, Copy, List, Place, Read, Remove, Seek, Stat, StatReply, Sync, TargetStat, Truncate, Write,
+};
 
 use crate::engine::{ObjectStore, Share};
 use crate::metrics::{LaneMetrics, TargetMetrics};
@@ -107,6 +109,11 @@ async fn answer<S: ObjectStore>(route: &Route<S>, request: Request) -> Result<()
         Op::Place => {
             reply(responder, of(share, &body, |m: &Place| m.object, async |m| served.place(m.object).await).await)
         }
+        Op::Allocate => {
+            reply(responder, of(share, &body, |m: &Allocate| m.object, async |m| served.allocate(&m).await).await)
+        }
+        Op::Copy => reply(responder, of(share, &body, |m: &Copy| m.object, async |m| served.copy(&m).await).await),
+        Op::Seek => reply(responder, of(share, &body, |m: &Seek| m.object, async |m| served.seek(&m).await).await),
         Op::Stat => reply(responder, stat(served, &body).await),
         Op::List => {
             let list = async { served.list(&decode::<List>(&body)?).await.map_err(Status::Errno) };

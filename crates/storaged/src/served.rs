@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use ring::buf::{Buf, Slice};
 use ring::sync::Semaphore;
+use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
 use types::time::Timestamp;
 use wire::codec::Bytes;
 use wire::frame::PAYLOAD_MAX;
 use wire::v1::storage::{
-    List, ListReply, ListedObject, ObjectReply, ObjectStat, PlaceReply, Read, StatReply, TargetStatReply, Truncate,
-    Write,
+    Allocate, Copy, List, ListReply, ListedObject, ObjectReply, ObjectStat, PlaceReply, Read, Seek, SeekReply,
+    StatReply, TargetStatReply, Truncate, Write,
 };
 
+use crate::engine::copy::Range;
 use crate::engine::{ObjectStore, Share, Stored};
 use crate::failures::Failures;
 use crate::object_table::ObjectTable;
@@ -73,6 +75,43 @@ impl<S: ObjectStore> Served<S> {
         let version = self.table.changed(request.object);
         outcome?;
         Ok(ObjectReply { version, size: request.size })
+    }
+
+    pub(crate) async fn allocate(&self, request: &Allocate) -> Result<ObjectReply, Errno> {
+        self.target.check_present()?;
+        let what = Allocation::from_mode(request.mode)?;
+        if request.length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let end = request.offset.checked_add(request.length).ok_or(Errno::EFBIG)?;
+        let _turn = self.table.begin(request.object, Access::Write { start: request.offset, end }).await;
+        self.check_changeable(request.object, request.expected_version)?;
+        let outcome = self.store.allocate(request.object, request.offset, request.length, what).await;
+        // One that failed may have changed a part.
+        let version = self.table.changed(request.object);
+        Ok(ObjectReply { version, size: outcome? })
+    }
+
+    /// The order is that of the target alone: what is written to the source meanwhile may or may not be copied.
+    pub(crate) async fn copy(&self, request: &Copy) -> Result<ObjectReply, Errno> {
+        self.target.check_present()?;
+        let &Copy { object, offset, source, source_offset, length, expected_version } = request;
+        let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+        let _turn = self.table.begin(object, Access::Write { start: offset, end }).await;
+        self.check_changeable(object, expected_version)?;
+        let outcome = self.store.copy(source, object, Range { source_offset, offset, len: length }).await;
+        // One that failed may have copied a part.
+        let version = self.table.changed(object);
+        Ok(ObjectReply { version, size: outcome? })
+    }
+
+    pub(crate) async fn seek(&self, request: &Seek) -> Result<SeekReply, Errno> {
+        self.target.check_present()?;
+        let _turn = self.table.begin(request.object, Access::PRESENT).await;
+        if self.table.is_buried(request.object) {
+            return Ok(SeekReply { offset: None });
+        }
+        Ok(SeekReply { offset: self.store.seek(request.object, request.offset, request.hole).await? })
     }
 
     /// An error of data that was acknowledged before comes out once for each connection that asks.

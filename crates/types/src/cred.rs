@@ -6,4 +6,6 @@
 pub struct Credentials {
     pub uid: u32,
     pub gid: u32,
+    /// Permission bits that new inodes do not get, unless their directory's default ACL says what they get.
+    pub umask: u32,
 }

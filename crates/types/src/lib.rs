@@ -2,6 +2,7 @@
 //!
 //! Plain values with no I/O, no clock and no async, so that every other crate can depend on this one.
 
+pub mod allocation;
 pub mod attr;
 pub mod cred;
 pub mod error;

@@ -210,7 +210,7 @@ macro_rules! wire_struct {
 }
 
 wire_struct! {
-    Credentials { uid, gid }
+    Credentials { uid, gid, umask }
     ObjectId { inode, stripe }
     Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
     SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid }

@@ -98,6 +98,7 @@ ops! {
     EntryInfo = 0x0116: meta::EntryInfo => meta::EntryInfoReply;
     SetPolicy = 0x0117: meta::SetPolicy => meta::EntryInfoReply;
     Scan = 0x0118: meta::Scan => meta::ScanReply;
+    TmpFile = 0x0130: meta::TmpFile => meta::InodeReply;
 
     Read = 0x0200: storage::Read => storage::ObjectReply;
     Write = 0x0201: storage::Write => storage::ObjectReply;
@@ -108,6 +109,9 @@ ops! {
     List = 0x0206: storage::List => storage::ListReply;
     TargetStat = 0x0207: storage::TargetStat => storage::TargetStatReply;
     Place = 0x0208: storage::Place => storage::PlaceReply;
+    Allocate = 0x0209: storage::Allocate => storage::ObjectReply;
+    Seek = 0x020a: storage::Seek => storage::SeekReply;
+    Copy = 0x020b: storage::Copy => storage::ObjectReply;
 }
 
 crate::codec::messages! {

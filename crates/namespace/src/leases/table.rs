@@ -113,6 +113,22 @@ impl Table {
         fits
     }
 
+    /// Until when `session` holds it, if it does.
+    pub(super) fn held_until(&self, subject: Subject, session: SessionId, now_ms: u64) -> Option<u64> {
+        let entries = [&self.old, &self.new].into_iter().filter_map(|generation| generation.get(&subject));
+        let leases = entries.flat_map(|entry| entry.holders.leases());
+        leases
+            .filter(|lease| lease.session == session)
+            .map(|lease| lease.until_ms)
+            .filter(|&until| until > now_ms)
+            .max()
+    }
+
+    /// Notes what is so already: `session` believes it until `until_ms`, whatever room there is.
+    pub(super) fn note(&mut self, subject: Subject, session: SessionId, until_ms: u64) {
+        self.new.entry(subject).or_default().holders.add(Lease { session, until_ms });
+    }
+
     /// Sessions other than `session` that hold it, each with the end of its term.
     pub(super) fn holders(&self, subject: Subject, session: SessionId, now_ms: u64) -> BTreeMap<SessionId, u64> {
         let mut holders = BTreeMap::new();

@@ -193,3 +193,46 @@ fn no_change_overtakes_a_holder() {
     }
     assert!(changes > 1_000 && waits > 1_000, "{changes} changes, {waits} waits");
 }
+
+#[test]
+fn a_lease_moves_with_what_it_is_about() {
+    let (from, to) = (name("from"), name("to"));
+    let (source, target) = (Subject::name(DIRECTORY, &from), Subject::name(DIRECTORY, &to));
+    let touched = [Touched::name(DIRECTORY, &to)];
+    // Also where the new name gives no leases yet.
+    let mut leases = leases();
+    leases.grant(A, target);
+    assert!(!leases.may_change(B, &touched));
+    let recalled = ids(&mut leases, A);
+    leases.acknowledge(A, &recalled);
+    assert!(leases.may_change(B, &touched));
+    leases.grant(A, source);
+    assert_eq!(leases.grant(A, target), 0, "too soon");
+    leases.carry(A, source, target);
+    assert!(leases.may_change(A, &touched) && !leases.may_change(B, &touched));
+
+    // A recall that is under way may be obeyed before the move: it does not count for what was moved.
+    let early = ids(&mut leases, A);
+    leases.carry(A, source, target);
+    leases.acknowledge(A, &early);
+    assert!(!leases.may_change(B, &touched));
+    assert_eq!(leases.next_alert(), Some(A));
+    let late = ids(&mut leases, A);
+    assert!(late.len() == 1 && late != early);
+    leases.acknowledge(A, &late);
+    assert!(leases.may_change(B, &touched));
+
+    // Nothing was held, so nothing moves.
+    let nothing = Subject::name(DIRECTORY, &name("nothing"));
+    leases.carry(A, nothing, target);
+    assert!(leases.may_change(B, &touched));
+
+    // After a restart everybody may hold everything.
+    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A]), 0);
+    assert!(!leases.may_change(B, &touched));
+    let recalled = ids(&mut leases, A);
+    leases.acknowledge(A, &recalled);
+    assert!(leases.may_change(B, &touched));
+    leases.carry(A, source, target);
+    assert!(!leases.may_change(B, &touched));
+}

@@ -7,9 +7,8 @@ use types::id::{GroupId, InodeId};
 
 use crate::error::Result;
 use crate::namespace::Namespace;
-use crate::ops::Place;
 use crate::schema::edge::Edge;
-use crate::schema::inode::{Body, GROUPS_INLINE, Striping};
+use crate::schema::inode::{Body, GROUPS_INLINE, Inode, Striping};
 use crate::schema::layout;
 use crate::view::Create;
 
@@ -31,28 +30,23 @@ impl<K: Kv> Namespace<K> {
             return Ok(edge.child);
         }
         let (body, wide) = match create.kind {
-            FileType::Regular => self.stripe(&place)?,
+            FileType::Regular => self.stripe(&place.directory)?,
             _ => (Body::Other, None),
         };
         let id = self.new_id()?;
-        let mut inode = self.newborn(&place, create.kind, create.mode, create.cred, body);
+        let mut newborn = self.newborn(place.home(), create.kind, create.mode, create.cred, body)?;
         if matches!(create.kind, FileType::CharDevice | FileType::BlockDevice) {
-            inode.rdev = create.rdev;
+            newborn.inode.rdev = create.rdev;
         }
-        if let Some(groups) = wide {
-            let mut value = Vec::new();
-            layout::ser_value(&mut value, &groups);
-            layout::ser_key(&mut self.key, id);
-            self.cold.put(&self.key, &value);
-        }
-        self.add_inode(id, inode);
+        self.keep_layout(id, wide);
+        self.bear(id, newborn);
         self.enter(&place, Edge { child: id, kind: create.kind });
         Ok(id)
     }
 
     /// A new file's striping by its directory's policy, and its groups where the inode has no room for them.
-    fn stripe(&mut self, place: &Place<'_>) -> Result<(Body, Option<Vec<GroupId>>)> {
-        let Body::Directory { policy, .. } = &place.directory.body else {
+    pub(crate) fn stripe(&mut self, directory: &Inode) -> Result<(Body, Option<Vec<GroupId>>)> {
+        let Body::Directory { policy, .. } = &directory.body else {
             return Err(Errno::ENOTDIR.into());
         };
         let chosen = self.placement.choose(policy)?;
@@ -61,6 +55,16 @@ impl<K: Kv> Namespace<K> {
         let wide = if inline.is_none() { Some(chosen.to_vec()) } else { None };
         let striping = Striping { chunk_size: policy.chunk_size, stripes: chosen.len() as u16, groups };
         Ok((Body::File(striping), wide))
+    }
+
+    /// Keeps the groups that the inode has no room for.
+    pub(crate) fn keep_layout(&mut self, id: InodeId, wide: Option<Vec<GroupId>>) {
+        if let Some(groups) = wide {
+            let mut value = Vec::new();
+            layout::ser_value(&mut value, &groups);
+            layout::ser_key(&mut self.key, id);
+            self.cold.put(&self.key, &value);
+        }
     }
 }
 

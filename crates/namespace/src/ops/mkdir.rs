@@ -23,7 +23,8 @@ impl<K: Kv> Namespace<K> {
         };
         let id = self.new_id()?;
         let body = Body::Directory { entries: 0, policy };
-        self.add_inode(id, self.newborn(&place, FileType::Directory, mode, cred, body));
+        let newborn = self.newborn(place.home(), FileType::Directory, mode, cred, body)?;
+        self.bear(id, newborn);
         self.enter(&place, Edge { child: id, kind: FileType::Directory });
         Ok(id)
     }

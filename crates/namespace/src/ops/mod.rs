@@ -11,12 +11,14 @@ use types::id::InodeId;
 use types::name::Name;
 use types::time::Timestamp;
 
+use crate::acl;
 use crate::error::{Damage, Result};
 use crate::hash::name_hash;
 use crate::namespace::Namespace;
 use crate::schema::edge::{self, Edge};
-use crate::schema::inode::{Body, Inode};
+use crate::schema::inode::{Body, HAS_ACCESS_ACL, HAS_DEFAULT_ACL, HAS_XATTRS, Inode};
 
+pub mod access;
 pub mod create;
 pub mod deletions;
 pub mod entry_info;
@@ -32,6 +34,7 @@ pub mod set;
 pub mod set_policy;
 pub mod settle;
 pub mod symlink;
+pub mod tmpfile;
 pub mod unlink;
 pub mod xattr;
 
@@ -72,7 +75,7 @@ impl<K: Kv> Namespace<K> {
         Ok(Place { parent, directory, name, hash, edge })
     }
 
-    fn directory(&mut self, id: InodeId) -> Result<Inode> {
+    pub(crate) fn directory(&mut self, id: InodeId) -> Result<Inode> {
         let directory = self.find(id)?.ok_or(Errno::ENOENT)?;
         if directory.is_dir() { Ok(directory) } else { Err(Errno::ENOTDIR.into()) }
     }
@@ -128,19 +131,28 @@ impl<K: Kv> Namespace<K> {
     }
 
     /// An inode of `kind` about to be made in `directory`: POSIX ownership, and the BSD rule where the directory has
-    /// the set-group-id bit: the group is the directory's, and subdirectories get the bit too.
-    pub(crate) fn newborn(&self, place: &Place<'_>, kind: FileType, mode: u32, cred: Credentials, body: Body) -> Inode {
-        let inherits = u32::from(place.directory.mode) & S_ISGID != 0;
-        let mut mode = mode & PERMISSION_BITS;
+    /// the set-group-id bit: the group is the directory's, and subdirectories get the bit too. Its permissions are what
+    /// the directory's default ACL leaves of `mode`, or else the umask.
+    pub(crate) fn newborn(
+        &mut self,
+        (parent, directory): (InodeId, &Inode),
+        kind: FileType,
+        mode: u32,
+        cred: Credentials,
+        body: Body,
+    ) -> Result<Newborn> {
+        let inherits = u32::from(directory.mode) & S_ISGID != 0;
+        let legacy = self.legacy((parent, directory), kind, mode & PERMISSION_BITS, cred.umask)?;
+        let mut mode = legacy.mode;
         if inherits && kind == FileType::Directory {
             mode |= S_ISGID;
         }
-        Inode {
+        let inode = Inode {
             kind,
             mode: mode as u16,
-            flags: 0,
+            flags: legacy.flags(),
             uid: cred.uid,
-            gid: if inherits { place.directory.gid } else { cred.gid },
+            gid: if inherits { directory.gid } else { cred.gid },
             nlink: if kind == FileType::Directory { 2 } else { 1 },
             rdev: 0,
             size: 0,
@@ -149,13 +161,73 @@ impl<K: Kv> Namespace<K> {
             mtime: self.now,
             ctime: self.now,
             btime: self.now,
-            parent: place.parent,
+            parent,
             body,
+        };
+        Ok(Newborn { inode, access: legacy.access, default: legacy.default })
+    }
+
+    /// What a new inode gets of its directory's default ACL; a symlink gets nothing.
+    fn legacy(
+        &mut self,
+        (parent, directory): (InodeId, &Inode),
+        kind: FileType,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Legacy> {
+        if kind == FileType::Symlink {
+            return Ok(Legacy { mode, access: None, default: None });
         }
+        let Some((value, acl)) = self.acl(parent, directory, acl::DEFAULT)? else {
+            return Ok(Legacy { mode: mode & !umask, access: None, default: None });
+        };
+        let inherited = acl.inherited(mode);
+        Ok(Legacy {
+            mode: (mode & !0o777) | inherited.mode,
+            access: inherited.access.map(|acl| acl.to_bytes()),
+            default: (kind == FileType::Directory).then_some(value),
+        })
+    }
+
+    /// Adds a new inode with its ACLs.
+    pub(crate) fn bear(&mut self, id: InodeId, newborn: Newborn) {
+        for (name, value) in [(acl::ACCESS, newborn.access), (acl::DEFAULT, newborn.default)] {
+            if let Some(value) = value {
+                self.put_xattr(id, name, &value);
+            }
+        }
+        self.add_inode(id, newborn.inode);
+    }
+}
+
+/// A new inode, and the ACLs that it inherits.
+pub(crate) struct Newborn {
+    pub(crate) inode: Inode,
+    access: Option<Vec<u8>>,
+    default: Option<Vec<u8>>,
+}
+
+/// What a directory leaves to an inode that is made in it.
+struct Legacy {
+    mode: u32,
+    access: Option<Vec<u8>>,
+    default: Option<Vec<u8>>,
+}
+
+impl Legacy {
+    fn flags(&self) -> u16 {
+        let access = if self.access.is_some() { HAS_XATTRS | HAS_ACCESS_ACL } else { 0 };
+        let default = if self.default.is_some() { HAS_XATTRS | HAS_DEFAULT_ACL } else { 0 };
+        access | default
     }
 }
 
 impl Place<'_> {
+    /// Where something made here is at home.
+    pub(crate) fn home(&self) -> (InodeId, &Inode) {
+        (self.parent, &self.directory)
+    }
+
     /// `ENOENT` in a directory without a name.
     pub(crate) fn must_live(&self) -> Result<()> {
         if self.directory.nlink == 0 { Err(Errno::ENOENT.into()) } else { Ok(()) }

@@ -6,6 +6,7 @@ use types::error::Errno;
 use types::id::InodeId;
 use types::time::Timestamp;
 
+use crate::acl;
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::schema::inode::Inode;
@@ -32,10 +33,23 @@ impl<K: Kv> Namespace<K> {
         if *change == SetAttr::default() {
             return Ok(());
         }
+        let acl = match change.mode {
+            Some(_) => self.acl(id, &inode, acl::ACCESS)?,
+            None => None,
+        };
+        if change.uid.is_some() || change.gid.is_some() || change.size.is_some() {
+            self.drop_capability(id, inode)?;
+        }
+        let inode = self.existing(id)?;
         let now = self.now;
         let inode = self.inodes.modify(id, inode);
         apply(inode, change, now);
         inode.ctime = now;
+        if let Some((_, mut acl)) = acl {
+            acl.chmod(u32::from(inode.mode));
+            let value = acl.to_bytes();
+            self.put_xattr(id, acl::ACCESS, &value);
+        }
         Ok(())
     }
 }

@@ -35,10 +35,12 @@ impl<K: Kv> Namespace<K> {
         let inode = self.inodes.modify(settle.inode, inode);
         inode.size = settle.size;
         inode.blocks = settle.blocks;
-        if let Some(mtime) = settle.mtime {
-            inode.mtime = mtime;
+        // Set by somebody else while the session wrote: that goes over the writes before it.
+        let counts = |before, written| before == inode.mtime || written > inode.ctime;
+        if let Some((written, _)) = settle.mtime.filter(|&(written, before)| counts(before, written)) {
+            inode.mtime = written;
             // A write changes ctime too, but never back.
-            inode.ctime = inode.ctime.max(mtime);
+            inode.ctime = inode.ctime.max(written);
         }
         if last {
             inode.flags &= if settle.untouched { !(UNSETTLED | HAS_OBJECTS) } else { !UNSETTLED };

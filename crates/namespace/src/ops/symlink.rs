@@ -29,11 +29,11 @@ impl<K: Kv> Namespace<K> {
         }
         let place = self.vacancy(parent, name)?;
         let id = self.new_id()?;
-        let mut inode = self.newborn(&place, FileType::Symlink, 0o777, cred, Body::Other);
-        inode.size = target.len() as u64;
+        let mut newborn = self.newborn(place.home(), FileType::Symlink, 0o777, cred, Body::Other)?;
+        newborn.inode.size = target.len() as u64;
         symlink::ser_key(&mut self.key, id);
         self.cold.put(&self.key, target);
-        self.add_inode(id, inode);
+        self.bear(id, newborn);
         self.enter(&place, Edge { child: id, kind: FileType::Symlink });
         Ok(id)
     }

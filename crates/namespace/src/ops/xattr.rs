@@ -1,21 +1,24 @@
 //! Extended attributes: get, set, list, remove.
 
 use kv::Kv;
-use types::attr::FileType;
+use types::attr::{FileType, S_ISGID};
 use types::error::Errno;
 use types::id::InodeId;
 
-use crate::error::Result;
+use crate::acl::{self, Acl};
+use crate::error::{Damage, Result};
 use crate::namespace::Namespace;
-use crate::schema::inode::{HAS_XATTRS, Inode};
+use crate::schema::inode::{HAS_ACCESS_ACL, HAS_CAPABILITY, HAS_DEFAULT_ACL, HAS_XATTRS, Inode};
 use crate::schema::xattr;
-use crate::view::{XATTR_CREATE, XATTR_REPLACE};
+use crate::view::{XATTR_CREATE, XATTR_KILL_SGID, XATTR_REPLACE};
 
 /// As in `<linux/limits.h>`.
 const NAME_MAX: usize = 255;
 const VALUE_MAX: usize = 64 << 10;
 /// All names of one inode with a zero byte each.
 const LIST_MAX: usize = 64 << 10;
+/// What a program may do beyond its user. It ends with the next write or change of owner.
+const CAPABILITY: &[u8] = b"security.capability";
 
 impl<K: Kv> Namespace<K> {
     /// # Errors
@@ -29,9 +32,10 @@ impl<K: Kv> Namespace<K> {
 
     /// # Errors
     /// As `get_xattr`; `E2BIG` (value above 64 KiB), `EEXIST` (CREATE), `ENODATA` (REPLACE), `EINVAL` (flags), `EPERM`
-    /// (a user attribute of what is neither file nor directory), `ENOSPC` (the names above 64 KiB together).
+    /// (a user attribute of what is neither file nor directory), `ENOSPC` (the names above 64 KiB together). Of an ACL:
+    /// `EINVAL` where it is none, `EACCES` (a default one of what is no directory), `EOPNOTSUPP` (of a symlink).
     pub fn set_xattr(&mut self, id: InodeId, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        if flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
+        if flags & !(XATTR_CREATE | XATTR_REPLACE | XATTR_KILL_SGID) != 0 {
             return Err(Errno::EINVAL.into());
         }
         check_name(name)?;
@@ -40,6 +44,7 @@ impl<K: Kv> Namespace<K> {
         }
         let inode = self.existing(id)?;
         may_have(&inode, name)?;
+        let acl = parse_acl(&inode, name, value)?;
         let old = self.xattr(id, &inode, name)?;
         match old {
             Some(_) if flags & XATTR_CREATE != 0 => return Err(Errno::EEXIST.into()),
@@ -52,13 +57,58 @@ impl<K: Kv> Namespace<K> {
                 }
             }
         }
-        xattr::ser_key(&mut self.key, id, name);
-        self.cold.put(&self.key, value);
+        if let Some(acl) = acl.filter(|_| name == acl::ACCESS) {
+            return self.set_access_acl(id, inode, &acl, flags);
+        }
+        self.put_xattr(id, name, value);
         let now = self.now;
         let inode = self.inodes.modify(id, inode);
-        inode.flags |= HAS_XATTRS;
+        inode.flags |= HAS_XATTRS | flag_of(name);
         inode.ctime = now;
         Ok(())
+    }
+
+    /// The permission bits follow the list; one that says no more than they do is not kept.
+    fn set_access_acl(&mut self, id: InodeId, inode: Inode, acl: &Acl, flags: u32) -> Result<()> {
+        if acl.is_minimal() && inode.has(HAS_ACCESS_ACL) {
+            self.drop_xattr(id, inode, acl::ACCESS)?;
+        }
+        let (now, inode) = (self.now, self.existing(id)?);
+        if !acl.is_minimal() {
+            self.put_xattr(id, acl::ACCESS, &acl.to_bytes());
+        }
+        let changed = self.inodes.modify(id, inode);
+        if !acl.is_minimal() {
+            changed.flags |= HAS_XATTRS | HAS_ACCESS_ACL;
+        }
+        if flags & XATTR_KILL_SGID != 0 {
+            changed.mode &= !(S_ISGID as u16);
+        }
+        changed.mode = (changed.mode & !0o777) | acl.mode() as u16;
+        changed.ctime = now;
+        Ok(())
+    }
+
+    /// Keeps a record whose flag the inode has.
+    pub(crate) fn put_xattr(&mut self, id: InodeId, name: &[u8], value: &[u8]) {
+        xattr::ser_key(&mut self.key, id, name);
+        self.cold.put(&self.key, value);
+    }
+
+    /// An inode's ACL of this name: as it is stored, and what it says.
+    pub(crate) fn acl(&mut self, id: InodeId, inode: &Inode, name: &[u8]) -> Result<Option<(Vec<u8>, Acl)>> {
+        if !inode.has(flag_of(name)) {
+            return Ok(None);
+        }
+        let value = self.xattr(id, inode, name)?;
+        let parsed = value.and_then(|value| Acl::parse(&value).ok().map(|acl| (value, acl)));
+        xattr::ser_key(&mut self.key, id, name);
+        parsed.ok_or_else(|| Damage::new("an ACL that is none", &self.key).into()).map(Some)
+    }
+
+    /// A write, or another owner: a program's capabilities are no longer what somebody trusted.
+    pub(crate) fn drop_capability(&mut self, id: InodeId, inode: Inode) -> Result<()> {
+        if inode.has(HAS_CAPABILITY) { self.drop_xattr(id, inode, CAPABILITY) } else { Ok(()) }
     }
 
     /// In order.
@@ -79,12 +129,18 @@ impl<K: Kv> Namespace<K> {
         if self.xattr(id, &inode, name)?.is_none() {
             return Err(Errno::ENODATA.into());
         }
+        self.drop_xattr(id, inode, name)
+    }
+
+    /// Removes one that is there.
+    fn drop_xattr(&mut self, id: InodeId, inode: Inode, name: &[u8]) -> Result<()> {
         let others = self.xattr_names(id, &inode)?.len() > 1;
         xattr::ser_key(&mut self.key, id, name);
         self.cold.delete(&self.key);
         let now = self.now;
         let inode = self.inodes.modify(id, inode);
         inode.ctime = now;
+        inode.flags &= !flag_of(name);
         if !others {
             inode.flags &= !HAS_XATTRS;
         }
@@ -113,10 +169,23 @@ impl<K: Kv> Namespace<K> {
     }
 }
 
-/// The name spaces that Weft has. POSIX ACLs are not there yet, and to store them without obeying them would be a lie.
+/// The inode's own mark for attributes that mean something to the shard.
+pub(crate) fn flag_of(name: &[u8]) -> u16 {
+    match name {
+        acl::ACCESS => HAS_ACCESS_ACL,
+        acl::DEFAULT => HAS_DEFAULT_ACL,
+        CAPABILITY => HAS_CAPABILITY,
+        _ => 0,
+    }
+}
+
+/// The name spaces that Weft has.
 fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Errno::ERANGE.into());
+    }
+    if name == acl::ACCESS || name == acl::DEFAULT {
+        return Ok(());
     }
     let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     match spaces.iter().find_map(|space| name.strip_prefix(*space)) {
@@ -124,6 +193,16 @@ fn check_name(name: &[u8]) -> Result<()> {
         Some([]) => Err(Errno::EINVAL.into()),
         Some(rest) if rest.contains(&0) => Err(Errno::EINVAL.into()),
         Some(_) => Ok(()),
+    }
+}
+
+/// The list, where the name is one of an ACL.
+fn parse_acl(inode: &Inode, name: &[u8], value: &[u8]) -> Result<Option<Acl>> {
+    match name {
+        acl::ACCESS | acl::DEFAULT if inode.kind == FileType::Symlink => Err(Errno::EOPNOTSUPP.into()),
+        acl::DEFAULT if !inode.is_dir() => Err(Errno::EACCES.into()),
+        acl::ACCESS | acl::DEFAULT => Ok(Some(Acl::parse(value)?)),
+        _ => Ok(None),
     }
 }
 

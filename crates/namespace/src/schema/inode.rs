@@ -40,7 +40,16 @@ pub const UNSETTLED: u16 = 2;
 pub const HAS_XATTRS: u16 = 4;
 /// The directory's policy was set on it, not inherited.
 pub const POLICY_IS_OWN: u16 = 8;
-const FLAGS_KNOWN: u16 = HAS_OBJECTS | UNSETTLED | HAS_XATTRS | POLICY_IS_OWN;
+/// Among the attribute records is an access ACL, which follows the permission bits.
+pub const HAS_ACCESS_ACL: u16 = 16;
+/// And a directory's default ACL, which new inodes in it get.
+pub const HAS_DEFAULT_ACL: u16 = 32;
+/// And capabilities of a program, which end with the next write.
+pub const HAS_CAPABILITY: u16 = 64;
+/// Made without a name, and never had one: it may get one.
+pub const LINKABLE: u16 = 128;
+const FLAGS_KNOWN: u16 =
+    HAS_OBJECTS | UNSETTLED | HAS_XATTRS | POLICY_IS_OWN | HAS_ACCESS_ACL | HAS_DEFAULT_ACL | HAS_CAPABILITY | LINKABLE;
 
 /// One inode as the store has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

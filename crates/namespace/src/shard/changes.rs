@@ -117,6 +117,7 @@ impl<K: Kv> Shard<K> {
         let before = self.namespace.existing(inode)?;
         let layout = self.layout_if_unsettled(inode, &before)?;
         self.namespace.link(inode, parent, name)?;
+        self.named(inode);
         self.record(exactly, Outcome::Inode(inode));
         let after = self.namespace.existing(inode)?;
         Ok(self.view(exactly.session, inode, &after, layout))
@@ -160,6 +161,7 @@ impl<K: Kv> Shard<K> {
         self.take_back_both(exactly.session, source, target)?;
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rename(rename, |id| grace || holds.is_open(id))?;
+        self.carry_leases(exactly.session, rename);
         self.account(fate);
         self.record(exactly, Outcome::Done);
         Ok(())
@@ -176,6 +178,8 @@ impl<K: Kv> Shard<K> {
         let before = self.namespace.writable(inode)?;
         let layout = self.namespace.layout(inode, &before)?;
         self.may_hold(session, Some(inode))?;
+        self.namespace.drop_capability(inode, before)?;
+        let before = self.namespace.existing(inode)?;
         self.holds.intend(session, inode, !before.has(UNSETTLED));
         let after = self.namespace.unsettle(inode, before);
         self.record(exactly, Outcome::Intended(inode));
@@ -196,6 +200,11 @@ impl<K: Kv> Shard<K> {
             return Err(Errno::EFBIG.into());
         }
         let settled = self.may_settle(exactly.session, settle, &inode);
+        // Set while the writes were under way: a change of the inode that is older than the last of them.
+        if settled && settle.mtime.is_some_and(|(written, _)| written > inode.ctime) {
+            self.namespace.drop_capability(settle.inode, inode)?;
+        }
+        let inode = self.namespace.existing(settle.inode)?;
         if settled && inode.has(UNSETTLED) {
             let last = self.knows_best_after(exactly.session, settle);
             self.namespace.take_over(settle, inode, last);
@@ -204,6 +213,9 @@ impl<K: Kv> Shard<K> {
             self.holds.end_intent(exactly.session, settle.inode);
         }
         let intents = self.holds.intents(settle.inode);
+        if let Some((at, before)) = settle.read {
+            self.namespace.was_read(settle.inode, at, before)?;
+        }
         if settle.close {
             self.release(exactly.session, settle.inode)?;
         }
@@ -214,7 +226,7 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `E2BIG` (value above 64 KiB), `ERANGE` (name), `EOPNOTSUPP` (name space), `EEXIST` (CREATE), `ENODATA`
     /// (REPLACE), `EINVAL` (flags), `EPERM` (user attribute of what is neither file nor directory), `ENOSPC` (names of
-    /// the inode above 64 KiB together), `ESTALE`.
+    /// the inode above 64 KiB together), `ESTALE`; of an ACL `EINVAL`, `EACCES`, `EOPNOTSUPP`.
     pub fn set_xattr(&mut self, exactly: Exactly, inode: InodeId, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         if let Some(outcome) = self.begin(exactly)? {
             return repeat_done(outcome);
@@ -264,7 +276,7 @@ impl<K: Kv> Shard<K> {
 
     /// The answer to a change that happened already, with the attributes of now. What it gave the session, the session
     /// has again, if a restart made the shard forget it.
-    fn repeat(&mut self, session: SessionId, outcome: Outcome) -> Result<InodeView> {
+    pub(super) fn repeat(&mut self, session: SessionId, outcome: Outcome) -> Result<InodeView> {
         let (Outcome::Inode(id) | Outcome::Opened(id) | Outcome::Intended(id) | Outcome::OpenedToWrite(id)) = outcome
         else {
             return Err(Errno::EPROTO.into());

@@ -101,6 +101,14 @@ impl Holds {
         }
     }
 
+    /// It got a name.
+    pub(crate) fn adopt(&mut self, inode: InodeId) {
+        self.save(inode);
+        if let Some(held) = self.held.get_mut(&inode) {
+            held.orphan = false;
+        }
+    }
+
     /// The inode is gone.
     pub(crate) fn forget(&mut self, inode: InodeId) {
         if !self.held.contains_key(&inode) {

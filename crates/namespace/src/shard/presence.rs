@@ -4,8 +4,10 @@ use kv::Kv;
 use types::attr::FileType;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
+use types::time::Timestamp;
 
 use crate::error::Result;
+use crate::leases::Touched;
 use crate::schema::session;
 use crate::shard::replies::Replies;
 use crate::shard::{ABSENT, Session, Shard, Stage};
@@ -71,12 +73,22 @@ impl<K: Kv> Shard<K> {
         Ok(self.view(session, inode, &found, layout))
     }
 
-    /// The session's last handle is gone; so is its write intent if it still had one. Harmless twice.
+    /// The session's last handle is gone; so is its write intent if it still had one. `read`: when it read the file
+    /// last, and the access time that it knew then. Harmless twice.
     ///
     /// # Errors
     /// Where the store fails.
-    pub fn close_inode(&mut self, session: SessionId, inode: InodeId) -> Result<()> {
+    pub fn close_inode(
+        &mut self,
+        session: SessionId,
+        inode: InodeId,
+        read: Option<(Timestamp, Timestamp)>,
+    ) -> Result<()> {
         self.must_be_open(session)?;
+        if let Some((at, before)) = read {
+            self.take_back(session, &[Touched::inode(inode)])?;
+            self.namespace.was_read(inode, at, before)?;
+        }
         self.release(session, inode)
     }
 

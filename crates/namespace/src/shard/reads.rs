@@ -5,7 +5,7 @@ use types::id::{InodeId, SessionId};
 use types::name::Name;
 
 use crate::error::Result;
-use crate::leases::Subject;
+use crate::leases::{Subject, Touched};
 use crate::ops::scan::Raw;
 use crate::shard::Shard;
 use crate::view::{Deletion, DirEntry, DirPage, EntryInfo, InodeView, Looked, ScanPage, ScanRecord};
@@ -62,6 +62,19 @@ impl<K: Kv> Shard<K> {
             entries.push(DirEntry { name: entry.name, inode, kind, cookie, attributes });
         }
         Ok(DirPage { entries, end: page.end, parent: page.parent })
+    }
+
+    /// The directory is listed, or the symlink read: notes the access time where that is due. A change, to be committed,
+    /// and before the answer is made.
+    ///
+    /// # Errors
+    /// `Recalling` where others hold leases on its attributes.
+    pub fn accessed(&mut self, session: SessionId, inode: InodeId) -> Result<()> {
+        if self.namespace.access_is_due(inode)? {
+            self.take_back(session, &[Touched::inode(inode)])?;
+            self.namespace.accessed(inode)?;
+        }
+        Ok(())
     }
 
     /// # Errors

@@ -5,9 +5,9 @@ use types::id::{InodeId, SessionId};
 use types::name::Name;
 
 use crate::error::{Error, Result};
-use crate::leases::{Recall, Touched};
+use crate::leases::{Recall, Subject, Touched};
 use crate::shard::Shard;
-use crate::view::Create;
+use crate::view::{Create, RENAME_EXCHANGE, Rename};
 
 impl<K: Kv> Shard<K> {
     /// What `session` is about to change may not be believed by others any more.
@@ -71,6 +71,16 @@ impl<K: Kv> Shard<K> {
         }
         touched.extend(self.namespace.child(target.0, target.1)?.map(Touched::inode));
         self.take_back(session, &touched)
+    }
+
+    /// After an entry has moved: what the session believes of its name it believes of the new one.
+    pub(super) fn carry_leases(&mut self, session: SessionId, rename: &Rename<'_>) {
+        let source = Subject::name(rename.source_parent, rename.source_name);
+        let target = Subject::name(rename.target_parent, rename.target_name);
+        self.leases.carry(session, source, target);
+        if rename.flags == RENAME_EXCHANGE {
+            self.leases.carry(session, target, source);
+        }
     }
 
     /// The session hears recalls from now on (it asked for them), or not any more: only who does gets leases.

@@ -17,7 +17,7 @@ use types::time::Timestamp;
 
 pub const ROOT: InodeId = InodeId::ROOT;
 pub const EXPIRY_MS: u64 = 10_000;
-pub const CRED: Credentials = Credentials { uid: 1000, gid: 100 };
+pub const CRED: Credentials = Credentials { uid: 1000, gid: 100, umask: 0 };
 pub const A: SessionId = SessionId(1);
 pub const B: SessionId = SessionId(2);
 
@@ -227,15 +227,17 @@ impl Bed {
         release: bool,
     ) -> Settled {
         let exactly = self.next(session);
+        let before = self.stat(inode).map_or(Timestamp(0), |view| view.attr.mtime);
         let settle = Settle {
             inode,
             size,
             blocks: size.div_ceil(512),
-            mtime: Some(Timestamp(500)),
+            mtime: Some((Timestamp(500), before)),
             gathered,
             release,
             close: false,
             untouched: false,
+            read: None,
         };
         self.shard.settle(exactly, &settle).expect("settles or says no")
     }

@@ -10,9 +10,11 @@ use std::time::Instant;
 
 use ring::buf::{Buf, Slice};
 use ring::op;
+use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
 
+use super::copy::Range;
 use super::folders::{self, Entries, Folder, c_string};
 use super::removals::Removals;
 use super::{ObjectStore, Page, Share, Stored, listing, syscall};
@@ -27,7 +29,7 @@ pub(crate) const OBJECTS: &str = "objects";
 /// Larger files are removed and cut on a helper thread: freeing their pages and blocks takes long.
 const FREE_IN_PLACE_MAX: u64 = 1 << 20;
 const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
-const READ_ONLY: i32 = libc::O_RDONLY | libc::O_NOFOLLOW;
+pub(super) const READ_ONLY: i32 = libc::O_RDONLY | libc::O_NOFOLLOW;
 
 pub(crate) struct Options {
     pub(crate) open_files_max: usize,
@@ -36,11 +38,11 @@ pub(crate) struct Options {
 }
 
 pub(crate) struct Files {
-    target: Arc<Target>,
+    pub(super) target: Arc<Target>,
     failures: Rc<Failures>,
     options: Options,
     path: PathBuf,
-    root: Arc<OwnedFd>,
+    pub(super) root: Arc<OwnedFd>,
     open: RefCell<OpenFiles>,
     entries: Rc<RefCell<Entries>>,
     removals: Rc<Removals>,
@@ -90,13 +92,13 @@ impl Files {
     }
 
     /// Passes an error on, after telling the target's health of it.
-    fn failed(&self, errno: Errno, what: &str) -> Errno {
+    pub(super) fn failed(&self, errno: Errno, what: &str) -> Errno {
         self.target.note_error(errno, what);
         errno
     }
 
     /// `None` where there is no such object.
-    async fn open_existing(&self, object: ObjectId) -> Result<Option<Rc<OpenFile>>, Errno> {
+    pub(super) async fn open_existing(&self, object: ObjectId) -> Result<Option<Rc<OpenFile>>, Errno> {
         if let Some(file) = self.open.borrow().get(object) {
             return Ok(Some(file));
         }
@@ -131,7 +133,7 @@ impl Files {
         }
     }
 
-    async fn open_or_create(&self, object: ObjectId) -> Result<Rc<OpenFile>, Errno> {
+    pub(super) async fn open_or_create(&self, object: ObjectId) -> Result<Rc<OpenFile>, Errno> {
         if let Some(file) = self.open.borrow().get(object).filter(|file| file.writable) {
             return Ok(file);
         }
@@ -310,6 +312,18 @@ impl ObjectStore for Files {
             self.failures.forget(object);
         }
         Ok(())
+    }
+
+    async fn allocate(&self, object: ObjectId, offset: u64, len: u64, what: Allocation) -> Result<u64, Errno> {
+        self.change_space(object, offset, len, what).await
+    }
+
+    async fn copy(&self, source: ObjectId, object: ObjectId, range: Range) -> Result<u64, Errno> {
+        self.copy_object(source, object, range).await
+    }
+
+    async fn seek(&self, object: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>, Errno> {
+        self.find_next(object, offset, hole).await
     }
 
     async fn stat(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno> {

@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 
 use ring::buf::{Buf, Slice};
+use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
 use types::time::Timestamp;
 
+pub(crate) mod copy;
 pub(crate) mod files;
 mod folders;
 mod listing;
 mod removals;
+mod space;
 mod syscall;
 #[cfg(test)]
 mod tests;
@@ -60,6 +63,18 @@ pub(crate) trait ObjectStore {
 
     /// Makes the object exist with exactly `size` bytes.
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno>;
+
+    /// Changes the space of `[offset, offset + len)`. The object's size after it; 0 where there is no object.
+    async fn allocate(&self, object: ObjectId, offset: u64, len: u64, what: Allocation) -> Result<u64, Errno>;
+
+    /// Makes a range of `object` like one of `source`, which may be another lane's. The object's size after it: it never
+    /// gets shorter, and where the range ends with a hole it does not get longer for that. After an error any part may
+    /// have been copied.
+    async fn copy(&self, source: ObjectId, object: ObjectId, range: copy::Range) -> Result<u64, Errno>;
+
+    /// The first byte from `offset` on that is data, or (`hole`) that is not; the object's end is a hole. `None` where
+    /// there is none such before the end.
+    async fn seek(&self, object: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>, Errno>;
 
     /// In the order asked; `None` for what does not exist.
     async fn stat(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno>;

@@ -61,6 +61,66 @@ pub(super) fn truncate(fd: RawFd, size: u64) -> Result<(), Errno> {
     if unsafe { libc::ftruncate(fd, size) } == 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// As `fallocate(2)`. Blocks.
+pub(super) fn allocate(fd: RawFd, mode: u32, offset: u64, len: u64) -> Result<(), Errno> {
+    let signed = |value: u64| i64::try_from(value).map_err(|_| Errno::EFBIG);
+    let (offset, len) = (signed(offset)?, signed(len)?);
+    loop {
+        // SAFETY: no memory is passed.
+        if unsafe { libc::fallocate(fd, mode.cast_signed(), offset, len) } == 0 {
+            return Ok(());
+        }
+        match last_error() {
+            Errno::EINTR => {}
+            errno => return Err(errno),
+        }
+    }
+}
+
+/// As `lseek(2)` with `SEEK_DATA` or `SEEK_HOLE`; `ENXIO` where there is none. Moves the descriptor's own position, which
+/// nobody uses. May block.
+pub(super) fn seek(fd: RawFd, offset: u64, hole: bool) -> Result<u64, Errno> {
+    let whence = if hole { libc::SEEK_HOLE } else { libc::SEEK_DATA };
+    let offset = i64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+    // SAFETY: no memory is passed.
+    let found = unsafe { libc::lseek(fd, offset, whence) };
+    u64::try_from(found).map_err(|_| last_error())
+}
+
+/// As `copy_file_range(2)`: how many bytes were copied. Blocks.
+pub(super) fn copy_range(source: RawFd, from: u64, target: RawFd, to: u64, len: u64) -> Result<u64, Errno> {
+    let signed = |value: u64| i64::try_from(value).map_err(|_| Errno::EFBIG);
+    let (mut from, mut to) = (signed(from)?, signed(to)?);
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    loop {
+        // SAFETY: the pointers are to live numbers.
+        let count = unsafe { libc::copy_file_range(source, &raw mut from, target, &raw mut to, len, 0) };
+        match u64::try_from(count) {
+            Ok(count) => return Ok(count),
+            Err(_) => match last_error() {
+                Errno::EINTR => {}
+                errno => return Err(errno),
+            },
+        }
+    }
+}
+
+/// Some bytes from `offset` on; 0 at the end. Blocks.
+pub(super) fn read_at(fd: RawFd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let at = i64::try_from(offset).map_err(|_| Errno::EFBIG)?;
+    loop {
+        // SAFETY: the pointer and the length are those of a live buffer.
+        let count = unsafe { libc::pread(fd, buffer.as_mut_ptr().cast(), buffer.len(), at) };
+        match usize::try_from(count) {
+            Ok(count) => return Ok(count),
+            Err(_) => match last_error() {
+                Errno::EINTR => {}
+                errno => return Err(errno),
+            },
+        }
+    }
+}
+
 /// All of `data`, in place.
 pub(super) fn write_at(fd: RawFd, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
     while !data.is_empty() {

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring::buf::Slice;
+use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::{InodeId, ObjectId};
 
+use super::copy::Range;
 use super::files::{Files, OBJECTS, Options};
 use super::{ObjectStore, Share};
 use crate::failures::Failures;
@@ -346,5 +348,93 @@ fn an_error_after_the_file_left_the_cache_is_remembered() {
             }
         }
         panic!("the loss of acknowledged data was never noticed");
+    });
+}
+
+#[test]
+fn space_is_reserved_given_back_and_found() {
+    const BLOCK: u64 = 4096;
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let (store, o) = (store(dir.path()), object(1, 0));
+        let reserve = |keep_size| Allocation::Reserve { keep_size };
+        assert_eq!(store.allocate(o, 0, BLOCK, Allocation::Punch).await, Ok(0), "a hole in nothing");
+        assert_eq!(store.stat(&[o]).await.expect("stat"), [None]);
+        assert_eq!(store.seek(o, 0, true).await, Ok(None));
+
+        assert_eq!(store.allocate(o, 0, 4 * BLOCK, reserve(true)).await, Ok(0));
+        let stored = store.stat(&[o]).await.expect("stat")[0].expect("it exists");
+        assert_eq!((stored.size, stored.blocks), (0, 32));
+        assert_eq!(store.allocate(o, BLOCK, 4 * BLOCK, reserve(false)).await, Ok(5 * BLOCK));
+        assert_eq!(read(&store, o, 0, 1 << 20).await, vec![0; 5 * BLOCK as usize]);
+
+        let data = bytes(8 * BLOCK as usize, 3);
+        assert_eq!(write(&store, o, 0, &data).await, Ok(8 * BLOCK));
+        assert_eq!(store.allocate(o, 2 * BLOCK, 2 * BLOCK, Allocation::Punch).await, Ok(8 * BLOCK));
+        assert_eq!(store.allocate(o, 6 * BLOCK, 4 * BLOCK, Allocation::Zero { keep_size: true }).await, Ok(8 * BLOCK));
+        let mut expected = data;
+        expected[2 * BLOCK as usize..4 * BLOCK as usize].fill(0);
+        expected[6 * BLOCK as usize..].fill(0);
+        assert!(read(&store, o, 0, 1 << 20).await == expected);
+        assert_eq!(store.seek(o, 0, false).await, Ok(Some(0)));
+        assert_eq!(store.seek(o, 100, true).await, Ok(Some(2 * BLOCK)));
+        assert_eq!(store.seek(o, 2 * BLOCK + 1, false).await, Ok(Some(4 * BLOCK)));
+        assert_eq!(store.seek(o, 8 * BLOCK, true).await, Ok(None), "after the end");
+
+        assert_eq!(
+            store.allocate(o, 7 * BLOCK, 3 * BLOCK, Allocation::Zero { keep_size: false }).await,
+            Ok(10 * BLOCK)
+        );
+        assert_eq!(store.allocate(o, 1 << 62, 1 << 62, reserve(false)).await, Err(Errno::EFBIG));
+        assert_eq!(store.allocate(o, u64::MAX, 1, reserve(false)).await, Err(Errno::EFBIG));
+        assert_eq!(write(&store, o, 10 * BLOCK, b"x").await, Ok(10 * BLOCK + 1), "the size is known after an error");
+    });
+}
+
+/// All at once, those with the highest offsets first, so that the others end after them.
+async fn all_at_once<T>(calls: impl DoubleEndedIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    ring::join_all(calls.rev()).await
+}
+
+#[test]
+fn copies_into_one_object_at_once_do_not_cut_each_other_off() {
+    const PIECE: u64 = 4096;
+    const PIECES: u64 = 64;
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let (store, source) = (store(dir.path()), object(1, 0));
+        let data = bytes((PIECES * PIECE) as usize, 7);
+        write(&store, source, 0, &data).await.expect("written");
+        let range = |offset| Range { source_offset: offset, offset, len: PIECE };
+        let copies = (0..PIECES).map(|piece| store.copy(source, object(2, 0), range(piece * PIECE)));
+        for size in all_at_once(copies).await {
+            assert!(size.expect("copied") >= PIECE);
+        }
+        assert!(read(&store, object(2, 0), 0, 1 << 20).await == data);
+        // Holes, before data of the target and after it.
+        let hole = Range { source_offset: PIECES * PIECE, offset: (PIECES - 1) * PIECE, len: 10 * PIECE };
+        assert_eq!(store.copy(source, object(2, 0), hole).await, Ok(PIECES * PIECE), "a hole makes nothing longer");
+        let seen = read(&store, object(2, 0), 0, 1 << 20).await;
+        let kept = (hole.offset) as usize;
+        assert!(seen[..kept] == data[..kept] && seen[kept..].iter().all(|&byte| byte == 0));
+        assert_eq!(store.copy(object(9, 9), object(2, 0), range(0)).await, Ok(PIECES * PIECE), "nothing is all hole");
+        assert_eq!(read(&store, object(2, 0), 0, PIECE as u32).await, vec![0; PIECE as usize]);
+    });
+}
+
+#[test]
+fn ranges_are_zeroed_at_once_also_where_the_file_system_cannot_do_it_in_place() {
+    const RANGE: u64 = 4096;
+    // tmpfs makes holes, but has no FALLOC_FL_ZERO_RANGE.
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+    on_ring(async {
+        let (store, o) = (store(dir.path()), object(1, 0));
+        write(&store, o, 0, &bytes(100, 1)).await.expect("written");
+        let zero = Allocation::Zero { keep_size: false };
+        let zeroed = (0..64).map(|range| store.allocate(o, range * RANGE, RANGE, zero));
+        assert!(all_at_once(zeroed).await.iter().all(Result::is_ok));
+        assert!(read(&store, o, 0, 1 << 20).await == vec![0; 64 * RANGE as usize]);
+        let stored = store.stat(&[o]).await.expect("stat")[0].expect("it exists");
+        assert_eq!((stored.size, stored.blocks), (64 * RANGE, 64 * 8), "with their space");
     });
 }

@@ -71,6 +71,9 @@ messages! {
         /// An existing regular file is opened and no error (`O_CREAT` without `O_EXCL`).
         exclusive: bool,
     }
+    /// Makes and opens a regular file without a name, that a file made in `parent` would be like. `Link` may give it one
+    /// while it is open. Replied with `InodeReply`.
+    TmpFile { exactly: Exactly, parent: InodeId, mode: u32, cred: Credentials, write_intent: bool }
     Mkdir { exactly: Exactly, parent: InodeId, name: Name, mode: u32, cred: Credentials }
     Symlink { exactly: Exactly, parent: InodeId, name: Name, target: Bytes, cred: Credentials }
     /// Replied with `InodeReply` of the linked inode.
@@ -120,7 +123,15 @@ messages! {
     /// Registers that this session has the inode open, once however many handles it has; replied with `InodeReply`.
     Open { inode: InodeId }
     /// The session's last handle is gone. Answers `Empty`. Not a change that needs `Exactly`: closing twice is harmless.
-    Close { inode: InodeId }
+    /// `read`: when the session read the file last, by the rule of `relatime` (since the file's last change, or after a
+    /// day); the shard takes it over unless somebody else has changed the access time.
+    Close { inode: InodeId, read: Option<TimeChange> }
+    /// What a session's reads or writes made of one of a file's times.
+    TimeChange {
+        at: Timestamp,
+        /// The time that the session knew. Where it is another one now, somebody else has changed it.
+        before: Timestamp,
+    }
 
     /// Before its first write or truncate since the last `Settle`: from here on the objects know the size. Must be
     /// answered before a write is acknowledged. Replied with `InodeReply`, whose attributes are those before.
@@ -132,8 +143,9 @@ messages! {
         inode: InodeId,
         size: u64,
         blocks: u64,
-        /// Absent where the times are as they were set explicitly after the last write.
-        mtime: Option<Timestamp>,
+        /// Of the last write; absent where there was none since the times were set explicitly. Where somebody else has set
+        /// them, they go over writes before that.
+        mtime: Option<TimeChange>,
         /// The session asked the objects under this epoch of intents (from the last `InodeReply` or `SettleReply`);
         /// `None` where it was exclusive.
         gathered: Option<u64>,
@@ -142,6 +154,8 @@ messages! {
         close: bool,
         /// Nothing was written since the file was made: it has no objects.
         untouched: bool,
+        /// With `close`, as in `Close`.
+        read: Option<TimeChange>,
     }
     SettleReply {
         /// False: others wrote meanwhile (or the intent was lost in a restart): ask the objects and settle again with
@@ -152,8 +166,16 @@ messages! {
 
     GetXattr { inode: InodeId, name: Bytes }
     XattrReply { value: Bytes }
-    /// `flags`: `XATTR_CREATE` = 1, `XATTR_REPLACE` = 2, as in `<linux/xattr.h>`. Replied with `Empty`.
-    SetXattr { exactly: Exactly, inode: InodeId, name: Bytes, value: Bytes, flags: u32 }
+    /// Replied with `Empty`.
+    SetXattr {
+        exactly: Exactly,
+        inode: InodeId,
+        name: Bytes,
+        value: Bytes,
+        /// `XATTR_CREATE` = 1, `XATTR_REPLACE` = 2, as in `<linux/xattr.h>`; `KILL_SGID` = 0x100: an access ACL from one
+        /// who is not in the file's group, so set-group-id goes.
+        flags: u32,
+    }
     /// Replied with `XattrNames`.
     ListXattr { inode: InodeId }
     XattrNames { names: Vec<Bytes> }

@@ -55,4 +55,32 @@ messages! {
     /// Where an object lies on disk, for people.
     Place { object: ObjectId }
     PlaceReply { path: crate::codec::Bytes, exists: bool }
+    /// Changes the space of bytes `[offset, offset + length)`, as `fallocate(2)` does. Makes the object exist, except for
+    /// holes. Refused with `EOPNOTSUPP` where the target's file system cannot do it.
+    Allocate {
+        object: ObjectId,
+        offset: u64,
+        length: u64,
+        /// `FALLOC_FL_*` of `<linux/falloc.h>`: 0, `KEEP_SIZE`, `PUNCH_HOLE | KEEP_SIZE`, `ZERO_RANGE`,
+        /// `ZERO_RANGE | KEEP_SIZE`.
+        mode: u32,
+        expected_version: u64,
+    }
+    /// Makes bytes `[offset, offset + length)` of the object like those of `source` from `source_offset` on, an object of
+    /// the same group, whose end is followed by zeros. Holes are copied as holes, and a hole at the end of the range makes
+    /// the object no longer than it was: the reply says how long it is.
+    Copy {
+        object: ObjectId,
+        offset: u64,
+        source: ObjectId,
+        source_offset: u64,
+        length: u64,
+        expected_version: u64,
+    }
+    /// The first byte at or after `offset` that is data, or that is in a hole. An object's end begins a hole.
+    Seek { object: ObjectId, offset: u64, hole: bool }
+    SeekReply {
+        /// In the object; absent where there is no data any more, or `offset` is not before the object's end.
+        offset: Option<u64>,
+    }
 }

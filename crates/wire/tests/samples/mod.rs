@@ -170,7 +170,7 @@ use wire::{hello, op};
 
 samples! {
     values {
-        Credentials { uid, gid }
+        Credentials { uid, gid, umask }
         ObjectId { inode, stripe }
         Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
         SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid }
@@ -206,6 +206,10 @@ samples! {
         storage::TargetStatReply { total_bytes, free_bytes, total_inodes, free_inodes }
         storage::Place { object }
         storage::PlaceReply { path, exists }
+        storage::Allocate { object, offset, length, mode, expected_version }
+        storage::Copy { object, offset, source, source_offset, length, expected_version }
+        storage::Seek { object, offset, hole }
+        storage::SeekReply { offset }
         meta::Exactly { sequence, answered_below }
         meta::InodeReply { attr, unsettled, exclusive, has_objects, intents, layout, lease_ms, name_lease_ms }
         meta::Lookup { parent, name }
@@ -213,6 +217,7 @@ samples! {
         meta::GetAttr { inode }
         meta::Set { exactly, inode, change }
         meta::Create { exactly, parent, name, kind, mode, rdev, cred, open, write_intent, exclusive }
+        meta::TmpFile { exactly, parent, mode, cred, write_intent }
         meta::Mkdir { exactly, parent, name, mode, cred }
         meta::Symlink { exactly, parent, name, target, cred }
         meta::Link { exactly, inode, parent, name }
@@ -225,9 +230,10 @@ samples! {
         meta::ReadDirReply { entries, end, parent }
         meta::DirEntry { name, inode, kind, cookie, attributes }
         meta::Open { inode }
-        meta::Close { inode }
+        meta::Close { inode, read }
+        meta::TimeChange { at, before }
         meta::WriteIntent { exactly, inode }
-        meta::Settle { exactly, inode, size, blocks, mtime, gathered, release, close, untouched }
+        meta::Settle { exactly, inode, size, blocks, mtime, gathered, release, close, untouched, read }
         meta::SettleReply { settled, intents }
         meta::GetXattr { inode, name }
         meta::XattrReply { value }

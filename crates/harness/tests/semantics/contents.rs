@@ -1,0 +1,198 @@
+//! Contents, space and times.
+
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+
+use harness::syscall;
+
+use crate::{Place, bytes, errno, open, stamp, tick};
+
+pub(super) fn holes_read_as_zeros(place: &Place) {
+    let (a, b) = place.both("f");
+    let file = open(&a);
+    file.write_all_at(b"end", 5_000_000).unwrap();
+    file.set_len(9_000_000).unwrap();
+    file.set_len(5_000_002).unwrap();
+    file.set_len(6_000_000).unwrap();
+    let content = fs::read(&b).unwrap();
+    assert_eq!(content.len(), 6_000_000);
+    assert!(content[..5_000_000].iter().all(|&byte| byte == 0));
+    assert_eq!(&content[5_000_000..5_000_003], b"en\0", "what was cut off does not come back");
+}
+
+pub(super) fn blocks_are_what_is_allocated(place: &Place) {
+    let (a, b) = place.both("f");
+    let file = open(&a);
+    file.write_all_at(&bytes(3 << 20), 0).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::metadata(&b).unwrap().blocks(), (3 << 20) / 512);
+    file.set_len(1 << 30).unwrap();
+    file.write_all_at(&bytes(4096), 1 << 29).unwrap();
+    file.sync_all().unwrap();
+    let expected = (3 << 20) / 512 + 8;
+    assert_eq!(file.metadata().unwrap().blocks(), expected, "to the writer");
+    assert_eq!(fs::metadata(&b).unwrap().blocks(), expected, "to others");
+    drop(file);
+    assert_eq!(fs::metadata(&b).unwrap().blocks(), expected, "after the close");
+}
+
+pub(super) fn fallocate_reserves_punches_and_zeros(place: &Place) {
+    let (a, b) = place.both("f");
+    let file = open(&a);
+    syscall::fallocate(&file, libc::FALLOC_FL_KEEP_SIZE, 0, 4 << 20).unwrap();
+    let meta = fs::metadata(&b).unwrap();
+    assert_eq!((meta.len(), meta.blocks()), (0, (4 << 20) / 512));
+    syscall::fallocate(&file, 0, 1 << 20, 4 << 20).unwrap();
+    let meta = fs::metadata(&b).unwrap();
+    assert_eq!((meta.len(), meta.blocks()), (5 << 20, (5 << 20) / 512));
+    file.write_all_at(&bytes(5 << 20), 0).unwrap();
+    syscall::fallocate(&file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 1 << 20, 2 << 20).unwrap();
+    syscall::fallocate(&file, libc::FALLOC_FL_ZERO_RANGE, 4 << 20, 2 << 20).unwrap();
+    let mut expected = bytes(6 << 20);
+    expected[1 << 20..3 << 20].fill(0);
+    expected[4 << 20..].fill(0);
+    assert!(fs::read(&b).unwrap() == expected);
+    assert_eq!(fs::metadata(&b).unwrap().blocks(), (4 << 20) / 512);
+    for mode in [libc::FALLOC_FL_COLLAPSE_RANGE, libc::FALLOC_FL_INSERT_RANGE] {
+        assert_eq!(errno(syscall::fallocate(&file, mode, 0, 1 << 20)), libc::EOPNOTSUPP);
+    }
+    // A truncate gives back what was reserved.
+    syscall::fallocate(&file, libc::FALLOC_FL_KEEP_SIZE, 0, 20 << 20).unwrap();
+    file.set_len(0).unwrap();
+    assert_eq!(fs::metadata(&b).unwrap().blocks(), 0);
+}
+
+pub(super) fn seek_finds_data_and_holes(place: &Place) {
+    let (a, b) = place.both("f");
+    let file = open(&a);
+    // Over several chunks of several objects.
+    file.write_all_at(&bytes(1 << 20), 3 << 20).unwrap();
+    file.write_all_at(&bytes(4096), 9 << 20).unwrap();
+    file.set_len(20 << 20).unwrap();
+    let other = File::open(&b).unwrap();
+    for look in [&file, &other] {
+        assert_eq!(syscall::seek(look, 0, false).unwrap(), 3 << 20);
+        assert_eq!(syscall::seek(look, 0, true).unwrap(), 0);
+        assert_eq!(syscall::seek(look, (3 << 20) + 5, true).unwrap(), 4 << 20);
+        assert_eq!(syscall::seek(look, 4 << 20, false).unwrap(), 9 << 20);
+        assert_eq!(syscall::seek(look, 9 << 20, true).unwrap(), (9 << 20) + 4096);
+        assert_eq!(errno(syscall::seek(look, 10 << 20, false)), libc::ENXIO);
+        assert_eq!(errno(syscall::seek(look, 20 << 20, true)), libc::ENXIO);
+    }
+    let full = open(&place.here.join("full"));
+    full.write_all_at(&bytes(3_000_000), 0).unwrap();
+    assert_eq!(syscall::seek(&full, 7, true).unwrap(), 3_000_000, "the end is a hole");
+}
+
+pub(super) fn copies_stay_on_the_servers(place: &Place) {
+    let (a, b) = place.both("source");
+    let source = open(&a);
+    let data = bytes(5_000_000);
+    source.write_all_at(&data, 0).unwrap();
+    source.write_all_at(b"tail", 12 << 20).unwrap();
+    let (from, to) = (File::open(&b).unwrap(), open(&place.there.join("target")));
+    let (mut done, all) = (0, (12 << 20) + 4);
+    loop {
+        match syscall::copy_range((&from, done), (&to, done), all + 1000).unwrap() {
+            0 => break,
+            count => done += count as u64,
+        }
+    }
+    assert_eq!(done, all as u64);
+    let (source_content, target) = (fs::read(&a).unwrap(), fs::read(place.here.join("target")).unwrap());
+    assert!(source_content == target);
+    assert!(fs::metadata(place.here.join("target")).unwrap().blocks() < (6 << 20) / 512, "holes stay holes");
+    // Within one file, from anywhere to anywhere.
+    assert_eq!(syscall::copy_range((&to, 100), (&to, 7_000_001), 1_234_567).unwrap(), 1_234_567);
+    let content = fs::read(place.here.join("target")).unwrap();
+    assert!(content[7_000_001..7_000_001 + 1_234_567] == data[100..100 + 1_234_567]);
+}
+
+pub(super) fn large_offsets(place: &Place) {
+    let (a, b) = place.both("f");
+    let file = open(&a);
+    let far = 1 << 43;
+    file.write_all_at(b"far", far).unwrap();
+    assert_eq!(fs::metadata(&b).unwrap().len(), far + 3);
+    let mut seen = [0; 3];
+    File::open(&b).unwrap().read_exact_at(&mut seen, far).unwrap();
+    assert_eq!(&seen, b"far");
+    file.set_len(far + 1).unwrap();
+    assert_eq!((&file).seek(SeekFrom::End(0)).unwrap(), far + 1);
+    assert_eq!(errno(file.set_len((1 << 62) + 1)), libc::EFBIG);
+}
+
+pub(super) fn times_have_nanoseconds(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, "x").unwrap();
+    syscall::utimens(&a, 1_234_567_891_234_567_891, -1_000_000_001).unwrap();
+    let (atime, mtime, ctime) = stamp(&b);
+    assert_eq!((atime, mtime), (1_234_567_891_234_567_891, -1_000_000_001));
+    tick();
+    fs::set_permissions(&a, Permissions::from_mode(0o600)).unwrap();
+    assert!(stamp(&b).2 > ctime);
+    assert_ne!(stamp(&b).2 % 1_000_000, 0, "not whole milliseconds");
+}
+
+pub(super) fn birth_times(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, "x").unwrap();
+    let born = syscall::born(&b).unwrap();
+    tick();
+    fs::write(&a, "changed").unwrap();
+    fs::rename(&a, place.here.join("g")).unwrap();
+    assert_eq!(syscall::born(&place.there.join("g")).unwrap(), born);
+    assert!(stamp(&place.there.join("g")).1 > born);
+}
+
+pub(super) fn relatime(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, "content").unwrap();
+    let before = stamp(&b).0;
+    tick();
+    fs::read(&a).unwrap();
+    let first = stamp(&b).0;
+    assert!(first > before, "the first read after a change");
+    tick();
+    fs::read(&a).unwrap();
+    assert_eq!(stamp(&b).0, first, "no other until the next change");
+    tick();
+    fs::write(&a, "changed").unwrap();
+    tick();
+    fs::read(&a).unwrap();
+    assert!(stamp(&b).0 > first);
+    // Seen by the reader before it has closed the file.
+    tick();
+    fs::write(&a, "again").unwrap();
+    let (mut open, before) = (File::open(&a).unwrap(), stamp(&a).0);
+    tick();
+    open.read_exact(&mut [0; 3]).unwrap();
+    assert!(stamp(&a).0 > before);
+    drop(open);
+    let quiet = File::options().read(true).custom_flags(libc::O_NOATIME).open(&a).unwrap();
+    fs::write(&a, "and again").unwrap();
+    let before = stamp(&b).0;
+    tick();
+    quiet.read_at(&mut [0; 3], 0).unwrap();
+    drop(quiet);
+    assert_eq!(stamp(&b).0, before);
+    fs::create_dir(place.here.join("d")).unwrap();
+    let before = stamp(&place.there.join("d")).0;
+    tick();
+    assert_eq!(fs::read_dir(place.here.join("d")).unwrap().count(), 0);
+    assert!(stamp(&place.there.join("d")).0 > before, "directories too");
+}
+
+pub(super) fn set_times_win(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, "content").unwrap();
+    tick();
+    let mut file = open(&a);
+    file.read_exact(&mut [0; 3]).unwrap();
+    file.write_all(b"more").unwrap();
+    syscall::utimens(&b, 5, 6).unwrap();
+    assert_eq!((stamp(&a).0, stamp(&a).1), (5, 6));
+    drop(file);
+    assert_eq!((stamp(&a).0, stamp(&b).1), (5, 6), "also after the close");
+}

@@ -1,0 +1,154 @@
+//! `docs/semantics.md`, executed: each statement of it on one mount, and on two, where one mount acts and the other looks.
+//!
+//! A statement in the document ends with its name in brackets; a test here has that name. Neither goes without the
+//! other.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod contents;
+mod names;
+mod permissions;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use harness::cluster::Cluster;
+
+/// Where a statement is tried: a directory of its own, through the mount that acts and the one that looks.
+struct Place {
+    here: PathBuf,
+    there: PathBuf,
+}
+
+type Statement = (&'static str, fn(&Place));
+
+macro_rules! statements {
+    ($($module:ident { $($name:ident)* })*) => {
+        const STATEMENTS: &[Statement] = &[$($((stringify!($name), $module::$name)),*),*];
+    };
+}
+
+statements! {
+    names {
+        changes_are_seen_at_once
+        open_files_see_writes_of_others
+        rename_replaces_atomically
+        rename_flags
+        exclusive_create
+        unlinked_files_live_while_open
+        hard_links_are_one_file
+        names_have_255_bytes
+        paths_have_4095_bytes
+        every_kind_of_node
+        listings_show_each_entry_once
+        appends_find_the_end
+        files_without_a_name
+    }
+    contents {
+        holes_read_as_zeros
+        blocks_are_what_is_allocated
+        fallocate_reserves_punches_and_zeros
+        seek_finds_data_and_holes
+        copies_stay_on_the_servers
+        large_offsets
+        times_have_nanoseconds
+        birth_times
+        relatime
+        set_times_win
+    }
+    permissions {
+        permissions_are_checked
+        supplementary_groups
+        setgid_directories
+        sticky_directories
+        writes_clear_setuid
+        acls_permit_and_forbid
+        default_acls_are_inherited
+        extended_attributes
+        capabilities_end_with_a_write
+    }
+}
+
+/// The names of the document's statements.
+fn documented() -> BTreeSet<String> {
+    let text = include_str!("../../../../docs/semantics.md");
+    let lines = text.lines().filter_map(|line| line.trim_end().strip_suffix(']'));
+    lines.filter_map(|line| line.rsplit_once(" [").map(|(_, name)| name.to_owned())).collect()
+}
+
+#[test]
+fn the_document_and_the_tests_name_the_same_statements() {
+    let tested: BTreeSet<String> = STATEMENTS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let documented = documented();
+    let missing: Vec<_> = tested.symmetric_difference(&documented).collect();
+    assert!(missing.is_empty(), "only in one of both: {missing:?}");
+}
+
+fn run_all(cluster: &Cluster, there: &Path) {
+    // Every mode below is the one that is asked for.
+    // SAFETY: sets this process's umask.
+    unsafe { libc::umask(0) };
+    let mut failed = Vec::new();
+    for (name, statement) in STATEMENTS {
+        let place = Place { here: cluster.folder(name), there: there.join(name) };
+        fs::set_permissions(&place.here, Permissions::from_mode(0o777)).unwrap();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| statement(&place)));
+        if outcome.is_err() {
+            failed.push(*name);
+        }
+    }
+    assert!(failed.is_empty(), "these do not hold: {failed:?}");
+    cluster.assert_sound();
+}
+
+#[test]
+fn on_one_mount() {
+    let cluster = Cluster::start();
+    let there = cluster.mount_point();
+    run_all(&cluster, &there);
+}
+
+#[test]
+fn on_two_mounts() {
+    let mut cluster = Cluster::start();
+    let there = cluster.mount_again(&[]).point;
+    run_all(&cluster, &there);
+}
+
+impl Place {
+    fn both(&self, name: &str) -> (PathBuf, PathBuf) {
+        (self.here.join(name), self.there.join(name))
+    }
+}
+
+fn errno<T>(result: io::Result<T>) -> i32 {
+    result.err().and_then(|error| error.raw_os_error()).unwrap_or(0)
+}
+
+fn open(path: &Path) -> File {
+    File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at % 251) as u8 | 1).collect()
+}
+
+fn stamp(path: &Path) -> (i64, i64, i64) {
+    let meta = fs::symlink_metadata(path).unwrap();
+    let nanos = |seconds: i64, rest: i64| seconds * 1_000_000_000 + rest;
+    (
+        nanos(meta.atime(), meta.atime_nsec()),
+        nanos(meta.mtime(), meta.mtime_nsec()),
+        nanos(meta.ctime(), meta.ctime_nsec()),
+    )
+}
+
+/// So that the next change has another time, whatever the clock's steps are.
+fn tick() {
+    thread::sleep(Duration::from_millis(10));
+}

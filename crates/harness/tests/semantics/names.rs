@@ -1,0 +1,218 @@
+//! Names, and who sees what when.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::thread;
+
+use harness::syscall;
+
+use crate::{Place, bytes, errno, open};
+
+pub(super) fn changes_are_seen_at_once(place: &Place) {
+    let (a, b) = place.both("f");
+    for round in 0..10 {
+        assert!(!b.exists());
+        fs::write(&a, format!("round {round}")).unwrap();
+        assert_eq!(fs::read_to_string(&b).unwrap(), format!("round {round}"));
+        fs::set_permissions(&b, Permissions::from_mode(0o600 + round)).unwrap();
+        assert_eq!(fs::metadata(&a).unwrap().mode() & 0o7777, 0o600 + round);
+        fs::rename(&b, place.there.join("g")).unwrap();
+        assert!(!a.exists() && place.here.join("g").exists());
+        fs::remove_file(place.here.join("g")).unwrap();
+    }
+}
+
+pub(super) fn open_files_see_writes_of_others(place: &Place) {
+    let (a, b) = place.both("f");
+    let (writer, reader) = (open(&a), open(&b));
+    for round in 0..10u64 {
+        writer.write_all_at(&[round as u8 + 1; 1000], round * 900).unwrap();
+        assert_eq!(reader.metadata().unwrap().len(), round * 900 + 1000);
+        let mut seen = [0; 1000];
+        reader.read_exact_at(&mut seen, round * 900).unwrap();
+        assert_eq!(seen, [round as u8 + 1; 1000]);
+        reader.write_all_at(b"!", round * 900).unwrap();
+        writer.read_exact_at(&mut seen[..1], round * 900).unwrap();
+        assert_eq!(seen[0], b'!');
+    }
+}
+
+pub(super) fn rename_replaces_atomically(place: &Place) {
+    let (a, b) = place.both("target");
+    fs::write(&a, "0").unwrap();
+    let source = place.here.join("source");
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 1..100 {
+                fs::write(&source, round.to_string()).unwrap();
+                fs::rename(&source, &a).unwrap();
+            }
+        });
+        let mut last = 0;
+        while !writer.is_finished() {
+            // Never absent, never half written, never back.
+            let now: u32 = match fs::read_to_string(&b) {
+                // Replaced twice while it was being opened.
+                Err(error) if error.raw_os_error() == Some(libc::ESTALE) => continue,
+                content => content.unwrap().parse().unwrap(),
+            };
+            assert!(now >= last);
+            last = now;
+        }
+        writer.join().unwrap();
+    });
+    assert_eq!(fs::read_to_string(&b).unwrap(), "99");
+}
+
+pub(super) fn rename_flags(place: &Place) {
+    let ((a, b), (c, d)) = (place.both("a"), place.both("c"));
+    fs::write(&a, "a").unwrap();
+    fs::create_dir(&c).unwrap();
+    assert_eq!(errno(syscall::rename(&a, &c, libc::RENAME_NOREPLACE)), libc::EEXIST);
+    syscall::rename(&a, &c, libc::RENAME_EXCHANGE).unwrap();
+    assert!(b.is_dir() && d.is_file());
+    assert_eq!(errno(syscall::rename(&a, &place.here.join("x"), libc::RENAME_WHITEOUT)), libc::EINVAL);
+    assert_eq!(errno(syscall::rename(&a, &place.here.join("x"), libc::RENAME_EXCHANGE)), libc::ENOENT);
+}
+
+pub(super) fn exclusive_create(place: &Place) {
+    for round in 0..20 {
+        let (a, b) = place.both(&format!("f{round}"));
+        let make = |path: &Path| File::options().write(true).create_new(true).open(path).is_ok();
+        let (one, other) = thread::scope(|scope| {
+            let one = scope.spawn(|| make(&a));
+            let other = make(&b);
+            (one.join().unwrap(), other)
+        });
+        assert!(one != other, "exactly one makes it");
+    }
+}
+
+pub(super) fn unlinked_files_live_while_open(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, bytes(700_000)).unwrap();
+    let mut open = open(&a);
+    fs::remove_file(&b).unwrap();
+    assert!(!a.exists());
+    assert_eq!(open.metadata().unwrap().nlink(), 0);
+    let mut seen = Vec::new();
+    open.read_to_end(&mut seen).unwrap();
+    assert!(seen == bytes(700_000));
+    open.write_all(b"more").unwrap();
+    assert_eq!(open.metadata().unwrap().len(), 700_004);
+}
+
+pub(super) fn hard_links_are_one_file(place: &Place) {
+    let ((a, b), (c, d)) = (place.both("a"), place.both("dir/c"));
+    fs::create_dir(place.here.join("dir")).unwrap();
+    fs::write(&a, "one").unwrap();
+    fs::hard_link(&a, &c).unwrap();
+    fs::write(&d, "other").unwrap();
+    assert_eq!(fs::read_to_string(&a).unwrap(), "other");
+    let (one, other) = (fs::metadata(&b).unwrap(), fs::metadata(&d).unwrap());
+    assert_eq!((one.ino(), one.nlink()), (other.ino(), 2));
+    fs::remove_file(&b).unwrap();
+    assert_eq!(fs::metadata(&c).unwrap().nlink(), 1);
+    assert_eq!(errno(fs::hard_link(place.here.join("dir"), place.here.join("x"))), libc::EPERM);
+}
+
+pub(super) fn names_have_255_bytes(place: &Place) {
+    let long = "n".repeat(255);
+    let (a, b) = place.both(&long);
+    fs::write(&a, "x").unwrap();
+    assert!(b.exists());
+    assert_eq!(errno(fs::write(place.here.join(long + "n"), "x")), libc::ENAMETOOLONG);
+    // Any bytes but / and zero.
+    let odd = std::ffi::OsString::from(std::str::from_utf8(b"\x01 \n\\*?\x7f").unwrap());
+    fs::write(place.here.join(&odd), "x").unwrap();
+    assert!(fs::read_dir(&place.there).unwrap().any(|entry| entry.unwrap().file_name() == odd));
+}
+
+pub(super) fn paths_have_4095_bytes(place: &Place) {
+    let root = place.here.to_str().unwrap().len();
+    let mut path = place.here.clone();
+    let mut left = 4095 - root;
+    while left > 260 {
+        path.push("d".repeat(200));
+        fs::create_dir(&path).unwrap();
+        left -= 201;
+    }
+    let file = path.join("f".repeat(left - 1));
+    assert_eq!(file.to_str().unwrap().len(), 4095);
+    fs::write(&file, "deep").unwrap();
+    let below = file.strip_prefix(&place.here).unwrap();
+    if place.there.join(below).to_str().unwrap().len() <= 4095 {
+        assert_eq!(fs::read_to_string(place.there.join(below)).unwrap(), "deep");
+    }
+    let longer = path.join("f".repeat(left));
+    assert_eq!(errno(fs::write(longer, "x")), libc::ENAMETOOLONG);
+    // The target of a symlink is as long as a path.
+    let target = "t".repeat(4095);
+    symlink(&target, place.here.join("l")).unwrap();
+    assert_eq!(fs::read_link(place.there.join("l")).unwrap(), Path::new(&target));
+}
+
+pub(super) fn every_kind_of_node(place: &Place) {
+    let device = libc::makedev(0xabc, 0xdef12);
+    for (name, kind, device) in [
+        ("fifo", libc::S_IFIFO, 0),
+        ("socket", libc::S_IFSOCK, 0),
+        ("char", libc::S_IFCHR, device),
+        ("block", libc::S_IFBLK, device),
+        ("file", libc::S_IFREG, 0),
+    ] {
+        let (a, b) = place.both(name);
+        syscall::mknod(&a, kind | 0o640, device).unwrap();
+        let meta = fs::symlink_metadata(&b).unwrap();
+        assert_eq!((meta.mode(), meta.rdev()), (kind | 0o640, device), "{name}");
+    }
+    assert!(fs::symlink_metadata(place.there.join("fifo")).unwrap().file_type().is_fifo());
+}
+
+pub(super) fn listings_show_each_entry_once(place: &Place) {
+    for number in 0..300 {
+        fs::write(place.here.join(format!("kept-{number}")), "").unwrap();
+    }
+    let mut seen = Vec::new();
+    for (number, entry) in fs::read_dir(&place.there).unwrap().enumerate() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if number < 100 {
+            // Others come and go meanwhile.
+            fs::write(place.here.join(format!("new-{number}")), "").unwrap();
+            if number % 2 == 1 {
+                fs::remove_file(place.here.join(format!("new-{}", number - 1))).unwrap();
+            }
+        }
+        seen.push(name);
+    }
+    let kept: Vec<_> = seen.iter().filter(|name| name.starts_with("kept")).collect();
+    let distinct: BTreeSet<_> = kept.iter().collect();
+    assert_eq!((kept.len(), distinct.len()), (300, 300));
+}
+
+pub(super) fn appends_find_the_end(place: &Place) {
+    let (a, b) = place.both("log");
+    fs::write(&a, "").unwrap();
+    let mut handles = [a.clone(), b].map(|path| File::options().append(true).open(path).unwrap());
+    for line in 0..60 {
+        handles[line % 2].write_all(format!("line {line}\n").as_bytes()).unwrap();
+    }
+    let expected: String = (0..60).map(|line| format!("line {line}\n")).collect();
+    assert_eq!(fs::read_to_string(&a).unwrap(), expected);
+}
+
+pub(super) fn files_without_a_name(place: &Place) {
+    let mut file = syscall::tmpfile(&place.here, 0o640).unwrap();
+    file.write_all(b"quiet").unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    assert_eq!(fs::read_dir(&place.there).unwrap().count(), 0);
+    let (a, b) = place.both("named");
+    syscall::name_open_file(&file, &a).unwrap();
+    assert_eq!(fs::read(&b).unwrap(), b"quiet");
+    assert_eq!(fs::metadata(&b).unwrap().mode() & 0o7777, 0o640);
+    fs::remove_file(&b).unwrap();
+    assert_eq!(errno(syscall::name_open_file(&file, &place.here.join("again"))), libc::ENOENT);
+}

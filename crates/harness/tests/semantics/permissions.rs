@@ -1,0 +1,187 @@
+//! Who may do what, and extended attributes.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+
+use harness::syscall::{self, as_user};
+
+use crate::{Place, bytes, errno, open};
+
+pub(super) fn permissions_are_checked(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, "x").unwrap();
+    fs::set_permissions(&a, Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::chown(&a, Some(1000), Some(2000)).unwrap();
+    as_user(1000, 1, &[], || open(&b));
+    as_user(1001, 2000, &[], || {
+        File::open(&b).unwrap();
+        assert_eq!(errno(File::options().write(true).open(&b)), libc::EACCES);
+        assert_eq!(errno(fs::set_permissions(&b, Permissions::from_mode(0o777))), libc::EPERM);
+    });
+    as_user(1001, 1, &[], || assert_eq!(errno(File::open(&b)), libc::EACCES));
+    // A change of the mode counts at once.
+    fs::set_permissions(&a, Permissions::from_mode(0o644)).unwrap();
+    as_user(1001, 1, &[], || File::open(&b).unwrap());
+    fs::set_permissions(&a, Permissions::from_mode(0o000)).unwrap();
+    as_user(1001, 1, &[], || assert_eq!(errno(File::open(&b)), libc::EACCES));
+    fs::set_permissions(&place.here, Permissions::from_mode(0o700)).unwrap();
+    as_user(1001, 1, &[], || assert_eq!(errno(fs::metadata(&b)), libc::EACCES));
+}
+
+pub(super) fn supplementary_groups(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, "x").unwrap();
+    std::os::unix::fs::chown(&a, Some(1000), Some(3000)).unwrap();
+    fs::set_permissions(&a, Permissions::from_mode(0o060)).unwrap();
+    as_user(1001, 1, &[7, 3000, 9], || open(&b));
+    as_user(1001, 1, &[7, 9], || assert_eq!(errno(File::open(&b)), libc::EACCES));
+    as_user(1000, 1, &[3000, 3001], || {
+        std::os::unix::fs::chown(&b, None, Some(3001)).unwrap();
+        assert_eq!(errno(std::os::unix::fs::chown(&b, None, Some(3002))), libc::EPERM);
+    });
+    assert_eq!(fs::metadata(&a).unwrap().gid(), 3001);
+}
+
+pub(super) fn setgid_directories(place: &Place) {
+    let (a, b) = place.both("d");
+    fs::create_dir(&a).unwrap();
+    std::os::unix::fs::chown(&a, Some(0), Some(3000)).unwrap();
+    fs::set_permissions(&a, Permissions::from_mode(0o2777)).unwrap();
+    as_user(1000, 1000, &[], || {
+        fs::write(b.join("f"), "x").unwrap();
+        fs::DirBuilder::new().mode(0o755).create(b.join("e")).unwrap();
+        // One who is not in the group cannot make a program that runs with it.
+        File::options().write(true).create_new(true).mode(0o2777).open(b.join("g")).unwrap();
+    });
+    let meta = |name: &str| fs::metadata(a.join(name)).unwrap();
+    assert_eq!((meta("f").gid(), meta("f").uid()), (3000, 1000));
+    assert_eq!((meta("e").gid(), meta("e").mode() & 0o7777), (3000, 0o2755));
+    assert_eq!((meta("g").gid(), meta("g").mode() & 0o2000), (3000, 0));
+}
+
+pub(super) fn sticky_directories(place: &Place) {
+    let (a, b) = place.both("d");
+    fs::create_dir(&a).unwrap();
+    fs::set_permissions(&a, Permissions::from_mode(0o1777)).unwrap();
+    as_user(1000, 1000, &[], || fs::write(a.join("f"), "x").unwrap());
+    as_user(1001, 1000, &[], || {
+        assert_eq!(errno(fs::remove_file(b.join("f"))), libc::EPERM);
+        assert_eq!(errno(fs::rename(b.join("f"), b.join("g"))), libc::EPERM);
+    });
+    as_user(1000, 1000, &[], || fs::remove_file(b.join("f")).unwrap());
+}
+
+pub(super) fn writes_clear_setuid(place: &Place) {
+    for change in ["write", "truncate", "chown"] {
+        let (a, b) = place.both(change);
+        fs::write(&a, "x").unwrap();
+        std::os::unix::fs::chown(&a, Some(1000), Some(1000)).unwrap();
+        fs::set_permissions(&a, Permissions::from_mode(0o6777)).unwrap();
+        as_user(1000, 1000, &[1001], || match change {
+            "write" => open(&a).write_all(b"y").unwrap(),
+            "truncate" => open(&a).set_len(0).unwrap(),
+            _ => std::os::unix::fs::chown(&a, None, Some(1001)).unwrap(),
+        });
+        assert_eq!(fs::metadata(&b).unwrap().mode() & 0o7777, 0o777, "{change}");
+    }
+}
+
+/// `(tag, permissions, id)` each, as Linux keeps them in an attribute.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut value = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        value.extend_from_slice(&tag.to_le_bytes());
+        value.extend_from_slice(&permissions.to_le_bytes());
+        value.extend_from_slice(&id.to_le_bytes());
+    }
+    value
+}
+
+const NO_ID: u32 = u32::MAX;
+
+/// Owner, one user, group, mask, others.
+fn list(owner: u16, (user, id): (u16, u32), group: u16, mask: u16, other: u16) -> Vec<u8> {
+    acl(&[(1, owner, NO_ID), (2, user, id), (4, group, NO_ID), (0x10, mask, NO_ID), (0x20, other, NO_ID)])
+}
+
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+
+pub(super) fn acls_permit_and_forbid(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, "x").unwrap();
+    fs::set_permissions(&a, Permissions::from_mode(0o600)).unwrap();
+    let reads = |uid: u32| as_user(uid, 999, &[], || File::open(&b).is_ok());
+    let writes = |uid: u32| as_user(uid, 999, &[], || File::options().write(true).open(&b).is_ok());
+    assert!(!reads(1000));
+    syscall::setxattr(&a, ACCESS, &list(6, (6, 1000), 0, 6, 0), 0).unwrap();
+    assert!(reads(1000) && writes(1000) && !reads(1001));
+    assert_eq!(fs::metadata(&b).unwrap().mode() & 0o777, 0o660, "the mask shows as the group's bits");
+    // chmod changes the mask.
+    fs::set_permissions(&a, Permissions::from_mode(0o640)).unwrap();
+    assert!(reads(1000) && !writes(1000));
+    assert_eq!(syscall::getxattr(&b, ACCESS).unwrap(), list(6, (6, 1000), 0, 4, 0));
+    // Forbidden by name, though others may.
+    syscall::setxattr(&b, ACCESS, &list(6, (0, 1000), 4, 4, 4), 0).unwrap();
+    assert!(!reads(1000) && reads(1001));
+    syscall::removexattr(&a, ACCESS).unwrap();
+    assert!(reads(1000));
+    as_user(1001, 999, &[], || {
+        assert_eq!(errno(syscall::setxattr(&b, ACCESS, &list(7, (7, 1), 7, 7, 7), 0)), libc::EPERM)
+    });
+    assert_eq!(errno(syscall::setxattr(&a, ACCESS, &acl(&[(1, 7, NO_ID)]), 0)), libc::EINVAL);
+}
+
+pub(super) fn default_acls_are_inherited(place: &Place) {
+    let (a, b) = place.both("d");
+    fs::create_dir(&a).unwrap();
+    syscall::setxattr(&a, DEFAULT, &list(7, (6, 1000), 5, 7, 0), 0).unwrap();
+    // The umask is not asked.
+    // SAFETY: sets this process's umask.
+    unsafe { libc::umask(0o077) };
+    let made = File::options().write(true).create_new(true).mode(0o664).open(b.join("f"));
+    let below = fs::create_dir(b.join("e"));
+    // SAFETY: as above.
+    unsafe { libc::umask(0) };
+    made.unwrap();
+    below.unwrap();
+    assert_eq!(fs::metadata(a.join("f")).unwrap().mode() & 0o777, 0o660);
+    assert_eq!(syscall::getxattr(&a.join("f"), ACCESS).unwrap(), list(6, (6, 1000), 5, 6, 0));
+    as_user(1000, 999, &[], || open(&a.join("f")));
+    assert_eq!(syscall::getxattr(&a.join("e"), DEFAULT).unwrap(), list(7, (6, 1000), 5, 7, 0));
+    assert_eq!(errno(syscall::setxattr(&a.join("f"), DEFAULT, &list(7, (6, 1000), 5, 7, 0), 0)), libc::EACCES);
+}
+
+pub(super) fn extended_attributes(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, "x").unwrap();
+    let large = bytes(60_000);
+    for name in ["user.a", "trusted.a", "security.other"] {
+        syscall::setxattr(&a, name, &large, libc::XATTR_CREATE).unwrap();
+        assert!(syscall::getxattr(&b, name).unwrap() == large, "{name}");
+        assert_eq!(errno(syscall::setxattr(&b, name, b"", libc::XATTR_CREATE)), libc::EEXIST);
+    }
+    assert_eq!(syscall::listxattr(&b).unwrap().len(), 3);
+    let listed = as_user(1000, 1000, &[], || syscall::listxattr(&b).unwrap());
+    assert_eq!(listed, [b"security.other".to_vec(), b"user.a".to_vec()], "trusted ones are root's");
+    assert_eq!(errno(syscall::removexattr(&a, "user.b")), libc::ENODATA);
+    symlink("x", place.here.join("l")).unwrap();
+    assert_eq!(errno(syscall::setxattr(&place.here.join("l"), "user.a", b"", 0)), libc::EPERM);
+}
+
+pub(super) fn capabilities_end_with_a_write(place: &Place) {
+    let (a, b) = place.both("program");
+    fs::write(&a, "x").unwrap();
+    // CAP_NET_RAW, permitted and effective, in the kernel's second form.
+    let mut value = vec![1, 0, 0, 2];
+    value.extend_from_slice(&[0, 0x20, 0, 0]);
+    value.extend_from_slice(&[0; 12]);
+    syscall::setxattr(&a, "security.capability", &value, 0).unwrap();
+    assert_eq!(syscall::getxattr(&b, "security.capability").unwrap(), value);
+    open(&b).write_all(b"y").unwrap();
+    assert_eq!(errno(syscall::getxattr(&a, "security.capability")), libc::ENODATA);
+    syscall::setxattr(&a, "security.capability", &value, 0).unwrap();
+    std::os::unix::fs::chown(&a, Some(5), None).unwrap();
+    assert_eq!(errno(syscall::getxattr(&b, "security.capability")), libc::ENODATA);
+}

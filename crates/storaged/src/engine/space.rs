@@ -1,0 +1,75 @@
+//! Space inside an object: reserving it, giving it back, and finding where it is.
+
+use ring::op;
+use types::allocation::Allocation;
+use types::error::Errno;
+use types::id::ObjectId;
+
+use super::files::Files;
+use super::syscall;
+
+impl Files {
+    /// See [`super::ObjectStore::allocate`].
+    pub(super) async fn change_space(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        len: u64,
+        what: Allocation,
+    ) -> Result<u64, Errno> {
+        let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok()).ok_or(Errno::EFBIG)?;
+        let file = if what == Allocation::Punch {
+            match self.open_existing(object).await? {
+                None => return Ok(0),
+                Some(file) if file.writable => file,
+                Some(_) => return Err(Errno::EROFS),
+            }
+        } else {
+            self.target.admit(len)?;
+            self.open_or_create(object).await?
+        };
+        file.dirty.set(true);
+        let (fd, size) = (file.fd(), file.size.get());
+        // Freeing many blocks takes long, and so does marking them.
+        let outcome = op::unblock(move || change(fd, offset, len, what)).await;
+        let reached = if what.keeps_size() { size } else { end };
+        match outcome {
+            Ok(()) => {
+                file.size.set(file.size.get().max(reached));
+                Ok(file.size.get())
+            }
+            Err(errno) => {
+                if let Ok((stored, _)) = syscall::stat(fd) {
+                    file.size.set(stored.size);
+                }
+                Err(self.failed(errno, "allocate"))
+            }
+        }
+    }
+
+    /// See [`super::ObjectStore::seek`].
+    pub(super) async fn find_next(&self, object: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>, Errno> {
+        let Some(file) = self.open_existing(object).await? else { return Ok(None) };
+        if offset >= file.size.get() {
+            return Ok(None);
+        }
+        let fd = file.fd();
+        match op::unblock(move || syscall::seek(fd, offset, hole)).await {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::ENXIO) => Ok(None),
+            Err(errno) => Err(self.failed(errno, "seek")),
+        }
+    }
+}
+
+/// Blocks. Never makes the file shorter, also where others are making it longer.
+fn change(fd: i32, offset: u64, len: u64, what: Allocation) -> Result<(), Errno> {
+    match (syscall::allocate(fd, what.mode(), offset, len), what) {
+        // Not every file system can zero a range in place; those that can make holes come to the same.
+        (Err(Errno::EOPNOTSUPP), Allocation::Zero { keep_size }) => {
+            syscall::allocate(fd, Allocation::Punch.mode(), offset, len)?;
+            syscall::allocate(fd, Allocation::Reserve { keep_size }.mode(), offset, len)
+        }
+        (outcome, _) => outcome,
+    }
+}
