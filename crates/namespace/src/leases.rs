@@ -117,8 +117,15 @@ struct Presumed {
 }
 
 impl Leases {
-    /// `presumed`: sessions of an earlier incarnation, whose leases nobody remembers.
-    pub(crate) fn new(term_ms: u64, capacity: usize, presumed: BTreeSet<SessionId>, now_ms: u64) -> Self {
+    /// `presumed`: sessions of an earlier incarnation, whose leases nobody remembers. `first_id`: above those of all
+    /// recalls of earlier incarnations, which may still be acknowledged.
+    pub(crate) fn new(
+        term_ms: u64,
+        capacity: usize,
+        presumed: BTreeSet<SessionId>,
+        first_id: u64,
+        now_ms: u64,
+    ) -> Self {
         let until_ms = now_ms.saturating_add(term_ms);
         let known = term_ms > 0 && !presumed.is_empty();
         Self {
@@ -127,7 +134,7 @@ impl Leases {
             now_ms,
             listening: BTreeSet::new(),
             gone: BTreeMap::new(),
-            next_id: 1,
+            next_id: first_id,
             recalled: BTreeMap::new(),
             out: BTreeMap::new(),
             alerts: BTreeSet::new(),
@@ -217,7 +224,9 @@ impl Leases {
         if let Some(presumed) = &self.presumed {
             for &other in &presumed.sessions {
                 if other != session && !presumed.given_back.contains(&(subject, other)) {
-                    holders.insert(other, presumed.until_ms);
+                    // It may have got another one since.
+                    let until_ms = holders.entry(other).or_insert(0);
+                    *until_ms = presumed.until_ms.max(*until_ms);
                 }
             }
         }

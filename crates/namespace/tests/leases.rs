@@ -318,3 +318,23 @@ fn after_a_restart_earlier_leases_are_still_honoured() {
     bed.wait_ms(TERM_MS);
     assert!(bed.shard.set(exactly, file, &chmod).is_ok());
 }
+
+#[test]
+fn what_was_recalled_before_a_restart_is_not_taken_for_another_recall() {
+    let mut bed = leasing();
+    let (file, other) =
+        (bed.create(ROOT, "f").expect("made").attr.inode, bed.create(ROOT, "g").expect("made").attr.inode);
+    let chmod = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    assert!(bed.shard.getattr(B, file).expect("there").lease_ms > 0);
+    let exactly = bed.next(A);
+    assert_eq!(bed.shard.set(exactly, file, &chmod), Err(Error::Recalling));
+    let recalls = bed.shard.recalls(B);
+    bed.turn();
+    bed.restart();
+    bed.shard.session_open(A, b"a", &[]).expect("back");
+    let exactly = bed.next(A);
+    assert_eq!(bed.shard.set(exactly, other, &chmod), Err(Error::Recalling), "B may believe in the old mode");
+    // It does not know of the restart yet.
+    bed.shard.acknowledge_recalls(B, &[recalls[0].id]);
+    assert_eq!(bed.shard.set(exactly, other, &chmod), Err(Error::Recalling), "B has not heard of this");
+}

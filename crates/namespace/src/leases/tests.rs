@@ -8,7 +8,7 @@ const FILE: InodeId = InodeId(77);
 const DIRECTORY: InodeId = InodeId(70);
 
 fn leases() -> Leases {
-    let mut leases = Leases::new(TERM, 1000, BTreeSet::new(), 0);
+    let mut leases = Leases::new(TERM, 1000, BTreeSet::new(), 1, 0);
     for session in [A, B, C] {
         leases.listen(session, true);
     }
@@ -115,7 +115,7 @@ fn who_does_not_listen_gets_none_and_who_stops_keeps_its_term() {
 
 #[test]
 fn after_a_restart_everybody_may_hold_anything_for_a_term() {
-    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A, B]), 500);
+    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A, B]), 1, 500);
     leases.listen(A, true);
     leases.listen(C, true);
     assert!(!leases.may_change(A, &[Touched::inode(FILE)]), "B may hold it");
@@ -134,11 +134,11 @@ fn after_a_restart_everybody_may_hold_anything_for_a_term() {
 
 #[test]
 fn without_a_term_there_are_none_and_the_table_is_bounded() {
-    let mut off = Leases::new(0, 1000, BTreeSet::from([A]), 0);
+    let mut off = Leases::new(0, 1000, BTreeSet::from([A]), 1, 0);
     off.listen(B, true);
     assert_eq!(off.grant(B, Subject::inode(FILE)), 0);
     assert!(off.may_change(C, &[Touched::inode(FILE)]));
-    let mut small = Leases::new(TERM, 2, BTreeSet::new(), 0);
+    let mut small = Leases::new(TERM, 2, BTreeSet::new(), 1, 0);
     small.listen(A, true);
     let granted: Vec<_> = (1..=3).map(|id| small.grant(A, Subject::inode(InodeId(id))) > 0).collect();
     assert_eq!(granted, [true, true, false]);
@@ -228,11 +228,24 @@ fn a_lease_moves_with_what_it_is_about() {
     assert!(leases.may_change(B, &touched));
 
     // After a restart everybody may hold everything.
-    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A]), 0);
+    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A]), 1, 0);
     assert!(!leases.may_change(B, &touched));
     let recalled = ids(&mut leases, A);
     leases.acknowledge(A, &recalled);
     assert!(leases.may_change(B, &touched));
     leases.carry(A, source, target);
     assert!(!leases.may_change(B, &touched));
+}
+
+#[test]
+fn a_lease_given_after_a_restart_outlives_what_was_presumed() {
+    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A, B]), 1, 0);
+    leases.listen(B, true);
+    leases.advance(6_000);
+    assert!(leases.grant(B, Subject::inode(FILE)) > 0);
+    assert!(!leases.may_change(A, &[Touched::inode(FILE)]));
+    leases.advance(TERM);
+    assert!(!leases.may_change(A, &[Touched::inode(FILE)]), "B believes until 16,000");
+    leases.advance(6_000 + TERM);
+    assert!(leases.may_change(A, &[Touched::inode(FILE)]));
 }

@@ -17,6 +17,8 @@ use crate::shard::{ABSENT, Config, Session, Shard, Stage, Turn};
 
 /// Epochs of intents in one incarnation: with one a microsecond, enough for years.
 const EPOCH_BITS: u32 = 40;
+/// Recalls in one incarnation.
+const RECALL_BITS: u32 = 40;
 /// Sessions born in one incarnation.
 const BIRTH_BITS: u32 = 32;
 
@@ -37,7 +39,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     // Before an id is given to anybody: see `reserve_ids`.
     namespace.kv.syncer().sync()?;
     let presumed = sessions.keys().copied().collect();
-    let leases = Leases::new(config.lease_term_ms, config.limits.leased, presumed, mono_ms);
+    let leases = Leases::new(config.lease_term_ms, config.limits.leased, presumed, incarnation << RECALL_BITS, mono_ms);
     Ok(Shard {
         namespace,
         config,
