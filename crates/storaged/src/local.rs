@@ -44,7 +44,7 @@ impl LocalConfig {
             incarnation: 1,
             reserve: 0,
             open_files_max: 1000,
-            write_in_place_max: 64 << 10,
+            write_in_place_max: 1 << 20,
             cpu: None,
         }
     }
