@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use io_uring::{IoUring, opcode, squeue, types};
 use slab::Slab;
 
+use crate::spin::{Look, Spinner};
+
 /// Which ring pair an operation goes through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lane {
@@ -41,6 +43,7 @@ pub(crate) struct Driver {
     ops: Slab<OpState>,
     remote_fd: RawFd,
     remote_signalled: bool,
+    spinner: Spinner,
 }
 
 enum OpState {
@@ -51,11 +54,12 @@ enum OpState {
 }
 
 impl Driver {
-    pub(crate) fn new(entries: u32, remote_fd: RawFd) -> io::Result<Self> {
+    pub(crate) fn new(entries: u32, spin: Duration, remote_fd: RawFd) -> io::Result<Self> {
         let main = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_coop_taskrun()
+            .setup_taskrun_flag()
             .setup_clamp()
             .setup_cqsize(entries.saturating_mul(4).max(1024))
             .build(entries)?;
@@ -69,6 +73,7 @@ impl Driver {
             ops: Slab::with_capacity(256),
             remote_fd,
             remote_signalled: false,
+            spinner: Spinner::new(spin),
         };
         driver.arm_remote()?;
         Ok(driver)
@@ -101,6 +106,7 @@ impl Driver {
                 let ring = IoUring::builder()
                     .setup_single_issuer()
                     .setup_coop_taskrun()
+                    .setup_taskrun_flag()
                     .setup_clamp()
                     .setup_cqsize(self.entries.saturating_mul(4).max(1024))
                     .build(self.entries)?;
@@ -150,40 +156,52 @@ impl Driver {
         };
     }
 
-    /// Submits everything and waits for a completion: for ever, or `wait` at most.
-    pub(crate) fn enter(&mut self, wait: Option<Duration>, spin: Duration) -> io::Result<()> {
-        let mut file_done = false;
-        for index in 0..2 {
-            if let Some(ring) = &mut self.files[index] {
-                submit(ring)?;
-                file_done |= !ring.completion().is_empty();
-            }
+    /// Submits everything and waits for a completion: for ever, or `wait` at most. `messages` were handled this turn.
+    pub(crate) fn enter(&mut self, wait: Option<Duration>, messages: u32) -> io::Result<()> {
+        for ring in self.files.iter_mut().flatten() {
+            submit(ring)?;
         }
-        let no_wait = file_done || wait.is_some_and(|wait| wait.is_zero());
-        if no_wait {
+        if self.file_done() || wait.is_some_and(|wait| wait.is_zero()) {
             return submit_and_look(&mut self.main);
         }
-        if !spin.is_zero() && self.spin(spin)? {
+        if self.look_before_sleep(wait, messages)? {
             return Ok(());
         }
         self.arm_file_polls()?;
         submit_and_wait(&mut self.main, wait)
     }
 
-    /// Looks for completions without sleeping. True when there is one.
-    fn spin(&mut self, limit: Duration) -> io::Result<bool> {
-        let end = Instant::now() + limit;
-        loop {
-            submit_and_look(&mut self.main)?;
-            let file_done = self.files.iter_mut().flatten().any(|ring| !ring.completion().is_empty());
-            if file_done || !self.main.completion().is_empty() {
-                return Ok(true);
+    fn file_done(&mut self) -> bool {
+        self.files.iter_mut().flatten().any(|ring| !ring.completion().is_empty())
+    }
+
+    /// True where the sleep is not needed any more.
+    fn look_before_sleep(&mut self, wait: Option<Duration>, messages: u32) -> io::Result<bool> {
+        let begun = Instant::now();
+        let Some(limit) = self.spinner.before_sleep(messages, begun) else { return Ok(false) };
+        let end = begun + wait.map_or(limit, |wait| wait.min(limit));
+        submit_and_look(&mut self.main)?;
+        let mut before = begun;
+        let (look, now) = loop {
+            if self.main.submission().taskrun() {
+                submit_and_look(&mut self.main)?;
             }
-            if Instant::now() >= end {
-                return Ok(false);
+            if self.file_done() || !self.main.completion().is_empty() {
+                break (Look::Found, before);
             }
-            std::hint::spin_loop();
-        }
+            if before >= end {
+                break (Look::InVain, before);
+            }
+            // Whoever else can run on this CPU does so here.
+            std::thread::yield_now();
+            let now = Instant::now();
+            if Spinner::is_contended(now - before) {
+                break (Look::Contended, now);
+            }
+            before = now;
+        };
+        self.spinner.looked(look, now);
+        Ok(look == Look::Found)
     }
 
     /// The main ring sleeps for all three: a file ring's descriptor is readable when it has completions.
@@ -271,7 +289,7 @@ impl Drop for Driver {
         let end = Instant::now() + TEARDOWN_MAX;
         let (mut woken, mut finished) = (Vec::new(), Vec::new());
         while self.any_abandoned() && Instant::now() < end {
-            let _ = self.enter(Some(Duration::from_millis(10)), Duration::ZERO);
+            let _ = self.enter(Some(Duration::from_millis(10)), 0);
             for lane in LANES {
                 self.complete_lane(lane, &mut woken, &mut finished);
             }

@@ -29,13 +29,13 @@ pub struct Config {
     pub entries: u32,
     /// Binds the calling thread to this CPU.
     pub cpu: Option<usize>,
-    /// How long to look for completions before going to sleep. Zero: never. Only where CPUs are to spare.
+    /// How long to look for completions before going to sleep, where experience says that it pays. Zero: never.
     pub spin: Duration,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { entries: 256, cpu: None, spin: Duration::ZERO }
+        Self { entries: 256, cpu: None, spin: Duration::from_micros(100) }
     }
 }
 
@@ -48,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) driver: RefCell<Driver>,
     pub(crate) timers: RefCell<Timers>,
     pub(crate) now: Cell<Instant>,
+    /// Handled in this turn.
+    messages: Cell<u32>,
     run_queue: RefCell<VecDeque<Arc<TaskWaker>>>,
     turn_end: RefCell<Vec<Waker>>,
     next_turn: RefCell<Vec<Waker>>,
@@ -106,7 +108,6 @@ struct Task {
 pub struct Ring {
     core: Rc<Core>,
     tasks: Slab<Option<Task>>,
-    spin: Duration,
 }
 
 impl Ring {
@@ -117,19 +118,20 @@ impl Ring {
             bind_to_cpu(cpu)?;
         }
         let wakeup = Wakeup::new()?;
-        let driver = Driver::new(config.entries, wakeup.fd())?;
+        let driver = Driver::new(config.entries, config.spin, wakeup.fd())?;
         let remote = Arc::new(Remote { owner: thread::current().id(), queue: Mutex::default(), wakeup });
         let core = Core {
             driver: RefCell::new(driver),
             timers: RefCell::default(),
             now: Cell::new(Instant::now()),
+            messages: Cell::new(0),
             run_queue: RefCell::default(),
             turn_end: RefCell::default(),
             next_turn: RefCell::default(),
             spawned: RefCell::default(),
             remote,
         };
-        Ok(Self { core: Rc::new(core), tasks: Slab::new(), spin: config.spin })
+        Ok(Self { core: Rc::new(core), tasks: Slab::new() })
     }
 
     /// Runs `main`, and everything it spawns, until `main` is ready. Tasks that are left stay for the next `run`, or
@@ -151,10 +153,11 @@ impl Ring {
             let mut output = None;
             self.turn(&mut |state| {
                 // Woken again in the turn that finished it, it must not be polled again.
-                if output.is_none() && Arc::ptr_eq(state, &main_state) {
-                    if let Poll::Ready(value) = main.as_mut().poll(&mut Context::from_waker(&main_waker)) {
-                        output = Some(value);
-                    }
+                if output.is_none()
+                    && Arc::ptr_eq(state, &main_state)
+                    && let Poll::Ready(value) = main.as_mut().poll(&mut Context::from_waker(&main_waker))
+                {
+                    output = Some(value);
                 }
             });
             if let Some(output) = output {
@@ -222,6 +225,8 @@ impl Ring {
 
     fn wake_due_timers(&self) {
         let now = self.core.now.get();
+        let waited = self.core.timers.borrow_mut().take_tick(now);
+        waited.into_iter().for_each(|(_, waker)| waker.wake());
         loop {
             let due = self.core.timers.borrow_mut().take_due(now);
             match due {
@@ -237,7 +242,8 @@ impl Ring {
             && self.core.next_turn.borrow().is_empty()
             && self.core.spawned.borrow().is_empty();
         let wait = if idle { self.time_to_next_timer() } else { Some(Duration::ZERO) };
-        self.core.driver.borrow_mut().enter(wait, self.spin).expect("io_uring_enter with valid arguments");
+        let messages = self.core.messages.take();
+        self.core.driver.borrow_mut().enter(wait, messages).expect("io_uring_enter with valid arguments");
         Driver::complete_all(&self.core.driver);
         if self.core.driver.borrow_mut().take_remote_signal() {
             self.core.remote.wakeup.clear();
@@ -303,6 +309,11 @@ pub fn spawn(future: impl Future<Output = ()> + 'static) {
 /// The time as of the beginning of this turn.
 pub fn now() -> Instant {
     with_core(|core| core.now.get())
+}
+
+/// One more message from elsewhere is handled in this turn: many of them are worth waiting awake for more.
+pub fn handled() {
+    with_core(|core| core.messages.set(core.messages.get() + 1));
 }
 
 /// Resumes when every task that could run in this turn has run, before the kernel is entered: the place to do once

@@ -4,17 +4,22 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
+struct Joined<F: Future> {
+    future: Pin<Box<F>>,
+    output: Option<F::Output>,
+}
+
 /// Runs the futures concurrently and gives their outputs in order. Meant for a handful: each wake-up polls all that are
 /// left.
 pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut pending: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    let mut joined: Vec<Joined<F>> =
+        futures.into_iter().map(|future| Joined { future: Box::pin(future), output: None }).collect();
     std::future::poll_fn(|cx| {
         let mut waiting = false;
-        for (future, output) in &mut pending {
-            if output.is_none() {
-                match future.as_mut().poll(cx) {
-                    Poll::Ready(value) => *output = Some(value),
+        for one in &mut joined {
+            if one.output.is_none() {
+                match one.future.as_mut().poll(cx) {
+                    Poll::Ready(value) => one.output = Some(value),
                     Poll::Pending => waiting = true,
                 }
             }
@@ -22,5 +27,5 @@ pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F:
         if waiting { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
-    pending.into_iter().filter_map(|(_, output)| output).collect()
+    joined.into_iter().filter_map(|one| one.output).collect()
 }

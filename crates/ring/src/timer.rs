@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use slab::Slab;
+
 use crate::executor::{now, with_core};
 
 /// Deadlines in order. The number tells apart those of one instant.
@@ -13,6 +15,10 @@ use crate::executor::{now, with_core};
 pub(crate) struct Timers {
     queue: BTreeMap<(Instant, u64), Waker>,
     next: u64,
+    /// Who waits for the next tick, and when that is.
+    waiting: Slab<Waker>,
+    tick_at: Option<Instant>,
+    ticks: u64,
 }
 
 impl Timers {
@@ -23,7 +29,18 @@ impl Timers {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.queue.first_key_value().map(|((deadline, _), _)| *deadline)
+        let first = self.queue.first_key_value().map(|((deadline, _), _)| *deadline);
+        first.into_iter().chain(self.tick_at).min()
+    }
+
+    /// All who waited for a tick that is due.
+    pub(crate) fn take_tick(&mut self, now: Instant) -> Slab<Waker> {
+        if self.tick_at.is_none_or(|at| now < at) {
+            return Slab::new();
+        }
+        self.tick_at = None;
+        self.ticks += 1;
+        std::mem::take(&mut self.waiting)
     }
 
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Waker> {
@@ -69,6 +86,50 @@ impl Drop for Sleep {
         if let Some(key) = self.key.take() {
             crate::executor::try_with_core(|core| core.timers.borrow_mut().queue.remove(&key));
         }
+    }
+}
+
+/// Time between ticks.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Waits for the next tick, which comes within 100 ms. For what nearly every request needs and hardly ever comes to:
+/// this costs a small part of a timer of its own.
+pub fn tick() -> Tick {
+    Tick { place: None }
+}
+
+pub struct Tick {
+    /// The count of ticks when this began, and where it waits until that changes.
+    place: Option<(u64, usize)>,
+}
+
+impl Future for Tick {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        with_core(|core| {
+            let timers = &mut *core.timers.borrow_mut();
+            match self.place {
+                Some((ticks, _)) if ticks != timers.ticks => return Poll::Ready(()),
+                Some((_, key)) => timers.waiting[key].clone_from(cx.waker()),
+                None => {
+                    timers.tick_at.get_or_insert_with(|| core.now.get() + TICK);
+                    self.place = Some((timers.ticks, timers.waiting.insert(cx.waker().clone())));
+                }
+            }
+            Poll::Pending
+        })
+    }
+}
+
+impl Drop for Tick {
+    fn drop(&mut self) {
+        let Some((ticks, key)) = self.place else { return };
+        crate::executor::try_with_core(|core| {
+            let timers = &mut *core.timers.borrow_mut();
+            if timers.ticks == ticks {
+                timers.waiting.remove(key);
+            }
+        });
     }
 }
 

@@ -195,3 +195,20 @@ fn next_turn_comes_after_what_was_submitted_before_and_does_not_wait() {
         ring::next_turn().await;
     });
 }
+
+#[test]
+fn a_tick_wakes_all_who_wait_for_it_and_none_who_have_left() {
+    let mut ring = Ring::new(&Config::default()).unwrap();
+    ring.run(async {
+        let begun = ring::now();
+        let left = ring::timeout(Duration::from_millis(5), ring::tick()).await;
+        assert!(left.is_err(), "too early for a tick");
+        ring::join_all((0..50).map(|_| ring::tick())).await;
+        let first = ring::now() - begun;
+        assert!(first >= Duration::from_millis(90) && first < Duration::from_secs(2), "{first:?}");
+        // The next one takes its time again.
+        let between = ring::now();
+        ring::tick().await;
+        assert!(ring::now() - between >= Duration::from_millis(90));
+    });
+}
