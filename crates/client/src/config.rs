@@ -15,10 +15,18 @@ pub struct Config {
     pub metrics: Option<Metrics>,
     /// Payloads for servers on this host go through memory that both map.
     pub share_memory: bool,
+    /// Services on this host are reached through UNIX sockets.
+    pub local_sockets: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { retry_timeout: Duration::from_secs(60), description: "client".into(), metrics: None, share_memory: true }
+        Self {
+            retry_timeout: Duration::from_secs(60),
+            description: "client".into(),
+            metrics: None,
+            share_memory: true,
+            local_sockets: true,
+        }
     }
 }

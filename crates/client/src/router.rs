@@ -25,9 +25,6 @@ use crate::heartbeat;
 use crate::retry::{Failure, Ladder, Step};
 use crate::shared::Shared;
 
-/// How often a waiting call looks whether it was interrupted.
-const INTERRUPT_CHECK: Duration = Duration::from_millis(100);
-
 /// Bytes of payloads that one thread may have in memory shared with servers of this host; what is more goes over
 /// sockets. Address space alone, until it is used.
 const SHARED_MAX: usize = 64 << 20;
@@ -145,6 +142,10 @@ impl Client {
         }
     }
 
+    fn limits(&self) -> Limits {
+        Limits { local_sockets: self.shared.config.local_sockets, ..Limits::default() }
+    }
+
     fn count_retry(&self, destination: Destination) {
         if let Some(metrics) = &self.shared.config.metrics {
             let group = self.route(destination).map_or_else(|| "none".to_owned(), |route| route.to.group.to_string());
@@ -244,7 +245,7 @@ impl Client {
                 .filter_map(|lane| map.route_lane(group, lane))
                 .map(|route| match kept.iter().position(|lane| lane.peer.addresses() == route.addresses) {
                     Some(index) => kept.swap_remove(index),
-                    None => LaneRoute::new(&self.identity, &route),
+                    None => LaneRoute::new(&self.identity, self.limits(), &route),
                 })
                 .collect();
             routes.insert(group, Rc::new(GroupRoute { to, node: first.node, lanes }));
@@ -274,10 +275,10 @@ impl GroupRoute {
 }
 
 impl LaneRoute {
-    fn new(identity: &Rc<net::Identity>, route: &cluster::map::Route) -> Self {
+    fn new(identity: &Rc<net::Identity>, limits: Limits, route: &cluster::map::Route) -> Self {
         let name = route.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         Self {
-            peer: Peer::new(route.addresses.clone(), Rc::clone(identity), Limits::default()),
+            peer: Peer::new(route.addresses.clone(), Rc::clone(identity), limits),
             name,
             ready: RefCell::default(),
             making: Rc::new(ring::sync::Semaphore::new(1)),
@@ -308,14 +309,14 @@ async fn until_interrupted<F: Future>(
     ladder: &Ladder,
     mut attempt: Pin<&mut F>,
 ) -> Result<Option<F::Output>, Errno> {
-    let mut check: Option<ring::Sleep> = None;
+    let mut check: Option<ring::Tick> = None;
     std::future::poll_fn(move |cx| {
         if let Poll::Ready(output) = attempt.as_mut().poll(cx) {
             return Poll::Ready(Ok(Some(output)));
         }
         loop {
-            let sleep = check.get_or_insert_with(|| ring::sleep(INTERRUPT_CHECK));
-            if Pin::new(sleep).poll(cx).is_pending() {
+            // A tick is short for who presses Ctrl-C, and for a bound in seconds.
+            if Pin::new(check.get_or_insert_with(ring::tick)).poll(cx).is_pending() {
                 return Poll::Pending;
             }
             check = None;

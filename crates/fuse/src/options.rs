@@ -20,7 +20,7 @@ pub struct Options {
     pub loops: usize,
     /// Bind each of them to a CPU.
     pub pin: bool,
-    /// How long an idle loop looks for work before it sleeps. Zero is right unless CPUs are to spare.
+    /// How long an idle loop looks for work before it sleeps, where experience shows that it pays. Zero: never.
     pub spin: Duration,
     /// Requests in flight in one loop; further ones wait in the kernel.
     pub requests_max: usize,
@@ -58,7 +58,7 @@ impl Default for Options {
             allow_suid_and_devices: false,
             loops: 0,
             pin: true,
-            spin: Duration::ZERO,
+            spin: Duration::from_micros(100),
             requests_max: 256,
             request_bytes_max: 1 << 20,
             block_size: 512 << 10,

@@ -26,8 +26,9 @@ conf::knobs! {
         interfaces: Vec<String>,
         /// CPU to bind the shard's thread to. Not set: the kernel chooses.
         cpu: Option<usize>,
-        /// How long the shard's thread looks for work before it sleeps. Only where CPUs are to spare.
-        spin: Period = "0s",
+        /// How long the shard's thread looks for work before it sleeps, where experience shows that it pays and nobody
+        /// else wants the CPU. 0s: it sleeps at once.
+        spin: Period = "100us",
         /// Memory for the database's blocks, indexes and filters.
         block_cache: Size = "32MiB",
         /// Size of one of the two buffers in which changes gather before they are written to a table file.

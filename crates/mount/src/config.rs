@@ -20,10 +20,13 @@ conf::knobs! {
         start_timeout: Period = "30s",
         /// Threads that serve requests. 0: one per CPU.
         loops: usize = "0",
-        /// How long an idle thread looks for work before it sleeps. Only where CPUs are to spare.
-        spin: Period = "0s",
+        /// How long an idle thread looks for work before it sleeps, where experience shows that it pays and nobody else
+        /// wants the CPU. 0s: it sleeps at once.
+        spin: Period = "100us",
         /// Exchange file contents with storage services on this host in memory that both map, rather than over sockets.
         share_memory: bool = "true",
+        /// Reach services on this host through UNIX sockets rather than TCP.
+        local_sockets: bool = "true",
         /// Other users than the mounting one may enter.
         allow_other: bool = "true",
         /// Nothing can be changed through this mount.

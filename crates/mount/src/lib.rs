@@ -46,6 +46,7 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         description: format!("{}:{}", host_name(), config.mountpoint.display()),
         metrics: Some(metrics.clone()),
         share_memory: config.share_memory,
+        local_sockets: config.local_sockets,
     };
     let cluster = Cluster {
         management: config.mgmtd.clone(),

@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
@@ -25,6 +25,7 @@ use crate::handshake::{Established, HandshakeError, Initiator};
 use crate::identity::Identity;
 use crate::inbound::{Inbound, Incoming, Pulse};
 use crate::limits::Limits;
+use crate::local;
 use crate::outbox::Outbox;
 use crate::pending::{Held, Pending, Reply};
 use crate::receive::{FrameError, Receiver, Role, check_payload};
@@ -52,9 +53,7 @@ impl ConnectError {
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Io { .. } | Self::NoAddress => false,
-            Self::Handshake { error, .. } => {
-                !matches!(error, HandshakeError::Ended | HandshakeError::TimedOut | HandshakeError::Forged)
-            }
+            Self::Handshake { error, .. } => error.is_permanent(),
         }
     }
 }
@@ -125,7 +124,7 @@ impl Drop for Handle {
 }
 
 struct Inner {
-    stream: TcpStream,
+    socket: OwnedFd,
     address: SocketAddr,
     established: Established,
     limits: Limits,
@@ -149,6 +148,18 @@ impl Connection {
         identity: &Identity,
         limits: &Limits,
     ) -> Result<Connection, ConnectError> {
+        if limits.local_sockets
+            && let Ok(Some(socket)) = ring::timeout(limits.handshake, local::connect(address)).await
+        {
+            match shake(socket.as_raw_fd(), Initiator::new(identity), limits.handshake).await {
+                Ok(established) => return Ok(Self::over(socket, true, address, established, limits)),
+                // Somebody else has the name.
+                Err(error @ (HandshakeError::Ended | HandshakeError::Forged)) => {
+                    debug!(peer = %address, %error, "no connection through a local socket")
+                }
+                Err(error) => return Err(ConnectError::Handshake { address, error }),
+            }
+        }
         let socket = match ring::timeout(limits.handshake, op::connect(address)).await {
             Ok(Ok(socket)) => socket,
             Ok(Err(error)) => return Err(ConnectError::io(address, &error)),
@@ -157,11 +168,21 @@ impl Connection {
         let established = shake(socket.as_raw_fd(), Initiator::new(identity), limits.handshake)
             .await
             .map_err(|error| ConnectError::Handshake { address, error })?;
+        let is_local = sharing::is_local(&socket);
+        Ok(Self::over(socket, is_local, address, established, limits))
+    }
+
+    fn over(
+        socket: OwnedFd,
+        is_local: bool,
+        address: SocketAddr,
+        established: Established,
+        limits: &Limits,
+    ) -> Connection {
         assert!((1..=Limits::REQUESTS_MAX / 2).contains(&limits.requests), "requests in flight out of range");
-        let stream = TcpStream::from(socket);
         let inner = Rc::new(Inner {
-            lending: Lending::new(sharing::is_local(&stream)),
-            stream,
+            lending: Lending::new(is_local),
+            socket,
             address,
             established,
             limits: limits.clone(),
@@ -177,7 +198,7 @@ impl Connection {
         ring::spawn(receive(Rc::clone(&inner)));
         ring::spawn(watch(Rc::downgrade(&inner)));
         let handle = Rc::new(Handle(Rc::clone(&inner)));
-        Ok(Connection { inner, handle })
+        Connection { inner, handle }
     }
 
     /// One request without payloads. Dropping the future gives up the wait, not the request.
@@ -314,7 +335,7 @@ impl Drop for Waiting<'_> {
 
 impl Inner {
     fn socket(&self) -> RawFd {
-        self.stream.as_raw_fd()
+        self.socket.as_raw_fd()
     }
 
     fn check_open(&self) -> Result<(), CallError> {
@@ -361,8 +382,8 @@ impl Inner {
             return false;
         }
         *self.closed.borrow_mut() = Some(reason.to_owned());
-        // Wakes the tasks that wait in the kernel. It fails where the socket is gone already.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        // Wakes the tasks that wait in the kernel.
+        op::shutdown(&self.socket);
         self.outbox.close();
         self.lending.abandon();
         self.pending.borrow_mut().fail_all(&CallError::Closed(reason.to_owned()));

@@ -83,6 +83,14 @@ pub enum HandshakeError {
     TimedOut,
 }
 
+impl HandshakeError {
+    /// Waiting does not help: the two sides disagree about key, cluster or version.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        !matches!(self, Self::Ended | Self::TimedOut | Self::Forged)
+    }
+}
+
 /// What the one who drives the machine has to do next.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Step {

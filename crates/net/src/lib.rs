@@ -11,6 +11,7 @@ mod identity;
 mod inbound;
 mod key;
 mod limits;
+mod local;
 pub mod metrics;
 mod outbox;
 mod peer;

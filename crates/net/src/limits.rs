@@ -13,6 +13,8 @@ pub struct Limits {
     pub bytes: usize,
     /// Connections of one listener.
     pub connections: usize,
+    /// Reach a server on the same host through a UNIX socket where it has one.
+    pub local_sockets: bool,
     /// Connecting and the handshake together.
     pub handshake: Duration,
     /// The calling side closes a connection that it heard nothing from for so long, though it asks from time to time.
@@ -34,6 +36,7 @@ impl Default for Limits {
             requests: 256,
             bytes: 64 << 20,
             connections: 4096,
+            local_sockets: true,
             handshake: Duration::from_secs(5),
             silence: Duration::from_secs(15),
             idle: Duration::from_secs(120),

@@ -1,11 +1,12 @@
 //! The answering side of one connection, and the right to answer one of its requests.
 
 use std::cell::{Cell, RefCell};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use ring::buf::Slice;
+use ring::op;
 use ring::shared::Place;
 use ring::sync::Notify;
 use tracing::error;
@@ -42,7 +43,7 @@ pub(crate) struct Accepted {
     pub(crate) outbox: Outbox,
     pub(crate) pulse: Pulse,
     pub(crate) borrowing: Borrowing,
-    stream: TcpStream,
+    socket: OwnedFd,
     epoch: Rc<Cell<Epoch>>,
     /// Taken and their reply not sent.
     requests: Cell<usize>,
@@ -57,7 +58,7 @@ impl Accepted {
         peer: PeerInfo,
         established: Established,
         limits: Limits,
-        stream: TcpStream,
+        socket: OwnedFd,
         epoch: Rc<Cell<Epoch>>,
     ) -> Self {
         Self {
@@ -67,7 +68,7 @@ impl Accepted {
             outbox: Outbox::default(),
             pulse: Pulse::new(),
             borrowing: Borrowing::default(),
-            stream,
+            socket,
             epoch,
             requests: Cell::new(0),
             bytes: Cell::new(0),
@@ -77,7 +78,7 @@ impl Accepted {
     }
 
     pub(crate) fn socket(&self) -> RawFd {
-        self.stream.as_raw_fd()
+        self.socket.as_raw_fd()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -90,8 +91,8 @@ impl Accepted {
             return false;
         }
         *self.closed.borrow_mut() = Some(reason.to_owned());
-        // Wakes the tasks that wait in the kernel. It fails where the socket is gone already.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        // Wakes the tasks that wait in the kernel.
+        op::shutdown(&self.socket);
         self.outbox.close();
         self.room.notify_all();
         true

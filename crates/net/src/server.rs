@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use crate::handshake::{self, HandshakeError};
 use crate::identity::Identity;
 use crate::inbound::{Inbound, Incoming};
 use crate::limits::Limits;
+use crate::local;
 use crate::metrics;
 use crate::receive::{FrameError, Receiver, Role, check_payload};
 use crate::responder::{Accepted, ConnectionId, PeerInfo, Responder};
@@ -29,6 +30,9 @@ use crate::shake::shake;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Pause between two tries to bind a port that is still held by a process that just ended.
 const BIND_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long the name of a local socket may be taken before that is worth a line in the log.
+const LOCAL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// One request with the right to answer it, at once or later.
 pub struct Request {
@@ -80,15 +84,15 @@ pub async fn serve<S: Service>(
 ) {
     let server = Rc::new(Server { identity, limits, epoch, service, connections: RefCell::default() });
     let _closer = Closer(Rc::clone(&server));
-    loop {
-        match op::accept(listener.as_raw_fd()).await {
-            Ok(socket) => server.welcome(socket),
-            Err(error) => {
-                warn!(%error, "cannot accept a connection");
-                ring::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
+    ring::join_all([Way::Tcp, Way::Local].map(|way| server.accept_all(&listener, way))).await;
+}
+
+/// How connections come in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Tcp,
+    /// From this host.
+    Local,
 }
 
 thread_local! {
@@ -124,17 +128,55 @@ impl<S> Drop for Closer<S> {
 }
 
 impl<S: Service> Server<S> {
-    fn welcome(self: &Rc<Self>, socket: OwnedFd) {
-        let stream = TcpStream::from(socket);
-        let Ok(address) = stream.peer_addr() else { return };
+    async fn accept_all(self: &Rc<Self>, tcp: &OwnedFd, way: Way) {
+        let local = if way == Way::Local { Some(listen_beside(tcp).await) } else { None };
+        let listener = local.as_ref().map_or(tcp, |(socket, _)| socket);
+        loop {
+            match op::accept(listener.as_raw_fd()).await {
+                // Who comes from this host has no address but the one that it came to.
+                Ok(socket) => match local.as_ref().map_or_else(|| peer_address(&socket), |(_, here)| Ok(*here)) {
+                    Ok(address) => self.welcome(socket, address),
+                    Err(error) => debug!(%error, "a connection was gone before it was looked at"),
+                },
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection");
+                    ring::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn welcome(self: &Rc<Self>, socket: OwnedFd, address: SocketAddr) {
         if self.connections.borrow().len() >= self.limits.connections {
             metrics::refused("full");
             warn!(peer = %address, limit = self.limits.connections, "refused a connection: too many");
             return;
         }
         let place = Place { key: self.connections.borrow_mut().insert(Weak::new()), server: Rc::clone(self) };
-        ring::spawn(place.attend(stream, address));
+        ring::spawn(place.attend(socket, address));
     }
+}
+
+/// The local socket beside a TCP listener, and where it is. Its name may be taken for some moments, by a process that
+/// was killed.
+async fn listen_beside(tcp: &OwnedFd) -> (OwnedFd, SocketAddr) {
+    let complain_at = ring::now() + LOCAL_PATIENCE;
+    let mut complained = false;
+    loop {
+        match local::listen(tcp) {
+            Ok(listening) => return listening,
+            Err(error) if ring::now() >= complain_at && !complained => {
+                warn!(%error, "no local socket yet: callers on this host use TCP");
+                complained = true;
+            }
+            Err(_) => {}
+        }
+        ring::sleep(if complained { LOCAL_PATIENCE } else { BIND_PAUSE }).await;
+    }
+}
+
+fn peer_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
+    TcpStream::from(socket.as_fd().try_clone_to_owned()?).peer_addr()
 }
 
 /// A connection's place in the server's list, for as long as it lives.
@@ -151,10 +193,10 @@ impl<S> Drop for Place<S> {
 
 impl<S: Service> Place<S> {
     /// The whole life of a connection.
-    async fn attend(self, stream: TcpStream, address: SocketAddr) {
+    async fn attend(self, socket: OwnedFd, address: SocketAddr) {
         let server = &self.server;
         let machine = handshake::Responder::new(&server.identity);
-        let established = match shake(stream.as_raw_fd(), machine, server.limits.handshake).await {
+        let established = match shake(socket.as_raw_fd(), machine, server.limits.handshake).await {
             Ok(established) => established,
             Err(reason) => {
                 metrics::refused(refusal_label(&reason));
@@ -164,7 +206,7 @@ impl<S: Service> Place<S> {
         };
         let peer = PeerInfo { connection: next_connection(), address, name: established.peer.name.clone() };
         let (limits, epoch) = (server.limits.clone(), Rc::clone(&server.epoch));
-        let connection = Rc::new(Accepted::new(peer, established, limits, stream, epoch));
+        let connection = Rc::new(Accepted::new(peer, established, limits, socket, epoch));
         match server.connections.borrow_mut().get_mut(self.key) {
             Some(place) => *place = Rc::downgrade(&connection),
             None => return, // The service stopped meanwhile.

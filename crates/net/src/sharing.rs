@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use ring::buf::{Buf, Slice};
@@ -23,8 +24,11 @@ use crate::receive::FrameError;
 pub const PLACED_MIN: usize = 16 << 10;
 
 /// Whether both ends of the connection are on this host, as far as addresses tell.
-pub(crate) fn is_local(stream: &TcpStream) -> bool {
-    let ends = stream.local_addr().and_then(|here| stream.peer_addr().map(|there| (here, there)));
+pub(crate) fn is_local(socket: &OwnedFd) -> bool {
+    let ends = socket.as_fd().try_clone_to_owned().map(TcpStream::from).and_then(|stream| {
+        let here = stream.local_addr()?;
+        Ok((here, stream.peer_addr()?))
+    });
     ends.is_ok_and(|(here, there)| there.ip().is_loopback() || here.ip() == there.ip())
 }
 

@@ -16,7 +16,7 @@ use crate::executor::{try_with_core, with_core};
 mod socket;
 
 pub use crate::unblock::unblock;
-pub use socket::{connect, listen, recv, recv_exact, send_all};
+pub use socket::{connect, connect_local, listen, own_user, peer_user, recv, recv_exact, send_all, shutdown};
 
 /// An operation in flight. `T` owns everything that the kernel may read or write, at addresses that do not change when
 /// `T` moves.
@@ -196,6 +196,9 @@ pub async fn accept(fd: RawFd) -> io::Result<OwnedFd> {
     let fd = Op::new(Lane::Main, entry, ()).await.0?;
     // SAFETY: a fresh descriptor from the kernel, owned by nobody else.
     let socket = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-    socket::set_no_delay(&socket)?;
-    Ok(socket)
+    match socket::set_no_delay(&socket) {
+        // A UNIX socket delays nothing.
+        Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => Err(error),
+        _ => Ok(socket),
+    }
 }

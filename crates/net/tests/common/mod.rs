@@ -59,6 +59,7 @@ pub struct Store {
     pub connects: Cell<usize>,
     pub disconnects: RefCell<Vec<ConnectionId>>,
     pub names: RefCell<Vec<String>>,
+    pub peers: RefCell<Vec<PeerInfo>>,
 }
 
 impl Store {
@@ -113,6 +114,7 @@ impl Service for Store {
     fn on_connect(self: &Rc<Self>, peer: &PeerInfo) {
         self.connects.set(self.connects.get() + 1);
         self.names.borrow_mut().push(peer.name.clone());
+        self.peers.borrow_mut().push(peer.clone());
     }
     fn on_request(self: &Rc<Self>, request: Request) {
         self.requests.set(self.requests.get() + 1);

@@ -128,6 +128,53 @@ pub async fn connect(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// A connection to the UNIX socket that listens under an abstract name.
+///
+/// # Errors
+/// The kernel's, such as `ECONNREFUSED` where nobody has that name; `InvalidInput` where it is too long for one.
+pub async fn connect_local(name: &[u8]) -> io::Result<OwnedFd> {
+    // SAFETY: an all-zero sockaddr_un is valid.
+    let mut address = Box::new(unsafe { std::mem::zeroed::<libc::sockaddr_un>() });
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // The first byte stays zero: that makes it abstract.
+    let room = address.sun_path.get_mut(1..=name.len()).ok_or(io::ErrorKind::InvalidInput)?;
+    room.iter_mut().zip(name).for_each(|(to, from)| *to = *from as libc::c_char);
+    let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    let socket = stream_socket(libc::AF_UNIX)?;
+    let raw = (&raw const *address).cast();
+    let entry = opcode::Connect::new(types::Fd(socket.as_raw_fd()), raw, len as libc::socklen_t).build();
+    Op::new(Lane::Main, entry, address).await.0?;
+    Ok(socket)
+}
+
+/// The user who listens at, or has connected to, the other end of a UNIX socket.
+///
+/// # Errors
+/// The kernel's, for other sockets.
+pub fn peer_user(socket: &OwnedFd) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the pointers are to live locals of the lengths given.
+    let result = unsafe {
+        let peer = (&raw mut peer).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, peer, &raw mut len)
+    };
+    if result == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The user that this process acts as.
+#[must_use]
+pub fn own_user() -> u32 {
+    // SAFETY: cannot fail, and touches no memory.
+    unsafe { libc::geteuid() }
+}
+
+/// Ends both directions, and with them whatever waits for the socket. Where it is gone already, nothing happens.
+pub fn shutdown(socket: &OwnedFd) {
+    // SAFETY: a plain system call on a descriptor that is open.
+    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
+}
+
 /// A listening socket and the address that it got (port 0 asks for any free one).
 ///
 /// # Errors
@@ -159,7 +206,10 @@ pub fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
 }
 
 fn tcp_socket(address: &SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    stream_socket(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })
+}
+
+fn stream_socket(family: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: a plain system call; its result is checked before it is owned.
     let fd = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
