@@ -5,6 +5,9 @@ use kv::memory::MemoryKv;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+/// The changes of one batch: keys and their values, or that they go.
+type History = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
 fn key() -> impl Strategy<Value = Vec<u8>> {
     vec(prop_oneof![Just(0u8), Just(1), Just(0x7f), Just(0x80), Just(0xff)], 0..4)
 }
@@ -38,7 +41,7 @@ proptest! {
     #[test]
     fn a_crash_leaves_a_prefix(before in vec(changes(), 0..10), after in vec(changes(), 0..10), kept in 0..10usize) {
         use kv::{Batch, Kv, Syncer};
-        let committed = |histories: &[Vec<(Vec<u8>, Option<Vec<u8>>)>], kv: &MemoryKv| {
+        let committed = |histories: &[History], kv: &MemoryKv| {
             for changes in histories {
                 let mut batch = kv.batch();
                 for (key, value) in changes {

@@ -42,13 +42,13 @@ impl Selection {
     /// # Errors
     /// Where none of these tells.
     pub(crate) fn find(&self, path: Option<&Path>) -> Result<Cluster, Failure> {
-        if let Some(cluster) = self.from_words()? {
+        if let Some(cluster) = self.named()? {
             return Ok(cluster);
         }
         if let Some(mount) = path.map(mounts::containing).transpose()?.flatten() {
             return of_mount(&mount);
         }
-        if let Some(cluster) = Self::from_environment().from_words()? {
+        if let Some(cluster) = Self::from_environment().named()? {
             return Ok(cluster);
         }
         let here = env::current_dir()?;
@@ -81,7 +81,7 @@ impl Selection {
         }
     }
 
-    fn from_words(&self) -> Result<Option<Cluster>, Failure> {
+    fn named(&self) -> Result<Option<Cluster>, Failure> {
         match (&self.dir, &self.mgmtd, &self.key_file) {
             (Some(_), Some(_), _) => Err(usage!("--dir and --mgmtd both name a cluster: give one of them")),
             (Some(dir), None, _) => of_dir(ClusterDir::at(dir)?).map(Some),

@@ -71,7 +71,7 @@ impl Args {
                 }
                 let (admin, subject) = find(&selection, &path)?;
                 let pool = pool.map(|word| pool::find(&admin, &word)).transpose()?;
-                let chunk_size = chunk_size.map(|size| chunk(size)).transpose()?;
+                let chunk_size = chunk_size.map(chunk).transpose()?;
                 let policy = Policy { chunk_size, stripe_count, pool };
                 policy.validate().map_err(|reason| usage!("{reason}"))?;
                 let entry = admin.entry_set(&subject, policy).with_context(|| path.display().to_string())?;
