@@ -5,6 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use conf::Fatal;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes.
@@ -21,7 +22,7 @@ pub fn get(endpoint: &str) -> Result<String> {
 /// Changes what it logs: a level, or levels by crate (`metad=debug,net=trace`). Answers what is in use then.
 ///
 /// # Errors
-/// Where it does not answer, or does not understand `filter`.
+/// Where it does not answer; a usage error where it does not understand `filter`.
 pub fn set(endpoint: &str, filter: &str) -> Result<String> {
     ask(endpoint, "PUT", filter)
 }
@@ -30,10 +31,11 @@ fn ask(endpoint: &str, method: &str, body: &str) -> Result<String> {
     let answer = exchange(endpoint, method, body).with_context(|| format!("{endpoint} does not answer"))?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| anyhow!("{endpoint} speaks no HTTP"))?;
     let status = head.split(' ').nth(1).unwrap_or_default();
-    if status != "200" {
-        bail!("{endpoint} answers {status}: {}", body.trim());
+    match status {
+        "200" => Ok(body.trim().to_owned()),
+        "400" => Err(Fatal::usage(format!("{endpoint} refuses it: {}", body.trim())).into()),
+        _ => bail!("{endpoint} answers {status}: {}", body.trim()),
     }
-    Ok(body.trim().to_owned())
 }
 
 /// One request on a connection of its own, without a client library: three headers each way.
@@ -83,7 +85,12 @@ mod tests {
     #[test]
     fn a_refusal_is_told() {
         let (endpoint, _server) = serve("HTTP/1.1 400 Bad Request\r\n\r\nlog level \"x\": write one of ...\n");
-        let error = get(&endpoint).expect_err("refused").to_string();
-        assert!(error.contains("400") && error.contains("write one of"), "{error}");
+        let error = set(&endpoint, "x").expect_err("refused");
+        assert!(error.to_string().contains("write one of"), "{error}");
+        assert_eq!(conf::exit_code(error.as_ref()), 2);
+        let (endpoint, _server) = serve("HTTP/1.1 500 Oh\r\n\r\nno\n");
+        let error = get(&endpoint).expect_err("failed");
+        assert!(error.to_string().contains("500"), "{error}");
+        assert_eq!(conf::exit_code(error.as_ref()), 1);
     }
 }

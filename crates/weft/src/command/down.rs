@@ -1,6 +1,7 @@
 //! Stops a local cluster.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use crate::local::dir::ClusterDir;
 use crate::local::state::State;
 use crate::local::{mounts, users};
 use crate::locate::Selection;
-use crate::output::Output;
+use crate::output::{Output, Progress};
 
 /// Unmount the file system of a local cluster and stop its services
 #[derive(Debug, clap::Args)]
@@ -78,13 +79,21 @@ pub(super) fn busy(mount: &std::path::Path) -> Failure {
 /// Asks the supervisor to end everything, and waits until it has.
 pub(super) fn stop_supervisor(dir: &ClusterDir, limit: Duration) -> Result<(), Failure> {
     let begin = Instant::now();
-    let mut asked = false;
+    let mut asked = None;
+    let mut progress = Progress::new();
     while dir.is_running()? {
         let state = State::read(dir)?.filter(|state| state.supervisor > 1);
-        if let Some(state) = state.filter(|_| !asked) {
+        let waited = begin.elapsed().as_secs();
+        if let Some(state) = state.as_ref().filter(|_| waited > 0) {
+            let running: Vec<&str> = state.running().collect();
+            progress.update(&format!("stopping, {waited} s: {} still run", running.join(", ")));
+        }
+        if let Some(state) = state.filter(|_| asked.is_none())
+            && let Ok(supervisor) = process_handle(state.supervisor)
+        {
+            asked = Some(supervisor);
             // SAFETY: kill touches no memory; the lock is held, so the process that wrote its id is alive.
             unsafe { libc::kill(state.supervisor, libc::SIGTERM) };
-            asked = true;
         }
         if begin.elapsed() > limit {
             let log = dir.log_file("supervisor");
@@ -92,5 +101,36 @@ pub(super) fn stop_supervisor(dir: &ClusterDir, limit: Duration) -> Result<(), F
         }
         thread::sleep(Duration::from_millis(10));
     }
-    Ok(())
+    // It gives its lock back a moment before it ends, and whoever is told "stopped" expects no process.
+    match asked {
+        Some(supervisor) if !has_ended(&supervisor, limit.saturating_sub(begin.elapsed()))? => {
+            Err(anyhow!("the supervisor has stopped everything, but does not end itself").into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Names this process for ever, whoever gets its number later.
+fn process_handle(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: a plain system call; its result is checked before it is owned.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Waits for the end of a process for `limit` at most.
+fn has_ended(process: &OwnedFd, limit: Duration) -> io::Result<bool> {
+    let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let limit = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the pointer is to one live structure.
+    match unsafe { libc::poll(&raw mut poll, 1, limit) } {
+        failed if failed < 0 => match io::Error::last_os_error() {
+            error if error.kind() == ErrorKind::Interrupted => Ok(false),
+            error => Err(error),
+        },
+        ready => Ok(ready > 0),
+    }
 }

@@ -14,6 +14,7 @@ use super::plan::MOUNT;
 use super::state::{Phase, State};
 use super::{log, mounts};
 use crate::failure::{Failure, usage};
+use crate::output::Progress;
 
 const POLL: Duration = Duration::from_millis(10);
 /// The mount is asked again after this, and between two times we look around.
@@ -27,6 +28,7 @@ const TAIL: usize = 5;
 /// Names the process that failed, how, and the end of its log; or says that the user has `interrupted` the wait.
 pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: &AtomicBool) -> Result<State, Failure> {
     let begin = Instant::now();
+    let mut progress = Progress::new();
     loop {
         if interrupted.load(Ordering::Relaxed) {
             return Err(anyhow::anyhow!("interrupted before it was mounted").into());
@@ -38,6 +40,12 @@ pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: 
         let state = State::read(dir)?.unwrap_or_default();
         if let Some(failure) = refusal(dir, &state) {
             return Err(failure);
+        }
+        let (running, all) = (state.running().count(), state.processes.len());
+        let waited = begin.elapsed().as_secs();
+        if waited > 0 {
+            progress
+                .update(&format!("waiting for {}: {running} of {all} processes run, {waited} s", spec.mount.display()));
         }
         let left = limit.saturating_sub(begin.elapsed());
         if mounts::at(&spec.mount)?.is_some() && answers(&spec.mount, left.min(LOOK)) {

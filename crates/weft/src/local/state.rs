@@ -54,6 +54,12 @@ impl State {
         }
     }
 
+    /// Names of the processes that run, in the order of their start.
+    pub(crate) fn running(&self) -> impl Iterator<Item = &str> {
+        let running = self.processes.iter().filter(|(_, process)| process.phase == Phase::Running);
+        running.map(|(name, _)| name.as_str())
+    }
+
     pub(crate) fn write(&self, dir: &ClusterDir) -> Result<()> {
         let text = serde_json::to_vec_pretty(self).context("cannot write down the processes' state")?;
         write_atomically(&dir.run("state.json"), &text)
