@@ -123,14 +123,19 @@ fn process_handle(pid: i32) -> io::Result<OwnedFd> {
 
 /// Waits for the end of a process for `limit` at most.
 fn has_ended(process: &OwnedFd, limit: Duration) -> io::Result<bool> {
-    let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let limit = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the pointer is to one live structure.
-    match unsafe { libc::poll(&raw mut poll, 1, limit) } {
-        failed if failed < 0 => match io::Error::last_os_error() {
-            error if error.kind() == ErrorKind::Interrupted => Ok(false),
-            error => Err(error),
-        },
-        ready => Ok(ready > 0),
+    let end = Instant::now() + limit;
+    loop {
+        let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let left = end.saturating_duration_since(Instant::now()).as_millis();
+        let left = libc::c_int::try_from(left).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the pointer is to one live structure.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, left) };
+        if ready >= 0 {
+            return Ok(ready > 0);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != ErrorKind::Interrupted {
+            return Err(error);
+        }
     }
 }
