@@ -3,11 +3,8 @@
 use types::attr::Attr;
 use types::id::InodeId;
 use types::layout::Layout;
-use types::time::Timestamp;
+use types::time::{Timestamp, access_is_due};
 use wire::v1::meta::{InodeReply, TimeChange};
-
-/// Nanoseconds.
-const DAY: i64 = 24 * 3600 * 1_000_000_000;
 
 /// One open file, however many handles it has.
 #[derive(Debug)]
@@ -118,7 +115,7 @@ impl File {
     /// Something was read: changes the access time by the rule of `relatime`.
     pub(crate) fn accessed(&mut self, now: Timestamp) {
         let atime = self.read_at.unwrap_or(self.atime);
-        if atime <= self.changed || now.0.saturating_sub(atime.0) >= DAY {
+        if access_is_due(atime, self.changed, now) {
             self.read_at = Some(now);
         }
     }

@@ -28,9 +28,27 @@ impl Timestamp {
     }
 }
 
+const DAY: i64 = 24 * 3600 * NS_PER_S;
+
+/// The rule of `relatime`: whether an access at `now` is noted, where the one before was at `atime` and the last change
+/// (of data or inode) at `changed`. One that is younger than the last change, and than a day, stays as it is.
+#[must_use]
+pub fn access_is_due(atime: Timestamp, changed: Timestamp, now: Timestamp) -> bool {
+    atime <= changed || now.0.saturating_sub(atime.0) >= DAY
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_access_is_noted_after_a_change_and_once_a_day() {
+        let due = |atime, changed, now| access_is_due(Timestamp(atime), Timestamp(changed), Timestamp(now));
+        assert!(due(5, 5, 6) && due(4, 5, 6));
+        assert!(!due(6, 5, 7) && !due(6, 5, 6 + DAY - 1));
+        assert!(due(6, 5, 6 + DAY));
+        assert!(!due(i64::MAX, 5, 7), "set into the future");
+    }
 
     #[test]
     fn parts_round_down_before_the_epoch() {
