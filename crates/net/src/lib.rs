@@ -29,5 +29,5 @@ pub use key::{ClusterKey, KeyError};
 pub use limits::Limits;
 pub use peer::Peer;
 pub use responder::{ConnectionId, PeerInfo, Responder};
-pub use server::{Request, Service, bind, serve};
+pub use server::{Request, Service, serve};
 pub use sharing::PLACED_MIN;

@@ -28,7 +28,7 @@ use crate::shake::shake;
 
 /// Pause after an accept that failed, so that a lack of descriptors is no busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Pause between two tries to bind a port that is still held by a process that just ended.
+/// Pause between two tries to take a name that is still held by a process that just ended.
 const BIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long the name of a local socket may be taken before that is worth a line in the log.
@@ -54,23 +54,6 @@ pub trait Service: 'static {
     fn on_request(self: &Rc<Self>, request: Request);
     /// Once for each `on_connect`. Requests of this connection may still be unanswered.
     fn on_disconnect(self: &Rc<Self>, _connection: ConnectionId) {}
-}
-
-/// Listens at `address`; where its port is in use tries again for `patience`, since the port of a process that was
-/// killed stays bound for some milliseconds.
-///
-/// # Errors
-/// The kernel's.
-pub async fn bind(address: SocketAddr, patience: Duration) -> io::Result<(OwnedFd, SocketAddr)> {
-    let deadline = ring::now() + patience;
-    loop {
-        match op::listen(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && ring::now() < deadline => {
-                ring::sleep(BIND_PAUSE).await;
-            }
-            result => return result,
-        }
-    }
 }
 
 /// Serves all connections that come to `listener`, for ever. Dropping the future closes the listener and all of its
