@@ -7,6 +7,7 @@ use types::error::Errno;
 use types::id::{GroupId, InodeId, NodeId, ObjectId, PoolId, ShardId, TargetId};
 use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, STRIPE_COUNT_MAX};
 use types::name::Name;
+use types::placement::Placement;
 use wire::v1::meta::{self, EntryInfoReply, Lookup};
 use wire::v1::storage::Place;
 
@@ -34,6 +35,8 @@ pub struct Entry {
     pub pool_name: Option<String>,
     /// A directory's: set on it, rather than taken from its parent when it was made.
     pub policy_is_own: Option<bool>,
+    /// Of a directory: which shard directories that are made in it go to.
+    pub placement: Option<Placement>,
     /// Of a regular file, in the order of its chunks.
     pub stripes: Vec<Stripe>,
 }
@@ -65,6 +68,7 @@ pub struct Policy {
     pub chunk_size: Option<u32>,
     pub stripe_count: Option<u16>,
     pub pool: Option<PoolId>,
+    pub placement: Option<Placement>,
 }
 
 /// Whom a command is about: an inode, or a path from the root of the file system.
@@ -76,14 +80,20 @@ pub enum Subject {
 
 pub(crate) async fn info(data: &DataPlane, subject: &Subject) -> Result<Entry, DataError> {
     let inode = resolve(data, subject).await?;
-    let reply = data.shard(inode.home(), &meta::EntryInfo { inode }).await?;
+    let mut reply = data.shard(inode.home(), &meta::EntryInfo { inode }).await?;
+    // A file's policy is its directory's, which may be at home in another shard.
+    if let Some(parent) = reply.parent.filter(|parent| parent.home() != inode.home())
+        && reply.inode.attr.kind != FileType::Directory
+    {
+        reply.policy = data.shard(parent.home(), &meta::EntryInfo { inode: parent }).await?.policy;
+    }
     Ok(describe(data, inode, reply).await)
 }
 
 pub(crate) async fn set(data: &DataPlane, subject: &Subject, policy: Policy) -> Result<Entry, DataError> {
     let inode = resolve(data, subject).await?;
-    let Policy { chunk_size, stripe_count, pool } = policy;
-    let request = meta::SetPolicy { exactly: data.exactly(), inode, chunk_size, stripe_count, pool };
+    let Policy { chunk_size, stripe_count, pool, placement: directories } = policy;
+    let request = meta::SetPolicy { exactly: data.exactly(), inode, chunk_size, stripe_count, pool, directories };
     let reply = data.shard(inode.home(), &request).await?;
     Ok(describe(data, inode, reply).await)
 }
@@ -124,6 +134,7 @@ async fn describe(data: &DataPlane, id: InodeId, reply: EntryInfoReply) -> Entry
         pool: reply.policy.pool,
         pool_name: map.pools.get(&reply.policy.pool).map(|pool| pool.name.clone()),
         policy_is_own: directory.then_some(reply.policy_is_own),
+        placement: directory.then_some(reply.policy.directories),
         stripes,
     }
 }
@@ -198,7 +209,7 @@ mod tests {
 
     #[test]
     fn impossible_striping_is_refused() {
-        let policy = |chunk_size, stripe_count| Policy { chunk_size, stripe_count, pool: None }.validate();
+        let policy = |chunk_size, stripe_count| Policy { chunk_size, stripe_count, ..Policy::default() }.validate();
         assert_eq!(policy(Some(1 << 20), Some(256)), Ok(()));
         assert_eq!(policy(None, None), Ok(()));
         assert!(policy(Some(1 << 27), None).is_err() && policy(Some(5000), None).is_err());

@@ -223,6 +223,7 @@ mod tests {
             layout: None,
             lease_ms: 0,
             name_lease_ms: 0,
+            elsewhere: false,
         }
     }
 

@@ -14,6 +14,8 @@ use crate::router::{Client, Destination};
 
 /// `RENAME_NOREPLACE` and `RENAME_EXCHANGE` of `<linux/fs.h>`.
 const RENAME_FLAGS: u32 = 3;
+/// How often a name is looked up whose inode went before its own shard was asked.
+const LOOKS_MAX: usize = 16;
 
 /// Attributes, and for how long they may be believed.
 #[derive(Clone, Copy, Debug)]
@@ -42,13 +44,21 @@ impl Client {
     /// # Errors
     /// `ENOENT` where the directory is gone, `ENOTDIR`.
     pub async fn lookup(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<Looked, Errno> {
-        let ticket = self.shared.board.ticket();
         let subject = Subject::name(parent, &name);
-        let reply = self.call(caller, Destination::home(parent), &meta::Lookup { parent, name }).await?;
-        match reply.found {
-            Some(found) => self.named(caller, ticket, subject, found).await.map(Looked::Found),
-            None => Ok(Looked::Absent(Board::lease(ticket, subject, reply.absent_lease_ms))),
+        let request = meta::Lookup { parent, name };
+        for _ in 0..LOOKS_MAX {
+            let ticket = self.shared.board.ticket();
+            let reply = self.call(caller, Destination::home(parent), &request).await?;
+            let Some(found) = reply.found else {
+                return Ok(Looked::Absent(Board::lease(ticket, subject, reply.absent_lease_ms)));
+            };
+            match self.named(caller, ticket, subject, found).await {
+                // It went between the two questions: the name says what is there now.
+                Err(Errno::ESTALE) => {}
+                named => return named.map(Looked::Found),
+            }
         }
+        Err(Errno::ESTALE)
     }
 
     /// # Errors
@@ -68,9 +78,25 @@ impl Client {
         name: Subject,
         reply: InodeReply,
     ) -> Result<Named, Errno> {
-        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
         let name_lease = Board::lease(ticket, name, reply.name_lease_ms);
+        let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
+        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
         Ok(Named { attr: self.attr_of(caller, reply).await?, lease, name_lease })
+    }
+
+    /// What an inode's own shard says of it where another one was asked, and when it was asked.
+    async fn at_home(
+        &self,
+        caller: &Caller<'_>,
+        ticket: Ticket,
+        reply: InodeReply,
+    ) -> Result<(Ticket, InodeReply), Errno> {
+        if !reply.elsewhere {
+            return Ok((ticket, reply));
+        }
+        let inode = reply.attr.inode;
+        let ticket = self.shared.board.ticket();
+        Ok((ticket, self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?))
     }
 
     /// Sends a change that makes `name` in `parent`.
@@ -83,8 +109,9 @@ impl Client {
     ) -> Result<(Named, InodeReply), Errno> {
         let ticket = self.shared.board.ticket();
         let reply = self.call(caller, Destination::home(parent), request).await?;
-        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
         let name_lease = Board::lease(ticket, Subject::name(parent, name), reply.name_lease_ms);
+        let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
+        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
         Ok((Named { attr: reply.attr, lease, name_lease }, reply))
     }
 
@@ -193,7 +220,9 @@ impl Client {
     pub async fn link(&self, caller: &Caller<'_>, inode: InodeId, parent: InodeId, name: Name) -> Result<Attr, Errno> {
         let numbered = self.shared.begin_change(parent.home());
         let request = meta::Link { exactly: numbered.exactly.clone(), inode, parent, name };
+        let ticket = self.shared.board.ticket();
         let reply = self.call(caller, Destination::home(parent), &request).await?;
+        let (_, reply) = self.at_home(caller, ticket, reply).await?;
         self.attr_of(caller, reply).await
     }
 

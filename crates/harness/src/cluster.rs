@@ -22,6 +22,8 @@ const TAIL: usize = 40;
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub metadata: u32,
+    /// Of each metadata service.
+    pub shards: u32,
     pub storage: u32,
     /// Of each storage service.
     pub targets: u32,
@@ -29,7 +31,7 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { metadata: 1, storage: 1, targets: 4 }
+        Self { metadata: 1, shards: 1, storage: 1, targets: 4 }
     }
 }
 
@@ -80,6 +82,7 @@ impl Cluster {
         let mut command = Command::new(binary::weft());
         command.arg("up").arg("--dir").arg(self.dir()).arg("--mount").arg(self.mount_point()).arg("--detach");
         command.args(["--metadata", &number(self.shape.metadata), "--storage", &number(self.shape.storage)]);
+        command.args(["--shards", &number(self.shape.shards)]);
         command.args(["--targets", &number(self.shape.targets), "--timeout", "60"]);
         self.run(&mut command)
     }

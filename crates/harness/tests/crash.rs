@@ -19,9 +19,19 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 #[test]
 fn nothing_acknowledged_is_lost_when_processes_are_killed() {
+    lose_nothing(Shape { storage: 2, targets: 2, ..Shape::default() });
+}
+
+/// With 8 shards most directories are in another one than their parents.
+#[test]
+fn nothing_acknowledged_is_lost_over_many_shards() {
+    lose_nothing(Shape { metadata: 2, shards: 4, storage: 1, targets: 2 });
+}
+
+fn lose_nothing(shape: Shape) {
     let kills = scale("WEFT_TEST_KILLS", 6);
     let seed = seed();
-    let cluster = Cluster::of(Shape { storage: 2, targets: 2, ..Shape::default() });
+    let cluster = Cluster::of(shape);
     let root = cluster.folder("load");
     // Small chunks, so that files lie on several targets.
     cluster.weft(&["entry", "set", "/load", "--chunk-size", "16KiB"]).expect_ok();

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use harness::cluster::Cluster;
+use harness::cluster::{Cluster, Shape};
 use harness::dice::{Dice, seed};
 use harness::{process, wait};
 
@@ -159,6 +159,15 @@ fn changes_are_seen_by_who_looks_all_the_time(cluster: &mut Cluster, rounds: u32
 #[test]
 fn no_look_brings_back_what_was_recalled() {
     let mut cluster = Cluster::start();
+    let begin = Instant::now();
+    changes_are_seen_by_who_looks_all_the_time(&mut cluster, 40);
+    assert!(begin.elapsed() < Duration::from_secs(120), "recalls stall: {:?}", begin.elapsed());
+}
+
+/// Most directories are in another shard than their parents.
+#[test]
+fn no_look_brings_back_what_was_recalled_by_several_shards() {
+    let mut cluster = Cluster::of(Shape { metadata: 2, shards: 4, ..Shape::default() });
     let begin = Instant::now();
     changes_are_seen_by_who_looks_all_the_time(&mut cluster, 40);
     assert!(begin.elapsed() < Duration::from_secs(120), "recalls stall: {:?}", begin.elapsed());

@@ -524,9 +524,18 @@ fn compare(reference: &Reference, root: &Path, when: &str) {
 
 #[test]
 fn two_mounts_in_turns_do_what_the_model_does() {
-    let operations = scale("WEFT_TEST_OPERATIONS", 4000);
+    take_turns(Shape { storage: 2, targets: 2, ..Shape::default() }, scale("WEFT_TEST_OPERATIONS", 4000));
+}
+
+#[test]
+fn many_shards_do_what_the_model_does() {
+    let shape = Shape { metadata: 2, shards: 4, storage: 1, targets: 2 };
+    take_turns(shape, scale("WEFT_TEST_OPERATIONS", 4000) / 2);
+}
+
+fn take_turns(shape: Shape, operations: u64) {
     let seed = seed();
-    let mut cluster = Cluster::of(Shape { storage: 2, targets: 2, ..Shape::default() });
+    let mut cluster = Cluster::of(shape);
     // Other owners, set-user-id bits: root keeps them through a mount that respects them.
     let second = cluster.mount_again(&[]).point;
     fs::create_dir(cluster.path("m")).unwrap();

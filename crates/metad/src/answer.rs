@@ -4,12 +4,14 @@ use kv::KvError;
 use namespace::error::store_errno;
 use net::Responder;
 use types::error::Errno;
+use types::id::TransactionId;
 use wire::frame::Status;
 use wire::v1::meta::{
     EntryInfoReply, InodeReply, LookupReply, ReadDirReply, ReadlinkReply, ScanReply, SettleReply, StatFsReply,
     XattrNames, XattrReply,
 };
 use wire::v1::session::{Empty, RecallsReply, SessionOpened};
+use wire::v1::transaction::{Climbed, Outcome, Prepared};
 
 /// One reply of the protocol, not yet encoded.
 pub(crate) enum Answer {
@@ -30,6 +32,14 @@ pub(crate) enum Answer {
     Parked,
     /// Goes out when the log is on disk.
     Synced,
+    /// The same.
+    Prepared(Prepared),
+    Outcome(Outcome),
+    /// The same, but without hurry.
+    Finished,
+    Climbed(Climbed),
+    /// None yet: the request waits for this transaction.
+    Blocked(TransactionId),
     Failed(Status),
 }
 
@@ -43,16 +53,27 @@ impl Answer {
         Self::errno(store_errno(error))
     }
 
+    /// Must be on disk before it goes out.
+    pub(crate) fn needs_sync(&self) -> bool {
+        matches!(self, Self::Synced | Self::Prepared(_) | Self::Outcome(_) | Self::Finished)
+    }
+
+    /// Somebody waits for that: the log is to be synced at once.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.needs_sync() && !matches!(self, Self::Finished)
+    }
+
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::Failed(status) => *status,
+            Self::Parked | Self::Blocked(_) => Status::Busy,
             _ => Status::Ok,
         }
     }
 
     pub(crate) fn send(self, responder: Responder) {
         match self {
-            Self::Done | Self::Synced => responder.reply(&Empty {}),
+            Self::Done | Self::Synced | Self::Finished => responder.reply(&Empty {}),
             Self::Inode(reply) => responder.reply(&reply),
             Self::Opened(reply) => responder.reply(&reply),
             Self::Target(reply) => responder.reply(&reply),
@@ -65,8 +86,11 @@ impl Answer {
             Self::Scan(reply) => responder.reply(&reply),
             Self::Looked(reply) => responder.reply(&reply),
             Self::Recalls(reply) => responder.reply(&reply),
+            Self::Prepared(reply) => responder.reply(&reply),
+            Self::Outcome(reply) => responder.reply(&reply),
+            Self::Climbed(reply) => responder.reply(&reply),
             // The turn keeps these back.
-            Self::Parked => responder.fail(Status::Busy),
+            Self::Parked | Self::Blocked(_) => responder.fail(Status::Busy),
             Self::Failed(status) => responder.fail(status),
         }
     }

@@ -2,12 +2,13 @@
 
 use kv::Kv;
 use namespace::error::{Error, Result};
+use namespace::schema::transaction::{deser_parts, ser_votes};
 use namespace::shard::Shard;
 use namespace::view::{Create, EntryInfo, Exactly, HeldOpen, InodeView, PolicyChange, Rename, Settle, Settled};
 use types::id::SessionId;
 use types::time::Timestamp;
 use wire::codec::{Bytes, DecodeError, decode_body};
-use wire::v1::{meta, session};
+use wire::v1::{meta, session, transaction};
 
 use crate::answer::Answer;
 use crate::convert;
@@ -188,8 +189,37 @@ impl<K: Kv> Call<'_, K> {
     }
 
     pub(crate) fn fsync(self) -> Outcome {
-        let _: meta::Fsync = decode_body(self.body)?;
+        let m: meta::Fsync = decode_body(self.body)?;
+        self.shard.may_sync(m.inode)?;
         Ok(Answer::Synced)
+    }
+
+    pub(crate) fn prepare(self) -> Outcome {
+        let m: transaction::Prepare = decode_body(self.body)?;
+        let parts = deser_parts(b"", &m.parts.0).map_err(|_| DecodeError::Invalid("parts"))?;
+        let votes = self.shard.prepare(m.session, m.transaction, m.round, parts)?;
+        Ok(Answer::Prepared(transaction::Prepared { votes: Bytes(ser_votes(&votes)) }))
+    }
+
+    pub(crate) fn finish(self) -> Outcome {
+        let m: transaction::Finish = decode_body(self.body)?;
+        self.shard.finish(m.transaction, m.commit)?;
+        Ok(Answer::Finished)
+    }
+
+    pub(crate) fn ask_outcome(self) -> Outcome {
+        let m: transaction::AskOutcome = decode_body(self.body)?;
+        let state = match self.shard.outcome(m.transaction) {
+            namespace::transaction::Outcome::Pending => 0,
+            namespace::transaction::Outcome::Commit => 1,
+            namespace::transaction::Outcome::Abort => 2,
+        };
+        Ok(Answer::Outcome(transaction::Outcome { state }))
+    }
+
+    pub(crate) fn climb(self) -> Outcome {
+        let m: transaction::Climb = decode_body(self.body)?;
+        Ok(Answer::Climbed(transaction::Climbed { inode: self.shard.climb(m.inode, m.until)? }))
     }
 
     pub(crate) fn stat_fs(self) -> Outcome {
@@ -206,7 +236,8 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn set_policy(self) -> Outcome {
         let m: meta::SetPolicy = decode_body(self.body)?;
         let exactly = self.exactly(m.exactly);
-        let change = PolicyChange { chunk_size: m.chunk_size, stripe_count: m.stripe_count, pool: m.pool };
+        let meta::SetPolicy { chunk_size, stripe_count, pool, directories, .. } = m;
+        let change = PolicyChange { chunk_size, stripe_count, pool, directories };
         Self::entry(self.context, self.shard.set_policy(exactly, m.inode, &change))
     }
 

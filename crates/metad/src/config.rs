@@ -3,13 +3,17 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use conf::Fatal;
 use conf::units::{Period, Size};
 
 conf::knobs! {
-    /// A metadata service: one target, which holds one shard of the namespace.
+    /// A metadata service: one or several targets, each of which holds one shard of the namespace.
     pub struct Config for "metad" {
-        /// The target's directory: its identity, its lock, and the database.
+        /// The first target's directory: its identity, its lock, and the database.
         dir: PathBuf,
+        /// Shards of the namespace to run here, at most 64: each has a thread, a port, and a target of its own. Those after
+        /// the first lie below `dir`, in shard-2 and so on. More can be given later (with `init`), not fewer.
+        shards: u16 = "1",
         /// Make the directory into a new target where it is missing or empty. Without it such a directory is refused:
         /// it is what a disk that is not mounted looks like.
         init: bool = "false",
@@ -19,21 +23,22 @@ conf::knobs! {
         mgmtd: String,
         /// File with the cluster key.
         key_file: PathBuf,
-        /// Address and port to listen at. Port 0: any free one; clients learn it from mgmtd.
+        /// Address and port to listen at; further shards take the ports after it. Port 0: any free ones; clients learn
+        /// them from mgmtd.
         listen: SocketAddr = "0.0.0.0:0",
         /// Interfaces (names or addresses) that clients reach this service over, best first. None: all that are up; where
         /// mgmtd is on this host's loopback interface, that one.
         interfaces: Vec<String>,
-        /// CPU to bind the shard's thread to. Not set: the kernel chooses.
+        /// CPU to bind the first shard's thread to; the others take the ones after it. Not set: the kernel chooses.
         cpu: Option<usize>,
-        /// How long the shard's thread looks for work before it sleeps, where experience shows that it pays and nobody
+        /// How long a shard's thread looks for work before it sleeps, where experience shows that it pays and nobody
         /// else wants the CPU. 0s: it sleeps at once.
         spin: Period = "100us",
-        /// Memory for the database's blocks, indexes and filters.
+        /// Memory for the database's blocks, indexes and filters, per shard.
         block_cache: Size = "32MiB",
         /// Size of one of the two buffers in which changes gather before they are written to a table file.
         write_buffer: Size = "16MiB",
-        /// Inodes and names that are kept in memory, each.
+        /// Inodes and names that are kept in memory, each, per shard.
         hot_entries: usize = "65536",
         /// A client that was not heard of for so long loses its session: what it held open is released.
         session_expiry: Period = "60s",
@@ -51,5 +56,18 @@ conf::knobs! {
         log_level: String = "info",
         /// Log format: text or json.
         log_format: telemetry::log::LogFormat = "text",
+    }
+}
+
+const SHARDS_MAX: u16 = 64;
+
+impl Config {
+    /// # Errors
+    /// One line that names the key; exit code 2.
+    pub(crate) fn validate(&self) -> Result<(), Fatal> {
+        if (1..=SHARDS_MAX).contains(&self.shards) {
+            return Ok(());
+        }
+        Err(Fatal::usage(format!("shards: {}: must be 1 to {SHARDS_MAX}", self.shards)))
     }
 }

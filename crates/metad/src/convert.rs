@@ -11,8 +11,9 @@ const PAGE_BYTES_MAX: usize = 1 << 20;
 const ENTRY_BYTES: usize = 192;
 
 pub(crate) fn inode(view: InodeView) -> meta::InodeReply {
-    let InodeView { attr, unsettled, exclusive, has_objects, intents, layout, lease_ms, name_lease_ms } = view;
-    meta::InodeReply { attr, unsettled, exclusive, has_objects, intents, layout, lease_ms, name_lease_ms }
+    let InodeView { attr, unsettled, exclusive, has_objects, intents, layout, elsewhere, lease_ms, name_lease_ms } =
+        view;
+    meta::InodeReply { attr, unsettled, exclusive, has_objects, intents, layout, elsewhere, lease_ms, name_lease_ms }
 }
 
 pub(crate) fn looked(looked: Looked) -> meta::LookupReply {

@@ -38,6 +38,7 @@ pub(crate) fn execute<K: Kv>(
     match dispatch(op, Call { shard, context, session, body }) {
         Ok(answer) => answer,
         Err(Refusal::Namespace(Error::Recalling)) => Answer::Parked,
+        Err(Refusal::Namespace(Error::Blocked(transaction))) => Answer::Blocked(transaction),
         Err(refusal) => Answer::Failed(status_of(&refusal, op)),
     }
 }
@@ -55,7 +56,7 @@ fn status_of(refusal: &Refusal, op: Op) -> Status {
         // A session that ends this very moment, or one too many: the next try may be luckier.
         Error::Refused(Errno::EBUSY) if op == Op::SessionOpen => Status::Busy,
         Error::Refused(errno) => Status::Errno(*errno),
-        Error::Recalling => Status::Busy,
+        Error::Recalling | Error::Blocked(_) | Error::Again => Status::Busy,
         Error::Damaged(_) | Error::Store(_) => {
             tracing::error!(op = op.name(), %error, "the store cannot be read");
             Status::Errno(error.errno())
@@ -93,6 +94,10 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::Scan => call.scan(),
         Op::SessionOpen => call.session_open(),
         Op::SessionClose => call.session_close(),
+        Op::Prepare => call.prepare(),
+        Op::Finish => call.finish(),
+        Op::AskOutcome => call.ask_outcome(),
+        Op::Climb => call.climb(),
         // These are the turn's.
         Op::Ping | Op::Recalls => Ok(Answer::Done),
         Op::Read
@@ -127,15 +132,18 @@ pub(crate) fn grows(op: Op) -> bool {
 pub(crate) fn changes(op: Op) -> bool {
     grows(op)
         || removes(op)
-        || matches!(op, Op::Set | Op::Rmdir | Op::WriteIntent | Op::Settle | Op::RemoveXattr | Op::SessionOpen)
+        || matches!(
+            op,
+            Op::Set | Op::Rmdir | Op::WriteIntent | Op::Settle | Op::RemoveXattr | Op::SessionOpen | Op::Prepare
+        )
 }
 
 /// May leave objects to be removed from the storage groups.
 pub(crate) fn removes(op: Op) -> bool {
-    matches!(op, Op::Unlink | Op::Rename | Op::Close | Op::Settle | Op::SessionClose)
+    matches!(op, Op::Unlink | Op::Rename | Op::Close | Op::Settle | Op::SessionClose | Op::Finish)
 }
 
-/// Answered also on a connection without a session: changes nothing and holds nothing.
+/// Answered also on a connection without a session: holds nothing, and changes nothing, or is another shard's.
 pub(crate) fn is_open_to_all(op: Op) -> bool {
     matches!(
         op,
@@ -152,6 +160,10 @@ pub(crate) fn is_open_to_all(op: Op) -> bool {
             | Op::StatFs
             | Op::EntryInfo
             | Op::Scan
+            | Op::Prepare
+            | Op::Finish
+            | Op::AskOutcome
+            | Op::Climb
     )
 }
 

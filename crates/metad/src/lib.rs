@@ -1,4 +1,4 @@
-//! A metadata service: one target, one shard, one thread that owns it.
+//! A metadata service: targets, on each a shard, and for each a thread that owns it.
 //!
 //! It owns: the shard's turn (which requests are executed together, and when they are answered), the durability of the
 //! log, and the removal of objects whose file is gone. The rules of the namespace are crate `namespace`'s; nothing is
@@ -10,7 +10,7 @@
 //!
 //! It never: hands a request to another thread, locks on the request path, or blocks the shard's thread in a sync.
 //!
-//! - [`service`]: start, order of stopping.
+//! - [`service`]: start, order of stopping; [`seat`] the place of one shard.
 //! - [`shard`]: the thread; [`turn`] what happens in one turn; [`dispatch`] the protocol, [`call`] its messages.
 //! - [`syncer`]: makes the log durable. [`tasks`]: what the shard does by itself, a file each.
 //! - [`local`]: a shard in this process without management, for tests and benches.
@@ -22,7 +22,9 @@ mod convert;
 mod dispatch;
 pub mod local;
 mod metrics;
+mod parking;
 mod pools;
+mod seat;
 pub mod service;
 pub mod shard;
 mod syncer;

@@ -1,5 +1,6 @@
 //! What a metadata service counts. Handles are resolved at start; only an error looks one up by its number.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use telemetry::metrics::{Counter, Gauge, Histogram, Metrics};
@@ -13,15 +14,31 @@ pub(crate) struct ShardMetrics {
     seconds: Vec<Option<Histogram>>,
     pub(crate) batch: Histogram,
     pub(crate) commit: Histogram,
-    pub(crate) queue: Gauge,
-    pub(crate) waiting_for_sync: Gauge,
-    pub(crate) parked: Gauge,
+    pub(crate) queue: Part,
+    pub(crate) waiting_for_sync: Part,
+    pub(crate) parked: Part,
     pub(crate) recalls: Counter,
-    pub(crate) deletions: Gauge,
-    pub(crate) sessions: Gauge,
-    pub(crate) open_inodes: Gauge,
+    pub(crate) deletions: Part,
+    pub(crate) sessions: Part,
+    pub(crate) open_inodes: Part,
     pub(crate) epoch: Gauge,
     pub(crate) free_bytes: Gauge,
+}
+
+/// One shard's part of a gauge that is the sum over all shards of the process.
+pub(crate) struct Part {
+    sum: Gauge,
+    own: Cell<i64>,
+}
+
+impl Part {
+    fn of(sum: Gauge) -> Self {
+        Self { sum, own: Cell::new(0) }
+    }
+
+    pub(crate) fn set(&self, value: i64) {
+        self.sum.inc_by(value - self.own.replace(value));
+    }
 }
 
 impl ShardMetrics {
@@ -37,13 +54,13 @@ impl ShardMetrics {
             seconds,
             batch: metrics.histogram(&names::BATCH_REQUESTS, &[]),
             commit: metrics.histogram(&names::COMMIT_SECONDS, &[]),
-            queue: metrics.gauge(&names::QUEUE_DEPTH, &["requests"]),
-            waiting_for_sync: metrics.gauge(&names::QUEUE_DEPTH, &["sync"]),
-            parked: metrics.gauge(&names::QUEUE_DEPTH, &["leases"]),
+            queue: Part::of(metrics.gauge(&names::QUEUE_DEPTH, &["requests"])),
+            waiting_for_sync: Part::of(metrics.gauge(&names::QUEUE_DEPTH, &["sync"])),
+            parked: Part::of(metrics.gauge(&names::QUEUE_DEPTH, &["leases"])),
             recalls: metrics.counter(&names::RECALLS, &[]),
-            deletions: metrics.gauge(&names::DELETIONS_PENDING, &[]),
-            sessions: metrics.gauge(&names::SESSIONS, &[]),
-            open_inodes: metrics.gauge(&names::OPEN_INODES, &[]),
+            deletions: Part::of(metrics.gauge(&names::DELETIONS_PENDING, &[])),
+            sessions: Part::of(metrics.gauge(&names::SESSIONS, &[])),
+            open_inodes: Part::of(metrics.gauge(&names::OPEN_INODES, &[])),
             epoch: metrics.gauge(&names::MAP_EPOCH, &[]),
             free_bytes: metrics.gauge(&names::TARGET_FREE_BYTES, &["metadata"]),
         }

@@ -3,6 +3,7 @@
 use cluster::capacity::Capacities;
 use cluster::map::{CapacityClass, ClusterMap, Group, NodeState, Pool, TargetState};
 use namespace::view::{GroupSpace, PoolSpace, SpaceClass};
+use types::id::ShardId;
 
 /// All pools, each with the groups that can take new files now. Where a pool has none because its nodes are away, those
 /// that were good count: they come back, and the clients' writes wait for them.
@@ -43,6 +44,17 @@ fn class(class: CapacityClass) -> SpaceClass {
         CapacityClass::Low => SpaceClass::Low,
         CapacityClass::Emergency => SpaceClass::Emergency,
     }
+}
+
+/// All shards, and those whose nodes seem to be there.
+pub(crate) fn shards(map: &ClusterMap) -> (Vec<ShardId>, Vec<ShardId>) {
+    let is_good = |shard: &ShardId| {
+        let node = map.route_shard(*shard).and_then(|route| map.nodes.get(&route.node));
+        node.is_some_and(|node| node.state == NodeState::Online)
+    };
+    let all: Vec<ShardId> = map.shards.keys().copied().collect();
+    let good = all.iter().copied().filter(is_good).collect();
+    (all, good)
 }
 
 #[cfg(test)]

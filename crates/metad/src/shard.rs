@@ -26,8 +26,8 @@ use types::id::{Generation, GroupId, ShardId, TargetId};
 
 use crate::dispatch::Context;
 use crate::metrics::ShardMetrics;
-use crate::pools::pools;
 use crate::syncer::Syncer;
+use crate::tasks::messenger::Messenger;
 use crate::tasks::removal::Removal;
 use crate::tasks::{self, space};
 use crate::turn::{Core, wall_clock};
@@ -189,14 +189,21 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     let core = Rc::new(Core::new(shard, store, context, ShardMetrics::new(&setup.metrics), syncer, begun));
     let identity = Rc::new(setup.identity);
     let removal = Removal::new(Rc::clone(&core), Rc::clone(&identity));
-    let chair =
-        Chair { core: Rc::clone(&core), removal: Rc::clone(&removal), shard: setup.shard, target: setup.target };
+    let messenger = Messenger::new(Rc::clone(&core), Rc::clone(&identity));
+    let chair = Chair {
+        core: Rc::clone(&core),
+        removal: Rc::clone(&removal),
+        messenger: Rc::clone(&messenger),
+        shard: setup.shard,
+        target: setup.target,
+    };
     chair.take_view(&setup.view);
     ring::spawn(turns(Rc::clone(&core)));
     ring::spawn(tasks::tick(Rc::clone(&core)));
     ring::spawn(tasks::answer_synced(Rc::clone(&core), synced));
     ring::spawn(space::watch(Rc::clone(&core), setup.dir, setup.reserve_bytes));
     ring::spawn(removal.run());
+    ring::spawn(messenger.run());
     let front = Rc::new(Front(Rc::clone(&core)));
     let served = net::serve(setup.listener, identity, setup.limits, Rc::clone(&core.epoch), front);
     // Nobody waits for it where the starter has given up.
@@ -237,6 +244,7 @@ async fn turns(core: Rc<Core>) {
 struct Chair {
     core: Rc<Core>,
     removal: Rc<Removal>,
+    messenger: Rc<Messenger>,
     shard: ShardId,
     target: TargetId,
 }
@@ -259,8 +267,9 @@ impl Chair {
         }
         let serving = serving(map, self.shard, self.target);
         let newer = map.epoch > self.core.epoch.get();
-        self.core.set_map(map.epoch, serving, pools(map, &view.capacities));
+        self.core.set_map(serving, view);
         if newer {
+            self.messenger.set_map(map);
             self.removal.set_map(map);
         }
     }

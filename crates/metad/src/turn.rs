@@ -5,16 +5,18 @@ use std::mem;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use control::View;
 use kv::KvError;
 use kv::rocks::RocksKv;
 use namespace::shard::Shard;
-use namespace::view::{Deletion, PoolSpace};
+use namespace::transaction::{Message, Outgoing, Reply};
+use namespace::view::Deletion;
 use net::{ConnectionId, Request, Responder};
 use ring::buf::Slice;
 use ring::sync::Notify;
 use rustc_hash::FxHashMap;
 use types::error::Errno;
-use types::id::{Epoch, Generation, GroupId, SessionId};
+use types::id::{Epoch, Generation, GroupId, SessionId, ShardId};
 use types::time::Timestamp;
 use wire::codec::decode_body;
 use wire::frame::{Header, Status};
@@ -24,6 +26,8 @@ use wire::v1::session::{Recalls, RecallsReply};
 use crate::answer::Answer;
 use crate::dispatch::{self, Context};
 use crate::metrics::ShardMetrics;
+use crate::parking::Parking;
+use crate::pools;
 use crate::syncer::{Synced, Syncer};
 use crate::waiting::Waiting;
 
@@ -52,6 +56,8 @@ pub(crate) struct Core {
     pub(crate) work: Notify,
     /// There may be objects to remove.
     pub(crate) removable: Notify,
+    /// There are messages for other shards.
+    pub(crate) to_send: Notify,
     pub(crate) metrics: ShardMetrics,
     syncer: Syncer,
     begun: Instant,
@@ -82,6 +88,13 @@ struct State {
     /// In the order of the commits that they wait for.
     syncing: std::collections::VecDeque<(u64, Answered)>,
     complained: Option<Instant>,
+    /// Requests that wait for transactions.
+    parking: Parking<Queued>,
+    /// What other shards answered.
+    replies: Vec<(ShardId, Message, Reply)>,
+    /// Messages for other shards, and those that wait for the disk, by the commit that they wait for.
+    outgoing: Vec<Outgoing>,
+    held: std::collections::VecDeque<(u64, Outgoing)>,
 }
 
 /// What the target's directory allows.
@@ -148,6 +161,10 @@ impl Core {
             sync_failed: None,
             syncing: std::collections::VecDeque::new(),
             complained: None,
+            parking: Parking::default(),
+            replies: Vec::new(),
+            outgoing: Vec::new(),
+            held: std::collections::VecDeque::new(),
         };
         syncer.committed(state.commits, false);
         Self {
@@ -157,6 +174,7 @@ impl Core {
             epoch: Rc::new(Cell::new(Epoch(0))),
             work: Notify::new(),
             removable: Notify::new(),
+            to_send: Notify::new(),
             metrics,
             syncer,
             begun,
@@ -168,8 +186,12 @@ impl Core {
     }
 
     /// Another map: which group is served here, and what placement may choose from.
-    pub(crate) fn set_map(&self, epoch: Epoch, serving: Option<(GroupId, Generation)>, pools: Vec<PoolSpace>) {
+    pub(crate) fn set_map(&self, serving: Option<(GroupId, Generation)>, view: &View) {
+        let epoch = view.map.epoch;
+        let (all, good) = pools::shards(&view.map);
+        let pools = pools::pools(&view.map, &view.capacities);
         let mut state = self.state.borrow_mut();
+        state.shard.set_shards(all, good);
         self.serving.set(serving);
         self.epoch.set(epoch);
         self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
@@ -229,6 +251,16 @@ impl Core {
         self.work.notify_one();
     }
 
+    /// What another shard answered, or that it did not.
+    pub(crate) fn replied(&self, from: ShardId, message: Message, reply: Reply) {
+        self.state.borrow_mut().replies.push((from, message, reply));
+        self.work.notify_one();
+    }
+
+    pub(crate) fn take_outgoing(&self) -> Vec<Outgoing> {
+        mem::take(&mut self.state.borrow_mut().outgoing)
+    }
+
     pub(crate) fn deletions(
         &self,
         after: Option<(types::id::InodeId, u32)>,
@@ -247,6 +279,10 @@ impl Core {
         if state.waiting.len() > 0 {
             state.unpark();
             self.work.notify_one();
+        }
+        for queued in state.parking.clear() {
+            state.queue_bytes -= queued.body.len();
+            queued.responder.fail(Status::Busy);
         }
         state.queue.is_empty() && state.syncing.is_empty()
     }
@@ -285,10 +321,7 @@ impl Core {
         for queued in queue.drain(..share) {
             removes |= dispatch::removes(queued.header.op);
             let answer = state.answer(self.serving.get(), &queued);
-            if matches!(answer, Answer::Parked) {
-                state.waiting.park(queued);
-                continue;
-            }
+            let Some(queued) = state.keep_waiting(&answer, queued) else { continue };
             state.queue_bytes -= queued.body.len();
             let Queued { header, connection, responder, arrived, .. } = queued;
             let one = Answered { op: header.op, answer, responder, arrived };
@@ -306,7 +339,8 @@ impl Core {
                 one.answer = Answer::not_committed(error);
             }
         }
-        self.release(state, &mut answered, committed == Ok(true));
+        let urgent = self.hand_out(state);
+        self.release(state, &mut answered, committed == Ok(true), urgent);
         state.answered = answered;
         if removes && committed == Ok(true) {
             self.removable.notify_one();
@@ -340,17 +374,38 @@ impl Core {
         }
     }
 
-    /// Sends the answers, except to those who wait for the disk.
-    fn release(&self, state: &mut State, answered: &mut Vec<Answered>, changed: bool) {
+    /// Takes up what the turn brought for transactions: messages for other shards, and requests that can go on. True where
+    /// messages wait for the disk.
+    fn hand_out(&self, state: &mut State) -> bool {
+        let mut urgent = false;
+        for outgoing in state.shard.take_outgoing() {
+            if outgoing.after_sync && state.commits > state.synced {
+                urgent = true;
+                state.held.push_back((state.commits, outgoing));
+            } else {
+                state.outgoing.push(outgoing);
+            }
+        }
+        if !state.outgoing.is_empty() {
+            self.to_send.notify_one();
+        }
+        let ended = state.shard.take_ended();
+        if !ended.is_empty() {
+            state.queue.splice(0..0, state.parking.leave(&ended));
+        }
+        urgent
+    }
+
+    /// Sends the answers, except to those who wait for the disk. `wanted`: something else waits for it.
+    fn release(&self, state: &mut State, answered: &mut Vec<Answered>, changed: bool, mut wanted: bool) {
         let now = Instant::now();
-        let mut wanted = false;
         for mut one in answered.drain(..) {
-            if matches!(one.answer, Answer::Synced) && state.commits > state.synced {
+            if one.answer.needs_sync() && state.commits > state.synced {
                 match state.sync_failed {
                     Some(errno) => one.answer = Answer::errno(errno),
                     None if state.syncing.len() >= WAITING_MAX => one.answer = Answer::Failed(Status::Busy),
                     None => {
-                        wanted = true;
+                        wanted |= one.answer.is_urgent();
                         state.syncing.push_back((state.commits, one));
                         continue;
                     }
@@ -376,11 +431,20 @@ impl Core {
         let failure = match &synced.result {
             Ok(()) => {
                 state.synced = state.synced.max(synced.upto);
+                while let Some((commit, _)) = state.held.front()
+                    && *commit <= synced.upto
+                {
+                    let Some((_, outgoing)) = state.held.pop_front() else { break };
+                    state.outgoing.push(outgoing);
+                    self.to_send.notify_one();
+                }
                 None
             }
             Err(error) => {
                 let errno = namespace::error::store_errno(error);
                 state.sync_failed = Some(errno);
+                // They are made again in time.
+                state.held.clear();
                 Some(errno)
             }
         };
@@ -408,6 +472,11 @@ impl State {
         if !self.removed.is_empty() {
             self.shard.deletions_done(&self.removed);
             self.removed.clear();
+        }
+        for (from, message, reply) in mem::take(&mut self.replies) {
+            if let Err(error) = self.shard.replied(from, &message, reply) {
+                tracing::error!(%error, "a transaction cannot go on yet");
+            }
         }
         if !mem::take(&mut self.tick) {
             return false;
@@ -483,6 +552,18 @@ impl State {
     /// What waited for leases may try again.
     fn unpark(&mut self) {
         self.queue_bytes -= self.waiting.release(&mut self.queue);
+    }
+
+    /// Keeps a request that has no answer yet; gives back one that has, or for which there is no room.
+    fn keep_waiting(&mut self, answer: &Answer, queued: Queued) -> Option<Queued> {
+        match answer {
+            Answer::Parked => {
+                self.waiting.park(queued);
+                None
+            }
+            Answer::Blocked(transaction) => self.parking.park(*transaction, queued).err(),
+            _ => Some(queued),
+        }
     }
 
     fn listen(&mut self, connection: ConnectionId, request: Answered) {

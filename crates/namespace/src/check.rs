@@ -15,7 +15,7 @@ use crate::schema::inode::{
     Body, HAS_ACCESS_ACL, HAS_CAPABILITY, HAS_DEFAULT_ACL, HAS_OBJECTS, HAS_XATTRS, Inode, UNSETTLED,
 };
 use crate::schema::meta::{self, Counts};
-use crate::schema::{deletion, edge, inode, layout, orphan, session, symlink, xattr};
+use crate::schema::{deletion, edge, inode, layout, orphan, session, symlink, transaction, xattr};
 use crate::view::Deletion;
 
 /// Something that does not hold.
@@ -32,11 +32,31 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems of a store, in a stable order.
+/// All problems of the store of a shard that is alone, in a stable order.
 ///
 /// # Errors
 /// `Damaged` for the first record that cannot be read at all, `Store` where the store fails.
 pub fn check<K: Kv>(kv: &K, shard: ShardId) -> Result<Vec<Problem>> {
+    check_all(&[(shard, kv)])
+}
+
+/// All problems of the stores of all shards while no transaction is under way.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_all<K: Kv>(stores: &[(ShardId, &K)]) -> Result<Vec<Problem>> {
+    let mut all = Records::default();
+    let mut found = Found(Vec::new());
+    for &(shard, kv) in stores {
+        let own = read(kv, shard)?;
+        own.check_store(shard, &mut found);
+        all.join(own);
+    }
+    all.problems(&mut found);
+    Ok(found.0)
+}
+
+fn read<K: Kv>(kv: &K, shard: ShardId) -> Result<Records> {
     let mut records = Records::default();
     let mut damage = None;
     kv.scan(b"", b"\xff", |key, value| match records.take(key, value, shard) {
@@ -48,7 +68,7 @@ pub fn check<K: Kv>(kv: &K, shard: ShardId) -> Result<Vec<Problem>> {
     })?;
     match damage {
         Some(damage) => Err(damage.into()),
-        None => Ok(records.problems(shard)),
+        None => Ok(records),
     }
 }
 
@@ -72,9 +92,24 @@ struct Records {
     orphans: BTreeMap<InodeId, Vec<SessionId>>,
     sessions: BTreeSet<SessionId>,
     deletions: Vec<Deletion>,
+    transactions: usize,
 }
 
 impl Records {
+    fn join(&mut self, other: Records) {
+        self.inodes.extend(other.inodes);
+        for (child, edges) in other.edges {
+            self.edges.entry(child).or_default().extend(edges);
+        }
+        self.entries.extend(other.entries);
+        self.layouts.extend(other.layouts);
+        self.symlinks.extend(other.symlinks);
+        self.attributes.extend(other.attributes);
+        self.orphans.extend(other.orphans);
+        self.sessions.extend(other.sessions);
+        self.deletions.extend(other.deletions);
+    }
+
     fn take(&mut self, key: &[u8], value: &[u8], shard: ShardId) -> std::result::Result<(), Damage> {
         match key.first() {
             Some(&(edge::PREFIX | deletion::PREFIX | inode::PREFIX)) => match scan::deser(key, value)? {
@@ -108,6 +143,10 @@ impl Records {
                 _ => self.counts = self.counts.max(session::deser_value(key, value)?.counts),
             },
             Some(&meta::PREFIX) => self.take_meta(key, value, shard)?,
+            Some(&transaction::PREFIX) => {
+                transaction::deser_key(key)?;
+                self.transactions += 1;
+            }
             _ => return Err(Damage::new("a record of an unknown family", key)),
         }
         Ok(())
@@ -127,23 +166,31 @@ impl Records {
         Ok(())
     }
 
-    fn problems(&self, shard: ShardId) -> Vec<Problem> {
-        let mut found = Found(Vec::new());
+    /// What concerns one store alone.
+    fn check_store(&self, shard: ShardId, found: &mut Found) {
         found.unless(self.formatted, InodeId(0), "there is no superblock");
         found.unless(self.counts.inodes == self.inodes.len() as u64, InodeId(0), "the count of inodes is wrong");
+        found.unless(self.transactions == 0, InodeId(0), "a transaction has not ended");
         if shard == InodeId::ROOT.home() {
             found.unless(self.inodes.contains_key(&InodeId::ROOT), InodeId::ROOT, "there is no root");
         }
         for (&id, inode) in &self.inodes {
-            self.check_identity(id, inode, shard, &mut found);
-            self.check_names(id, inode, &mut found);
-            self.check_parts(id, inode, &mut found);
+            self.check_identity(id, inode, shard, found);
+        }
+        for &(parent, _) in self.edges.values().flatten() {
+            found.unless(parent.home() == shard, parent, "its entries are in another shard");
+        }
+    }
+
+    fn problems(&self, found: &mut Found) {
+        for (&id, inode) in &self.inodes {
+            self.check_names(id, inode, found);
+            self.check_parts(id, inode, found);
             if inode.is_dir() {
-                self.check_directory(id, inode, &mut found);
+                self.check_directory(id, inode, found);
             }
         }
-        self.check_leftovers(&mut found);
-        found.0
+        self.check_leftovers(found);
     }
 
     fn check_identity(&self, id: InodeId, inode: &Inode, shard: ShardId, found: &mut Found) {

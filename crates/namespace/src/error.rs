@@ -3,6 +3,7 @@
 use kv::KvError;
 use thiserror::Error;
 use types::error::Errno;
+use types::id::TransactionId;
 
 /// Why an operation was not done.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -20,6 +21,13 @@ pub enum Error {
     /// The store could not be read.
     #[error(transparent)]
     Store(#[from] KvError),
+    /// A transaction has locked what the operation needs, or carries it out: to be asked again when it has ended. See
+    /// `transaction`.
+    #[error("transaction {0} is under way")]
+    Blocked(TransactionId),
+    /// Something else came in between: to be asked again after a while.
+    #[error("something else came in between")]
+    Again,
 }
 
 impl Error {
@@ -31,6 +39,7 @@ impl Error {
             Self::Recalling => Errno::EAGAIN,
             Self::Damaged(_) => Errno::EIO,
             Self::Store(error) => store_errno(error),
+            Self::Blocked(_) | Self::Again => Errno::EAGAIN,
         }
     }
 }

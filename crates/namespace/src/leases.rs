@@ -206,7 +206,11 @@ impl Leases {
 
     /// Whether `session` may change all of `touched` now. False: others hold leases on some of it, which are now being
     /// recalled; try again when [`Leases::take_ended`] says that one has ended.
-    pub(crate) fn may_change(&mut self, session: SessionId, touched: &[Touched<'_>]) -> bool {
+    pub(crate) fn may_change<'a>(
+        &mut self,
+        session: SessionId,
+        touched: impl IntoIterator<Item = &'a Touched<'a>>,
+    ) -> bool {
         if self.are_none() {
             return true;
         }

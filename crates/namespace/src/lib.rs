@@ -11,6 +11,7 @@
 //! - `acl`: what access control lists are valid, and how they follow the permission bits.
 //! - `shard`: sessions, opens, write intents, orphans and stored replies around the operations.
 //! - `leases`: which session may keep what it was told, and recalls.
+//! - `transaction`: operations over several shards.
 //! - `check`: what must hold of a whole store.
 
 pub mod acl;
@@ -20,6 +21,7 @@ mod complete;
 mod edges;
 pub mod error;
 mod hash;
+mod homes;
 mod hot;
 mod inodes;
 mod leases;
@@ -28,4 +30,5 @@ pub mod ops;
 mod placement;
 pub mod schema;
 pub mod shard;
+pub mod transaction;
 pub mod view;

@@ -11,6 +11,7 @@ use types::time::Timestamp;
 use crate::cold::Cold;
 use crate::edges::Edges;
 use crate::error::{Damage, Result};
+use crate::homes::Homes;
 use crate::inodes::Inodes;
 use crate::placement::Placement;
 use crate::schema::inode::{Body, Inode, POLICY_IS_OWN};
@@ -38,7 +39,8 @@ pub struct Namespace<K: Kv> {
     pub(crate) links_max: u32,
     /// For one key at a time; its contents mean nothing between uses.
     pub(crate) key: Vec<u8>,
-    shard: ShardId,
+    pub(crate) shard: ShardId,
+    pub(crate) homes: Homes,
     root_owner: Credentials,
     batch: K::Batch,
     next_id: u64,
@@ -86,6 +88,7 @@ impl<K: Kv> Namespace<K> {
             key: Vec::new(),
             shard,
             root_owner: bounds.root_owner,
+            homes: Homes::new(vec![shard], vec![shard]),
             batch,
             next_id: InodeId::FIRST_COUNTER,
             reserved: InodeId::FIRST_COUNTER,
@@ -185,7 +188,8 @@ impl<K: Kv> Namespace<K> {
 
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.inodes.is_clean() && self.edges.is_clean() && self.cold.is_clean() && self.batch.is_empty()
+        let records = self.inodes.is_clean() && self.edges.is_clean() && self.cold.is_clean();
+        records && self.batch.is_empty() && self.reserved == self.reserved_committed
     }
 
     /// Adds a record to the coming batch that nobody reads before the commit.

@@ -46,6 +46,11 @@ impl Placement {
         self.pools = pools.into_iter().map(|space| (space.pool, Pool::new(&space.groups))).collect();
     }
 
+    /// A number below `bound`, which is at least 1.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.dice.below(bound)
+    }
+
     pub(crate) fn knows(&self, pool: PoolId) -> bool {
         self.pools.contains_key(&pool)
     }

@@ -3,7 +3,8 @@
 //! How to drive it: `begin_turn(now)`, then `touch` and operations in the order of their arrival, now and then `tick`,
 //! then `commit`; send the answers (the refusals too: they may rest on changes of the same turn) only when it returned
 //! `Ok`. Where `commit` fails, the turn is forgotten and each of its requests, whatever it returned, is answered with
-//! `store_errno`. Nothing else is lost then, and the shard goes on.
+//! `store_errno`. Nothing else is lost then, and the shard goes on. After each turn `take_outgoing` has messages for other
+//! shards, and `take_ended` says which requests that were `Blocked` are to be asked again: see `transaction`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use types::name::Name;
 use types::time::Timestamp;
 
 use crate::error::Result;
-use crate::leases::{Leases, Subject};
+use crate::leases::Leases;
 use crate::namespace::{Bounds, CountsRecord, Namespace};
 use crate::ops::remove::Fate;
 use crate::schema::inode::{HAS_OBJECTS, Inode, UNSETTLED};
@@ -24,10 +25,11 @@ use crate::schema::session::Outcome;
 use crate::schema::{orphan, session};
 use crate::shard::holds::Holds;
 use crate::shard::replies::Replies;
+use crate::transaction::Transactions;
 use crate::view::{Exactly, InodeView, PoolSpace};
 
 mod changes;
-mod holds;
+pub(crate) mod holds;
 mod load;
 mod presence;
 mod reads;
@@ -93,25 +95,27 @@ pub struct Ticked {
     pub grace_ended: bool,
 }
 
-/// Stands for the sessions that have not yet said, after a restart, what they hold.
+/// Stands for the sessions that have not yet said, after a restart, what they hold; and for transactions that have promised
+/// a name to a file without one.
 const ABSENT: SessionId = SessionId(0);
 
 /// One metadata shard. See the module for how to drive it.
 pub struct Shard<K: Kv> {
-    namespace: Namespace<K>,
-    config: Config,
+    pub(crate) namespace: Namespace<K>,
+    pub(crate) config: Config,
     /// All that are known; of these, the store has a record, or will have with this turn.
     sessions: BTreeMap<SessionId, Session>,
-    holds: Holds,
+    pub(crate) holds: Holds,
     leases: Leases,
+    pub(crate) transactions: Transactions,
     /// Of the latest session; above that of all earlier incarnations.
     birth: u64,
-    mono_ms: u64,
+    pub(crate) mono_ms: u64,
     /// After a restart: until then sessions may reclaim what they hold, and a last unlink makes an orphan of `ABSENT`.
-    grace_until_ms: Option<u64>,
+    pub(crate) grace_until_ms: Option<u64>,
     turn: Turn,
     /// For one record at a time.
-    key: Vec<u8>,
+    pub(crate) key: Vec<u8>,
     value: Vec<u8>,
 }
 
@@ -213,8 +217,10 @@ impl<K: Kv> Shard<K> {
                 ticked.grace_ended = true;
             }
         }
+        self.tell_participants();
+        self.ask_coordinators();
         if self.grace_until_ms.is_none() {
-            // Again after a turn that failed.
+            // Again after a turn that failed; and those to which a transaction had promised a name.
             for inode in self.holds.of(ABSENT) {
                 self.release(ABSENT, inode)?;
             }
@@ -227,7 +233,7 @@ impl<K: Kv> Shard<K> {
     pub fn is_clean(&self) -> bool {
         let Turn { replied, created, ended } = &self.turn;
         let turn = replied.is_empty() && created.is_empty() && ended.is_empty();
-        turn && self.namespace.is_clean() && self.holds.is_clean()
+        turn && self.namespace.is_clean() && self.holds.is_clean() && self.transactions.is_clean()
     }
 
     /// Writes the turn's changes in one batch.
@@ -267,9 +273,11 @@ impl<K: Kv> Shard<K> {
         }
         for id in ended.drain(..) {
             self.sessions.remove(&id);
+            self.transactions.forget_session(id);
         }
         created.clear();
         self.holds.committed();
+        self.transactions_committed();
     }
 
     fn rolled_back(&mut self) {
@@ -290,6 +298,7 @@ impl<K: Kv> Shard<K> {
         for id in created.drain(..) {
             self.sessions.remove(&id);
         }
+        self.transactions_rolled_back();
     }
 
     /// The first answer where this change happened already.
@@ -297,11 +306,15 @@ impl<K: Kv> Shard<K> {
         let stored_max = self.config.limits.replies_per_session;
         let session = self.sessions.get_mut(&exactly.session).filter(|session| session.is_open());
         let session = session.ok_or(Errno::ENOTCONN)?;
-        Ok(session.replies.begin(exactly.sequence, exactly.answered_below, stored_max)?)
+        let outcome = session.replies.begin(exactly.sequence, exactly.answered_below, stored_max)?;
+        if outcome.is_none() && !self.transactions.is_idle() {
+            self.under_way(exactly)?;
+        }
+        Ok(outcome)
     }
 
     /// The change happened: keep its outcome with it.
-    fn record(&mut self, exactly: Exactly, outcome: Outcome) {
+    pub(crate) fn record(&mut self, exactly: Exactly, outcome: Outcome) {
         if let Some(session) = self.sessions.get_mut(&exactly.session)
             && session.replies.record(exactly.sequence, outcome)
         {
@@ -310,7 +323,7 @@ impl<K: Kv> Shard<K> {
     }
 
     /// What `session` is told of an inode.
-    fn view(&self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
+    pub(crate) fn view(&self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
         InodeView {
             attr: inode.attr(id),
             unsettled: inode.has(UNSETTLED),
@@ -318,6 +331,7 @@ impl<K: Kv> Shard<K> {
             has_objects: inode.has(HAS_OBJECTS),
             intents: self.holds.intents(id),
             layout,
+            elsewhere: false,
             lease_ms: 0,
             name_lease_ms: 0,
         }
@@ -327,7 +341,7 @@ impl<K: Kv> Shard<K> {
     fn leased_view(&mut self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
         let mut view = self.view(session, id, inode, layout);
         if !view.unsettled {
-            view.lease_ms = self.leases.grant(session, Subject::inode(id));
+            view.lease_ms = self.lease_inode(session, id);
         }
         view
     }
@@ -342,7 +356,7 @@ impl<K: Kv> Shard<K> {
         layout: Option<Layout>,
     ) -> InodeView {
         let mut view = self.leased_view(session, id, inode, layout);
-        view.name_lease_ms = self.leases.grant(session, Subject::name(parent, name));
+        view.name_lease_ms = self.lease_name(session, parent, name);
         view
     }
 
@@ -371,7 +385,7 @@ impl<K: Kv> Shard<K> {
     }
 
     /// Keeps account of an inode that lost a name.
-    fn account(&mut self, fate: Fate) {
+    pub(crate) fn account(&mut self, fate: Fate) {
         match fate {
             Fate::Lives => {}
             Fate::Gone(id) => self.holds.forget(id),
@@ -388,10 +402,20 @@ impl<K: Kv> Shard<K> {
         }
     }
 
-    /// Ends what `session` holds of an inode; the last holder of an orphan takes it along.
+    /// Ends what `session` holds of an inode; the last holder of an orphan takes it along, unless a name is promised to it.
     fn release(&mut self, session: SessionId, id: InodeId) -> Result<()> {
         if self.holds.is_orphan(id) && self.holds.has_open(session, id) {
-            let last = self.holds.openers(id).len() == 1;
+            let mut last = self.holds.openers(id).len() == 1;
+            if last && self.transactions.locks.covers_inode(id) {
+                if session == ABSENT {
+                    return Ok(());
+                }
+                // `tick` releases it when the transaction has ended.
+                self.holds.open(ABSENT, id);
+                orphan::ser_key(&mut self.key, id, ABSENT);
+                self.namespace.cold.put(&self.key, &orphan::VALUE);
+                last = false;
+            }
             if last {
                 self.namespace.reap(id)?;
             }

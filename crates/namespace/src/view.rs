@@ -6,6 +6,8 @@ use types::cred::Credentials;
 use types::id::{GroupId, InodeId, PoolId, SessionId};
 use types::layout::{Layout, LayoutPolicy};
 use types::name::Name;
+use types::placement::Placement;
+use types::time::Timestamp;
 
 /// Identity of one change: whoever repeats it gets the first answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,10 +29,46 @@ pub struct InodeView {
     pub intents: u64,
     /// Regular files only; always there where `unsettled`, and in answers to open, create and write intent.
     pub layout: Option<Layout>,
+    /// At home in another shard: of `attr`, only the inode's id and kind count.
+    pub elsewhere: bool,
     /// The session's lease on the attributes, in ms; 0: none.
     pub lease_ms: u32,
     /// Its lease on the name that it asked with, in ms.
     pub name_lease_ms: u32,
+}
+
+impl InodeView {
+    /// What is known here of an inode at home in another shard.
+    #[must_use]
+    pub fn elsewhere(inode: InodeId, kind: FileType) -> Self {
+        let zero = Timestamp(0);
+        let attr = Attr {
+            inode,
+            kind,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            nlink: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: zero,
+            mtime: zero,
+            ctime: zero,
+            btime: zero,
+        };
+        Self {
+            attr,
+            unsettled: false,
+            exclusive: false,
+            has_objects: false,
+            intents: 0,
+            layout: None,
+            elsewhere: true,
+            lease_ms: 0,
+            name_lease_ms: 0,
+        }
+    }
 }
 
 /// What a name stands for.
@@ -102,7 +140,7 @@ pub struct Settle {
     /// Units of 512 bytes.
     pub blocks: u64,
     /// Of the last write that the times were not set after, and the modification time that the session knew.
-    pub mtime: Option<(types::time::Timestamp, types::time::Timestamp)>,
+    pub mtime: Option<(Timestamp, Timestamp)>,
     /// `Some(intents)` where the session asked the objects; `None` where it was exclusive.
     pub gathered: Option<u64>,
     /// Also end the session's write intent, whether settled or not.
@@ -112,7 +150,7 @@ pub struct Settle {
     /// Nothing was written since the file was made: it has no objects.
     pub untouched: bool,
     /// With `close`: when the session read the file last, and the access time that it knew then.
-    pub read: Option<(types::time::Timestamp, types::time::Timestamp)>,
+    pub read: Option<(Timestamp, Timestamp)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,6 +196,7 @@ pub struct PolicyChange {
     pub chunk_size: Option<u32>,
     pub stripe_count: Option<u16>,
     pub pool: Option<PoolId>,
+    pub directories: Option<Placement>,
 }
 
 /// An object that is to be removed from its storage group.

@@ -472,7 +472,7 @@ fn policies_are_inherited_by_copy() {
     let mut bed = Bed::new();
     let d = bed.dir(ROOT, "d");
     let exactly = bed.next(A);
-    let change = PolicyChange { chunk_size: Some(1 << 20), stripe_count: Some(6), pool: None };
+    let change = PolicyChange { chunk_size: Some(1 << 20), stripe_count: Some(6), ..PolicyChange::default() };
     let info = bed.shard.set_policy(exactly, d, &change).unwrap();
     assert!(info.policy_is_own && info.policy.chunk_size == 1 << 20 && info.policy.stripe_count == 6);
     let wide = bed.create(d, "wide").unwrap();
@@ -485,7 +485,7 @@ fn policies_are_inherited_by_copy() {
     let info = bed.shard.entry_info(A, sub).unwrap();
     assert_eq!((info.policy.stripe_count, info.policy_is_own, info.parent), (6, false, Some(d)));
     let exactly = bed.next(A);
-    let change = PolicyChange { chunk_size: None, stripe_count: None, pool: Some(PoolId(2)) };
+    let change = PolicyChange { pool: Some(PoolId(2)), ..PolicyChange::default() };
     bed.shard.set_policy(exactly, sub, &change).unwrap();
     assert_eq!(bed.create(sub, "one").unwrap().layout.unwrap().groups, [GroupId(201)]);
     let wrong = [

@@ -95,6 +95,25 @@ impl InodeId {
     }
 }
 
+/// One operation over several shards: high 16 bits the shard that coordinates it, low 48 from that shard's counter of
+/// inode ids, so none is ever given out twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct TransactionId(pub u64);
+
+impl TransactionId {
+    /// The shard that decides.
+    #[must_use]
+    pub fn coordinator(self) -> ShardId {
+        InodeId(self.0).home()
+    }
+}
+
+impl fmt::Display for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
 impl fmt::Display for InodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}", self.0)

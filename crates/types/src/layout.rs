@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Errno;
 use crate::id::{GroupId, PoolId};
+use crate::placement::Placement;
 
 /// Smallest and largest chunk, in bytes; a chunk is a power of two.
 pub const CHUNK_SIZE_MIN: u32 = 4 << 10;
@@ -23,18 +24,25 @@ pub struct Layout {
     pub groups: Vec<GroupId>,
 }
 
-/// What a directory gives to files made in it.
+/// What a directory gives to files and directories made in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LayoutPolicy {
     pub chunk_size: u32,
     /// Desired number of stripes; a file gets fewer where the pool has fewer groups.
     pub stripe_count: u16,
     pub pool: PoolId,
+    /// Which shard a directory made in it goes to.
+    pub directories: Placement,
 }
 
 impl Default for LayoutPolicy {
     fn default() -> Self {
-        Self { chunk_size: CHUNK_SIZE_DEFAULT, stripe_count: STRIPE_COUNT_DEFAULT, pool: PoolId::DEFAULT }
+        Self {
+            chunk_size: CHUNK_SIZE_DEFAULT,
+            stripe_count: STRIPE_COUNT_DEFAULT,
+            pool: PoolId::DEFAULT,
+            directories: Placement::Random,
+        }
     }
 }
 

@@ -9,4 +9,5 @@ pub mod error;
 pub mod id;
 pub mod layout;
 pub mod name;
+pub mod placement;
 pub mod time;

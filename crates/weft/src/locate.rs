@@ -132,7 +132,7 @@ mod tests {
     fn spec(mgmtd_port: u16) -> Spec {
         let mount = PathBuf::from("/m");
         let made = Made::default();
-        Spec { mgmtd_port, mgmtd_metrics_port: 1, metadata: 1, storage: 1, targets: 4, mount, made }
+        Spec { mgmtd_port, mgmtd_metrics_port: 1, metadata: 1, shards: 1, storage: 1, targets: 4, mount, made }
     }
 
     fn selection(dir: Option<&Path>, mgmtd: Option<&str>, key: Option<&str>) -> Selection {

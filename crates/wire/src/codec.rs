@@ -5,9 +5,12 @@ use thiserror::Error;
 use types::attr::{Attr, FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
-use types::id::{Epoch, Generation, GroupId, InodeId, NodeId, ObjectId, PoolId, SessionId, ShardId, TargetId};
+use types::id::{
+    Epoch, Generation, GroupId, InodeId, NodeId, ObjectId, PoolId, SessionId, ShardId, TargetId, TransactionId,
+};
 use types::layout::{Layout, LayoutPolicy};
 use types::name::Name;
+use types::placement::Placement;
 use types::time::Timestamp;
 
 /// Why a body is not the message that its header announced.
@@ -99,6 +102,7 @@ macro_rules! wire_newtype {
     )*};
 }
 wire_newtype!(NodeId, TargetId, GroupId, ShardId, SessionId, PoolId, Epoch, Generation, InodeId, Timestamp, Errno);
+wire_newtype!(TransactionId);
 
 impl Wire for bool {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -180,6 +184,15 @@ impl Wire for FileType {
     }
 }
 
+impl Wire for Placement {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.to_u32().encode(out);
+    }
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Placement::from_u32(u32::decode(reader)?).ok_or(DecodeError::Invalid("placement"))
+    }
+}
+
 impl Wire for SetTime {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -215,7 +228,7 @@ wire_struct! {
     Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
     SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid }
     Layout { chunk_size, groups }
-    LayoutPolicy { chunk_size, stripe_count, pool }
+    LayoutPolicy { chunk_size, stripe_count, pool, directories }
 }
 
 /// Declares message structs together with their encoding: the fields in the order written.

@@ -62,7 +62,7 @@ pub trait Call: Wire {
 }
 
 use crate::codec::{DecodeError, Wire, decode_body};
-use crate::v1::{meta, session, storage};
+use crate::v1::{meta, session, storage, transaction};
 
 ops! {
     /// Answered by every service without any effect.
@@ -99,6 +99,11 @@ ops! {
     SetPolicy = 0x0117: meta::SetPolicy => meta::EntryInfoReply;
     Scan = 0x0118: meta::Scan => meta::ScanReply;
     TmpFile = 0x0130: meta::TmpFile => meta::InodeReply;
+
+    Prepare = 0x0180: transaction::Prepare => transaction::Prepared;
+    Finish = 0x0181: transaction::Finish => session::Empty;
+    AskOutcome = 0x0182: transaction::AskOutcome => transaction::Outcome;
+    Climb = 0x0183: transaction::Climb => transaction::Climbed;
 
     Read = 0x0200: storage::Read => storage::ObjectReply;
     Write = 0x0201: storage::Write => storage::ObjectReply;

@@ -68,6 +68,7 @@ fn every_declared_message_has_golden_bytes() {
         ("session", include_str!("../src/v1/session.rs")),
         ("storage", include_str!("../src/v1/storage.rs")),
         ("meta", include_str!("../src/v1/meta.rs")),
+        ("transaction", include_str!("../src/v1/transaction.rs")),
     ];
     let mut declared = BTreeSet::new();
     for (module, source) in sources {

@@ -131,24 +131,35 @@ impl Membership {
         if is_new {
             self.make_group(id, kind);
         }
+        if kind == ServiceKind::Metadata {
+            self.give_shard(id);
+        }
         self.reports.insert(id, Reported { report: Report { failing: false, ..asked.report }, contrary: 0 });
         id
     }
 
-    /// A new target becomes a group of one. The first metadata group gets the root of the namespace.
+    /// A new target becomes a group of one.
     fn make_group(&mut self, target: TargetId, kind: ServiceKind) {
         let id = self.next_group();
         self.put_group(Group { id, kind, generation: Generation(1), members: vec![target] });
-        match kind {
-            ServiceKind::Storage => {
-                let pool = self.pool_mut(PoolId::DEFAULT).expect("the default pool cannot be removed");
-                pool.groups.push(id);
+        if kind == ServiceKind::Storage {
+            let pool = self.pool_mut(PoolId::DEFAULT).expect("the default pool cannot be removed");
+            pool.groups.push(id);
+        }
+    }
+
+    /// Every metadata group runs a shard; the first one shard 0, which has the root of the namespace. Shards never go,
+    /// so the next number has never been given out.
+    fn give_shard(&mut self, target: TargetId) {
+        for group in self.groups_of(target) {
+            if self.map.shards.values().any(|known| *known == group) {
+                continue;
             }
-            ServiceKind::Metadata if self.map.shards.is_empty() => {
-                self.touched.insert(Key::Shard(ShardId(0)));
-                self.map.shards.insert(ShardId(0), id);
+            let next = self.map.shards.last_key_value().map_or(Some(0), |(last, _)| last.0.checked_add(1));
+            if let Some(number) = next {
+                self.touched.insert(Key::Shard(ShardId(number)));
+                self.map.shards.insert(ShardId(number), group);
             }
-            ServiceKind::Metadata => {}
         }
     }
 

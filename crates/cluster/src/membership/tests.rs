@@ -1,6 +1,6 @@
 //! Scenarios, an exploration of all short histories, and properties of random long ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use types::id::{Epoch, Generation, GroupId, NodeId, PoolId, SessionId, ShardId, TargetId};
@@ -120,7 +120,7 @@ fn metadata(uuid: &str, targets: &[&str]) -> Registration {
 }
 
 #[test]
-fn new_targets_become_groups_pools_and_the_first_shard() {
+fn new_targets_become_groups_pools_and_shards() {
     let mut world = World::new();
     assert_eq!(world.map().epoch, Epoch(1));
     let first = world.register(metadata("m1", &["mt1"]));
@@ -130,7 +130,7 @@ fn new_targets_become_groups_pools_and_the_first_shard() {
     assert_eq!(third.targets, [TargetId(3), TargetId(4)]);
     assert_eq!((first.alias.as_str(), third.alias.as_str()), ("metadata-1", "storage-1"));
     let map = world.map();
-    assert_eq!(map.shards, [(ShardId(0), GroupId(1))].into());
+    assert_eq!(map.shards, [(ShardId(0), GroupId(1)), (ShardId(1), GroupId(2))].into());
     assert_eq!(map.pools[&PoolId::DEFAULT].groups, [GroupId(3), GroupId(4)]);
     assert_eq!(map.groups[&GroupId(4)].members, [TargetId(4)]);
     assert_eq!(map.epoch, Epoch(4), "one per change");
@@ -333,6 +333,19 @@ fn pools_take_storage_groups_and_aliases_are_unique() {
 }
 
 #[test]
+fn a_metadata_node_that_comes_back_with_more_targets_gets_more_shards() {
+    let mut world = World::new();
+    world.register(metadata("m1", &["a"]));
+    world.register(metadata("m2", &["b"]));
+    world.register(metadata("m1", &["a", "c"]));
+    let shards = [(ShardId(0), GroupId(1)), (ShardId(1), GroupId(2)), (ShardId(2), GroupId(3))];
+    assert_eq!(world.map().shards, shards.into());
+    let epoch = world.map().epoch;
+    world.register(metadata("m1", &["a", "c"]));
+    assert_eq!((world.map().shards.clone(), world.map().epoch), (shards.into(), epoch));
+}
+
+#[test]
 fn deletion_is_a_dry_run_at_first_and_refused_where_something_may_be_stored() {
     let mut world = World::new();
     world.register(metadata("m1", &["mt"]));
@@ -402,6 +415,9 @@ fn check(world: &World) {
     assert!(map.shards.values().all(|id| map.groups[id].kind == ServiceKind::Metadata));
     let has_metadata = map.groups.values().any(|group| group.kind == ServiceKind::Metadata);
     assert_eq!(map.shards.contains_key(&ShardId(0)), has_metadata);
+    let run: BTreeSet<GroupId> = map.shards.values().copied().collect();
+    let metadata = map.groups.values().filter(|group| group.kind == ServiceKind::Metadata).count();
+    assert_eq!((run.len(), map.shards.len()), (metadata, metadata), "each metadata group runs one shard");
     let mut aliases: Vec<&String> = map.nodes.values().map(|node| &node.alias).collect();
     aliases.sort_unstable();
     assert!(aliases.windows(2).all(|pair| pair[0] != pair[1]), "an alias twice");

@@ -26,7 +26,9 @@ impl<K: Kv> Namespace<K> {
         let place = self.place_for_new(create.parent, create.name)?;
         if let Some(edge) = place.edge {
             may_take(create, edge)?;
-            self.occupant(&place)?;
+            if edge.child.home() == self.shard {
+                self.occupant(&place)?;
+            }
             return Ok(edge.child);
         }
         let (body, wide) = match create.kind {

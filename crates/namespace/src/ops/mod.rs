@@ -150,7 +150,7 @@ impl<K: Kv> Namespace<K> {
         let inode = Inode {
             kind,
             mode: mode as u16,
-            flags: legacy.flags(),
+            flags: flags_of_acls(legacy.access.as_deref(), legacy.default.as_deref()),
             uid: cred.uid,
             gid: if inherits { directory.gid } else { cred.gid },
             nlink: if kind == FileType::Directory { 2 } else { 1 },
@@ -203,8 +203,8 @@ impl<K: Kv> Namespace<K> {
 /// A new inode, and the ACLs that it inherits.
 pub(crate) struct Newborn {
     pub(crate) inode: Inode,
-    access: Option<Vec<u8>>,
-    default: Option<Vec<u8>>,
+    pub(crate) access: Option<Vec<u8>>,
+    pub(crate) default: Option<Vec<u8>>,
 }
 
 /// What a directory leaves to an inode that is made in it.
@@ -214,12 +214,11 @@ struct Legacy {
     default: Option<Vec<u8>>,
 }
 
-impl Legacy {
-    fn flags(&self) -> u16 {
-        let access = if self.access.is_some() { HAS_XATTRS | HAS_ACCESS_ACL } else { 0 };
-        let default = if self.default.is_some() { HAS_XATTRS | HAS_DEFAULT_ACL } else { 0 };
-        access | default
-    }
+/// The marks of an inode that is made with these ACLs.
+pub(crate) fn flags_of_acls(access: Option<&[u8]>, default: Option<&[u8]>) -> u16 {
+    let access = if access.is_some() { HAS_XATTRS | HAS_ACCESS_ACL } else { 0 };
+    let default = if default.is_some() { HAS_XATTRS | HAS_DEFAULT_ACL } else { 0 };
+    access | default
 }
 
 impl Place<'_> {

@@ -52,7 +52,7 @@ pub struct PageEntry {
     pub child: InodeId,
     pub kind: FileType,
     pub cookie: u64,
-    /// Where asked for.
+    /// Where asked for, and at home here.
     pub inode: Option<Inode>,
 }
 
@@ -79,8 +79,10 @@ impl<K: Kv> Namespace<K> {
     }
 
     fn add_attributes(&mut self, directory: InodeId, entries: &mut [PageEntry]) -> Result<()> {
+        // The others are known in their own shards.
+        let shard = self.shard;
         let mut missing = Vec::new();
-        for entry in &*entries {
+        for entry in entries.iter().filter(|entry| entry.child.home() == self.shard) {
             if self.inodes.peek(entry.child).is_none() {
                 missing.push(entry.child);
             }
@@ -92,7 +94,7 @@ impl<K: Kv> Namespace<K> {
         {
             self.warm_range(first, last)?;
         }
-        for entry in entries {
+        for entry in entries.iter_mut().filter(|entry| entry.child.home() == shard) {
             let inode = self.find(entry.child)?.filter(|inode| inode.kind == entry.kind);
             if inode.is_none() {
                 edge::ser_key(&mut self.key, directory, crate::hash::name_hash(&entry.name), &entry.name);

@@ -54,7 +54,7 @@ impl<K: Kv> Namespace<K> {
         }
         self.leave(source, moved.0.kind);
         self.enter(target, moved.0);
-        self.moved(moved, target.parent);
+        self.moved(moved.0.child, moved.1, target.parent);
         Ok(Fate::Lives)
     }
 
@@ -68,7 +68,8 @@ impl<K: Kv> Namespace<K> {
     ) -> Result<Fate> {
         self.check_no_loop(source, target, &moved)?;
         // The target directory holds the source: so it is not empty, whatever the source is.
-        if other.1.is_dir() && self.is_within(source.parent, other.0.child)? {
+        let crosses = source.parent != target.parent;
+        if crosses && other.1.is_dir() && self.is_within(source.parent, other.0.child)? {
             return Err(Errno::ENOTEMPTY.into());
         }
         if moved.0.child == other.0.child {
@@ -83,7 +84,7 @@ impl<K: Kv> Namespace<K> {
         let loss = self.prepare_loss(other.0.child, other.1, held)?;
         self.leave(source, moved.0.kind);
         self.replace(target, other.0.kind, moved.0);
-        self.moved(moved, target.parent);
+        self.moved(moved.0.child, moved.1, target.parent);
         Ok(self.lose(loss))
     }
 
@@ -103,8 +104,8 @@ impl<K: Kv> Namespace<K> {
         }
         self.replace(target, other.0.kind, moved.0);
         self.replace(source, moved.0.kind, other.0);
-        self.moved(moved, target.parent);
-        self.moved(other, source.parent);
+        self.moved(moved.0.child, moved.1, target.parent);
+        self.moved(other.0.child, other.1, source.parent);
         Ok(Fate::Lives)
     }
 
@@ -137,9 +138,9 @@ impl<K: Kv> Namespace<K> {
     }
 
     /// The moved inode has a new parent, unless it has several.
-    fn moved(&mut self, (edge, inode): Occupant, parent: InodeId) {
+    pub(crate) fn moved(&mut self, id: InodeId, inode: Inode, parent: InodeId) {
         let now = self.now;
-        let inode = self.inodes.modify(edge.child, inode);
+        let inode = self.inodes.modify(id, inode);
         inode.ctime = now;
         if inode.parent != InodeId(0) {
             inode.parent = parent;

@@ -3,6 +3,7 @@
 use kv::Kv;
 use types::error::Errno;
 use types::id::InodeId;
+use types::placement::Placement;
 
 use crate::error::Result;
 use crate::namespace::Namespace;
@@ -13,7 +14,7 @@ impl<K: Kv> Namespace<K> {
     /// Files that are there keep their layout, directories that are there their policy.
     ///
     /// # Errors
-    /// `ESTALE`, `ENOTDIR`, `EINVAL` (values out of range, or a pool that is not there).
+    /// `ESTALE`, `ENOTDIR`, `EINVAL` (values out of range, or a pool or shard that is not there).
     pub fn set_policy(&mut self, id: InodeId, change: &PolicyChange) -> Result<()> {
         let inode = self.existing(id)?;
         let Body::Directory { mut policy, .. } = inode.body else {
@@ -22,7 +23,13 @@ impl<K: Kv> Namespace<K> {
         policy.chunk_size = change.chunk_size.unwrap_or(policy.chunk_size);
         policy.stripe_count = change.stripe_count.unwrap_or(policy.stripe_count);
         policy.pool = change.pool.unwrap_or(policy.pool);
+        policy.directories = change.directories.unwrap_or(policy.directories);
         policy.validate()?;
+        if let Some(Placement::Shard(shard)) = change.directories
+            && !self.homes.all.contains(&shard)
+        {
+            return Err(Errno::EINVAL.into());
+        }
         if change.pool.is_some() && !self.placement.knows(policy.pool) {
             return Err(Errno::EINVAL.into());
         }

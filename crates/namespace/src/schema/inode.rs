@@ -15,11 +15,15 @@
 //! | 72 | 8 | parent |
 //! | 80 | 2 | a file's number of stripes; a directory's wished number for its new files |
 //! | 82 | 2 | 0 |
-//! | 84 | 16 | a file's groups where it has at most 4; a directory's pool for its new files, then zeros |
+//! | 84 | 16 | a file's groups where it has at most 4; of a directory what follows |
+//! | 84, 88 | 4 each | a directory's pool for its new files, the placement of its new directories; then zeros |
+//!
+//! The placement is 0 random, 1 round robin, 2 inherit, 3 a shard, whose number is in the high half.
 
 use types::attr::{Attr, FileType, PERMISSION_BITS};
 use types::id::{GroupId, InodeId, PoolId};
 use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, LayoutPolicy, STRIPE_COUNT_MAX};
+use types::placement::Placement;
 use types::time::Timestamp;
 
 use crate::error::Damage;
@@ -188,7 +192,10 @@ pub fn ser_value(inode: &Inode) -> [u8; VALUE_LEN] {
                 place.copy_from_slice(&group.0.to_le_bytes());
             }
         }
-        Body::Directory { policy, .. } => value[84..88].copy_from_slice(&policy.pool.0.to_le_bytes()),
+        Body::Directory { policy, .. } => {
+            value[84..88].copy_from_slice(&policy.pool.0.to_le_bytes());
+            value[88..92].copy_from_slice(&policy.directories.to_u32().to_le_bytes());
+        }
         Body::Other => {}
     }
     value
@@ -235,8 +242,10 @@ pub fn deser_value(key: &[u8], value: &[u8]) -> Result<Inode, Damage> {
             Body::File(Striping { chunk_size: chunk_size(chunk_log2), stripes, groups: numbers.map(GroupId) })
         }
         FileType::Directory => {
-            let policy =
-                LayoutPolicy { chunk_size: chunk_size(chunk_log2), stripe_count: stripes, pool: PoolId(numbers[0]) };
+            let directories = Placement::from_u32(numbers[1]);
+            let directories = directories.ok_or_else(|| fields.damage("directory with an unknown placement"))?;
+            let (chunk_size, pool) = (chunk_size(chunk_log2), PoolId(numbers[0]));
+            let policy = LayoutPolicy { chunk_size, stripe_count: stripes, pool, directories };
             let entries = std::mem::take(&mut inode.size);
             Body::Directory { entries, policy }
         }
@@ -277,9 +286,10 @@ pub(crate) mod tests {
                     (size, Body::File(Striping { chunk_size, stripes, groups: groups.map(GroupId) }))
                 })
                 .boxed(),
-            FileType::Directory => (any::<u64>(), chunk, 1..=STRIPE_COUNT_MAX, any::<u32>())
-                .prop_map(|(entries, chunk_size, stripe_count, pool)| {
-                    let policy = LayoutPolicy { chunk_size, stripe_count, pool: PoolId(pool) };
+            FileType::Directory => (any::<u64>(), chunk, 1..=STRIPE_COUNT_MAX, any::<[u32; 2]>())
+                .prop_map(|(entries, chunk_size, stripe_count, [pool, place])| {
+                    let directories = Placement::from_u32(place & 0xffff_0000 | 3).expect("some shard");
+                    let policy = LayoutPolicy { chunk_size, stripe_count, pool: PoolId(pool), directories };
                     (0, Body::Directory { entries, policy })
                 })
                 .boxed(),

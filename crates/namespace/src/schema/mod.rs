@@ -10,10 +10,11 @@
 //! | counters | `M` name | superblock, inode ids, incarnation, inode count | `meta` |
 //! | orphan | `O` inode:8 session:8 | version:1 | `orphan` |
 //! | session | `S` session:8 slot:4 | slot 0 the session itself, others stored replies | `session` |
+//! | transaction | `T` id:8 (round:1) | version:1, then participants, or with a round the parts prepared | `transaction` |
 //! | attribute | `X` inode:8 name | the value as it is (no version) | `xattr` |
 //! | symlink | `Y` inode:8 | the target as it is (no version) | `symlink` |
 //!
-//! Kept for later: `B` small files, `T` cross-shard operations, `U` quota. `FORMAT` in the superblock is raised with any
+//! Kept for later: `B` small files, `U` quota. `FORMAT` in the superblock is raised with any
 //! change that an older release would misread.
 //!
 //! Nothing here trusts what it reads: a key or value that is not what it must be is a `Damage`, never a panic.
@@ -30,6 +31,7 @@ pub mod meta;
 pub mod orphan;
 pub mod session;
 pub mod symlink;
+pub mod transaction;
 pub mod xattr;
 
 /// Version of the whole store's format, in its superblock.
@@ -102,6 +104,21 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The next `length` bytes.
+    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Damage> {
+        match self.rest.split_at_checked(length) {
+            Some((taken, rest)) => {
+                self.rest = rest;
+                Ok(taken)
+            }
+            None => Err(self.damage("record is too short")),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest
     }
@@ -157,10 +174,11 @@ mod tests {
             meta::PREFIX,
             orphan::PREFIX,
             session::PREFIX,
+            transaction::PREFIX,
             xattr::PREFIX,
             symlink::PREFIX,
         ];
-        assert_eq!(&letters, b"DGILMOSXY");
+        assert_eq!(&letters, b"DGILMOSTXY");
     }
 
     #[test]

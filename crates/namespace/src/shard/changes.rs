@@ -24,8 +24,9 @@ impl<K: Kv> Shard<K> {
     /// `ESTALE`; with a size `EISDIR`, `EINVAL` (no regular file), `EFBIG`; `EOPNOTSUPP` for the mode of a symlink.
     pub fn set(&mut self, exactly: Exactly, inode: InodeId, change: &SetAttr) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
-            return self.repeat(exactly.session, outcome);
+            return self.repeat(exactly, outcome);
         }
+        self.may_read(inode)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let before = self.namespace.existing(inode)?;
         let layout = self.layout_if_unsettled(inode, &before)?;
@@ -40,7 +41,10 @@ impl<K: Kv> Shard<K> {
     /// there), `ELOOP` (the same with a symlink), `EINVAL` (kind), `ENOSPC` (no group in the pool).
     pub fn create(&mut self, exactly: Exactly, create: &Create<'_>) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
-            return self.repeat(exactly.session, outcome);
+            return self.repeat(exactly, outcome);
+        }
+        if self.is_spread() {
+            self.may_change_name(create.parent, create.name)?;
         }
         self.take_back_for_create(exactly.session, create)?;
         let session = exactly.session;
@@ -48,6 +52,10 @@ impl<K: Kv> Shard<K> {
             self.may_hold(session, None)?;
         }
         let id = self.namespace.create(create)?;
+        if self.is_elsewhere(id) {
+            // There already: the client goes there.
+            return Ok(InodeView::elsewhere(id, FileType::Regular));
+        }
         // A new file is in memory, and of one that was there nothing was changed: nothing is left half done here.
         let mut inode = self.namespace.existing(id)?;
         let layout = self.namespace.layout(id, &inode)?;
@@ -78,9 +86,12 @@ impl<K: Kv> Shard<K> {
         cred: Credentials,
     ) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
-            return self.repeat(exactly.session, outcome);
+            return self.repeat(exactly, outcome);
         }
         self.take_back_vacancy(exactly.session, parent, name)?;
+        if self.is_spread() {
+            self.cross_mkdir(exactly, parent, name, mode, cred)?;
+        }
         let id = self.namespace.mkdir(parent, name, mode, cred)?;
         self.record(exactly, Outcome::Inode(id));
         self.made(exactly.session, (parent, name), id)
@@ -98,7 +109,10 @@ impl<K: Kv> Shard<K> {
         cred: Credentials,
     ) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
-            return self.repeat(exactly.session, outcome);
+            return self.repeat(exactly, outcome);
+        }
+        if self.is_spread() {
+            self.may_change_name(parent, name)?;
         }
         self.take_back_vacancy(exactly.session, parent, name)?;
         let id = self.namespace.symlink(parent, name, target, cred)?;
@@ -110,14 +124,17 @@ impl<K: Kv> Shard<K> {
     /// `EPERM` (a directory), `ENOENT` (unlinked, or no such directory), `ESTALE`, `ENOTDIR`, `EEXIST`, `EMLINK`.
     pub fn link(&mut self, exactly: Exactly, inode: InodeId, parent: InodeId, name: &Name) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
-            return self.repeat(exactly.session, outcome);
+            return self.repeat(exactly, outcome);
         }
         self.take_back_vacancy(exactly.session, parent, name)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
+        if self.is_spread() {
+            self.cross_link(exactly, inode, parent, name)?;
+        }
         let before = self.namespace.existing(inode)?;
         let layout = self.layout_if_unsettled(inode, &before)?;
         self.namespace.link(inode, parent, name)?;
-        self.named(inode);
+        self.adopted(inode);
         self.record(exactly, Outcome::Inode(inode));
         let after = self.namespace.existing(inode)?;
         Ok(self.view(exactly.session, inode, &after, layout))
@@ -130,6 +147,9 @@ impl<K: Kv> Shard<K> {
             return repeat_done(outcome);
         }
         self.take_back_entry(exactly.session, parent, name)?;
+        if self.is_spread() {
+            self.cross_remove(exactly, parent, name, false)?;
+        }
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.unlink(parent, name, |id| grace || holds.is_open(id))?;
         self.account(fate);
@@ -144,6 +164,9 @@ impl<K: Kv> Shard<K> {
             return repeat_done(outcome);
         }
         self.take_back_entry(exactly.session, parent, name)?;
+        if self.is_spread() {
+            self.cross_remove(exactly, parent, name, true)?;
+        }
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rmdir(parent, name, |id| grace || holds.is_open(id))?;
         self.account(fate);
@@ -159,6 +182,9 @@ impl<K: Kv> Shard<K> {
         }
         let (source, target) = ((rename.source_parent, rename.source_name), (rename.target_parent, rename.target_name));
         self.take_back_both(exactly.session, source, target)?;
+        if self.is_spread() {
+            self.cross_rename(exactly, rename)?;
+        }
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rename(rename, |id| grace || holds.is_open(id))?;
         self.carry_leases(exactly.session, rename);
@@ -171,8 +197,9 @@ impl<K: Kv> Shard<K> {
     /// `ESTALE`, `EISDIR`, `EINVAL` (no regular file), `EBUSY` (too many opens).
     pub fn write_intent(&mut self, exactly: Exactly, inode: InodeId) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
-            return self.repeat(exactly.session, outcome);
+            return self.repeat(exactly, outcome);
         }
+        self.may_read(inode)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let session = exactly.session;
         let before = self.namespace.writable(inode)?;
@@ -231,6 +258,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return repeat_done(outcome);
         }
+        self.may_read(inode)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         self.namespace.set_xattr(inode, name, value, flags)?;
         self.record(exactly, Outcome::Done);
@@ -243,6 +271,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return repeat_done(outcome);
         }
+        self.may_read(inode)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         self.namespace.remove_xattr(inode, name)?;
         self.record(exactly, Outcome::Done);
@@ -257,6 +286,7 @@ impl<K: Kv> Shard<K> {
             Some(_) => return Err(Errno::EPROTO.into()),
             None => {}
         }
+        self.may_read(inode)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         self.namespace.set_policy(inode, change)?;
         self.record(exactly, Outcome::Inode(inode));
@@ -276,11 +306,16 @@ impl<K: Kv> Shard<K> {
 
     /// The answer to a change that happened already, with the attributes of now. What it gave the session, the session
     /// has again, if a restart made the shard forget it.
-    pub(super) fn repeat(&mut self, session: SessionId, outcome: Outcome) -> Result<InodeView> {
+    pub(super) fn repeat(&mut self, exactly: Exactly, outcome: Outcome) -> Result<InodeView> {
+        let session = exactly.session;
         let (Outcome::Inode(id) | Outcome::Opened(id) | Outcome::Intended(id) | Outcome::OpenedToWrite(id)) = outcome
         else {
             return Err(Errno::EPROTO.into());
         };
+        if self.is_elsewhere(id) {
+            let told = self.made_elsewhere(exactly);
+            return Ok(told.unwrap_or_else(|| InodeView::elsewhere(id, FileType::Regular)));
+        }
         let mut inode = self.namespace.existing(id)?;
         let layout = self.namespace.layout(id, &inode)?;
         if matches!(outcome, Outcome::Opened(_) | Outcome::OpenedToWrite(_)) {

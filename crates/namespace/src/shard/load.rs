@@ -14,6 +14,7 @@ use crate::schema::{orphan, session};
 use crate::shard::holds::Holds;
 use crate::shard::replies::Replies;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage, Turn};
+use crate::transaction::Transactions;
 
 /// Epochs of intents in one incarnation: with one a microsecond, enough for years.
 const EPOCH_BITS: u32 = 40;
@@ -40,19 +41,22 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     namespace.kv.syncer().sync()?;
     let presumed = sessions.keys().copied().collect();
     let leases = Leases::new(config.lease_term_ms, config.limits.leased, presumed, incarnation << RECALL_BITS, mono_ms);
-    Ok(Shard {
+    let mut shard = Shard {
         namespace,
         config,
         leases,
         sessions,
         holds,
+        transactions: Transactions::default(),
         birth,
         mono_ms,
         grace_until_ms,
         turn: Turn::default(),
         key: Vec::new(),
         value: Vec::new(),
-    })
+    };
+    shard.load_transactions()?;
+    Ok(shard)
 }
 
 fn read_sessions<K: Kv>(kv: &K, known: impl Fn() -> Session + Copy) -> Result<(BTreeMap<SessionId, Session>, Counts)> {

@@ -66,6 +66,7 @@ impl<K: Kv> Shard<K> {
     /// `ESTALE` where the inode is gone, `ENOTCONN` without the session, `EBUSY` with too many opens.
     pub fn open_inode(&mut self, session: SessionId, inode: InodeId) -> Result<InodeView> {
         self.must_be_open(session)?;
+        self.may_read(inode)?;
         let found = self.namespace.existing(inode)?;
         let layout = self.namespace.layout(inode, &found)?;
         self.may_hold(session, Some(inode))?;

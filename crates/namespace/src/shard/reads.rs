@@ -5,7 +5,7 @@ use types::id::{InodeId, SessionId};
 use types::name::Name;
 
 use crate::error::Result;
-use crate::leases::{Subject, Touched};
+use crate::leases::Touched;
 use crate::ops::scan::Raw;
 use crate::shard::Shard;
 use crate::view::{Deletion, DirEntry, DirPage, EntryInfo, InodeView, Looked, ScanPage, ScanRecord};
@@ -14,8 +14,15 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `ENOENT` without the directory, `ENOTDIR`.
     pub fn lookup(&mut self, session: SessionId, parent: InodeId, name: &Name) -> Result<Looked> {
+        if self.is_spread()
+            && let Some(edge) = self.read_name(parent, name)?
+            && self.is_elsewhere(edge.child)
+        {
+            let name_lease_ms = self.lease_name(session, parent, name);
+            return Ok(Looked::Found(InodeView { name_lease_ms, ..InodeView::elsewhere(edge.child, edge.kind) }));
+        }
         let Some((id, inode)) = self.namespace.lookup(parent, name)? else {
-            return Ok(Looked::Absent { lease_ms: self.leases.grant(session, Subject::name(parent, name)) });
+            return Ok(Looked::Absent { lease_ms: self.lease_name(session, parent, name) });
         };
         let layout = self.layout_if_unsettled(id, &inode)?;
         Ok(Looked::Found(self.named_view(session, (parent, name), id, &inode, layout)))
@@ -24,6 +31,7 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `ESTALE` where the inode is gone.
     pub fn getattr(&mut self, session: SessionId, inode: InodeId) -> Result<InodeView> {
+        self.may_read(inode)?;
         let found = self.namespace.existing(inode)?;
         let layout = self.layout_if_unsettled(inode, &found)?;
         Ok(self.leased_view(session, inode, &found, layout))
@@ -32,6 +40,7 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `EINVAL` where it is no symlink, `ESTALE`.
     pub fn readlink(&mut self, inode: InodeId) -> Result<Vec<u8>> {
+        self.may_read(inode)?;
         self.namespace.readlink(inode)
     }
 
@@ -47,11 +56,13 @@ impl<K: Kv> Shard<K> {
         count: u32,
         attributes: bool,
     ) -> Result<DirPage> {
+        self.may_read(inode)?;
         let parent = inode;
         let page = self.namespace.readdir(inode, cookie, count as usize, attributes)?;
         let mut entries = Vec::with_capacity(page.entries.len());
         for entry in page.entries {
             let attributes = match &entry.inode {
+                Some(_) if self.may_read(entry.child).is_err() => None,
                 Some(inode) => {
                     let layout = self.layout_if_unsettled(entry.child, inode)?;
                     Some(self.named_view(session, (parent, &entry.name), entry.child, inode, layout))
@@ -68,8 +79,9 @@ impl<K: Kv> Shard<K> {
     /// and before the answer is made.
     ///
     /// # Errors
-    /// `Recalling` where others hold leases on its attributes.
+    /// `Recalling` where others hold leases on its attributes; `Blocked`.
     pub fn accessed(&mut self, session: SessionId, inode: InodeId) -> Result<()> {
+        self.may_read(inode)?;
         if self.namespace.access_is_due(inode)? {
             self.take_back(session, &[Touched::inode(inode)])?;
             self.namespace.accessed(inode)?;
@@ -81,6 +93,7 @@ impl<K: Kv> Shard<K> {
     /// `ENODATA` without such an attribute, `EOPNOTSUPP` for a name outside the supported spaces, `ERANGE` for a name
     /// of 0 or above 255 bytes, `ESTALE`.
     pub fn get_xattr(&mut self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+        self.may_read(inode)?;
         self.namespace.get_xattr(inode, name)
     }
 
@@ -89,6 +102,7 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `ESTALE`.
     pub fn list_xattr(&mut self, inode: InodeId) -> Result<Vec<Vec<u8>>> {
+        self.may_read(inode)?;
         self.namespace.list_xattr(inode)
     }
 
@@ -113,6 +127,7 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `ESTALE`.
     pub fn entry_info(&mut self, session: SessionId, inode: InodeId) -> Result<EntryInfo> {
+        self.may_read(inode)?;
         let belongs = self.namespace.belongs(inode)?;
         let layout = self.namespace.layout(inode, &belongs.inode)?;
         Ok(EntryInfo {

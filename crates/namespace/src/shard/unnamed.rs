@@ -25,8 +25,9 @@ impl<K: Kv> Shard<K> {
         write_intent: bool,
     ) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
-            return self.repeat(exactly.session, outcome);
+            return self.repeat(exactly, outcome);
         }
+        self.may_read(parent)?;
         let session = exactly.session;
         self.may_hold(session, None)?;
         let id = self.namespace.tmpfile(parent, mode, cred)?;
@@ -47,7 +48,7 @@ impl<K: Kv> Shard<K> {
     }
 
     /// An orphan got a name: it no longer ends with its last holder.
-    pub(super) fn named(&mut self, id: InodeId) {
+    pub(crate) fn adopted(&mut self, id: InodeId) {
         if !self.holds.is_orphan(id) {
             return;
         }

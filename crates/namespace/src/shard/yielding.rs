@@ -14,8 +14,24 @@ impl<K: Kv> Shard<K> {
     ///
     /// # Errors
     /// `Recalling` where others hold leases on some of it.
-    pub(super) fn take_back(&mut self, session: SessionId, touched: &[Touched<'_>]) -> Result<()> {
-        if self.leases.may_change(session, touched) { Ok(()) } else { Err(Error::Recalling) }
+    pub(crate) fn take_back(&mut self, session: SessionId, touched: &[Touched<'_>]) -> Result<()> {
+        // What is at home elsewhere is leased there, and taken back before the shard there promises to change it.
+        let here = touched.iter().filter(|touched| touched.inode.home() == self.config.shard);
+        if self.leases.may_change(session, here) { Ok(()) } else { Err(Error::Recalling) }
+    }
+
+    /// A lease on an inode's attributes with the answer at hand: its term in ms, 0 for none. What a transaction has locked
+    /// is about to change: its leases were taken back already.
+    pub(super) fn lease_inode(&mut self, session: SessionId, inode: InodeId) -> u32 {
+        if self.transactions.locks.covers_inode(inode) { 0 } else { self.leases.grant(session, Subject::inode(inode)) }
+    }
+
+    /// The same of a name: what it stands for, or that it is absent.
+    pub(super) fn lease_name(&mut self, session: SessionId, parent: InodeId, name: &Name) -> u32 {
+        if self.transactions.locks.covers_name(parent, name) {
+            return 0;
+        }
+        self.leases.grant(session, Subject::name(parent, name))
     }
 
     /// Before a name is made. Where it is there, nothing is going to change.

@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::Subcommand;
 use conf::units::Size;
 use types::id::InodeId;
+use types::placement::Placement;
 
 use crate::command::{connect_to, pool};
 use crate::failure::{Failure, usage};
@@ -17,7 +18,7 @@ use crate::local::mounts;
 use crate::locate::{Cluster, Selection};
 use crate::output::{Output, Table, bytes};
 
-/// Show where a file or directory lies, and set how new files of a directory are striped
+/// Show where a file or directory lies, and set how new files of a directory are striped and new directories placed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -54,6 +55,9 @@ enum Verb {
         /// Name or number of the pool
         #[arg(long, value_name = "POOL")]
         pool: Option<String>,
+        /// Which shard directories that are made in it go to: random, roundrobin, inherit (the parent's), or shard:N
+        #[arg(long, value_name = "WHERE")]
+        placement: Option<Placement>,
     },
 }
 
@@ -65,14 +69,15 @@ impl Args {
                 let entry = admin.entry_info(&subject).with_context(|| path.display().to_string())?;
                 output.show(&entry, text)
             }
-            Verb::Set { selection, path, chunk_size, stripe_count, pool } => {
-                if chunk_size.is_none() && stripe_count.is_none() && pool.is_none() {
-                    return Err(usage!("nothing to set: give --chunk-size, --stripe-count or --pool"));
+            Verb::Set { selection, path, chunk_size, stripe_count, pool, placement } => {
+                let striping = chunk_size.is_some() || stripe_count.is_some() || pool.is_some();
+                if !striping && placement.is_none() {
+                    return Err(usage!("nothing to set: give --chunk-size, --stripe-count, --pool or --placement"));
                 }
                 let (admin, subject) = find(&selection, &path)?;
                 let pool = pool.map(|word| pool::find(&admin, &word)).transpose()?;
                 let chunk_size = chunk_size.map(chunk).transpose()?;
-                let policy = Policy { chunk_size, stripe_count, pool };
+                let policy = Policy { chunk_size, stripe_count, pool, placement };
                 policy.validate().map_err(|reason| usage!("{reason}"))?;
                 let entry = admin.entry_set(&subject, policy).with_context(|| path.display().to_string())?;
                 output.show(&entry, text)
@@ -132,6 +137,9 @@ fn text(entry: &Entry) -> String {
     }
     if let Some(own) = entry.policy_is_own {
         line("striping", if own { "set on this directory" } else { "as its parent had when it was made" }.to_owned());
+    }
+    if let Some(placement) = entry.placement {
+        lines.push(format!("{:<17}new ones here: {placement}", "directories"));
     }
     let mut text = lines.join("\n") + "\n";
     if !entry.stripes.is_empty() {

@@ -87,10 +87,12 @@ impl Args {
 }
 
 pub(super) fn table(targets: &[TargetInfo]) -> String {
-    let mut table = Table::new(["ID", "KIND", "NODE", "STATE", "SPACE", "GROUP", "POOL", "FREE", "TOTAL", "PATH"]);
+    let mut table =
+        Table::new(["ID", "KIND", "NODE", "STATE", "SPACE", "GROUP", "POOL", "SHARD", "FREE", "TOTAL", "PATH"]);
     for target in targets {
         let size =
             |of: fn(&admin::view::Room) -> u64| target.room.as_ref().map_or("?".to_owned(), |room| bytes(of(room)));
+        let shards: Vec<String> = target.shards.iter().map(ToString::to_string).collect();
         table.row([
             target.id.to_string(),
             service_kind(target.kind).to_owned(),
@@ -99,6 +101,7 @@ pub(super) fn table(targets: &[TargetInfo]) -> String {
             super::word(&target.class),
             target.group.map_or("-".to_owned(), |group| group.to_string()),
             target.pool.clone().unwrap_or("-".to_owned()),
+            if shards.is_empty() { "-".to_owned() } else { shards.join(",") },
             size(|room| room.free_bytes),
             size(|room| room.total_bytes),
             target.path.clone(),

@@ -40,6 +40,10 @@ pub(crate) struct Args {
     /// Number of metadata services [default: 1, or as the last time]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     metadata: Option<u32>,
+    /// Shards of each metadata service: each holds a part of the namespace and has a thread of its own [default: 1, or as
+    /// the last time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    shards: Option<u32>,
     /// Number of storage services [default: 1, or as the last time]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     storage: Option<u32>,
@@ -118,6 +122,7 @@ impl Args {
             mgmtd_metrics_port,
             made: old.as_ref().map(|old| old.made).unwrap_or_default(),
             metadata: count(self.metadata, old.as_ref().map(|old| old.metadata), 1, "metadata services")?,
+            shards: count(self.shards, old.as_ref().map(|old| old.shards), 1, "shards per metadata service")?,
             storage: count(self.storage, old.as_ref().map(|old| old.storage), 1, "storage services")?,
             targets: count(self.targets, old.as_ref().map(|old| old.targets), 4, "targets per storage service")?,
             mount,

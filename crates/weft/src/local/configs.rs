@@ -56,15 +56,18 @@ fn make(dir: &ClusterDir, spec: &Spec) -> Result<()> {
         ]))
     })?;
     for name in metadata_names(spec) {
-        once(dir, &name, || {
+        let file = |shards: u32| -> Result<String> {
             Ok(conf::template::<metad::config::Config>(&[
                 ("dir", &text(&dir.data(&name))?),
+                ("shards", &shards.to_string()),
                 ("mgmtd", &mgmtd),
                 ("key_file", &key_file),
                 ("alias", &name),
                 ("metrics_listen", metrics),
             ]))
-        })?;
+        };
+        once(dir, &name, || file(spec.shards))?;
+        grow(&dir.config_file(&name), "shards", spec.shards, file)?;
     }
     for name in storage_names(spec) {
         let file = |targets: u32| -> Result<String> {
@@ -77,7 +80,7 @@ fn make(dir: &ClusterDir, spec: &Spec) -> Result<()> {
             ]))
         };
         once(dir, &name, || file(spec.targets))?;
-        grow(&dir.config_file(&name), spec.targets, file)?;
+        grow(&dir.config_file(&name), "targets", spec.targets, file)?;
     }
     Ok(())
 }
@@ -88,19 +91,20 @@ fn targets_of(dir: &ClusterDir, name: &str, count: u32) -> Result<String> {
     Ok((1..=count).map(target).collect::<Result<Vec<_>>>()?.join(","))
 }
 
-/// Adds new targets to a file that has those of a smaller number, as this program once wrote it. One that somebody has
-/// changed is left alone.
-fn grow(path: &Path, targets: u32, file: impl Fn(u32) -> Result<String>) -> Result<()> {
+/// Raises the number of what `key` is about in a file that has a smaller one, as this program once wrote it. One that
+/// somebody has changed is left alone.
+fn grow(path: &Path, key: &str, number: u32, file: impl Fn(u32) -> Result<String>) -> Result<()> {
+    let begin = format!("{key} = ");
     let line = |count: u32| -> Result<String> {
         let file = file(count)?;
-        let line = file.lines().find(|line| line.starts_with("targets = "));
+        let line = file.lines().find(|line| line.starts_with(&begin));
         Ok(line.expect("the template has the keys that it was given").to_owned() + "\n")
     };
     let old = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    for count in 1..targets {
+    for count in 1..number {
         let before = line(count)?;
         if old.contains(&before) {
-            return write_atomically(path, old.replace(&before, &line(targets)?).as_bytes());
+            return write_atomically(path, old.replace(&before, &line(number)?).as_bytes());
         }
     }
     Ok(())
@@ -136,6 +140,7 @@ mod tests {
             mgmtd_port,
             mgmtd_metrics_port,
             metadata: 1,
+            shards: 1,
             storage: 1,
             targets: 2,
             mount: PathBuf::clone(&mount),
@@ -162,7 +167,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = ClusterDir::at(folder.path()).expect("absolute");
         let (mount, made) = ("/m".into(), Made::default());
-        let spec = Spec { mgmtd_port: 1, mgmtd_metrics_port: 2, metadata: 1, storage: 1, targets: 2, mount, made };
+        let spec =
+            Spec { mgmtd_port: 1, mgmtd_metrics_port: 2, metadata: 1, shards: 1, storage: 1, targets: 2, mount, made };
         write(&dir, &spec).expect("writable");
         let path = dir.config_file("storaged-1");
         let edited = fs::read_to_string(&path).expect("made") + "# mine\n";
@@ -170,10 +176,13 @@ mod tests {
         write(&dir, &spec).expect("writable");
         assert_eq!(fs::read_to_string(&path).expect("kept"), edited);
 
-        write(&dir, &Spec { targets: 3, ..spec }).expect("writable");
+        write(&dir, &Spec { targets: 3, shards: 2, ..spec }).expect("writable");
         let grown = fs::read_to_string(&path).expect("kept");
         let config = conf::load::<storaged::config::Config>(Some(&path), &conf::Flags::default()).expect("valid");
         assert_eq!(config.targets.len(), 3);
         assert!(grown.ends_with("# mine\n"), "{grown}");
+        let path = dir.config_file("metad-1");
+        let config = conf::load::<metad::config::Config>(Some(&path), &conf::Flags::default()).expect("valid");
+        assert_eq!(config.shards, 2);
     }
 }

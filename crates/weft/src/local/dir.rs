@@ -37,6 +37,9 @@ pub(crate) struct Spec {
     pub(crate) mgmtd_metrics_port: u16,
     /// Number of metadata services.
     pub(crate) metadata: u32,
+    /// Shards of each metadata service.
+    #[serde(default = "one")]
+    pub(crate) shards: u32,
     /// Number of storage services.
     pub(crate) storage: u32,
     /// Storage targets of each storage service.
@@ -53,14 +56,21 @@ pub(crate) struct Spec {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Made {
     pub(crate) metadata: u32,
+    #[serde(default = "one")]
+    pub(crate) shards: u32,
     pub(crate) storage: u32,
     pub(crate) targets: u32,
+}
+
+/// Of clusters from before there were several.
+fn one() -> u32 {
+    1
 }
 
 impl Spec {
     /// What there is when all of it has come up.
     pub(crate) fn all_made(&self) -> Made {
-        Made { metadata: self.metadata, storage: self.storage, targets: self.targets }
+        Made { metadata: self.metadata, shards: self.shards, storage: self.storage, targets: self.targets }
     }
 }
 
@@ -196,6 +206,7 @@ mod tests {
             mgmtd_port: 7,
             mgmtd_metrics_port: 8,
             metadata: 1,
+            shards: 1,
             storage: 2,
             targets: 4,
             mount: "/m".into(),

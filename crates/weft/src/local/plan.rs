@@ -46,7 +46,8 @@ pub(crate) fn processes(dir: &ClusterDir, spec: &Spec) -> Vec<Process> {
     let made = spec.made;
     let mut processes = vec![service(Role::Mgmtd, "mgmtd".to_owned(), made.metadata == 0)];
     let metadata = metadata_names(spec).zip(1..);
-    processes.extend(metadata.map(|(name, number)| service(Role::Metad, name, number > made.metadata)));
+    let is_new = |number: u32| number > made.metadata || spec.shards > made.shards;
+    processes.extend(metadata.map(|(name, number)| service(Role::Metad, name, is_new(number))));
     let is_new = |number: u32| number > made.storage || spec.targets > made.targets;
     let storage = storage_names(spec).zip(1..);
     processes.extend(storage.map(|(name, number)| service(Role::Storaged, name, is_new(number))));
@@ -114,14 +115,22 @@ mod tests {
 
     fn plan(made: Made) -> Vec<Process> {
         let mount = "/m".into();
-        let spec =
-            Spec { mgmtd_port: 7600, mgmtd_metrics_port: 7601, metadata: 1, storage: 2, targets: 4, mount, made };
+        let spec = Spec {
+            mgmtd_port: 7600,
+            mgmtd_metrics_port: 7601,
+            metadata: 1,
+            shards: 2,
+            storage: 2,
+            targets: 4,
+            mount,
+            made,
+        };
         processes(&ClusterDir::at(std::path::Path::new("/d")).expect("absolute"), &spec)
     }
 
     #[test]
     fn names_and_order() {
-        let processes = plan(Made { metadata: 1, storage: 2, targets: 4 });
+        let processes = plan(Made { metadata: 1, shards: 2, storage: 2, targets: 4 });
         let names: Vec<&str> = processes.iter().map(|process| process.name.as_str()).collect();
         assert_eq!(names, ["mgmtd", "metad-1", "storaged-1", "storaged-2", "mount"]);
         assert_eq!(processes[1].args, ["metad", "--config", "/d/metad-1.toml"]);
@@ -134,9 +143,19 @@ mod tests {
             plan(made).iter().map(|process| process.args.iter().any(|arg| arg == "--init")).collect()
         };
         assert_eq!(may_begin(Made::default()), [true, true, true, true, false]);
-        assert_eq!(may_begin(Made { metadata: 1, storage: 2, targets: 4 }), [false; 5]);
-        assert_eq!(may_begin(Made { metadata: 1, storage: 1, targets: 4 }), [false, false, false, true, false]);
-        assert_eq!(may_begin(Made { metadata: 1, storage: 2, targets: 2 }), [false, false, true, true, false]);
+        assert_eq!(may_begin(Made { metadata: 1, shards: 2, storage: 2, targets: 4 }), [false; 5]);
+        assert_eq!(
+            may_begin(Made { metadata: 1, shards: 2, storage: 1, targets: 4 }),
+            [false, false, false, true, false]
+        );
+        assert_eq!(
+            may_begin(Made { metadata: 1, shards: 2, storage: 2, targets: 2 }),
+            [false, false, true, true, false]
+        );
+        assert_eq!(
+            may_begin(Made { metadata: 1, shards: 1, storage: 2, targets: 4 }),
+            [false, true, false, false, false]
+        );
     }
 
     #[test]

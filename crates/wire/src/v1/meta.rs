@@ -8,6 +8,7 @@ use types::cred::Credentials;
 use types::id::{GroupId, InodeId, PoolId, ShardId};
 use types::layout::{Layout, LayoutPolicy};
 use types::name::Name;
+use types::placement::Placement;
 use types::time::Timestamp;
 
 use crate::codec::{Bytes, messages};
@@ -35,6 +36,8 @@ messages! {
         intents: u64,
         /// Regular files only. Always there in replies to `Open`, `Create`, `WriteIntent`, and where `unsettled`.
         layout: Option<Layout>,
+        /// The inode is at home in another shard: only its id and kind are told here, the rest there.
+        elsewhere: bool,
         /// For so long, in ms from the request on, the session may believe the attributes, unless they are recalled
         /// (see `Recalls`). 0: not beyond this answer.
         lease_ms: u32,
@@ -205,7 +208,14 @@ messages! {
         policy_is_own: bool,
     }
     /// Sets what new files of a directory get; what is `None` stays. Replied with `EntryInfoReply`.
-    SetPolicy { exactly: Exactly, inode: InodeId, chunk_size: Option<u32>, stripe_count: Option<u16>, pool: Option<PoolId> }
+    SetPolicy {
+        exactly: Exactly,
+        inode: InodeId,
+        chunk_size: Option<u32>,
+        stripe_count: Option<u16>,
+        pool: Option<PoolId>,
+        directories: Option<Placement>,
+    }
 
     /// Raw records for a check of the whole cluster, in key order from after `after` (an opaque token; empty is the
     /// beginning).

@@ -7,3 +7,4 @@
 pub mod meta;
 pub mod session;
 pub mod storage;
+pub mod transaction;

@@ -6,9 +6,12 @@
 use types::attr::{Attr, FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
-use types::id::{Epoch, Generation, GroupId, InodeId, NodeId, ObjectId, PoolId, SessionId, ShardId, TargetId};
+use types::id::{
+    Epoch, Generation, GroupId, InodeId, NodeId, ObjectId, PoolId, SessionId, ShardId, TargetId, TransactionId,
+};
 use types::layout::{Layout, LayoutPolicy};
 use types::name::Name;
+use types::placement::Placement;
 use types::time::Timestamp;
 use wire::codec::{Bytes, DecodeError, Wire, decode_body};
 
@@ -71,6 +74,7 @@ macro_rules! sample_newtype {
     )*};
 }
 sample_newtype!(NodeId, TargetId, GroupId, ShardId, SessionId, PoolId, Epoch, Generation, InodeId, Timestamp, Errno);
+sample_newtype!(TransactionId);
 
 impl Sample for bool {
     fn sample(dice: &mut Dice) -> Self {
@@ -120,6 +124,17 @@ impl Sample for FileType {
     }
 }
 
+impl Sample for Placement {
+    fn sample(dice: &mut Dice) -> Self {
+        match dice.below(4) {
+            0 => Self::Random,
+            1 => Self::RoundRobin,
+            2 => Self::Inherit,
+            _ => Self::Shard(ShardId::sample(dice)),
+        }
+    }
+}
+
 impl Sample for SetTime {
     fn sample(dice: &mut Dice) -> Self {
         if bool::sample(dice) { Self::At(Timestamp::sample(dice)) } else { Self::Now }
@@ -165,7 +180,7 @@ pub fn decoded<T: Wire>(body: &[u8]) -> Result<T, DecodeError> {
     decode_body(body)
 }
 
-use wire::v1::{meta, session, storage};
+use wire::v1::{meta, session, storage, transaction};
 use wire::{hello, op};
 
 samples! {
@@ -175,7 +190,7 @@ samples! {
         Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
         SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid }
         Layout { chunk_size, groups }
-        LayoutPolicy { chunk_size, stripe_count, pool }
+        LayoutPolicy { chunk_size, stripe_count, pool, directories }
     }
     messages {
         hello::ClientHello { version_min, version_max, cluster, name }
@@ -210,8 +225,17 @@ samples! {
         storage::Copy { object, offset, source, source_offset, length, expected_version }
         storage::Seek { object, offset, hole }
         storage::SeekReply { offset }
+        transaction::Prepare { session, transaction, round, parts }
+        transaction::Prepared { votes }
+        transaction::Finish { transaction, commit }
+        transaction::AskOutcome { transaction }
+        transaction::Outcome { state }
+        transaction::Climb { inode, until }
+        transaction::Climbed { inode }
         meta::Exactly { sequence, answered_below }
-        meta::InodeReply { attr, unsettled, exclusive, has_objects, intents, layout, lease_ms, name_lease_ms }
+        meta::InodeReply {
+            attr, unsettled, exclusive, has_objects, intents, layout, elsewhere, lease_ms, name_lease_ms
+        }
         meta::Lookup { parent, name }
         meta::LookupReply { found, absent_lease_ms }
         meta::GetAttr { inode }
@@ -246,7 +270,7 @@ samples! {
         meta::StatFsReply { inodes, total_bytes, free_bytes }
         meta::EntryInfo { inode }
         meta::EntryInfoReply { inode, parent, shard, group, policy, policy_is_own }
-        meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool }
+        meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool, directories }
         meta::Scan { after, count }
         meta::ScanReply { records, next }
         meta::ScanRecord { inode, edge, deletion }

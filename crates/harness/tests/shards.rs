@@ -1,0 +1,245 @@
+//! A namespace over several shards: directories go where they are placed, what concerns several shards is done as one,
+//! also where their services are killed, and nobody believes what another shard's part has changed.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and tells how it went")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::cluster::{Cluster, Shape};
+use harness::dice::{Dice, scale, seed};
+use harness::syscall;
+
+const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
+const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
+
+/// Two services of one shard each.
+fn two_nodes() -> Cluster {
+    Cluster::of(Shape { metadata: 2, targets: 2, ..Shape::default() })
+}
+
+fn shard_of(cluster: &Cluster, path: &Path) -> u64 {
+    cluster.json(&["entry", "info", path.to_str().unwrap()])["shard"].as_u64().unwrap()
+}
+
+/// A directory of that name in the root, at home in `shard`.
+fn folder_in(cluster: &Cluster, shard: u64, name: &str) -> PathBuf {
+    cluster.weft(&["entry", "set", "/", "--placement", &format!("shard:{shard}")]).expect_ok();
+    let path = cluster.folder(name);
+    assert_eq!(shard_of(cluster, &path), shard);
+    path
+}
+
+fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
+    result.expect_err("refused").raw_os_error().unwrap()
+}
+
+fn names(path: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn directories_go_where_they_are_placed() {
+    let cluster = two_nodes();
+    let shards: BTreeSet<u64> = [0, 1].into();
+    for shard in [0, 1] {
+        let path = folder_in(&cluster, shard, &format!("in-{shard}"));
+        // They inherit the placement.
+        fs::create_dir(path.join("below")).unwrap();
+        fs::write(path.join("below/f"), b"x").unwrap();
+        assert_eq!(shard_of(&cluster, &path.join("below")), shard);
+        assert_eq!(shard_of(&cluster, &path.join("below/f")), shard);
+    }
+    let inner = cluster.path("in-1");
+    cluster.weft(&["entry", "set", "/in-1", "--placement", "inherit"]).expect_ok();
+    fs::create_dir(inner.join("same")).unwrap();
+    assert_eq!(shard_of(&cluster, &inner.join("same")), 1);
+    assert_eq!(cluster.json(&["entry", "info", "/in-1/same"])["placement"], "inherit");
+    for placement in ["random", "roundrobin"] {
+        cluster.weft(&["entry", "set", "/in-1", "--placement", placement]).expect_ok();
+        let made = (0..12).map(|n| {
+            let path = inner.join(format!("{placement}-{n}"));
+            fs::create_dir(&path).unwrap();
+            shard_of(&cluster, &path)
+        });
+        assert_eq!(made.collect::<BTreeSet<_>>(), shards, "{placement}");
+    }
+    let refused = cluster.weft(&["entry", "set", "/in-1", "--placement", "shard:7"]);
+    assert_ne!(refused.code, Some(0), "{refused}");
+    cluster.assert_sound();
+}
+
+#[test]
+fn what_concerns_two_shards_is_done_as_in_one() {
+    let cluster = two_nodes();
+    let (one, two) = (folder_in(&cluster, 0, "one"), folder_in(&cluster, 1, "two"));
+    let inode = |path: &Path| fs::symlink_metadata(path).unwrap().ino();
+    fs::write(one.join("f"), b"content").unwrap();
+    fs::rename(one.join("f"), two.join("g")).unwrap();
+    assert_eq!(fs::read(two.join("g")).unwrap(), b"content");
+    assert!(names(&one).is_empty());
+    fs::hard_link(two.join("g"), one.join("h")).unwrap();
+    assert_eq!(fs::metadata(two.join("g")).unwrap().nlink(), 2);
+    assert_eq!(errno(fs::hard_link(two.join("g"), one.join("h"))), libc::EEXIST);
+    fs::write(one.join("other"), b"x").unwrap();
+    assert_eq!(errno(syscall::rename(&one.join("other"), &two.join("g"), NOREPLACE)), libc::EEXIST);
+    let (other, g) = (inode(&one.join("other")), inode(&two.join("g")));
+    syscall::rename(&one.join("other"), &two.join("g"), EXCHANGE).unwrap();
+    assert_eq!((inode(&one.join("other")), inode(&two.join("g"))), (g, other));
+    // What was there goes, with its last name, and its objects with it.
+    fs::rename(one.join("other"), two.join("g")).unwrap();
+    fs::remove_file(two.join("g")).unwrap();
+    assert_eq!(fs::metadata(one.join("h")).unwrap().nlink(), 1);
+    fs::remove_file(one.join("h")).unwrap();
+    // Directories of the other shard.
+    fs::create_dir_all(two.join("d/e")).unwrap();
+    assert_eq!(errno(fs::rename(&two, two.join("d/e/x"))), libc::EINVAL);
+    assert_eq!(errno(fs::remove_dir(&two)), libc::ENOTEMPTY);
+    fs::rename(two.join("d"), one.join("d")).unwrap();
+    assert_eq!((fs::metadata(&one).unwrap().nlink(), fs::metadata(&two).unwrap().nlink()), (3, 2));
+    assert_eq!(errno(fs::rename(&one, one.join("d/e/x"))), libc::EINVAL);
+    fs::rename(&two, one.join("d/e/two")).unwrap();
+    assert_eq!(names(&cluster.mount_point()), ["one".to_owned()].into());
+    assert_eq!(errno(syscall::rename(&one, &one.join("d/e"), EXCHANGE)), libc::EINVAL);
+    for path in ["d/e/two", "d/e", "d", ""] {
+        fs::remove_dir(one.join(path)).unwrap();
+    }
+    cluster.assert_sound();
+}
+
+/// Moves its own balls between directories of different shards, and makes and removes directories and links there. No
+/// call may fail.
+fn juggle(folders: &[PathBuf], own: &[String], seed: u64, stop: &AtomicBool, moves: &AtomicU64) {
+    let mut dice = Dice::new(seed);
+    let mut at: Vec<usize> = vec![0; own.len()];
+    while !stop.load(Ordering::Relaxed) {
+        let (ball, to) = (dice.index(own.len()), dice.index(folders.len()));
+        if at[ball] == to {
+            continue;
+        }
+        let (from, target) = (folders[at[ball]].join(&own[ball]), folders[to].join(&own[ball]));
+        fs::rename(&from, &target)
+            .unwrap_or_else(|error| panic!("{} to {}: {error}", from.display(), target.display()));
+        assert!(fs::symlink_metadata(&from).is_err() && target.exists(), "{} is not moved", own[ball]);
+        at[ball] = to;
+        let inner = folders[to].join(format!("{}-dir", own[ball]));
+        fs::create_dir(&inner).unwrap();
+        fs::hard_link(&target, inner.join("link")).unwrap();
+        fs::remove_file(inner.join("link")).unwrap();
+        fs::remove_dir(&inner).unwrap();
+        moves.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// kill -9 of the metadata services while all that clients do concerns two of them: no call fails, each file is in one
+/// place, and nothing is left over. `WEFT_TEST_KILLS=100` for a run by hand.
+#[test]
+fn killed_services_leave_nothing_half_done() {
+    let kills = scale("WEFT_TEST_KILLS", 6);
+    let cluster = Cluster::of(Shape { metadata: 2, shards: 2, targets: 2, ..Shape::default() });
+    let folders: Vec<PathBuf> = (0..4).map(|shard| folder_in(&cluster, shard, &format!("in-{shard}"))).collect();
+    // What is made below is spread as well.
+    for shard in 0..4 {
+        cluster.weft(&["entry", "set", &format!("/in-{shard}"), "--placement", "random"]).expect_ok();
+    }
+    let balls: Vec<Vec<String>> = (0..3).map(|n| (0..4).map(|ball| format!("ball-{n}-{ball}")).collect()).collect();
+    for ball in balls.iter().flatten() {
+        fs::write(folders[0].join(ball), ball).unwrap();
+    }
+    let (stop, moves) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (mut dice, seed) = (Dice::new(seed()), seed());
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        for (own, n) in balls.iter().zip(1..) {
+            let (folders, stop, moves) = (&folders, &stop, &moves);
+            scope.spawn(move || juggle(folders, own, seed + n, stop, moves));
+        }
+        for _ in 0..kills {
+            thread::sleep(Duration::from_millis(dice.roll(1000)));
+            let name = ["metad-1", "metad-2"][dice.index(2)];
+            let old = cluster.kill(name);
+            cluster.wait_for_another(name, old);
+        }
+        thread::sleep(Duration::from_secs(2));
+        stop.store(true, Ordering::Relaxed);
+    });
+    println!("{} moves with {kills} kills in {:.1?}", moves.load(Ordering::Relaxed), begin.elapsed());
+    let found: Vec<String> = folders.iter().flat_map(|folder| names(folder)).collect();
+    let mut sorted = found.clone();
+    sorted.sort();
+    assert_eq!(sorted, balls.concat(), "each ball in one place");
+    for folder in &folders {
+        for ball in names(folder) {
+            assert_eq!(fs::read_to_string(folder.join(&ball)).unwrap(), ball);
+        }
+    }
+    assert!(moves.load(Ordering::Relaxed) > kills, "hardly any load");
+    cluster.assert_sound();
+}
+
+/// One mount changes names over shards; the other has looked before, and sees each change.
+#[test]
+fn others_see_at_once_what_two_shards_have_changed() {
+    let mut cluster = two_nodes();
+    let second = cluster.mount_again(&[]).point;
+    let (one, two) = (folder_in(&cluster, 0, "one"), folder_in(&cluster, 1, "two"));
+    let there = |path: &Path| second.join(path.strip_prefix(cluster.mount_point()).unwrap());
+    let missing = |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let links = |path: &Path| fs::symlink_metadata(path).unwrap().nlink();
+    let begin = Instant::now();
+    let rounds = 30;
+    for round in 0..rounds {
+        let (f, g, d, link) = (one.join("f"), two.join("g"), one.join("d"), one.join("link"));
+        for path in [&f, &g, &d, &link] {
+            assert!(missing(&there(path)), "round {round}: nothing is there yet");
+        }
+        fs::write(&f, b"content").unwrap();
+        assert_eq!((fs::metadata(there(&f)).unwrap().len(), links(&there(&two))), (7, 2), "round {round}");
+        fs::rename(&f, &g).unwrap();
+        assert!(missing(&there(&f)) && there(&g).exists(), "round {round}: moved");
+        fs::hard_link(&g, &link).unwrap();
+        assert_eq!((links(&there(&g)), links(&there(&link))), (2, 2), "round {round}: linked");
+        fs::remove_file(&link).unwrap();
+        assert_eq!((links(&there(&g)), missing(&there(&link))), (1, true), "round {round}: unlinked");
+        fs::create_dir(&d).unwrap();
+        assert_eq!((links(&there(&one)), links(&there(&d))), (3, 2), "round {round}: made");
+        fs::rename(&d, two.join("d")).unwrap();
+        assert_eq!((links(&there(&one)), links(&there(&two))), (2, 3), "round {round}: a directory moved");
+        assert!(missing(&there(&d)) && there(&two.join("d")).is_dir());
+        fs::remove_dir(two.join("d")).unwrap();
+        fs::remove_file(&g).unwrap();
+        assert!(missing(&there(&two.join("d"))) && missing(&there(&g)), "round {round}: removed");
+    }
+    // Each of these 7 changes of a round takes back leases at two shards, and waits for no term.
+    assert!(begin.elapsed() < Duration::from_secs(60), "recalls stall: {:?}", begin.elapsed());
+    cluster.assert_sound();
+}
+
+/// Leases of one shard outlive another one, and those of a shard that was killed are honoured.
+#[test]
+fn leases_are_honoured_over_shards_though_one_is_killed() {
+    let mut cluster = two_nodes();
+    let second = cluster.mount_again(&[]).point;
+    let (one, two) = (folder_in(&cluster, 0, "one"), folder_in(&cluster, 1, "two"));
+    for round in 0..6 {
+        fs::write(one.join("f"), b"content").unwrap();
+        assert!(second.join("one/f").exists() && !second.join("two/f").exists());
+        let (victim, begin) = (["metad-1", "metad-2"][round % 2], Instant::now());
+        let old = cluster.kill(victim);
+        fs::rename(one.join("f"), two.join("f")).unwrap();
+        assert!(!second.join("one/f").exists() && second.join("two/f").exists(), "round {round}");
+        fs::remove_file(two.join("f")).unwrap();
+        assert!(!second.join("two/f").exists(), "round {round}");
+        // The other mount answers: nobody has to wait for its term.
+        assert!(begin.elapsed() < Duration::from_secs(9), "took {:?}", begin.elapsed());
+        cluster.wait_for_another(victim, old);
+    }
+    cluster.assert_sound();
+}

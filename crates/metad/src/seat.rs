@@ -1,0 +1,186 @@
+//! The place of one shard on this node: its target's directory, port and database, and later its thread.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cluster::capacity::Capacity;
+use cluster::event::{Report, TargetRegistration};
+use conf::Fatal;
+use conf::identity::{Expect, Home, Identity, Service};
+use kv::KvError;
+use kv::rocks::{RocksConfig, RocksKv};
+use types::id::{NodeId, TargetId};
+
+use crate::config::Config;
+use crate::shard::ShardThread;
+use crate::tasks::space::{Found, look};
+
+/// Name of the database inside a target's directory.
+const STORE_DIR: &str = "db";
+/// The port of a process that was killed stays bound for some milliseconds.
+const BIND_PATIENCE: Duration = Duration::from_secs(1);
+
+/// One shard's place.
+pub(crate) struct Seat {
+    pub(crate) port: u16,
+    /// Until the shard's thread takes it.
+    pub(crate) idle: Option<(RocksKv, OwnedFd)>,
+    pub(crate) thread: Option<ShardThread>,
+    /// Unlocked last.
+    pub(crate) home: Home,
+}
+
+/// All places of this node, in the order of the configuration.
+///
+/// # Errors
+/// What stands in the way on this host, before anybody else hears of it.
+pub(crate) fn prepare(config: &Config) -> Result<Vec<Seat>, Fatal> {
+    // The ports come before the directories: whoever gave a taken one finds untouched directories.
+    let mut sockets = Vec::new();
+    for index in 0..config.shards {
+        let port = if config.listen.port() == 0 { 0 } else { config.listen.port().saturating_add(index) };
+        let address = SocketAddr::new(config.listen.ip(), port);
+        sockets.push(listen(address).map_err(|error| cannot_listen(address, &error))?);
+    }
+    let mut seats: Vec<Seat> = Vec::new();
+    for (index, (listener, address)) in (1..).zip(sockets) {
+        let dir = directory(&config.dir, index);
+        let first = seats.first().map(|seat| seat.home.identity());
+        let home = Home::open(&Expect {
+            dir: &dir,
+            service: Service::Metadata,
+            cluster: first.map(|first| first.cluster.as_str()).filter(|cluster| !cluster.is_empty()),
+            node_uuid: first.map(|first| first.node_uuid.as_str()),
+            target: true,
+            init: config.init,
+        })?;
+        let store = open_store(config, &home)?;
+        seats.push(Seat { port: address.port(), idle: Some((store, listener)), thread: None, home });
+    }
+    Ok(seats)
+}
+
+/// The first shard lies in the node's directory itself, others below it.
+fn directory(dir: &Path, number: u16) -> PathBuf {
+    if number == 1 { dir.to_path_buf() } else { dir.join(format!("shard-{number}")) }
+}
+
+impl Seat {
+    pub(crate) fn identity(&self) -> &Identity {
+        self.home.identity()
+    }
+
+    pub(crate) fn spec(&self) -> TargetRegistration {
+        let known = self.home.identity();
+        TargetRegistration {
+            uuid: known.target_uuid.clone().unwrap_or_default(),
+            id: known.target_id,
+            path: self.home.dir().display().to_string(),
+            ports: vec![self.port],
+            report: Report::default(),
+        }
+    }
+
+    /// Writes down what mgmtd has given.
+    ///
+    /// # Errors
+    /// Where the directory is another target by its own account, or cannot be written.
+    pub(crate) fn learn(&mut self, cluster: &str, node: NodeId, target: TargetId) -> Result<(), Fatal> {
+        let known = self.home.identity();
+        if known.cluster == cluster && known.node_id == Some(node) && known.target_id == Some(target) {
+            return Ok(());
+        }
+        let dir = self.home.dir().display().to_string();
+        if let Some(known) = known.target_id.filter(|&known| known != target) {
+            return Err(Fatal::usage(format!(
+                "{dir} is target {known} by its identity, but mgmtd knows it as {target}: is it a copy?"
+            )));
+        }
+        let keep = |identity: &mut Identity| {
+            cluster.clone_into(&mut identity.cluster);
+            identity.node_id = Some(node);
+            identity.target_id = Some(target);
+        };
+        self.home.update(keep).map_err(|error| Fatal::failed(format!("{dir}: the identity cannot be written: {error}")))
+    }
+}
+
+/// What the heartbeats say of the places, in their order.
+pub(crate) fn reporter(seats: &[Seat]) -> control::node::Reporter {
+    let device = |dir: &Path| std::fs::metadata(dir).map(|found| found.dev()).ok();
+    let devices: Vec<Option<u64>> = seats.iter().map(|seat| device(seat.home.dir())).collect();
+    let sharers = |dir: &Path| {
+        let own = device(dir);
+        devices.iter().filter(|device| **device == own).count().max(1) as u64
+    };
+    let place = |seat: &Seat| {
+        let dir = seat.home.dir();
+        (dir.to_path_buf(), seat.identity().target_id.is_none(), sharers(dir))
+    };
+    let places: Vec<(PathBuf, bool, u64)> = seats.iter().map(place).collect();
+    Box::new(move || places.iter().map(|(dir, empty, sharers)| report(dir, *empty, *sharers)).collect())
+}
+
+/// Targets on one file system have equal parts of it.
+fn report(dir: &Path, empty: bool, sharers: u64) -> Report {
+    match look(dir) {
+        Found::There(whole) => {
+            let capacity = Capacity {
+                total_bytes: whole.total_bytes / sharers,
+                free_bytes: whole.free_bytes / sharers,
+                total_inodes: whole.total_inodes / sharers,
+                free_inodes: whole.free_inodes / sharers,
+            };
+            Report { capacity, failing: false, empty }
+        }
+        Found::Gone => Report { failing: true, ..Report::default() },
+    }
+}
+
+pub(crate) fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Fatal {
+    Fatal::usage(format!("cannot listen at {address}: {error}; is another service running there?"))
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<(OwnedFd, SocketAddr)> {
+    let deadline = Instant::now() + BIND_PATIENCE;
+    loop {
+        match ring::op::listen(address) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// A target that has registered once has its data: it is never begun anew.
+fn open_store(config: &Config, home: &Home) -> Result<RocksKv, Fatal> {
+    let path = home.dir().join(STORE_DIR);
+    let known = home.identity().target_id.is_some();
+    if known && !path.is_dir() {
+        return Err(Fatal::usage(format!(
+            "{} is gone, but this target is part of a cluster: restore it, or remove the target from the cluster",
+            path.display()
+        )));
+    }
+    let rocks = RocksConfig {
+        block_cache_bytes: usize::try_from(config.block_cache.0).unwrap_or(usize::MAX),
+        write_buffer_bytes: usize::try_from(config.write_buffer.0).unwrap_or(usize::MAX),
+        create: !known,
+        ..RocksConfig::default()
+    };
+    RocksKv::open(&path, &rocks).map_err(|error| store_fatal(&path, &error))
+}
+
+fn store_fatal(path: &Path, error: &KvError) -> Fatal {
+    let path = path.display();
+    match error {
+        KvError::Locked(_) => Fatal::usage(format!("{path}: {error}")),
+        KvError::Corrupt(_) => Fatal::usage(format!("{path}: {error}; restore it from a backup")),
+        KvError::NoSpace(_) => Fatal::failed(format!("{path}: {error}; make room on its disk")),
+        KvError::Io(_) => Fatal::failed(format!("{path}: {error}")),
+    }
+}

@@ -1,0 +1,330 @@
+//! `T` id: a transaction that this shard has decided to do, with the shards that have not yet said that they did it.
+//! `T` id round: parts of a transaction of another shard that this one has promised to do.
+//!
+//! Parts and votes are written alike in records and in messages between shards.
+
+use types::id::{InodeId, ShardId, TransactionId};
+use types::layout::LayoutPolicy;
+use types::name::Name;
+use types::placement::Placement;
+use types::time::Timestamp;
+
+use types::attr::FileType;
+use types::id::PoolId;
+
+use crate::acl::Acl;
+use crate::error::Damage;
+use crate::schema::Fields;
+use crate::schema::edge::Edge;
+use crate::transaction::part::{NewDirectory, Part, Vote};
+
+pub const PREFIX: u8 = b'T';
+
+const VERSION: u8 = 1;
+
+pub fn ser_key(key: &mut Vec<u8>, transaction: TransactionId) {
+    key.clear();
+    key.push(PREFIX);
+    key.extend_from_slice(&transaction.0.to_be_bytes());
+}
+
+pub fn ser_round_key(key: &mut Vec<u8>, transaction: TransactionId, round: u8) {
+    ser_key(key, transaction);
+    key.push(round);
+}
+
+/// The transaction, and the round where it is one of another shard.
+///
+/// # Errors
+/// Where the key is no transaction's.
+pub fn deser_key(key: &[u8]) -> Result<(TransactionId, Option<u8>), Damage> {
+    let mut fields = Fields::new(key, key);
+    fields.prefix(PREFIX)?;
+    let id = TransactionId(fields.key_u64()?);
+    let round = if fields.is_empty() { None } else { Some(fields.u8()?) };
+    fields.finish()?;
+    Ok((id, round))
+}
+
+#[must_use]
+pub fn ser_participants(participants: impl IntoIterator<Item = ShardId>) -> Vec<u8> {
+    let mut value = vec![VERSION];
+    for shard in participants {
+        value.extend_from_slice(&shard.0.to_le_bytes());
+    }
+    value
+}
+
+/// # Errors
+/// Where the value is no such record.
+pub fn deser_participants(key: &[u8], value: &[u8]) -> Result<Vec<ShardId>, Damage> {
+    let mut fields = Fields::new(value, key);
+    fields.version(VERSION)?;
+    let mut participants = Vec::new();
+    while !fields.is_empty() {
+        participants.push(ShardId(fields.u16()?));
+    }
+    Ok(participants)
+}
+
+#[must_use]
+pub fn ser_parts(parts: &[Part]) -> Vec<u8> {
+    let mut value = vec![VERSION];
+    for part in parts {
+        ser_part(&mut value, part);
+    }
+    value
+}
+
+/// # Errors
+/// Where the value is no such record.
+pub fn deser_parts(key: &[u8], value: &[u8]) -> Result<Vec<Part>, Damage> {
+    let mut fields = Fields::new(value, key);
+    fields.version(VERSION)?;
+    let mut parts = Vec::new();
+    while !fields.is_empty() {
+        parts.push(deser_part(&mut fields)?);
+    }
+    Ok(parts)
+}
+
+#[must_use]
+pub fn ser_votes(votes: &[Vote]) -> Vec<u8> {
+    let mut value = vec![VERSION];
+    for vote in votes {
+        match vote {
+            Vote::Entry(edge) => {
+                value.push(1);
+                ser_edge(&mut value, *edge);
+            }
+            Vote::Made(inode) => {
+                value.push(2);
+                value.extend_from_slice(&inode.0.to_le_bytes());
+            }
+            Vote::Inode(kind) => value.extend_from_slice(&[3, *kind as u8]),
+            Vote::Token => value.push(4),
+        }
+    }
+    value
+}
+
+/// # Errors
+/// Where the value is no such list.
+pub fn deser_votes(value: &[u8]) -> Result<Vec<Vote>, Damage> {
+    let mut fields = Fields::new(value, &[PREFIX]);
+    fields.version(VERSION)?;
+    let mut votes = Vec::new();
+    while !fields.is_empty() {
+        votes.push(match fields.u8()? {
+            1 => Vote::Entry(deser_edge(&mut fields)?),
+            2 => Vote::Made(InodeId(fields.u64()?)),
+            3 => Vote::Inode(deser_kind(&mut fields)?),
+            4 => Vote::Token,
+            _ => return Err(fields.damage("vote of an unknown kind")),
+        });
+    }
+    Ok(votes)
+}
+
+fn ser_part(value: &mut Vec<u8>, part: &Part) {
+    match part {
+        Part::Entry { parent, name, becomes } => {
+            value.push(1);
+            value.extend_from_slice(&parent.0.to_le_bytes());
+            value.push(name.len() as u8);
+            value.extend_from_slice(name);
+            ser_edge(value, *becomes);
+        }
+        Part::Make(new) => {
+            value.push(2);
+            ser_new(value, new);
+        }
+        Part::Link { inode, parent } => {
+            ser_inode(value, 3, *inode);
+            value.extend_from_slice(&parent.0.to_le_bytes());
+        }
+        Part::Unlink(inode) => ser_inode(value, 4, *inode),
+        Part::Rmdir(inode) => ser_inode(value, 5, *inode),
+        Part::Move { inode, parent } => {
+            ser_inode(value, 6, *inode);
+            value.extend_from_slice(&parent.0.to_le_bytes());
+        }
+        Part::Token => value.push(7),
+    }
+}
+
+fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
+    Ok(match fields.u8()? {
+        1 => {
+            let parent = InodeId(fields.u64()?);
+            let length = usize::from(fields.u8()?);
+            let name = Name::new(fields.bytes(length)?);
+            let name = name.map_err(|_| fields.damage("transaction with an impossible name"))?;
+            Part::Entry { parent, name, becomes: deser_edge(fields)? }
+        }
+        2 => Part::Make(deser_new(fields)?),
+        3 => Part::Link { inode: InodeId(fields.u64()?), parent: InodeId(fields.u64()?) },
+        4 => Part::Unlink(InodeId(fields.u64()?)),
+        5 => Part::Rmdir(InodeId(fields.u64()?)),
+        6 => Part::Move { inode: InodeId(fields.u64()?), parent: InodeId(fields.u64()?) },
+        7 => Part::Token,
+        _ => return Err(fields.damage("transaction with an unknown part")),
+    })
+}
+
+fn ser_inode(value: &mut Vec<u8>, tag: u8, inode: InodeId) {
+    value.push(tag);
+    value.extend_from_slice(&inode.0.to_le_bytes());
+}
+
+/// Inode 0 stands for no entry.
+fn ser_edge(value: &mut Vec<u8>, edge: Option<Edge>) {
+    value.extend_from_slice(&edge.map_or(0, |edge| edge.child.0).to_le_bytes());
+    value.push(edge.map_or(0, |edge| edge.kind as u8));
+}
+
+fn deser_edge(fields: &mut Fields<'_>) -> Result<Option<Edge>, Damage> {
+    let child = InodeId(fields.u64()?);
+    if child.0 == 0 {
+        fields.u8()?;
+        return Ok(None);
+    }
+    Ok(Some(Edge { child, kind: deser_kind(fields)? }))
+}
+
+fn deser_kind(fields: &mut Fields<'_>) -> Result<FileType, Damage> {
+    FileType::from_u8(fields.u8()?).ok_or_else(|| fields.damage("transaction with an unknown kind"))
+}
+
+fn ser_new(value: &mut Vec<u8>, new: &NewDirectory) {
+    value.extend_from_slice(&new.id.0.to_le_bytes());
+    value.extend_from_slice(&new.parent.0.to_le_bytes());
+    value.extend_from_slice(&new.mode.to_le_bytes());
+    value.extend_from_slice(&new.uid.to_le_bytes());
+    value.extend_from_slice(&new.gid.to_le_bytes());
+    value.extend_from_slice(&new.time.0.to_le_bytes());
+    value.extend_from_slice(&new.policy.chunk_size.to_le_bytes());
+    value.extend_from_slice(&new.policy.stripe_count.to_le_bytes());
+    value.extend_from_slice(&new.policy.pool.0.to_le_bytes());
+    value.extend_from_slice(&new.policy.directories.to_u32().to_le_bytes());
+    ser_acl(value, new.access.as_deref());
+    ser_acl(value, new.default.as_deref());
+}
+
+/// Length 0 stands for none.
+fn ser_acl(value: &mut Vec<u8>, acl: Option<&[u8]>) {
+    let acl = acl.unwrap_or(&[]);
+    value.extend_from_slice(&(acl.len() as u32).to_le_bytes());
+    value.extend_from_slice(acl);
+}
+
+fn deser_acl(fields: &mut Fields<'_>) -> Result<Option<Vec<u8>>, Damage> {
+    let length = fields.u32()?;
+    if length == 0 {
+        return Ok(None);
+    }
+    let acl = fields.bytes(length as usize)?.to_vec();
+    match Acl::parse(&acl) {
+        Ok(_) => Ok(Some(acl)),
+        Err(_) => Err(fields.damage("transaction with an impossible ACL")),
+    }
+}
+
+fn deser_new(fields: &mut Fields<'_>) -> Result<NewDirectory, Damage> {
+    let (id, parent) = (InodeId(fields.u64()?), InodeId(fields.u64()?));
+    let (mode, uid, gid) = (fields.u16()?, fields.u32()?, fields.u32()?);
+    let time = Timestamp(fields.i64()?);
+    let (chunk_size, stripe_count, pool) = (fields.u32()?, fields.u16()?, PoolId(fields.u32()?));
+    let directories = Placement::from_u32(fields.u32()?);
+    let directories = directories.ok_or_else(|| fields.damage("transaction with an unknown placement"))?;
+    let policy = LayoutPolicy { chunk_size, stripe_count, pool, directories };
+    if policy.validate().is_err() || u32::from(mode) & !types::attr::PERMISSION_BITS != 0 {
+        return Err(fields.damage("transaction with an impossible directory"));
+    }
+    let (access, default) = (deser_acl(fields)?, deser_acl(fields)?);
+    Ok(NewDirectory { id, parent, mode, uid, gid, time, policy, access, default })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn edges() -> impl Strategy<Value = Option<Edge>> {
+        prop::option::of((1u64.., prop::sample::select(vec![FileType::Regular, FileType::Directory])))
+            .prop_map(|edge| edge.map(|(child, kind)| Edge { child: InodeId(child), kind }))
+    }
+
+    fn acl(user: u32) -> Vec<u8> {
+        let entries = [(1u16, u32::MAX), (2, user >> 1), (4, u32::MAX), (0x10, u32::MAX), (0x20, u32::MAX)];
+        let entry = |(tag, id): (u16, u32)| [&tag.to_le_bytes()[..], &[7, 0], &id.to_le_bytes()].concat();
+        [2u32.to_le_bytes().to_vec(), entries.map(entry).concat()].concat()
+    }
+
+    fn parts() -> impl Strategy<Value = Part> {
+        let names = prop::collection::vec(128u8.., 1..255).prop_map(|bytes| Name::new(&bytes).expect("a name"));
+        prop_oneof![
+            (any::<u64>(), names, edges()).prop_map(|(parent, name, becomes)| Part::Entry {
+                parent: InodeId(parent),
+                name,
+                becomes
+            }),
+            any::<([u64; 2], [u32; 3], i64, (bool, bool))>().prop_map(|(n, m, time, acls)| Part::Make(NewDirectory {
+                id: InodeId(n[0]),
+                parent: InodeId(n[1]),
+                mode: 0o1755,
+                uid: m[0],
+                gid: m[1],
+                time: Timestamp(time),
+                policy: LayoutPolicy { pool: PoolId(m[2]), directories: Placement::Inherit, ..LayoutPolicy::default() },
+                access: acls.0.then(|| acl(m[0])),
+                default: acls.1.then(|| acl(m[1])),
+            })),
+            any::<[u64; 2]>().prop_map(|n| Part::Link { inode: InodeId(n[0]), parent: InodeId(n[1]) }),
+            any::<u64>().prop_map(|id| Part::Unlink(InodeId(id))),
+            any::<u64>().prop_map(|id| Part::Rmdir(InodeId(id))),
+            any::<[u64; 2]>().prop_map(|n| Part::Move { inode: InodeId(n[0]), parent: InodeId(n[1]) }),
+            Just(Part::Token),
+        ]
+    }
+
+    fn votes() -> impl Strategy<Value = Vote> {
+        prop_oneof![
+            edges().prop_map(Vote::Entry),
+            any::<u64>().prop_map(|id| Vote::Made(InodeId(id))),
+            Just(Vote::Inode(FileType::Fifo)),
+            Just(Vote::Token),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips(
+            id: u64, round: u8, parts in prop::collection::vec(parts(), 0..5), votes in prop::collection::vec(votes(), 0..5),
+            shards: Vec<u16>, cut in 1usize..9,
+        ) {
+            let mut key = Vec::new();
+            ser_round_key(&mut key, TransactionId(id), round);
+            prop_assert_eq!(deser_key(&key), Ok((TransactionId(id), Some(round))));
+            ser_key(&mut key, TransactionId(id));
+            prop_assert_eq!(deser_key(&key), Ok((TransactionId(id), None)));
+            let value = ser_parts(&parts);
+            prop_assert_eq!(deser_parts(&key, &value), Ok(parts.clone()));
+            // A part cut off anywhere is noticed, unless it is cut off whole.
+            if let Ok(fewer) = deser_parts(&key, &value[..value.len().saturating_sub(cut)]) {
+                prop_assert!(fewer.len() < parts.len());
+            }
+            prop_assert_eq!(deser_votes(&ser_votes(&votes)), Ok(votes));
+            let shards: Vec<ShardId> = shards.into_iter().map(ShardId).collect();
+            prop_assert_eq!(deser_participants(&key, &ser_participants(shards.iter().copied())), Ok(shards));
+        }
+
+        #[test]
+        fn damage_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = deser_parts(b"T", &bytes);
+            let _ = deser_votes(&bytes);
+            let _ = deser_participants(b"T", &bytes);
+            prop_assert!(deser_parts(b"T", &[&[9], &bytes[..]].concat()).is_err());
+        }
+    }
+}

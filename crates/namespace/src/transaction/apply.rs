@@ -1,0 +1,157 @@
+//! Checking a part in its shard, and doing it.
+
+use kv::Kv;
+use types::attr::FileType;
+use types::error::Errno;
+use types::id::InodeId;
+
+use crate::error::Result;
+use crate::ops::remove::Loss;
+use crate::ops::{Newborn, Place, flags_of_acls};
+use crate::schema::edge::Edge;
+use crate::schema::inode::{Body, Inode};
+use crate::shard::Shard;
+use crate::transaction::part::{NewDirectory, Part, Vote};
+
+/// A part with all that doing it needs: nothing can fail from here on.
+enum Loaded<'a> {
+    Entry(Place<'a>, Option<Edge>),
+    Make(&'a NewDirectory),
+    Link(InodeId, Inode, InodeId),
+    Loss(Loss),
+    Move(InodeId, Inode, InodeId),
+    Token,
+}
+
+impl<K: Kv> Shard<K> {
+    /// Whether the part can be done, and what is there before. A new directory gets its id.
+    pub(super) fn check_part(&mut self, part: &mut Part) -> Result<Vote> {
+        match part {
+            Part::Entry { parent, name, becomes } => {
+                let place = self.namespace.place(*parent, name)?;
+                if let Some(edge) = becomes {
+                    place.must_live()?;
+                    let is_dir = |edge: &Edge| edge.kind == FileType::Directory;
+                    if is_dir(edge) && !place.edge.as_ref().is_some_and(is_dir) {
+                        self.namespace.can_have_subdir(&place.directory)?;
+                    }
+                }
+                Ok(Vote::Entry(place.edge))
+            }
+            Part::Make(new) => {
+                if new.id.0 == 0 {
+                    new.id = self.namespace.new_id()?;
+                }
+                Ok(Vote::Made(new.id))
+            }
+            Part::Link { inode, .. } => {
+                let found = self.namespace.existing(*inode)?;
+                self.namespace.can_be_linked(&found)?;
+                Ok(Vote::Inode(found.kind))
+            }
+            Part::Unlink(inode) => {
+                let found = self.named(*inode)?;
+                if found.is_dir() { Err(Errno::EISDIR.into()) } else { Ok(Vote::Inode(found.kind)) }
+            }
+            Part::Rmdir(inode) => {
+                let found = self.named(*inode)?;
+                match found.entries() {
+                    _ if !found.is_dir() => Err(Errno::ENOTDIR.into()),
+                    0 => Ok(Vote::Inode(found.kind)),
+                    _ => Err(Errno::ENOTEMPTY.into()),
+                }
+            }
+            Part::Move { inode, .. } => Ok(Vote::Inode(self.named(*inode)?.kind)),
+            Part::Token => Ok(Vote::Token),
+        }
+    }
+
+    /// An inode that a name leads to. `EIO` where it is not there: the name is damaged.
+    fn named(&mut self, inode: InodeId) -> Result<Inode> {
+        self.namespace.find(inode)?.filter(|found| found.nlink > 0).ok_or_else(|| Errno::EIO.into())
+    }
+
+    /// Does all of them, or nothing.
+    pub(super) fn apply_parts(&mut self, parts: &[Part]) -> Result<()> {
+        let loaded = parts.iter().map(|part| self.load_part(part)).collect::<Result<Vec<_>>>()?;
+        for part in loaded {
+            self.apply_part(part);
+        }
+        Ok(())
+    }
+
+    fn load_part<'a>(&mut self, part: &'a Part) -> Result<Loaded<'a>> {
+        Ok(match part {
+            Part::Entry { parent, name, becomes } => Loaded::Entry(self.namespace.place(*parent, name)?, *becomes),
+            Part::Make(new) => Loaded::Make(new),
+            // It may have no name yet.
+            Part::Link { inode, parent } => Loaded::Link(*inode, self.namespace.existing(*inode)?, *parent),
+            Part::Unlink(inode) | Part::Rmdir(inode) => {
+                let found = self.named(*inode)?;
+                let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
+                Loaded::Loss(self.namespace.prepare_loss(*inode, found, |id| grace || holds.is_open(id))?)
+            }
+            Part::Move { inode, parent } => Loaded::Move(*inode, self.named(*inode)?, *parent),
+            Part::Token => Loaded::Token,
+        })
+    }
+
+    fn apply_part(&mut self, part: Loaded<'_>) {
+        let namespace = &mut self.namespace;
+        match part {
+            Loaded::Entry(place, becomes) => match (place.edge, becomes) {
+                (None, Some(new)) => namespace.enter(&place, new),
+                (Some(old), None) => namespace.leave(&place, old.kind),
+                (Some(old), Some(new)) => namespace.replace(&place, old.kind, new),
+                (None, None) => {}
+            },
+            Loaded::Make(new) => namespace.bear(new.id, new.newborn()),
+            Loaded::Link(id, inode, parent) => {
+                namespace.linked(id, inode, parent);
+                self.adopted(id);
+            }
+            Loaded::Loss(loss) => {
+                let fate = namespace.lose(loss);
+                self.account(fate);
+            }
+            Loaded::Move(id, inode, parent) => namespace.moved(id, inode, parent),
+            Loaded::Token => {}
+        }
+    }
+}
+
+impl NewDirectory {
+    /// `None` of what is no directory.
+    pub(crate) fn of(newborn: Newborn) -> Option<Self> {
+        let Newborn { inode, access, default } = newborn;
+        let Inode { mode, uid, gid, parent, btime: time, body: Body::Directory { policy, .. }, .. } = inode else {
+            return None;
+        };
+        Some(Self { id: InodeId(0), parent, mode, uid, gid, time, policy, access, default })
+    }
+
+    fn newborn(&self) -> Newborn {
+        Newborn { inode: self.inode(), access: self.access.clone(), default: self.default.clone() }
+    }
+
+    pub(crate) fn inode(&self) -> Inode {
+        let Self { parent, mode, uid, gid, time, policy, .. } = *self;
+        Inode {
+            kind: FileType::Directory,
+            mode,
+            flags: flags_of_acls(self.access.as_deref(), self.default.as_deref()),
+            uid,
+            gid,
+            nlink: 2,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            parent,
+            body: Body::Directory { entries: 0, policy },
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The side that decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kv::Kv;
+use types::error::Errno;
+use types::id::{InodeId, ShardId, TransactionId};
+
+use crate::error::{Error, Result};
+use crate::schema::edge::Edge;
+use crate::schema::session;
+use crate::schema::transaction as record;
+use crate::shard::Shard;
+use crate::transaction::part::{Part, Vote};
+use crate::transaction::plan::{Operation, Plan, Step};
+use crate::transaction::{Decided, Ending, Message, Outcome, Outgoing, Reply};
+use crate::view::{Exactly, InodeView};
+
+/// Participants that did not say that they have done it are told again after this.
+const TELL_AFTER_MS: u64 = 1000;
+/// Hops between shards on the way from a directory to root; more is a loop, so damage.
+const HOPS_MAX: u32 = 1 << 16;
+
+/// A transaction on its way to its decision.
+pub(super) struct Running {
+    exactly: Exactly,
+    plan: Plan,
+    /// Locked here.
+    local: Vec<Part>,
+    /// May have promised something.
+    asked: BTreeSet<ShardId>,
+    round: u8,
+    /// Votes on what was asked for last, and who owes which of them.
+    votes: Vec<Option<Vote>>,
+    owing: BTreeMap<ShardId, Vec<usize>>,
+    climb: Option<Climb>,
+    decided: bool,
+}
+
+struct Climb {
+    ancestor: InodeId,
+    hops: u32,
+}
+
+impl<K: Kv> Shard<K> {
+    /// Begins an operation; the request is `Blocked` by it, and finds its end when it is asked again.
+    pub(super) fn start(&mut self, exactly: Exactly, operation: Operation) -> Result<()> {
+        let id = TransactionId(self.namespace.new_id()?.0);
+        let mut running = Running {
+            exactly,
+            plan: Plan::new(operation),
+            local: Vec::new(),
+            asked: BTreeSet::new(),
+            round: 0,
+            votes: Vec::new(),
+            owing: BTreeMap::new(),
+            climb: None,
+            decided: false,
+        };
+        let step = running.plan.next(&[]);
+        self.transactions.by_change.insert((exactly.session, exactly.sequence), id);
+        self.transactions.running.insert(id, running);
+        self.go_on(id, step);
+        Err(Error::Blocked(id))
+    }
+
+    /// What a request finds that comes again: where its transaction ended, or that it is still under way.
+    pub(crate) fn under_way(&mut self, exactly: Exactly) -> Result<()> {
+        let change = (exactly.session, exactly.sequence);
+        match self.transactions.endings.remove(&change) {
+            Some(Ending::Refused(errno)) => return Err(errno.into()),
+            Some(Ending::Again) => return Err(Error::Again),
+            Some(Ending::Made(_)) | None => {}
+        }
+        self.transactions.by_change.get(&change).map_or(Ok(()), |id| Err(Error::Blocked(*id)))
+    }
+
+    /// The new inode as it was told at its decision, where nobody has asked yet.
+    pub(crate) fn made_elsewhere(&mut self, exactly: Exactly) -> Option<InodeView> {
+        match self.transactions.endings.remove(&(exactly.session, exactly.sequence)) {
+            Some(Ending::Made(view)) => Some(*view),
+            _ => None,
+        }
+    }
+
+    /// What came of a message that was sent for this shard.
+    ///
+    /// # Errors
+    /// Where the store fails; the message is sent again then, in time.
+    pub fn replied(&mut self, from: ShardId, message: &Message, reply: Reply) -> Result<()> {
+        match (message, reply) {
+            (Message::Prepare { transaction, .. }, reply) => self.voted(*transaction, from, reply),
+            (Message::Climb { transaction, .. }, reply) => self.climbed(*transaction, reply),
+            (Message::Finish { transaction, commit: true }, Reply::Done) => self.done(*transaction, from),
+            (Message::AskOutcome { transaction }, Reply::Outcome(Outcome::Commit)) => {
+                return self.finish(*transaction, true);
+            }
+            (Message::AskOutcome { transaction }, Reply::Outcome(Outcome::Abort)) => {
+                return self.finish(*transaction, false);
+            }
+            // Promises and decisions are looked after by the clock; a promise to be forgotten is asked about.
+            (Message::Finish { .. } | Message::AskOutcome { .. }, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Tells those again who have not answered for long.
+    pub(crate) fn tell_participants(&mut self) {
+        let now_ms = self.mono_ms;
+        let due = |decided: &Decided| now_ms >= decided.told_ms.saturating_add(TELL_AFTER_MS);
+        let late: Vec<TransactionId> =
+            self.transactions.decided.iter().filter(|(_, decided)| due(decided)).map(|(id, _)| *id).collect();
+        for id in late {
+            self.tell(id);
+        }
+    }
+
+    pub(super) fn tell(&mut self, id: TransactionId) {
+        let Some(decided) = self.transactions.decided.get_mut(&id) else { return };
+        decided.told_ms = self.mono_ms;
+        for &to in &decided.participants {
+            let message = Message::Finish { transaction: id, commit: true };
+            self.transactions.outbox.push(Outgoing { to, message, after_sync: true });
+        }
+        if decided.participants.is_empty() {
+            self.forget(id);
+        }
+    }
+
+    fn done(&mut self, id: TransactionId, by: ShardId) {
+        if let Some(decided) = self.transactions.decided.get_mut(&id) {
+            decided.participants.remove(&by);
+            if decided.participants.is_empty() {
+                self.forget(id);
+            }
+        }
+    }
+
+    fn forget(&mut self, id: TransactionId) {
+        record::ser_key(&mut self.key, id);
+        self.namespace.cold.delete(&self.key);
+        self.transactions.turn.forgotten.push(id);
+    }
+
+    fn voted(&mut self, id: TransactionId, from: ShardId, reply: Reply) {
+        let running = self.transactions.running.get_mut(&id).filter(|running| !running.decided);
+        // Given up meanwhile: who promised will be told, or ask.
+        let Some(running) = running else { return };
+        let owed = running.owing.remove(&from).unwrap_or_default();
+        match reply {
+            Reply::Prepared(votes) if votes.len() == owed.len() => {
+                for (at, vote) in owed.into_iter().zip(votes) {
+                    running.votes[at] = Some(vote);
+                }
+            }
+            Reply::Refused(errno) => return self.give_up(id, Ending::Refused(errno)),
+            _ => return self.give_up(id, Ending::Again),
+        }
+        if let Some(votes) = running.votes.iter().copied().collect::<Option<Vec<Vote>>>() {
+            let step = running.plan.next(&votes);
+            self.go_on(id, step);
+        }
+    }
+
+    fn climbed(&mut self, id: TransactionId, reply: Reply) {
+        if self.transactions.running.get(&id).is_none_or(|running| running.climb.is_none()) {
+            return;
+        }
+        self.transactions.turn.touched.push(id);
+        match reply {
+            Reply::Climbed(at) => match self.climb_on(id, at) {
+                Ok(Some(step)) => self.go_on(id, step),
+                Ok(None) => {}
+                Err(error) => self.give_up(id, ending(error)),
+            },
+            Reply::Refused(_) => self.give_up(id, Ending::Refused(Errno::EIO)),
+            _ => self.give_up(id, Ending::Again),
+        }
+    }
+
+    /// Carries out steps until one waits for others.
+    fn go_on(&mut self, id: TransactionId, mut step: Step) {
+        self.transactions.turn.touched.push(id);
+        loop {
+            let next = match step {
+                Step::Ask(parts) => self.ask(id, parts),
+                Step::Climb { from, ancestor } => {
+                    if let Some(running) = self.transactions.running.get_mut(&id) {
+                        running.climb = Some(Climb { ancestor, hops: 0 });
+                    }
+                    self.climb_on(id, from)
+                }
+                Step::Decide(becomes) => self.decide(id, becomes).map(|()| None),
+                Step::Nothing => return self.nothing(id),
+                Step::Refuse(errno) => return self.give_up(id, Ending::Refused(errno)),
+                Step::Again => return self.give_up(id, Ending::Again),
+            };
+            match next {
+                Ok(Some(next)) => step = next,
+                Ok(None) => return,
+                Err(error) => return self.give_up(id, ending(error)),
+            }
+        }
+    }
+
+    /// Prepares what is here, and asks the others for the rest. The next step where nobody had to be asked.
+    fn ask(&mut self, id: TransactionId, parts: Vec<(ShardId, Part)>) -> Result<Option<Step>> {
+        let mut votes = Vec::with_capacity(parts.len());
+        let mut remote: BTreeMap<ShardId, (Vec<usize>, Vec<Part>)> = BTreeMap::new();
+        let mut local = Vec::new();
+        for (at, (shard, mut part)) in parts.into_iter().enumerate() {
+            if shard != self.config.shard {
+                let (places, parts) = remote.entry(shard).or_default();
+                places.push(at);
+                parts.push(part);
+                votes.push(None);
+                continue;
+            }
+            self.transactions.locks.may_lock(id, false, &part)?;
+            votes.push(Some(self.check_part(&mut part)?));
+            local.push(part);
+        }
+        let Some(running) = self.transactions.running.get(&id) else { return Ok(None) };
+        let session = running.exactly.session;
+        let touched: Vec<_> = local.iter().flat_map(Part::touches).collect();
+        self.take_back(session, &touched)?;
+        for part in &local {
+            self.transactions.locks.lock(id, false, part);
+        }
+        let Some(running) = self.transactions.running.get_mut(&id) else { return Ok(None) };
+        running.local.extend(local);
+        if let Some(votes) = votes.iter().copied().collect::<Option<Vec<Vote>>>() {
+            return Ok(Some(running.plan.next(&votes)));
+        }
+        running.votes = votes;
+        let round = running.round;
+        running.round += 1;
+        for (to, (places, parts)) in remote {
+            running.asked.insert(to);
+            running.owing.insert(to, places);
+            let message = Message::Prepare { session, transaction: id, round, parts };
+            self.transactions.outbox.push(Outgoing { to, message, after_sync: false });
+        }
+        Ok(None)
+    }
+
+    /// Goes up as far as it goes here, and asks the next shard.
+    fn climb_on(&mut self, id: TransactionId, from: InodeId) -> Result<Option<Step>> {
+        let Some(climb) = self.transactions.running.get_mut(&id).and_then(|running| running.climb.as_mut()) else {
+            return Ok(None);
+        };
+        climb.hops += 1;
+        let (ancestor, hops) = (climb.ancestor, climb.hops);
+        let at = self.climb(from, ancestor)?;
+        if hops > HOPS_MAX {
+            return Err(Errno::EIO.into());
+        }
+        if at != ancestor && at != InodeId::ROOT {
+            let message = Message::Climb { transaction: id, inode: at, until: ancestor };
+            self.transactions.outbox.push(Outgoing { to: at.home(), message, after_sync: false });
+            return Ok(None);
+        }
+        let Some(running) = self.transactions.running.get_mut(&id) else { return Ok(None) };
+        running.climb = None;
+        Ok(Some(running.plan.climbed(at == ancestor)))
+    }
+
+    /// All have promised: this shard's part, the reply for the client, and the decision go into the turn's batch.
+    fn decide(&mut self, id: TransactionId, becomes: Option<Edge>) -> Result<()> {
+        let Some(running) = self.transactions.running.get(&id) else { return Ok(()) };
+        let (exactly, participants) = (running.exactly, running.asked.clone());
+        let mut parts = running.local.clone();
+        let entry = parts.iter_mut().find_map(|part| match part {
+            Part::Entry { becomes, .. } => Some(becomes),
+            _ => None,
+        });
+        if let Some(entry) = entry {
+            *entry = becomes;
+        }
+        let votes: Vec<Vote> = running.votes.iter().copied().flatten().collect();
+        let (new, inode) = (running.plan.made(&votes), running.plan.told());
+        self.apply_parts(&parts)?;
+        let made = new.as_ref().map(|new| new.id);
+        if let Some(new) = new {
+            let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &new) };
+            self.transactions.endings.insert((exactly.session, exactly.sequence), Ending::Made(Box::new(view)));
+        }
+        let outcome = made.or(inode).map_or(session::Outcome::Done, session::Outcome::Inode);
+        self.record(exactly, outcome);
+        if !participants.is_empty() {
+            record::ser_key(&mut self.key, id);
+            self.namespace.cold.put(&self.key, &record::ser_participants(participants.iter().copied()));
+            self.transactions.decided.insert(id, Decided { participants, told_ms: self.mono_ms });
+            self.tell(id);
+        }
+        self.transactions.turn.decided.push(id);
+        if let Some(running) = self.transactions.running.get_mut(&id) {
+            running.decided = true;
+        }
+        Ok(())
+    }
+
+    fn view_of_new(&self, exactly: Exactly, new: &crate::transaction::part::NewDirectory) -> InodeView {
+        self.view(exactly.session, new.id, &new.inode(), None)
+    }
+
+    /// Succeeds without a change: those who promised something forget it.
+    fn nothing(&mut self, id: TransactionId) {
+        let Some(running) = self.transactions.running.get_mut(&id) else { return };
+        running.decided = true;
+        let (exactly, asked) = (running.exactly, running.asked.clone());
+        self.abort_at(id, asked);
+        self.record(exactly, session::Outcome::Done);
+        self.transactions.turn.decided.push(id);
+    }
+
+    /// Nothing happens. The request finds `ending` when it is asked again.
+    pub(super) fn give_up(&mut self, id: TransactionId, ending: Ending) {
+        let Some(running) = self.transactions.running.get(&id) else { return };
+        let (exactly, asked) = (running.exactly, running.asked.clone());
+        self.abort_at(id, asked);
+        self.transactions.endings.insert((exactly.session, exactly.sequence), ending);
+        self.end(id);
+    }
+
+    fn abort_at(&mut self, id: TransactionId, asked: BTreeSet<ShardId>) {
+        for to in asked {
+            let message = Message::Finish { transaction: id, commit: false };
+            self.transactions.outbox.push(Outgoing { to, message, after_sync: false });
+        }
+    }
+
+    /// It is over here: what waits for it goes on.
+    pub(super) fn end(&mut self, id: TransactionId) {
+        let Some(running) = self.transactions.running.remove(&id) else { return };
+        for part in &running.local {
+            self.transactions.locks.unlock(id, part);
+        }
+        self.transactions.by_change.remove(&(running.exactly.session, running.exactly.sequence));
+        self.transactions.ended.push(id);
+    }
+}
+
+fn ending(error: Error) -> Ending {
+    match error {
+        Error::Blocked(_) | Error::Again | Error::Recalling => Ending::Again,
+        error => Ending::Refused(error.errno()),
+    }
+}

@@ -1,0 +1,139 @@
+//! Whether an operation concerns other shards, and whether what it needs is locked. Where there is one shard and no lock,
+//! none of this is asked.
+
+use kv::Kv;
+use types::attr::FileType;
+use types::cred::Credentials;
+use types::error::Errno;
+use types::id::{InodeId, ShardId};
+use types::name::Name;
+
+use crate::error::Result;
+use crate::schema::edge::Edge;
+use crate::schema::inode::Body;
+use crate::shard::Shard;
+use crate::transaction::part::NewDirectory;
+use crate::transaction::plan::{Operation, Renaming};
+use crate::view::{Exactly, RENAME_EXCHANGE, RENAME_NOREPLACE, Rename};
+
+impl<K: Kv> Shard<K> {
+    /// The cluster's shards, whole, and those whose nodes seem to be there; at each change of the map.
+    pub fn set_shards(&mut self, all: Vec<ShardId>, good: Vec<ShardId>) {
+        self.namespace.homes = crate::homes::Homes::new(all, good);
+    }
+
+    /// The questions of this file have to be asked.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.namespace.homes.are_several() || !self.transactions.locks.is_empty()
+    }
+
+    pub(crate) fn is_elsewhere(&self, inode: InodeId) -> bool {
+        inode.home() != self.config.shard
+    }
+
+    /// `Blocked` where it cannot be told yet.
+    pub(crate) fn may_read(&mut self, inode: InodeId) -> Result<()> {
+        let locks = &mut self.transactions.locks;
+        if locks.is_empty() { Ok(()) } else { locks.may_read(inode) }
+    }
+
+    /// What `name` leads to, if it can be told.
+    pub(crate) fn read_name(&mut self, parent: InodeId, name: &Name) -> Result<Option<Edge>> {
+        self.transactions.locks.may_read_name(parent, name)?;
+        let edge = self.namespace.place(parent, name)?.edge;
+        if let Some(edge) = edge.filter(|edge| edge.child.home() == self.config.shard) {
+            self.transactions.locks.may_read(edge.child)?;
+        }
+        Ok(edge)
+    }
+
+    /// Before a new name of a new inode of this shard.
+    pub(crate) fn may_change_name(&self, parent: InodeId, name: &Name) -> Result<()> {
+        self.transactions.locks.may_change_name(parent, name)
+    }
+
+    /// Goes on where the new directory is to be made in this shard.
+    pub(crate) fn cross_mkdir(
+        &mut self,
+        exactly: Exactly,
+        parent: InodeId,
+        name: &Name,
+        mode: u32,
+        cred: Credentials,
+    ) -> Result<()> {
+        self.may_change_name(parent, name)?;
+        let place = self.namespace.vacancy(parent, name)?;
+        let Body::Directory { policy, .. } = place.directory.body else {
+            return Err(Errno::ENOTDIR.into());
+        };
+        let home = self.namespace.choose_home(policy.directories);
+        if home == self.config.shard {
+            return Ok(());
+        }
+        self.namespace.can_have_subdir(&place.directory)?;
+        let body = Body::Directory { entries: 0, policy };
+        let newborn = self.namespace.newborn(place.home(), FileType::Directory, mode, cred, body)?;
+        let new = NewDirectory::of(newborn).ok_or(Errno::ENOTDIR)?;
+        self.start(exactly, Operation::Mkdir { name: name.clone(), new, home })
+    }
+
+    /// Goes on where the inode is in this shard, or there is none.
+    pub(crate) fn cross_remove(&mut self, exactly: Exactly, parent: InodeId, name: &Name, rmdir: bool) -> Result<()> {
+        self.may_change_name(parent, name)?;
+        let Some(edge) = self.namespace.place(parent, name)?.edge else { return Ok(()) };
+        if !self.is_elsewhere(edge.child) {
+            return self.transactions.locks.may_change(edge.child);
+        }
+        let name = name.clone();
+        let operation = if rmdir { Operation::Rmdir { parent, name } } else { Operation::Unlink { parent, name } };
+        self.start(exactly, operation)
+    }
+
+    /// Goes on where the inode is in this shard.
+    pub(crate) fn cross_link(&mut self, exactly: Exactly, inode: InodeId, parent: InodeId, name: &Name) -> Result<()> {
+        self.may_change_name(parent, name)?;
+        if !self.is_elsewhere(inode) {
+            return self.transactions.locks.may_change(inode);
+        }
+        self.namespace.vacancy(parent, name)?;
+        self.start(exactly, Operation::Link { inode, parent, name: name.clone() })
+    }
+
+    /// Goes on where all is in this shard, and no way up from a directory leads through others.
+    pub(crate) fn cross_rename(&mut self, exactly: Exactly, rename: &Rename<'_>) -> Result<()> {
+        if !matches!(rename.flags, 0 | RENAME_NOREPLACE | RENAME_EXCHANGE) {
+            return Err(Errno::EINVAL.into());
+        }
+        let crosses = rename.source_parent != rename.target_parent;
+        self.may_change_name(rename.source_parent, rename.source_name)?;
+        let moved = self.namespace.place(rename.source_parent, rename.source_name)?.edge;
+        let is_dir = |edge: Option<Edge>| edge.is_some_and(|edge| edge.kind == FileType::Directory);
+        let (mut other, mut local) = (None, !self.is_elsewhere(rename.target_parent));
+        if local {
+            self.may_change_name(rename.target_parent, rename.target_name)?;
+            other = self.namespace.place(rename.target_parent, rename.target_name)?.edge;
+            let at_home = |edge: Option<Edge>| edge.is_none_or(|edge| edge.child.home() == self.config.shard);
+            local = at_home(moved) && at_home(other) && !(crosses && (is_dir(moved) || is_dir(other)));
+        }
+        if local || !self.namespace.homes.are_several() {
+            for edge in [moved, other].into_iter().flatten() {
+                self.transactions.locks.may_change(edge.child)?;
+            }
+            return Ok(());
+        }
+        if moved.is_none() {
+            return Err(Errno::ENOENT.into());
+        }
+        let needs_token = crosses && (is_dir(moved) || rename.flags == RENAME_EXCHANGE);
+        if needs_token && self.config.shard == InodeId::ROOT.home() {
+            self.transactions.locks.may_take_token()?;
+        }
+        let renaming = Renaming {
+            source: (rename.source_parent, rename.source_name.clone()),
+            target: (rename.target_parent, rename.target_name.clone()),
+            flags: rename.flags,
+            needs_token,
+        };
+        self.start(exactly, Operation::Rename(renaming))
+    }
+}

@@ -1,0 +1,167 @@
+//! What transactions have locked in one shard. In memory; after a restart, that of prepared transactions is built anew.
+//!
+//! A lock *in doubt* is one of a transaction that another shard decides: it may have been decided already, so nobody may
+//! read what was before. What this shard decides itself is not in doubt: until it is decided, what was before is true.
+
+use std::collections::BTreeMap;
+
+use types::id::{InodeId, TransactionId};
+
+use crate::error::{Error, Result};
+use crate::hash::name_hash;
+use crate::transaction::part::Part;
+
+#[derive(Clone, Copy)]
+struct Lock {
+    owner: TransactionId,
+    in_doubt: bool,
+    /// The inode appears or goes: nothing may be made in it.
+    dying: bool,
+}
+
+/// A directory some of whose names are locked.
+#[derive(Default)]
+struct Pin {
+    owners: Vec<(TransactionId, bool)>,
+    /// A reader waits until it is free: nobody may join.
+    wanted: bool,
+}
+
+/// All locks of one shard.
+#[derive(Default)]
+pub(crate) struct Locks {
+    names: BTreeMap<(InodeId, u64), Lock>,
+    inodes: BTreeMap<InodeId, Lock>,
+    pins: BTreeMap<InodeId, Pin>,
+    token: Option<TransactionId>,
+}
+
+impl Locks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.inodes.is_empty() && self.token.is_none()
+    }
+
+    /// The inode is about to change, or names in it.
+    pub(crate) fn covers_inode(&self, inode: InodeId) -> bool {
+        self.inodes.contains_key(&inode) || self.pins.contains_key(&inode)
+    }
+
+    /// What the name leads to is about to change.
+    pub(crate) fn covers_name(&self, parent: InodeId, name: &[u8]) -> bool {
+        !self.names.is_empty() && self.names.contains_key(&(parent, name_hash(name)))
+    }
+
+    /// An inode's attributes, or a directory's whole list, can be told.
+    pub(crate) fn may_read(&mut self, inode: InodeId) -> Result<()> {
+        if let Some(lock) = self.inodes.get(&inode).filter(|lock| lock.in_doubt) {
+            return Err(Error::Blocked(lock.owner));
+        }
+        if let Some(pin) = self.pins.get_mut(&inode)
+            && let Some((owner, _)) = pin.owners.iter().find(|(_, in_doubt)| *in_doubt)
+        {
+            pin.wanted = true;
+            return Err(Error::Blocked(*owner));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn may_read_name(&self, parent: InodeId, name: &[u8]) -> Result<()> {
+        let dying = self.inodes.get(&parent).filter(|lock| lock.in_doubt && lock.dying);
+        let name = self.names.get(&(parent, name_hash(name))).filter(|lock| lock.in_doubt);
+        free(dying.or(name))
+    }
+
+    /// A name can be made, changed or taken away.
+    pub(crate) fn may_change_name(&self, parent: InodeId, name: &[u8]) -> Result<()> {
+        let dying = self.inodes.get(&parent).filter(|lock| lock.dying);
+        free(dying.or_else(|| self.names.get(&(parent, name_hash(name)))))
+    }
+
+    /// An inode can get or lose a name.
+    pub(crate) fn may_change(&self, inode: InodeId) -> Result<()> {
+        free(self.inodes.get(&inode))?;
+        match self.pins.get(&inode).and_then(|pin| pin.owners.first()) {
+            Some((owner, _)) => Err(Error::Blocked(*owner)),
+            None => Ok(()),
+        }
+    }
+
+    /// A directory's parent can be told: also to a transaction that has locked names in it.
+    pub(crate) fn may_climb(&self, directory: InodeId) -> Result<()> {
+        free(self.inodes.get(&directory).filter(|lock| lock.in_doubt))
+    }
+
+    pub(crate) fn may_take_token(&self) -> Result<()> {
+        self.token.map_or(Ok(()), |owner| Err(Error::Blocked(owner)))
+    }
+
+    /// `owner` can lock what the part touches.
+    pub(crate) fn may_lock(&self, owner: TransactionId, in_doubt: bool, part: &Part) -> Result<()> {
+        let foreign = |lock: &&Lock| lock.owner != owner;
+        match part {
+            Part::Entry { parent, name, .. } => {
+                let dying = self.inodes.get(parent).filter(|lock| lock.dying);
+                free(dying.filter(foreign).or(self.names.get(&(*parent, name_hash(name))).filter(foreign)))?;
+                match self.pins.get(parent).filter(|pin| in_doubt && pin.wanted).and_then(|pin| pin.owners.first()) {
+                    Some((first, _)) => Err(Error::Blocked(*first)),
+                    None => Ok(()),
+                }
+            }
+            Part::Link { inode, .. } | Part::Unlink(inode) | Part::Move { inode, .. } => {
+                free(self.inodes.get(inode).filter(foreign))
+            }
+            Part::Rmdir(inode) => {
+                free(self.inodes.get(inode).filter(foreign))?;
+                let pinned = self.pins.get(inode).and_then(|pin| pin.owners.iter().find(|(pin, _)| *pin != owner));
+                pinned.map_or(Ok(()), |(other, _)| Err(Error::Blocked(*other)))
+            }
+            Part::Make(_) => Ok(()),
+            Part::Token => {
+                self.token.filter(|token| *token != owner).map_or(Ok(()), |other| Err(Error::Blocked(other)))
+            }
+        }
+    }
+
+    /// After `may_lock`.
+    pub(crate) fn lock(&mut self, owner: TransactionId, in_doubt: bool, part: &Part) {
+        let lock = Lock { owner, in_doubt, dying: false };
+        match part {
+            Part::Entry { parent, name, .. } => {
+                self.names.insert((*parent, name_hash(name)), lock);
+                self.pins.entry(*parent).or_default().owners.push((owner, in_doubt));
+            }
+            Part::Link { inode, .. } | Part::Unlink(inode) | Part::Move { inode, .. } => {
+                self.inodes.entry(*inode).or_insert(lock);
+            }
+            Part::Rmdir(inode) => drop(self.inodes.insert(*inode, Lock { dying: true, ..lock })),
+            Part::Make(new) => drop(self.inodes.insert(new.id, Lock { dying: true, ..lock })),
+            Part::Token => self.token = Some(owner),
+        }
+    }
+
+    /// Frees all that `owner` has locked by these parts.
+    pub(crate) fn unlock(&mut self, owner: TransactionId, part: &Part) {
+        match part {
+            Part::Entry { parent, name, .. } => {
+                self.names.remove(&(*parent, name_hash(name)));
+                if let Some(pin) = self.pins.get_mut(parent) {
+                    if let Some(at) = pin.owners.iter().position(|(pin, _)| *pin == owner) {
+                        pin.owners.swap_remove(at);
+                    }
+                    if pin.owners.is_empty() {
+                        self.pins.remove(parent);
+                    }
+                }
+            }
+            Part::Link { inode, .. } | Part::Unlink(inode) | Part::Rmdir(inode) | Part::Move { inode, .. } => {
+                self.inodes.remove(inode);
+            }
+            Part::Make(new) => drop(self.inodes.remove(&new.id)),
+            Part::Token => self.token = None,
+        }
+    }
+}
+
+fn free(lock: Option<&Lock>) -> Result<()> {
+    lock.map_or(Ok(()), |lock| Err(Error::Blocked(lock.owner)))
+}

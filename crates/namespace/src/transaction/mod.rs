@@ -1,0 +1,166 @@
+//! Operations that concern several shards: two-phase commit, with everything promised and decided in the store.
+//!
+//! The shard that a client asks is the *coordinator*; the others are *participants*. The coordinator's `plan` says what to
+//! ask of whom. A participant that promises its part (`Prepare`) checks it, locks what it touches, and writes it down;
+//! its promise leaves when that is **on disk**. When all have promised, the coordinator decides: one batch has its own
+//! part, the stored reply for the client, and the record of the decision. The client is answered then. The decision goes
+//! to the participants when it is **on disk**; each does its part and forgets its promise in one batch, and says so
+//! when that is **on disk**; then the coordinator forgets the decision.
+//!
+//! So whatever crashes and whatever a power cut takes back: a promise without a decision is forgotten (a coordinator that
+//! knows nothing of a transaction says so), and a decision is done by all. A power cut that takes the decision takes
+//! the operation as a whole, as it may take any other that was not synced.
+//!
+//! **What others see.** Writers of what is locked wait. Readers at a participant wait too, for the decision may have been
+//! made; readers at the coordinator see what was before, which is true until it decides. So who sees the new state
+//! anywhere sees it everywhere: no name is seen twice or missed by one who asks for one place after the other.
+//!
+//! **No deadlocks.** A part that meets a lock of another transaction is refused at once, and the operation given up and
+//! tried again from its beginning. What waits for a lock holds none; the token for moves of directories is taken first.
+//!
+//! **Leases.** Nobody but the session that asked may believe what is about to change: before a shard locks its parts, it
+//! takes back the leases on what they touch, and what is locked gives none. The request to a participant waits for that
+//! (while nothing of it is locked there); the coordinator's client waits before the transaction begins, and where the
+//! coordinator learns only later what it has to take back, the transaction is tried again.
+//!
+//! Pure as all of this crate: requests, replies and the time in; `Outgoing` messages and store operations out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::id::{InodeId, SessionId, ShardId, TransactionId};
+
+use crate::transaction::coordinator::Running;
+use crate::transaction::locks::Locks;
+use crate::transaction::part::{Part, Vote};
+use crate::view::InodeView;
+
+mod apply;
+mod coordinator;
+mod crossing;
+pub(crate) mod locks;
+pub mod part;
+mod participant;
+pub(crate) mod plan;
+mod turn;
+
+/// A request to another shard. The shell sends it, and brings what came of it to `Shard::replied`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outgoing {
+    pub to: ShardId,
+    pub message: Message,
+    /// Only when the turn's commit is on disk; if that fails, never.
+    pub after_sync: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// `session` is the one that asked for it all.
+    Prepare {
+        session: SessionId,
+        transaction: TransactionId,
+        round: u8,
+        parts: Vec<Part>,
+    },
+    Finish {
+        transaction: TransactionId,
+        commit: bool,
+    },
+    AskOutcome {
+        transaction: TransactionId,
+    },
+    Climb {
+        transaction: TransactionId,
+        inode: InodeId,
+        until: InodeId,
+    },
+}
+
+/// What another shard answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    Prepared(Vec<Vote>),
+    Done,
+    Outcome(Outcome),
+    Climbed(InodeId),
+    Refused(types::error::Errno),
+    /// It did not answer, or asks to come again. It may have done what it was asked.
+    Failed,
+}
+
+/// What became of a transaction, as its coordinator knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Pending,
+    Commit,
+    Abort,
+}
+
+/// One change of one session.
+type Change = (SessionId, u64);
+
+/// What a request finds that waited for its transaction.
+#[derive(Clone, Debug)]
+enum Ending {
+    Made(Box<InodeView>),
+    Refused(types::error::Errno),
+    Again,
+}
+
+/// All that a shard knows of transactions.
+#[derive(Default)]
+pub(crate) struct Transactions {
+    /// Coordinated here, not decided.
+    running: BTreeMap<TransactionId, Running>,
+    by_change: BTreeMap<Change, TransactionId>,
+    endings: BTreeMap<Change, Ending>,
+    /// Coordinated here, decided: who has not yet done it.
+    decided: BTreeMap<TransactionId, Decided>,
+    /// Promised to others.
+    prepared: BTreeMap<TransactionId, Prepared>,
+    /// Not promised: leases have to be given back first.
+    recalling: BTreeMap<TransactionId, Recalling>,
+    pub(crate) locks: Locks,
+    outbox: Vec<Outgoing>,
+    ended: Vec<TransactionId>,
+    turn: turn::Turn,
+}
+
+struct Decided {
+    participants: BTreeSet<ShardId>,
+    /// When they were last told.
+    told_ms: u64,
+}
+
+struct Recalling {
+    since_ms: u64,
+    /// Its coordinator wants no promise any more.
+    given_up: bool,
+}
+
+struct Prepared {
+    rounds: BTreeMap<u8, Vec<Part>>,
+    /// When the coordinator was last asked, or the promise given.
+    asked_ms: u64,
+}
+
+impl Transactions {
+    /// Nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.by_change.is_empty() && self.endings.is_empty()
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.turn.is_clean()
+    }
+
+    /// A session ends: nobody asks for its answers.
+    pub(crate) fn forget_session(&mut self, session: SessionId) {
+        self.endings.retain(|(of, _), _| *of != session);
+    }
+
+    /// Locked by this transaction, as a participant.
+    fn parts_of(&self, transaction: TransactionId) -> Vec<Part> {
+        let prepared = self.prepared.get(&transaction);
+        prepared.map_or_else(Vec::new, |prepared| prepared.rounds.values().flatten().cloned().collect())
+    }
+}

@@ -1,0 +1,218 @@
+//! The side that promises.
+
+use std::ops::ControlFlow;
+
+use kv::Kv;
+use types::error::Errno;
+use types::id::{InodeId, SessionId, TransactionId};
+
+use crate::error::{Damage, Error, Result};
+use crate::leases::Touched;
+use crate::schema::transaction as record;
+use crate::shard::Shard;
+use crate::transaction::part::{Part, Vote};
+use crate::transaction::{Decided, Message, Outcome, Outgoing, Prepared, Recalling};
+
+/// A coordinator that has not said anything for so long is asked.
+const ASK_AFTER_MS: u64 = 1000;
+/// Nobody waits for leases for so long: their coordinators have given up, and the terms are over.
+const FORGET_RECALLING_MS: u64 = 600_000;
+/// Parts of one message.
+const PARTS_MAX: usize = 16;
+/// Directories above a directory; more is a loop, so damage.
+const DEPTH_MAX: u32 = 1 << 16;
+
+impl<K: Kv> Shard<K> {
+    /// Promises to do these parts. **The votes may leave only when the turn's commit is on disk.**
+    ///
+    /// # Errors
+    /// `Again` where another transaction has locked something, `Blocked` where it is the token; `Recalling` where other
+    /// sessions than `session` hold leases on something; those of the single operations; `EINVAL` for what no shard asks
+    /// for. Nothing of these parts is left then.
+    pub fn prepare(
+        &mut self,
+        session: SessionId,
+        transaction: TransactionId,
+        round: u8,
+        mut parts: Vec<Part>,
+    ) -> Result<Vec<Vote>> {
+        if transaction.coordinator() == self.config.shard || parts.len() > PARTS_MAX {
+            return Err(Errno::EINVAL.into());
+        }
+        // Late: it has been given up, just now or while it waited for leases.
+        let given_up = self.transactions.recalling.remove(&transaction).is_some_and(|recalling| recalling.given_up);
+        if given_up || self.transactions.turn.finished.contains(&transaction) {
+            return Err(Error::Again);
+        }
+        let known = self.transactions.prepared.get(&transaction).and_then(|prepared| prepared.rounds.get(&round));
+        if let Some(known) = known {
+            parts.clone_from(known);
+            return parts.iter_mut().map(|part| self.check_part(part)).collect();
+        }
+        for part in &parts {
+            match (self.transactions.locks.may_lock(transaction, true, part), part) {
+                (Ok(()), _) => {}
+                (Err(error), Part::Token) => return Err(error),
+                (Err(_), _) => return Err(Error::Again),
+            }
+        }
+        let votes = parts.iter_mut().map(|part| self.check_part(part)).collect::<Result<Vec<_>>>()?;
+        self.take_back_parts(session, transaction, &parts)?;
+        for part in &parts {
+            self.transactions.locks.lock(transaction, true, part);
+        }
+        record::ser_round_key(&mut self.key, transaction, round);
+        self.namespace.cold.put(&self.key, &record::ser_parts(&parts));
+        let asked_ms = self.mono_ms;
+        let prepared = self.transactions.prepared.entry(transaction);
+        let prepared = prepared.or_insert_with(|| Prepared { rounds: Default::default(), asked_ms });
+        prepared.rounds.insert(round, parts);
+        self.transactions.turn.prepared.push((transaction, round));
+        Ok(votes)
+    }
+
+    /// Nobody but `session` may believe any more what these parts change.
+    fn take_back_parts(&mut self, session: SessionId, transaction: TransactionId, parts: &[Part]) -> Result<()> {
+        let touched: Vec<Touched<'_>> = parts.iter().flat_map(Part::touches).collect();
+        let taken = self.take_back(session, &touched);
+        if taken.is_err() {
+            let recalling = Recalling { since_ms: self.mono_ms, given_up: false };
+            self.transactions.recalling.insert(transaction, recalling);
+        }
+        taken
+    }
+
+    /// Does what was promised, or forgets it. **The answer may leave only when the turn's commit is on disk.** Harmless
+    /// twice.
+    ///
+    /// # Errors
+    /// Where the store fails; the promise stays then.
+    pub fn finish(&mut self, transaction: TransactionId, commit: bool) -> Result<()> {
+        if let Some(recalling) = self.transactions.recalling.get_mut(&transaction) {
+            recalling.given_up = true;
+        }
+        let Some(prepared) = self.transactions.prepared.get(&transaction) else { return Ok(()) };
+        if self.transactions.turn.finished.contains(&transaction) {
+            return Ok(());
+        }
+        let rounds: Vec<u8> = prepared.rounds.keys().copied().collect();
+        if commit {
+            self.apply_parts(&self.transactions.parts_of(transaction))?;
+        }
+        for round in rounds {
+            record::ser_round_key(&mut self.key, transaction, round);
+            self.namespace.cold.delete(&self.key);
+        }
+        self.transactions.turn.finished.push(transaction);
+        Ok(())
+    }
+
+    /// What became of a transaction that this shard coordinates. **The answer may leave only when the turn's commit is on
+    /// disk.**
+    #[must_use]
+    pub fn outcome(&self, transaction: TransactionId) -> Outcome {
+        if self.transactions.decided.contains_key(&transaction) {
+            Outcome::Commit
+        } else if self.transactions.running.contains_key(&transaction) {
+            Outcome::Pending
+        } else {
+            Outcome::Abort
+        }
+    }
+
+    /// Goes up from a directory: to `until`, to root, or to the first directory that is not at home here.
+    ///
+    /// # Errors
+    /// `ESTALE` where one of them is no directory, `Blocked` by a transaction that moves one of them.
+    pub fn climb(&mut self, inode: InodeId, until: InodeId) -> Result<InodeId> {
+        let mut at = inode;
+        for _ in 0..DEPTH_MAX {
+            if at == until || at == InodeId::ROOT || at.home() != self.config.shard {
+                return Ok(at);
+            }
+            // One that is being moved has its new parent when that has ended.
+            self.transactions.locks.may_climb(at)?;
+            match self.namespace.find(at)? {
+                Some(inode) if inode.is_dir() => at = inode.parent,
+                _ => return Err(Errno::ESTALE.into()),
+            }
+        }
+        Err(Errno::ELOOP.into())
+    }
+
+    /// What changes on disk of this directory or inode is decided: nothing that another shard has decided is missing.
+    ///
+    /// # Errors
+    /// `Blocked`.
+    pub fn may_sync(&mut self, inode: InodeId) -> Result<()> {
+        self.transactions.locks.may_read(inode)
+    }
+
+    /// Asks coordinators from which nothing was heard.
+    pub(crate) fn ask_coordinators(&mut self) {
+        let now_ms = self.mono_ms;
+        // Who asked has long forgotten them.
+        self.transactions.recalling.retain(|_, waits| now_ms < waits.since_ms.saturating_add(FORGET_RECALLING_MS));
+        for (&transaction, prepared) in &mut self.transactions.prepared {
+            if now_ms >= prepared.asked_ms.saturating_add(ASK_AFTER_MS) {
+                prepared.asked_ms = now_ms;
+                self.transactions.outbox.push(ask(transaction));
+            }
+        }
+    }
+
+    pub(super) fn unlock_prepared(&mut self, transaction: TransactionId) {
+        for part in self.transactions.parts_of(transaction) {
+            self.transactions.locks.unlock(transaction, &part);
+        }
+    }
+
+    /// The turn in which these were promised has failed.
+    pub(super) fn forget_round(&mut self, transaction: TransactionId, round: u8) {
+        let Some(prepared) = self.transactions.prepared.get_mut(&transaction) else { return };
+        for part in prepared.rounds.remove(&round).unwrap_or_default() {
+            self.transactions.locks.unlock(transaction, &part);
+        }
+        if prepared.rounds.is_empty() {
+            self.transactions.prepared.remove(&transaction);
+            self.transactions.ended.push(transaction);
+        }
+    }
+
+    /// Reads promises and decisions at the start, and asks and tells at once.
+    pub(crate) fn load_transactions(&mut self) -> Result<()> {
+        let mut records = Vec::new();
+        self.namespace.kv.scan(&[record::PREFIX], &[record::PREFIX + 1], |key, value| {
+            records.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        })?;
+        for (key, value) in records {
+            match record::deser_key(&key)? {
+                (id, None) if id.coordinator() == self.config.shard => {
+                    let participants = record::deser_participants(&key, &value)?.into_iter().collect();
+                    self.transactions.decided.insert(id, Decided { participants, told_ms: self.mono_ms });
+                    self.tell(id);
+                }
+                (id, Some(round)) if id.coordinator() != self.config.shard => {
+                    let parts = record::deser_parts(&key, &value)?;
+                    for part in &parts {
+                        self.transactions.locks.lock(id, true, part);
+                    }
+                    let prepared = self.transactions.prepared.entry(id);
+                    let asked_ms = self.mono_ms;
+                    let new = || Prepared { rounds: Default::default(), asked_ms };
+                    prepared.or_insert_with(new).rounds.insert(round, parts);
+                }
+                _ => return Err(Damage::new("a transaction of the wrong shard", &key).into()),
+            }
+        }
+        let asks: Vec<Outgoing> = self.transactions.prepared.keys().map(|&id| ask(id)).collect();
+        self.transactions.outbox.extend(asks);
+        Ok(())
+    }
+}
+
+fn ask(transaction: TransactionId) -> Outgoing {
+    let to = transaction.coordinator();
+    Outgoing { to, message: Message::AskOutcome { transaction }, after_sync: false }
+}

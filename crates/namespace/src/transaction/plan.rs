@@ -1,0 +1,244 @@
+//! What an operation over several shards asks of whom, and in which order: a script for each, without locks or messages.
+//!
+//! A plan is asked for its next step with the votes on the step before. It checks what a single shard checks for the same
+//! operation, in the same order, and answers with the same errors.
+
+use types::attr::FileType;
+use types::error::Errno;
+use types::id::{InodeId, ShardId};
+use types::name::Name;
+
+use crate::schema::edge::Edge;
+use crate::transaction::part::{NewDirectory, Part, Vote};
+use crate::view::{RENAME_EXCHANGE, RENAME_NOREPLACE};
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    Mkdir { name: Name, new: NewDirectory, home: ShardId },
+    Rmdir { parent: InodeId, name: Name },
+    Unlink { parent: InodeId, name: Name },
+    Link { inode: InodeId, parent: InodeId, name: Name },
+    Rename(Renaming),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Renaming {
+    pub(crate) source: (InodeId, Name),
+    pub(crate) target: (InodeId, Name),
+    pub(crate) flags: u32,
+    /// What is moved seems to be a directory, and to another one: no other such move may be under way.
+    pub(crate) needs_token: bool,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Prepare these, all of them, and bring the votes in this order.
+    Ask(Vec<(ShardId, Part)>),
+    /// Find out whether directory `from` is `ancestor` or lies below it.
+    Climb {
+        from: InodeId,
+        ancestor: InodeId,
+    },
+    /// All have promised: do it. The entry of the first part becomes this.
+    Decide(Option<Edge>),
+    /// There is nothing to do, and that is a success.
+    Nothing,
+    Refuse(Errno),
+    /// Something has changed meanwhile.
+    Again,
+}
+
+/// An operation on its way.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    operation: Operation,
+    stage: Stage,
+    /// What the source's name leads to, and the target's.
+    moved: Option<Edge>,
+    other: Option<Edge>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Begin,
+    Token,
+    First,
+    Second,
+    /// Whether the target lies within what is moved, and the other way round.
+    TargetWithin,
+    SourceWithin,
+    Last,
+}
+
+impl Plan {
+    pub(crate) fn new(operation: Operation) -> Self {
+        Self { operation, stage: Stage::Begin, moved: None, other: None }
+    }
+
+    /// The new directory, when there is one.
+    pub(crate) fn made(&self, votes: &[Vote]) -> Option<NewDirectory> {
+        match (&self.operation, votes) {
+            (Operation::Mkdir { new, .. }, [Vote::Made(id)]) => Some(NewDirectory { id: *id, ..new.clone() }),
+            _ => None,
+        }
+    }
+
+    /// The inode that the client is told of, where there was one before.
+    pub(crate) fn told(&self) -> Option<InodeId> {
+        match &self.operation {
+            Operation::Link { inode, .. } => Some(*inode),
+            Operation::Mkdir { .. } | Operation::Rmdir { .. } | Operation::Unlink { .. } | Operation::Rename(_) => None,
+        }
+    }
+
+    /// `votes` on what was asked for last.
+    pub(crate) fn next(&mut self, votes: &[Vote]) -> Step {
+        match &self.operation {
+            Operation::Rename(_) => self.next_of_rename(votes),
+            Operation::Mkdir { .. } | Operation::Rmdir { .. } | Operation::Unlink { .. } | Operation::Link { .. } => {
+                self.next_of_one(votes)
+            }
+        }
+    }
+
+    /// One name here, and one inode elsewhere.
+    fn next_of_one(&mut self, votes: &[Vote]) -> Step {
+        match (self.stage, votes) {
+            (Stage::Begin, _) => {
+                self.stage = Stage::First;
+                let (parent, name, becomes) = match &self.operation {
+                    // For the check of the bound of subdirectories; the id comes with the decision.
+                    Operation::Mkdir { name, new, .. } => {
+                        (new.parent, name, Some(Edge { child: new.parent, kind: FileType::Directory }))
+                    }
+                    Operation::Rmdir { parent, name } | Operation::Unlink { parent, name } => (*parent, name, None),
+                    Operation::Link { inode, parent, name } => {
+                        (*parent, name, Some(Edge { child: *inode, kind: FileType::Regular }))
+                    }
+                    Operation::Rename(_) => return Step::Again,
+                };
+                ask([Part::Entry { parent, name: name.clone(), becomes }])
+            }
+            (Stage::First, [Vote::Entry(there)]) => {
+                self.stage = Stage::Last;
+                self.ask_inode(*there)
+            }
+            (Stage::Last, [Vote::Made(id)]) => Step::Decide(Some(Edge { child: *id, kind: FileType::Directory })),
+            (Stage::Last, [Vote::Inode(kind)]) => match &self.operation {
+                Operation::Link { inode, .. } => Step::Decide(Some(Edge { child: *inode, kind: *kind })),
+                _ => Step::Decide(None),
+            },
+            _ => Step::Refuse(Errno::EIO),
+        }
+    }
+
+    fn ask_inode(&self, there: Option<Edge>) -> Step {
+        let is_dir = |edge: Edge| edge.kind == FileType::Directory;
+        match (&self.operation, there) {
+            (Operation::Mkdir { .. } | Operation::Link { .. }, Some(_)) => Step::Refuse(Errno::EEXIST),
+            (Operation::Mkdir { new, home, .. }, None) => Step::Ask(vec![(*home, Part::Make(new.clone()))]),
+            (Operation::Link { inode, parent, .. }, None) => ask([Part::Link { inode: *inode, parent: *parent }]),
+            (_, None) => Step::Refuse(Errno::ENOENT),
+            (Operation::Rmdir { .. }, Some(edge)) if !is_dir(edge) => Step::Refuse(Errno::ENOTDIR),
+            (Operation::Rmdir { .. }, Some(edge)) => ask([Part::Rmdir(edge.child)]),
+            (_, Some(edge)) if is_dir(edge) => Step::Refuse(Errno::EISDIR),
+            (_, Some(edge)) => ask([Part::Unlink(edge.child)]),
+        }
+    }
+
+    fn next_of_rename(&mut self, votes: &[Vote]) -> Step {
+        let Operation::Rename(renaming) = self.operation.clone() else { return Step::Again };
+        match (self.stage, votes) {
+            (Stage::Begin, _) if renaming.needs_token => {
+                self.stage = Stage::Token;
+                ask([Part::Token])
+            }
+            (Stage::Begin | Stage::Token, _) => {
+                self.stage = Stage::First;
+                ask([entry(&renaming.source, None)])
+            }
+            (Stage::First, [Vote::Entry(None)]) => Step::Refuse(Errno::ENOENT),
+            (Stage::First, [Vote::Entry(Some(moved))]) => {
+                let crosses = renaming.source.0 != renaming.target.0;
+                if crosses && moved.kind == FileType::Directory && !renaming.needs_token {
+                    return Step::Again;
+                }
+                self.moved = Some(*moved);
+                self.stage = Stage::Second;
+                ask([entry(&renaming.target, Some(*moved))])
+            }
+            (Stage::Second, [Vote::Entry(other)]) => {
+                self.other = *other;
+                match (other, renaming.flags) {
+                    (None, RENAME_EXCHANGE) => Step::Refuse(Errno::ENOENT),
+                    (Some(_), RENAME_NOREPLACE) => Step::Refuse(Errno::EEXIST),
+                    _ => self.check_target(&renaming),
+                }
+            }
+            (Stage::Last, _) => Step::Decide(self.other.filter(|_| renaming.flags == RENAME_EXCHANGE)),
+            _ => Step::Refuse(Errno::EIO),
+        }
+    }
+
+    /// What a `Climb` found.
+    pub(crate) fn climbed(&mut self, within: bool) -> Step {
+        let Operation::Rename(renaming) = self.operation.clone() else { return Step::Again };
+        match (self.stage, within) {
+            (Stage::TargetWithin, true) => Step::Refuse(Errno::EINVAL),
+            (Stage::TargetWithin, false) => self.check_source(&renaming),
+            (Stage::SourceWithin, true) if renaming.flags == RENAME_EXCHANGE => Step::Refuse(Errno::EINVAL),
+            (Stage::SourceWithin, true) => Step::Refuse(Errno::ENOTEMPTY),
+            (Stage::SourceWithin, false) => self.ask_inodes(&renaming),
+            _ => Step::Refuse(Errno::EIO),
+        }
+    }
+
+    fn check_target(&mut self, renaming: &Renaming) -> Step {
+        let Some(moved) = self.moved else { return Step::Again };
+        if renaming.source.0 == renaming.target.0 || moved.kind != FileType::Directory {
+            return self.check_source(renaming);
+        }
+        self.stage = Stage::TargetWithin;
+        Step::Climb { from: renaming.target.0, ancestor: moved.child }
+    }
+
+    fn check_source(&mut self, renaming: &Renaming) -> Step {
+        match self.other.filter(|other| other.kind == FileType::Directory) {
+            Some(other) if renaming.source.0 != renaming.target.0 => {
+                self.stage = Stage::SourceWithin;
+                Step::Climb { from: renaming.source.0, ancestor: other.child }
+            }
+            _ => self.ask_inodes(renaming),
+        }
+    }
+
+    fn ask_inodes(&mut self, renaming: &Renaming) -> Step {
+        let Some(moved) = self.moved else { return Step::Again };
+        self.stage = Stage::Last;
+        let mut parts = vec![Part::Move { inode: moved.child, parent: renaming.target.0 }];
+        let Some(other) = self.other else { return ask(parts) };
+        if other.child == moved.child {
+            return Step::Nothing;
+        }
+        let is_dir = |edge: Edge| edge.kind == FileType::Directory;
+        parts.push(match (is_dir(moved), is_dir(other)) {
+            _ if renaming.flags == RENAME_EXCHANGE => Part::Move { inode: other.child, parent: renaming.source.0 },
+            (true, false) => return Step::Refuse(Errno::ENOTDIR),
+            (false, true) => return Step::Refuse(Errno::EISDIR),
+            (true, true) => Part::Rmdir(other.child),
+            (false, false) => Part::Unlink(other.child),
+        });
+        ask(parts)
+    }
+}
+
+fn entry((parent, name): &(InodeId, Name), becomes: Option<Edge>) -> Part {
+    Part::Entry { parent: *parent, name: name.clone(), becomes }
+}
+
+fn ask(parts: impl IntoIterator<Item = Part>) -> Step {
+    let place = |part: Part| (part.shard().unwrap_or(InodeId::ROOT.home()), part);
+    Step::Ask(parts.into_iter().map(place).collect())
+}

@@ -1,0 +1,71 @@
+//! What a turn did to transactions, to be kept or taken back as a whole.
+
+use kv::Kv;
+use types::id::TransactionId;
+
+use crate::shard::Shard;
+use crate::transaction::{Ending, Outgoing};
+
+#[derive(Default)]
+pub(super) struct Turn {
+    /// Coordinated here, and gone on with.
+    pub(super) touched: Vec<TransactionId>,
+    /// Coordinated here, and decided.
+    pub(super) decided: Vec<TransactionId>,
+    /// Done by all participants.
+    pub(super) forgotten: Vec<TransactionId>,
+    /// Promised to others.
+    pub(super) prepared: Vec<(TransactionId, u8)>,
+    /// Done or forgotten, as others decided.
+    pub(super) finished: Vec<TransactionId>,
+}
+
+impl Turn {
+    pub(super) fn is_clean(&self) -> bool {
+        self.decided.is_empty() && self.forgotten.is_empty() && self.prepared.is_empty() && self.finished.is_empty()
+    }
+}
+
+impl<K: Kv> Shard<K> {
+    /// Messages for other shards. To be taken after each turn, whether it was committed, failed, or had nothing to commit.
+    pub fn take_outgoing(&mut self) -> Vec<Outgoing> {
+        self.transactions.turn.touched.clear();
+        std::mem::take(&mut self.transactions.outbox)
+    }
+
+    /// Transactions that have ended: what was `Blocked` by them is to be asked again. To be taken with `take_outgoing`.
+    pub fn take_ended(&mut self) -> Vec<TransactionId> {
+        std::mem::take(&mut self.transactions.ended)
+    }
+
+    /// The locks of what has ended go only now: until here, somebody might have promised on what is taken back.
+    pub(crate) fn transactions_committed(&mut self) {
+        let turn = std::mem::take(&mut self.transactions.turn);
+        for id in turn.decided {
+            self.end(id);
+        }
+        for id in turn.finished {
+            self.unlock_prepared(id);
+            self.transactions.prepared.remove(&id);
+            self.transactions.ended.push(id);
+        }
+        for id in turn.forgotten {
+            self.transactions.decided.remove(&id);
+        }
+    }
+
+    pub(crate) fn transactions_rolled_back(&mut self) {
+        let turn = std::mem::take(&mut self.transactions.turn);
+        self.transactions.outbox.clear();
+        for (id, round) in turn.prepared {
+            self.forget_round(id, round);
+        }
+        for id in turn.decided {
+            self.transactions.decided.remove(&id);
+        }
+        for id in turn.touched {
+            self.give_up(id, Ending::Again);
+        }
+        self.transactions.turn.touched.clear();
+    }
+}

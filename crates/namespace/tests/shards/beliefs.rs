@@ -1,0 +1,163 @@
+//! What clients believe because they were told so, held against the truth.
+
+use std::collections::BTreeMap;
+
+use kv::memory::MemoryKv;
+use namespace::error::Error;
+use namespace::shard::Shard;
+use namespace::transaction::part::Part;
+use namespace::view::{InodeView, Looked, Recall};
+use types::attr::Attr;
+use types::error::Errno;
+use types::id::{InodeId, SessionId, ShardId};
+use types::name::Name;
+
+use crate::sim::{Answer, Op};
+
+/// Looks at the truth, and never gets a lease.
+const WITNESS: SessionId = SessionId(99);
+
+#[derive(Default)]
+pub(crate) struct Beliefs {
+    clients: BTreeMap<u64, Client>,
+    pub(crate) learned: u64,
+    pub(crate) recalled: u64,
+}
+
+/// Each belief with the time at which it ends.
+#[derive(Default)]
+struct Client {
+    names: BTreeMap<(InodeId, Name), (Option<InodeId>, u64)>,
+    inodes: BTreeMap<InodeId, (Attr, u64)>,
+    /// Recalls so far, and the last one of each subject.
+    recalls: u64,
+    noted: BTreeMap<(InodeId, Option<Name>), u64>,
+    /// When the request under way was sent: recalls by then, and the time.
+    ticket: (u64, u64),
+}
+
+impl Beliefs {
+    /// A client sends a request. What it changes itself it forgets by itself.
+    pub(crate) fn asking(&mut self, client: u64, changes: bool, now_ms: u64) {
+        let client = self.clients.entry(client).or_default();
+        client.ticket = (client.recalls, now_ms);
+        if changes {
+            client.names.clear();
+            client.inodes.clear();
+        }
+    }
+
+    pub(crate) fn recalled(&mut self, client: u64, recalls: &[Recall]) {
+        let client = self.clients.entry(client).or_default();
+        for recall in recalls {
+            self.recalled += 1;
+            client.recalls += 1;
+            client.noted.insert((recall.inode, recall.name.clone()), client.recalls);
+            match &recall.name {
+                Some(name) => drop(client.names.remove(&(recall.inode, name.clone()))),
+                None => drop(client.inodes.remove(&recall.inode)),
+            }
+        }
+    }
+
+    /// An answer has come.
+    pub(crate) fn told(&mut self, client: u64, op: &Op, answer: &Answer) {
+        let before = self.learned;
+        let client = self.clients.entry(client).or_default();
+        let mut learned = 0;
+        match (op, answer) {
+            (
+                Op::Lookup { parent, name } | Op::Create { parent, name } | Op::Mkdir { parent, name },
+                Answer::Inode(view),
+            ) => learned += client.learn_name(*parent, name, view),
+            (Op::Lookup { parent, name }, Answer::Absent(lease_ms)) => {
+                learned += client.believe_name(*parent, name, None, *lease_ms);
+            }
+            (Op::Stat { .. }, Answer::Inode(view)) => learned += client.learn(view),
+            (Op::List { inode }, Answer::Names(entries)) => {
+                for entry in entries {
+                    learned += entry.attributes.as_ref().map_or(0, |v| client.learn_name(*inode, &entry.name, v));
+                }
+            }
+            _ => {}
+        }
+        self.learned = before + learned;
+    }
+
+    /// All that is believed of what is at home in this shard is true, and is not about to change as another shard has
+    /// decided.
+    pub(crate) fn check(&self, home: ShardId, shard: &mut Shard<MemoryKv>, doubtful: &[Part], now_ms: u64) {
+        for (number, client) in &self.clients {
+            let names =
+                client.names.iter().filter(|((parent, _), (_, until))| parent.home() == home && *until > now_ms);
+            for ((parent, name), (believed, _)) in names {
+                let changes =
+                    |part: &Part| matches!(part, Part::Entry { parent: p, name: n, .. } if p == parent && n == name);
+                assert!(!doubtful.iter().any(changes), "client {number} believes in {parent} {name}: it is in doubt");
+                let truth = match shard.lookup(WITNESS, *parent, name) {
+                    Ok(Looked::Found(view)) => Some(view.attr.inode),
+                    Ok(Looked::Absent { .. }) | Err(Error::Refused(_)) => None,
+                    // The inode or the directory itself is in doubt.
+                    Err(Error::Blocked(_)) => continue,
+                    Err(error) => panic!("{error}"),
+                };
+                assert_eq!(truth, *believed, "client {number} believes in {parent} {name}");
+            }
+            let inodes = client.inodes.iter().filter(|(inode, (_, until))| inode.home() == home && *until > now_ms);
+            for (inode, (believed, _)) in inodes {
+                assert!(
+                    !doubtful.iter().any(|part| changes(part, *inode)),
+                    "client {number} believes in {inode}: it is in doubt"
+                );
+                let truth = shard.getattr(WITNESS, *inode).map(|view| view.attr);
+                // An orphan goes with its last holder: who knows that it has no name expects no more of it.
+                if truth == Err(Error::Refused(Errno::ESTALE)) && believed.nlink == 0 {
+                    continue;
+                }
+                assert_eq!(truth.as_ref(), Ok(believed), "client {number} believes in {inode}");
+            }
+        }
+    }
+}
+
+fn changes(part: &Part, inode: InodeId) -> bool {
+    match part {
+        Part::Entry { parent, .. } => *parent == inode,
+        Part::Link { inode: id, .. } | Part::Unlink(id) | Part::Rmdir(id) | Part::Move { inode: id, .. } => {
+            *id == inode
+        }
+        Part::Make(_) | Part::Token => false,
+    }
+}
+
+impl Client {
+    /// How many leases there were.
+    fn learn_name(&mut self, parent: InodeId, name: &Name, view: &InodeView) -> u64 {
+        self.believe_name(parent, name, Some(view.attr.inode), view.name_lease_ms) + self.learn(view)
+    }
+
+    fn believe_name(&mut self, parent: InodeId, name: &Name, child: Option<InodeId>, lease_ms: u32) -> u64 {
+        let subject = (parent, Some(name.clone()));
+        let until = self.until(&subject, lease_ms);
+        until.map_or(0, |until| {
+            self.names.insert((parent, name.clone()), (child, until));
+            1
+        })
+    }
+
+    fn learn(&mut self, view: &InodeView) -> u64 {
+        let until = self.until(&(view.attr.inode, None), view.lease_ms);
+        until.map_or(0, |until| {
+            assert!(!view.elsewhere, "its own shard tells of it");
+            self.inodes.insert(view.attr.inode, (view.attr, until));
+            1
+        })
+    }
+
+    /// When a lease that was just told ends; `None` where there is none, or it was recalled since it was asked for.
+    fn until(&self, subject: &(InodeId, Option<Name>), lease_ms: u32) -> Option<u64> {
+        let (recalls, sent_ms) = self.ticket;
+        let recalled = self.noted.get(subject).is_some_and(|recall| *recall > recalls);
+        (lease_ms > 0 && !recalled).then(|| sent_ms + u64::from(lease_ms))
+    }
+}

@@ -1,0 +1,163 @@
+//! Leases of several shards: whatever a client was told to believe is true until it is told otherwise or its term is over,
+//! though operations over several shards change it.
+
+use kv::memory::MemoryKv;
+use namespace::error::Error;
+use namespace::shard::Shard;
+use namespace::transaction::part::{Part, Vote};
+use namespace::view::Exactly;
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use types::attr::SetAttr;
+use types::id::{InodeId, SessionId, ShardId, TransactionId};
+use types::placement::Placement;
+use types::time::Timestamp;
+
+use crate::node::config;
+use crate::sim::{Answer, Crash, Op, ROOT, Sim, name};
+
+const CLIENTS: std::ops::RangeInclusive<u64> = 1..=4;
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const SEEDS: u64 = 200;
+const STEPS: u64 = 6000;
+
+#[expect(clippy::disallowed_methods, reason = "how long a test runs is the caller's choice")]
+fn seeds() -> u64 {
+    std::env::var("WEFT_NAMESPACE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS)
+}
+
+fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
+    let pick = |sim: &mut Sim| *known.choose(&mut sim.rng).expect("root is known");
+    let word = |sim: &mut Sim| name(NAMES.choose(&mut sim.rng).expect("some"));
+    let (parent, other, one) = (pick(sim), pick(sim), pick(sim));
+    let (text, other_text) = (word(sim), word(sim));
+    match sim.rng.random_range(0..60) {
+        0..12 | 40..52 => Op::Lookup { parent, name: text },
+        12..20 | 52..60 => Op::Stat { inode: one },
+        20..22 => Op::List { inode: parent },
+        22..25 => Op::Mkdir { parent, name: text },
+        25..27 => Op::Create { parent, name: text },
+        27..29 => Op::Rmdir { parent, name: text },
+        29..31 => Op::Unlink { parent, name: text },
+        31..33 => Op::Link { inode: one, parent, name: text },
+        33 => Op::Chmod { inode: one, mode: sim.rng.random_range(0..0o1000) },
+        _ => {
+            let flags = *[0, 0, 0, 1, 2, 2].choose(&mut sim.rng).expect("some");
+            Op::Rename { from: (parent, text), to: (other, other_text), flags }
+        }
+    }
+}
+
+/// Leases that were given, and recalls.
+fn believe(seed: u64, crashes: bool) -> (u64, u64) {
+    let mut sim = Sim::leasing(seed, 3);
+    let mut known = vec![ROOT];
+    for _ in 0..STEPS {
+        for client in CLIENTS {
+            if let Some(Answer::Inode(view)) = sim.answers.remove(&client)
+                && !known.contains(&view.attr.inode)
+                && known.len() < 12
+            {
+                known.push(view.attr.inode);
+            }
+            if sim.is_idle(client) {
+                let op = draw(&mut sim, &known);
+                sim.ask(client, op);
+            }
+        }
+        sim.step();
+        if crashes && sim.rng.random_range(0..400) == 0 {
+            let node = sim.rng.random_range(0..3);
+            sim.crash(node, Crash::Kill);
+        }
+    }
+    sim.quiesce();
+    (sim.beliefs.learned, sim.beliefs.recalled)
+}
+
+#[test]
+fn what_clients_may_believe_is_true() {
+    let (mut learned, mut recalled) = (0, 0);
+    for seed in 0..seeds() {
+        let (leases, recalls) = believe(seed, false);
+        learned += leases;
+        recalled += recalls;
+    }
+    assert!(learned > 100 * seeds() && recalled > 50 * seeds(), "{learned} leases, {recalled} recalls");
+}
+
+#[test]
+fn what_clients_may_believe_is_true_though_processes_are_killed() {
+    for seed in 1000..1000 + seeds() {
+        believe(seed, true);
+    }
+}
+
+/// One shard of several, asked by hand.
+fn participant() -> Shard<MemoryKv> {
+    let mut shard = Shard::open(MemoryKv::new(), config(0, 3_000), Timestamp(1), 1).expect("opens");
+    shard.set_shards(vec![ShardId(0), ShardId(1)], vec![ShardId(0), ShardId(1)]);
+    for session in [SessionId(1), SessionId(2)] {
+        shard.session_open(session, b"", &[]).expect("opens");
+        shard.listen(session, true);
+    }
+    shard
+}
+
+#[test]
+fn a_promise_waits_for_the_leases_of_others() {
+    let (asker, other) = (SessionId(1), SessionId(2));
+    let transaction = TransactionId(InodeId::new(ShardId(1), 77).0);
+    let entry = Part::Entry { parent: ROOT, name: name("x"), becomes: None };
+    let mut shard = participant();
+    for session in [asker, other] {
+        assert!(shard.getattr(session, ROOT).expect("there").lease_ms > 0);
+    }
+    assert_eq!(shard.prepare(asker, transaction, 0, vec![entry.clone()]), Err(Error::Recalling));
+    assert!(shard.recalls(asker).is_empty(), "nobody is in its own way");
+    let recalls = shard.recalls(other);
+    assert_eq!((recalls.len(), recalls[0].inode), (1, ROOT));
+    assert!(shard.getattr(asker, ROOT).is_ok(), "nothing is locked");
+    shard.acknowledge_recalls(other, &[recalls[0].id]);
+    assert!(shard.take_ended_recalls());
+    assert_eq!(shard.prepare(asker, transaction, 0, vec![entry]), Ok(vec![Vote::Entry(None)]));
+    assert_eq!(shard.getattr(other, ROOT), Err(Error::Blocked(transaction)));
+}
+
+#[test]
+fn a_promise_is_not_given_to_a_transaction_that_was_given_up_meanwhile() {
+    let (asker, other) = (SessionId(1), SessionId(2));
+    let transaction = TransactionId(InodeId::new(ShardId(1), 77).0);
+    let entry = Part::Entry { parent: ROOT, name: name("x"), becomes: None };
+    let mut shard = participant();
+    assert!(shard.getattr(other, ROOT).expect("there").lease_ms > 0);
+    assert_eq!(shard.prepare(asker, transaction, 0, vec![entry.clone()]), Err(Error::Recalling));
+    shard.finish(transaction, false).expect("harmless");
+    let recalls = shard.recalls(other);
+    shard.acknowledge_recalls(other, &[recalls[0].id]);
+    assert_eq!(shard.prepare(asker, transaction, 0, vec![entry]), Err(Error::Again));
+    assert!(shard.getattr(other, ROOT).is_ok(), "nothing is locked");
+}
+
+#[test]
+fn a_coordinator_gives_no_lease_on_what_it_has_locked() {
+    let (asker, other) = (SessionId(1), SessionId(2));
+    let mut shard = participant();
+    let exactly = |sequence| Exactly { session: asker, sequence, answered_below: sequence };
+    let change = namespace::view::PolicyChange {
+        directories: Some(Placement::Shard(ShardId(1))),
+        ..namespace::view::PolicyChange::default()
+    };
+    shard.set_policy(exactly(1), ROOT, &change).expect("set");
+    let cred = types::cred::Credentials { uid: 0, gid: 0, umask: 0 };
+    let made = shard.mkdir(exactly(2), ROOT, &name("d"), 0o755, cred);
+    assert!(matches!(made, Err(Error::Blocked(_))), "the other shard is asked");
+    let root = shard.getattr(other, ROOT).expect("what was before is true until it is decided");
+    assert_eq!(root.lease_ms, 0);
+    let namespace::view::Looked::Absent { lease_ms } = shard.lookup(other, ROOT, &name("d")).expect("told") else {
+        panic!("not yet")
+    };
+    assert_eq!(lease_ms, 0);
+    // Its mode may change meanwhile: nothing of what is locked is lost by it.
+    shard.set(exactly(3), ROOT, &SetAttr { mode: Some(0o700), ..SetAttr::default() }).expect("set");
+}

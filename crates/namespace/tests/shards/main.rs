@@ -1,0 +1,10 @@
+//! Several shards over stores in memory, and messages between them that are delayed, reordered and lost, while processes
+//! are killed and the power is cut.
+
+mod against_model;
+mod beliefs;
+mod crashes;
+mod leases;
+mod node;
+mod racing;
+mod sim;

@@ -1,0 +1,308 @@
+//! One shard with its store and what waits there; what it can be asked.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use kv::Kv;
+use kv::memory::MemoryKv;
+use namespace::error::Result;
+use namespace::schema::transaction::{deser_key, deser_parts};
+use namespace::shard::{Config, Limits, Shard};
+use namespace::transaction::part::Part;
+use namespace::transaction::{Message, Outgoing, Reply};
+use namespace::view::{
+    Create, DirEntry, Exactly, GroupSpace, InodeView, Looked, PolicyChange, PoolSpace, Rename, SpaceClass,
+};
+use types::attr::{FileType, SetAttr};
+use types::cred::Credentials;
+use types::error::Errno;
+use types::id::{GroupId, InodeId, PoolId, SessionId, ShardId, TransactionId};
+use types::name::Name;
+use types::placement::Placement;
+
+pub(crate) const CRED: Credentials = Credentials { uid: 1000, gid: 100, umask: 0 };
+pub(crate) const EXPIRY_MS: u64 = 60_000;
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Create {
+        parent: InodeId,
+        name: Name,
+    },
+    Mkdir {
+        parent: InodeId,
+        name: Name,
+    },
+    Link {
+        inode: InodeId,
+        parent: InodeId,
+        name: Name,
+    },
+    Unlink {
+        parent: InodeId,
+        name: Name,
+    },
+    Rmdir {
+        parent: InodeId,
+        name: Name,
+    },
+    Rename {
+        from: (InodeId, Name),
+        to: (InodeId, Name),
+        flags: u32,
+    },
+    Lookup {
+        parent: InodeId,
+        name: Name,
+    },
+    Stat {
+        inode: InodeId,
+    },
+    List {
+        inode: InodeId,
+    },
+    Place {
+        inode: InodeId,
+        placement: Placement,
+    },
+    Chmod {
+        inode: InodeId,
+        mode: u16,
+    },
+    /// A file without a name.
+    TmpFile {
+        parent: InodeId,
+    },
+    SetXattr {
+        inode: InodeId,
+        name: &'static [u8],
+        value: Vec<u8>,
+    },
+    GetXattr {
+        inode: InodeId,
+        name: &'static [u8],
+    },
+}
+
+impl Op {
+    pub(crate) fn is_change(&self) -> bool {
+        !matches!(self, Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::GetXattr { .. })
+    }
+
+    pub(crate) fn home(&self) -> ShardId {
+        match self {
+            Self::Create { parent, .. }
+            | Self::Mkdir { parent, .. }
+            | Self::TmpFile { parent }
+            | Self::Link { parent, .. }
+            | Self::Unlink { parent, .. }
+            | Self::Rmdir { parent, .. }
+            | Self::Lookup { parent, .. } => parent.home(),
+            Self::Rename { from, .. } => from.0.home(),
+            Self::Stat { inode }
+            | Self::List { inode }
+            | Self::Place { inode, .. }
+            | Self::Chmod { inode, .. }
+            | Self::SetXattr { inode, .. }
+            | Self::GetXattr { inode, .. } => inode.home(),
+        }
+    }
+}
+
+/// What it came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    Done,
+    Inode(InodeView),
+    /// With a lease, in ms.
+    Absent(u32),
+    Names(Vec<DirEntry>),
+    Value(Vec<u8>),
+    Refused(Errno),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// `attempt` stands for the connection: what came on an earlier one is not executed any more.
+    Client {
+        client: u64,
+        attempt: u64,
+        sequence: u64,
+        op: Op,
+    },
+    Shard {
+        from: usize,
+        message: Message,
+    },
+}
+
+pub(crate) struct Node {
+    pub(crate) kv: MemoryKv,
+    pub(crate) shard: Shard<MemoryKv>,
+    pub(crate) incarnation: u64,
+    pub(crate) queue: Vec<Body>,
+    pub(crate) replies: Vec<(usize, Message, Reply)>,
+    pub(crate) parked: BTreeMap<TransactionId, Vec<Body>>,
+    /// Wait for leases.
+    pub(crate) recalling: Vec<Body>,
+    pub(crate) commits: u64,
+    pub(crate) synced: u64,
+    /// Wait for the disk.
+    pub(crate) held: VecDeque<(u64, Held)>,
+    pub(crate) last_tick_ms: u64,
+}
+
+pub(crate) enum Held {
+    Outgoing(Outgoing),
+    Reply(usize, Message, Reply),
+}
+
+pub(crate) fn config(shard: usize, lease_term_ms: u64) -> Config {
+    let (session_expiry_ms, root_owner) = (EXPIRY_MS, Credentials::default());
+    let limits = Limits { cached_inodes: 64, cached_edges: 64, ..Limits::default() };
+    let (shard, seed) = (ShardId(shard as u16), 7 + shard as u64);
+    Config { shard, seed, session_expiry_ms, lease_term_ms, root_owner, limits }
+}
+
+impl Body {
+    /// Which shard waits for an answer.
+    pub(crate) fn caller(&self) -> Option<(usize, Message)> {
+        match self {
+            Self::Shard { from, message } => Some((*from, message.clone())),
+            Self::Client { .. } => None,
+        }
+    }
+}
+
+pub(crate) enum Told {
+    Client(Answer),
+    Shard(Reply),
+}
+
+impl Node {
+    pub(crate) fn new(kv: MemoryKv, shard: Shard<MemoryKv>, incarnation: u64) -> Self {
+        Self {
+            kv,
+            shard,
+            incarnation,
+            queue: Vec::new(),
+            replies: Vec::new(),
+            parked: BTreeMap::new(),
+            recalling: Vec::new(),
+            commits: 1,
+            synced: 1,
+            held: VecDeque::new(),
+            last_tick_ms: 0,
+        }
+    }
+
+    pub(crate) fn introduce(&mut self, shards: usize) {
+        let all: Vec<ShardId> = (0..shards as u16).map(ShardId).collect();
+        self.shard.set_shards(all.clone(), all);
+        let space = |id| GroupSpace { group: GroupId(id), class: SpaceClass::Normal, free_bytes: 1 << 40 };
+        self.shard.set_pools(vec![PoolSpace { pool: PoolId(1), groups: (101..=106).map(space).collect() }]);
+    }
+
+    /// What waited for leases that are given back now.
+    pub(crate) fn go_on(&mut self) {
+        if self.shard.take_ended_recalls() {
+            self.queue.append(&mut self.recalling);
+        }
+    }
+
+    /// What was promised to a transaction that another shard decides.
+    pub(crate) fn doubtful(&self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let visit = |key: &[u8], value: &[u8]| {
+            if let (_, Some(_)) = deser_key(key).expect("a key") {
+                parts.extend(deser_parts(key, value).expect("parts"));
+            }
+            std::ops::ControlFlow::Continue(())
+        };
+        self.kv.scan(b"T", b"U", visit).expect("readable");
+        parts
+    }
+
+    pub(crate) fn has_work(&self, now_ms: u64) -> bool {
+        !self.queue.is_empty() || !self.replies.is_empty() || now_ms >= self.last_tick_ms + 500
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        let waiting = !self.parked.is_empty() || !self.recalling.is_empty() || !self.held.is_empty();
+        waiting || !self.queue.is_empty() || !self.replies.is_empty()
+    }
+
+    pub(crate) fn execute(&mut self, body: &Body) -> Result<Told> {
+        match body {
+            Body::Client { client, sequence, op, .. } => {
+                let session = SessionId(*client);
+                if !self.shard.touch(session) {
+                    self.shard.session_open(session, b"", &[])?;
+                    self.shard.session_open(session, b"", &[])?;
+                    self.shard.listen(session, true);
+                }
+                let exactly = Exactly { session, sequence: *sequence, answered_below: *sequence };
+                self.perform(exactly, op).map(Told::Client)
+            }
+            Body::Shard { message, .. } => self.serve(message).map(Told::Shard),
+        }
+    }
+
+    pub(crate) fn serve(&mut self, message: &Message) -> Result<Reply> {
+        Ok(match message {
+            Message::Prepare { session, transaction, round, parts } => {
+                Reply::Prepared(self.shard.prepare(*session, *transaction, *round, parts.clone())?)
+            }
+            Message::Finish { transaction, commit } => {
+                self.shard.finish(*transaction, *commit)?;
+                Reply::Done
+            }
+            Message::AskOutcome { transaction } => Reply::Outcome(self.shard.outcome(*transaction)),
+            Message::Climb { inode, until, .. } => Reply::Climbed(self.shard.climb(*inode, *until)?),
+        })
+    }
+
+    pub(crate) fn perform(&mut self, exactly: Exactly, op: &Op) -> Result<Answer> {
+        let shard = &mut self.shard;
+        Ok(match op {
+            Op::Create { parent, name } => {
+                let (parent, kind, mode, cred) = (*parent, FileType::Regular, 0o644, CRED);
+                let (open, write_intent, exclusive, rdev) = (false, false, true, 0);
+                let create = Create { parent, name, kind, mode, rdev, cred, open, write_intent, exclusive };
+                Answer::Inode(shard.create(exactly, &create)?)
+            }
+            Op::Mkdir { parent, name } => Answer::Inode(shard.mkdir(exactly, *parent, name, 0o755, CRED)?),
+            Op::Link { inode, parent, name } => Answer::Inode(shard.link(exactly, *inode, *parent, name)?),
+            Op::Unlink { parent, name } => shard.unlink(exactly, *parent, name).map(|()| Answer::Done)?,
+            Op::Rmdir { parent, name } => shard.rmdir(exactly, *parent, name).map(|()| Answer::Done)?,
+            Op::Rename { from, to, flags } => {
+                let (source_parent, target_parent) = (from.0, to.0);
+                let (source_name, target_name) = (&from.1, &to.1);
+                let rename = Rename { source_parent, source_name, target_parent, target_name, flags: *flags };
+                shard.rename(exactly, &rename).map(|()| Answer::Done)?
+            }
+            Op::Lookup { parent, name } => match shard.lookup(exactly.session, *parent, name)? {
+                Looked::Found(view) => Answer::Inode(view),
+                Looked::Absent { lease_ms } => Answer::Absent(lease_ms),
+            },
+            Op::Chmod { inode, mode } => {
+                let change = SetAttr { mode: Some(u32::from(*mode)), ..SetAttr::default() };
+                Answer::Inode(shard.set(exactly, *inode, &change)?)
+            }
+            Op::TmpFile { parent } => Answer::Inode(shard.tmpfile(exactly, *parent, 0o600, CRED, false)?),
+            Op::SetXattr { inode, name, value } => {
+                shard.set_xattr(exactly, *inode, name, value, 0).map(|()| Answer::Done)?
+            }
+            Op::GetXattr { inode, name } => Answer::Value(shard.get_xattr(*inode, name)?),
+            Op::Stat { inode } => Answer::Inode(shard.getattr(exactly.session, *inode)?),
+            Op::List { inode } => {
+                let page = shard.readdir(exactly.session, *inode, 0, 4096, true)?;
+                Answer::Names(page.entries)
+            }
+            Op::Place { inode, placement } => {
+                let change = PolicyChange { directories: Some(*placement), ..PolicyChange::default() };
+                Answer::Inode(shard.set_policy(exactly, *inode, &change)?.inode)
+            }
+        })
+    }
+}

@@ -1,0 +1,143 @@
+//! Clients that meet.
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use types::id::{InodeId, ShardId};
+use types::placement::Placement;
+
+use crate::sim::{Answer, Crash, Op, ROOT, Sim, name};
+
+const CLIENTS: std::ops::RangeInclusive<u64> = 1..=5;
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const SEEDS: u64 = 60;
+const STEPS: u64 = 3000;
+
+#[expect(clippy::disallowed_methods, reason = "how long a test runs is the caller's choice")]
+fn seeds() -> u64 {
+    std::env::var("WEFT_NAMESPACE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS)
+}
+
+fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
+    let pick = |sim: &mut Sim| *known.choose(&mut sim.rng).expect("root is known");
+    let word = |sim: &mut Sim| name(NAMES.choose(&mut sim.rng).expect("some"));
+    let (parent, other, one) = (pick(sim), pick(sim), pick(sim));
+    let (text, other_text) = (word(sim), word(sim));
+    match sim.rng.random_range(0..20) {
+        0..5 => Op::Mkdir { parent, name: text },
+        5..7 => Op::Create { parent, name: text },
+        7..9 => Op::Rmdir { parent, name: text },
+        9 => Op::Unlink { parent, name: text },
+        10 => Op::Link { inode: one, parent, name: text },
+        11..18 => {
+            let flags = *[0, 0, 0, 1, 2, 2].choose(&mut sim.rng).expect("some");
+            Op::Rename { from: (parent, text), to: (other, other_text), flags }
+        }
+        18 => Op::Lookup { parent, name: text },
+        _ => Op::List { inode: parent },
+    }
+}
+
+fn race(seed: u64, crashes: &[Crash]) {
+    let mut sim = Sim::new(seed, 3);
+    let mut known = vec![ROOT];
+    for _ in 0..STEPS {
+        for client in CLIENTS {
+            if let Some(Answer::Inode(view)) = sim.answers.remove(&client)
+                && !known.contains(&view.attr.inode)
+                && known.len() < 60
+            {
+                known.push(view.attr.inode);
+            }
+            if sim.is_idle(client) {
+                let op = draw(&mut sim, &known);
+                sim.ask(client, op);
+            }
+        }
+        sim.step();
+        if !crashes.is_empty() && sim.rng.random_range(0..300) == 0 {
+            let how = *crashes.choose(&mut sim.rng).expect("some");
+            let node = sim.rng.random_range(0..3);
+            sim.crash(node, how);
+        }
+    }
+    sim.quiesce();
+    sim.answers.clear();
+    sim.orderly = true;
+    // No loop, no name without its inode, and none twice.
+    let tree = sim.tree(1);
+    let inodes: std::collections::BTreeSet<_> = tree.values().collect();
+    assert_eq!(sim.inodes(), inodes.len() as u64 + 1, "seed {seed}: an inode without a name");
+}
+
+#[test]
+fn racing_clients_leave_a_tree() {
+    for seed in 0..seeds() {
+        race(seed, &[]);
+    }
+}
+
+#[test]
+fn racing_clients_leave_a_tree_though_processes_are_killed() {
+    for seed in 1000..1000 + seeds() {
+        race(seed, &[Crash::Kill]);
+    }
+}
+
+#[test]
+fn racing_clients_leave_a_tree_though_the_power_is_cut() {
+    for seed in 2000..2000 + seeds() {
+        race(seed, &[Crash::Kill, Crash::PowerCut, Crash::PowerCut]);
+    }
+}
+
+/// Who sees that a name is gone sees it at its new place; who sees it at its new place does not see it at the old one.
+#[test]
+fn a_moved_name_is_never_missed_and_never_seen_twice() {
+    for seed in 0..seeds() * 4 {
+        let mut sim = Sim::new(seed, 3);
+        let mut dirs = Vec::new();
+        for (shard, text) in [(1, "one"), (2, "two")] {
+            sim.run(1, Op::Place { inode: ROOT, placement: Placement::Shard(ShardId(shard)) });
+            let Answer::Inode(view) = sim.run(1, Op::Mkdir { parent: ROOT, name: name(text) }) else { panic!("made") };
+            dirs.push(view.attr.inode);
+        }
+        let (old, new, ball) = (dirs[0], dirs[1], name("ball"));
+        sim.run(1, Op::Create { parent: old, name: ball.clone() });
+        sim.ask(1, Op::Rename { from: (old, ball.clone()), to: (new, ball.clone()), flags: 0 });
+        for _ in 0..sim.rng.random_range(0..60) {
+            sim.step();
+        }
+        for _ in 0..4 {
+            if sim.rng.random_bool(0.5) {
+                if sim.look(2, old, &ball).is_none() {
+                    assert!(sim.look(2, new, &ball).is_some(), "seed {seed}: it is nowhere");
+                }
+            } else if sim.look(2, new, &ball).is_some() {
+                assert!(sim.look(2, old, &ball).is_none(), "seed {seed}: it is there twice");
+            }
+        }
+        assert_eq!(sim.wait(1), Answer::Done);
+        sim.quiesce();
+    }
+}
+
+/// Two directories moved into each other at the same time: one of the moves is refused.
+#[test]
+fn two_clients_cannot_make_a_loop() {
+    for seed in 0..seeds() * 4 {
+        let mut sim = Sim::new(seed, 3);
+        let mut dirs = Vec::new();
+        for (shard, text) in [(1, "x"), (2, "y")] {
+            sim.run(1, Op::Place { inode: ROOT, placement: Placement::Shard(ShardId(shard)) });
+            let Answer::Inode(view) = sim.run(1, Op::Mkdir { parent: ROOT, name: name(text) }) else { panic!("made") };
+            dirs.push(view.attr.inode);
+        }
+        sim.ask(1, Op::Rename { from: (ROOT, name("x")), to: (dirs[1], name("x")), flags: 0 });
+        sim.ask(2, Op::Rename { from: (ROOT, name("y")), to: (dirs[0], name("y")), flags: 0 });
+        let done = [sim.wait(1), sim.wait(2)].iter().filter(|answer| **answer == Answer::Done).count();
+        assert_eq!(done, 1, "seed {seed}");
+        sim.quiesce();
+        sim.orderly = true;
+        assert_eq!(sim.tree(1).len(), 2);
+    }
+}
