@@ -263,7 +263,21 @@ impl Leases {
             presumed.until_ms
         });
         let known = self.table.held_until(from, session, self.now_ms);
-        let Some(until_ms) = known.max(unknown) else { return };
+        if let Some(until_ms) = known.max(unknown) {
+            self.holds(session, to, until_ms);
+        }
+    }
+
+    /// `session` has moved something to the name `to`, under whose old name another shard knows what leases there were.
+    /// None of those ends later than one that is given now.
+    pub(crate) fn arrived(&mut self, session: SessionId, to: Subject) {
+        if self.term_ms > 0 {
+            self.holds(session, to, self.now_ms.saturating_add(self.term_ms));
+        }
+    }
+
+    /// What is so already, without having been granted.
+    fn holds(&mut self, session: SessionId, to: Subject, until_ms: u64) {
         let until_ms = self.table.held_until(to, session, self.now_ms).map_or(until_ms, |held| held.max(until_ms));
         self.table.note(to, session, until_ms);
         // A recall of the name on its way may be obeyed before the kernel moves: it goes out once more.

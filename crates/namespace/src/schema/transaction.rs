@@ -1,9 +1,9 @@
 //! `T` id: a transaction that this shard has decided to do, with the shards that have not yet said that they did it.
-//! `T` id round: parts of a transaction of another shard that this one has promised to do.
+//! `T` id round: the session that asked for a transaction of another shard, and the parts that this one has promised to do.
 //!
 //! Parts and votes are written alike in records and in messages between shards.
 
-use types::id::{InodeId, ShardId, TransactionId};
+use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::layout::LayoutPolicy;
 use types::name::Name;
 use types::placement::Placement;
@@ -76,14 +76,38 @@ pub fn ser_parts(parts: &[Part]) -> Vec<u8> {
     value
 }
 
+/// What is promised in one round, for `session`.
+#[must_use]
+pub fn ser_round(session: SessionId, parts: &[Part]) -> Vec<u8> {
+    let mut value = vec![VERSION];
+    value.extend_from_slice(&session.0.to_le_bytes());
+    for part in parts {
+        ser_part(&mut value, part);
+    }
+    value
+}
+
 /// # Errors
 /// Where the value is no such record.
+pub fn deser_round(key: &[u8], value: &[u8]) -> Result<(SessionId, Vec<Part>), Damage> {
+    let mut fields = Fields::new(value, key);
+    fields.version(VERSION)?;
+    let session = SessionId(fields.u64()?);
+    Ok((session, deser_rest(&mut fields)?))
+}
+
+/// # Errors
+/// Where the value is no such list.
 pub fn deser_parts(key: &[u8], value: &[u8]) -> Result<Vec<Part>, Damage> {
     let mut fields = Fields::new(value, key);
     fields.version(VERSION)?;
+    deser_rest(&mut fields)
+}
+
+fn deser_rest(fields: &mut Fields<'_>) -> Result<Vec<Part>, Damage> {
     let mut parts = Vec::new();
     while !fields.is_empty() {
-        parts.push(deser_part(&mut fields)?);
+        parts.push(deser_part(fields)?);
     }
     Ok(parts)
 }
@@ -310,6 +334,8 @@ mod tests {
             prop_assert_eq!(deser_key(&key), Ok((TransactionId(id), None)));
             let value = ser_parts(&parts);
             prop_assert_eq!(deser_parts(&key, &value), Ok(parts.clone()));
+            let session = SessionId(id ^ 5);
+            prop_assert_eq!(deser_round(&key, &ser_round(session, &parts)), Ok((session, parts.clone())));
             // A part cut off anywhere is noticed, unless it is cut off whole.
             if let Ok(fewer) = deser_parts(&key, &value[..value.len().saturating_sub(cut)]) {
                 prop_assert!(fewer.len() < parts.len());
@@ -322,6 +348,7 @@ mod tests {
         #[test]
         fn damage_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = deser_parts(b"T", &bytes);
+            let _ = deser_round(b"T", &bytes);
             let _ = deser_votes(&bytes);
             let _ = deser_participants(b"T", &bytes);
             prop_assert!(deser_parts(b"T", &[&[9], &bytes[..]].concat()).is_err());

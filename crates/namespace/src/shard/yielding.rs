@@ -99,6 +99,11 @@ impl<K: Kv> Shard<K> {
         }
     }
 
+    /// The same of an entry that has come to this name by a transaction.
+    pub(crate) fn lease_arrived(&mut self, session: SessionId, parent: InodeId, name: &Name) {
+        self.leases.arrived(session, Subject::name(parent, name));
+    }
+
     /// The session hears recalls from now on (it asked for them), or not any more: only who does gets leases.
     pub fn listen(&mut self, session: SessionId, listens: bool) {
         self.leases.listen(session, listens);

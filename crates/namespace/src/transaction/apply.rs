@@ -3,7 +3,7 @@
 use kv::Kv;
 use types::attr::FileType;
 use types::error::Errno;
-use types::id::InodeId;
+use types::id::{InodeId, SessionId};
 
 use crate::error::Result;
 use crate::ops::remove::Loss;
@@ -71,11 +71,16 @@ impl<K: Kv> Shard<K> {
         self.namespace.find(inode)?.filter(|found| found.nlink > 0).ok_or_else(|| Errno::EIO.into())
     }
 
-    /// Does all of them, or nothing.
-    pub(super) fn apply_parts(&mut self, parts: &[Part]) -> Result<()> {
+    /// Does all of them, or nothing. `mover` has moved what new entries lead to.
+    pub(super) fn apply_parts(&mut self, parts: &[Part], mover: Option<SessionId>) -> Result<()> {
         let loaded = parts.iter().map(|part| self.load_part(part)).collect::<Result<Vec<_>>>()?;
         for part in loaded {
             self.apply_part(part);
+        }
+        for part in parts {
+            if let (Part::Entry { parent, name, becomes: Some(_) }, Some(session)) = (part, mover) {
+                self.lease_arrived(session, *parent, name);
+            }
         }
         Ok(())
     }

@@ -279,7 +279,8 @@ impl<K: Kv> Shard<K> {
         }
         let votes: Vec<Vote> = running.votes.iter().copied().flatten().collect();
         let (new, inode) = (running.plan.made(&votes), running.plan.told());
-        self.apply_parts(&parts)?;
+        let mover = running.plan.moves().then_some(exactly.session);
+        self.apply_parts(&parts, mover)?;
         let made = new.as_ref().map(|new| new.id);
         if let Some(new) = new {
             let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &new) };

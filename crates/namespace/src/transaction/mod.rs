@@ -21,7 +21,8 @@
 //! **Leases.** Nobody but the session that asked may believe what is about to change: before a shard locks its parts, it
 //! takes back the leases on what they touch, and what is locked gives none. The request to a participant waits for that
 //! (while nothing of it is locked there); the coordinator's client waits before the transaction begins, and where the
-//! coordinator learns only later what it has to take back, the transaction is tried again.
+//! coordinator learns only later what it has to take back, the transaction is tried again. Who renames takes what its kernel
+//! knows of the old name to the new one: each shard gives it a lease on a name that something was moved to.
 //!
 //! Pure as all of this crate: requests, replies and the time in; `Outgoing` messages and store operations out.
 
@@ -138,6 +139,8 @@ struct Recalling {
 }
 
 struct Prepared {
+    /// That asked for it all.
+    session: SessionId,
     rounds: BTreeMap<u8, Vec<Part>>,
     /// When the coordinator was last asked, or the promise given.
     asked_ms: u64,

@@ -62,10 +62,10 @@ impl<K: Kv> Shard<K> {
             self.transactions.locks.lock(transaction, true, part);
         }
         record::ser_round_key(&mut self.key, transaction, round);
-        self.namespace.cold.put(&self.key, &record::ser_parts(&parts));
+        self.namespace.cold.put(&self.key, &record::ser_round(session, &parts));
         let asked_ms = self.mono_ms;
         let prepared = self.transactions.prepared.entry(transaction);
-        let prepared = prepared.or_insert_with(|| Prepared { rounds: Default::default(), asked_ms });
+        let prepared = prepared.or_insert_with(|| Prepared { session, rounds: Default::default(), asked_ms });
         prepared.rounds.insert(round, parts);
         self.transactions.turn.prepared.push((transaction, round));
         Ok(votes)
@@ -97,7 +97,8 @@ impl<K: Kv> Shard<K> {
         }
         let rounds: Vec<u8> = prepared.rounds.keys().copied().collect();
         if commit {
-            self.apply_parts(&self.transactions.parts_of(transaction))?;
+            let mover = Some(prepared.session);
+            self.apply_parts(&self.transactions.parts_of(transaction), mover)?;
         }
         for round in rounds {
             record::ser_round_key(&mut self.key, transaction, round);
@@ -194,13 +195,13 @@ impl<K: Kv> Shard<K> {
                     self.tell(id);
                 }
                 (id, Some(round)) if id.coordinator() != self.config.shard => {
-                    let parts = record::deser_parts(&key, &value)?;
+                    let (session, parts) = record::deser_round(&key, &value)?;
                     for part in &parts {
                         self.transactions.locks.lock(id, true, part);
                     }
                     let prepared = self.transactions.prepared.entry(id);
                     let asked_ms = self.mono_ms;
-                    let new = || Prepared { rounds: Default::default(), asked_ms };
+                    let new = || Prepared { session, rounds: Default::default(), asked_ms };
                     prepared.or_insert_with(new).rounds.insert(round, parts);
                 }
                 _ => return Err(Damage::new("a transaction of the wrong shard", &key).into()),

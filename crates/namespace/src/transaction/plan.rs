@@ -85,6 +85,11 @@ impl Plan {
         }
     }
 
+    /// Who asks for it takes what it knows of a name to another one.
+    pub(crate) fn moves(&self) -> bool {
+        matches!(self.operation, Operation::Rename(_))
+    }
+
     /// The inode that the client is told of, where there was one before.
     pub(crate) fn told(&self) -> Option<InodeId> {
         match &self.operation {

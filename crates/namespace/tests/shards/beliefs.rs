@@ -1,6 +1,6 @@
 //! What clients believe because they were told so, held against the truth.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kv::memory::MemoryKv;
 use namespace::error::Error;
@@ -17,6 +17,8 @@ use crate::sim::{Answer, Op};
 /// Looks at the truth, and never gets a lease.
 const WITNESS: SessionId = SessionId(99);
 
+type Place = (InodeId, Name);
+
 #[derive(Default)]
 pub(crate) struct Beliefs {
     clients: BTreeMap<u64, Client>,
@@ -27,8 +29,12 @@ pub(crate) struct Beliefs {
 /// Each belief with the time at which it ends.
 #[derive(Default)]
 struct Client {
-    names: BTreeMap<(InodeId, Name), (Option<InodeId>, u64)>,
+    names: BTreeMap<Place, (Option<InodeId>, u64)>,
     inodes: BTreeMap<InodeId, (Attr, u64)>,
+    /// Of the names that are being moved: the kernel moves what it knows of them, with the term of that.
+    moving: BTreeMap<Place, (Option<InodeId>, u64)>,
+    /// Shards that answered: these know the client.
+    met: BTreeSet<ShardId>,
     /// Recalls so far, and the last one of each subject.
     recalls: u64,
     noted: BTreeMap<(InodeId, Option<Name>), u64>,
@@ -38,10 +44,14 @@ struct Client {
 
 impl Beliefs {
     /// A client sends a request. What it changes itself it forgets by itself.
-    pub(crate) fn asking(&mut self, client: u64, changes: bool, now_ms: u64) {
+    pub(crate) fn asking(&mut self, client: u64, op: &Op, now_ms: u64) {
         let client = self.clients.entry(client).or_default();
         client.ticket = (client.recalls, now_ms);
-        if changes {
+        if let Op::Rename { from, to, .. } = op {
+            let known = [from, to].into_iter().filter_map(|name| client.names.remove_entry(name));
+            client.moving.extend(known.filter(|(_, (child, _))| child.is_some()));
+        }
+        if op.is_change() {
             client.names.clear();
             client.inodes.clear();
         }
@@ -65,7 +75,15 @@ impl Beliefs {
         let before = self.learned;
         let client = self.clients.entry(client).or_default();
         let mut learned = 0;
+        client.met.insert(op.home());
+        let moving = std::mem::take(&mut client.moving);
         match (op, answer) {
+            (Op::Rename { from, to, flags }, Answer::Done) => {
+                client.moved(&moving, from, to);
+                if *flags == namespace::view::RENAME_EXCHANGE {
+                    client.moved(&moving, to, from);
+                }
+            }
             (
                 Op::Lookup { parent, name } | Op::Create { parent, name } | Op::Mkdir { parent, name },
                 Answer::Inode(view),
@@ -84,6 +102,11 @@ impl Beliefs {
         self.learned = before + learned;
     }
 
+    /// The client knows what the name leads to, unless its time is over.
+    pub(crate) fn in_name(&self, client: u64, parent: InodeId, name: &Name) -> bool {
+        self.clients.get(&client).is_some_and(|client| client.names.contains_key(&(parent, name.clone())))
+    }
+
     /// All that is believed of what is at home in this shard is true, and is not about to change as another shard has
     /// decided.
     pub(crate) fn check(&self, home: ShardId, shard: &mut Shard<MemoryKv>, doubtful: &[Part], now_ms: u64) {
@@ -91,8 +114,13 @@ impl Beliefs {
             let names =
                 client.names.iter().filter(|((parent, _), (_, until))| parent.home() == home && *until > now_ms);
             for ((parent, name), (believed, _)) in names {
-                let changes =
-                    |part: &Part| matches!(part, Part::Entry { parent: p, name: n, .. } if p == parent && n == name);
+                // Who has moved something to the name knows what the others have promised.
+                let changes = |part: &Part| match part {
+                    Part::Entry { parent: p, name: n, becomes } => {
+                        p == parent && n == name && (becomes.is_none() || becomes.map(|edge| edge.child) != *believed)
+                    }
+                    _ => false,
+                };
                 assert!(!doubtful.iter().any(changes), "client {number} believes in {parent} {name}: it is in doubt");
                 let truth = match shard.lookup(WITNESS, *parent, name) {
                     Ok(Looked::Found(view)) => Some(view.attr.inode),
@@ -131,6 +159,15 @@ fn changes(part: &Part, inode: InodeId) -> bool {
 }
 
 impl Client {
+    /// Only in a directory of which its shard has told the client.
+    fn moved(&mut self, moving: &BTreeMap<Place, (Option<InodeId>, u64)>, from: &Place, to: &Place) {
+        if self.met.contains(&to.0.home())
+            && let Some(belief) = moving.get(from)
+        {
+            self.names.insert(to.clone(), *belief);
+        }
+    }
+
     /// How many leases there were.
     fn learn_name(&mut self, parent: InodeId, name: &Name, view: &InodeView) -> u64 {
         self.believe_name(parent, name, Some(view.attr.inode), view.name_lease_ms) + self.learn(view)

@@ -161,3 +161,40 @@ fn a_coordinator_gives_no_lease_on_what_it_has_locked() {
     // Its mode may change meanwhile: nothing of what is locked is lost by it.
     shard.set(exactly(3), ROOT, &SetAttr { mode: Some(0o700), ..SetAttr::default() }).expect("set");
 }
+
+/// A directory in each of two shards, with a file each, of which `mover` knows the first by its name.
+fn two_files(sim: &mut Sim, mover: u64, other: u64) -> [InodeId; 2] {
+    let parents = [0, 1].map(|shard| {
+        sim.run(other, Op::Place { inode: ROOT, placement: Placement::Shard(ShardId(shard)) });
+        let made = sim.run(other, Op::Mkdir { parent: ROOT, name: name(&format!("dir{shard}")) });
+        let Answer::Inode(view) = made else { panic!("{made:?}") };
+        sim.run(other, Op::Create { parent: view.attr.inode, name: name("file") });
+        assert!(matches!(sim.run(mover, Op::Stat { inode: view.attr.inode }), Answer::Inode(_)));
+        view.attr.inode
+    });
+    let found = sim.run(mover, Op::Lookup { parent: parents[0], name: name("file") });
+    assert!(matches!(&found, Answer::Inode(view) if view.name_lease_ms > 0), "{found:?}");
+    parents
+}
+
+#[test]
+fn a_name_that_came_from_another_shard_is_taken_back_before_it_changes() {
+    let (mover, other) = (1, 2);
+    for flags in [0, 2] {
+        for killed in [None, Some(0), Some(1)] {
+            let mut sim = Sim::leasing(1, 2);
+            sim.orderly = true;
+            let [from, to] = two_files(&mut sim, mover, other);
+            let rename = Op::Rename { from: (from, name("file")), to: (to, name("file")), flags };
+            assert_eq!(sim.run(mover, rename), Answer::Done);
+            assert!(sim.beliefs.in_name(mover, to, &name("file")), "it takes along what it knew");
+            if let Some(index) = killed {
+                sim.crash(index, Crash::Kill);
+            }
+            // What the mover believes is held against the truth at each turn.
+            assert_eq!(sim.run(other, Op::Unlink { parent: to, name: name("file") }), Answer::Done);
+            assert!(!sim.beliefs.in_name(mover, to, &name("file")), "{flags} {killed:?}");
+            sim.quiesce();
+        }
+    }
+}

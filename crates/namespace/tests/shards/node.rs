@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use kv::Kv;
 use kv::memory::MemoryKv;
 use namespace::error::Result;
-use namespace::schema::transaction::{deser_key, deser_parts};
+use namespace::schema::transaction::{deser_key, deser_round};
 use namespace::shard::{Config, Limits, Shard};
 use namespace::transaction::part::Part;
 use namespace::transaction::{Message, Outgoing, Reply};
@@ -87,6 +87,14 @@ pub(crate) enum Op {
 impl Op {
     pub(crate) fn is_change(&self) -> bool {
         !matches!(self, Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::GetXattr { .. })
+    }
+
+    /// The directories that it moves something between.
+    pub(crate) fn moves_between(&self) -> Option<[InodeId; 2]> {
+        match self {
+            Self::Rename { from, to, .. } => Some([from.0, to.0]),
+            _ => None,
+        }
     }
 
     pub(crate) fn home(&self) -> ShardId {
@@ -215,7 +223,7 @@ impl Node {
         let mut parts = Vec::new();
         let visit = |key: &[u8], value: &[u8]| {
             if let (_, Some(_)) = deser_key(key).expect("a key") {
-                parts.extend(deser_parts(key, value).expect("parts"));
+                parts.extend(deser_round(key, value).expect("parts").1);
             }
             std::ops::ControlFlow::Continue(())
         };

@@ -86,6 +86,8 @@ pub(crate) struct Sim {
     pub(crate) events: u64,
     lease_term_ms: u64,
     pub(crate) beliefs: Beliefs,
+    /// Which a client hears when it has its answer.
+    late_recalls: BTreeMap<u64, Vec<(usize, Vec<Recall>)>>,
 }
 
 impl Sim {
@@ -112,6 +114,7 @@ impl Sim {
             events: 0,
             lease_term_ms,
             beliefs: Beliefs::default(),
+            late_recalls: BTreeMap::new(),
         };
         for index in 0..shards {
             let kv = MemoryKv::new();
@@ -138,7 +141,7 @@ impl Sim {
         let to = usize::from(op.home().0);
         let attempt = self.attempts.entry(client).or_default();
         *attempt += 1;
-        self.beliefs.asking(client, op.is_change(), self.now_ms);
+        self.beliefs.asking(client, &op, self.now_ms);
         let body = Body::Client { client, attempt: *attempt, sequence, op };
         self.packets.push(Packet::Request { to, body });
     }
@@ -237,6 +240,14 @@ impl Sim {
                 }
             }
             Packet::Recalls { client, from, recalls } => {
+                // A kernel that moves something between two directories does not hear of names in them meanwhile.
+                let between = self.asked.get(&client).and_then(|(_, op)| op.moves_between());
+                let (later, recalls): (Vec<_>, Vec<_>) = recalls.into_iter().partition(|recall| {
+                    recall.name.is_some() && between.is_some_and(|two| two.contains(&recall.inode))
+                });
+                if !later.is_empty() {
+                    self.late_recalls.entry(client).or_default().push((from, later));
+                }
                 self.beliefs.recalled(client, &recalls);
                 let ids = recalls.iter().map(|recall| recall.id).collect();
                 self.packets.push(Packet::Acknowledged { to: from, client, ids });
@@ -268,6 +279,9 @@ impl Sim {
             Some(answer) => {
                 if let Some((_, op)) = self.asked.remove(&client) {
                     self.beliefs.told(client, &op, &answer);
+                }
+                for (from, recalls) in self.late_recalls.remove(&client).unwrap_or_default() {
+                    self.packets.push(Packet::Recalls { client, from, recalls });
                 }
                 self.answers.insert(client, answer);
             }
