@@ -51,6 +51,10 @@ impl Client {
         let request = meta::ReadDir { inode, cookie, count: count.clamp(1, PAGE_MAX), attributes };
         let ticket = self.shared.board.ticket();
         let reply = self.call(caller, Destination::home(inode), &request).await?;
+        if cookie == 0 {
+            // It has another access time now.
+            self.shared.kept.forget(&self.shared.board, inode);
+        }
         let mut entries = Vec::with_capacity(reply.entries.len());
         for entry in reply.entries {
             let named = match entry.attributes {

@@ -6,6 +6,8 @@ use types::layout::Layout;
 use types::time::{Timestamp, access_is_due};
 use wire::v1::meta::{InodeReply, TimeChange};
 
+use crate::lease::Lease;
+
 /// One open file, however many handles it has.
 #[derive(Debug)]
 pub(crate) struct File {
@@ -35,6 +37,8 @@ pub(crate) struct File {
     pub(crate) settling: bool,
     /// The last handle went, and the shard is being told: a new one has to wait.
     pub(crate) closing: bool,
+    /// It was made here; while this lasts, nobody else can have set attributes beside those of `stat`.
+    pub(crate) bare: Lease,
     /// The file may have holes or space beyond its end, so that its size does not tell its blocks.
     pub(crate) uneven: bool,
 }
@@ -64,6 +68,7 @@ impl File {
             read_at: None,
             settling: false,
             closing: false,
+            bare: Lease::NONE,
             uneven: is_uneven(&reply.attr),
         }
     }
@@ -224,6 +229,8 @@ mod tests {
             lease_ms: 0,
             name_lease_ms: 0,
             elsewhere: false,
+            standing: None,
+            parent: None,
         }
     }
 

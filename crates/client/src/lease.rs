@@ -78,6 +78,8 @@ impl Lease {
 pub(crate) struct Board {
     recalls: AtomicU64,
     places: Box<[AtomicU64]>,
+    /// The last one that concerned all subjects.
+    all: AtomicU64,
     gates: Mutex<Vec<Arc<AtomicBool>>>,
 }
 
@@ -86,6 +88,7 @@ impl Board {
         Self {
             recalls: AtomicU64::new(0),
             places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            all: AtomicU64::new(0),
             gates: Mutex::default(),
         }
     }
@@ -108,8 +111,7 @@ impl Board {
     /// Notes recalls of these. When it returns, nobody passes on an answer from before as good any more.
     pub(crate) fn recall(&self, subjects: impl Iterator<Item = Subject>) {
         for subject in subjects {
-            let number = self.recalls.fetch_add(1, Ordering::SeqCst) + 1;
-            self.places[usize::from(subject.0)].fetch_max(number, Ordering::SeqCst);
+            self.note(subject);
         }
         let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for gate in gates {
@@ -120,9 +122,27 @@ impl Board {
         }
     }
 
+    /// What was asked for before this is not to be kept.
+    pub(crate) fn note(&self, subject: Subject) {
+        let number = self.recalls.fetch_add(1, Ordering::SeqCst) + 1;
+        self.places[usize::from(subject.0)].fetch_max(number, Ordering::SeqCst);
+    }
+
+    /// The same of all subjects.
+    pub(crate) fn note_all(&self) {
+        let number = self.recalls.fetch_add(1, Ordering::SeqCst) + 1;
+        self.all.fetch_max(number, Ordering::SeqCst);
+    }
+
+    /// Whether the answer may be given now to who asks. (Who keeps it for later enters a [`Gate`].)
+    pub(crate) fn holds(&self, lease: Lease, now: Instant) -> bool {
+        !self.remaining(lease, now).is_zero()
+    }
+
     fn remaining(&self, lease: Lease, now: Instant) -> Duration {
         let Some(term) = lease.0 else { return Duration::ZERO };
-        if self.places[usize::from(term.subject.0)].load(Ordering::SeqCst) > term.recalls {
+        let recalled = self.places[usize::from(term.subject.0)].load(Ordering::SeqCst);
+        if recalled.max(self.all.load(Ordering::SeqCst)) > term.recalls {
             return Duration::ZERO;
         }
         term.until.saturating_duration_since(now)

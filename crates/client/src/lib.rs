@@ -7,7 +7,8 @@
 //! What it promises: what it has answered, another client sees; a server that restarts is waited for, up to a bound;
 //! a change is executed exactly once however often it was sent. What it never does: keep names, attributes
 //! or data itself beyond the answer to the operation at hand (its answers say for how long their receiver may: see
-//! `lease`), or run a thread of its own on the request path.
+//! `lease`; of directories it keeps what `kept` says, for no longer than that), or run a thread of its own on the
+//! request path.
 
 mod caller;
 pub mod config;
@@ -18,6 +19,7 @@ mod directory;
 mod file;
 mod goodbye;
 mod heartbeat;
+mod kept;
 mod lease;
 mod names;
 mod open;

@@ -1,12 +1,14 @@
 //! Operations on names and attributes.
 
+use std::time::Instant;
+
 use types::attr::{Attr, FileType, S_ISGID, S_ISUID, SetAttr};
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
 use wire::codec::Bytes;
 use wire::op::Call;
-use wire::v1::meta::{self, InodeReply};
+use wire::v1::meta::{self, ChangeReply, DirectoryReply, InodeReply};
 
 use crate::caller::Caller;
 use crate::lease::{Board, Lease, Subject, Ticket};
@@ -44,6 +46,10 @@ impl Client {
     /// # Errors
     /// `ENOENT` where the directory is gone, `ENOTDIR`.
     pub async fn lookup(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<Looked, Errno> {
+        if self.shared.kept.is_absent(&self.shared.board, parent, &name, Instant::now()) {
+            // Nobody takes back a name of which the shard does not know that we believe anything.
+            return Ok(Looked::Absent(Lease::NONE));
+        }
         let subject = Subject::name(parent, &name);
         let request = meta::Lookup { parent, name };
         for _ in 0..LOOKS_MAX {
@@ -64,10 +70,37 @@ impl Client {
     /// # Errors
     /// `ENOENT` where the inode is gone.
     pub async fn getattr(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Known, Errno> {
+        if let Some(known) = self.shared.kept.attr(&self.shared.board, inode, Instant::now()) {
+            return Ok(known);
+        }
         let ticket = self.shared.board.ticket();
         let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
-        let lease = Board::lease(ticket, Subject::inode(inode), reply.lease_ms);
+        let lease = self.inode_lease(ticket, &reply);
         Ok(Known { attr: self.attr_of(caller, reply).await?, lease })
+    }
+
+    /// The lease that a reply bears on its inode. What it tells of a directory is kept.
+    fn inode_lease(&self, ticket: Ticket, reply: &InodeReply) -> Lease {
+        if reply.unsettled && !self.knows_size(reply) {
+            return Lease::NONE;
+        }
+        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+        if let Some(standing) = &reply.standing {
+            self.shared.kept.learn(&self.shared.board, reply.attr, standing, lease, Instant::now());
+        }
+        lease
+    }
+
+    /// After a change in `directory`: what is known of that now.
+    pub(crate) fn came_to(&self, ticket: Ticket, directory: InodeId, told: Option<&DirectoryReply>) {
+        let (kept, board) = (&self.shared.kept, &self.shared.board);
+        match told.filter(|told| told.attr.inode == directory) {
+            Some(told) => {
+                let lease = Board::lease(ticket, Subject::inode(directory), told.lease_ms);
+                kept.learn(board, told.attr, &told.standing, lease, Instant::now());
+            }
+            None => kept.forget(board, directory),
+        }
     }
 
     /// What a reply about a name says, with the leases that it bears.
@@ -80,7 +113,7 @@ impl Client {
     ) -> Result<Named, Errno> {
         let name_lease = Board::lease(ticket, name, reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
-        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+        let lease = self.inode_lease(ticket, &reply);
         Ok(Named { attr: self.attr_of(caller, reply).await?, lease, name_lease })
     }
 
@@ -107,12 +140,66 @@ impl Client {
         name: &Name,
         request: &C,
     ) -> Result<(Named, InodeReply), Errno> {
-        let ticket = self.shared.board.ticket();
-        let reply = self.call(caller, Destination::home(parent), request).await?;
+        let (ticket, reply) = self.change_in(caller, parent, name, request).await?;
         let name_lease = Board::lease(ticket, Subject::name(parent, name), reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
+        // New: its size is known.
         let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+        if let Some(standing) = &reply.standing {
+            self.shared.kept.learn(&self.shared.board, reply.attr, standing, lease, Instant::now());
+        }
         Ok((Named { attr: reply.attr, lease, name_lease }, reply))
+    }
+
+    /// Sends a change that makes a name; also when it was sent.
+    async fn change_in<C: Call<Reply = InodeReply>>(
+        &self,
+        caller: &Caller<'_>,
+        parent: InodeId,
+        name: &Name,
+        request: &C,
+    ) -> Result<(Ticket, InodeReply), Errno> {
+        let (kept, board) = (&self.shared.kept, &self.shared.board);
+        let _making = kept.making(board, parent, name);
+        let ticket = board.ticket();
+        let result = self.call(caller, Destination::home(parent), request).await;
+        match &result {
+            Ok(reply) => self.came_to(ticket, parent, reply.parent.as_ref()),
+            Err(error) => kept.failed(board, parent, *error, Instant::now()),
+        }
+        result.map(|reply| (ticket, reply))
+    }
+
+    /// Sends a change that takes or moves names; `directories` are those that it changes.
+    async fn take<C: Call<Reply = ChangeReply>>(
+        &self,
+        caller: &Caller<'_>,
+        directories: [InodeId; 2],
+        request: &C,
+    ) -> Result<(), Errno> {
+        let (kept, board) = (&self.shared.kept, &self.shared.board);
+        let ticket = board.ticket();
+        let reply = match self.call(caller, Destination::home(directories[0]), request).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                for directory in directories {
+                    kept.failed(board, directory, error, Instant::now());
+                }
+                return Err(error);
+            }
+        };
+        if !reply.told {
+            kept.forget_all(board);
+            return Ok(());
+        }
+        self.came_to(ticket, directories[0], reply.parent.as_ref());
+        if directories[1] != directories[0] {
+            self.came_to(ticket, directories[1], reply.target.as_ref());
+        }
+        for other in reply.others {
+            kept.forget(board, other);
+        }
+        Ok(())
     }
 
     /// Changes attributes; a size truncates the data.
@@ -151,7 +238,11 @@ impl Client {
     pub(crate) async fn set(&self, caller: &Caller<'_>, inode: InodeId, change: SetAttr) -> Result<Attr, Errno> {
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::Set { exactly: numbered.exactly.clone(), inode, change };
-        let reply = self.call(caller, Destination::home(inode), &request).await?;
+        let result = self.call(caller, Destination::home(inode), &request).await;
+        if !matches!(&result, Ok(reply) if reply.attr.kind != FileType::Directory) {
+            self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
+        }
+        let reply = result?;
         self.shared.with_file(inode, |file| file.mode = reply.attr.mode);
         self.attr_of(caller, reply).await
     }
@@ -220,8 +311,7 @@ impl Client {
     pub async fn link(&self, caller: &Caller<'_>, inode: InodeId, parent: InodeId, name: Name) -> Result<Attr, Errno> {
         let numbered = self.shared.begin_change(parent.home());
         let request = meta::Link { exactly: numbered.exactly.clone(), inode, parent, name };
-        let ticket = self.shared.board.ticket();
-        let reply = self.call(caller, Destination::home(parent), &request).await?;
+        let (ticket, reply) = self.change_in(caller, parent, &request.name, &request).await?;
         let (_, reply) = self.at_home(caller, ticket, reply).await?;
         self.attr_of(caller, reply).await
     }
@@ -231,7 +321,10 @@ impl Client {
     pub async fn unlink(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<(), Errno> {
         let numbered = self.shared.begin_change(parent.home());
         let request = meta::Unlink { exactly: numbered.exactly.clone(), parent, name };
-        self.call(caller, Destination::home(parent), &request).await.map(drop)
+        let taking = self.shared.kept.taking(parent, &request.name);
+        self.take(caller, [parent; 2], &request).await?;
+        self.shared.kept.took(parent, &request.name, &taking);
+        Ok(())
     }
 
     /// # Errors
@@ -239,7 +332,10 @@ impl Client {
     pub async fn rmdir(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<(), Errno> {
         let numbered = self.shared.begin_change(parent.home());
         let request = meta::Rmdir { exactly: numbered.exactly.clone(), parent, name };
-        self.call(caller, Destination::home(parent), &request).await.map(drop)
+        let taking = self.shared.kept.taking(parent, &request.name);
+        self.take(caller, [parent; 2], &request).await?;
+        self.shared.kept.took(parent, &request.name, &taking);
+        Ok(())
     }
 
     /// # Errors
@@ -263,6 +359,10 @@ impl Client {
             target_name: target.1,
             flags,
         };
-        self.call(caller, Destination::home(source.0), &request).await.map(drop)
+        // An exchange makes both names. That a move takes the source's away need not be known.
+        let (kept, board) = (&self.shared.kept, &self.shared.board);
+        let _target = kept.making(board, target.0, &request.target_name);
+        let _source = kept.making(board, source.0, &request.source_name);
+        self.take(caller, [source.0, target.0], &request).await
     }
 }

@@ -42,6 +42,7 @@ pub trait Keeper: Send + Sync + 'static {
 
 /// Obeys recalls until it is dropped. One task per process, on a thread that never waits for applications.
 pub async fn obey_recalls(client: Rc<Client>, keeper: Arc<dyn Keeper>) {
+    client.shared.kept.enable();
     let mut asked: BTreeSet<ShardId> = BTreeSet::new();
     loop {
         for &shard in client.shared.map().shards.keys() {

@@ -10,7 +10,7 @@ use wire::v1::meta::{self, InodeReply, TimeChange};
 use wire::v1::storage::{self, ObjectStat};
 
 use crate::caller::Caller;
-use crate::file::Intent;
+use crate::file::{File, Intent};
 use crate::router::{Client, Destination};
 
 /// Attempts to settle a file that others write to; then it is left to the last of them.
@@ -70,6 +70,12 @@ impl Client {
         attr.ctime = attr.ctime.max(mtime);
         attr.mtime = mtime;
         Ok(attr)
+    }
+
+    /// Whether this client knows size and blocks of an unsettled file without asking anybody.
+    pub(crate) fn knows_size(&self, reply: &InodeReply) -> bool {
+        let knows = |file: &mut File| file.is_exclusive() && file.estimated_blocks().is_some();
+        reply.exclusive && self.shared.with_file(reply.attr.inode, knows) == Some(true)
     }
 
     /// Asks all objects of a file for their size.

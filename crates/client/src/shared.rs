@@ -15,6 +15,7 @@ use wire::v1::session::HeldOpen;
 
 use crate::config::Config;
 use crate::file::{File, Intent, shard_of};
+use crate::kept::Kept;
 use crate::lease::{Board, Gate};
 use crate::sequence::Window;
 
@@ -42,6 +43,7 @@ pub struct Shared {
     /// A thread tells the shards that this client lives.
     beating: AtomicBool,
     pub(crate) board: Board,
+    pub(crate) kept: Kept,
 }
 
 impl Shared {
@@ -59,6 +61,7 @@ impl Shared {
             clients: AtomicUsize::new(0),
             beating: AtomicBool::new(false),
             board: Board::new(),
+            kept: Kept::default(),
         })
     }
 

@@ -1,17 +1,26 @@
 //! Extended attributes.
 
+use std::time::Instant;
+
 use types::error::Errno;
 use types::id::InodeId;
 use wire::codec::Bytes;
 use wire::v1::meta;
 
 use crate::caller::Caller;
+use crate::lease::Lease;
 use crate::router::{Client, Destination};
+
+/// What a program file may do beyond its caller's rights.
+const CAPABILITY: &[u8] = b"security.capability";
 
 impl Client {
     /// # Errors
     /// `ENODATA` where there is no such attribute.
     pub async fn getxattr(&self, caller: &Caller<'_>, inode: InodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        if name == CAPABILITY && self.is_bare(inode) {
+            return Err(Errno::ENODATA);
+        }
         let request = meta::GetXattr { inode, name: Bytes(name.to_vec()) };
         Ok(self.call(caller, Destination::home(inode), &request).await?.value.0)
     }
@@ -31,7 +40,17 @@ impl Client {
         let numbered = self.shared.begin_change(inode.home());
         let (name, value) = (Bytes(name.to_vec()), Bytes(value.to_vec()));
         let request = meta::SetXattr { exactly: numbered.exactly.clone(), inode, name, value, flags };
-        self.call(caller, Destination::home(inode), &request).await.map(drop)
+        self.shared.with_file(inode, |file| file.bare = Lease::NONE);
+        let result = self.call(caller, Destination::home(inode), &request).await;
+        self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
+        result.map(drop)
+    }
+
+    /// Made here and without capabilities since: nobody else can have given it any. Before the first write to each file,
+    /// the kernel asks.
+    fn is_bare(&self, inode: InodeId) -> bool {
+        let lease = self.shared.with_file(inode, |file| file.bare);
+        lease.is_some_and(|lease| self.shared.board.holds(lease, Instant::now()))
     }
 
     /// The names of all attributes.
@@ -48,6 +67,8 @@ impl Client {
     pub async fn removexattr(&self, caller: &Caller<'_>, inode: InodeId, name: &[u8]) -> Result<(), Errno> {
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::RemoveXattr { exactly: numbered.exactly.clone(), inode, name: Bytes(name.to_vec()) };
-        self.call(caller, Destination::home(inode), &request).await.map(drop)
+        let result = self.call(caller, Destination::home(inode), &request).await;
+        self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
+        result.map(drop)
     }
 }

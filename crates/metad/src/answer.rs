@@ -7,8 +7,8 @@ use types::error::Errno;
 use types::id::TransactionId;
 use wire::frame::Status;
 use wire::v1::meta::{
-    EntryInfoReply, InodeReply, LookupReply, ReadDirReply, ReadlinkReply, ScanReply, SettleReply, StatFsReply,
-    XattrNames, XattrReply,
+    ChangeReply, EntryInfoReply, InodeReply, LookupReply, ReadDirReply, ReadlinkReply, ScanReply, SettleReply,
+    StatFsReply, XattrNames, XattrReply,
 };
 use wire::v1::session::{Empty, RecallsReply, SessionOpened};
 use wire::v1::transaction::{Climbed, Outcome, Prepared};
@@ -17,6 +17,7 @@ use wire::v1::transaction::{Climbed, Outcome, Prepared};
 pub(crate) enum Answer {
     Done,
     Inode(InodeReply),
+    Changed(ChangeReply),
     Opened(SessionOpened),
     Target(ReadlinkReply),
     Page(ReadDirReply),
@@ -75,6 +76,7 @@ impl Answer {
         match self {
             Self::Done | Self::Synced | Self::Finished => responder.reply(&Empty {}),
             Self::Inode(reply) => responder.reply(&reply),
+            Self::Changed(reply) => responder.reply(&reply),
             Self::Opened(reply) => responder.reply(&reply),
             Self::Target(reply) => responder.reply(&reply),
             Self::Page(reply) => responder.reply(&reply),

@@ -4,7 +4,9 @@ use kv::Kv;
 use namespace::error::{Error, Result};
 use namespace::schema::transaction::{deser_parts, ser_votes};
 use namespace::shard::Shard;
-use namespace::view::{Create, EntryInfo, Exactly, HeldOpen, InodeView, PolicyChange, Rename, Settle, Settled};
+use namespace::view::{
+    Changed, Create, EntryInfo, Exactly, HeldOpen, InodeView, PolicyChange, Rename, Settle, Settled,
+};
 use types::id::SessionId;
 use types::time::Timestamp;
 use wire::codec::{Bytes, DecodeError, decode_body};
@@ -98,13 +100,13 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn unlink(self) -> Outcome {
         let m: meta::Unlink = decode_body(self.body)?;
         let exactly = self.exactly(m.exactly);
-        done(self.shard.unlink(exactly, m.parent, &m.name))
+        changed(self.shard.unlink(exactly, m.parent, &m.name))
     }
 
     pub(crate) fn rmdir(self) -> Outcome {
         let m: meta::Rmdir = decode_body(self.body)?;
         let exactly = self.exactly(m.exactly);
-        done(self.shard.rmdir(exactly, m.parent, &m.name))
+        changed(self.shard.rmdir(exactly, m.parent, &m.name))
     }
 
     pub(crate) fn rename(self) -> Outcome {
@@ -117,7 +119,7 @@ impl<K: Kv> Call<'_, K> {
             target_name: &m.target_name,
             flags: m.flags,
         };
-        done(self.shard.rename(exactly, &rename))
+        changed(self.shard.rename(exactly, &rename))
     }
 
     pub(crate) fn readlink(self) -> Outcome {
@@ -270,6 +272,10 @@ impl<K: Kv> Call<'_, K> {
 
 fn inode(result: Result<InodeView>) -> Outcome {
     Ok(Answer::Inode(convert::inode(result?)))
+}
+
+fn changed(result: Result<Changed>) -> Outcome {
+    Ok(Answer::Changed(convert::changed(result?)))
 }
 
 fn time_change(change: meta::TimeChange) -> (Timestamp, Timestamp) {

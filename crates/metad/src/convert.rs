@@ -1,6 +1,8 @@
 //! From the namespace's values to the protocol's messages. The other way is plain enough to stand in `dispatch`.
 
-use namespace::view::{Deletion, DirEntry, DirPage, EntryInfo, InodeView, Looked, ScanPage, ScanRecord};
+use namespace::view::{
+    Changed, Deletion, DirEntry, DirPage, DirectoryView, EntryInfo, InodeView, Looked, ScanPage, ScanRecord, Standing,
+};
 use types::id::{GroupId, ShardId};
 use wire::codec::Bytes;
 use wire::v1::meta;
@@ -11,9 +13,34 @@ const PAGE_BYTES_MAX: usize = 1 << 20;
 const ENTRY_BYTES: usize = 192;
 
 pub(crate) fn inode(view: InodeView) -> meta::InodeReply {
-    let InodeView { attr, unsettled, exclusive, has_objects, intents, layout, elsewhere, lease_ms, name_lease_ms } =
-        view;
-    meta::InodeReply { attr, unsettled, exclusive, has_objects, intents, layout, elsewhere, lease_ms, name_lease_ms }
+    meta::InodeReply {
+        attr: view.attr,
+        unsettled: view.unsettled,
+        exclusive: view.exclusive,
+        has_objects: view.has_objects,
+        intents: view.intents,
+        layout: view.layout,
+        elsewhere: view.elsewhere,
+        lease_ms: view.lease_ms,
+        name_lease_ms: view.name_lease_ms,
+        standing: view.standing.map(standing),
+        parent: view.parent.map(directory),
+    }
+}
+
+pub(crate) fn changed(changed: Changed) -> meta::ChangeReply {
+    let Changed { parent, target, others, told } = changed;
+    meta::ChangeReply { parent: parent.map(directory), target: target.map(directory), others, told }
+}
+
+fn directory(view: DirectoryView) -> meta::DirectoryReply {
+    let DirectoryView { attr, standing: at, lease_ms } = view;
+    meta::DirectoryReply { attr, standing: standing(at), lease_ms }
+}
+
+fn standing(standing: Standing) -> meta::Standing {
+    let Standing { order, empty } = standing;
+    meta::Standing { order, empty }
 }
 
 pub(crate) fn looked(looked: Looked) -> meta::LookupReply {

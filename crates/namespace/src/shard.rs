@@ -26,7 +26,7 @@ use crate::schema::{orphan, session};
 use crate::shard::holds::Holds;
 use crate::shard::replies::Replies;
 use crate::transaction::Transactions;
-use crate::view::{Exactly, InodeView, PoolSpace};
+use crate::view::{DirectoryView, Exactly, InodeView, PoolSpace, Standing};
 
 mod changes;
 pub(crate) mod holds;
@@ -110,6 +110,8 @@ pub struct Shard<K: Kv> {
     pub(crate) transactions: Transactions,
     /// Of the latest session; above that of all earlier incarnations.
     birth: u64,
+    /// Standings told, above those of all earlier incarnations.
+    told: u64,
     pub(crate) mono_ms: u64,
     /// After a restart: until then sessions may reclaim what they hold, and a last unlink makes an orphan of `ABSENT`.
     pub(crate) grace_until_ms: Option<u64>,
@@ -334,16 +336,48 @@ impl<K: Kv> Shard<K> {
             elsewhere: false,
             lease_ms: 0,
             name_lease_ms: 0,
+            standing: None,
+            parent: None,
         }
     }
 
-    /// The same, with a lease on it for the session. Nobody gets one while the objects know better than the inode.
+    /// The same, with a lease on it for the session. While the objects know better than the inode, nobody gets one but who
+    /// alone writes them: others have to ask before they write, and that takes the lease back.
     fn leased_view(&mut self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
         let mut view = self.view(session, id, inode, layout);
-        if !view.unsettled {
+        if !view.unsettled || view.exclusive {
             view.lease_ms = self.lease_inode(session, id);
         }
         view
+    }
+
+    /// `leased_view` of an inode that was asked for by its id, or was made.
+    fn whole_view(&mut self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
+        let mut view = self.leased_view(session, id, inode, layout);
+        if view.lease_ms > 0 && inode.is_dir() {
+            view.standing = Some(self.standing(inode));
+        }
+        view
+    }
+
+    /// What `session` has just made of a directory by a change in it; `None` where it gets no lease, or where it is at home
+    /// elsewhere.
+    fn directory_view(&mut self, session: SessionId, id: InodeId) -> Result<Option<DirectoryView>> {
+        if self.is_elsewhere(id) {
+            return Ok(None);
+        }
+        let lease_ms = self.lease_inode(session, id);
+        if lease_ms == 0 {
+            return Ok(None);
+        }
+        let inode = self.namespace.existing(id)?;
+        Ok(Some(DirectoryView { attr: inode.attr(id), standing: self.standing(&inode), lease_ms }))
+    }
+
+    /// As of now: what is told later of the same directory has a higher order.
+    fn standing(&mut self, inode: &Inode) -> Standing {
+        self.told += 1;
+        Standing { order: self.told, empty: inode.entries() == 0 }
     }
 
     /// `leased_view`, with a lease on the name that the session asked with.

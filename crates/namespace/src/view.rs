@@ -35,6 +35,40 @@ pub struct InodeView {
     pub lease_ms: u32,
     /// Its lease on the name that it asked with, in ms.
     pub name_lease_ms: u32,
+    /// Of a directory that was asked for by its id, or made.
+    pub standing: Option<Standing>,
+    /// What a change that makes a name made of its directory.
+    pub parent: Option<DirectoryView>,
+}
+
+/// How far a directory has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// Raised with everything that is told: also over restarts of the shard.
+    pub order: u64,
+    /// There are no entries.
+    pub empty: bool,
+}
+
+/// A directory after a change in it, with a lease on it for who made the change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectoryView {
+    pub attr: Attr,
+    pub standing: Standing,
+    pub lease_ms: u32,
+}
+
+/// What a change that takes or moves names made of directories. What is not told, nobody may keep.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Changed {
+    /// The directory of the name, of a rename the source's.
+    pub parent: Option<DirectoryView>,
+    /// Of a rename into another directory: that one.
+    pub target: Option<DirectoryView>,
+    /// Directories that were themselves removed, replaced or moved.
+    pub others: Vec<InodeId>,
+    /// There are no others than these.
+    pub told: bool,
 }
 
 impl InodeView {
@@ -67,6 +101,8 @@ impl InodeView {
             elsewhere: true,
             lease_ms: 0,
             name_lease_ms: 0,
+            standing: None,
+            parent: None,
         }
     }
 }

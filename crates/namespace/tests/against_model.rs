@@ -312,17 +312,17 @@ impl World {
             Op::Mkdir { parent, name, mode } => shard.mkdir(exactly, id(parent), name, *mode, CRED).map(Some),
             Op::Symlink { parent, name, target } => shard.symlink(exactly, id(parent), name, target, CRED).map(Some),
             Op::Link { inode, parent, name } => shard.link(exactly, id(inode), id(parent), name).map(Some),
-            Op::Unlink { parent, name } => shard.unlink(exactly, id(parent), name).map(|()| None),
-            Op::Rmdir { parent, name } => shard.rmdir(exactly, id(parent), name).map(|()| None),
+            Op::Unlink { parent, name } => shard.unlink(exactly, id(parent), name).map(|_| None),
+            Op::Rmdir { parent, name } => shard.rmdir(exactly, id(parent), name).map(|_| None),
             Op::Rename { from, to, flags } => {
                 let (source_parent, target_parent) = (id(&from.0), id(&to.0));
                 let (source_name, target_name) = (&from.1, &to.1);
                 let rename = Rename { source_parent, source_name, target_parent, target_name, flags: *flags };
-                shard.rename(exactly, &rename).map(|()| None)
+                shard.rename(exactly, &rename).map(|_| None)
             }
             Op::Set { inode, change } => shard.set(exactly, id(inode), change).map(Some),
             Op::SetXattr { inode, name, value, flags } => {
-                shard.set_xattr(exactly, id(inode), name, value, *flags).map(|()| None)
+                shard.set_xattr(exactly, id(inode), name, value, *flags).map(|_| None)
             }
             Op::RemoveXattr { inode, name } => shard.remove_xattr(exactly, id(inode), name).map(|()| None),
             Op::Open { inode } => shard.open_inode(*session, id(inode)).map(Some),

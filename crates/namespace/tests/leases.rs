@@ -3,12 +3,12 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::{A, B, Bed, CRED, ROOT, config, name};
 use namespace::error::{Error, Result};
 use namespace::shard::Config;
-use namespace::view::{Create, Looked, RENAME_EXCHANGE, Rename, Settle};
+use namespace::view::{Changed, Create, DirectoryView, InodeView, Looked, RENAME_EXCHANGE, Rename, Settle, Standing};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -37,6 +37,31 @@ type Place = (InodeId, Name);
 struct Cache {
     names: BTreeMap<Place, (Option<InodeId>, u64)>,
     inodes: BTreeMap<InodeId, (Attr, u64)>,
+    /// Names that hold all entries of a directory.
+    whole: BTreeMap<InodeId, (BTreeSet<Name>, u64)>,
+}
+
+/// What a change tells who made it.
+#[derive(Default)]
+struct Outcome {
+    made: Option<InodeId>,
+    directories: Vec<DirectoryView>,
+    others: Vec<InodeId>,
+    told: bool,
+}
+
+impl From<InodeView> for Outcome {
+    fn from(view: InodeView) -> Self {
+        let directories = view.parent.into_iter().collect();
+        Self { made: Some(view.attr.inode), directories, told: true, ..Self::default() }
+    }
+}
+
+impl From<Changed> for Outcome {
+    fn from(changed: Changed) -> Self {
+        let directories = changed.parent.into_iter().chain(changed.target).collect();
+        Self { directories, others: changed.others, told: changed.told, ..Self::default() }
+    }
 }
 
 struct World {
@@ -44,14 +69,27 @@ struct World {
     caches: BTreeMap<SessionId, Cache>,
     dice: StdRng,
     inodes: Vec<InodeId>,
+    /// The last that was told.
+    order: u64,
     recalls: u64,
     expiries: u64,
+    /// How often a directory was looked through that a session knew whole.
+    whole: u64,
 }
 
 impl World {
     fn new(seed: u64) -> Self {
         let caches = [(A, Cache::default()), (B, Cache::default())].into();
-        Self { bed: leasing(), caches, dice: StdRng::seed_from_u64(seed), inodes: vec![ROOT], recalls: 0, expiries: 0 }
+        Self {
+            bed: leasing(),
+            caches,
+            dice: StdRng::seed_from_u64(seed),
+            inodes: vec![ROOT],
+            order: 0,
+            recalls: 0,
+            expiries: 0,
+            whole: 0,
+        }
     }
 
     fn until(&self, lease_ms: u32) -> u64 {
@@ -63,6 +101,40 @@ impl World {
         if lease_ms > 0 {
             self.cache(session).inodes.insert(attr.inode, (attr, until));
         }
+    }
+
+    /// The names that a directory has at most are known from when it was empty, for as long as the lease on it is renewed.
+    fn learn_whole(&mut self, session: SessionId, directory: InodeId, standing: Standing, lease_ms: u32) {
+        assert!(standing.order > self.order, "orders rise");
+        self.order = standing.order;
+        let (now, until) = (self.bed.mono_ms, self.until(lease_ms));
+        let whole = &mut self.cache(session).whole;
+        let known = whole.remove(&directory).filter(|(_, until)| *until > now).map(|(names, _)| names);
+        let names = if standing.empty { Some(BTreeSet::new()) } else { known };
+        whole.extend(names.map(|names| (directory, (names, until))));
+    }
+
+    /// What comes of a change of one's own.
+    fn learn_outcome(&mut self, session: SessionId, places: [&Place; 2], outcome: Outcome) {
+        let whole = &mut self.cache(session).whole;
+        if !outcome.told {
+            whole.clear();
+        }
+        for other in outcome.others {
+            whole.remove(&other);
+        }
+        for (directory, name) in places {
+            let told = outcome.directories.iter().any(|view| view.attr.inode == *directory);
+            match whole.get_mut(directory) {
+                Some((names, _)) if told => drop(names.insert(name.clone())),
+                _ => drop(whole.remove(directory)),
+            }
+        }
+        for view in outcome.directories {
+            self.learn(session, view.attr, view.lease_ms);
+            self.learn_whole(session, view.attr.inode, view.standing, view.lease_ms);
+        }
+        self.inodes.extend(outcome.made);
     }
 
     fn cache(&mut self, session: SessionId) -> &mut Cache {
@@ -87,6 +159,9 @@ impl World {
         let inode = self.inode();
         if let Ok(view) = self.bed.shard.getattr(session, inode) {
             self.learn(session, view.attr, view.lease_ms);
+            if let Some(standing) = view.standing {
+                self.learn_whole(session, inode, standing, view.lease_ms);
+            }
         }
         if self.dice.random_ratio(1, 8)
             && let Ok(page) = self.bed.shard.readdir(session, parent, 0, 100, true)
@@ -130,22 +205,26 @@ impl World {
                 write_intent: false,
                 exclusive: mode % 2 == 0,
             };
-            let done: Result<Option<InodeId>> = match what {
-                0 => shard.create(exactly, &make(FileType::Regular)).map(|view| Some(view.attr.inode)),
-                1 => shard.mkdir(exactly, parent, &from, 0o755, CRED).map(|view| Some(view.attr.inode)),
-                2 => shard.symlink(exactly, parent, &from, b"target", CRED).map(|view| Some(view.attr.inode)),
-                3 => shard.link(exactly, inode, parent, &from).map(|_| None),
-                4 => shard.unlink(exactly, parent, &from).map(|()| None),
-                5 => shard.rmdir(exactly, parent, &from).map(|()| None),
+            let done: Result<Outcome> = match what {
+                0 => shard.create(exactly, &make(FileType::Regular)).map(Outcome::from),
+                1 => shard.mkdir(exactly, parent, &from, 0o755, CRED).map(Outcome::from),
+                2 => shard.symlink(exactly, parent, &from, b"target", CRED).map(Outcome::from),
+                3 => {
+                    shard.link(exactly, inode, parent, &from).map(|view| Outcome { made: None, ..Outcome::from(view) })
+                }
+                4 => shard.unlink(exactly, parent, &from).map(Outcome::from),
+                5 => shard.rmdir(exactly, parent, &from).map(Outcome::from),
                 6 => {
                     let flags = mode % 3;
                     let (source_name, target_name) = (&from, &to);
                     let rename =
                         Rename { source_parent: parent, source_name, target_parent: other, target_name, flags };
-                    shard.rename(exactly, &rename).map(|()| None)
+                    shard.rename(exactly, &rename).map(Outcome::from)
                 }
-                7 => shard.set(exactly, inode, &SetAttr { mode: Some(mode), ..SetAttr::default() }).map(|_| None),
-                8 => shard.write_intent(exactly, inode).map(|_| None),
+                7 => shard
+                    .set(exactly, inode, &SetAttr { mode: Some(mode), ..SetAttr::default() })
+                    .map(|_| Outcome::default()),
+                8 => shard.write_intent(exactly, inode).map(|_| Outcome::default()),
                 _ => {
                     let settle = Settle {
                         inode,
@@ -158,16 +237,19 @@ impl World {
                         untouched: false,
                         read: None,
                     };
-                    shard.settle(exactly, &settle).map(|_| None)
+                    shard.settle(exactly, &settle).map(|_| Outcome::default())
                 }
             };
             match done {
                 Err(Error::Recalling) => self.wait(session),
-                Ok(made) => {
-                    self.inodes.extend(made);
+                Ok(outcome) => {
                     // Its own kernel knows what it did itself.
                     let flags = if what == 6 { Some(mode % 3) } else { None };
-                    self.forget(session, (parent, from), (other, to), flags);
+                    let (from, to) = ((parent, from), (other, to));
+                    self.forget(session, &from, &to, flags);
+                    if what < 7 {
+                        self.learn_outcome(session, [&from, if what == 6 { &to } else { &from }], outcome);
+                    }
                     break;
                 }
                 Err(_) => break,
@@ -177,13 +259,13 @@ impl World {
 
     /// What a kernel forgets after a change of its own: all of it, but in a rename (with flags), what it had of the name
     /// that was moved it then has of the other, with its term.
-    fn forget(&mut self, session: SessionId, from: Place, to: Place, rename: Option<u32>) {
-        let Cache { names, inodes } = self.cache(session);
+    fn forget(&mut self, session: SessionId, from: &Place, to: &Place, rename: Option<u32>) {
+        let Cache { names, inodes, .. } = self.cache(session);
         inodes.clear();
-        let (moved, other) = (names.remove(&from), names.remove(&to));
+        let (moved, other) = (names.remove(from), names.remove(to));
         let Some(flags) = rename else { return };
-        names.extend(moved.map(|moved| (to, moved)));
-        names.extend(other.filter(|_| flags == RENAME_EXCHANGE).map(|other| (from, other)));
+        names.extend(moved.map(|moved| (to.clone(), moved)));
+        names.extend(other.filter(|_| flags == RENAME_EXCHANGE).map(|other| (from.clone(), other)));
     }
 
     /// Somebody is in the way: it gives back, or says nothing until its term is over.
@@ -204,7 +286,10 @@ impl World {
             for recall in &recalls {
                 match &recall.name {
                     Some(name) => drop(self.cache(session).names.remove(&(recall.inode, name.clone()))),
-                    None => drop(self.cache(session).inodes.remove(&recall.inode)),
+                    None => {
+                        self.cache(session).inodes.remove(&recall.inode);
+                        self.cache(session).whole.remove(&recall.inode);
+                    }
                 }
             }
             let ids: Vec<_> = recalls.iter().map(|recall| recall.id).collect();
@@ -230,13 +315,23 @@ impl World {
                 let truth = self.bed.shard.getattr(WITNESS, *inode).ok().map(|view| view.attr);
                 assert_eq!(truth, Some(*believed), "{session:?} believes in {inode}");
             }
+            for (directory, (names, until)) in &cache.whole {
+                if *until <= now {
+                    continue;
+                }
+                self.whole += 1;
+                let page = self.bed.shard.readdir(WITNESS, *directory, 0, 100, false).map(|page| page.entries);
+                for entry in page.unwrap_or_default() {
+                    assert!(names.contains(&entry.name), "{session:?} holds {directory} {} for absent", entry.name);
+                }
+            }
         }
     }
 }
 
 #[test]
 fn what_a_session_may_believe_is_true() {
-    let (mut recalls, mut expiries) = (0, 0);
+    let (mut recalls, mut expiries, mut whole) = (0, 0, 0);
     for seed in 0..20 {
         let mut world = World::new(seed);
         for _ in 0..2_000 {
@@ -259,12 +354,14 @@ fn what_a_session_may_believe_is_true() {
         }
         recalls += world.recalls;
         expiries += world.expiries;
+        whole += world.whole;
     }
     assert!(recalls > 1_000 && expiries > 100, "{recalls} recalls, {expiries} terms waited for");
+    assert!(whole > 1_000, "{whole} looks through directories known whole");
 }
 
 #[test]
-fn a_file_that_is_being_written_gives_no_lease_on_its_attributes() {
+fn a_file_that_is_being_written_gives_a_lease_on_its_attributes_to_its_only_writer() {
     let mut bed = leasing();
     let file = bed.create(ROOT, "f").expect("made").attr.inode;
     assert!(bed.shard.getattr(B, file).expect("there").lease_ms > 0);
@@ -279,6 +376,16 @@ fn a_file_that_is_being_written_gives_no_lease_on_its_attributes() {
     assert_eq!(bed.shard.getattr(B, file).expect("there").lease_ms, 0);
     let Looked::Found(view) = bed.shard.lookup(B, ROOT, &name("f")).expect("there") else { panic!("it is there") };
     assert!(view.name_lease_ms > 0 && view.lease_ms == 0);
+    assert!(bed.shard.getattr(A, file).expect("there").lease_ms > 0);
+    let exactly = bed.next(B);
+    assert_eq!(bed.shard.write_intent(exactly, file), Err(Error::Recalling));
+    let ids: Vec<_> = bed.shard.recalls(A).iter().map(|recall| recall.id).collect();
+    bed.shard.acknowledge_recalls(A, &ids);
+    bed.shard.write_intent(exactly, file).expect("nobody is in the way");
+    bed.wait_ms(2_000);
+    for session in [A, B] {
+        assert_eq!(bed.shard.getattr(session, file).expect("there").lease_ms, 0, "two writers");
+    }
 }
 
 #[test]

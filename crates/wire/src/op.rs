@@ -80,9 +80,9 @@ ops! {
     Mkdir = 0x0104: meta::Mkdir => meta::InodeReply;
     Symlink = 0x0105: meta::Symlink => meta::InodeReply;
     Link = 0x0106: meta::Link => meta::InodeReply;
-    Unlink = 0x0107: meta::Unlink => session::Empty;
-    Rmdir = 0x0108: meta::Rmdir => session::Empty;
-    Rename = 0x0109: meta::Rename => session::Empty;
+    Unlink = 0x0107: meta::Unlink => meta::ChangeReply;
+    Rmdir = 0x0108: meta::Rmdir => meta::ChangeReply;
+    Rename = 0x0109: meta::Rename => meta::ChangeReply;
     Readlink = 0x010a: meta::Readlink => meta::ReadlinkReply;
     ReadDir = 0x010b: meta::ReadDir => meta::ReadDirReply;
     Open = 0x010c: meta::Open => meta::InodeReply;

@@ -17,7 +17,7 @@ use crate::ops::set::SIZE_MAX;
 use crate::schema::inode::{Inode, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::shard::Shard;
-use crate::view::{Create, Deletion, EntryInfo, Exactly, InodeView, PolicyChange, Rename, Settle, Settled};
+use crate::view::{Changed, Create, Deletion, EntryInfo, Exactly, InodeView, PolicyChange, Rename, Settle, Settled};
 
 impl<K: Kv> Shard<K> {
     /// # Errors
@@ -72,7 +72,9 @@ impl<K: Kv> Shard<K> {
             (false, _) => Outcome::Inode(id),
         };
         self.record(exactly, outcome);
-        Ok(self.named_view(session, (create.parent, create.name), id, &inode, layout))
+        let parent = self.directory_view(session, create.parent)?;
+        let view = self.named_view(session, (create.parent, create.name), id, &inode, layout);
+        Ok(InodeView { parent, ..view })
     }
 
     /// # Errors
@@ -137,14 +139,15 @@ impl<K: Kv> Shard<K> {
         self.adopted(inode);
         self.record(exactly, Outcome::Inode(inode));
         let after = self.namespace.existing(inode)?;
-        Ok(self.view(exactly.session, inode, &after, layout))
+        let parent = self.directory_view(exactly.session, parent)?;
+        Ok(InodeView { parent, ..self.view(exactly.session, inode, &after, layout) })
     }
 
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EISDIR`.
-    pub fn unlink(&mut self, exactly: Exactly, parent: InodeId, name: &Name) -> Result<()> {
+    pub fn unlink(&mut self, exactly: Exactly, parent: InodeId, name: &Name) -> Result<Changed> {
         if let Some(outcome) = self.begin(exactly)? {
-            return repeat_done(outcome);
+            return repeat_done(outcome).map(|()| Changed::default());
         }
         self.take_back_entry(exactly.session, parent, name)?;
         if self.is_spread() {
@@ -154,43 +157,49 @@ impl<K: Kv> Shard<K> {
         let fate = self.namespace.unlink(parent, name, |id| grace || holds.is_open(id))?;
         self.account(fate);
         self.record(exactly, Outcome::Done);
-        Ok(())
+        let parent = self.directory_view(exactly.session, parent)?;
+        Ok(Changed { parent, told: true, ..Changed::default() })
     }
 
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`.
-    pub fn rmdir(&mut self, exactly: Exactly, parent: InodeId, name: &Name) -> Result<()> {
+    pub fn rmdir(&mut self, exactly: Exactly, parent: InodeId, name: &Name) -> Result<Changed> {
         if let Some(outcome) = self.begin(exactly)? {
-            return repeat_done(outcome);
+            return repeat_done(outcome).map(|()| Changed::default());
         }
         self.take_back_entry(exactly.session, parent, name)?;
         if self.is_spread() {
             self.cross_remove(exactly, parent, name, true)?;
         }
+        let removed = self.namespace.child(parent, name)?;
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rmdir(parent, name, |id| grace || holds.is_open(id))?;
         self.account(fate);
         self.record(exactly, Outcome::Done);
-        Ok(())
+        let parent = self.directory_view(exactly.session, parent)?;
+        Ok(Changed { parent, others: removed.into_iter().collect(), told: true, ..Changed::default() })
     }
 
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EEXIST` (NOREPLACE), `ENOTEMPTY`, `EINVAL` (into itself, or flags), `EMLINK`.
-    pub fn rename(&mut self, exactly: Exactly, rename: &Rename<'_>) -> Result<()> {
+    pub fn rename(&mut self, exactly: Exactly, rename: &Rename<'_>) -> Result<Changed> {
         if let Some(outcome) = self.begin(exactly)? {
-            return repeat_done(outcome);
+            return repeat_done(outcome).map(|()| Changed::default());
         }
         let (source, target) = ((rename.source_parent, rename.source_name), (rename.target_parent, rename.target_name));
         self.take_back_both(exactly.session, source, target)?;
         if self.is_spread() {
             self.cross_rename(exactly, rename)?;
         }
+        let others = self.directories_at([source, target])?;
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rename(rename, |id| grace || holds.is_open(id))?;
         self.carry_leases(exactly.session, rename);
         self.account(fate);
         self.record(exactly, Outcome::Done);
-        Ok(())
+        let parent = self.directory_view(exactly.session, source.0)?;
+        let target = if target.0 == source.0 { None } else { self.directory_view(exactly.session, target.0)? };
+        Ok(Changed { parent, target, others, told: true })
     }
 
     /// # Errors
@@ -298,10 +307,25 @@ impl<K: Kv> Shard<K> {
         self.namespace.deletions_done(done);
     }
 
+    /// The directories that these names stand for.
+    fn directories_at(&mut self, names: [(InodeId, &Name); 2]) -> Result<Vec<InodeId>> {
+        let mut directories = Vec::new();
+        for (parent, name) in names {
+            let edge = self.namespace.place(parent, name)?.edge;
+            directories.extend(edge.filter(|edge| edge.kind == FileType::Directory).map(|edge| edge.child));
+        }
+        Ok(directories)
+    }
+
     /// A new inode: in memory, so this does not fail.
     fn made(&mut self, session: SessionId, place: (InodeId, &Name), id: InodeId) -> Result<InodeView> {
         let inode = self.namespace.existing(id)?;
-        Ok(self.named_view(session, place, id, &inode, None))
+        let mut view = self.named_view(session, place, id, &inode, None);
+        if view.lease_ms > 0 && inode.is_dir() {
+            view.standing = Some(self.standing(&inode));
+        }
+        view.parent = self.directory_view(session, place.0)?;
+        Ok(view)
     }
 
     /// The answer to a change that happened already, with the attributes of now. What it gave the session, the session

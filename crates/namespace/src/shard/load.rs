@@ -20,6 +20,8 @@ use crate::transaction::Transactions;
 const EPOCH_BITS: u32 = 40;
 /// Recalls in one incarnation.
 const RECALL_BITS: u32 = 40;
+/// Standings of directories told in one incarnation.
+const TOLD_BITS: u32 = 40;
 /// Sessions born in one incarnation.
 const BIRTH_BITS: u32 = 32;
 
@@ -49,6 +51,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
         holds,
         transactions: Transactions::default(),
         birth,
+        told: incarnation << TOLD_BITS,
         mono_ms,
         grace_until_ms,
         turn: Turn::default(),

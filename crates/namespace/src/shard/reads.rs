@@ -34,7 +34,7 @@ impl<K: Kv> Shard<K> {
         self.may_read(inode)?;
         let found = self.namespace.existing(inode)?;
         let layout = self.layout_if_unsettled(inode, &found)?;
-        Ok(self.leased_view(session, inode, &found, layout))
+        Ok(self.whole_view(session, inode, &found, layout))
     }
 
     /// # Errors

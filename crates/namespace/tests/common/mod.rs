@@ -167,27 +167,25 @@ impl Bed {
 
     pub fn unlink(&mut self, parent: InodeId, text: &str) -> Result<()> {
         let exactly = self.next(A);
-        self.shard.unlink(exactly, parent, &name(text))
+        self.shard.unlink(exactly, parent, &name(text)).map(drop)
     }
 
     pub fn rmdir(&mut self, parent: InodeId, text: &str) -> Result<()> {
         let exactly = self.next(A);
-        self.shard.rmdir(exactly, parent, &name(text))
+        self.shard.rmdir(exactly, parent, &name(text)).map(drop)
     }
 
     pub fn rename(&mut self, from: (InodeId, &str), to: (InodeId, &str), flags: u32) -> Result<()> {
         let exactly = self.next(A);
         let (source_name, target_name) = (name(from.1), name(to.1));
-        self.shard.rename(
-            exactly,
-            &Rename {
-                source_parent: from.0,
-                source_name: &source_name,
-                target_parent: to.0,
-                target_name: &target_name,
-                flags,
-            },
-        )
+        let rename = Rename {
+            source_parent: from.0,
+            source_name: &source_name,
+            target_parent: to.0,
+            target_name: &target_name,
+            flags,
+        };
+        self.shard.rename(exactly, &rename).map(drop)
     }
 
     pub fn set(&mut self, inode: InodeId, change: SetAttr) -> Result<InodeView> {

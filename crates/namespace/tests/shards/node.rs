@@ -281,13 +281,13 @@ impl Node {
             }
             Op::Mkdir { parent, name } => Answer::Inode(shard.mkdir(exactly, *parent, name, 0o755, CRED)?),
             Op::Link { inode, parent, name } => Answer::Inode(shard.link(exactly, *inode, *parent, name)?),
-            Op::Unlink { parent, name } => shard.unlink(exactly, *parent, name).map(|()| Answer::Done)?,
-            Op::Rmdir { parent, name } => shard.rmdir(exactly, *parent, name).map(|()| Answer::Done)?,
+            Op::Unlink { parent, name } => shard.unlink(exactly, *parent, name).map(|_| Answer::Done)?,
+            Op::Rmdir { parent, name } => shard.rmdir(exactly, *parent, name).map(|_| Answer::Done)?,
             Op::Rename { from, to, flags } => {
                 let (source_parent, target_parent) = (from.0, to.0);
                 let (source_name, target_name) = (&from.1, &to.1);
                 let rename = Rename { source_parent, source_name, target_parent, target_name, flags: *flags };
-                shard.rename(exactly, &rename).map(|()| Answer::Done)?
+                shard.rename(exactly, &rename).map(|_| Answer::Done)?
             }
             Op::Lookup { parent, name } => match shard.lookup(exactly.session, *parent, name)? {
                 Looked::Found(view) => Answer::Inode(view),

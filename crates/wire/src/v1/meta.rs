@@ -43,6 +43,39 @@ messages! {
         lease_ms: u32,
         /// The same for the name that the request gave, and that it stands for this inode.
         name_lease_ms: u32,
+        /// Of a directory that was asked for by its id, or that was made.
+        standing: Option<Standing>,
+        /// Replies to changes that make a name: what the change made of its directory, as in `ChangeReply`.
+        parent: Option<DirectoryReply>,
+    }
+
+    /// How far a directory has come.
+    Standing {
+        /// Later answers of a shard about a directory have a higher one, also over the shard's restarts.
+        order: u64,
+        /// There are no entries.
+        empty: bool,
+    }
+
+    /// A directory after a change in it.
+    DirectoryReply {
+        attr: Attr,
+        standing: Standing,
+        /// As in `InodeReply`; never 0.
+        lease_ms: u32,
+    }
+
+    /// What a change that takes or moves names made of directories, for a session that keeps what it knows of them. What
+    /// is not told it has to ask for.
+    ChangeReply {
+        /// The directory of the name, of a rename the source's.
+        parent: Option<DirectoryReply>,
+        /// Of a rename into another directory: that one.
+        target: Option<DirectoryReply>,
+        /// Directories that were themselves removed, replaced or moved.
+        others: Vec<InodeId>,
+        /// There are no others than these.
+        told: bool,
     }
 
     /// Replied with `LookupReply`; `ENOENT` where the directory is gone.
@@ -81,7 +114,7 @@ messages! {
     Symlink { exactly: Exactly, parent: InodeId, name: Name, target: Bytes, cred: Credentials }
     /// Replied with `InodeReply` of the linked inode.
     Link { exactly: Exactly, inode: InodeId, parent: InodeId, name: Name }
-    /// Replied with `Empty`.
+    /// Replied with `ChangeReply`, as are the next two.
     Unlink { exactly: Exactly, parent: InodeId, name: Name }
     Rmdir { exactly: Exactly, parent: InodeId, name: Name }
     Rename {

@@ -234,8 +234,11 @@ samples! {
         transaction::Climbed { inode }
         meta::Exactly { sequence, answered_below }
         meta::InodeReply {
-            attr, unsettled, exclusive, has_objects, intents, layout, elsewhere, lease_ms, name_lease_ms
+            attr, unsettled, exclusive, has_objects, intents, layout, elsewhere, lease_ms, name_lease_ms, standing, parent
         }
+        meta::Standing { order, empty }
+        meta::DirectoryReply { attr, standing, lease_ms }
+        meta::ChangeReply { parent, target, others, told }
         meta::Lookup { parent, name }
         meta::LookupReply { found, absent_lease_ms }
         meta::GetAttr { inode }
