@@ -35,7 +35,9 @@ pub(crate) struct File {
     pub(crate) read_at: Option<Timestamp>,
     /// A settling is on its way to the shard.
     pub(crate) settling: bool,
-    /// The last handle went, and the shard is being told: a new one has to wait.
+    /// How often the last handle went.
+    pub(crate) closes: u64,
+    /// The shard is being told that the last handle went: a new one has to wait.
     pub(crate) closing: bool,
     /// It was made here; while this lasts, nobody else can have set attributes beside those of `stat`.
     pub(crate) bare: Lease,
@@ -67,6 +69,7 @@ impl File {
             changed: reply.attr.mtime.max(reply.attr.ctime),
             read_at: None,
             settling: false,
+            closes: 0,
             closing: false,
             bare: Lease::NONE,
             uneven: is_uneven(&reply.attr),

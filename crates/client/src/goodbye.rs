@@ -11,6 +11,7 @@ use crate::router::{Client, Destination};
 impl Client {
     /// This thread is done. The last thread of the session ends it, so that nothing waits for its expiry.
     pub async fn shutdown(&self) {
+        self.later.finish().await;
         if !self.shared.leave() {
             return;
         }

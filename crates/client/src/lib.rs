@@ -20,6 +20,7 @@ mod file;
 mod goodbye;
 mod heartbeat;
 mod kept;
+mod later;
 mod lease;
 mod names;
 mod open;

@@ -1,9 +1,11 @@
 //! Opening and closing: the shard knows which files a session holds open, once however many handles there are.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use tracing::warn;
 use types::attr::{Attr, FileType};
+use types::cred::Credentials;
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
@@ -17,6 +19,15 @@ use crate::settle::Settling;
 
 /// How often a thread looks whether another one is done with the same file.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
+
+/// What is left to do when a handle was given back.
+#[derive(Clone, Copy, Debug)]
+enum Rest {
+    /// The last one that could write: there are others.
+    Settle,
+    /// The last one of all: the close of this number.
+    Close(u64),
+}
 
 impl Client {
     /// Makes a regular file that is not there, and opens it.
@@ -81,14 +92,15 @@ impl Client {
         Ok(reply.attr)
     }
 
-    /// Opens a regular file; every handle is closed once with [`Client::close`].
+    /// Opens a regular file; every handle is closed once with [`Client::close`]. One whose close has not gone out yet is
+    /// still open.
     ///
     /// # Errors
     /// `ENOENT`, `ESTALE`, `EISDIR`.
     pub async fn open(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) -> Result<(), Errno> {
         self.while_closing(inode).await;
         let known = self.shared.with_file(inode, |file| {
-            if file.closing || file.handles == 0 {
+            if file.closing {
                 return false;
             }
             file.handles += 1;
@@ -126,36 +138,74 @@ impl Client {
         Ok(closing)
     }
 
-    /// Gives a handle back. The last writable one settles the file's size with the shard; the last of all ends the
-    /// open.
-    pub async fn close(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) {
-        let (last_writer, last) = self
-            .shared
-            .with_file(inode, |file| {
-                file.handles -= 1;
-                file.writers -= u32::from(writable);
-                let last_writer = writable && file.writers == 0 && file.intent != Intent::None;
-                file.closing = file.handles == 0;
-                (last_writer, file.handles == 0)
-            })
-            .unwrap_or((false, false));
-        let mut closed = false;
-        if last_writer {
-            match self.settle(caller, inode, if last { Settling::Close } else { Settling::Release }).await {
-                Ok(()) => closed = last,
-                // The objects hold the truth: whoever looks next asks them.
-                Err(error) => warn!(%inode, "could not settle the size at close: {error}"),
+    /// Gives a handle back. The last writable one settles the file's size with the shard; the last of all ends the open.
+    /// Nobody waits for that, and whoever opens the file again before it goes out takes it over.
+    pub fn close(self: &Rc<Self>, credentials: Credentials, inode: InodeId, writable: bool) {
+        let Some(rest) = self.give_back(inode, writable) else { return };
+        let (client, under_way) = (Rc::clone(self), self.later.begin());
+        ring::spawn(async move {
+            if matches!(rest, Rest::Close(_)) {
+                client.later.moment().await;
+            }
+            client.finish(&Caller::patient(credentials), inode, rest).await;
+            drop(under_way);
+        });
+    }
+
+    /// The same, and waits for it.
+    pub(crate) async fn close_now(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) {
+        if let Some(rest) = self.give_back(inode, writable) {
+            self.finish(caller, inode, rest).await;
+        }
+    }
+
+    fn give_back(&self, inode: InodeId, writable: bool) -> Option<Rest> {
+        let rest = self.shared.with_file(inode, |file| {
+            file.handles -= 1;
+            file.writers -= u32::from(writable);
+            if file.handles == 0 {
+                file.closes += 1;
+                return Some(Rest::Close(file.closes));
+            }
+            (writable && file.writers == 0 && file.intent != Intent::None).then_some(Rest::Settle)
+        });
+        rest.flatten()
+    }
+
+    async fn finish(&self, caller: &Caller<'_>, inode: InodeId, rest: Rest) {
+        match rest {
+            Rest::Settle => drop(self.try_settle(caller, inode, Settling::Release).await),
+            Rest::Close(number) => {
+                let intends = self.shared.with_file(inode, |file| {
+                    let due = file.handles == 0 && !file.closing && file.closes == number;
+                    file.closing |= due;
+                    due.then_some(file.intent != Intent::None)
+                });
+                if let Some(intends) = intends.flatten() {
+                    self.end_open(caller, inode, intends).await;
+                }
             }
         }
-        if last {
+    }
+
+    async fn end_open(&self, caller: &Caller<'_>, inode: InodeId, intends: bool) {
+        if !intends || !self.try_settle(caller, inode, Settling::Close).await {
             let read = self.shared.with_file(inode, |file| file.read_time()).flatten();
             let close = meta::Close { inode, read };
-            if !closed && let Err(error) = self.call(caller, Destination::home(inode), &close).await {
+            if let Err(error) = self.call(caller, Destination::home(inode), &close).await {
                 warn!(%inode, "could not tell the shard of the close: {error}; it ends with the session");
             }
-            self.shared.with_file(inode, |file| file.closing = false);
-            self.shared.forget_file(inode);
         }
+        self.shared.forget_closed(inode);
+    }
+
+    async fn try_settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> bool {
+        let settled = self.settle(caller, inode, how).await;
+        if let Err(error) = &settled {
+            // The objects hold the truth: whoever looks next asks them.
+            warn!(%inode, "could not settle the size at close: {error}");
+        }
+        settled.is_ok()
     }
 
     async fn while_closing(&self, inode: InodeId) {

@@ -22,6 +22,7 @@ use wire::v1::session::SessionOpen;
 
 use crate::caller::Caller;
 use crate::heartbeat;
+use crate::later::Later;
 use crate::retry::{Failure, Ladder, Step};
 use crate::shared::Shared;
 
@@ -37,6 +38,7 @@ pub struct Client {
     shards: RefCell<FxHashMap<ShardId, GroupId>>,
     /// The map that `routes` and `shards` were made from.
     epoch: Cell<Epoch>,
+    pub(crate) later: Rc<Later>,
     itself: Weak<Client>,
 }
 
@@ -86,6 +88,7 @@ impl Client {
             routes: RefCell::default(),
             shards: RefCell::default(),
             epoch: Cell::new(Epoch(0)),
+            later: Rc::default(),
             itself: Weak::clone(itself),
         })
     }
@@ -160,6 +163,9 @@ impl Client {
         payload: &[Slice],
         room: usize,
     ) -> Result<Answer<C::Reply>, Failure> {
+        if self.later.hurry() {
+            ring::yield_now().await;
+        }
         let route = self.route(destination).ok_or(Failure::NoRoute)?;
         let lane = route.lane(destination);
         let ready = lane.ready.borrow().as_ref().filter(|connection| !connection.is_closed()).cloned();

@@ -159,14 +159,13 @@ impl Shared {
         look(self.part(inode).entry(inode).or_insert_with(make))
     }
 
-    /// Forgets a file that has no handle left. False where it got one meanwhile.
-    pub(crate) fn forget_file(&self, inode: InodeId) -> bool {
+    /// The shard knows that the file was closed: forgets it, unless it got a handle meanwhile.
+    pub(crate) fn forget_closed(&self, inode: InodeId) {
         let mut part = self.part(inode);
-        if part.get(&inode).is_some_and(|file| file.handles > 0) {
-            return false;
+        match part.get_mut(&inode) {
+            Some(file) if file.handles > 0 => file.closing = false,
+            _ => drop(part.remove(&inode)),
         }
-        part.remove(&inode);
-        true
     }
 
     /// All that this client holds open in `shard`, for a shard that has restarted.

@@ -31,7 +31,7 @@ impl Client {
         }
         let result = self.truncate_open(caller, inode, size, change).await;
         if !opened_here {
-            self.close(caller, inode, true).await;
+            self.close_now(caller, inode, true).await;
         }
         result
     }

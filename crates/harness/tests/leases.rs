@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use harness::cluster::{Cluster, Shape};
 use harness::dice::{Dice, seed};
-use harness::{process, wait};
+use harness::{metrics, process, wait};
 
 /// The default of metad's `lease_term`, and time for everything around it.
 const TERM: Duration = Duration::from_secs(10);
@@ -58,6 +58,59 @@ fn what_is_held_needs_no_server_until_its_term_is_over() {
     process::signal(metad, libc::SIGCONT);
     let asked = asking.join().unwrap();
     assert!(asked > Duration::from_secs(5), "it was held for {asked:?} alone");
+}
+
+/// How many requests of each of these operations the shards have answered.
+fn asked(cluster: &Cluster, operations: &[&str]) -> Vec<u64> {
+    let count = |operation: &&str| {
+        let label = format!("op=\"{operation}\"");
+        metrics::sum(cluster, "metadata", "weft_request_seconds_count", &[&label]) as u64
+    };
+    operations.iter().map(count).collect()
+}
+
+#[test]
+fn making_and_removing_files_asks_for_nothing_else() {
+    let cluster = Cluster::start();
+    let dir = cluster.folder("d");
+    fs::write(dir.join("first"), b"").unwrap();
+    let operations = ["Create", "Unlink", "GetAttr", "Lookup", "GetXattr", "Open"];
+    let before = asked(&cluster, &operations);
+    for number in 0..100 {
+        let file = dir.join(number.to_string());
+        fs::write(&file, b"content").unwrap();
+        fs::remove_file(&file).unwrap();
+    }
+    let after = asked(&cluster, &operations);
+    let asked: Vec<_> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+    assert_eq!(asked[..2], [100, 100]);
+    // A lease may end meanwhile.
+    assert!(asked[2..].iter().all(|&count| count <= 5), "{operations:?}: {asked:?}");
+}
+
+#[test]
+fn a_directory_that_one_mount_fills_is_never_out_of_date_there() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let (here, there) = (cluster.folder("d"), second.point.join("d"));
+    for number in 0..30 {
+        let name = |what: &str| format!("{what}-{number}");
+        fs::write(here.join(name("own")), b"").unwrap();
+        assert!(!here.join(name("other")).exists());
+        fs::write(there.join(name("other")), b"").unwrap();
+        assert!(here.join(name("other")).exists(), "{number}");
+        assert_eq!(fs::metadata(&here).unwrap().mtime_nsec(), fs::metadata(&there).unwrap().mtime_nsec());
+        fs::create_dir(here.join(name("sub"))).unwrap();
+        fs::write(here.join(name("sub")).join("own"), b"").unwrap();
+        fs::rename(there.join(name("other")), there.join(name("sub")).join("moved")).unwrap();
+        assert!(here.join(name("sub")).join("moved").exists() && !here.join(name("other")).exists());
+        fs::set_permissions(&there, Permissions::from_mode(0o700 + number % 8)).unwrap();
+        assert_eq!(fs::metadata(&here).unwrap().mode() & 0o777, 0o700 + number % 8);
+        // Now and then neither of them is asked for a while, so that leases are given again.
+        if number % 10 == 9 {
+            thread::sleep(Duration::from_millis(1100));
+        }
+    }
 }
 
 #[test]

@@ -237,8 +237,7 @@ impl FileSystem for Adapter {
     }
 
     async fn release(&self, context: &Context, inode: InodeId, handle: u64, _flags: u32) -> Result<(), Errno> {
-        let caller = Caller::patient(context.credentials());
-        self.client.close(&caller, inode, handle & HANDLE_WRITES != 0).await;
+        self.client.close(context.credentials(), inode, handle & HANDLE_WRITES != 0);
         Ok(())
     }
 
