@@ -35,6 +35,8 @@ pub(crate) struct File {
     pub(crate) read_at: Option<Timestamp>,
     /// A settling is on its way to the shard.
     pub(crate) settling: bool,
+    /// What it says is exact: the write intent was exclusive.
+    pub(crate) settles_exactly: bool,
     /// How often the last handle went.
     pub(crate) closes: u64,
     /// The shard is being told that the last handle went: a new one has to wait.
@@ -69,6 +71,7 @@ impl File {
             changed: reply.attr.mtime.max(reply.attr.ctime),
             read_at: None,
             settling: false,
+            settles_exactly: false,
             closes: 0,
             closing: false,
             bare: Lease::NONE,
@@ -80,8 +83,15 @@ impl File {
         matches!(self.intent, Intent::Held { exclusive: true, .. })
     }
 
+    /// What is known here is what an answer lacks by which the session alone holds a write intent: also where the intent
+    /// is just being ended.
+    pub(crate) fn completes_exclusive(&self) -> bool {
+        self.is_exclusive() || self.settles_exactly
+    }
+
     /// From here on the objects have to be asked.
     pub(crate) fn lose_exclusivity(&mut self) {
+        self.settles_exactly = false;
         if let Intent::Held { exclusive, .. } = &mut self.intent {
             *exclusive = false;
         }

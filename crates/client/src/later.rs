@@ -98,7 +98,7 @@ mod tests {
             assert!(!later.hurry(), "nothing waits");
             start(&later, "first", &log);
             start(&later, "second", &log);
-            ring::yield_now().await;
+            ring::turn_end().await;
             assert!(log.borrow().is_empty());
             assert!(later.hurry());
             ring::yield_now().await;

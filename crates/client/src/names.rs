@@ -73,10 +73,29 @@ impl Client {
         if let Some(known) = self.shared.kept.attr(&self.shared.board, inode, Instant::now()) {
             return Ok(known);
         }
-        let ticket = self.shared.board.ticket();
-        let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+        let (ticket, reply) = self.ask(caller, inode).await?;
+        let (ticket, reply) = self.up_to_date(caller, ticket, reply).await?;
         let lease = self.inode_lease(ticket, &reply);
         Ok(Known { attr: self.attr_of(caller, reply).await?, lease })
+    }
+
+    async fn ask(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(Ticket, InodeReply), Errno> {
+        let ticket = self.shared.board.ticket();
+        Ok((ticket, self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?))
+    }
+
+    /// Asks again where the answer is from before the end of our own write intent, of which we know nothing any more.
+    async fn up_to_date(
+        &self,
+        caller: &Caller<'_>,
+        ticket: Ticket,
+        reply: InodeReply,
+    ) -> Result<(Ticket, InodeReply), Errno> {
+        let inode = reply.attr.inode;
+        if reply.unsettled && reply.exclusive && self.shared.with_file(inode, |_| ()).is_none() {
+            return self.ask(caller, inode).await;
+        }
+        Ok((ticket, reply))
     }
 
     /// The lease that a reply bears on its inode. What it tells of a directory is kept.
@@ -113,6 +132,7 @@ impl Client {
     ) -> Result<Named, Errno> {
         let name_lease = Board::lease(ticket, name, reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
+        let (ticket, reply) = self.up_to_date(caller, ticket, reply).await?;
         let lease = self.inode_lease(ticket, &reply);
         Ok(Named { attr: self.attr_of(caller, reply).await?, lease, name_lease })
     }
@@ -127,9 +147,7 @@ impl Client {
         if !reply.elsewhere {
             return Ok((ticket, reply));
         }
-        let inode = reply.attr.inode;
-        let ticket = self.shared.board.ticket();
-        Ok((ticket, self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?))
+        self.ask(caller, reply.attr.inode).await
     }
 
     /// Sends a change that makes `name` in `parent`.
@@ -164,7 +182,7 @@ impl Client {
         let ticket = board.ticket();
         let result = self.call(caller, Destination::home(parent), request).await;
         match &result {
-            Ok(reply) => self.came_to(ticket, parent, reply.parent.as_ref()),
+            Ok(reply) => self.came_to(ticket, parent, reply.parent.as_deref()),
             Err(error) => kept.failed(board, parent, *error, Instant::now()),
         }
         result.map(|reply| (ticket, reply))
@@ -192,9 +210,9 @@ impl Client {
             kept.forget_all(board);
             return Ok(());
         }
-        self.came_to(ticket, directories[0], reply.parent.as_ref());
+        self.came_to(ticket, directories[0], reply.parent.as_deref());
         if directories[1] != directories[0] {
-            self.came_to(ticket, directories[1], reply.target.as_ref());
+            self.came_to(ticket, directories[1], reply.target.as_deref());
         }
         for other in reply.others {
             kept.forget(board, other);

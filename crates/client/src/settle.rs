@@ -51,7 +51,7 @@ impl Client {
         if reply.exclusive {
             let known = self.shared.with_file(attr.inode, |file| {
                 // An answer from before our own grant knows nothing of it.
-                file.is_exclusive().then(|| file.overlay(&mut attr)).map(|()| file.estimated_blocks().is_some())
+                file.completes_exclusive().then(|| file.overlay(&mut attr)).map(|()| file.estimated_blocks().is_some())
             });
             match known.flatten() {
                 Some(true) => return Ok(attr),
@@ -74,7 +74,7 @@ impl Client {
 
     /// Whether this client knows size and blocks of an unsettled file without asking anybody.
     pub(crate) fn knows_size(&self, reply: &InodeReply) -> bool {
-        let knows = |file: &mut File| file.is_exclusive() && file.estimated_blocks().is_some();
+        let knows = |file: &mut File| file.completes_exclusive() && file.estimated_blocks().is_some();
         reply.exclusive && self.shared.with_file(reply.attr.inode, knows) == Some(true)
     }
 
@@ -116,14 +116,17 @@ impl Client {
             return Ok(());
         }
         let result = self.settle_until_accepted(caller, inode, how).await;
-        self.shared.with_file(inode, |file| file.settling = false);
+        self.shared.with_file(inode, |file| (file.settling, file.settles_exactly) = (false, false));
         result
     }
 
     async fn settle_until_accepted(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<(), Errno> {
         // The intent ends with the first request, whatever its answer: a write from here on gets a new one, which the
         // shard notices by the number of intents.
-        let state = self.shared.with_file(inode, |file| std::mem::replace(&mut file.intent, Intent::None));
+        let state = self.shared.with_file(inode, |file| {
+            file.settles_exactly = file.is_exclusive();
+            std::mem::replace(&mut file.intent, Intent::None)
+        });
         let Some(Intent::Held { exclusive, intents }) = state else { return Ok(()) };
         let mut gathered = (!exclusive).then_some(intents);
         for attempt in 0..SETTLE_ATTEMPTS {

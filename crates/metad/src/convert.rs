@@ -33,9 +33,9 @@ pub(crate) fn changed(changed: Changed) -> meta::ChangeReply {
     meta::ChangeReply { parent: parent.map(directory), target: target.map(directory), others, told }
 }
 
-fn directory(view: DirectoryView) -> meta::DirectoryReply {
-    let DirectoryView { attr, standing: at, lease_ms } = view;
-    meta::DirectoryReply { attr, standing: standing(at), lease_ms }
+fn directory(view: Box<DirectoryView>) -> Box<meta::DirectoryReply> {
+    let DirectoryView { attr, standing: at, lease_ms } = *view;
+    Box::new(meta::DirectoryReply { attr, standing: standing(at), lease_ms })
 }
 
 fn standing(standing: Standing) -> meta::Standing {

@@ -362,7 +362,7 @@ impl<K: Kv> Shard<K> {
 
     /// What `session` has just made of a directory by a change in it; `None` where it gets no lease, or where it is at home
     /// elsewhere.
-    fn directory_view(&mut self, session: SessionId, id: InodeId) -> Result<Option<DirectoryView>> {
+    fn directory_view(&mut self, session: SessionId, id: InodeId) -> Result<Option<Box<DirectoryView>>> {
         if self.is_elsewhere(id) {
             return Ok(None);
         }
@@ -371,7 +371,8 @@ impl<K: Kv> Shard<K> {
             return Ok(None);
         }
         let inode = self.namespace.existing(id)?;
-        Ok(Some(DirectoryView { attr: inode.attr(id), standing: self.standing(&inode), lease_ms }))
+        let (attr, standing) = (inode.attr(id), self.standing(&inode));
+        Ok(Some(Box::new(DirectoryView { attr, standing, lease_ms })))
     }
 
     /// As of now: what is told later of the same directory has a higher order.

@@ -38,7 +38,7 @@ pub struct InodeView {
     /// Of a directory that was asked for by its id, or made.
     pub standing: Option<Standing>,
     /// What a change that makes a name made of its directory.
-    pub parent: Option<DirectoryView>,
+    pub parent: Option<Box<DirectoryView>>,
 }
 
 /// How far a directory has come.
@@ -62,9 +62,9 @@ pub struct DirectoryView {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Changed {
     /// The directory of the name, of a rename the source's.
-    pub parent: Option<DirectoryView>,
+    pub parent: Option<Box<DirectoryView>>,
     /// Of a rename into another directory: that one.
-    pub target: Option<DirectoryView>,
+    pub target: Option<Box<DirectoryView>>,
     /// Directories that were themselves removed, replaced or moved.
     pub others: Vec<InodeId>,
     /// There are no others than these.

@@ -52,14 +52,14 @@ struct Outcome {
 
 impl From<InodeView> for Outcome {
     fn from(view: InodeView) -> Self {
-        let directories = view.parent.into_iter().collect();
+        let directories = view.parent.into_iter().map(|parent| *parent).collect();
         Self { made: Some(view.attr.inode), directories, told: true, ..Self::default() }
     }
 }
 
 impl From<Changed> for Outcome {
     fn from(changed: Changed) -> Self {
-        let directories = changed.parent.into_iter().chain(changed.target).collect();
+        let directories = changed.parent.into_iter().chain(changed.target).map(|directory| *directory).collect();
         Self { directories, others: changed.others, told: changed.told, ..Self::default() }
     }
 }

@@ -171,13 +171,13 @@ impl<K: Kv> Shard<K> {
         if self.is_spread() {
             self.cross_remove(exactly, parent, name, true)?;
         }
-        let removed = self.namespace.child(parent, name)?;
+        let removed = self.directories_at([(parent, name)]);
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rmdir(parent, name, |id| grace || holds.is_open(id))?;
         self.account(fate);
         self.record(exactly, Outcome::Done);
         let parent = self.directory_view(exactly.session, parent)?;
-        Ok(Changed { parent, others: removed.into_iter().collect(), told: true, ..Changed::default() })
+        Ok(Changed { parent, told: removed.is_some(), others: removed.unwrap_or_default(), ..Changed::default() })
     }
 
     /// # Errors
@@ -191,7 +191,7 @@ impl<K: Kv> Shard<K> {
         if self.is_spread() {
             self.cross_rename(exactly, rename)?;
         }
-        let others = self.directories_at([source, target])?;
+        let others = self.directories_at([source, target]);
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rename(rename, |id| grace || holds.is_open(id))?;
         self.carry_leases(exactly.session, rename);
@@ -199,7 +199,7 @@ impl<K: Kv> Shard<K> {
         self.record(exactly, Outcome::Done);
         let parent = self.directory_view(exactly.session, source.0)?;
         let target = if target.0 == source.0 { None } else { self.directory_view(exactly.session, target.0)? };
-        Ok(Changed { parent, target, others, told: true })
+        Ok(Changed { parent, target, told: others.is_some(), others: others.unwrap_or_default() })
     }
 
     /// # Errors
@@ -307,14 +307,14 @@ impl<K: Kv> Shard<K> {
         self.namespace.deletions_done(done);
     }
 
-    /// The directories that these names stand for.
-    fn directories_at(&mut self, names: [(InodeId, &Name); 2]) -> Result<Vec<InodeId>> {
+    /// The directories that these names stand for; `None` where that cannot be told.
+    fn directories_at<const N: usize>(&mut self, names: [(InodeId, &Name); N]) -> Option<Vec<InodeId>> {
         let mut directories = Vec::new();
         for (parent, name) in names {
-            let edge = self.namespace.place(parent, name)?.edge;
+            let edge = self.namespace.place(parent, name).ok()?.edge;
             directories.extend(edge.filter(|edge| edge.kind == FileType::Directory).map(|edge| edge.child));
         }
-        Ok(directories)
+        Some(directories)
     }
 
     /// A new inode: in memory, so this does not fail.

@@ -46,7 +46,7 @@ messages! {
         /// Of a directory that was asked for by its id, or that was made.
         standing: Option<Standing>,
         /// Replies to changes that make a name: what the change made of its directory, as in `ChangeReply`.
-        parent: Option<DirectoryReply>,
+        parent: Option<Box<DirectoryReply>>,
     }
 
     /// How far a directory has come.
@@ -69,9 +69,9 @@ messages! {
     /// is not told it has to ask for.
     ChangeReply {
         /// The directory of the name, of a rename the source's.
-        parent: Option<DirectoryReply>,
+        parent: Option<Box<DirectoryReply>>,
         /// Of a rename into another directory: that one.
-        target: Option<DirectoryReply>,
+        target: Option<Box<DirectoryReply>>,
         /// Directories that were themselves removed, replaced or moved.
         others: Vec<InodeId>,
         /// There are no others than these.

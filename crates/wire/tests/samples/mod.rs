@@ -91,6 +91,12 @@ impl<T: Sample> Sample for Option<T> {
     }
 }
 
+impl<T: Sample> Sample for Box<T> {
+    fn sample(dice: &mut Dice) -> Self {
+        Box::new(T::sample(dice))
+    }
+}
+
 fn length(dice: &mut Dice, max: u64) -> u64 {
     match dice {
         Dice::Systematic(_) => 2,
