@@ -184,6 +184,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         limits: setup.bounds,
     };
     let shard = Shard::open(Rc::clone(&store), config, wall_clock(), 0).context("cannot open the shard")?;
+    shard.scattered_memory().iter().for_each(ring::memory::prefer_large_pages);
     let context =
         Context { shard: setup.shard, group: GroupId(0), total_bytes: 0, free_bytes: 0, keeps_access_times: true };
     let core = Rc::new(Core::new(shard, store, context, ShardMetrics::new(&setup.metrics), syncer, begun));

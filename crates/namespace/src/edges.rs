@@ -86,6 +86,11 @@ impl Edges {
         }
     }
 
+    /// See [`Hot::memory`].
+    pub(crate) fn memory(&self) -> [Range<*const u8>; 2] {
+        self.hot.memory()
+    }
+
     pub(crate) fn get<K: Kv>(&mut self, kv: &K, parent: InodeId, hash: u64, name: &[u8]) -> Result<Option<Edge>> {
         if let Some(at) = self.find((parent, hash), name) {
             return Ok(self.changed[at].edge);

@@ -9,6 +9,7 @@
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
+use std::ops::Range;
 
 use rustc_hash::FxBuildHasher;
 
@@ -41,7 +42,19 @@ struct Set {
 impl<K: Hash + Eq, V> Hot<K, V> {
     /// At most `capacity` entries, rounded up to whole sets.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { sets: vec![Set::default(); capacity.div_ceil(WAYS).max(1)], entries: Vec::new(), free: Vec::new() }
+        let sets = vec![Set::default(); capacity.div_ceil(WAYS).max(1)];
+        let mut entries = Vec::new();
+        // Address space alone, so that nothing has to be moved as it fills. Where that is not to be had, it grows.
+        let _ = entries.try_reserve_exact(sets.len() * WAYS);
+        Self { sets, entries, free: Vec::new() }
+    }
+
+    /// Where it looks here and there all over.
+    pub(crate) fn memory(&self) -> [Range<*const u8>; 2] {
+        let bytes = |range: Range<*const (K, V)>| range.start.cast()..range.end.cast();
+        let entries = self.entries.as_ptr();
+        let sets = self.sets.as_ptr_range();
+        [sets.start.cast()..sets.end.cast(), bytes(entries..entries.wrapping_add(self.entries.capacity()))]
     }
 
     /// The key's set and tag.

@@ -1,5 +1,7 @@
 //! Inodes in memory: those that the turn changed, and the hot ones.
 
+use std::ops::Range;
+
 use kv::{Batch, Kv};
 use rustc_hash::FxHashMap;
 use types::id::InodeId;
@@ -22,6 +24,11 @@ pub(crate) struct Inodes {
 impl Inodes {
     pub(crate) fn new(capacity: usize) -> Self {
         Self { changed: Vec::new(), index: FxHashMap::default(), hot: Hot::new(capacity), key: Vec::new() }
+    }
+
+    /// See [`Hot::memory`].
+    pub(crate) fn memory(&self) -> [Range<*const u8>; 2] {
+        self.hot.memory()
     }
 
     pub(crate) fn get<K: Kv>(&mut self, kv: &K, id: InodeId) -> Result<Option<Inode>> {

@@ -193,6 +193,13 @@ impl<K: Kv> Shard<K> {
         &self.namespace.kv
     }
 
+    /// Memory that is looked at here and there all over, and that never moves: for who can ask for large pages under it.
+    #[must_use]
+    pub fn scattered_memory(&self) -> Vec<std::ops::Range<*const u8>> {
+        let Namespace { inodes, edges, .. } = &self.namespace;
+        inodes.memory().into_iter().chain(edges.memory()).collect()
+    }
+
     /// Ends sessions not heard of and the grace after a restart, as the time has come. Call it a few times a second;
     /// its changes belong to the turn and need a `commit`.
     ///

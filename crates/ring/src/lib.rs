@@ -17,6 +17,7 @@ mod driver;
 mod executor;
 mod join;
 pub mod mailbox;
+pub mod memory;
 pub mod op;
 pub mod shared;
 mod spin;

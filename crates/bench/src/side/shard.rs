@@ -77,6 +77,7 @@ impl Driver {
         };
         let kv = RocksKv::open(dir, &RocksConfig::default())?;
         let mut shard = Shard::open(kv, config, now(), 0)?;
+        shard.scattered_memory().iter().for_each(ring::memory::prefer_large_pages);
         let group = |id| GroupSpace { group: GroupId(id), class: SpaceClass::Normal, free_bytes: 1 << 40 };
         shard.set_pools(vec![PoolSpace { pool: PoolId::DEFAULT, groups: (1..=4).map(group).collect() }]);
         let mut driver = Self { shard, begin: Instant::now(), sequence: 0 };
