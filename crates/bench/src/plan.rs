@@ -162,13 +162,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 const BATCH: u64 = 64;
 const IN_FLIGHT: usize = 64;
 
-fn raw_creates(bench: &mut Bench) -> Job {
-    Job::Rocks(rocks::Rocks { dir: bench.fresh("rocks"), count: bench.scale.creates, batch: BATCH })
+/// `synced`: as durable as a metadata service makes them.
+fn raw_creates(bench: &mut Bench, synced: bool) -> Job {
+    Job::Rocks(rocks::Rocks { dir: bench.fresh("rocks"), count: bench.scale.creates, batch: BATCH, synced })
 }
 
 fn shard_alone(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
     if side == Side::Rocks {
-        return Ok(raw_creates(bench));
+        return Ok(raw_creates(bench, false));
     }
     let (creates, stats) = (bench.scale.creates, bench.scale.stats);
     Ok(Job::Shard(shard::Alone { dir: bench.fresh("shard"), creates, batch: BATCH, stats }))
@@ -177,7 +178,7 @@ fn shard_alone(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
 fn data_plane(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
     let (creates, stats, in_flight) = (bench.scale.creates, bench.scale.stats, IN_FLIGHT);
     if side == Side::Rocks {
-        return Ok(raw_creates(bench));
+        return Ok(raw_creates(bench, true));
     }
     if side == Side::Net {
         let (server, watch) = bench.ping_server()?;

@@ -1,11 +1,13 @@
 //! RocksDB alone: what the shard's store can do with records of the shard's sizes.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
 use kv::rocks::{RocksConfig, RocksKv};
-use kv::{Batch, Kv};
+use kv::{Batch, Kv, KvError, Syncer};
 use namespace::schema::{edge, inode};
 use serde::{Deserialize, Serialize};
 use types::attr::FileType;
@@ -27,6 +29,36 @@ pub(crate) struct Rocks {
     pub(crate) dir: PathBuf,
     pub(crate) count: u64,
     pub(crate) batch: u64,
+    /// Makes the log durable as often as a metadata service does by default.
+    pub(crate) synced: bool,
+}
+
+/// The default of metad's `sync_interval`.
+const SYNC_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Syncs on a thread of its own, until it is dropped.
+struct Syncing {
+    stop: mpsc::Sender<()>,
+    thread: Option<JoinHandle<Result<(), KvError>>>,
+}
+
+impl Syncing {
+    fn start(syncer: impl Syncer) -> Self {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = thread::spawn(move || {
+            while stopped.recv_timeout(SYNC_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                syncer.sync()?;
+            }
+            Ok(())
+        });
+        Self { stop, thread: Some(thread) }
+    }
+
+    fn end(mut self) -> Result<()> {
+        let _ = self.stop.send(());
+        let ended = self.thread.take().map(JoinHandle::join);
+        Ok(ended.transpose().map_err(|_| anyhow::anyhow!("the syncing thread has panicked"))?.transpose().map(drop)?)
+    }
 }
 
 impl Rocks {
@@ -36,6 +68,7 @@ impl Rocks {
         let mut batch = kv.batch();
         let (mut key, mut random) = (Vec::new(), Random::new(1));
         let stopwatch_on = Watch::default();
+        let syncing = self.synced.then(|| Syncing::start(kv.syncer()));
         let stopwatch = Stopwatch::start(Who::Server, &stopwatch_on);
         for index in 0..self.count {
             let id = InodeId::new(ShardId(0), InodeId::FIRST_COUNTER + index);
@@ -52,6 +85,7 @@ impl Rocks {
         }
         kv.commit(&mut batch)?;
         let measured = stopwatch.stop("create", self.count);
+        syncing.map_or(Ok(()), Syncing::end)?;
         let last = InodeId::new(ShardId(0), InodeId::FIRST_COUNTER + self.count - 1);
         inode::ser_key(&mut key, last);
         ensure!(kv.get(&key, |value| value.is_some())?, "the last record is not there");
