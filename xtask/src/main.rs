@@ -1,7 +1,9 @@
 //! Automation for those who work on Weft: `cargo xtask tidy`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use anyhow::Context;
 
 mod tidy;
 
@@ -14,8 +16,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
-        ["tidy"] => report(tidy::check(root())),
-        ["tidy", "--shrink"] => report(tidy::shrink(root()).and_then(|()| tidy::check(root()))),
+        ["tidy"] => report(root().and_then(|root| tidy::check(&root))),
+        ["tidy", "--shrink"] => report(root().and_then(|root| tidy::shrink(&root).and_then(|()| tidy::check(&root)))),
         _ => {
             say(USAGE);
             ExitCode::from(2)
@@ -23,8 +25,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root of the repository")
+/// Of the repository that cargo runs this in: one build may serve several checkouts, so it is not known to the compiler.
+fn root() -> anyhow::Result<PathBuf> {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
+    Ok(Path::new(&manifest).parent().context("xtask lies in the root of the repository")?.to_path_buf())
 }
 
 fn report(findings: anyhow::Result<Vec<String>>) -> ExitCode {

@@ -44,8 +44,8 @@ mod tests {
 
     #[test]
     fn the_repository_is_tidy() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root");
-        let findings = check(root).expect("the tree can be read");
+        let root = crate::root().expect("xtask lies in the root");
+        let findings = check(&root).expect("the tree can be read");
         assert!(findings.is_empty(), "{}", findings.join("\n"));
     }
 }
