@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,22 @@ impl Watch {
             *sums.entry(who).or_default() += of_process(pid).unwrap_or(0.0);
         }
         sums
+    }
+
+    /// Waits until they have nothing left to do of what was before, such as to write it down: less than a twentieth of a
+    /// CPU in use, or a bound is reached.
+    pub(crate) fn settle(&self) {
+        const LOOK: Duration = Duration::from_millis(100);
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let before = self.read();
+            std::thread::sleep(LOOK);
+            let used: f64 = self.since(&before).values().sum();
+            if used * 20.0 < LOOK.as_micros() as f64 || Instant::now() > deadline {
+                return;
+            }
+        }
     }
 
     /// What was used since `before` was read.

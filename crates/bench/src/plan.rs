@@ -3,7 +3,8 @@
 use crate::job::Job;
 use crate::runner::Bench;
 use crate::side::{core, ping, rocks, shard};
-use crate::work::{Files, Work};
+use crate::work::scan::{Program, Shape};
+use crate::work::{Files, Work, small};
 
 /// Figures that are measured together, in turns with what they are compared with.
 pub(crate) struct Scenario {
@@ -20,6 +21,10 @@ pub(crate) type JobOf = fn(&mut Bench, Side) -> anyhow::Result<Job>;
 pub(crate) enum Side {
     /// Weft, whole or in part.
     Ours,
+    /// Weft, where each process has a directory of its own.
+    Own,
+    /// Weft, where files are empty.
+    Empty,
     Rocks,
     Net,
     Fuse,
@@ -30,6 +35,8 @@ impl Side {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Side::Ours => "Weft",
+            Side::Own => "own directories",
+            Side::Empty => "empty files",
             Side::Rocks => "RocksDB",
             Side::Net => "network ceiling",
             Side::Fuse => "FUSE ceiling",
@@ -87,8 +94,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         sides: &[Side::Ours, Side::Rocks, Side::Net],
         job: data_plane,
         rows: &[
-            spec("core create", "create", Unit::Rate, Yardstick::Side(Side::Rocks, "create"), 0.50),
-            spec("core stat", "stat", Unit::Rate, Yardstick::Side(Side::Net, "ping"), 0.60),
+            spec("core create", "create", Unit::Rate, Yardstick::Side(Side::Rocks, "create"), 0.60),
+            spec("core stat", "stat", Unit::Rate, Yardstick::Side(Side::Net, "ping"), 0.80),
         ],
     },
     Scenario {
@@ -99,7 +106,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         sides: &[Side::Ours, Side::Fuse],
         job: |bench, side| uncached_stat(bench, side, 8),
-        rows: &[spec("mount stat x8", "stat", Unit::Rate, Yardstick::Side(Side::Fuse, "stat"), 0.30)],
+        rows: &[spec("mount stat x8", "stat", Unit::Rate, Yardstick::Side(Side::Fuse, "stat"), 0.35)],
     },
     Scenario {
         sides: &[Side::Ours, Side::Local],
@@ -113,13 +120,51 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         sides: &[Side::Ours, Side::Fuse],
-        job: |bench, side| files(bench, side, Work::Churn { seconds: bench.scale.seconds }, 1),
-        rows: &[spec("mount churn x1", "churn", Unit::Rate, Yardstick::Side(Side::Fuse, "churn"), 0.30)],
+        job: |bench, side| churn(bench, side, 1),
+        rows: &[spec("mount churn x1", "churn", Unit::Rate, Yardstick::Side(Side::Fuse, "churn"), 0.50)],
     },
     Scenario {
         sides: &[Side::Ours, Side::Fuse],
-        job: |bench, side| files(bench, side, Work::Churn { seconds: bench.scale.seconds }, 8),
-        rows: &[spec("mount churn x8", "churn", Unit::Rate, Yardstick::Side(Side::Fuse, "churn"), 0.30)],
+        job: |bench, side| churn(bench, side, 8),
+        rows: &[spec("mount churn x8", "churn", Unit::Rate, Yardstick::Side(Side::Fuse, "churn"), 0.50)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Own],
+        job: |bench, side| {
+            let work = Work::Churn { seconds: bench.scale.seconds, shared: side == Side::Ours };
+            files(bench, side, work, 8)
+        },
+        rows: &[spec("shared churn x8", "churn", Unit::Rate, Yardstick::Side(Side::Own, "churn"), 0.80)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Empty],
+        job: |bench, side| make_small(bench, side, 1),
+        rows: &[spec("make small x1", "make", Unit::Rate, Yardstick::Side(Side::Empty, "make"), 0.70)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Empty],
+        job: |bench, side| make_small(bench, side, 8),
+        rows: &[spec("make small x8", "make", Unit::Rate, Yardstick::Side(Side::Empty, "make"), 0.70)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| files(bench, side, Work::Read { seconds: bench.scale.seconds }, 1),
+        rows: &[spec("read small x1", "read", Unit::Rate, Yardstick::Side(Side::Local, "read"), 0.50)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| cold_scan(bench, side, Program::Find, bench.scale.scan),
+        rows: &[spec("cold find", "scan", Unit::Rate, Yardstick::Side(Side::Local, "scan"), 0.50)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| cold_scan(bench, side, Program::Usage, bench.scale.scan),
+        rows: &[spec("cold du -s", "scan", Unit::Rate, Yardstick::Side(Side::Local, "scan"), 0.50)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| cold_scan(bench, side, Program::List, bench.scale.scan.in_one_directory()),
+        rows: &[spec("cold ls -l", "scan", Unit::Rate, Yardstick::Side(Side::Local, "scan"), 0.50)],
     },
     Scenario {
         sides: &[Side::Ours, Side::Fuse, Side::Local],
@@ -205,6 +250,23 @@ fn uncached_stat(bench: &mut Bench, side: Side, processes: usize) -> anyhow::Res
     Ok(Job::Files(Files { work, place, processes, watch }))
 }
 
+fn churn(bench: &mut Bench, side: Side, processes: usize) -> anyhow::Result<Job> {
+    let work = Work::Churn { seconds: bench.scale.seconds, shared: false };
+    files(bench, side, work, processes)
+}
+
+fn make_small(bench: &mut Bench, side: Side, processes: usize) -> anyhow::Result<Job> {
+    let bytes = if side == Side::Empty { 0 } else { small::BYTES };
+    files(bench, side, Work::Make { seconds: bench.scale.seconds, bytes }, processes)
+}
+
+/// Of what is not in memory: the page cache is dropped, and our client is new.
+fn cold_scan(bench: &mut Bench, side: Side, program: Program, shape: Shape) -> anyhow::Result<Job> {
+    let (made_at, watch) = bench.place(side)?;
+    let (place, watch) = if side == Side::Ours { bench.place_cold()? } else { (made_at.clone(), watch) };
+    Ok(Job::Files(Files { work: Work::Scan { program, shape, made_at }, place, processes: 1, watch }))
+}
+
 fn unpack(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
     let (archive, tree) = bench.source_tree()?;
     files(bench, side, Work::Unpack { archive, tree }, 1)
@@ -229,6 +291,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 19);
+        assert_eq!(names.len(), 26);
     }
 }

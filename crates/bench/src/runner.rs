@@ -16,6 +16,7 @@ use crate::plan::{SCENARIOS, Scenario, Side, Spec};
 use crate::report::{Report, Row, Series};
 use crate::side::ceiling;
 use crate::side::cluster::Cluster;
+use crate::work::scan::Shape;
 use crate::work::tree;
 
 /// How much is done.
@@ -27,13 +28,27 @@ pub(crate) struct Scale {
     pub(crate) stats: u64,
     pub(crate) sequential_bytes: u64,
     pub(crate) random_bytes: u64,
+    /// Of what programs go through: directories, and files in each.
+    pub(crate) scan: Shape,
 }
 
 impl Scale {
-    const FULL: Self =
-        Self { seconds: 3.0, creates: 300_000, stats: 1_000_000, sequential_bytes: 4 << 30, random_bytes: 2 << 30 };
-    const QUICK: Self =
-        Self { seconds: 1.0, creates: 100_000, stats: 300_000, sequential_bytes: 512 << 20, random_bytes: 512 << 20 };
+    const FULL: Self = Self {
+        seconds: 3.0,
+        creates: 300_000,
+        stats: 1_000_000,
+        sequential_bytes: 4 << 30,
+        random_bytes: 2 << 30,
+        scan: Shape { directories: 1_000, files: 100 },
+    };
+    const QUICK: Self = Self {
+        seconds: 1.0,
+        creates: 100_000,
+        stats: 300_000,
+        sequential_bytes: 512 << 20,
+        random_bytes: 512 << 20,
+        scan: Shape { directories: 100, files: 100 },
+    };
 }
 
 /// What the rows need, made when the first one needs it, and gone with this.
@@ -78,6 +93,12 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     }
     progress("");
     Ok(report)
+}
+
+fn place_in(root: &Path) -> Result<PathBuf> {
+    let place = root.join("bench");
+    std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+    Ok(place)
 }
 
 fn is_wanted(options: &Options, row: &Spec) -> bool {
@@ -187,7 +208,7 @@ impl Bench {
     /// The directory of a file system to work in, and whom to watch.
     pub(crate) fn place(&mut self, side: Side) -> Result<(PathBuf, Watch)> {
         let (root, watch) = match side {
-            Side::Ours => {
+            Side::Ours | Side::Own | Side::Empty => {
                 let cluster = self.cluster()?;
                 (cluster.mount.clone(), cluster.watch.clone())
             }
@@ -195,9 +216,7 @@ impl Bench {
             Side::Local => (self.folder.path().join("local"), Watch::default()),
             Side::Rocks | Side::Net => anyhow::bail!("{} is no file system", side.name()),
         };
-        let place = root.join("bench");
-        std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
-        Ok((place, watch))
+        Ok((place_in(&root)?, watch))
     }
 
     /// The same of our own, where the client keeps nothing.
@@ -205,9 +224,15 @@ impl Bench {
         self.cluster()?;
         let cluster = self.cluster.as_mut().context("no cluster")?;
         let (root, watch) = cluster.mount_without_leases().context("cannot mount without leases")?;
-        let place = root.join("bench");
-        std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
-        Ok((place, watch))
+        Ok((place_in(&root)?, watch))
+    }
+
+    /// The same of our own through a mount that has seen nothing yet.
+    pub(crate) fn place_cold(&mut self) -> Result<(PathBuf, Watch)> {
+        self.cluster()?;
+        let cluster = self.cluster.as_mut().context("no cluster")?;
+        let (root, watch) = cluster.mount_cold().context("cannot mount once more")?;
+        Ok((place_in(&root)?, watch))
     }
 
     /// The archive, and the tree that is in it.

@@ -18,8 +18,9 @@ pub(crate) struct Cluster {
     pub(crate) key_file: PathBuf,
     /// The mount counts as client, all else as server.
     pub(crate) watch: Watch,
-    /// Its place and whom to watch, once it is there.
-    without_leases: Option<(PathBuf, Watch)>,
+    /// Mounts beside the usual one, each with its process.
+    without_leases: Option<(PathBuf, i32)>,
+    cold: Option<(PathBuf, i32)>,
 }
 
 /// What `weft up --json` prints, as far as it matters here.
@@ -64,6 +65,7 @@ impl Cluster {
             key_file,
             watch: Watch(watch),
             without_leases: None,
+            cold: None,
         };
         let clients = cluster.watch.0.iter().filter(|(who, _)| *who == Who::Client).count();
         ensure!(clients == 1, "{clients} mounts among the processes of the cluster");
@@ -72,30 +74,48 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// A second mount, which asks each time.
+    /// A mount that asks each time, and whom to watch: it alone is the client.
     pub(crate) fn mount_without_leases(&mut self) -> Result<(PathBuf, Watch)> {
-        if let Some(there) = &self.without_leases {
-            return Ok(there.clone());
+        if self.without_leases.is_none() {
+            self.without_leases = Some(self.mount_another("mnt-without-leases", &["--leases=false"])?);
         }
-        let at = self.mount.with_file_name("mnt-without-leases");
+        let (at, pid) = self.without_leases.clone().context("no mount")?;
+        let mut watch: Vec<_> = self.watch.0.iter().filter(|(who, _)| *who == Who::Server).copied().collect();
+        watch.push((Who::Client, pid));
+        Ok((at, Watch(watch)))
+    }
+
+    /// A mount that has seen nothing yet, and whom to watch: the usual one too, from which leases may be recalled.
+    pub(crate) fn mount_cold(&mut self) -> Result<(PathBuf, Watch)> {
+        if let Some((at, _)) = self.cold.take() {
+            self.umount(&at)?;
+        }
+        let (at, pid) = self.cold.insert(self.mount_another("mnt-cold", &[])?).clone();
+        let mut watch = self.watch.clone();
+        watch.0.push((Who::Client, pid));
+        Ok((at, watch))
+    }
+
+    fn mount_another(&self, name: &str, flags: &[&str]) -> Result<(PathBuf, i32)> {
+        let at = self.mount.with_file_name(name);
         std::fs::create_dir_all(&at)?;
         let mut mount = Command::new(&self.weft);
-        mount.args(["--json", "mount", "--leases=false", "--dir"]).arg(&self.dir).arg(&at);
+        mount.args(["--json", "mount"]).args(flags).arg("--dir").arg(&self.dir).arg(&at);
         let process: Process =
             serde_json::from_slice(&run(&mut mount)?.stdout).context("`weft mount --json` printed something else")?;
-        let mut watch: Vec<_> = self.watch.0.iter().filter(|(who, _)| *who == Who::Server).copied().collect();
-        watch.push((Who::Client, process.pid));
-        Ok(self.without_leases.insert((at, Watch(watch))).clone())
+        Ok((at, process.pid))
+    }
+
+    fn umount(&self, at: &Path) -> Result<()> {
+        run(Command::new(&self.weft).arg("umount").arg(at)).map(drop)
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if let Some((at, _)) = &self.without_leases {
-            let mut umount = Command::new(&self.weft);
-            umount.arg("umount").arg(at);
+        for (at, _) in [self.without_leases.take(), self.cold.take()].into_iter().flatten() {
             // `down` says so where it is still in the way.
-            let _ = run(&mut umount);
+            let _ = self.umount(&at);
         }
         let mut down = Command::new(&self.weft);
         down.arg("down").arg("--dir").arg(&self.dir);

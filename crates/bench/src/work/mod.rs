@@ -1,10 +1,13 @@
 //! What is done to a file system, whatever is behind its directory.
 
+pub(crate) mod calls;
 pub(crate) mod churn;
 pub(crate) mod gate;
 pub(crate) mod pattern;
 pub(crate) mod random;
+pub(crate) mod scan;
 pub(crate) mod sequential;
+pub(crate) mod small;
 pub(crate) mod stat;
 pub(crate) mod tree;
 pub(crate) mod unpack;
@@ -32,8 +35,14 @@ pub(crate) struct Files {
 pub(crate) enum Work {
     /// `stat` of files by name, for so many seconds.
     Stat { seconds: f64 },
-    /// Create, close and unlink, for so many seconds.
-    Churn { seconds: f64 },
+    /// Create, close and unlink, for so many seconds; all processes in one directory, or each in its own.
+    Churn { seconds: f64, shared: bool },
+    /// Open, read and close of small files, for so many seconds.
+    Read { seconds: f64 },
+    /// Create, write and close of files of so many bytes, for so many seconds.
+    Make { seconds: f64, bytes: usize },
+    /// A program that goes through files which are made in another place than it looks at.
+    Scan { program: scan::Program, shape: scan::Shape, made_at: PathBuf },
     /// `tar -x`.
     Unpack { archive: PathBuf, tree: PathBuf },
     /// Whole files in 1 MiB steps, `bytes` over all processes: written with fsync, then read with cold caches.
@@ -47,7 +56,10 @@ impl Files {
     pub(crate) fn run(&self) -> Result<Vec<Measured>> {
         match &self.work {
             Work::Stat { seconds } => stat::run(self, *seconds),
-            Work::Churn { seconds } => churn::run(self, *seconds),
+            Work::Churn { seconds, shared } => churn::run(self, *seconds, *shared),
+            Work::Read { seconds } => small::read(self, *seconds),
+            Work::Make { seconds, bytes } => small::make(self, *seconds, *bytes),
+            Work::Scan { program, shape, made_at } => scan::run(self, *program, *shape, made_at),
             Work::Unpack { archive, tree } => unpack::run(self, archive, tree),
             Work::Sequential { bytes } => sequential::run(self, *bytes),
             Work::Random { seconds, bytes } => random::run(self, *seconds, *bytes),

@@ -58,6 +58,14 @@ pub(crate) fn check(bytes: &[u8], file: usize, offset: u64) -> Result<()> {
     Ok(())
 }
 
+/// The content of small file number `file`: no two are alike, and nothing on the way can make it fewer bytes.
+pub(crate) fn content(file: u64, len: usize) -> Vec<u8> {
+    let mut random = Random::new(file);
+    let mut content: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).collect();
+    content.truncate(len);
+    content
+}
+
 /// Numbers without a pattern, the same for the same seed (`SplitMix64`: Steele, Lea, Flood).
 pub(crate) struct Random(u64);
 
@@ -93,5 +101,12 @@ mod tests {
         assert!(check(pages.bytes(), 3, 4096).is_err());
         pages.bytes_mut()[3 * BLOCK] ^= 1;
         assert!(check(pages.bytes(), 3, 8192).is_err());
+    }
+
+    #[test]
+    fn small_files_differ() {
+        assert_eq!(content(1, 3_901).len(), 3_901);
+        assert_eq!(content(1, 100), content(1, 3_901)[..100]);
+        assert_ne!(content(1, 100), content(2, 100));
     }
 }

@@ -2,13 +2,13 @@
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use super::Files;
+use super::calls::stat;
 use super::gate::{Tally, together};
 use super::pattern::Random;
 use crate::job::Measured;
@@ -47,15 +47,4 @@ fn prepare(dir: &std::path::Path) -> Result<Vec<(CString, u64)>> {
         Ok((CString::new(name)?, file.metadata()?.ino()))
     };
     (0..FILES).map(one).collect::<Result<_>>().with_context(|| format!("cannot prepare {}", dir.display()))
-}
-
-fn stat(dir: &File, name: &CString) -> std::io::Result<libc::stat> {
-    // SAFETY: all zeros are a valid `stat`; name and buffer live through the call.
-    unsafe {
-        let mut found: libc::stat = std::mem::zeroed();
-        match libc::fstatat(dir.as_raw_fd(), name.as_ptr(), &raw mut found, libc::AT_SYMLINK_NOFOLLOW) {
-            0 => Ok(found),
-            _ => Err(std::io::Error::last_os_error()),
-        }
-    }
 }
