@@ -1,7 +1,7 @@
 //! Random operations on real mounts and on the reference model: the same results, attributes and contents. Two mounts of
 //! the cluster take turns, so what one finished is what the other starts from.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and tells how it went")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};

@@ -1,6 +1,6 @@
 //! Real programs on a mount.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and says where it cannot run")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -24,16 +24,21 @@ pub(crate) fn inode(view: InodeView) -> meta::InodeReply {
         lease_ms: view.lease_ms,
         name_lease_ms: view.name_lease_ms,
         standing: view.standing.map(standing),
-        parent: view.parent.map(directory),
+        parent: view.parent.as_deref().map(directory),
     }
 }
 
 pub(crate) fn changed(changed: Changed) -> meta::ChangeReply {
     let Changed { parent, target, others, told } = changed;
-    meta::ChangeReply { parent: parent.map(directory), target: target.map(directory), others, told }
+    meta::ChangeReply {
+        parent: parent.as_deref().map(directory),
+        target: target.as_deref().map(directory),
+        others,
+        told,
+    }
 }
 
-fn directory(view: Box<DirectoryView>) -> Box<meta::DirectoryReply> {
+fn directory(view: &DirectoryView) -> Box<meta::DirectoryReply> {
     let DirectoryView { attr, standing: at, lease_ms } = *view;
     Box::new(meta::DirectoryReply { attr, standing: standing(at), lease_ms })
 }
