@@ -202,6 +202,7 @@ impl Edges {
 
     /// What was written is committed.
     pub(crate) fn committed(&mut self) {
+        self.hot.approach(self.changed.iter().map(|changed| &changed.slot));
         for Changed { slot, name, edge, .. } in self.changed.drain(..) {
             self.hot.insert(slot, HotEdge { name: HotName::new(&self.names[name]), edge });
         }

@@ -93,6 +93,7 @@ impl Inodes {
 
     /// What was written is committed.
     pub(crate) fn committed(&mut self) {
+        self.hot.approach(self.changed.iter().map(|(id, _)| id));
         for (id, inode) in self.changed.drain(..) {
             match inode {
                 Some(inode) => self.hot.insert(id, inode),
