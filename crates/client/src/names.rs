@@ -76,7 +76,16 @@ impl Client {
         let (ticket, reply) = self.ask(caller, inode).await?;
         let (ticket, reply) = self.up_to_date(caller, ticket, reply).await?;
         let lease = self.inode_lease(ticket, &reply);
-        Ok(Known { attr: self.attr_of(caller, reply).await?, lease })
+        Ok(self.newest(Known { attr: self.attr_of(caller, reply).await?, lease }))
+    }
+
+    /// What is kept of a directory, in place of what was just told: an own change of it may have been answered meanwhile,
+    /// and then nobody takes back what was told before that.
+    fn newest(&self, told: Known) -> Known {
+        if told.attr.kind != FileType::Directory {
+            return told;
+        }
+        self.shared.kept.attr(&self.shared.board, told.attr.inode, Instant::now()).unwrap_or(told)
     }
 
     async fn ask(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(Ticket, InodeReply), Errno> {
@@ -134,7 +143,8 @@ impl Client {
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
         let (ticket, reply) = self.up_to_date(caller, ticket, reply).await?;
         let lease = self.inode_lease(ticket, &reply);
-        Ok(Named { attr: self.attr_of(caller, reply).await?, lease, name_lease })
+        let Known { attr, lease } = self.newest(Known { attr: self.attr_of(caller, reply).await?, lease });
+        Ok(Named { attr, lease, name_lease })
     }
 
     /// What an inode's own shard says of it where another one was asked, and when it was asked.
