@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::Who;
-use crate::side::{ceiling, core, ping, rocks, shard};
+use crate::side::{ceiling, core, ping, rocks, shard, shards};
 use crate::work::Files;
 
 /// What the process is to do.
@@ -22,6 +22,7 @@ pub(crate) enum Job {
     Rocks(rocks::Rocks),
     Shard(shard::Alone),
     Core(core::Core),
+    Shards(shards::Crowd),
     Ping(ping::Ping),
     /// Serves until its input ends.
     Ceiling(ceiling::Mount),
@@ -48,6 +49,7 @@ impl Job {
             Job::Rocks(rocks) => rocks.run(),
             Job::Shard(shard) => shard.run(),
             Job::Core(core) => core.run(),
+            Job::Shards(shards) => shards.run(),
             Job::Ping(ping) => ping.run(),
             Job::Ceiling(mount) => mount.serve().map(|()| Vec::new()),
             Job::PingServer => ping::serve().map(|()| Vec::new()),

@@ -2,6 +2,7 @@
 
 use crate::job::Job;
 use crate::runner::Bench;
+use crate::side::shards::{Crowd, Task};
 use crate::side::{core, ping, rocks, shard};
 use crate::work::scan::{Program, Shape};
 use crate::work::{Files, Work, small};
@@ -25,6 +26,8 @@ pub(crate) enum Side {
     Own,
     /// Weft, where files are empty.
     Empty,
+    /// Weft, where only one shard has something to do.
+    OneShard,
     Rocks,
     Net,
     Fuse,
@@ -37,6 +40,7 @@ impl Side {
             Side::Ours => "Weft",
             Side::Own => "own directories",
             Side::Empty => "empty files",
+            Side::OneShard => "one shard",
             Side::Rocks => "RocksDB",
             Side::Net => "network ceiling",
             Side::Fuse => "FUSE ceiling",
@@ -175,6 +179,28 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ],
     },
     Scenario {
+        sides: &[Side::Ours, Side::Fuse],
+        job: |bench, side| {
+            let (repository, tree) = bench.source_repository()?;
+            files(bench, side, Work::Clone { repository, tree }, 1)
+        },
+        rows: &[
+            spec("git clone", "clone", Unit::Rate, Yardstick::Side(Side::Fuse, "clone"), 0.50),
+            spec("rm -rf", "remove", Unit::Rate, Yardstick::Side(Side::Fuse, "remove"), 0.50),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| {
+            let (repository, tree) = bench.source_repository()?;
+            files(bench, side, Work::LookAgain { seconds: bench.scale.seconds, repository, tree }, 1)
+        },
+        rows: &[
+            spec("leased grep -r", "grep", Unit::Rate, Yardstick::Side(Side::Local, "grep"), 0.80),
+            spec("leased git status", "status", Unit::Rate, Yardstick::Side(Side::Local, "status"), 0.80),
+        ],
+    },
+    Scenario {
         sides: &[Side::Ours, Side::Local],
         job: |bench, side| files(bench, side, Work::Sequential { bytes: bench.scale.sequential_bytes }, 1),
         rows: &[
@@ -201,11 +227,38 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             spec("write 4K random x16", "write", Unit::Rate, Yardstick::Side(Side::Local, "write"), 0.30),
         ],
     },
+    // Last: their cluster then runs beside nothing else that is measured.
+    Scenario {
+        sides: &[Side::Ours, Side::OneShard],
+        job: |bench, side| {
+            let second = u16::from(side == Side::Ours);
+            crowd(bench, bench.scale.creates, vec![Task::Create { shard: 0 }, Task::Create { shard: second }])
+        },
+        rows: &[spec("two shards create", "work", Unit::Rate, Yardstick::Side(Side::OneShard, "work"), 1.80)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::OneShard],
+        job: |bench, side| {
+            let of = u16::from(side == Side::Ours);
+            crowd(bench, bench.scale.creates / CROSSING, vec![Task::Mkdir { of }])
+        },
+        rows: &[spec("two shards mkdir", "work", Unit::Rate, Yardstick::Side(Side::OneShard, "work"), 1.0 / 3.0)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::OneShard],
+        job: |bench, side| {
+            let to = u16::from(side == Side::Ours);
+            crowd(bench, bench.scale.creates / CROSSING, vec![Task::Rename { to }])
+        },
+        rows: &[spec("two shards rename", "work", Unit::Rate, Yardstick::Side(Side::OneShard, "work"), 1.0 / 3.0)],
+    },
 ];
 
 /// Creates of one commit.
 const BATCH: u64 = 64;
 const IN_FLIGHT: usize = 64;
+/// What may take several shards is done so many times less often than creates.
+const CROSSING: u64 = 10;
 
 /// `synced`: as durable as a metadata service makes them.
 fn raw_creates(bench: &mut Bench, synced: bool) -> Job {
@@ -233,6 +286,14 @@ fn data_plane(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
     let cluster = bench.cluster()?;
     let (management, key_file) = (cluster.management.clone(), cluster.key_file.clone());
     Ok(Job::Core(core::Core { management, key_file, dir, creates, stats, in_flight, watch: cluster.watch.clone() }))
+}
+
+fn crowd(bench: &mut Bench, count: u64, tasks: Vec<Task>) -> anyhow::Result<Job> {
+    let run = bench.fresh_name("run");
+    let cluster = bench.two_shards()?;
+    let (management, key_file) = (cluster.management.clone(), cluster.key_file.clone());
+    let watch = cluster.watch.clone();
+    Ok(Job::Shards(Crowd { management, key_file, run, count, in_flight: IN_FLIGHT, tasks, watch }))
 }
 
 fn files(bench: &mut Bench, side: Side, work: Work, processes: usize) -> anyhow::Result<Job> {
@@ -291,6 +352,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 26);
+        assert_eq!(names.len(), 33);
     }
 }

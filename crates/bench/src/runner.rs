@@ -16,8 +16,9 @@ use crate::plan::{SCENARIOS, Scenario, Side, Spec};
 use crate::report::{Report, Row, Series};
 use crate::side::ceiling;
 use crate::side::cluster::Cluster;
+use crate::side::shards;
 use crate::work::scan::Shape;
-use crate::work::tree;
+use crate::work::{git, tree};
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +61,9 @@ pub(crate) struct Bench {
     ping_server: Option<Served>,
     ceiling: Option<Served>,
     cluster: Option<Cluster>,
+    two_shards: Option<Cluster>,
     source_tree: bool,
+    repository: bool,
     names: Cell<u32>,
     folder: TempDir,
 }
@@ -140,7 +143,9 @@ impl Bench {
             ping_server: None,
             ceiling: None,
             cluster: None,
+            two_shards: None,
             source_tree: false,
+            repository: false,
             names: Cell::new(0),
             folder: folder.with_context(|| format!("cannot make a folder in {}", dir.display()))?,
         })
@@ -180,10 +185,22 @@ impl Bench {
 
     pub(crate) fn cluster(&mut self) -> Result<&Cluster> {
         if self.cluster.is_none() {
-            let started = Cluster::start(&self.weft, self.folder.path()).context("cannot start a cluster")?;
+            let started = Cluster::start(&self.weft, self.folder.path(), &[]).context("cannot start a cluster")?;
             self.cluster = Some(started);
         }
         self.cluster.as_ref().context("no cluster")
+    }
+
+    /// Another cluster, of two shards, with what tasks need in it.
+    pub(crate) fn two_shards(&mut self) -> Result<&Cluster> {
+        if self.two_shards.is_none() {
+            let dir = self.folder.path().join("two-shards");
+            let started = Cluster::start(&self.weft, &dir, &["--shards", "2"]);
+            let started = started.context("cannot start a cluster of two shards")?;
+            shards::furnish(&started).context("cannot prepare the cluster of two shards")?;
+            self.two_shards = Some(started);
+        }
+        self.two_shards.as_ref().context("no cluster")
     }
 
     /// Address, and whom to watch.
@@ -214,7 +231,7 @@ impl Bench {
             }
             Side::Fuse => self.ceiling()?,
             Side::Local => (self.folder.path().join("local"), Watch::default()),
-            Side::Rocks | Side::Net => anyhow::bail!("{} is no file system", side.name()),
+            Side::Rocks | Side::Net | Side::OneShard => anyhow::bail!("{} is no file system", side.name()),
         };
         Ok((place_in(&root)?, watch))
     }
@@ -243,5 +260,16 @@ impl Bench {
             self.source_tree = true;
         }
         Ok((dir.join("tree.tar"), dir.join("tree")))
+    }
+
+    /// A repository that has that tree, and the tree.
+    pub(crate) fn source_repository(&mut self) -> Result<(PathBuf, PathBuf)> {
+        let (_, tree) = self.source_tree()?;
+        let at = self.folder.path().join("repository.git");
+        if !self.repository {
+            git::make_repository(&at, &tree).context("cannot make a repository")?;
+            self.repository = true;
+        }
+        Ok((at, tree))
     }
 }

@@ -44,11 +44,11 @@ struct Process {
 }
 
 impl Cluster {
-    /// In `dir/cluster`, mounted at `dir/mnt`, with the defaults of `weft up`.
-    pub(crate) fn start(weft: &Path, dir: &Path) -> Result<Self> {
+    /// In `dir/cluster`, mounted at `dir/mnt`, with the defaults of `weft up` but for `flags`.
+    pub(crate) fn start(weft: &Path, dir: &Path, flags: &[&str]) -> Result<Self> {
         let (root, mount) = (dir.join("cluster"), dir.join("mnt"));
         let mut up = Command::new(weft);
-        up.args(["--json", "up", "--detach", "--dir"]).arg(&root).arg("--mount").arg(&mount);
+        up.args(["--json", "up", "--detach", "--dir"]).arg(&root).arg("--mount").arg(&mount).args(flags);
         let output = run(&mut up)?;
         let running: Running =
             serde_json::from_slice(&output.stdout).context("`weft up --json` printed something else")?;
@@ -94,6 +94,13 @@ impl Cluster {
         let mut watch = self.watch.clone();
         watch.0.push((Who::Client, pid));
         Ok((at, watch))
+    }
+
+    /// Directories that are made in `at` from now on go to this shard.
+    pub(crate) fn place_new(&self, at: &Path, shard: u16) -> Result<()> {
+        let mut set = Command::new(&self.weft);
+        set.args(["entry", "set"]).arg(at).args(["--placement", &format!("shard:{shard}")]);
+        run(&mut set).map(drop)
     }
 
     fn mount_another(&self, name: &str, flags: &[&str]) -> Result<(PathBuf, i32)> {

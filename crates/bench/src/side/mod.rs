@@ -7,4 +7,5 @@ pub(crate) mod flight;
 pub(crate) mod ping;
 pub(crate) mod rocks;
 pub(crate) mod shard;
+pub(crate) mod shards;
 pub(crate) mod stopwatch;

@@ -3,6 +3,7 @@
 pub(crate) mod calls;
 pub(crate) mod churn;
 pub(crate) mod gate;
+pub(crate) mod git;
 pub(crate) mod pattern;
 pub(crate) mod random;
 pub(crate) mod scan;
@@ -45,6 +46,10 @@ pub(crate) enum Work {
     Scan { program: scan::Program, shape: scan::Shape, made_at: PathBuf },
     /// `tar -x`.
     Unpack { archive: PathBuf, tree: PathBuf },
+    /// `git clone` of a repository that has the tree, and `rm -rf` of it.
+    Clone { repository: PathBuf, tree: PathBuf },
+    /// `grep -r` and `git status`, again and again for so many seconds each, in a clone.
+    LookAgain { seconds: f64, repository: PathBuf, tree: PathBuf },
     /// Whole files in 1 MiB steps, `bytes` over all processes: written with fsync, then read with cold caches.
     Sequential { bytes: u64 },
     /// Direct 4 KiB reads, then writes, for so many seconds each; `bytes` over all processes.
@@ -61,6 +66,8 @@ impl Files {
             Work::Make { seconds, bytes } => small::make(self, *seconds, *bytes),
             Work::Scan { program, shape, made_at } => scan::run(self, *program, *shape, made_at),
             Work::Unpack { archive, tree } => unpack::run(self, archive, tree),
+            Work::Clone { repository, tree } => git::clone_and_remove(self, repository, tree),
+            Work::LookAgain { seconds, repository, tree } => git::look_again(self, *seconds, repository, tree),
             Work::Sequential { bytes } => sequential::run(self, *bytes),
             Work::Random { seconds, bytes } => random::run(self, *seconds, *bytes),
         }

@@ -28,7 +28,7 @@ pub(crate) fn make(dir: &Path) -> Result<()> {
 }
 
 /// Three levels of directories.
-fn name(index: usize) -> PathBuf {
+pub(crate) fn name(index: usize) -> PathBuf {
     let directory = index / FILES_PER_DIRECTORY;
     format!("part-{:02}/module-{:02}/source-{index:04}.rs", directory / 20, directory % 20).into()
 }
@@ -51,7 +51,8 @@ pub(crate) struct Count {
     pub(crate) bytes: u64,
 }
 
-/// Counts what is under `dir`, and compares every `sample`-th file with its original under `original`.
+/// Counts what is under `dir`, but for what git keeps there, and compares every `sample`-th file with its original under
+/// `original`.
 ///
 /// # Errors
 /// Where a file is not as its original.
@@ -63,7 +64,9 @@ pub(crate) fn compare(dir: &Path, original: &Path, sample: u64) -> Result<Count>
             let entry = entry?;
             let path = at.join(entry.file_name());
             if entry.file_type()?.is_dir() {
-                open.push(path);
+                if entry.file_name() != ".git" {
+                    open.push(path);
+                }
                 continue;
             }
             if count.files.is_multiple_of(sample) {
