@@ -12,6 +12,7 @@
 //! - `shard`: sessions, opens, write intents, orphans and stored replies around the operations.
 //! - `leases`: which session may keep what it was told, and recalls.
 //! - `transaction`: operations over several shards.
+//! - `locks`: who holds which locks on files, who waits for them, and who may go on.
 //! - `check`: what must hold of a whole store.
 
 pub mod acl;
@@ -25,6 +26,7 @@ mod homes;
 mod hot;
 mod inodes;
 mod leases;
+pub mod locks;
 pub mod namespace;
 pub mod ops;
 mod placement;

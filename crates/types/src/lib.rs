@@ -8,6 +8,7 @@ pub mod cred;
 pub mod error;
 pub mod id;
 pub mod layout;
+pub mod lock;
 pub mod name;
 pub mod placement;
 pub mod time;
