@@ -12,7 +12,6 @@ use net::{CallError, Connection, Identity, Limits, Peer, To};
 use thiserror::Error;
 use types::error::Errno;
 use types::id::{GroupId, ObjectId, SessionId, ShardId};
-use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::op::Call;
 use wire::v1::meta::Exactly;
@@ -39,6 +38,8 @@ pub(crate) struct DataPlane {
     map: ClusterMap,
     session: SessionId,
     sequence: Cell<u64>,
+    /// Sessions opened on connections.
+    connections: Cell<u64>,
     lines: RefCell<BTreeMap<Vec<SocketAddr>, Rc<Line>>>,
 }
 
@@ -51,7 +52,7 @@ struct Line {
 impl DataPlane {
     pub(crate) fn new(identity: Identity, map: ClusterMap, session: SessionId) -> Self {
         let identity = Rc::new(identity);
-        Self { identity, map, session, sequence: Cell::new(0), lines: RefCell::default() }
+        Self { identity, map, session, sequence: Cell::new(0), connections: Cell::new(0), lines: RefCell::default() }
     }
 
     pub(crate) fn map(&self) -> &ClusterMap {
@@ -131,8 +132,11 @@ impl DataPlane {
             None => {
                 let connection = line.peer.connection().await.map_err(|error| Attempt::Failed(error.to_string()))?;
                 if let Some(session) = session {
-                    let description = Bytes(self.identity.name.clone().into_bytes());
-                    connection.call(to, &SessionOpen { session, description, opens: Vec::new() }).await?;
+                    self.connections.set(self.connections.get() + 1);
+                    let name = self.identity.name.clone().into_bytes();
+                    let open = SessionOpen::asking(session, name, 0, self.connections.get());
+                    // It holds nothing, so no restarted shard has to wait for it.
+                    connection.call(to, &SessionOpen { tells: true, ..open }).await?;
                 }
                 *line.ready.borrow_mut() = Some(connection.clone());
                 connection

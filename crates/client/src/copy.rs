@@ -64,6 +64,7 @@ impl Client {
         (target, target_offset): (InodeId, u64),
         len: u64,
     ) -> Result<u64, Errno> {
+        self.must_have_kept_locks(caller, source).await?;
         let from = self.shared.with_file(source, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
         let size = self.getattr(caller, source).await?.attr.size;
         let len = len.min(CALL_MAX).min(size.saturating_sub(source_offset));

@@ -16,9 +16,10 @@ impl Client {
     /// Up to `len` bytes from `offset`; fewer only at the end of the file. The file is open.
     ///
     /// # Errors
-    /// `EBADF` where it is not open here, and those of the storage.
+    /// `EBADF` where it is not open here, `EIO` where a lock on it was lost, and those of the storage.
     pub async fn read(&self, caller: &Caller<'_>, inode: InodeId, offset: u64, len: u32) -> Result<Vec<Slice>, Errno> {
         let end = offset.saturating_add(u64::from(len)).min(FILE_SIZE_MAX);
+        self.must_have_kept_locks(caller, inode).await?;
         let state = self.shared.with_file(inode, |file| (file.layout.clone(), file.size));
         let Some((layout, size_hint)) = state else { return Err(Errno::EBADF) };
         if end <= offset {
@@ -99,8 +100,8 @@ impl Client {
     /// Writes all of `data` at `offset`, or with `append` at the end of the file as it is now. The file is open.
     ///
     /// # Errors
-    /// `EBADF` where it is not open here, `EFBIG`, `ENOSPC`, and those of the storage: some of the bytes may have been
-    /// written then.
+    /// `EBADF` where it is not open here, `EFBIG`, `EIO` where a lock on it was lost, `ENOSPC`, and those of the storage:
+    /// some of the bytes may have been written then.
     pub async fn write(
         &self,
         caller: &Caller<'_>,

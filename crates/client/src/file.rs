@@ -45,6 +45,8 @@ pub(crate) struct File {
     pub(crate) bare: Lease,
     /// The file may have holes or space beyond its end, so that its size does not tell its blocks.
     pub(crate) uneven: bool,
+    /// A lock on it went to another client: data is neither read nor written until all handles are closed.
+    pub(crate) has_lost_lock: bool,
 }
 
 /// The state of this session's write intent.
@@ -76,6 +78,7 @@ impl File {
             closing: false,
             bare: Lease::NONE,
             uneven: is_uneven(&reply.attr),
+            has_lost_lock: false,
         }
     }
 

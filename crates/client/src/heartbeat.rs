@@ -14,16 +14,25 @@ use crate::router::{Client, Destination};
 const BEATS: u32 = 4;
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 const INTERVAL_MAX: Duration = Duration::from_secs(15);
+/// How often a connection to a shard is looked at that nobody uses: a shard that has restarted gives nobody a lock until
+/// all have told what they hold.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs until the client is gone or the session ends. One of a mount's threads does it for all.
 pub(crate) async fn beat(client: Weak<Client>, expiry: Duration) {
     let interval = interval(expiry);
     loop {
-        ring::sleep(interval).await;
-        let Some(client) = client.upgrade() else { return };
-        if client.shared.has_ended() {
-            return;
-        }
+        let due = ring::now() + interval;
+        let client = loop {
+            ring::sleep(LOOK.min(interval)).await;
+            let Some(client) = client.upgrade() else { return };
+            if client.shared.has_ended() {
+                return;
+            }
+            if ring::now() >= due || client.has_lost_a_shard() {
+                break client;
+            }
+        };
         let beats = client.shared.shards_seen().into_iter().map(|shard| client.beat_once(shard));
         ring::join_all(beats).await;
     }
@@ -36,10 +45,12 @@ fn interval(expiry: Duration) -> Duration {
 impl Client {
     /// What cannot be reached will be asked again; calls of applications are what reports it.
     async fn beat_once(&self, shard: ShardId) {
-        let destination = Destination::Shard(shard);
-        if let Err(Failure::NoSession) = self.attempt(destination, &Ping {}, &[], 0).await {
-            // Late: this opens it anew and tells what is held open.
-            let _ = self.attempt(destination, &Ping {}, &[], 0).await;
+        let (destination, sent) = (Destination::Shard(shard), ring::now());
+        match self.attempt(destination, &Ping {}, &[], 0).await {
+            Ok(_) => self.shared.assurances.heard(shard, sent),
+            // Late: this opens it anew and tells what is held.
+            Err(Failure::NoSession) => drop(self.attempt(destination, &Ping {}, &[], 0).await),
+            Err(_) => {}
         }
     }
 }

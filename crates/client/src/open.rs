@@ -103,6 +103,7 @@ impl Client {
             if file.closing {
                 return false;
             }
+            file.has_lost_lock &= file.handles > 0;
             file.handles += 1;
             file.writers += u32::from(writable);
             true
@@ -127,6 +128,7 @@ impl Client {
             reply.attr.inode,
             || File::new(reply, layout),
             |file| {
+                file.has_lost_lock &= file.handles > 0;
                 file.handles += 1;
                 file.writers += u32::from(writable);
                 if file.intent == Intent::None {

@@ -15,7 +15,6 @@ use telemetry::names;
 use tracing::{error, info, warn};
 use types::error::Errno;
 use types::id::{Epoch, GroupId, InodeId, NodeId, ObjectId, ShardId};
-use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::op::Call;
 use wire::v1::session::SessionOpen;
@@ -40,6 +39,10 @@ pub struct Client {
     epoch: Cell<Epoch>,
     pub(crate) later: Rc<Later>,
     itself: Weak<Client>,
+    /// Among those of the mount.
+    thread: u32,
+    /// Sessions opened on connections of this thread.
+    sessions_opened: Cell<u64>,
 }
 
 /// Where a request goes.
@@ -78,7 +81,7 @@ impl Client {
     /// On the current ring.
     #[must_use]
     pub fn new(shared: Arc<Shared>) -> Rc<Self> {
-        shared.join();
+        let thread = shared.join();
         if shared.config.share_memory {
             ring::shared::lend(SHARED_MAX);
         }
@@ -90,6 +93,8 @@ impl Client {
             epoch: Cell::new(Epoch(0)),
             later: Rc::default(),
             itself: Weak::clone(itself),
+            thread,
+            sessions_opened: Cell::new(0),
         })
     }
 
@@ -163,6 +168,28 @@ impl Client {
         payload: &[Slice],
         room: usize,
     ) -> Result<Answer<C::Reply>, Failure> {
+        let (route, connection) = self.connection(destination).await?;
+        let into = (room >= net::PLACED_MIN).then(|| Buf::shareable(room));
+        let answer = connection.call_payload(route.to, request, payload.to_vec(), into).await;
+        answer.map_err(|error| self.failed(&route, destination, error))
+    }
+
+    /// As [`Self::attempt`], for an answer that may take long and is not waited for at anybody's expense. `sent` is set
+    /// when the request is on its way.
+    pub(crate) async fn attempt_patiently<C: Call>(
+        &self,
+        destination: Destination,
+        request: &C,
+        sent: &Cell<bool>,
+    ) -> Result<C::Reply, Failure> {
+        let (route, connection) = self.connection(destination).await?;
+        sent.set(true);
+        let answer = connection.call_patiently(route.to, request).await;
+        answer.map_err(|error| self.failed(&route, destination, error))
+    }
+
+    /// One that is ready to be used.
+    async fn connection(&self, destination: Destination) -> Result<(Rc<GroupRoute>, Connection), Failure> {
         if self.later.hurry() {
             ring::yield_now().await;
         }
@@ -173,21 +200,27 @@ impl Client {
             Some(connection) => connection,
             None => self.make_ready(&route, lane, destination).await?,
         };
-        let into = (room >= net::PLACED_MIN).then(|| Buf::shareable(room));
-        match connection.call_payload(route.to, request, payload.to_vec(), into).await {
-            Ok(answer) => Ok(answer),
-            Err(CallError::Closed(why)) => Err(Failure::Unreachable(why)),
-            Err(CallError::Protocol(why)) => Err(Failure::Unreachable(why)),
-            Err(CallError::Status(status)) => {
-                if status == Status::NoSession {
-                    lane.ready.borrow_mut().take();
-                    if let Destination::Shard(shard) = destination {
-                        self.shared.forget_incarnation(shard);
-                    }
-                }
-                Err(failure_of(status))
+        Ok((route, connection))
+    }
+
+    /// A connection to some shard is gone.
+    pub(crate) fn has_lost_a_shard(&self) -> bool {
+        self.shared.shards_seen().into_iter().any(|shard| {
+            let destination = Destination::Shard(shard);
+            let Some(route) = self.route(destination) else { return false };
+            let ready = route.lane(destination).ready.borrow();
+            ready.as_ref().is_some_and(Connection::is_closed)
+        })
+    }
+
+    fn failed(&self, route: &GroupRoute, destination: Destination, error: CallError) -> Failure {
+        if error == CallError::Status(Status::NoSession) {
+            route.lane(destination).ready.borrow_mut().take();
+            if let Destination::Shard(shard) = destination {
+                self.shared.forget_incarnation(shard);
             }
         }
+        failure_of_call(error)
     }
 
     async fn make_ready(
@@ -210,20 +243,50 @@ impl Client {
 
     /// Makes the session known on a new connection; where the shard has restarted, also what it held open.
     async fn open_session(&self, connection: &Connection, to: To, shard: ShardId) -> Result<(), Failure> {
-        let description = Bytes(self.shared.config.description.clone().into_bytes());
-        let mut request = SessionOpen { session: self.shared.session, description, opens: Vec::new() };
+        let description = self.shared.config.description.clone().into_bytes();
+        let number = || {
+            self.sessions_opened.set(self.sessions_opened.get() + 1);
+            self.sessions_opened.get()
+        };
+        let mut request = SessionOpen::asking(self.shared.session, description, self.thread, number());
+        let sent = ring::now();
         let opened = connection.call(to, &request).await.map_err(failure_of_call)?;
+        let expiry = Duration::from_millis(opened.expiry_ms);
         if self.shared.shard_restarted(shard, opened.incarnation) {
             self.shared.lose_exclusivity(shard);
+            request.tells = true;
+            request.connection = number();
             request.opens = self.shared.held_opens(shard);
-            info!(%shard, opens = request.opens.len(), "the shard has restarted: telling it what is open here");
-            connection.call(to, &request).await.map_err(failure_of_call)?;
+            request.locks = self.shared.locks.tell(shard);
+            let (opens, locks) = (request.opens.len(), request.locks.len());
+            info!(%shard, opens, locks, "the shard has restarted: telling it what is held here");
+            let told = connection.call(to, &request).await.map_err(failure_of_call)?;
+            self.shared.lost_locks(&told.lost);
         }
+        self.shared.assurances.opened(shard, sent, expiry);
         self.shared.saw_incarnation(shard, opened.incarnation);
         if self.shared.may_beat() {
-            ring::spawn(heartbeat::beat(Weak::clone(&self.itself), Duration::from_millis(opened.expiry_ms)));
+            ring::spawn(heartbeat::beat(Weak::clone(&self.itself), expiry));
         }
         Ok(())
+    }
+
+    /// The next call of this thread opens the session there anew, and hears whether the shard has kept it.
+    pub(crate) fn reopen_session(&self, shard: ShardId) {
+        if let Some(route) = self.route(Destination::Shard(shard)) {
+            route.lane(Destination::Shard(shard)).ready.borrow_mut().take();
+        }
+    }
+
+    /// This thread's number among those of the mount.
+    #[must_use]
+    pub fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// For tasks that outlive the operation that started them.
+    pub(crate) fn itself(&self) -> Option<Rc<Client>> {
+        self.itself.upgrade()
     }
 
     fn route(&self, destination: Destination) -> Option<Rc<GroupRoute>> {

@@ -90,8 +90,9 @@ impl Client {
         Ok(combine(layout, &objects?))
     }
 
-    /// Gets this session's write intent, if it has none yet; before the first write or truncate.
+    /// Gets this session's write intent, if it has none yet; before each change of data.
     pub(crate) async fn ensure_intent(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Layout, Errno> {
+        self.must_have_kept_locks(caller, inode).await?;
         let known = self.shared.with_file(inode, |file| {
             file.untouched = false;
             (file.intent != Intent::None).then(|| file.layout.clone())

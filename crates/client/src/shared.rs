@@ -1,7 +1,7 @@
 //! What the threads of one mount share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,6 +17,8 @@ use crate::config::Config;
 use crate::file::{File, Intent, shard_of};
 use crate::kept::Kept;
 use crate::lease::{Board, Gate};
+use crate::locks::assurance::Assurances;
+use crate::locks::table::LockTable;
 use crate::sequence::Window;
 
 /// Parts of the table of open files, each behind a lock of its own.
@@ -38,8 +40,12 @@ pub struct Shared {
     /// The shards' incarnations as last seen: a change means that it forgot what we hold open.
     incarnations: Mutex<BTreeMap<ShardId, u64>>,
     files: [Mutex<FxHashMap<InodeId, File>>; PARTS],
+    pub(crate) locks: LockTable,
+    pub(crate) assurances: Assurances,
     /// Threads with a client.
     clients: AtomicUsize,
+    /// Threads that ever had one.
+    threads: AtomicU32,
     /// A thread tells the shards that this client lives.
     beating: AtomicBool,
     pub(crate) board: Board,
@@ -58,7 +64,10 @@ impl Shared {
             windows: Mutex::default(),
             incarnations: Mutex::default(),
             files: Default::default(),
+            locks: LockTable::default(),
+            assurances: Assurances::default(),
             clients: AtomicUsize::new(0),
+            threads: AtomicU32::new(0),
             beating: AtomicBool::new(false),
             board: Board::new(),
             kept: Kept::default(),
@@ -96,8 +105,10 @@ impl Shared {
         Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
     }
 
-    pub(crate) fn join(&self) {
+    /// One thread more; its number.
+    pub(crate) fn join(&self) -> u32 {
         self.clients.fetch_add(1, Ordering::AcqRel);
+        self.threads.fetch_add(1, Ordering::AcqRel)
     }
 
     /// True for the last one.

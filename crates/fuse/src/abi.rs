@@ -89,6 +89,10 @@ layouts! {
     CreateIn = 16 { flags: u32, mode: u32, umask: u32, open_flags: u32, }
     OpenOut = 16 { fh: u64, open_flags: u32, backing_id: u32, }
     ReleaseIn = 24 { fh: u64, flags: u32, release_flags: u32, lock_owner: u64, }
+    LkIn = 48 {
+        fh: u64, owner: u64, start: u64, end: u64, kind: u32, pid: u32, lk_flags: u32, padding: u32,
+    }
+    LkOut = 24 { start: u64, end: u64, kind: u32, pid: u32, }
     FlushIn = 24 { fh: u64, unused: u32, padding: u32, lock_owner: u64, }
     ReadIn = 40 { fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32, }
     WriteIn = 40 { fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32, padding: u32, }
@@ -183,6 +187,9 @@ opcodes! {
     Readdir = 28, "readdir";
     Releasedir = 29, "releasedir";
     Fsyncdir = 30, "fsyncdir";
+    Getlk = 31, "getlk";
+    Setlk = 32, "setlk";
+    Setlkw = 33, "setlkw";
     Create = 35, "create";
     Interrupt = 36, "interrupt";
     Destroy = 38, "destroy";
@@ -230,9 +237,11 @@ pub(crate) mod notify {
 /// Features; those from bit 32 on travel in `flags2`.
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
+    pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
+    pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
     pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
@@ -257,6 +266,11 @@ pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 pub(crate) const STATX_BASIC_AND_BTIME: u32 = 0xfff;
 pub(crate) const SEEK_DATA: u32 = 3;
 pub(crate) const SEEK_HOLE: u32 = 4;
+pub(crate) const LK_FLOCK: u32 = 1;
+/// `F_RDLCK`, `F_WRLCK` and `F_UNLCK`.
+pub(crate) const LOCK_SHARED: u32 = 0;
+pub(crate) const LOCK_EXCLUSIVE: u32 = 1;
+pub(crate) const LOCK_NONE: u32 = 2;
 /// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
 pub(crate) const DEV_IOC_CLONE: u32 = (2 << 30) | (4 << 16) | (229 << 8);
 

@@ -4,10 +4,12 @@
 use types::attr::{FileType, SetAttr, SetTime};
 use types::error::Errno;
 use types::id::InodeId;
+use types::lock::{LockKind, LockMode, LockRange};
 use types::name::Name;
 use types::time::Timestamp;
 
 use crate::abi::{self, InHeader, Layout, Opcode, fattr, read_front};
+use crate::filesystem::Lock;
 use crate::filesystem::SETXATTR_KILL_SGID;
 
 /// One request.
@@ -106,6 +108,17 @@ pub(crate) enum Operation {
     },
     Flush {
         handle: u64,
+        lock_owner: u64,
+    },
+    GetLock {
+        lock: Lock,
+        mode: LockMode,
+    },
+    /// Without a mode: unlock.
+    SetLock {
+        lock: Lock,
+        mode: Option<LockMode>,
+        wait: bool,
     },
     Opendir,
     Readdir {
@@ -259,6 +272,9 @@ pub(crate) fn operation(opcode: Opcode, arguments: &[u8], extended_setxattr: boo
         | Opcode::Release
         | Opcode::Fsync
         | Opcode::Flush
+        | Opcode::Getlk
+        | Opcode::Setlk
+        | Opcode::Setlkw
         | Opcode::Opendir
         | Opcode::Readdir
         | Opcode::Readdirplus
@@ -380,7 +396,11 @@ fn on_open_file(opcode: Opcode, r: &mut Reader<'_>) -> Result<Operation, Refusal
                 Operation::Fsyncdir { handle, datasync }
             }
         }
-        Opcode::Flush => Operation::Flush { handle: r.layout::<abi::FlushIn>()?.fh },
+        Opcode::Flush => {
+            let args: abi::FlushIn = r.layout()?;
+            Operation::Flush { handle: args.fh, lock_owner: args.lock_owner }
+        }
+        Opcode::Getlk | Opcode::Setlk | Opcode::Setlkw => locking(opcode, &r.layout()?)?,
         Opcode::Opendir => Operation::Opendir,
         Opcode::Readdir | Opcode::Readdirplus => {
             let args: abi::ReadIn = r.layout()?;
@@ -390,6 +410,22 @@ fn on_open_file(opcode: Opcode, r: &mut Reader<'_>) -> Result<Operation, Refusal
         Opcode::Releasedir => Operation::Releasedir { handle: r.layout::<abi::ReleaseIn>()?.fh },
         Opcode::Fallocate | Opcode::Lseek | Opcode::CopyFileRange | Opcode::CopyFileRange64 => on_space(opcode, r)?,
         _ => unreachable!("`operation` sends only what has a handle"),
+    })
+}
+
+fn locking(opcode: Opcode, args: &abi::LkIn) -> Result<Operation, Refusal> {
+    let kind = if args.lk_flags & abi::LK_FLOCK != 0 { LockKind::Flock } else { LockKind::Posix };
+    let range = LockRange::new(args.start, args.end).ok_or(Refusal::Malformed)?;
+    let lock = Lock { handle: args.fh, kind, owner: args.owner, range, pid: args.pid };
+    let mode = match args.kind {
+        abi::LOCK_SHARED => Some(LockMode::Shared),
+        abi::LOCK_EXCLUSIVE => Some(LockMode::Exclusive),
+        abi::LOCK_NONE => None,
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    Ok(match opcode {
+        Opcode::Getlk => Operation::GetLock { lock, mode: mode.ok_or(Errno::EINVAL)? },
+        _ => Operation::SetLock { lock, mode, wait: opcode == Opcode::Setlkw },
     })
 }
 
@@ -548,6 +584,25 @@ mod tests {
             Ok(Operation::BatchForget { inodes }) if inodes == [(InodeId(16), 2)]));
         let lying = with(bytes_of(&abi::BatchForgetIn { count: u32::MAX, dummy: 0 }), bytes_of(&one));
         assert!(operation(Opcode::BatchForget, &lying).is_err());
+    }
+
+    #[test]
+    fn locks_have_a_range_and_a_mode() {
+        let args =
+            abi::LkIn { fh: 3, owner: 9, start: 5, end: 5, kind: abi::LOCK_EXCLUSIVE, pid: 7, ..Default::default() };
+        let Ok(Operation::SetLock { lock, mode: Some(LockMode::Exclusive), wait: true }) =
+            operation(Opcode::Setlkw, bytes_of(&args))
+        else {
+            panic!("a good lock is refused");
+        };
+        assert_eq!((lock.handle, lock.kind, lock.owner, lock.pid), (3, LockKind::Posix, 9, 7));
+        let unlock = abi::LkIn { kind: abi::LOCK_NONE, lk_flags: abi::LK_FLOCK, ..args };
+        assert!(matches!(operation(Opcode::Setlk, bytes_of(&unlock)),
+            Ok(Operation::SetLock { lock, mode: None, wait: false }) if lock.kind == LockKind::Flock));
+        assert!(operation(Opcode::Getlk, bytes_of(&unlock)).is_err(), "nothing to look for");
+        assert!(operation(Opcode::Setlk, bytes_of(&abi::LkIn { end: 4, ..args })).is_err());
+        assert!(operation(Opcode::Setlk, bytes_of(&abi::LkIn { end: u64::MAX, ..args })).is_err());
+        assert!(operation(Opcode::Setlk, bytes_of(&abi::LkIn { kind: 3, ..args })).is_err());
     }
 
     #[test]

@@ -32,6 +32,8 @@ const MESSAGE_START: usize = PAGE - size_of::<InHeader>() - size_of::<WriteIn>()
 const ARGUMENTS_MAX: usize = PAGE;
 /// Requests that one worker serves in a row before the loop looks for completions and timers.
 const BURST_MAX: u32 = 32;
+/// Waits for locks in one loop, beside the requests that may be in flight.
+const LONG_MAX: usize = 2048;
 /// Replies up to this many bytes, among them all about metadata but listings, are copied into one piece.
 const SMALL_REPLY: usize = 256;
 /// After so long without finding the queue empty a loop calls another one. Shorter than a wake-up is worth nothing.
@@ -44,7 +46,9 @@ pub(crate) struct Device {
     buffer_len: usize,
     /// Entries so far, and how many there may be: each has at most one request in flight.
     entries: Cell<usize>,
-    entries_max: usize,
+    entries_max: Cell<usize>,
+    /// Requests that may wait for long.
+    long: Cell<usize>,
     burst: Cell<u32>,
     index: usize,
     team: Arc<Team>,
@@ -80,7 +84,8 @@ impl Device {
             buffer: RefCell::default(),
             buffer_len,
             entries: Cell::new(0),
-            entries_max: entries_max.max(1),
+            entries_max: Cell::new(entries_max.max(1)),
+            long: Cell::new(0),
             burst: Cell::new(0),
             index,
             team,
@@ -205,13 +210,27 @@ impl Transport for Device {
         if !std::mem::take(&mut entry.reads) || self.baton.pass() == Passed::ToWaiter {
             return None;
         }
-        if self.entries.get() < self.entries_max {
+        if self.entries.get() < self.entries_max.get() {
             self.entries.set(self.entries.get() + 1);
             return Some(Entry { reads: true });
         }
         self.baton.put_down();
         self.resign();
         None
+    }
+
+    fn begin_long(&self) -> bool {
+        let fits = self.long.get() < LONG_MAX;
+        if fits {
+            self.long.set(self.long.get() + 1);
+            self.entries_max.set(self.entries_max.get() + 1);
+        }
+        fits
+    }
+
+    fn end_long(&self) {
+        self.long.set(self.long.get() - 1);
+        self.entries_max.set(self.entries_max.get() - 1);
     }
 
     fn reply(&self, _entry: &mut Entry, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {

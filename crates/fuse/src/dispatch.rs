@@ -90,7 +90,10 @@ async fn metadata<F: FileSystem>(
             let created = fs.create(cx, inode, name, mode, flags).await;
             created.map(|(entry, opened)| Body::created(&entry, opened, shape.block_size))
         }
-        Operation::Flush { handle } => fs.flush(cx, inode, handle).await.map(empty),
+        Operation::Flush { handle, lock_owner } => fs.flush(cx, inode, handle, lock_owner).await.map(empty),
+        Operation::GetLock { lock, mode } => fs.getlk(cx, inode, &lock, mode).await.map(Body::lock),
+        Operation::SetLock { lock, mode: Some(mode), wait } => fs.setlk(cx, inode, &lock, mode, wait).await.map(empty),
+        Operation::SetLock { lock, mode: None, .. } => fs.unlock(cx, inode, &lock).await.map(empty),
         Operation::Release { handle, flags } => fs.release(cx, inode, handle, flags).await.map(empty),
         Operation::Fsync { handle, datasync } => fs.fsync(cx, inode, handle, datasync).await.map(empty),
         Operation::Fallocate { handle, offset, len, mode } => {

@@ -7,6 +7,7 @@ use ring::buf::Slice;
 use types::attr::{Attr, FileType, SetAttr};
 use types::error::Errno;
 use types::id::InodeId;
+use types::lock::{Held, LockKind, LockMode, LockRange};
 use types::name::Name;
 
 use crate::abi::fopen;
@@ -119,6 +120,19 @@ pub struct CopyRange {
     pub source: FileOffset,
     pub target: FileOffset,
     pub len: u64,
+}
+
+/// Whose lock, and on what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lock {
+    /// Of the open file that it is set through.
+    pub handle: u64,
+    pub kind: LockKind,
+    /// The kernel's number of a process (`fcntl`) or of an open file (`flock`, and `fcntl` with `F_OFD_SETLK`).
+    pub owner: u64,
+    pub range: LockRange,
+    /// The process that asks, in the mount's PID namespace.
+    pub pid: u32,
 }
 
 /// Capacity, as `statvfs` shows it.
@@ -269,11 +283,46 @@ pub trait FileSystem: 'static {
     /// The number of bytes written.
     fn write(&self, context: &Context, write: Write) -> impl Future<Output = Result<u32, Errno>>;
 
-    /// Some descriptor of this handle is being closed; its caller waits, and gets the error.
-    fn flush(&self, context: &Context, inode: InodeId, handle: u64) -> impl Future<Output = Result<(), Errno>>;
+    /// Some descriptor of this handle is being closed; its caller waits, and gets the error. All `fcntl` locks of
+    /// `lock_owner` on the file go.
+    fn flush(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        handle: u64,
+        lock_owner: u64,
+    ) -> impl Future<Output = Result<(), Errno>>;
 
-    /// The last descriptor of this handle is gone. Nobody waits for this: when the mount ends, the last of them may
-    /// never come.
+    /// What would be in the way of the lock, if anything. With process number 0 where that is none of this host's. Locks
+    /// come here only with `Options::locks`.
+    fn getlk(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        lock: &Lock,
+        mode: LockMode,
+    ) -> impl Future<Output = Result<Option<Held>, Errno>> {
+        std::future::ready(Err(Errno::ENOSYS))
+    }
+
+    /// Locks; where that takes another to unlock, `EAGAIN` or `wait`.
+    fn setlk(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        lock: &Lock,
+        mode: LockMode,
+        wait: bool,
+    ) -> impl Future<Output = Result<(), Errno>> {
+        std::future::ready(Err(Errno::ENOSYS))
+    }
+
+    fn unlock(&self, context: &Context, inode: InodeId, lock: &Lock) -> impl Future<Output = Result<(), Errno>> {
+        std::future::ready(Err(Errno::ENOSYS))
+    }
+
+    /// The last descriptor of this handle is gone, and with it the locks whose owner it was. Nobody waits for this: when
+    /// the mount ends, the last of them may never come.
     fn release(
         &self,
         context: &Context,

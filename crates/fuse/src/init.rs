@@ -56,7 +56,7 @@ pub(crate) fn negotiate(
 /// The features that this front-end is made for.
 ///
 /// Not among them, on purpose: the write-back cache (strict coherence), splicing (a copy into memory that the network
-/// sends from is what we need), POSIX locks (not there yet), and exporting by inode number (needs `..`).
+/// sends from is what we need), and exporting by inode number (needs `..`).
 fn wanted(options: &Options) -> u64 {
     let mut wanted = init::ASYNC_READ
         | init::BIG_WRITES
@@ -77,6 +77,9 @@ fn wanted(options: &Options) -> u64 {
     }
     if options.posix_acls {
         wanted |= init::POSIX_ACL;
+    }
+    if options.locks {
+        wanted |= init::POSIX_LOCKS | init::FLOCK_LOCKS;
     }
     if options.readdirplus {
         wanted |= init::DO_READDIRPLUS | init::READDIRPLUS_AUTO;

@@ -166,7 +166,7 @@ impl FileSystem for ModelFs {
         Ok(write.data.len() as u32)
     }
 
-    async fn flush(&self, _: &Context, _: InodeId, _: u64) -> Result<(), Errno> {
+    async fn flush(&self, _: &Context, _: InodeId, _: u64, _: u64) -> Result<(), Errno> {
         Ok(())
     }
 

@@ -38,6 +38,8 @@ pub struct Options {
     pub posix_acls: bool,
     /// Listings bring the attributes of their entries along, as long as somebody asks for these.
     pub readdirplus: bool,
+    /// Locks go to the file system. Otherwise the kernel keeps them, and they hold within this mount.
+    pub locks: bool,
     /// Unmounting waits this long for files to be closed; then the mount is detached.
     pub busy_wait: Duration,
     /// After detaching, requests in flight get this long; and so does the file system's own shutdown.
@@ -67,6 +69,7 @@ impl Default for Options {
             atomic_truncate: false,
             posix_acls: false,
             readdirplus: true,
+            locks: false,
             busy_wait: Duration::from_secs(2),
             drain_wait: Duration::from_secs(10),
             use_helper: false,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ring::buf::Slice;
 use types::attr::Attr;
 use types::error::Errno;
+use types::lock::{Held, LockMode};
 use types::time::Timestamp;
 
 use crate::abi::{self, bytes_of};
@@ -23,6 +24,7 @@ pub(crate) enum Body {
     Sought(abi::LseekOut),
     Copied(abi::CopyFileRangeOut),
     Statfs(abi::StatfsOut),
+    Lock(abi::LkOut),
     XattrSize(abi::GetxattrOut),
     Bytes(Vec<u8>),
     Data(Vec<Slice>),
@@ -48,6 +50,7 @@ impl Body {
             Self::Sought(sought) => send(&[bytes_of(sought)]),
             Self::Copied(copied) => send(&[bytes_of(copied)]),
             Self::Statfs(statfs) => send(&[bytes_of(statfs)]),
+            Self::Lock(lock) => send(&[bytes_of(lock)]),
             Self::XattrSize(size) => send(&[bytes_of(size)]),
             Self::Bytes(bytes) => send(&[bytes]),
             Self::Data(slices) if slices.len() == 1 => send(&[&slices[0]]),
@@ -113,6 +116,19 @@ impl Body {
 
     pub(crate) fn sought(offset: u64) -> Self {
         Self::Sought(abi::LseekOut { offset })
+    }
+
+    /// What is in the way of a lock, or that nothing is.
+    pub(crate) fn lock(held: Option<Held>) -> Self {
+        Self::Lock(held.map_or(abi::LkOut { kind: abi::LOCK_NONE, ..Default::default() }, |held| abi::LkOut {
+            start: held.range.start(),
+            end: held.range.end(),
+            kind: match held.mode {
+                LockMode::Shared => abi::LOCK_SHARED,
+                LockMode::Exclusive => abi::LOCK_EXCLUSIVE,
+            },
+            pid: held.pid,
+        }))
     }
 
     pub(crate) fn statfs(statfs: &Statfs) -> Self {

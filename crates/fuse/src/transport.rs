@@ -67,6 +67,13 @@ pub(crate) trait Transport: 'static {
     /// in the meantime.
     fn park(&self, entry: &mut Self::Entry) -> Option<Self::Entry>;
 
+    /// A request begins that may wait for another application, however long: it must not count against the requests that
+    /// may be in flight, or enough of them would keep out the one that they wait for. False where there are too many
+    /// of the kind.
+    fn begin_long(&self) -> bool;
+
+    fn end_long(&self);
+
     /// Answers the entry's request: `error` is 0 or a negative error number, in which case there are no parts.
     fn reply(&self, entry: &mut Self::Entry, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()>;
 

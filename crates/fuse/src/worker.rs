@@ -165,6 +165,10 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             self.transport.recycle(message);
             None
         };
+        let long = opcode == Opcode::Setlkw;
+        if long && !self.transport.begin_long() {
+            return self.reply(entry, header.unique, Some(Err(Errno::ENOLCK)));
+        }
         line.begin(header.unique);
         let mut context = Context::new(header.uid, header.gid, header.pid, header.unique, Rc::clone(line));
         context.umask = operation.umask();
@@ -180,6 +184,9 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             }
         };
         line.end();
+        if long {
+            self.transport.end_long();
+        }
         let outcome = outcome.unwrap_or_else(|Panicked| {
             tracing::error!(operation = opcode.label(), %inode, "an operation panicked: answering EIO");
             Some(Err(Errno::EIO))

@@ -2,10 +2,12 @@
 
 use kv::KvError;
 use namespace::error::store_errno;
+use namespace::locks::Ticket;
 use net::Responder;
 use types::error::Errno;
 use types::id::TransactionId;
 use wire::frame::Status;
+use wire::v1::lock::GetLockReply;
 use wire::v1::meta::{
     ChangeReply, EntryInfoReply, InodeReply, LookupReply, ReadDirReply, ReadlinkReply, ScanReply, SettleReply,
     StatFsReply, XattrNames, XattrReply,
@@ -41,6 +43,9 @@ pub(crate) enum Answer {
     Climbed(Climbed),
     /// None yet: the request waits for this transaction.
     Blocked(TransactionId),
+    LockHolder(GetLockReply),
+    /// Goes out when the lock is there, or the wait for it over.
+    Later(Ticket),
     Failed(Status),
 }
 
@@ -93,6 +98,9 @@ impl Answer {
             Self::Climbed(reply) => responder.reply(&reply),
             // The turn keeps these back.
             Self::Parked | Self::Blocked(_) => responder.fail(Status::Busy),
+            Self::LockHolder(reply) => responder.reply(&reply),
+            // The wait ends without an answer: ask again, elsewhere or later.
+            Self::Later(_) => responder.fail(Status::Busy),
             Self::Failed(status) => responder.fail(status),
         }
     }

@@ -13,8 +13,8 @@ use wire::codec::{Bytes, DecodeError, decode_body};
 use wire::v1::{meta, session, transaction};
 
 use crate::answer::Answer;
-use crate::convert;
 use crate::dispatch::Context;
+use crate::{convert, locking};
 
 /// Records of one page of a check, and entries of one page of a directory.
 const SCAN_MAX: u32 = 1000;
@@ -252,8 +252,15 @@ impl<K: Kv> Call<'_, K> {
         let m: session::SessionOpen = decode_body(self.body)?;
         let held = |open: &session::HeldOpen| HeldOpen { inode: open.inode, write_intent: open.write_intent };
         let opens: Vec<_> = m.opens.iter().map(held).collect();
-        let opened = self.shard.session_open(m.session, &m.description.0, &opens)?;
-        Ok(Answer::Opened(session::SessionOpened { incarnation: opened.incarnation, expiry_ms: opened.expiry_ms }))
+        let locks: Vec<_> = m.locks.iter().map(locking::told).collect();
+        let (opened, lost) = if m.tells {
+            self.shard.session_tell(m.session, &m.description.0, &opens, &locks)?
+        } else {
+            (self.shard.session_open(m.session, &m.description.0)?, Vec::new())
+        };
+        let lost = lost.iter().map(locking::lost).collect();
+        let (incarnation, expiry_ms) = (opened.incarnation, opened.expiry_ms);
+        Ok(Answer::Opened(session::SessionOpened { incarnation, expiry_ms, lost }))
     }
 
     pub(crate) fn session_close(self) -> Outcome {

@@ -8,7 +8,6 @@ use namespace::error::Error;
 use namespace::shard::Shard;
 use types::error::Errno;
 use types::id::{GroupId, SessionId, ShardId};
-use wire::codec::Wire;
 use wire::frame::Status;
 use wire::op::Op;
 
@@ -92,6 +91,10 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::EntryInfo => call.entry_info(),
         Op::SetPolicy => call.set_policy(),
         Op::Scan => call.scan(),
+        Op::Lock => call.lock(),
+        Op::Unlock => call.unlock(),
+        Op::GetLock => call.get_lock(),
+        Op::CancelLock => call.cancel_lock(),
         Op::SessionOpen => call.session_open(),
         Op::SessionClose => call.session_close(),
         Op::Prepare => call.prepare(),
@@ -115,11 +118,6 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         // The connection itself answers it.
         | Op::Share => Ok(Answer::errno(Errno::EOPNOTSUPP)),
     }
-}
-
-/// The session that a `SessionOpen` names.
-pub(crate) fn opened_session(body: &[u8]) -> Option<SessionId> {
-    SessionId::decode(&mut wire::codec::Reader::new(body)).ok()
 }
 
 /// Adds records: refused below the reserve of free space. Everything that gives space back, ends something, or is needed
@@ -165,26 +163,4 @@ pub(crate) fn is_open_to_all(op: Op) -> bool {
             | Op::AskOutcome
             | Op::Climb
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use types::id::InodeId;
-    use wire::codec::Bytes;
-    use wire::v1::session;
-
-    use super::*;
-
-    #[test]
-    fn the_session_stands_first_in_its_message() {
-        let message = session::SessionOpen {
-            session: SessionId(77),
-            description: Bytes(b"host:/mnt".to_vec()),
-            opens: vec![session::HeldOpen { inode: InodeId(5), write_intent: true }],
-        };
-        let mut body = Vec::new();
-        message.encode(&mut body);
-        assert_eq!(opened_session(&body), Some(SessionId(77)));
-        assert_eq!(opened_session(&body[..3]), None);
-    }
 }

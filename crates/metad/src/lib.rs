@@ -18,9 +18,11 @@
 mod answer;
 mod call;
 pub mod config;
+mod connections;
 mod convert;
 mod dispatch;
 pub mod local;
+mod locking;
 mod metrics;
 mod parking;
 mod pools;

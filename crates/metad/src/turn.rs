@@ -14,17 +14,18 @@ use namespace::view::Deletion;
 use net::{ConnectionId, Request, Responder};
 use ring::buf::Slice;
 use ring::sync::Notify;
-use rustc_hash::FxHashMap;
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, SessionId, ShardId};
 use types::time::Timestamp;
 use wire::codec::decode_body;
 use wire::frame::{Header, Status};
 use wire::op::Op;
-use wire::v1::session::{Recalls, RecallsReply};
+use wire::v1::session::{Recalls, RecallsReply, SessionOpen};
 
 use crate::answer::Answer;
+use crate::connections::Connections;
 use crate::dispatch::{self, Context};
+use crate::locking;
 use crate::metrics::ShardMetrics;
 use crate::parking::Parking;
 use crate::pools;
@@ -71,8 +72,7 @@ struct State {
     stopping: bool,
     /// The store is closed, and will be open again.
     reopening: bool,
-    /// Whose session each connection runs under.
-    sessions: FxHashMap<ConnectionId, SessionId>,
+    connections: Connections,
     queue: Vec<Queued>,
     queue_bytes: usize,
     /// Room for the answers of a turn, kept for the next one.
@@ -133,6 +133,12 @@ pub(crate) struct Answered {
     arrived: Instant,
 }
 
+impl Answered {
+    pub(crate) fn with(self, answer: Answer) -> Self {
+        Self { answer, ..self }
+    }
+}
+
 impl Core {
     pub(crate) fn new(
         shard: Shard<Store>,
@@ -149,7 +155,7 @@ impl Core {
             condition: Condition::Good,
             stopping: false,
             reopening: false,
-            sessions: FxHashMap::default(),
+            connections: Connections::default(),
             queue: Vec::new(),
             queue_bytes: 0,
             answered: Vec::new(),
@@ -234,7 +240,7 @@ impl Core {
 
     pub(crate) fn forget(&self, connection: ConnectionId) {
         let state = &mut *self.state.borrow_mut();
-        if let Some(session) = state.sessions.remove(&connection) {
+        if let Some(session) = state.connections.forget(connection) {
             state.waiting.disconnected(&mut state.shard, session, connection);
         }
     }
@@ -327,6 +333,7 @@ impl Core {
             let one = Answered { op: header.op, answer, responder, arrived };
             match one.answer {
                 Answer::Recalls(_) => state.listen(connection, one),
+                Answer::Later(ticket) => answered.extend(state.waiting.wait_for_lock(ticket, one)),
                 _ => answered.push(one),
             }
         }
@@ -336,9 +343,13 @@ impl Core {
         let committed = self.commit(state);
         if let Err(error) = &committed {
             for one in &mut answered {
-                one.answer = Answer::not_committed(error);
+                let apart = locking::is_apart(one.op);
+                one.answer = if apart { Answer::Failed(Status::Busy) } else { Answer::not_committed(error) };
             }
         }
+        // After the commit: with a session that it ended, what others waited for has become free.
+        answered.extend(state.waiting.decided_locks(&mut state.shard));
+        self.metrics.waiting_for_locks.set(i64::try_from(state.waiting.locks()).unwrap_or(i64::MAX));
         let urgent = self.hand_out(state);
         self.release(state, &mut answered, committed == Ok(true), urgent);
         state.answered = answered;
@@ -483,6 +494,8 @@ impl State {
         }
         match self.shard.tick() {
             Ok(ticked) => {
+                let (connections, shard) = (&mut self.connections, &self.shard);
+                connections.retain(|session| shard.knows(session));
                 for session in &ticked.expired {
                     tracing::warn!(%session, "a client was not heard of for too long: its session has ended");
                 }
@@ -502,8 +515,8 @@ impl State {
         let Header { op, group, generation, .. } = queued.header;
         if op == Op::Ping {
             // A client that is idle keeps its session by it.
-            return match self.sessions.get(&queued.connection) {
-                Some(session) if !self.shard.touch(*session) => Answer::Failed(Status::NoSession),
+            return match self.connections.session(queued.connection) {
+                Some(session) if !self.shard.touch(session) => Answer::Failed(Status::NoSession),
                 Some(_) | None => Answer::Done,
             };
         }
@@ -516,19 +529,30 @@ impl State {
         if let Some(errno) = self.condition.refuses(op) {
             return Answer::errno(errno);
         }
-        let session = match self.sessions.get(&queued.connection) {
-            Some(session) if op == Op::SessionOpen || self.shard.touch(*session) => *session,
+        if op == Op::SessionOpen {
+            return self.open_session(queued);
+        }
+        let session = match self.connections.session(queued.connection) {
+            Some(session) if self.shard.touch(session) => session,
             None if dispatch::is_open_to_all(op) => SessionId(0),
             Some(_) | None => return Answer::Failed(Status::NoSession),
         };
         if op == Op::Recalls {
             return self.acknowledge(session, &queued.body);
         }
-        let answer = dispatch::execute(&mut self.shard, &self.context, session, op, &queued.body);
-        if let Answer::Opened(_) = answer
-            && let Some(session) = dispatch::opened_session(&queued.body)
+        dispatch::execute(&mut self.shard, &self.context, session, op, &queued.body)
+    }
+
+    fn open_session(&mut self, queued: &Queued) -> Answer {
+        let open = decode_body::<SessionOpen>(&queued.body).ok();
+        if open.as_ref().is_some_and(|open| self.connections.is_outdated(open)) {
+            return Answer::Failed(Status::NoSession);
+        }
+        let answer = dispatch::execute(&mut self.shard, &self.context, SessionId(0), Op::SessionOpen, &queued.body);
+        if let (Answer::Opened(_), Some(open)) = (&answer, open)
+            && let Some(earlier) = self.connections.opened(queued.connection, &open)
         {
-            self.sessions.insert(queued.connection, session);
+            self.waiting.disconnected(&mut self.shard, open.session, earlier);
         }
         answer
     }
@@ -567,7 +591,7 @@ impl State {
     }
 
     fn listen(&mut self, connection: ConnectionId, request: Answered) {
-        if let Some(&session) = self.sessions.get(&connection) {
+        if let Some(session) = self.connections.session(connection) {
             self.waiting.listen(&mut self.shard, session, connection, request);
         }
     }

@@ -1,8 +1,10 @@
-//! Requests that wait for somebody else: changes for leases to be given back, and clients for recalls.
+//! Requests that wait for somebody else: changes for leases to be given back, clients for recalls and for locks.
 
+use std::collections::BTreeMap;
 use std::mem;
 
 use kv::Kv;
+use namespace::locks::Ticket;
 use namespace::shard::Shard;
 use namespace::view::Recall;
 use net::ConnectionId;
@@ -12,6 +14,7 @@ use wire::frame::Status;
 use wire::v1::session;
 
 use crate::answer::Answer;
+use crate::locking;
 use crate::turn::{Answered, Queued};
 
 /// What waits beside the queue.
@@ -21,6 +24,8 @@ pub(crate) struct Waiting {
     parked: Vec<Queued>,
     /// Of each session that hears recalls: over which connection, and its request where it is here.
     listeners: FxHashMap<SessionId, Listener>,
+    /// Requests that are answered when their lock is there. The shard says which, and bounds their number.
+    locks: BTreeMap<Ticket, Answered>,
 }
 
 struct Listener {
@@ -86,8 +91,33 @@ impl Waiting {
         }
     }
 
-    /// The service stops: listeners go elsewhere, or come again.
+    /// Keeps a request until the shard has decided. Gives back what is here under the same ticket: it was sent again on
+    /// another connection.
+    pub(crate) fn wait_for_lock(&mut self, ticket: Ticket, mut request: Answered) -> Option<Answered> {
+        request.responder.park();
+        self.locks.insert(ticket, request)
+    }
+
+    /// Requests that wait for locks.
+    pub(crate) fn locks(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// Those whose wait is over.
+    pub(crate) fn decided_locks<K: Kv>(&mut self, shard: &mut Shard<K>) -> Vec<Answered> {
+        let mut decided = Vec::new();
+        for (ticket, answer) in shard.take_lock_answers() {
+            // Not here: its connection broke, and it has not come again yet.
+            decided.extend(self.locks.remove(&ticket).map(|request| request.with(locking::answer(answer))));
+        }
+        decided
+    }
+
+    /// The service stops: listeners go elsewhere, or come again; so do those who wait for locks.
     pub(crate) fn dismiss(&mut self) {
+        for request in mem::take(&mut self.locks).into_values() {
+            request.responder.fail(Status::Busy);
+        }
         for (_, mut listener) in mem::take(&mut self.listeners) {
             if let Some(request) = listener.request.take() {
                 request.responder.fail(Status::Busy);

@@ -35,7 +35,7 @@ fn a_refused_batch_changes_nothing_and_the_shard_recovers_by_itself() {
     ring.run(async {
         let identity = Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0 };
         let connection = Connection::connect(shard.address(), &identity, &Limits::default()).await.expect("connects");
-        let open = SessionOpen { session: SessionId(1), description: Bytes(Vec::new()), opens: Vec::new() };
+        let open = SessionOpen::asking(SessionId(1), Vec::new(), 0, 1);
         connection.call(shard.to(), &open).await.expect("a session");
         let mut sequence = 0;
         let mut exactly = || {

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use metad::local::{GROUP, LocalConfig, LocalShard, TestTarget};
@@ -50,7 +51,11 @@ impl Client {
         let connection =
             Connection::connect(shard.address(), &identity, &Limits::default()).await.expect("the shard listens");
         let client = Self { connection, to: shard.to(), session: SessionId(session), sequence: Cell::new(0) };
-        let open = SessionOpen { session: client.session, description: Bytes(b"test".to_vec()), opens: opens.to_vec() };
+        // Each its own thread: what one does not answer any more, another is not meant to replace.
+        static THREADS: AtomicU32 = AtomicU32::new(0);
+        let thread = THREADS.fetch_add(1, Ordering::Relaxed);
+        let asking = SessionOpen::asking(client.session, b"test".to_vec(), thread, 1);
+        let open = SessionOpen { tells: !opens.is_empty(), opens: opens.to_vec(), ..asking };
         let opened = client.connection.call(client.to, &open).await.expect("a session");
         (client, opened)
     }
@@ -260,7 +265,7 @@ fn wrong_addressees_and_unknown_sessions_are_told_so() {
 async fn connect_when_ready(shard: &LocalShard) -> Client {
     let identity = Identity { key: key(), cluster: String::new(), name: "test".into(), incarnation: 0 };
     let connection = Connection::connect(shard.address(), &identity, &Limits::default()).await.expect("connects");
-    let open = SessionOpen { session: SessionId(5), description: Bytes(Vec::new()), opens: Vec::new() };
+    let open = SessionOpen::asking(SessionId(5), Vec::new(), 0, 1);
     for _ in 0..1000 {
         match connection.call(shard.to(), &open).await {
             Ok(_) => return Client { connection, to: shard.to(), session: SessionId(5), sequence: Cell::new(0) },

@@ -1,11 +1,12 @@
 //! FUSE operations as client operations.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::{Caller, Client, Gate, Named};
-use fuse::filesystem::{Attributes, CopyRange, Entry, Looked, OpenFlags, Opened, Statfs, Write};
+use client::{Caller, Client, Gate, LockAsk, Named};
+use fuse::filesystem::{Attributes, CopyRange, Entry, Lock, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::{Context, FileSystem};
 use ring::buf::Slice;
@@ -13,9 +14,11 @@ use types::allocation::Allocation;
 use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::id::InodeId;
+use types::lock::{Held, LockKind, LockMode};
 use types::name::Name;
 
 use crate::keeper::Told;
+use crate::process;
 
 /// `O_*` of Linux as they come with FUSE requests.
 const O_ACCMODE: u32 = 3;
@@ -33,11 +36,37 @@ pub(crate) struct Adapter {
     /// Entered where an answer is made that the kernel may keep, left when it has it.
     gate: Gate,
     told: Arc<Told>,
+    /// Locks do not leave the kernel.
+    local_locks: bool,
+    /// Files opened here so far.
+    opened: Cell<u64>,
 }
 
 impl Adapter {
-    pub(crate) fn new(client: Rc<Client>, gate: Gate, told: Arc<Told>) -> Self {
-        Self { client, gate, told }
+    pub(crate) fn new(client: Rc<Client>, gate: Gate, told: Arc<Told>, local_locks: bool) -> Self {
+        Self { client, gate, told, local_locks, opened: Cell::new(0) }
+    }
+
+    /// Every read and write comes here, past the page cache. Mapped files are cached for as long as they are open.
+    ///
+    /// Every close has to be told, since it ends locks of its process, and the kernel asks at the open whether it shall
+    /// tell: before anybody can know if there will be locks.
+    fn file_opened(&self, flags: u32) -> Opened {
+        let flags_out = OpenFlags {
+            direct_io: true,
+            no_flush: self.local_locks,
+            parallel_direct_writes: true,
+            ..OpenFlags::default()
+        };
+        Opened { handle: self.new_handle(flags), flags: flags_out }
+    }
+
+    /// Says what the open was for, and is no other open file's: locks belong to it. All else is kept per inode.
+    fn new_handle(&self, flags: u32) -> u64 {
+        self.opened.set(self.opened.get() + 1);
+        let bit = |on: bool, bit: u64| if on { bit } else { 0 };
+        let number = u64::from(self.client.thread()) << THREAD_SHIFT | self.opened.get() << OPENED_SHIFT;
+        number | bit(is_writable(flags), HANDLE_WRITES) | bit(flags & O_NOATIME != 0, HANDLE_LEAVES_ATIME)
     }
 
     /// What the kernel may keep of `named`, and for how long. No wait may follow until the answer is out.
@@ -55,24 +84,20 @@ impl Adapter {
     }
 }
 
-/// A file's handle says what its open was for; all else is kept per inode.
+/// In a file's handle, below the numbers of the open and of the loop.
 const HANDLE_WRITES: u64 = 1;
 const HANDLE_LEAVES_ATIME: u64 = 2;
+const OPENED_SHIFT: u32 = 2;
+const THREAD_SHIFT: u32 = 48;
 
-fn handle_of(flags: u32) -> u64 {
-    let bit = |on: bool, bit: u64| if on { bit } else { 0 };
-    bit(is_writable(flags), HANDLE_WRITES) | bit(flags & O_NOATIME != 0, HANDLE_LEAVES_ATIME)
+fn ask(lock: &Lock, mode: LockMode) -> LockAsk {
+    // Of `flock` the owners are open files: while one waits, another thread may still unlock.
+    let detect = lock.kind == LockKind::Posix;
+    LockAsk { kind: lock.kind, owner: lock.owner, range: lock.range, mode, pid: lock.pid, detect }
 }
 
 fn is_writable(flags: u32) -> bool {
     flags & O_ACCMODE != O_RDONLY
-}
-
-/// Every read and write comes here, past the page cache.
-/// Mapped files are cached for as long as they are open.
-fn file_opened(flags: u32) -> Opened {
-    let flags_out = OpenFlags { direct_io: true, no_flush: true, parallel_direct_writes: true, ..OpenFlags::default() };
-    Opened { handle: handle_of(flags), flags: flags_out }
 }
 
 /// Runs `$body` with the caller of `$context`.
@@ -172,7 +197,7 @@ impl FileSystem for Adapter {
         _kill_suid_sgid: bool,
     ) -> Result<Opened, Errno> {
         as_caller!(context, caller => self.client.open(caller, inode, is_writable(flags)).await)?;
-        Ok(file_opened(flags))
+        Ok(self.file_opened(flags))
     }
 
     async fn create(
@@ -186,7 +211,7 @@ impl FileSystem for Adapter {
         let created = as_caller!(context, caller =>
             self.client.create(caller, parent, name, mode, is_writable(flags)).await);
         match created {
-            Ok(named) => Ok((self.entry(&named), file_opened(flags))),
+            Ok(named) => Ok((self.entry(&named), self.file_opened(flags))),
             // Another client was faster: the kernel looks again, and opens it with all checks.
             Err(Errno::EEXIST) if flags & O_EXCL == 0 => Err(Errno::ESTALE),
             Err(errno) => Err(errno),
@@ -201,7 +226,7 @@ impl FileSystem for Adapter {
         flags: u32,
     ) -> Result<(Entry, Opened), Errno> {
         let made = as_caller!(context, caller => self.client.tmpfile(caller, parent, mode, is_writable(flags)).await);
-        made.map(|attr| (Entry::uncached(attr), file_opened(flags)))
+        made.map(|attr| (Entry::uncached(attr), self.file_opened(flags)))
     }
 
     async fn read(
@@ -231,12 +256,51 @@ impl FileSystem for Adapter {
         Ok(len)
     }
 
-    async fn flush(&self, _context: &Context, _inode: InodeId, _handle: u64) -> Result<(), Errno> {
+    async fn flush(&self, context: &Context, inode: InodeId, _handle: u64, lock_owner: u64) -> Result<(), Errno> {
         // Writes go through: there is nothing to flush, and no error that was not reported.
+        as_caller!(context, caller => self.client.release_owner(caller, inode, lock_owner).await);
+        Ok(())
+    }
+
+    async fn getlk(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        lock: &Lock,
+        mode: LockMode,
+    ) -> Result<Option<Held>, Errno> {
+        let holder = as_caller!(context, caller => self.client.get_lock(caller, inode, &ask(lock, mode)).await)?;
+        // A process number of another host would be somebody else's here.
+        Ok(holder.map(|holder| if holder.is_here { holder.held } else { Held { pid: 0, ..holder.held } }))
+    }
+
+    async fn setlk(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        lock: &Lock,
+        mode: LockMode,
+        wait: bool,
+    ) -> Result<(), Errno> {
+        let ask = ask(lock, mode);
+        as_caller!(context, caller => match self.client.lock(caller, inode, lock.handle, &ask, wait).await {
+            Err(Errno::EDEADLK) if process::waits_for_open_file(context.pid) => {
+                let ask = LockAsk { detect: false, ..ask };
+                self.client.lock(caller, inode, lock.handle, &ask, wait).await
+            }
+            result => result,
+        })
+    }
+
+    async fn unlock(&self, context: &Context, inode: InodeId, lock: &Lock) -> Result<(), Errno> {
+        as_caller!(context, caller =>
+            self.client.unlock(caller, inode, lock.kind, lock.owner, lock.range).await);
         Ok(())
     }
 
     async fn release(&self, context: &Context, inode: InodeId, handle: u64, _flags: u32) -> Result<(), Errno> {
+        let caller = Caller::patient(context.credentials());
+        self.client.release_handle(&caller, inode, handle).await;
         self.client.close(context.credentials(), inode, handle & HANDLE_WRITES != 0);
         Ok(())
     }

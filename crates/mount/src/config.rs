@@ -35,6 +35,9 @@ conf::knobs! {
         suid_and_devices: bool = "false",
         /// The kernel keeps names and attributes for as long as the servers guarantee them. Without, it asks each time.
         leases: bool = "true",
+        /// Locks of flock and fcntl hold within this mount only, not across the cluster. Closing a file costs one request
+        /// less then.
+        local_locks: bool = "false",
         /// Where metrics and the log level are served. Port 0: any free one.
         metrics: SocketAddr = "127.0.0.1:0",
         /// Log level: error, warn, info, debug, trace; also per module as in "info,client=debug".

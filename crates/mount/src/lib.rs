@@ -3,6 +3,7 @@
 mod adapter;
 pub mod config;
 mod keeper;
+mod process;
 mod recalls;
 
 use std::io::Read;
@@ -66,13 +67,16 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         read_only: config.read_only,
         allow_suid_and_devices: config.suid_and_devices,
         posix_acls: true,
+        locks: !config.local_locks,
         metrics: Some(metrics),
         ..fuse::Options::default()
     };
     let shared = Arc::clone(&connected.shared);
     let (told, notifier) = (Arc::new(Told::new()), Arc::default());
     let keeper = Arc::new(KernelCache { told: Arc::clone(&told), notifier: Arc::clone(&notifier) });
-    let factory = move |_| Adapter::new(Client::new(Arc::clone(&shared)), shared.gate(), Arc::clone(&told));
+    let local_locks = config.local_locks;
+    let factory =
+        move |_| Adapter::new(Client::new(Arc::clone(&shared)), shared.gate(), Arc::clone(&told), local_locks);
     let mount = fuse::mount(&config.mountpoint, options, factory).map_err(|error| Fatal::usage(error.to_string()))?;
     // Nobody gives this client leases before it listens for recalls.
     let _ = notifier.set(mount.notifier());

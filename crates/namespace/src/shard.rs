@@ -18,6 +18,7 @@ use types::time::Timestamp;
 
 use crate::error::Result;
 use crate::leases::Leases;
+use crate::locks::{LockLimits, Locks};
 use crate::namespace::{Bounds, CountsRecord, Namespace};
 use crate::ops::remove::Fate;
 use crate::schema::inode::{HAS_OBJECTS, Inode, UNSETTLED};
@@ -31,6 +32,7 @@ use crate::view::{DirectoryView, Exactly, InodeView, PoolSpace, Standing};
 mod changes;
 pub(crate) mod holds;
 mod load;
+mod locking;
 mod presence;
 mod reads;
 mod replies;
@@ -70,6 +72,7 @@ pub struct Limits {
     pub cached_edges: usize,
     /// Names and inodes on which leases are given in one term; above it, there are none.
     pub leased: usize,
+    pub locks: LockLimits,
 }
 
 impl Default for Limits {
@@ -82,6 +85,7 @@ impl Default for Limits {
             cached_inodes: 1 << 16,
             cached_edges: 1 << 16,
             leased: 1 << 20,
+            locks: LockLimits::default(),
         }
     }
 }
@@ -107,6 +111,7 @@ pub struct Shard<K: Kv> {
     sessions: BTreeMap<SessionId, Session>,
     pub(crate) holds: Holds,
     leases: Leases,
+    locks: Locks,
     pub(crate) transactions: Transactions,
     /// Of the latest session; above that of all earlier incarnations.
     birth: u64,
@@ -127,6 +132,8 @@ struct Session {
     /// Told the client as the shard's incarnation: another one says that the shard does not know what it held.
     birth: u64,
     stage: Stage,
+    /// It has said which locks it held before this birth: no second telling counts, which may be older.
+    has_told_locks: bool,
     replies: Replies,
 }
 
@@ -180,6 +187,7 @@ impl<K: Kv> Shard<K> {
         self.namespace.set_now(now);
         self.mono_ms = mono_ms;
         self.leases.advance(mono_ms);
+        self.locks.set_now(mono_ms);
     }
 
     /// What placement may choose from, whole; at each change of the map.
@@ -226,6 +234,10 @@ impl<K: Kv> Shard<K> {
                 ticked.grace_ended = true;
             }
         }
+        if ticked.grace_ended {
+            self.locks.end_grace();
+        }
+        self.locks.tick();
         self.tell_participants();
         self.ask_coordinators();
         if self.grace_until_ms.is_none() {
@@ -283,6 +295,8 @@ impl<K: Kv> Shard<K> {
         for id in ended.drain(..) {
             self.sessions.remove(&id);
             self.transactions.forget_session(id);
+            // Not before: what is given to others cannot be taken back where the commit fails.
+            self.locks.release_session(id);
         }
         created.clear();
         self.holds.committed();
@@ -306,6 +320,7 @@ impl<K: Kv> Shard<K> {
         }
         for id in created.drain(..) {
             self.sessions.remove(&id);
+            self.locks.release_session(id);
         }
         self.transactions_rolled_back();
     }

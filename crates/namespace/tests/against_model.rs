@@ -90,7 +90,7 @@ fn random_operations_agree_with_the_model() {
 impl World {
     fn new(seed: u64) -> Self {
         let mut bed = Bed::new();
-        bed.shard.session_open(SessionId(3), b"", &[]).expect("opens");
+        bed.shard.session_open(SessionId(3), b"").expect("opens");
         bed.turn();
         let model = Model::new(Limits::default(), Credentials::default(), Timestamp(1));
         Self {
@@ -397,7 +397,7 @@ impl World {
         for session in SESSIONS.map(SessionId) {
             let opens = self.opens_committed.iter().filter(|open| open.0 == session);
             let opens: Vec<_> = opens.map(|open| held(self.ids[&open.1], false)).collect();
-            self.bed.shard.session_open(session, b"", &opens).expect("opens");
+            self.bed.shard.session_tell(session, b"", &opens, &[]).expect("opens");
         }
         self.grace = true;
     }

@@ -25,7 +25,7 @@ fn leasing() -> Bed {
     for session in [A, B] {
         bed.shard.listen(session, true);
     }
-    bed.shard.session_open(WITNESS, b"witness", &[]).expect("session");
+    bed.shard.session_open(WITNESS, b"witness").expect("session");
     bed.turn();
     bed
 }
@@ -418,7 +418,7 @@ fn after_a_restart_earlier_leases_are_still_honoured() {
     assert!(bed.shard.getattr(B, file).expect("there").lease_ms > 0);
     bed.turn();
     bed.restart();
-    bed.shard.session_open(A, b"a", &[]).expect("back");
+    bed.shard.session_open(A, b"a").expect("back");
     let exactly = bed.next(A);
     let chmod = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     assert_eq!(bed.shard.set(exactly, file, &chmod), Err(Error::Recalling), "B may believe in the old mode");
@@ -438,7 +438,7 @@ fn what_was_recalled_before_a_restart_is_not_taken_for_another_recall() {
     let recalls = bed.shard.recalls(B);
     bed.turn();
     bed.restart();
-    bed.shard.session_open(A, b"a", &[]).expect("back");
+    bed.shard.session_open(A, b"a").expect("back");
     let exactly = bed.next(A);
     assert_eq!(bed.shard.set(exactly, other, &chmod), Err(Error::Recalling), "B may believe in the old mode");
     // It does not know of the restart yet.

@@ -566,7 +566,7 @@ fn ids_are_never_used_twice() {
         // What is lost with an uncommitted turn was told nobody, so its ids may come again.
         bed.file(ROOT, "uncommitted");
         bed.restart();
-        bed.shard.session_open(A, b"", &[]).unwrap();
+        bed.shard.session_open(A, b"").unwrap();
     }
 }
 
@@ -578,7 +578,7 @@ fn ids_are_not_used_again_after_a_power_cut() {
     bed.kv.crash();
     bed.restart();
     bed.check();
-    bed.shard.session_open(A, b"", &[]).unwrap();
+    bed.shard.session_open(A, b"").unwrap();
     assert_eq!(refused(bed.lookup(ROOT, "lost")), Errno::ENOENT);
     assert!(bed.file(ROOT, "new") > lost, "objects of the lost file may be on storage");
 }
@@ -617,7 +617,7 @@ fn damage_is_an_error_for_those_who_meet_it() {
     batch.put(&key, b"nonsense");
     bed.kv.commit(&mut batch).unwrap();
     bed.restart();
-    bed.shard.session_open(A, b"", &[]).unwrap();
+    bed.shard.session_open(A, b"").unwrap();
     let error = bed.lookup(ROOT, "f").unwrap_err();
     assert_eq!(error.errno(), Errno::EIO);
     assert!(error.to_string().contains("damaged record"), "{error}");

@@ -239,8 +239,8 @@ fn a_file_without_a_name_outlives_a_restart_with_its_session_alone() {
     bed.turn();
     bed.restart();
     let held = |inode| namespace::view::HeldOpen { inode, write_intent: true };
-    bed.shard.session_open(A, b"a", &[held(f), held(g)]).unwrap();
-    bed.shard.session_open(B, b"b", &[]).unwrap();
+    bed.shard.session_tell(A, b"a", &[held(f), held(g)], &[]).unwrap();
+    bed.shard.session_open(B, b"b").unwrap();
     bed.link(f, ROOT, "f").unwrap();
     bed.turn();
     bed.wait_ms(EXPIRY_MS + 1);

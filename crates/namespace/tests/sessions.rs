@@ -27,10 +27,10 @@ fn a_repeated_change_happens_once() {
     assert_eq!(bed.shard.mkdir(exactly, ROOT, &name("d"), 0o755, CRED).unwrap(), first);
     bed.restart();
     assert_eq!(refused(bed.shard.mkdir(exactly, ROOT, &name("d"), 0o755, CRED)), Errno::ENOTCONN);
-    bed.shard.session_open(A, b"", &[]).unwrap();
+    bed.shard.session_open(A, b"").unwrap();
     assert_eq!(bed.shard.mkdir(exactly, ROOT, &name("d"), 0o755, CRED).unwrap().attr, first.attr);
     let other = Exactly { session: B, ..exactly };
-    bed.shard.session_open(B, b"", &[]).unwrap();
+    bed.shard.session_open(B, b"").unwrap();
     assert_eq!(refused(bed.shard.mkdir(other, ROOT, &name("d"), 0o755, CRED)), Errno::EEXIST, "another session's");
     assert_eq!(refused(bed.shard.unlink(exactly, ROOT, &name("d"))), Errno::EPROTO, "another change");
     let exactly = bed.next(A);
@@ -70,8 +70,8 @@ fn a_repeated_create_opens_again_after_a_restart() {
     let f = bed.shard.create(exactly, &create).unwrap().attr.inode;
     bed.turn();
     bed.restart();
-    bed.shard.session_open(A, b"", &[]).unwrap();
-    bed.shard.session_open(B, b"", &[]).unwrap();
+    bed.shard.session_open(A, b"").unwrap();
+    bed.shard.session_open(B, b"").unwrap();
     let unlink = bed.next(B);
     bed.shard.unlink(unlink, ROOT, &name("f")).unwrap();
     let view = bed.shard.create(exactly, &create).unwrap();
@@ -166,7 +166,7 @@ fn a_replaced_file_that_is_open_stays() {
 #[test]
 fn a_silent_session_expires() {
     let mut bed = Bed::new();
-    let first = bed.shard.session_open(B, b"", &[]).unwrap();
+    let first = bed.shard.session_open(B, b"").unwrap();
     let f = bed.file(ROOT, "f");
     bed.shard.open_inode(B, f).unwrap();
     bed.unlink(ROOT, "f").unwrap();
@@ -179,9 +179,9 @@ fn a_silent_session_expires() {
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
     assert!(!bed.shard.touch(B) && bed.shard.touch(A));
-    let again = bed.shard.session_open(B, b"", &[held(f, true)]).unwrap();
+    let again = bed.shard.session_tell(B, b"", &[held(f, true)], &[]).unwrap().0;
     assert!(again.incarnation > first.incarnation, "it must say what it holds");
-    assert_eq!(bed.shard.session_open(B, b"", &[]).unwrap(), again);
+    assert_eq!(bed.shard.session_open(B, b"").unwrap(), again);
     bed.turn();
 }
 
@@ -194,14 +194,14 @@ fn a_restart_keeps_what_sessions_reclaim() {
     bed.shard.open_inode(B, g).unwrap();
     bed.turn();
     bed.restart();
-    let first = bed.shard.session_open(A, b"", &[]).unwrap();
+    let first = bed.shard.session_open(A, b"").unwrap();
     assert!(!bed.shard.tick().unwrap().grace_ended);
     // Nobody has said that it holds f or g: the grace keeps both.
     bed.unlink(ROOT, "f").unwrap();
     bed.unlink(ROOT, "g").unwrap();
     bed.turn();
-    assert_eq!(bed.shard.session_open(A, b"", &[held(f, false)]).unwrap(), first, "the same incarnation");
-    bed.shard.session_open(B, b"", &[held(f, false)]).unwrap();
+    assert_eq!(bed.shard.session_tell(A, b"", &[held(f, false)], &[]).unwrap().0, first, "the same incarnation");
+    bed.shard.session_tell(B, b"", &[held(f, false)], &[]).unwrap();
     assert!(bed.shard.tick().unwrap().grace_ended);
     bed.turn();
     assert_eq!(refused(bed.stat(g)), Errno::ESTALE, "nobody reclaimed it");
@@ -209,7 +209,7 @@ fn a_restart_keeps_what_sessions_reclaim() {
     bed.turn();
     assert!(bed.stat(f).is_ok());
     bed.restart();
-    assert!(bed.shard.session_open(A, b"", &[]).unwrap().incarnation > first.incarnation);
+    assert!(bed.shard.session_open(A, b"").unwrap().incarnation > first.incarnation);
     assert!(bed.stat(f).is_ok(), "the orphan record of the other session holds it");
     bed.wait_ms(EXPIRY_MS);
     bed.shard.touch(A);
@@ -222,8 +222,8 @@ fn a_restart_keeps_what_sessions_reclaim() {
 fn sessions_and_opens_are_bounded() {
     let limits = Limits { sessions: 2, opens_per_session: 2, ..Limits::default() };
     let mut bed = Bed::with(Config { limits, ..common::config() });
-    assert_eq!(refused(bed.shard.session_open(SessionId(3), b"", &[])), Errno::EBUSY);
-    assert_eq!(refused(bed.shard.session_open(SessionId(0), b"", &[])), Errno::EINVAL);
+    assert_eq!(refused(bed.shard.session_open(SessionId(3), b"")), Errno::EBUSY);
+    assert_eq!(refused(bed.shard.session_open(SessionId(0), b"")), Errno::EINVAL);
     let f = bed.file(ROOT, "f");
     bed.shard.open_inode(A, f).unwrap();
     bed.make(ROOT, "g", FileType::Regular, true, true).unwrap();
@@ -288,7 +288,7 @@ fn a_stale_gathering_is_refused() {
     let before = bed.stat(f).unwrap();
     assert!(before.unsettled);
     // Another session comes and goes between the asking and the settling.
-    bed.shard.session_open(SessionId(3), b"", &[]).unwrap();
+    bed.shard.session_open(SessionId(3), b"").unwrap();
     bed.write_intent(SessionId(3), f).unwrap();
     bed.shard.close_inode(SessionId(3), f, None).unwrap();
     let answer = bed.settle(A, f, 30, Some(before.intents), true);
@@ -311,7 +311,7 @@ fn after_a_restart_nobody_is_exclusive_and_the_grace_leaves_files_unsettled() {
     let old = bed.shard.write_intent(intent, f).unwrap();
     bed.turn();
     bed.restart();
-    bed.shard.session_open(A, b"", &[held(f, true)]).unwrap();
+    bed.shard.session_tell(A, b"", &[held(f, true)], &[]).unwrap();
     let view = bed.shard.write_intent(intent, f).unwrap();
     assert!(!view.exclusive && view.unsettled && view.intents > old.intents);
     assert!(!bed.settle(A, f, 5, None, false).settled);
@@ -319,8 +319,11 @@ fn after_a_restart_nobody_is_exclusive_and_the_grace_leaves_files_unsettled() {
     assert!(bed.settle(A, f, 6, Some(view.intents), true).settled);
     let view = bed.stat(f).unwrap();
     assert!(view.unsettled && view.attr.size == 6, "the other session may yet say that it writes");
-    bed.shard.session_open(B, b"", &[]).unwrap();
-    bed.shard.session_open(B, b"", &[]).unwrap();
+    // Each of its threads may ask before one of them tells.
+    bed.shard.session_open(B, b"").unwrap();
+    bed.shard.session_open(B, b"").unwrap();
+    assert!(!bed.shard.tick().unwrap().grace_ended);
+    bed.shard.session_tell(B, b"", &[], &[]).unwrap();
     assert!(bed.shard.tick().unwrap().grace_ended);
     assert!(bed.settle(A, f, 7, Some(view.intents), true).settled);
     let view = bed.stat(f).unwrap();
@@ -352,7 +355,7 @@ fn a_failed_commit_takes_everything_back() {
     bed.shard.unlink(unlink, ROOT, &name("f")).unwrap();
     bed.shard.close_inode(A, f, None).unwrap();
     bed.shard.session_close(B).unwrap();
-    bed.shard.session_open(SessionId(3), b"", &[]).unwrap();
+    bed.shard.session_open(SessionId(3), b"").unwrap();
     let error = bed.shard.commit().unwrap_err();
     assert_eq!(namespace::error::store_errno(&error), Errno::ENOSPC);
     assert!(bed.shard.is_clean());
@@ -377,7 +380,7 @@ fn grace_ends_again_after_a_failed_commit() {
     let f = bed.file(ROOT, "f");
     bed.turn();
     bed.restart();
-    bed.shard.session_open(A, b"", &[]).unwrap();
+    bed.shard.session_open(A, b"").unwrap();
     bed.unlink(ROOT, "f").unwrap();
     bed.turn();
     bed.wait_ms(EXPIRY_MS);
@@ -462,8 +465,8 @@ fn a_repeated_create_to_write_holds_both_again_but_never_alone() {
     let f = bed.shard.create(exactly, &to_write(&text)).unwrap().attr.inode;
     bed.turn();
     bed.restart();
-    bed.shard.session_open(A, b"", &[]).unwrap();
-    bed.shard.session_open(B, b"", &[]).unwrap();
+    bed.shard.session_open(A, b"").unwrap();
+    bed.shard.session_open(B, b"").unwrap();
     let again = bed.shard.create(exactly, &to_write(&text)).unwrap();
     assert_eq!(again.attr.inode, f);
     assert!(again.unsettled && !again.exclusive);

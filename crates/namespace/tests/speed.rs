@@ -102,7 +102,7 @@ fn speed() {
     const PER_DIRECTORY: u64 = 10_000;
     let mut shard = Shard::open(Nothing, config(), Timestamp(1), 0).expect("opens");
     shard.set_pools(pools());
-    shard.session_open(A, b"", &[]).expect("opens");
+    shard.session_open(A, b"").expect("opens");
     let mut sequence = 0;
     let directory = |shard: &mut Shard<Nothing>, sequence: u64| {
         let exactly = Exactly { session: A, sequence, answered_below: sequence };

@@ -210,6 +210,17 @@ impl Connection {
         self.decode(&reply)
     }
 
+    /// As [`Self::call`], for a request whose answer may take long: it does not count against the connection's bounds.
+    /// The caller keeps the number of these small.
+    ///
+    /// # Errors
+    /// As [`CallError`] says.
+    pub async fn call_patiently<C: Call>(&self, to: To, request: &C) -> Result<C::Reply, CallError> {
+        self.inner.check_open()?;
+        let reply = self.inner.post_and_wait(to, request, (Vec::new(), 0), Held::default()).await?;
+        self.decode(&reply)
+    }
+
     /// One request; its payload is sent from where it is, and the reply's is received into `into` (or, without one,
     /// into a buffer of its own). A reply with more than `into` can hold is a protocol error.
     ///
@@ -290,12 +301,7 @@ impl Connection {
         inner.check_open()?;
         let Outgoing { payload, flags, lent } = inner.lending.place(payload, into.as_ref());
         let held = Held { into, lent, permits: Some(permits) };
-        let id = inner.post(to, request, (payload, flags), held, true)?;
-        let reply = Waiting { inner, id: Some(id) }.await?;
-        match reply.header.status {
-            Status::Ok => Ok(reply),
-            failed => Err(CallError::Status(failed)),
-        }
+        inner.post_and_wait(to, request, (payload, flags), held).await
     }
 
     fn decode<T: Wire>(&self, reply: &Reply) -> Result<T, CallError> {
@@ -374,6 +380,21 @@ impl Inner {
             self.pending.borrow_mut().forget(id);
             CallError::Protocol(format!("the request ({:?}) is longer than the protocol allows", C::OP))
         })
+    }
+
+    async fn post_and_wait<C: Call>(
+        &self,
+        to: To,
+        request: &C,
+        payload: (Vec<Slice>, u16),
+        held: Held,
+    ) -> Result<Reply, CallError> {
+        let id = self.post(to, request, payload, held, true)?;
+        let reply = Waiting { inner: self, id: Some(id) }.await?;
+        match reply.header.status {
+            Status::Ok => Ok(reply),
+            failed => Err(CallError::Status(failed)),
+        }
     }
 
     /// Ends the connection; only the first reason counts.

@@ -49,6 +49,8 @@ pub(crate) struct Accepted {
     requests: Cell<usize>,
     /// Of those: their own bytes until they are answered, their reply's after.
     bytes: Cell<usize>,
+    /// Parked: not counted above.
+    parked: Cell<usize>,
     room: Notify,
     closed: RefCell<Option<String>>,
 }
@@ -72,6 +74,7 @@ impl Accepted {
             epoch,
             requests: Cell::new(0),
             bytes: Cell::new(0),
+            parked: Cell::new(0),
             room: Notify::new(),
             closed: RefCell::default(),
         }
@@ -101,9 +104,8 @@ impl Accepted {
     /// A request was taken: the right to answer it.
     pub(crate) fn admit(self: &Rc<Self>, header: &Header) -> Responder {
         let cost = HEADER_LEN + header.body_len as usize + header.payload_len as usize;
-        self.requests.set(self.requests.get() + 1);
-        self.bytes.set(self.bytes.get() + cost);
-        Responder { connection: Rc::clone(self), request: *header, cost, room: None, answered: false }
+        self.count(cost);
+        Responder { connection: Rc::clone(self), request: *header, cost, room: None, parked: false, answered: false }
     }
 
     /// Waits until another request may be taken, or the connection ends.
@@ -119,13 +121,27 @@ impl Accepted {
 
     /// Requests are unanswered, or their replies not sent.
     pub(crate) fn is_busy(&self) -> bool {
-        self.requests.get() > 0
+        self.requests.get() + self.parked.get() > 0
     }
 
     pub(crate) fn sent(&self, sent: &Sent) {
         let was_full = self.is_full();
         self.requests.set(self.requests.get() - sent.frames);
         self.bytes.set(self.bytes.get() - sent.cost);
+        if was_full && !self.is_full() {
+            self.room.notify_one();
+        }
+    }
+
+    fn count(&self, cost: usize) {
+        self.requests.set(self.requests.get() + 1);
+        self.bytes.set(self.bytes.get() + cost);
+    }
+
+    fn uncount(&self, cost: usize) {
+        let was_full = self.is_full();
+        self.requests.set(self.requests.get() - 1);
+        self.bytes.set(self.bytes.get() - cost);
         if was_full && !self.is_full() {
             self.room.notify_one();
         }
@@ -149,6 +165,8 @@ pub struct Responder {
     cost: usize,
     /// Where the caller would have the reply's payload.
     pub(crate) room: Option<Place>,
+    /// Does not count against the connection's bounds.
+    parked: bool,
     answered: bool,
 }
 
@@ -168,6 +186,15 @@ impl Responder {
         self.send(status, |_| (), Vec::new());
     }
 
+    /// The answer may take long: until then the request does not count against the connection's bounds, so that others
+    /// can pass it. Whoever parks keeps the number of these small.
+    pub fn park(&mut self) {
+        if !std::mem::replace(&mut self.parked, true) {
+            self.connection.parked.set(self.connection.parked.get() + 1);
+            self.connection.uncount(self.cost);
+        }
+    }
+
     /// The other side is gone: nobody will see the answer.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -184,6 +211,10 @@ impl Responder {
 
     fn send(&mut self, status: Status, encode: impl FnOnce(&mut Vec<u8>), mut payload: Vec<Slice>) {
         self.answered = true;
+        if std::mem::replace(&mut self.parked, false) {
+            self.connection.parked.set(self.connection.parked.get() - 1);
+            self.connection.count(self.cost);
+        }
         let placed = placed_reply(self.room, &payload);
         let mut header = self.header(status);
         if let Some(place) = placed {

@@ -9,6 +9,7 @@ use types::id::{
     Epoch, Generation, GroupId, InodeId, NodeId, ObjectId, PoolId, SessionId, ShardId, TargetId, TransactionId,
 };
 use types::layout::{Layout, LayoutPolicy};
+use types::lock::{Held, LockKind, LockMode, LockRange};
 use types::name::Name;
 use types::placement::Placement;
 use types::time::Timestamp;
@@ -202,6 +203,35 @@ impl Wire for Placement {
     }
 }
 
+impl Wire for LockKind {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        LockKind::from_u8(u8::decode(reader)?).ok_or(DecodeError::Invalid("kind of lock"))
+    }
+}
+
+impl Wire for LockMode {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        LockMode::from_u8(u8::decode(reader)?).ok_or(DecodeError::Invalid("mode of a lock"))
+    }
+}
+
+impl Wire for LockRange {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.start().encode(out);
+        self.end().encode(out);
+    }
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (start, end) = (u64::decode(reader)?, u64::decode(reader)?);
+        LockRange::new(start, end).ok_or(DecodeError::Invalid("range of a lock"))
+    }
+}
+
 impl Wire for SetTime {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -238,6 +268,7 @@ wire_struct! {
     SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid }
     Layout { chunk_size, groups }
     LayoutPolicy { chunk_size, stripe_count, pool, directories }
+    Held { range, mode, pid }
 }
 
 /// Declares message structs together with their encoding: the fields in the order written.

@@ -62,7 +62,7 @@ pub trait Call: Wire {
 }
 
 use crate::codec::{DecodeError, Wire, decode_body};
-use crate::v1::{meta, session, storage, transaction};
+use crate::v1::{lock, meta, session, storage, transaction};
 
 ops! {
     /// Answered by every service without any effect.
@@ -104,6 +104,11 @@ ops! {
     Finish = 0x0181: transaction::Finish => session::Empty;
     AskOutcome = 0x0182: transaction::AskOutcome => transaction::Outcome;
     Climb = 0x0183: transaction::Climb => transaction::Climbed;
+
+    Lock = 0x01a0: lock::Lock => session::Empty;
+    Unlock = 0x01a1: lock::Unlock => session::Empty;
+    GetLock = 0x01a2: lock::GetLock => lock::GetLockReply;
+    CancelLock = 0x01a3: lock::CancelLock => session::Empty;
 
     Read = 0x0200: storage::Read => storage::ObjectReply;
     Write = 0x0201: storage::Write => storage::ObjectReply;

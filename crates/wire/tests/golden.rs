@@ -69,6 +69,7 @@ fn every_declared_message_has_golden_bytes() {
         ("storage", include_str!("../src/v1/storage.rs")),
         ("meta", include_str!("../src/v1/meta.rs")),
         ("transaction", include_str!("../src/v1/transaction.rs")),
+        ("lock", include_str!("../src/v1/lock.rs")),
     ];
     let mut declared = BTreeSet::new();
     for (module, source) in sources {

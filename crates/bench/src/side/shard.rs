@@ -82,7 +82,7 @@ impl Driver {
         shard.set_pools(vec![PoolSpace { pool: PoolId::DEFAULT, groups: (1..=4).map(group).collect() }]);
         let mut driver = Self { shard, begin: Instant::now(), sequence: 0 };
         driver.turn();
-        driver.shard.session_open(SESSION, b"bench", &[])?;
+        driver.shard.session_open(SESSION, b"bench")?;
         driver.shard.commit()?;
         Ok(driver)
     }

@@ -58,7 +58,7 @@ impl FileSystem for Odd {
         open(inode: InodeId, flags: u32, kill: bool) -> Opened;
         create(parent: InodeId, name: Name, mode: u32, flags: u32) -> (Entry, Opened);
         write(write: Write) -> u32;
-        flush(inode: InodeId, handle: u64) -> ();
+        flush(inode: InodeId, handle: u64, lock_owner: u64) -> ();
         release(inode: InodeId, handle: u64, flags: u32) -> ();
         fsync(inode: InodeId, handle: u64, datasync: bool) -> ();
         opendir(inode: InodeId) -> Opened;

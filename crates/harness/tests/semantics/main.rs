@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod contents;
+mod locks;
 mod names;
 mod permissions;
 
@@ -60,6 +61,15 @@ statements! {
         birth_times
         relatime
         set_times_win
+    }
+    locks {
+        flock_excludes_everywhere
+        ranges_split_and_merge
+        a_close_ends_the_locks_of_its_process
+        waits_end_with_the_unlock
+        signals_end_waits
+        deadlocks_of_processes_are_refused
+        the_dead_hold_nothing
     }
     permissions {
         permissions_are_checked

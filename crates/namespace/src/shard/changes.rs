@@ -253,6 +253,7 @@ impl<K: Kv> Shard<K> {
             self.namespace.was_read(settle.inode, at, before)?;
         }
         if settle.close {
+            self.locks.release_file(exactly.session, settle.inode);
             self.release(exactly.session, settle.inode)?;
         }
         self.record(exactly, Outcome::Settled { settled, intents });

@@ -8,6 +8,7 @@ use types::id::SessionId;
 
 use crate::error::{Damage, Result};
 use crate::leases::Leases;
+use crate::locks::Locks;
 use crate::namespace::{CountsRecord, Namespace};
 use crate::schema::meta::{self, Counts};
 use crate::schema::{orphan, session};
@@ -30,13 +31,20 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     let incarnation = namespace.number(meta::INCARNATION)?.unwrap_or(0) + 1;
     namespace.cold.put(meta::INCARNATION, &meta::ser_number(incarnation));
     let birth = incarnation << BIRTH_BITS;
-    let unknown = || Session { last_seen_ms: mono_ms, birth, stage: Stage::Known, replies: Replies::default() };
+    let unknown = || Session {
+        last_seen_ms: mono_ms,
+        birth,
+        stage: Stage::Known,
+        has_told_locks: false,
+        replies: Replies::default(),
+    };
     let (mut sessions, counts) = read_sessions(&namespace.kv, unknown)?;
     namespace.learn_counts(counts);
     let mut holds = Holds::new(incarnation << EPOCH_BITS);
     read_orphans(&namespace.kv, &mut holds, &mut sessions, unknown)?;
     holds.committed();
     let grace_until_ms = (!sessions.is_empty()).then(|| mono_ms.saturating_add(config.session_expiry_ms));
+    let locks = Locks::new(config.limits.locks, grace_until_ms.is_some());
     namespace.reserve_ids();
     namespace.commit(CountsRecord::IfChanged)?;
     // Before an id is given to anybody: see `reserve_ids`.
@@ -50,6 +58,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
         sessions,
         holds,
         transactions: Transactions::default(),
+        locks,
         birth,
         told: incarnation << TOLD_BITS,
         mono_ms,

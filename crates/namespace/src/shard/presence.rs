@@ -8,6 +8,7 @@ use types::time::Timestamp;
 
 use crate::error::Result;
 use crate::leases::Touched;
+use crate::locks::HeldLock;
 use crate::schema::session;
 use crate::shard::replies::Replies;
 use crate::shard::{ABSENT, Session, Shard, Stage};
@@ -17,25 +18,35 @@ use crate::view::{HeldOpen, InodeView, SessionOpened};
 const DESCRIPTION_MAX: usize = 1024;
 
 impl<K: Kv> Shard<K> {
-    /// Registers `session`, or takes it up again. What `opens` names is added to what the session is known to hold;
-    /// nothing is taken away. Inodes that are gone are passed over.
+    /// Registers `session`, or takes it up again. After a restart of the shard, it is waited for until it tells what it
+    /// holds.
+    ///
+    /// # Errors
+    /// `EINVAL` for session 0, `EBUSY` with too many sessions.
+    pub fn session_open(&mut self, session: SessionId, description: &[u8]) -> Result<SessionOpened> {
+        let incarnation = self.enroll(session, description, false)?;
+        Ok(SessionOpened { incarnation, expiry_ms: self.config.session_expiry_ms })
+    }
+
+    /// The same, and the session tells all that it holds. What `opens` names is added to what it is known to have open;
+    /// nothing is taken away. Inodes that are gone are passed over. Of `locks`, the first telling counts; answered are
+    /// those that the session has lost to others.
     ///
     /// # Errors
     /// `EINVAL` for session 0, `EBUSY` with too many sessions or opens.
-    pub fn session_open(
+    pub fn session_tell(
         &mut self,
         session: SessionId,
         description: &[u8],
         opens: &[HeldOpen],
-    ) -> Result<SessionOpened> {
-        if session == ABSENT {
-            return Err(Errno::EINVAL.into());
-        }
-        let incarnation = self.enroll(session, description, !opens.is_empty())?;
+        locks: &[HeldLock],
+    ) -> Result<(SessionOpened, Vec<HeldLock>)> {
+        let incarnation = self.enroll(session, description, true)?;
         for open in opens {
             self.reclaim(session, open)?;
         }
-        Ok(SessionOpened { incarnation, expiry_ms: self.config.session_expiry_ms })
+        let lost = self.reclaim_locks(session, locks);
+        Ok((SessionOpened { incarnation, expiry_ms: self.config.session_expiry_ms }, lost))
     }
 
     /// Ends the session and releases what it held. Closing one that is not there is no error.
@@ -86,6 +97,7 @@ impl<K: Kv> Shard<K> {
         read: Option<(Timestamp, Timestamp)>,
     ) -> Result<()> {
         self.must_be_open(session)?;
+        self.locks.release_file(session, inode);
         if let Some((at, before)) = read {
             self.take_back(session, &[Touched::inode(inode)])?;
             self.namespace.was_read(inode, at, before)?;
@@ -93,19 +105,28 @@ impl<K: Kv> Shard<K> {
         self.release(session, inode)
     }
 
-    fn must_be_open(&self, session: SessionId) -> Result<()> {
+    /// The session is known, open or from before a restart.
+    #[must_use]
+    pub fn knows(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
+    pub(super) fn must_be_open(&self, session: SessionId) -> Result<()> {
         let open = self.sessions.get(&session).is_some_and(Session::is_open);
         if open { Ok(()) } else { Err(Errno::ENOTCONN.into()) }
     }
 
-    /// `tells`: the session names what it holds. One that comes back after a restart without naming anything is waited
-    /// for until it does, comes again, or the grace is over: some clients ask for the incarnation first.
+    /// `tells`: the session says what it holds. One that comes back after a restart without is waited for until it does,
+    /// or the grace is over: clients ask for the incarnation first, each of their threads for itself.
     fn enroll(&mut self, id: SessionId, description: &[u8], tells: bool) -> Result<u64> {
+        if id == ABSENT {
+            return Err(Errno::EINVAL.into());
+        }
         let mono_ms = self.mono_ms;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.stage = match session.stage {
                 Stage::Ended(_) => return Err(Errno::EBUSY.into()),
-                Stage::Known if !tells => Stage::Back,
+                Stage::Known | Stage::Back if !tells => Stage::Back,
                 Stage::Known | Stage::Back | Stage::Open => Stage::Open,
             };
             session.last_seen_ms = mono_ms;
@@ -116,7 +137,8 @@ impl<K: Kv> Shard<K> {
         }
         self.birth += 1;
         let birth = self.birth;
-        let session = Session { last_seen_ms: mono_ms, birth, stage: Stage::Open, replies: Replies::default() };
+        let replies = Replies::default();
+        let session = Session { last_seen_ms: mono_ms, birth, stage: Stage::Open, has_told_locks: false, replies };
         self.sessions.insert(id, session);
         self.turn.created.push(id);
         session::ser_key(&mut self.key, id, session::SELF);

@@ -71,8 +71,8 @@ impl Bed {
         let shard = Shard::open(kv.clone(), config.clone(), Timestamp(1), 0).expect("opens");
         let mut bed = Self { kv, shard, config, now: 1, mono_ms: 0, sequences: [0; 8] };
         bed.shard.set_pools(pools());
-        bed.shard.session_open(A, b"a", &[]).expect("session");
-        bed.shard.session_open(B, b"b", &[]).expect("session");
+        bed.shard.session_open(A, b"a").expect("session");
+        bed.shard.session_open(B, b"b").expect("session");
         bed.turn();
         bed
     }

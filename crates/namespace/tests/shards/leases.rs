@@ -98,7 +98,7 @@ fn participant() -> Shard<MemoryKv> {
     let mut shard = Shard::open(MemoryKv::new(), config(0, 3_000), Timestamp(1), 1).expect("opens");
     shard.set_shards(vec![ShardId(0), ShardId(1)], vec![ShardId(0), ShardId(1)]);
     for session in [SessionId(1), SessionId(2)] {
-        shard.session_open(session, b"", &[]).expect("opens");
+        shard.session_open(session, b"").expect("opens");
         shard.listen(session, true);
     }
     shard

@@ -245,8 +245,8 @@ impl Node {
             Body::Client { client, sequence, op, .. } => {
                 let session = SessionId(*client);
                 if !self.shard.touch(session) {
-                    self.shard.session_open(session, b"", &[])?;
-                    self.shard.session_open(session, b"", &[])?;
+                    self.shard.session_open(session, b"")?;
+                    self.shard.session_tell(session, b"", &[], &[])?;
                     self.shard.listen(session, true);
                 }
                 let exactly = Exactly { session, sequence: *sequence, answered_below: *sequence };

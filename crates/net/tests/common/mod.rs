@@ -47,11 +47,12 @@ pub fn object(stripe: u32) -> ObjectId {
     ObjectId { inode: InodeId(9), stripe }
 }
 
-/// Answers at once, unless `hold` is set: then requests wait in `held`.
+/// Answers at once, unless `hold` is set: then requests wait in `held`, and with `park` at nobody's expense.
 #[derive(Default)]
 pub struct Store {
     pub objects: RefCell<BTreeMap<u32, Vec<u8>>>,
     pub hold: Cell<bool>,
+    pub park: Cell<bool>,
     pub held: RefCell<Vec<Request>>,
     pub requests: Cell<usize>,
     /// Reads answered in the caller's own memory.
@@ -116,9 +117,12 @@ impl Service for Store {
         self.names.borrow_mut().push(peer.name.clone());
         self.peers.borrow_mut().push(peer.clone());
     }
-    fn on_request(self: &Rc<Self>, request: Request) {
+    fn on_request(self: &Rc<Self>, mut request: Request) {
         self.requests.set(self.requests.get() + 1);
         if self.hold.get() {
+            if self.park.get() {
+                request.responder.park();
+            }
             self.held.borrow_mut().push(request);
         } else {
             self.answer(request);

@@ -4,6 +4,7 @@ use types::id::{InodeId, SessionId};
 use types::name::Name;
 
 use crate::codec::messages;
+use crate::v1::lock::HeldLock;
 
 messages! {
     /// Nothing: the body of requests and replies that say all in their header.
@@ -28,9 +29,19 @@ messages! {
         session: SessionId,
         /// For people: host name and mount point.
         description: crate::codec::Bytes,
-        /// What this session holds open, complete: after a shard's restart it is how open-but-unlinked files and
+        /// `opens` and `locks` are all that the session holds. Without, they are empty, and the answer's incarnation is
+        /// what is asked for.
+        tells: bool,
+        /// What this session holds open: after a shard's restart it is how open-but-unlinked files and
         /// write intents are kept. Empty on the first call.
         opens: Vec<HeldOpen>,
+        /// The locks that it holds. Only the first telling counts, since a second may be older.
+        locks: Vec<HeldLock>,
+        /// Which of the client's threads this is: each has one connection to a shard at a time.
+        thread: u32,
+        /// Rises with each `SessionOpen` of the thread. Requests on an earlier connection, which may still be on their way
+        /// when the client has long retried them on this one, are refused from here on.
+        connection: u64,
     }
     HeldOpen { inode: InodeId, write_intent: bool }
     SessionOpened {
@@ -38,6 +49,8 @@ messages! {
         incarnation: u64,
         /// The shard forgets a session that it has not heard of for so long. Any request counts.
         expiry_ms: u64,
+        /// Of `locks`: those that somebody else holds by now, since the session had expired.
+        lost: Vec<HeldLock>,
     }
     /// Asks for leases that the session has to give back; one such request per session is answered as soon as there are
     /// any, so it waits for as long as there are none. A session that has none waiting gets no leases.
@@ -59,4 +72,13 @@ messages! {
     }
     /// Ends the session: what it held open is released.
     SessionClose { session: SessionId }
+}
+
+impl SessionOpen {
+    /// Asks for the session without telling what it holds.
+    #[must_use]
+    pub fn asking(session: SessionId, description: Vec<u8>, thread: u32, connection: u64) -> Self {
+        let description = crate::codec::Bytes(description);
+        Self { session, description, tells: false, opens: Vec::new(), locks: Vec::new(), thread, connection }
+    }
 }

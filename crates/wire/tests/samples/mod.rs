@@ -10,6 +10,7 @@ use types::id::{
     Epoch, Generation, GroupId, InodeId, NodeId, ObjectId, PoolId, SessionId, ShardId, TargetId, TransactionId,
 };
 use types::layout::{Layout, LayoutPolicy};
+use types::lock::{Held, LockKind, LockMode, LockRange, OFFSET_MAX};
 use types::name::Name;
 use types::placement::Placement;
 use types::time::Timestamp;
@@ -141,6 +142,25 @@ impl Sample for Placement {
     }
 }
 
+impl Sample for LockKind {
+    fn sample(dice: &mut Dice) -> Self {
+        LockKind::from_u8(dice.below(2) as u8).expect("one of the two")
+    }
+}
+
+impl Sample for LockMode {
+    fn sample(dice: &mut Dice) -> Self {
+        LockMode::from_u8(dice.below(2) as u8).expect("one of the two")
+    }
+}
+
+impl Sample for LockRange {
+    fn sample(dice: &mut Dice) -> Self {
+        let (one, other) = (dice.next() & OFFSET_MAX, dice.next() & OFFSET_MAX);
+        LockRange::new(one.min(other), one.max(other)).expect("in order and within bounds")
+    }
+}
+
 impl Sample for SetTime {
     fn sample(dice: &mut Dice) -> Self {
         if bool::sample(dice) { Self::At(Timestamp::sample(dice)) } else { Self::Now }
@@ -186,7 +206,7 @@ pub fn decoded<T: Wire>(body: &[u8]) -> Result<T, DecodeError> {
     decode_body(body)
 }
 
-use wire::v1::{meta, session, storage, transaction};
+use wire::v1::{lock, meta, session, storage, transaction};
 use wire::{hello, op};
 
 samples! {
@@ -197,6 +217,7 @@ samples! {
         SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid }
         Layout { chunk_size, groups }
         LayoutPolicy { chunk_size, stripe_count, pool, directories }
+        Held { range, mode, pid }
     }
     messages {
         hello::ClientHello { version_min, version_max, cluster, name }
@@ -204,9 +225,9 @@ samples! {
         op::Ping {}
         session::Empty {}
         session::Share { process, descriptor, length, mark }
-        session::SessionOpen { session, description, opens }
+        session::SessionOpen { session, description, tells, opens, locks, thread, connection }
         session::HeldOpen { inode, write_intent }
-        session::SessionOpened { incarnation, expiry_ms }
+        session::SessionOpened { incarnation, expiry_ms, lost }
         session::SessionClose { session }
         session::Recalls { done }
         session::RecallsReply { recalls }
@@ -286,5 +307,12 @@ samples! {
         meta::ScanInode { reply, orphan_holders, orphan }
         meta::ScanEdge { parent, name, child, kind }
         meta::ScanDeletion { inode, stripe, group }
+        lock::Lock { number, inode, kind, owner, wanted, wait, detect }
+        lock::Unlock { inode, kind, owner, range }
+        lock::GetLock { number, inode, kind, owner, range, mode }
+        lock::GetLockReply { holder }
+        lock::LockHolder { session, owner, held }
+        lock::CancelLock { number }
+        lock::HeldLock { inode, kind, owner, held }
     }
 }

@@ -1,0 +1,361 @@
+//! Locks on files. The shard that owns a file decides; here is what it takes to wait for it without end, to stop waiting
+//! at once, and to know at any time what is held.
+
+pub(crate) mod assurance;
+pub(crate) mod table;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tracing::{error, warn};
+use types::cred::Credentials;
+use types::error::Errno;
+use types::id::{InodeId, ShardId};
+use types::lock::{Held, LockKind, LockMode, LockRange};
+use wire::op::{Call, Ping};
+use wire::v1::lock;
+
+use crate::caller::Caller;
+use crate::locks::table::Key;
+use crate::retry::{Failure, Ladder, Step};
+use crate::router::{Client, Destination};
+use crate::shared::Shared;
+
+/// How often a waiting request looks whether it was interrupted.
+const INTERRUPT_CHECK: Duration = Duration::from_millis(50);
+/// How long an interrupted request waits for the shard to say what became of it.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(1);
+/// A request that must not wait is repeated so often for unlocks that happened meanwhile.
+const CLOSES_MAX: u32 = 3;
+/// How often a thread looks whether another one is done.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+
+/// Whose lock, and on what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockAsk {
+    pub kind: LockKind,
+    /// As the mount numbers processes and open file descriptions.
+    pub owner: u64,
+    pub range: LockRange,
+    pub mode: LockMode,
+    /// For people, and for `F_GETLK`.
+    pub pid: u32,
+    /// The owner is a process: a wait that would be for ever is refused.
+    pub detect: bool,
+}
+
+/// Who is in the way of a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockHolder {
+    pub held: Held,
+    /// On this mount: its process number means something here.
+    pub is_here: bool,
+}
+
+/// Why there is no answer of the shard but an error number.
+enum Ended {
+    Refused(Errno),
+    /// The shard may have executed it, or may yet.
+    Unknown(Errno),
+}
+
+impl LockAsk {
+    fn key(&self) -> Key {
+        (self.kind, self.owner)
+    }
+
+    fn wanted(&self) -> Held {
+        Held { range: self.range, mode: self.mode, pid: self.pid }
+    }
+}
+
+impl Client {
+    /// Locks a range of a file that is open under `handle`; with `wait`, for as long as it takes.
+    ///
+    /// # Errors
+    /// `EAGAIN` without `wait` where somebody is in the way; `EDEADLK`, `EINTR`; `ENOLCK` at a bound; `EIO` where the shard
+    /// does not answer within the bound.
+    pub async fn lock(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        handle: u64,
+        ask: &LockAsk,
+        wait: bool,
+    ) -> Result<(), Errno> {
+        let (key, table) = (ask.key(), &self.shared.locks);
+        let deadline = ring::now() + self.shared.config.retry_timeout;
+        // Closes of this mount that are under way may be what has to be over first; so may be the owner's own last try.
+        while table.unlocks(inode).is_none() || table.is_in_doubt(inode, key) {
+            if caller.is_interrupted() {
+                return Err(Errno::EINTR);
+            }
+            if ring::now() >= deadline {
+                return Err(Errno::EIO);
+            }
+            ring::sleep(LOOK_AGAIN).await;
+        }
+        table.ask(inode, key, handle, ask.wanted());
+        let result = self.lock_until_sure(caller, inode, ask, wait).await;
+        table.asked(inode, key);
+        result
+    }
+
+    async fn lock_until_sure(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        ask: &LockAsk,
+        wait: bool,
+    ) -> Result<(), Errno> {
+        let (key, table) = (ask.key(), &self.shared.locks);
+        let mut closes = 0;
+        loop {
+            let number = table.number();
+            let (stamp, unlocks) = (table.stamp(inode, key), table.unlocks(inode));
+            let request = lock::Lock {
+                number,
+                inode,
+                kind: ask.kind,
+                owner: ask.owner,
+                wanted: ask.wanted(),
+                wait,
+                detect: ask.detect,
+            };
+            match self.ask_for_lock(caller, inode.home(), number, &request).await {
+                Ok(_) if table.got(inode, key, ask.wanted(), stamp) => return Ok(()),
+                Ok(_) => {}
+                // Meanwhile somebody on this mount has closed a file: perhaps it was that.
+                Err(Ended::Refused(Errno::EAGAIN)) if closes < CLOSES_MAX && table.unlocks(inode) != unlocks => {
+                    closes += 1;
+                    ring::sleep(LOOK_AGAIN).await;
+                }
+                Err(Ended::Refused(errno)) => return Err(errno),
+                Err(Ended::Unknown(errno)) => {
+                    self.resolve(inode, key, Some(number), ask.range);
+                    return Err(errno);
+                }
+            }
+            if caller.is_interrupted() {
+                self.resolve(inode, key, None, ask.range);
+                return Err(Errno::EINTR);
+            }
+        }
+    }
+
+    /// Gives up what the owner holds of a range. It is given up when this returns, or when the shard can be reached again.
+    pub async fn unlock(&self, caller: &Caller<'_>, inode: InodeId, kind: LockKind, owner: u64, range: LockRange) {
+        let (key, table) = ((kind, owner), &self.shared.locks);
+        if !table.begin_unlock(inode, key, range) {
+            return;
+        }
+        let request = lock::Unlock { inode, kind, owner, range };
+        let done = self.call(caller, Destination::home(inode), &request).await;
+        if let Err(error) = done {
+            warn!(%inode, "could not tell the shard of an unlock: {error}; trying on");
+            self.resolve(inode, key, None, range);
+        }
+        table.end_unlock(inode, key);
+    }
+
+    /// Who would be in the way of the lock, if anybody.
+    ///
+    /// # Errors
+    /// `EINTR`, `EIO` where the shard does not answer within the bound.
+    pub async fn get_lock(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        ask: &LockAsk,
+    ) -> Result<Option<LockHolder>, Errno> {
+        let number = self.shared.locks.number();
+        let LockAsk { kind, owner, range, mode, .. } = *ask;
+        let request = lock::GetLock { number, inode, kind, owner, range, mode };
+        match self.ask_for_lock(caller, inode.home(), number, &request).await {
+            Ok(reply) => Ok(reply
+                .holder
+                .map(|holder| LockHolder { held: holder.held, is_here: holder.session == self.shared.session })),
+            Err(Ended::Refused(errno)) => Err(errno),
+            Err(Ended::Unknown(errno)) => {
+                // Only an answer that nobody waits for any more.
+                self.cancel(inode.home(), number);
+                Err(errno)
+            }
+        }
+    }
+
+    /// A process has closed some descriptor of the file: as POSIX wants it, all its `fcntl` locks there are gone.
+    pub async fn release_owner(&self, caller: &Caller<'_>, inode: InodeId, owner: u64) {
+        self.unlock(caller, inode, LockKind::Posix, owner, LockRange::ALL).await;
+    }
+
+    /// The last descriptor of an open file is gone, and what was locked through it: `flock` locks, and those of
+    /// `F_OFD_SETLK`, whose owner the open file is. (Of `fcntl` locks none is left: each of their owners has closed it.)
+    pub async fn release_handle(&self, caller: &Caller<'_>, inode: InodeId, handle: u64) {
+        for (kind, owner) in self.shared.locks.owners_through(inode, handle) {
+            self.unlock(caller, inode, kind, owner, LockRange::ALL).await;
+        }
+    }
+
+    /// Data of the file may be read and written: what this mount has locked of it is still locked. Where the shard has not
+    /// heard of us for so long that it may have given our locks to others, it is asked first.
+    ///
+    /// # Errors
+    /// `EIO` where a lock was lost, or the shard cannot be asked; `EINTR`.
+    pub(crate) async fn must_have_kept_locks(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        let (shard, locks) = (inode.home(), &self.shared.locks);
+        if locks.are_on(inode) && !self.shared.assurances.is_sure(shard, ring::now()) {
+            self.reopen_session(shard);
+            self.call(caller, Destination::Shard(shard), &Ping {}).await?;
+        }
+        let has_lost = self.shared.with_file(inode, |file| file.has_lost_lock);
+        if has_lost == Some(true) { Err(Errno::EIO) } else { Ok(()) }
+    }
+
+    /// Asks until the shard has decided, however long that takes. The bound of other calls counts only while the shard
+    /// cannot be reached.
+    async fn ask_for_lock<C: Call>(
+        &self,
+        caller: &Caller<'_>,
+        shard: ShardId,
+        number: u64,
+        request: &C,
+    ) -> Result<C::Reply, Ended> {
+        let destination = Destination::Shard(shard);
+        let bound = self.shared.config.retry_timeout;
+        let mut ladder = Ladder::new(ring::now(), bound);
+        loop {
+            let sent = Cell::new(false);
+            let attempt = pin!(self.attempt_patiently(destination, request, &sent));
+            let failure = match self.until_cancelled(caller, (shard, number), attempt).await {
+                Some(Ok(reply)) => return Ok(reply),
+                Some(Err(Failure::Errno(errno))) => return Err(Ended::Refused(errno)),
+                Some(Err(failure)) => failure,
+                None => return Err(Ended::Unknown(Errno::EINTR)),
+            };
+            if sent.get() && matches!(failure, Failure::Unreachable(_)) {
+                // It was there until now.
+                ladder = Ladder::new(ring::now(), bound);
+            }
+            match ladder.after(ring::now(), &failure) {
+                Step::GiveUp => {
+                    error!(op = C::OP.name(), "giving up on shard {shard}: {failure}");
+                    return Err(Ended::Unknown(Errno::EIO));
+                }
+                Step::Again { after, report } => {
+                    if report {
+                        warn!(op = C::OP.name(), "waiting for shard {shard}: {failure}");
+                    }
+                    if caller.is_interrupted() {
+                        return Err(Ended::Unknown(Errno::EINTR));
+                    }
+                    ring::sleep(after).await;
+                }
+            }
+        }
+    }
+
+    /// Waits for `attempt`. Where the caller is interrupted, the shard is asked to end the wait, and so to answer; `None`
+    /// where it does not.
+    async fn until_cancelled<F: Future>(
+        &self,
+        caller: &Caller<'_>,
+        (shard, number): (ShardId, u64),
+        mut attempt: Pin<&mut F>,
+    ) -> Option<F::Output> {
+        let mut check: Option<ring::Sleep> = None;
+        let mut cancelled: Option<Instant> = None;
+        std::future::poll_fn(move |cx| {
+            if let Poll::Ready(output) = attempt.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            loop {
+                let sleep = check.get_or_insert_with(|| ring::sleep(INTERRUPT_CHECK));
+                if Pin::new(sleep).poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                check = None;
+                match cancelled {
+                    Some(since) if since.elapsed() >= CANCEL_PATIENCE => return Poll::Ready(None),
+                    Some(_) => {}
+                    None if caller.is_interrupted() => {
+                        cancelled = Some(Instant::now());
+                        self.cancel(shard, number);
+                    }
+                    None => {}
+                }
+            }
+        })
+        .await
+    }
+
+    /// Asks the shard once to answer a request that waits. Where that cannot be, the request is over anyway.
+    fn cancel(&self, shard: ShardId, number: u64) {
+        let Some(client) = self.itself() else { return };
+        ring::spawn(async move {
+            let request = lock::CancelLock { number };
+            if let Err(failure) = client.attempt(Destination::Shard(shard), &request, &[], 0).await {
+                tracing::debug!(%shard, %failure, "could not cancel a wait for a lock");
+            }
+        });
+    }
+
+    /// Makes the shard agree with the table about a range, in a task of its own: the application has its answer already.
+    /// `number`: of a request that may still wait there.
+    fn resolve(&self, inode: InodeId, key: Key, number: Option<u64>, range: LockRange) {
+        let Some(client) = self.itself() else { return };
+        self.shared.locks.doubt(inode, key);
+        ring::spawn(async move {
+            if let Some(number) = number {
+                client.insist(inode, &lock::CancelLock { number }).await;
+            }
+            let table = &client.shared.locks;
+            loop {
+                let pieces = table.pieces(inode, key, range);
+                client.restore(inode, key, &pieces.held, &pieces.free).await;
+                if table.resolve(inode, key, &pieces) || client.shared.has_ended() {
+                    return;
+                }
+            }
+        });
+    }
+
+    async fn restore(&self, inode: InodeId, (kind, owner): Key, held: &[Held], free: &[LockRange]) {
+        for &wanted in held {
+            // At most weaker than what is there, so that nobody can be in the way.
+            let number = self.shared.locks.number();
+            let (wait, detect) = (false, false);
+            self.insist(inode, &lock::Lock { number, inode, kind, owner, wanted, wait, detect }).await;
+        }
+        for &range in free {
+            self.insist(inode, &lock::Unlock { inode, kind, owner, range }).await;
+        }
+    }
+
+    /// Until the shard answers, or nobody needs it any more.
+    async fn insist<C: Call>(&self, inode: InodeId, request: &C) {
+        let caller = Caller::patient(Credentials::default());
+        while let Err(Errno::EIO) = self.call(&caller, Destination::home(inode), request).await {
+            if self.shared.has_ended() {
+                return;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The shard has given locks of ours to others, since it had not heard of us for too long. Who relied on them must
+    /// not go on as if nothing had happened.
+    pub(crate) fn lost_locks(&self, lost: &[lock::HeldLock]) {
+        for lock in lost {
+            if self.locks.lose(lock) {
+                let (inode, pid) = (lock.inode, lock.held.pid);
+                error!(%inode, pid, "a lock is lost: the session had expired, and somebody else has it now");
+                self.with_file(inode, |file| file.has_lost_lock = true);
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! For how long the shards keep this session, and with it its locks, though they hear nothing more of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use types::id::ShardId;
+
+#[derive(Default)]
+pub(crate) struct Assurances(Mutex<BTreeMap<ShardId, Assurance>>);
+
+struct Assurance {
+    /// So long after it heard of the session a shard forgets it.
+    expiry: Duration,
+    /// When a request was sent that the shard has answered: it has heard of us then, or later.
+    heard: Instant,
+}
+
+impl Assurance {
+    fn is_sure(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.heard) < self.expiry
+    }
+}
+
+impl Assurances {
+    /// The shard has opened the session, in answer to what was sent at `sent`.
+    pub(crate) fn opened(&self, shard: ShardId, sent: Instant, expiry: Duration) {
+        self.lock().insert(shard, Assurance { expiry, heard: sent });
+    }
+
+    /// The shard knows the session, in answer to what was sent at `sent`. Where it might have ended before, that says
+    /// nothing: another thread may just have opened it anew, and not yet heard what was lost.
+    pub(crate) fn heard(&self, shard: ShardId, sent: Instant) {
+        if let Some(assurance) = self.lock().get_mut(&shard)
+            && assurance.is_sure(sent)
+        {
+            assurance.heard = assurance.heard.max(sent);
+        }
+    }
+
+    /// The shard cannot have ended the session yet.
+    pub(crate) fn is_sure(&self, shard: ShardId, now: Instant) -> bool {
+        self.lock().get(&shard).is_some_and(|assurance| assurance.is_sure(now))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<ShardId, Assurance>> {
+        // A panic elsewhere leaves the map whole: each critical section is a single change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_from_the_sending_of_what_was_answered() {
+        let (assurances, shard, start) = (Assurances::default(), ShardId(3), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert!(!assurances.is_sure(shard, start), "it was never asked");
+        assurances.heard(shard, start);
+        assert!(!assurances.is_sure(shard, start), "nobody knows its expiry");
+        assurances.opened(shard, start, Duration::from_secs(10));
+        assert!(assurances.is_sure(shard, after(9)) && !assurances.is_sure(shard, after(10)));
+        assurances.heard(shard, after(5));
+        // An answer that was longer on its way.
+        assurances.heard(shard, after(4));
+        assert!(assurances.is_sure(shard, after(14)) && !assurances.is_sure(shard, after(15)));
+        assert!(!assurances.is_sure(ShardId(4), after(9)));
+        // Too late: what was lost meanwhile is known when the session is opened again.
+        assurances.heard(shard, after(15));
+        assert!(!assurances.is_sure(shard, after(15)));
+        assurances.opened(shard, after(16), Duration::from_secs(10));
+        assert!(assurances.is_sure(shard, after(20)));
+    }
+}

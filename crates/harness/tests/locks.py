@@ -1,0 +1,447 @@
+"""Locks through two mounts of one cluster: called by locks.rs as `locks.py WHAT DIRECTORY DIRECTORY`.
+
+To the kernel the two mounts are two file systems, so that one process is two owners here."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import sqlite3
+import struct
+import sys
+import threading
+import time
+
+R, W, U = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
+GETLK, SETLK, SETLKW = fcntl.F_GETLK, fcntl.F_SETLK, fcntl.F_SETLKW
+OFD_GETLK, OFD_SETLK, OFD_SETLKW = 36, 37, 38
+FLOCK = "hhqqi4x"
+
+
+def posix(fd, mode, start=0, length=0, command=SETLK):
+    return struct.unpack(FLOCK, fcntl.fcntl(fd, command, struct.pack(FLOCK, mode, os.SEEK_SET, start, length, 0)))
+
+
+@contextlib.contextmanager
+def refused(number):
+    try:
+        yield
+    except OSError as error:
+        assert error.errno == number, error
+    else:
+        raise AssertionError(f"not refused with {errno.errorcode[number]}")
+
+
+def both(a, b, name, flags=os.O_RDWR | os.O_CREAT):
+    return os.open(f"{a}/{name}", flags), os.open(f"{b}/{name}", flags)
+
+
+def soon(what, limit=10.0):
+    """How long it took until `what` was not refused any more."""
+    begin = time.monotonic()
+    while True:
+        try:
+            what()
+            return time.monotonic() - begin
+        except BlockingIOError:
+            assert time.monotonic() - begin < limit, "still refused"
+            time.sleep(0.01)
+
+
+def exclusion(a, b):
+    here, there = both(a, b, "f")
+    for command in (SETLK, OFD_SETLK):
+        posix(here, W, 10, 10, command)
+        for start, length in ((10, 10), (0, 11), (19, 1), (0, 0), (15, 0)):
+            for mode in (R, W):
+                with refused(errno.EAGAIN):
+                    posix(there, mode, start, length, command)
+        posix(there, W, 0, 10, command)
+        posix(there, W, 20, 0, command)
+        # A hole in the middle.
+        posix(here, U, 13, 2, command)
+        posix(there, R, 13, 2, command)
+        with refused(errno.EAGAIN):
+            posix(here, W, 0, 0, command)
+        posix(here, R, 13, 2, command)
+        with refused(errno.EAGAIN):
+            posix(there, W, 13, 1, command)
+        # Weaker is not in the way of readers.
+        posix(here, R, 15, 5, command)
+        posix(there, R, 15, 5, command)
+        posix(there, U, 0, 0, command)
+        posix(here, W, 0, 0, command)
+        posix(here, U, 0, 0, command)
+        posix(there, W, 0, 0, command)
+        posix(there, U, 0, 0, command)
+    # F_GETLK: what is in the way, of this host or of another.
+    posix(here, W, 5, 7)
+    assert posix(there, R, 0, 0, GETLK)[:4] == (W, os.SEEK_SET, 5, 7)
+    assert posix(there, R, 0, 5, GETLK)[0] == U
+    assert posix(here, R, 0, 0, GETLK)[0] == U, "one's own is in nobody's way"
+    if os.fork() == 0:
+        found = posix(here, R, 0, 0, GETLK)
+        os._exit(0 if found[0] == W and found[4] == os.getppid() else 1)
+    assert os.wait()[1] == 0, "the process that holds it is not named"
+    posix(here, U)
+    # flock is another world.
+    fcntl.flock(here, fcntl.LOCK_EX)
+    posix(there, W)
+    for mode in (fcntl.LOCK_SH, fcntl.LOCK_EX):
+        with refused(errno.EWOULDBLOCK):
+            fcntl.flock(there, mode | fcntl.LOCK_NB)
+    fcntl.flock(here, fcntl.LOCK_SH)
+    fcntl.flock(there, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with refused(errno.EWOULDBLOCK):
+        fcntl.flock(here, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(here, fcntl.LOCK_UN)
+    fcntl.flock(there, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def closing(a, b):
+    one, there = both(a, b, "f")
+    two = os.open(f"{a}/f", os.O_RDWR)
+    # fcntl: any close of the file by the process, at once.
+    posix(one, W)
+    os.close(two)
+    posix(there, W)
+    posix(there, U)
+    # flock, and fcntl of the open file: the last close of the open file, soon.
+    for lock in (lambda fd: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB), lambda fd: posix(fd, W, command=OFD_SETLK)):
+        two = os.open(f"{a}/f", os.O_RDWR)
+        three = os.dup(two)
+        other = os.open(f"{a}/f", os.O_RDWR)
+        lock(two)
+        os.close(other)
+        os.close(two)
+        with refused(errno.EAGAIN):
+            lock(there)
+        if os.fork() == 0:
+            time.sleep(0.5)
+            os._exit(0)
+        os.close(three)
+        with refused(errno.EAGAIN):
+            lock(there)
+        os.wait()
+        soon(lambda: lock(there))
+        os.close(there)
+        there = os.open(f"{b}/f", os.O_RDWR)
+        # On the mount itself nobody sees that a close is still under way.
+        soon(lambda: lock(one))
+        posix(one, U, command=OFD_SETLK)
+        fcntl.flock(one, fcntl.LOCK_UN)
+        for _ in range(50):
+            two = os.open(f"{a}/f", os.O_RDWR)
+            lock(two)
+            os.close(two)
+        soon(lambda: lock(there))
+        os.close(there)
+        there = os.open(f"{b}/f", os.O_RDWR)
+    # A process that is no more, however it ended.
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        fd = os.open(f"{a}/f", os.O_RDWR)
+        posix(fd, W, 0, 5)
+        posix(fd, W, 100, 5, OFD_SETLK)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.write(tell, b"x")
+        time.sleep(100)
+    os.read(ready, 1)
+    with refused(errno.EAGAIN):
+        posix(there, W)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    soon(lambda: posix(there, W))
+    soon(lambda: fcntl.flock(there, fcntl.LOCK_EX | fcntl.LOCK_NB))
+
+
+def waiting(a, b):
+    here, there = both(a, b, "f")
+    kinds = (
+        (lambda fd: fcntl.flock(fd, fcntl.LOCK_EX), lambda fd: fcntl.flock(fd, fcntl.LOCK_UN)),
+        (lambda fd: posix(fd, W, 3, 4, SETLKW), lambda fd: posix(fd, U)),
+        (lambda fd: posix(fd, W, 3, 4, OFD_SETLKW), lambda fd: posix(fd, U, command=OFD_SETLK)),
+    )
+    for lock, unlock in kinds:
+        lock(here)
+        times = []
+
+        def wait():
+            lock(there)
+            times.append(time.monotonic())
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.5)
+        assert not times, "it did not wait"
+        begin = time.monotonic()
+        unlock(here)
+        thread.join(10)
+        assert times and times[0] - begin < 1, f"woken after {times and times[0] - begin}"
+        unlock(there)
+
+
+class Alarm(Exception):
+    pass
+
+
+def interrupted(a, b):
+    here, there = both(a, b, "f")
+    signal.signal(signal.SIGALRM, ring)
+    for lock in (lambda: fcntl.flock(there, fcntl.LOCK_EX), lambda: posix(there, W, 0, 5, SETLKW)):
+        fcntl.flock(here, fcntl.LOCK_EX)
+        posix(here, W)
+        begin = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 0.4)
+        try:
+            lock()
+        except Alarm:
+            pass
+        else:
+            raise AssertionError("got what is held")
+        assert time.monotonic() - begin < 1.5, "the signal came late"
+        # It waits no more: what is given up goes to nobody, and can be had again.
+        for _ in range(2):
+            fcntl.flock(here, fcntl.LOCK_UN)
+            posix(here, U)
+            time.sleep(0.1)
+            fcntl.flock(here, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            posix(here, W)
+    # A process that is killed while it waits.
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        posix(there, W, 0, 5, SETLKW)
+        os._exit(1)
+    time.sleep(0.4)
+    os.kill(child, signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    posix(here, U)
+    posix(here, W)
+
+
+def waits(child):
+    """Until that process has asked for a lock, and has not got it."""
+    calls = 0
+    while calls < 5:
+        with open(f"/proc/{child}/syscall") as call:
+            fields = call.read().split()
+        calls = calls + 1 if fields[2:3] == [hex(SETLKW)] else 0
+        time.sleep(0.1)
+
+
+def deadlock(a, b):
+    """Two processes on two mounts, each with what the other wants."""
+    here, there = both(a, b, "f")
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        posix(there, W, 1, 1, SETLKW)
+        os.write(tell, b"x")
+        posix(there, W, 0, 1, SETLKW)
+        os._exit(0)
+    os.close(tell)
+    posix(here, W, 0, 1, SETLKW)
+    os.read(ready, 1)
+    waits(child)
+    with refused(errno.EDEADLK):
+        posix(here, W, 1, 1, SETLKW)
+    # It goes on for the other once one gives up.
+    posix(here, U)
+    assert os.waitpid(child, 0)[1] == 0
+    posix(here, W, 0, 0, SETLKW)
+
+
+def ring(*_):
+    raise Alarm
+
+
+def signalled(a, b):
+    """Both kinds are held by somebody else."""
+    there = os.open(f"{b}/f", os.O_RDWR)
+    signal.signal(signal.SIGALRM, ring)
+    for lock in (
+        lambda: fcntl.flock(there, fcntl.LOCK_EX),
+        lambda: posix(there, W, 0, 5, SETLKW),
+        lambda: posix(there, W, 0, 5, OFD_SETLKW),
+    ):
+        begin = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            lock()
+        except Alarm:
+            assert time.monotonic() - begin < 1.5, "the signal came late"
+        else:
+            raise AssertionError("got what is held")
+
+
+def open_files(a, b):
+    """The same cycle of open files, which Linux leaves alone: another thread may yet unlock."""
+    here, there = both(a, b, "f")
+    posix(here, W, 0, 1, OFD_SETLK)
+    posix(there, W, 1, 1, OFD_SETLK)
+    thread = threading.Thread(target=lambda: posix(here, W, 1, 1, OFD_SETLKW))
+    thread.start()
+    time.sleep(0.3)
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        posix(there, W, 0, 1, OFD_SETLKW)
+    except Alarm:
+        pass
+    else:
+        raise AssertionError("got what is held")
+    posix(there, U, command=OFD_SETLK)
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def cycle_over_shards(a, b):
+    """Two processes on two mounts, each with what the other wants, in directories of different shards. Nobody sees the
+    whole cycle: it ends with a signal, and then the other one goes on."""
+    one, two = os.environ["FOLDERS"].split()
+    here = [os.open(f"{a}/{folder}/f", os.O_RDWR | os.O_CREAT) for folder in (one, two)]
+    there = [os.open(f"{b}/{folder}/f", os.O_RDWR | os.O_CREAT) for folder in (one, two)]
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        posix(there[1], W, 0, 1, SETLKW)
+        os.write(tell, b"x")
+        posix(there[0], W, 0, 1, SETLKW)
+        os._exit(0)
+    posix(here[0], W, 0, 1, SETLKW)
+    os.read(ready, 1)
+    waits(child)
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 1)
+    try:
+        posix(here[1], W, 0, 1, SETLKW)
+    except Alarm:
+        pass
+    else:
+        raise AssertionError("got what is held")
+    posix(here[0], U)
+    assert os.waitpid(child, 0)[1] == 0
+    posix(here[1], W, 0, 1, SETLKW)
+
+
+def hold(a, b):
+    """Holds locks on the second mount until it is told to end; says what it saw."""
+    fd = os.open(f"{b}/held", os.O_RDWR | os.O_CREAT)
+    posix(fd, W, 0, 10)
+    posix(fd, R, 20, 10, OFD_SETLK)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.readline()
+    posix(fd, U)
+    posix(fd, U, command=OFD_SETLK)
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    print("free", flush=True)
+    sys.stdin.readline()
+
+
+def is_held(a, b):
+    """On the first mount, what `hold` holds on the second."""
+    fd = os.open(f"{a}/held", os.O_RDWR)
+    for mode, start in ((R, 5), (W, 0), (W, 25)):
+        with refused(errno.EAGAIN):
+            posix(fd, mode, start, 1)
+    posix(fd, R, 25, 1)
+    with refused(errno.EAGAIN):
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def is_free(a, b):
+    fd = os.open(f"{a}/held", os.O_RDWR)
+    posix(fd, W)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_free_but_for_flock(a, b):
+    posix(os.open(f"{a}/held", os.O_RDWR), W)
+
+
+def becomes_free(a, b):
+    """Waits for it; prints how long that took, in seconds."""
+    fd = os.open(f"{a}/held", os.O_RDWR)
+    begin = time.monotonic()
+    posix(fd, W, command=SETLKW)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    print(time.monotonic() - begin)
+
+
+def relies(a, b):
+    """Holds a lock on the second mount, and says whether it can still write when it is told to."""
+    fd = os.open(f"{b}/held", os.O_RDWR | os.O_CREAT)
+    posix(fd, W, 0, 10)
+    print("held", flush=True)
+    sys.stdin.readline()
+    try:
+        os.pwrite(fd, b"x", 0)
+        print("written", flush=True)
+    except OSError as error:
+        print(errno.errorcode[error.errno], flush=True)
+    os.close(fd)
+
+    # The last close is on its way when this one returns.
+    def write():
+        fd = os.open(f"{b}/held", os.O_RDWR)
+        try:
+            os.pwrite(fd, b"x", 0)
+        except OSError as error:
+            assert error.errno == errno.EIO, error
+            raise BlockingIOError from error
+        finally:
+            os.close(fd)
+
+    soon(write)
+    print("written", flush=True)
+    sys.stdin.readline()
+
+
+def take(a, b):
+    """Waits for a lock on the first mount, and holds it until it is told to end."""
+    fd = os.open(f"{a}/held", os.O_RDWR | os.O_CREAT)
+    posix(fd, W, 0, 10, SETLKW)
+    print("held", flush=True)
+    sys.stdin.readline()
+
+
+def count(a, b):
+    """Counts up in a file under a lock until it is told to stop; prints how often it did."""
+    kind = os.environ["KIND"]
+    fd = os.open(f"{a}/count-{kind}", os.O_RDWR)
+    lock, unlock = {
+        "flock": (lambda: fcntl.flock(fd, fcntl.LOCK_EX), lambda: fcntl.flock(fd, fcntl.LOCK_UN)),
+        "posix": (lambda: posix(fd, W, 5, 5, SETLKW), lambda: posix(fd, U)),
+    }[kind]
+    done = 0
+    while not os.path.exists(f"{a}/stop"):
+        lock()
+        value = int(os.pread(fd, 20, 0))
+        os.pwrite(fd, b"%d\n" % (value + 1), 0)
+        unlock()
+        done += 1
+    print(done)
+
+
+def insert(a, b):
+    """One of several writers of a database, through the first mount."""
+    database = sqlite3.connect(f"{a}/base", timeout=100, isolation_level=None)
+    database.execute("create table if not exists t (writer integer, n integer)")
+    for n in range(int(os.environ["ROWS"])):
+        database.execute("begin immediate")
+        database.execute("insert into t values (?, ?)", (os.getpid(), n))
+        database.execute("commit")
+
+
+def check(a, b):
+    for mount in (a, b):
+        database = sqlite3.connect(f"{mount}/base", timeout=100)
+        assert database.execute("pragma integrity_check").fetchall() == [("ok",)]
+        print(database.execute("select count(*) from t").fetchone()[0])
+
+
+globals()[sys.argv[1]](sys.argv[2], sys.argv[3])

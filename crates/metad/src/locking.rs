@@ -1,0 +1,78 @@
+//! Lock requests, and those of them that are answered in a later turn.
+
+use kv::Kv;
+use namespace::locks::{HeldLock, LockAnswer, LockOwner, LockRequest, Ticket, Wait};
+use types::error::Errno;
+use wire::codec::decode_body;
+use wire::frame::Status;
+use wire::op::Op;
+use wire::v1::lock;
+
+use crate::answer::Answer;
+use crate::call::{Call, Outcome};
+
+impl<K: Kv> Call<'_, K> {
+    pub(crate) fn lock(self) -> Outcome {
+        let m: lock::Lock = decode_body(self.body)?;
+        let wait = match (m.wait, m.detect) {
+            (false, _) => Wait::No,
+            (true, false) => Wait::Yes,
+            (true, true) => Wait::UnlessDeadlock,
+        };
+        let owner = LockOwner { session: self.session, kind: m.kind, id: m.owner };
+        let ticket = Ticket { session: self.session, number: m.number };
+        let answered = self.shard.lock(ticket, LockRequest { inode: m.inode, owner, wanted: m.wanted, wait })?;
+        Ok(answered.map_or(Answer::Later(ticket), answer))
+    }
+
+    pub(crate) fn unlock(self) -> Outcome {
+        let m: lock::Unlock = decode_body(self.body)?;
+        let owner = LockOwner { session: self.session, kind: m.kind, id: m.owner };
+        self.shard.unlock(m.inode, owner, m.range)?;
+        Ok(Answer::Done)
+    }
+
+    pub(crate) fn get_lock(self) -> Outcome {
+        let m: lock::GetLock = decode_body(self.body)?;
+        let owner = LockOwner { session: self.session, kind: m.kind, id: m.owner };
+        let ticket = Ticket { session: self.session, number: m.number };
+        let answered = self.shard.get_lock(ticket, m.inode, owner, m.range, m.mode)?;
+        Ok(answered.map_or(Answer::Later(ticket), answer))
+    }
+
+    pub(crate) fn cancel_lock(self) -> Outcome {
+        let m: lock::CancelLock = decode_body(self.body)?;
+        self.shard.cancel_lock(Ticket { session: self.session, number: m.number })?;
+        Ok(Answer::Done)
+    }
+}
+
+/// What the shard decided, now or later.
+pub(crate) fn answer(answer: LockAnswer) -> Answer {
+    match answer {
+        LockAnswer::Done => Answer::Done,
+        LockAnswer::Refused(Errno::ENOTCONN) => Answer::Failed(Status::NoSession),
+        LockAnswer::Refused(errno) => Answer::errno(errno),
+        LockAnswer::Holder(holder) => {
+            let holder = holder.map(|holder| lock::LockHolder {
+                session: holder.owner.session,
+                owner: holder.owner.id,
+                held: holder.held,
+            });
+            Answer::LockHolder(lock::GetLockReply { holder })
+        }
+    }
+}
+
+pub(crate) fn told(lock: &lock::HeldLock) -> HeldLock {
+    HeldLock { inode: lock.inode, kind: lock.kind, owner: lock.owner, held: lock.held }
+}
+
+pub(crate) fn lost(lock: &HeldLock) -> lock::HeldLock {
+    lock::HeldLock { inode: lock.inode, kind: lock.kind, owner: lock.owner, held: lock.held }
+}
+
+/// Is not part of the turn's batch: where that fails, the client asks again.
+pub(crate) fn is_apart(op: Op) -> bool {
+    matches!(op, Op::Lock | Op::Unlock | Op::GetLock | Op::CancelLock)
+}

@@ -1,0 +1,91 @@
+//! Locks of sessions. They change nothing in the store, so they do not wait for the turn's commit: where it fails, they
+//! stay as they are, and a request is answered so that the client asks again.
+
+use kv::Kv;
+use types::id::{InodeId, SessionId};
+use types::lock::{LockMode, LockRange};
+
+use crate::error::Result;
+use crate::locks::{HeldLock, LockAnswer, LockOwner, LockRequest, Ticket};
+use crate::shard::Shard;
+
+impl<K: Kv> Shard<K> {
+    /// Locks a range. `None`: the answer comes from [`Self::take_lock_answers`] under `ticket`.
+    ///
+    /// # Errors
+    /// `ENOTCONN` without the session; `EAGAIN`, `EDEADLK`, `ENOLCK`.
+    pub fn lock(&mut self, ticket: Ticket, request: LockRequest) -> Result<Option<LockAnswer>> {
+        self.must_be_open(ticket.session)?;
+        refusal(self.locks.lock(ticket, request))
+    }
+
+    /// Gives up what the owner holds of the range.
+    ///
+    /// # Errors
+    /// `ENOTCONN` without the session.
+    pub fn unlock(&mut self, inode: InodeId, owner: LockOwner, range: LockRange) -> Result<()> {
+        self.must_be_open(owner.session)?;
+        self.locks.unlock(inode, owner, range);
+        Ok(())
+    }
+
+    /// Who would be in the way of a lock. `None`: later, as with [`Self::lock`].
+    ///
+    /// # Errors
+    /// `ENOTCONN` without the session, `ENOLCK`.
+    pub fn get_lock(
+        &mut self,
+        ticket: Ticket,
+        inode: InodeId,
+        owner: LockOwner,
+        range: LockRange,
+        mode: LockMode,
+    ) -> Result<Option<LockAnswer>> {
+        self.must_be_open(ticket.session)?;
+        refusal(self.locks.get(ticket, inode, owner, range, mode))
+    }
+
+    /// Ends the wait under `ticket`, if there is one: its request is answered with `EINTR`.
+    ///
+    /// # Errors
+    /// `ENOTCONN` without the session.
+    pub fn cancel_lock(&mut self, ticket: Ticket) -> Result<()> {
+        self.must_be_open(ticket.session)?;
+        self.locks.cancel(ticket);
+        Ok(())
+    }
+
+    /// What the session held before the shard, or the session, began anew. The first time counts. Answers what it has lost
+    /// to others.
+    pub(super) fn reclaim_locks(&mut self, session: SessionId, locks: &[HeldLock]) -> Vec<HeldLock> {
+        let Some(known) = self.sessions.get_mut(&session) else { return locks.to_vec() };
+        let again = std::mem::replace(&mut known.has_told_locks, true);
+        // The answer to the first telling may have been lost.
+        let mut lost = Vec::new();
+        for lock in locks {
+            let kept = if again { self.locks.has(session, lock) } else { self.locks.reclaim(session, lock) };
+            if !kept {
+                lost.push(*lock);
+            }
+        }
+        lost
+    }
+
+    /// Answers to requests that had to wait. Take them at the end of each turn, after its commit.
+    pub fn take_lock_answers(&mut self) -> Vec<(Ticket, LockAnswer)> {
+        self.locks.take_answers()
+    }
+
+    /// Requests that wait for a lock.
+    #[must_use]
+    pub fn locks_waited_for(&self) -> usize {
+        self.locks.waiting()
+    }
+}
+
+fn refusal(answer: Option<LockAnswer>) -> Result<Option<LockAnswer>> {
+    match answer {
+        Some(LockAnswer::Refused(errno)) => Err(errno.into()),
+        other => Ok(other),
+    }
+}
