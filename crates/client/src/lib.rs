@@ -23,6 +23,7 @@ mod kept;
 mod later;
 mod lease;
 mod locks;
+mod making;
 mod names;
 mod open;
 mod recall;

@@ -22,6 +22,7 @@ use wire::v1::session::SessionOpen;
 use crate::caller::Caller;
 use crate::heartbeat;
 use crate::later::Later;
+use crate::making::Making;
 use crate::retry::{Failure, Ladder, Step};
 use crate::shared::Shared;
 
@@ -73,8 +74,7 @@ struct LaneRoute {
     name: String,
     /// Connected, and for a shard with the session opened on it.
     ready: RefCell<Option<Connection>>,
-    /// One at a time makes it ready.
-    making: Rc<ring::sync::Semaphore>,
+    making: Making,
 }
 
 impl Client {
@@ -195,10 +195,9 @@ impl Client {
         }
         let route = self.route(destination).ok_or(Failure::NoRoute)?;
         let lane = route.lane(destination);
-        let ready = lane.ready.borrow().as_ref().filter(|connection| !connection.is_closed()).cloned();
-        let connection = match ready {
+        let connection = match lane.ready() {
             Some(connection) => connection,
-            None => self.make_ready(&route, lane, destination).await?,
+            None => lane.making.make(|| lane.ready(), self.make_ready(&route, lane, destination)).await?,
         };
         Ok((route, connection))
     }
@@ -229,10 +228,6 @@ impl Client {
         lane: &LaneRoute,
         destination: Destination,
     ) -> Result<Connection, Failure> {
-        let _turn = lane.making.acquire(1).await;
-        if let Some(connection) = lane.ready.borrow().as_ref().filter(|connection| !connection.is_closed()) {
-            return Ok(connection.clone());
-        }
         let connection = lane.peer.connection().await.map_err(|error| Failure::Unreachable(error.to_string()))?;
         if let Destination::Shard(shard) = destination {
             self.open_session(&connection, route.to, shard).await?;
@@ -344,13 +339,17 @@ impl GroupRoute {
 }
 
 impl LaneRoute {
+    fn ready(&self) -> Option<Connection> {
+        self.ready.borrow().as_ref().filter(|connection| !connection.is_closed()).cloned()
+    }
+
     fn new(identity: &Rc<net::Identity>, limits: Limits, route: &cluster::map::Route) -> Self {
         let name = route.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         Self {
             peer: Peer::new(route.addresses.clone(), Rc::clone(identity), limits),
             name,
             ready: RefCell::default(),
-            making: Rc::new(ring::sync::Semaphore::new(1)),
+            making: Making::new(),
         }
     }
 }
