@@ -382,19 +382,19 @@ impl<K: Kv> Shard<K> {
         view
     }
 
-    /// What `session` has just made of a directory by a change in it; `None` where it gets no lease, or where it is at home
-    /// elsewhere.
-    fn directory_view(&mut self, session: SessionId, id: InodeId) -> Result<Option<Box<DirectoryView>>> {
+    /// What `session` has just made of a directory by a change in it; `None` where it gets no lease, where it is at home
+    /// elsewhere, or where it cannot be read: the change has happened, whatever can be told of it.
+    fn directory_view(&mut self, session: SessionId, id: InodeId) -> Option<Box<DirectoryView>> {
         if self.is_elsewhere(id) {
-            return Ok(None);
+            return None;
         }
         let lease_ms = self.lease_inode(session, id);
         if lease_ms == 0 {
-            return Ok(None);
+            return None;
         }
-        let inode = self.namespace.existing(id)?;
+        let inode = self.namespace.existing(id).ok()?;
         let (attr, standing) = (inode.attr(id), self.standing(&inode));
-        Ok(Some(Box::new(DirectoryView { attr, standing, lease_ms })))
+        Some(Box::new(DirectoryView { attr, standing, lease_ms }))
     }
 
     /// As of now: what is told later of the same directory has a higher order.

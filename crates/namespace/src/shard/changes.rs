@@ -72,7 +72,7 @@ impl<K: Kv> Shard<K> {
             (false, _) => Outcome::Inode(id),
         };
         self.record(exactly, outcome);
-        let parent = self.directory_view(session, create.parent)?;
+        let parent = self.directory_view(session, create.parent);
         let view = self.named_view(session, (create.parent, create.name), id, &inode, layout);
         Ok(InodeView { parent, ..view })
     }
@@ -139,7 +139,7 @@ impl<K: Kv> Shard<K> {
         self.adopted(inode);
         self.record(exactly, Outcome::Inode(inode));
         let after = self.namespace.existing(inode)?;
-        let parent = self.directory_view(exactly.session, parent)?;
+        let parent = self.directory_view(exactly.session, parent);
         Ok(InodeView { parent, ..self.view(exactly.session, inode, &after, layout) })
     }
 
@@ -157,7 +157,7 @@ impl<K: Kv> Shard<K> {
         let fate = self.namespace.unlink(parent, name, |id| grace || holds.is_open(id))?;
         self.account(fate);
         self.record(exactly, Outcome::Done);
-        let parent = self.directory_view(exactly.session, parent)?;
+        let parent = self.directory_view(exactly.session, parent);
         Ok(Changed { parent, told: true, ..Changed::default() })
     }
 
@@ -176,7 +176,7 @@ impl<K: Kv> Shard<K> {
         let fate = self.namespace.rmdir(parent, name, |id| grace || holds.is_open(id))?;
         self.account(fate);
         self.record(exactly, Outcome::Done);
-        let parent = self.directory_view(exactly.session, parent)?;
+        let parent = self.directory_view(exactly.session, parent);
         Ok(Changed { parent, told: removed.is_some(), others: removed.unwrap_or_default(), ..Changed::default() })
     }
 
@@ -197,8 +197,8 @@ impl<K: Kv> Shard<K> {
         self.carry_leases(exactly.session, rename);
         self.account(fate);
         self.record(exactly, Outcome::Done);
-        let parent = self.directory_view(exactly.session, source.0)?;
-        let target = if target.0 == source.0 { None } else { self.directory_view(exactly.session, target.0)? };
+        let parent = self.directory_view(exactly.session, source.0);
+        let target = if target.0 == source.0 { None } else { self.directory_view(exactly.session, target.0) };
         Ok(Changed { parent, target, told: others.is_some(), others: others.unwrap_or_default() })
     }
 
@@ -325,7 +325,7 @@ impl<K: Kv> Shard<K> {
         if view.lease_ms > 0 && inode.is_dir() {
             view.standing = Some(self.standing(&inode));
         }
-        view.parent = self.directory_view(session, place.0)?;
+        view.parent = self.directory_view(session, place.0);
         Ok(view)
     }
 
