@@ -1,12 +1,14 @@
 //! Locks of a shard that is driven over the loopback interface: waits, retries, ghosts, restarts.
 
+mod common;
+
 use std::cell::Cell;
-use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
+use common::{key, on_ring};
 use metad::local::{LocalConfig, LocalShard};
-use net::{CallError, ClusterKey, Connection, Identity, Limits, To};
+use net::{CallError, Connection, Identity, Limits, To};
 use ring::sync::Receiver;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
@@ -17,15 +19,6 @@ use wire::v1::lock::{CancelLock, GetLock, HeldLock, Lock, Unlock};
 use wire::v1::session::{Empty, HeldOpen, SessionOpen, SessionOpened};
 
 const FILE: InodeId = InodeId::ROOT;
-
-fn key() -> ClusterKey {
-    ClusterKey::from_bytes([7; 32])
-}
-
-fn on_ring<F: Future>(main: impl FnOnce() -> F) -> F::Output {
-    let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
-    ring.run(async { main().await })
-}
 
 struct Client {
     connection: Connection,

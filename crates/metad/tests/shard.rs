@@ -1,14 +1,16 @@
 //! A shard on a real RocksDB, driven over the loopback interface.
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use common::{key, on_ring};
 use metad::local::{GROUP, LocalConfig, LocalShard, TestTarget};
-use net::{CallError, ClusterKey, Connection, Identity, Limits, Request, To};
+use net::{CallError, Connection, Identity, Limits, Request, To};
 use types::attr::FileType;
 use types::cred::Credentials;
 use types::error::Errno;
@@ -22,15 +24,6 @@ use wire::v1::meta::{
 };
 use wire::v1::session::{Empty, HeldOpen, SessionClose, SessionOpen, SessionOpened};
 use wire::v1::storage::Remove;
-
-fn key() -> ClusterKey {
-    ClusterKey::from_bytes([7; 32])
-}
-
-fn on_ring<F: Future>(main: impl FnOnce() -> F) -> F::Output {
-    let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
-    ring.run(async { main().await })
-}
 
 /// One client: a connection with a session on it.
 struct Client {

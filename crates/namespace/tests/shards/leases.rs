@@ -53,18 +53,7 @@ fn believe(seed: u64, crashes: bool) -> (u64, u64) {
     let mut sim = Sim::leasing(seed, 3);
     let mut known = vec![ROOT];
     for _ in 0..STEPS {
-        for client in CLIENTS {
-            if let Some(Answer::Inode(view)) = sim.answers.remove(&client)
-                && !known.contains(&view.attr.inode)
-                && known.len() < 12
-            {
-                known.push(view.attr.inode);
-            }
-            if sim.is_idle(client) {
-                let op = draw(&mut sim, &known);
-                sim.ask(client, op);
-            }
-        }
+        sim.keep_busy(CLIENTS, &mut known, 12, draw);
         sim.step();
         if crashes && sim.rng.random_range(0..400) == 0 {
             let node = sim.rng.random_range(0..3);

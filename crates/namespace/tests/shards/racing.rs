@@ -41,18 +41,7 @@ fn race(seed: u64, crashes: &[Crash]) {
     let mut sim = Sim::new(seed, 3);
     let mut known = vec![ROOT];
     for _ in 0..STEPS {
-        for client in CLIENTS {
-            if let Some(Answer::Inode(view)) = sim.answers.remove(&client)
-                && !known.contains(&view.attr.inode)
-                && known.len() < 60
-            {
-                known.push(view.attr.inode);
-            }
-            if sim.is_idle(client) {
-                let op = draw(&mut sim, &known);
-                sim.ask(client, op);
-            }
-        }
+        sim.keep_busy(CLIENTS, &mut known, 60, draw);
         sim.step();
         if !crashes.is_empty() && sim.rng.random_range(0..300) == 0 {
             let how = *crashes.choose(&mut sim.rng).expect("some");

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::ops::RangeInclusive;
 
 use kv::memory::MemoryKv;
 use kv::{Kv, KvError, Syncer};
@@ -168,6 +169,29 @@ impl Sim {
             Answer::Inode(view) => Some(view.attr.inode),
             Answer::Absent(_) | Answer::Refused(Errno::ENOENT) => None,
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Gives each of the clients that has none under way an operation. At most `most` inodes come to be `known` from what
+    /// they are told.
+    pub(crate) fn keep_busy(
+        &mut self,
+        clients: RangeInclusive<u64>,
+        known: &mut Vec<InodeId>,
+        most: usize,
+        draw: impl Fn(&mut Self, &[InodeId]) -> Op,
+    ) {
+        for client in clients {
+            if let Some(Answer::Inode(view)) = self.answers.remove(&client)
+                && !known.contains(&view.attr.inode)
+                && known.len() < most
+            {
+                known.push(view.attr.inode);
+            }
+            if self.is_idle(client) {
+                let op = draw(self, known);
+                self.ask(client, op);
+            }
         }
     }
 
