@@ -153,6 +153,24 @@ fn unmounting_is_clean_and_says_who_is_in_the_way() {
     cluster.down().expect_ok();
 }
 
+/// A program with threads does this to itself: each file that one of them closes is still open in the processes that
+/// another one just forked, until their exec.
+#[test]
+fn users_of_a_mount_who_leave_at_once_are_waited_for() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let leaves = |point: &Path| {
+        let file = File::create(point.join("held")).unwrap();
+        Command::new("sleep").arg("0.4").stdin(file).spawn().unwrap()
+    };
+    let mut child = leaves(&second.point);
+    cluster.weft_alone(&["umount", second.point.to_str().unwrap()]).expect_ok();
+    child.wait().unwrap();
+    let mut child = leaves(&cluster.mount_point());
+    cluster.down().expect_ok();
+    child.wait().unwrap();
+}
+
 #[test]
 fn sigterm_unmounts() {
     let mut cluster = Cluster::start();

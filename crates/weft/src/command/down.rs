@@ -5,13 +5,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use serde::Serialize;
 
+use super::umount;
 use crate::failure::Failure;
 use crate::local::dir::ClusterDir;
+use crate::local::mounts;
 use crate::local::state::State;
-use crate::local::{mounts, users};
 use crate::locate::Selection;
 use crate::output::{Output, Progress};
 
@@ -42,7 +43,10 @@ impl Args {
         let dir = self.selection.find_dir()?;
         let spec = dir.spec()?;
         let was_running = dir.is_running()?;
-        take_away(&spec.mount, self.force)?;
+        // Before anything is stopped, so that what is refused has changed nothing.
+        if mounts::at(&spec.mount)?.is_some() {
+            umount::take_away(&spec.mount, self.force)?;
+        }
         if was_running {
             stop_supervisor(&dir, Duration::from_secs(self.timeout))?;
         }
@@ -52,28 +56,6 @@ impl Args {
             false => format!("not running: {}", stopped.dir.display()),
         })
     }
-}
-
-/// Unmounts before anything is stopped, so that what is refused has changed nothing.
-fn take_away(mount: &std::path::Path, force: bool) -> Result<(), Failure> {
-    if mounts::at(mount)?.is_none() {
-        return Ok(());
-    }
-    match mounts::unmount(mount, false) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::ResourceBusy && force => {
-            mounts::unmount(mount, true).with_context(|| format!("cannot unmount {}", mount.display()))?;
-            Ok(())
-        }
-        Err(error) if error.kind() == ErrorKind::ResourceBusy => Err(busy(mount)),
-        Err(error) => Err(anyhow!("cannot unmount {}: {error}", mount.display()).into()),
-    }
-}
-
-pub(super) fn busy(mount: &std::path::Path) -> Failure {
-    let users = users::of_mount(mount, 5);
-    let who = if users.is_empty() { "somebody".to_owned() } else { users.join(", ") };
-    anyhow!("{} is in use by {who}: end that first, or add --force", mount.display()).into()
 }
 
 /// Asks the supervisor to end everything, and waits until it has.

@@ -1,20 +1,22 @@
 //! Takes a mount away.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use serde::Serialize;
 
 use crate::failure::{Failure, usage};
-use crate::local::mounts;
 use crate::local::runstate::RunState;
+use crate::local::{mounts, users};
 use crate::output::Output;
 
 /// A process whose mount is gone has ended after so long.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Users who are on their way out are gone after so long.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// Unmount a file system; its cluster goes on
 #[derive(Debug, clap::Args)]
@@ -40,16 +42,45 @@ impl Args {
             return Err(usage!("{} is not a mount of Weft", self.mount.display()));
         };
         let process = RunState::read(&mount.point).map(|state| state.pid);
-        match mounts::unmount(&mount.point, self.force) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::ResourceBusy => return Err(super::down::busy(&mount.point)),
-            Err(error) => return Err(anyhow!("cannot unmount {}: {error}", mount.point.display()).into()),
-        }
+        take_away(&mount.point, self.force)?;
         if let (Some(pid), false) = (process, self.force) {
             wait_for_end(pid);
         }
         output.show(&Unmounted { mount: mount.point }, |unmounted| format!("unmounted {}", unmounted.mount.display()))
     }
+}
+
+/// Unmounts as soon as nobody uses it; where somebody does, detaches it by `force` or tells who they are.
+///
+/// Users who leave at once are waited for: a program that starts others has every file that it closes held for it by
+/// the ones on their way to their `exec`, and the kernel has no other word for that than for a shell that sits there.
+///
+/// # Errors
+/// Names the users, where they stay; else what the kernel says.
+pub(super) fn take_away(point: &Path, force: bool) -> Result<(), Failure> {
+    let begin = Instant::now();
+    loop {
+        match mounts::unmount(point, false) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() != ErrorKind::ResourceBusy => {
+                return Err(anyhow!("cannot unmount {}: {error}", point.display()).into());
+            }
+            Err(_) if force => break,
+            Err(_) if begin.elapsed() > LEAVING => return Err(busy(point)),
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    mounts::unmount(point, true).with_context(|| format!("cannot unmount {}", point.display()))?;
+    Ok(())
+}
+
+fn busy(point: &Path) -> Failure {
+    let users = users::of_mount(point, 5);
+    let who = match users.is_empty() {
+        true => "what no process here shows (a mount or loop device in it, or another user's program)".to_owned(),
+        false => users.join(", "),
+    };
+    anyhow!("{} is in use by {who}: end that first, or add --force", point.display()).into()
 }
 
 /// So that a command after this one finds the session closed.
