@@ -155,6 +155,12 @@ impl Buf {
         Self { region: Rc::new(Region::pooled(len)), start: 0, len }
     }
 
+    /// As [`Self::with_capacity`], rounded up to whole pages.
+    #[must_use]
+    pub fn with_whole_pages(len: usize) -> Self {
+        Self::with_capacity(len.next_multiple_of(PAGE))
+    }
+
     /// As [`Self::with_capacity`], from memory that other processes may be lent, where this thread has some
     /// ([`crate::shared::lend`]).
     #[must_use]

@@ -107,7 +107,8 @@ pub async fn read_at(fd: RawFd, mut buf: Buf, offset: u64) -> (io::Result<usize>
     (Ok(done), buf)
 }
 
-async fn read_once(fd: RawFd, mut buf: Buf, offset: u64) -> (io::Result<usize>, Buf) {
+/// Reads at `offset` into `buf` once: fewer bytes also where more are there.
+pub async fn read_once(fd: RawFd, mut buf: Buf, offset: u64) -> (io::Result<usize>, Buf) {
     let entry = opcode::Read::new(types::Fd(fd), buf.as_raw(), length(&buf)).offset(offset).build();
     Op::new(Lane::FileRead, entry, buf).await
 }

@@ -49,6 +49,10 @@ conf::knobs! {
         /// Writes up to this length are made on the lane's own thread while the disk keeps up; longer ones by the
         /// kernel's workers.
         write_in_place: Size = "1MiB",
+        /// Reads and writes from this length on go past the kernel's page cache while memory for it is hard to come by
+        /// (the time of writes tells), where the range is not cached and the disk's file system can. 0: never, such as for
+        /// targets on rotating disks that are read again and again.
+        direct: Size = "256KiB",
         /// Memory for the data of reads in flight, per lane.
         read_memory: Size = "128MiB",
         /// Address and port for metrics (Prometheus) and the log level, by HTTP. Not protected by the cluster key.

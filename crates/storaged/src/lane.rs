@@ -48,9 +48,7 @@ pub(crate) struct Setup {
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
     pub(crate) ring: ring::Config,
-    /// Per target.
-    pub(crate) open_files_max: usize,
-    pub(crate) write_in_place_max: usize,
+    pub(crate) engine: Options,
     /// Bytes of reads in flight.
     pub(crate) read_memory_max: usize,
     pub(crate) metrics: Metrics,
@@ -141,8 +139,7 @@ fn open_targets(setup: &Setup) -> io::Result<LaneTargets> {
     let read_memory = Rc::new(Semaphore::new(setup.read_memory_max));
     let open = |target: &Arc<Target>| {
         let failures = Rc::new(Failures::default());
-        let options = Options { open_files_max: setup.open_files_max, write_in_place_max: setup.write_in_place_max };
-        let store = Files::open(Arc::clone(target), Rc::clone(&failures), options)
+        let store = Files::open(Arc::clone(target), Rc::clone(&failures), setup.engine)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", target.path.display())))?;
         let served = Served {
             target: Arc::clone(target),

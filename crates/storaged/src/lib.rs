@@ -16,6 +16,7 @@
 
 mod bounded_map;
 pub mod config;
+mod direct;
 mod dispatch;
 mod engine;
 mod failures;

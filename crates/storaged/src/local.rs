@@ -14,6 +14,7 @@ use telemetry::metrics::Metrics;
 use types::id::{Epoch, Generation, GroupId, NodeId, TargetId};
 
 use crate::engine::Share;
+use crate::engine::files::Options;
 use crate::lane::{Lane, Setup};
 use crate::target::{Health, Target};
 
@@ -30,6 +31,8 @@ pub struct LocalConfig {
     pub reserve: u64,
     pub open_files_max: usize,
     pub write_in_place_max: usize,
+    /// Bytes from which on requests go past the page cache.
+    pub direct_min: u64,
     /// CPU of the first lane; the others follow.
     pub cpu: Option<usize>,
 }
@@ -45,6 +48,7 @@ impl LocalConfig {
             reserve: 0,
             open_files_max: 1000,
             write_in_place_max: 1 << 20,
+            direct_min: 256 << 10,
             cpu: None,
         }
     }
@@ -83,8 +87,11 @@ impl LocalNode {
                 identity: identity(config),
                 limits: Limits::default(),
                 ring: ring::Config { cpu: config.cpu.map(|first| first + lane), ..ring::Config::default() },
-                open_files_max: config.open_files_max,
-                write_in_place_max: config.write_in_place_max,
+                engine: Options {
+                    open_files_max: config.open_files_max,
+                    write_in_place_max: config.write_in_place_max,
+                    direct_min: config.direct_min,
+                },
                 read_memory_max: 256 << 20,
                 metrics: Metrics::new("storaged"),
             })?;

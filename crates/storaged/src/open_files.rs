@@ -1,6 +1,6 @@
 //! The open files of one target and lane: a bounded cache, since opening costs more than a small read.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
@@ -8,11 +8,14 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 use types::id::ObjectId;
 
+use crate::direct::Direct;
 use crate::streams::{ReadStream, WriteStream};
 
 /// An object's open file and what its users must know of it.
 pub(crate) struct OpenFile {
     fd: OwnedFd,
+    /// Opened for the first large request; `None` where the file system has no such way.
+    direct: OnceCell<Option<Direct>>,
     /// False where it was opened while the file system was read-only.
     pub(crate) writable: bool,
     /// Bytes. This lane is the only one that changes the object.
@@ -28,6 +31,7 @@ impl OpenFile {
     pub(crate) fn new(fd: OwnedFd, writable: bool, size: u64) -> Rc<Self> {
         Rc::new(Self {
             fd,
+            direct: OnceCell::new(),
             writable,
             size: Cell::new(size),
             dirty: Cell::new(false),
@@ -39,6 +43,11 @@ impl OpenFile {
 
     pub(crate) fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// The way past the page cache.
+    pub(crate) fn direct(&self) -> Option<&Direct> {
+        self.direct.get_or_init(|| Direct::open(self.fd(), self.writable)).as_ref()
     }
 }
 

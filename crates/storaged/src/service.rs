@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Config;
 use crate::engine::Share;
+use crate::engine::files::Options;
 use crate::homes::Homes;
 use crate::lane::{Lane, Order, Setup};
 use crate::ports::{self, Listeners};
@@ -234,9 +235,14 @@ fn start_lanes(
     metrics: &Metrics,
 ) -> io::Result<Vec<Lane>> {
     let lanes = listeners.sockets.len();
-    let allowed = raise_descriptors(u64::from(config.open_files) + DESCRIPTORS_BESIDE)?;
-    let open_files = u64::from(config.open_files).min(allowed.saturating_sub(DESCRIPTORS_BESIDE).max(allowed / 2));
-    let open_files_max = (open_files as usize / lanes / targets.len()).max(1);
+    let allowed = raise_descriptors(2 * u64::from(config.open_files) + DESCRIPTORS_BESIDE)?;
+    // Each may have a second one, past the page cache.
+    let open_files = u64::from(config.open_files).min(allowed.saturating_sub(DESCRIPTORS_BESIDE).max(allowed / 2) / 2);
+    let engine = Options {
+        open_files_max: (open_files as usize / lanes / targets.len()).max(1),
+        write_in_place_max: usize::try_from(config.write_in_place.0).unwrap_or(usize::MAX),
+        direct_min: if config.direct.0 == 0 { u64::MAX } else { config.direct.0 },
+    };
     let start = |(lane, listener)| {
         Lane::start(Setup {
             share: Share { lane, lanes },
@@ -245,8 +251,7 @@ fn start_lanes(
             identity: identity.clone(),
             limits: Limits::default(),
             ring: ring::Config { cpu: config.cpus.get(lane).copied(), spin: *config.spin, ..ring::Config::default() },
-            open_files_max,
-            write_in_place_max: usize::try_from(config.write_in_place.0).unwrap_or(usize::MAX),
+            engine,
             read_memory_max: usize::try_from(config.read_memory.0).unwrap_or(usize::MAX),
             metrics: metrics.clone(),
         })

@@ -1,4 +1,5 @@
-//! The first engine: one file per object in hashed folders of any POSIX file system, buffered by its page cache.
+//! The first engine: one file per object in hashed folders of any POSIX file system, buffered by its page cache or,
+//! where requests are large, past it.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -20,7 +21,7 @@ use super::removals::Removals;
 use super::{ObjectStore, Page, Share, Stored, listing, syscall};
 use crate::failures::Failures;
 use crate::open_files::{OpenFile, OpenFiles};
-use crate::pace::Pace;
+use crate::pace::{CacheCost, Pace};
 use crate::streams::WINDOW_MAX;
 use crate::target::Target;
 
@@ -31,22 +32,27 @@ const FREE_IN_PLACE_MAX: u64 = 1 << 20;
 const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
 pub(super) const READ_ONLY: i32 = libc::O_RDONLY | libc::O_NOFOLLOW;
 
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
+    /// Of each target and lane.
     pub(crate) open_files_max: usize,
     /// Bytes. Writes up to this length are made on the lane's thread while the disk keeps up.
     pub(crate) write_in_place_max: usize,
+    /// Bytes. Reads and writes from this length on go past the page cache.
+    pub(crate) direct_min: u64,
 }
 
 pub(crate) struct Files {
     pub(super) target: Arc<Target>,
     failures: Rc<Failures>,
-    options: Options,
+    pub(super) options: Options,
     path: PathBuf,
     pub(super) root: Arc<OwnedFd>,
     open: RefCell<OpenFiles>,
     entries: Rc<RefCell<Entries>>,
     removals: Rc<Removals>,
     pace: Pace,
+    pub(super) cache_cost: CacheCost,
     /// The kernel itself reads less far ahead than we would.
     reads_ahead: bool,
 }
@@ -78,6 +84,7 @@ impl Files {
             entries: Rc::new(RefCell::new(Entries::new())),
             removals: Rc::default(),
             pace: Pace::default(),
+            cache_cost: CacheCost::default(),
             reads_ahead,
         })
     }
@@ -218,8 +225,21 @@ impl Files {
     }
 
     async fn put(&self, file: &OpenFile, offset: u64, data: Slice) -> Result<(), Errno> {
-        if data.len() <= self.options.write_in_place_max && self.pace.is_calm(Instant::now()) {
-            return self.pace.timed(|| syscall::write_at(file.fd(), &data, offset));
+        let begun = Instant::now();
+        let in_place = data.len() <= self.options.write_in_place_max && self.pace.is_calm(begun);
+        let is_large = data.len() as u64 >= self.options.direct_min;
+        if is_large
+            && !(in_place && self.cache_cost.pays(begun))
+            && let Some(outcome) = self.write_past_cache(file, offset, &data).await
+        {
+            return outcome;
+        }
+        if in_place {
+            let outcome = self.pace.timed(|| syscall::write_at(file.fd(), &data, offset));
+            if is_large {
+                self.cache_cost.record(data.len() as u64, begun, Instant::now());
+            }
+            return outcome;
         }
         op::write_at(file.fd(), data, offset).await.map(drop).map_err(Errno::from)
     }
@@ -271,12 +291,20 @@ impl ObjectStore for Files {
         if len == 0 {
             return Ok((Buf::with_capacity(0), size));
         }
-        self.read_ahead(&file, offset, len);
-        let mut buf = room.filter(|room| room.len() as u64 >= len).unwrap_or_else(|| Buf::with_capacity(len as usize));
+        let buf = room.filter(|room| room.len() as u64 >= len).unwrap_or_else(|| Buf::with_whole_pages(len as usize));
+        let (done, mut buf) = match self.read_past_cache(&file, offset, len, buf).await {
+            Ok(read) => read,
+            Err(buf) => (0, buf),
+        };
         buf.truncate(len as usize);
-        let (outcome, mut buf) = op::read_at(file.fd(), buf, offset).await;
+        if done == len as usize {
+            return Ok((buf, size));
+        }
+        self.read_ahead(&file, offset + done as u64, len - done as u64);
+        let (outcome, rest) = op::read_at(file.fd(), buf.split_off(done), offset + done as u64).await;
+        buf.unsplit(rest).expect("the two parts of one buffer");
         let count = outcome.map_err(|error| self.failed(error.into(), "read"))?;
-        buf.truncate(count);
+        buf.truncate(done + count);
         Ok((buf, size))
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod copy;
 pub(crate) mod files;
 mod folders;
 mod listing;
+mod past_cache;
 mod removals;
 mod space;
 mod syscall;

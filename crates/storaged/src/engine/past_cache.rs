@@ -1,0 +1,74 @@
+//! Large requests that go past the page cache.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use ring::buf::{Buf, Slice};
+use ring::op;
+use types::error::Errno;
+
+use super::files::Files;
+use crate::direct::{self, Direct};
+use crate::open_files::OpenFile;
+
+/// Bytes. Where pages are larger, the cache counts for less than it holds: an estimate is enough.
+const PAGE: u64 = 4096;
+
+impl Files {
+    /// The way past the cache, for a range where that can pay: it is long, most of it is not cached, and the disk has
+    /// all of it.
+    fn past_cache<'a>(&self, file: &'a OpenFile, offset: u64, len: u64) -> Option<&'a Direct> {
+        if len < self.options.direct_min {
+            return None;
+        }
+        let cached = direct::cached(file.fd(), offset, len).ok()?;
+        let pays = cached.unwritten == 0 && 2 * cached.pages < len.div_ceil(PAGE);
+        pays.then(|| file.direct()).flatten()
+    }
+
+    /// Reads `len` bytes, all of them within the file, into the front of `buf`; gives `buf` back with what it has read,
+    /// which is less where the file ended before. `Err` gives it back where this way is not for that request.
+    pub(super) async fn read_past_cache(
+        &self,
+        file: &Rc<OpenFile>,
+        offset: u64,
+        len: u64,
+        mut buf: Buf,
+    ) -> Result<(usize, Buf), Buf> {
+        let way = if len >= self.options.direct_min && self.cache_cost.is_dear(Instant::now()) {
+            self.past_cache(file, offset, len)
+        } else {
+            None
+        };
+        let Some((way, rounded)) = way.and_then(|way| Some((way, way.readable(&buf, offset, len)?))) else {
+            return Err(buf);
+        };
+        let rest = buf.split_off(rounded);
+        let (outcome, read) = op::read_once(way.fd(), buf, offset).await;
+        buf = read;
+        buf.unsplit(rest).expect("the two parts of one buffer");
+        match outcome {
+            Ok(count) => Ok((count.min(len as usize), buf)),
+            // Whatever it is, the usual way has it too, and tells it.
+            Err(_) => Err(buf),
+        }
+    }
+
+    /// Writes all of `data`; `None` where this way is not for that request.
+    pub(super) async fn write_past_cache(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        data: &Slice,
+    ) -> Option<Result<(), Errno>> {
+        let way = self.past_cache(file, offset, data.len() as u64)?;
+        if !way.is_writable(data, offset) {
+            return None;
+        }
+        match op::write_at(way.fd(), data.clone(), offset).await.map_err(Errno::from) {
+            // After a part, the rest may be no longer aligned; and not every file system says before what it wants.
+            Err(Errno::EINVAL | Errno::EOPNOTSUPP) => None,
+            outcome => Some(outcome.map(drop)),
+        }
+    }
+}
