@@ -235,13 +235,21 @@ impl Locks {
     /// Gives up what the owner holds of a range; nothing held is no error.
     pub fn unlock(&mut self, inode: InodeId, owner: LockOwner, range: LockRange) {
         let key = (inode, owner.kind);
-        let Some(file) = self.files.get_mut(&key) else { return };
-        let before = file.pieces(owner);
-        if file.clear(owner, range) {
-            let after = file.pieces(owner);
-            self.count(key, owner, before, after);
+        if self.clear(key, owner, range) {
             self.promote(key);
         }
+    }
+
+    /// False where nothing of the range was held. Nobody goes on yet.
+    fn clear(&mut self, key: FileKey, owner: LockOwner, range: LockRange) -> bool {
+        let Some(file) = self.files.get_mut(&key) else { return false };
+        let before = file.pieces(owner);
+        let cleared = file.clear(owner, range);
+        if cleared {
+            let after = file.pieces(owner);
+            self.count(key, owner, before, after);
+        }
+        cleared
     }
 
     /// Who would be in the way of `mode` on `range`. `None`: the answer comes later.
@@ -278,12 +286,10 @@ impl Locks {
         let waits = |ticket: &&Ticket| self.waiting.get(ticket).is_some_and(|place| place.inode() == inode);
         let tickets: Vec<Ticket> = of.tickets.iter().filter(waits).copied().collect();
         self.refuse(&tickets, Errno::EBADF);
-        for kind in [LockKind::Posix, LockKind::Flock] {
-            let key = (inode, kind);
-            if self.sessions.get(&session).is_some_and(|of| of.files.contains(&key)) {
-                self.release_key(session, key);
-            }
-        }
+        let of = self.sessions.get(&session);
+        let held = |key: &FileKey| of.is_some_and(|of| of.files.contains(key));
+        let keys = [LockKind::Posix, LockKind::Flock].map(|kind| (inode, kind)).into_iter().filter(held).collect();
+        self.release_keys(session, &keys);
     }
 
     /// The session is over: what it holds is free, and its requests are refused.
@@ -291,16 +297,20 @@ impl Locks {
         let Some(of) = self.sessions.get(&session) else { return };
         let (tickets, files) = (of.tickets.iter().copied().collect::<Vec<_>>(), of.files.clone());
         self.refuse(&tickets, Errno::ENOTCONN);
-        for key in files {
-            self.release_key(session, key);
-        }
+        self.release_keys(session, &files);
         self.sessions.remove(&session);
     }
 
-    fn release_key(&mut self, session: SessionId, key: FileKey) {
-        let owners = self.files.get(&key).map_or_else(Vec::new, |file| file.owners(session));
-        for owner in owners {
-            self.unlock(key.0, owner, LockRange::ALL);
+    /// All owners' locks go before anybody goes on: one that is about to go must make no circle of waits.
+    fn release_keys(&mut self, session: SessionId, keys: &BTreeSet<FileKey>) {
+        for &key in keys {
+            let owners = self.files.get(&key).map_or_else(Vec::new, |file| file.owners(session));
+            for owner in owners {
+                self.clear(key, owner, LockRange::ALL);
+            }
+        }
+        for &key in keys {
+            self.promote(key);
         }
     }
 

@@ -317,6 +317,26 @@ impl Pair {
     }
 }
 
+/// Found by `behaves_as_one_owner_per_byte`: of two owners whose locks went together, the second's were still there when
+/// the first's made way for others, and one of those was told of a deadlock with it.
+#[test]
+fn locks_that_go_together_make_no_deadlock_with_each_other() {
+    let (first, second, other, writer) = ((0, false, 0), (0, false, 1), (1, false, 0), (2, false, 1));
+    let mut pair = Pair::new();
+    for step in [
+        Step::Lock(0, first, (2, 3, false), true, 0),
+        Step::Lock(0, second, (0, 1, false), false, 0),
+        Step::Lock(1, other, (0, 3, false), false, 0),
+        Step::Lock(0, writer, (3, 2, false), true, 1),
+        Step::Lock(0, other, (0, 3, false), false, 2),
+        Step::Lock(1, second, (0, 0, false), true, 2),
+        Step::Lock(0, writer, (0, 0, false), true, 2),
+        Step::CloseFile(0, 0),
+    ] {
+        pair.step(step);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
