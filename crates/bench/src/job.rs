@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::Who;
+use crate::interrupt::Measuring;
 use crate::side::{ceiling, core, ping, rocks, shard, shards};
 use crate::work::Files;
 
@@ -95,12 +96,20 @@ impl Program {
     /// # Errors
     /// What the job says where it fails.
     pub(crate) fn measure(&self, job: &Job) -> Result<Vec<Measured>> {
-        let output = self.command(job)?.stdin(Stdio::null()).output().context("cannot start a measurement")?;
-        if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stderr);
-            bail!("{} ({})", text.trim(), output.status);
+        let mut command = self.command(job)?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("cannot start a measurement")?;
+        let (mut figures, mut complaint) = (Vec::new(), Vec::new());
+        {
+            let _measuring = Measuring::begin(child.id());
+            child.stdout.take().context("no output")?.read_to_end(&mut figures)?;
+            child.stderr.take().context("no errors")?.read_to_end(&mut complaint)?;
         }
-        serde_json::from_slice(&output.stdout).context("a measurement printed something else than its figures")
+        let status = child.wait()?;
+        if !status.success() {
+            bail!("{} ({status})", String::from_utf8_lossy(&complaint).trim());
+        }
+        serde_json::from_slice(&figures).context("a measurement printed something else than its figures")
     }
 
     /// Starts a job that serves, and waits until it says that it does.
@@ -124,6 +133,8 @@ impl Program {
     fn command(&self, job: &Job) -> Result<Command> {
         let mut command = Command::new(&self.0);
         command.arg("bench").arg("--job").arg(serde_json::to_string(job)?);
+        // Ctrl-C at a terminal is for this process, which ends the others in order.
+        command.process_group(0);
         // SAFETY: prctl is safe between fork and exec. Whatever becomes of us, nothing is left behind.
         unsafe {
             command.pre_exec(|| {

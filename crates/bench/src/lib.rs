@@ -12,6 +12,7 @@
 //! - [`cpu`]: CPU time of processes; [`report`]: the table.
 
 mod cpu;
+mod interrupt;
 mod job;
 mod options;
 mod plan;
@@ -28,8 +29,8 @@ pub use report::{Report, Row};
 /// the outcome and ends the process.
 ///
 /// # Errors
-/// Where there is no place to measure, or no row of the wanted name. A row that cannot be measured is no error: the
-/// table says why.
+/// Where there is no place to measure, no row of the wanted name, or a signal came. A row that cannot be measured is no
+/// error: the table says why.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     match &options.job {
         Some(job) => job::run_and_exit(job),

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::Options;
 use crate::cpu::{Watch, Who};
+use crate::interrupt;
 use crate::job::{Job, Measured, Program, Served};
 use crate::plan::{SCENARIOS, Scenario, Side, Spec};
 use crate::report::{Report, Row, Series};
@@ -83,9 +84,11 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         report.rows = rows.map(|row| Row::new(row, &[], Some("listed only".to_owned()))).collect();
         return Ok(report);
     }
+    interrupt::catch()?;
     let mut bench = Bench::new(options)?;
     for scenario in chosen {
         let rounds = bench.rounds(scenario, options);
+        interrupt::check()?;
         for spec in scenario.rows.iter().filter(|row| is_wanted(options, row)) {
             report.rows.push(row(spec, &rounds));
         }

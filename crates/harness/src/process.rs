@@ -15,6 +15,13 @@ pub fn signal(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
+/// Sends a signal to all processes of a group, as a terminal does.
+pub fn signal_group(leader: i32, signal: i32) {
+    assert!(leader > 1, "{leader} leads no group");
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(-leader, signal) };
+}
+
 /// Kills it and waits until it runs no more.
 pub fn kill(pid: i32) {
     signal(pid, libc::SIGKILL);

@@ -252,3 +252,26 @@ fn an_interrupted_start_leaves_nothing_running() {
         assert_eq!(cluster.running(), Vec::<i32>::new(), "something runs on");
     }
 }
+
+/// The measurement that is under way ends, its cluster is stopped, its folder goes.
+#[test]
+fn an_interrupted_bench_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(binary::weft());
+    command.args(["bench", "--quick", "--only", "mount churn x1", "--dir"]).arg(folder.path()).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    process::default_signals(&mut command);
+    let mut child = command.spawn().unwrap();
+    let at_work = || {
+        let inside = fs::read_dir(folder.path()).unwrap().next()?.unwrap().path();
+        inside.join("mnt/bench").read_dir().ok()?.next()
+    };
+    wait::until("the bench is at work on its cluster", SOON, at_work).unwrap();
+    process::signal_group(child.id() as i32, libc::SIGINT);
+    assert_eq!(run::wait(&mut child, SOON), Some(Code(Some(1))));
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("interrupted"), "{said}");
+    assert_eq!(process::mentioning(folder.path()), Vec::<i32>::new(), "something runs on");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "something is left");
+}

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 use crate::cpu::{Watch, Who};
+use crate::interrupt;
 
 /// Stopped when dropped; its data stays.
 pub(crate) struct Cluster {
@@ -126,6 +127,10 @@ impl Drop for Cluster {
         }
         let mut down = Command::new(&self.weft);
         down.arg("down").arg("--dir").arg(&self.dir);
+        if interrupt::check().is_err() {
+            // Programs of the measurement that was ended may go on for a moment.
+            down.arg("--force");
+        }
         if let Err(error) = run(&mut down) {
             use std::io::Write;
             let _ = writeln!(std::io::stderr(), "the cluster in {} was not stopped: {error:#}", self.dir.display());
