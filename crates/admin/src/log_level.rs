@@ -57,7 +57,7 @@ fn exchange(endpoint: &str, method: &str, body: &str) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{Shutdown, TcpListener};
 
     use super::*;
 
@@ -70,6 +70,10 @@ mod tests {
             let mut request = [0; 1024];
             let count = stream.read(&mut request).expect("a request");
             stream.write_all(answer.as_bytes()).expect("still there");
+            stream.shutdown(Shutdown::Write).expect("still there");
+            // A request may come in several pieces: to close with one unread would break the connection, and the answer with
+            // it. Whether it was read to its end is not the question here.
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
             String::from_utf8_lossy(&request[..count]).into_owned()
         });
         (endpoint, thread)
