@@ -15,6 +15,8 @@ pub struct Config {
     pub metrics: Option<Metrics>,
     /// Payloads for servers on this host go through memory that both map.
     pub share_memory: bool,
+    /// Bytes of small files' contents that are kept in memory under leases, about.
+    pub data_cache: usize,
     /// Services on this host are reached through UNIX sockets.
     pub local_sockets: bool,
 }
@@ -26,6 +28,7 @@ impl Default for Config {
             description: "client".into(),
             metrics: None,
             share_memory: true,
+            data_cache: 64 << 20,
             local_sockets: true,
         }
     }

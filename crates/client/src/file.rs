@@ -41,6 +41,8 @@ pub(crate) struct File {
     pub(crate) closes: u64,
     /// The shard is being told that the last handle went: a new one has to wait.
     pub(crate) closing: bool,
+    /// It is not told for a while: see [`crate::linger`].
+    pub(crate) lingers: bool,
     /// It was made here; while this lasts, nobody else can have set attributes beside those of `stat`.
     pub(crate) bare: Lease,
     /// The file may have holes or space beyond its end, so that its size does not tell its blocks.
@@ -76,10 +78,16 @@ impl File {
             settles_exactly: false,
             closes: 0,
             closing: false,
+            lingers: false,
             bare: Lease::NONE,
             uneven: is_uneven(&reply.attr),
             has_lost_lock: false,
         }
+    }
+
+    /// As told now, of a file without handles.
+    pub(crate) fn renew(&mut self, reply: &InodeReply, layout: Layout) {
+        *self = Self { closes: self.closes, closing: self.closing, ..Self::new(reply, layout) };
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
@@ -139,6 +147,11 @@ impl File {
         if access_is_due(atime, self.changed, now) {
             self.read_at = Some(now);
         }
+    }
+
+    /// Nobody here writes it, so that who holds a lease on it knows its data.
+    pub(crate) fn is_only_read(&self) -> bool {
+        self.writers == 0 && self.intent == Intent::None && !self.settling && !self.has_lost_lock
     }
 
     /// The shard told these attributes: takes its times over, and puts the last read over them. Where somebody else has

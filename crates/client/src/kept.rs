@@ -28,7 +28,7 @@ const DIRECTORIES_MAX: usize = 4096;
 const NAMES_MAX: usize = 1 << 16;
 const DOUBTS_MAX: usize = 1024;
 /// A request that was given up does not happen later than this: its connection or its number is gone.
-const DOUBT: Duration = Duration::from_secs(60);
+pub(crate) const DOUBT: Duration = Duration::from_secs(60);
 
 /// What a mount keeps of directories.
 #[derive(Default)]

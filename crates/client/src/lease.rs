@@ -67,11 +67,18 @@ pub struct Lease(Option<Term>);
 struct Term {
     subject: Subject,
     recalls: u64,
+    from: Instant,
     until: Instant,
 }
 
 impl Lease {
     pub(crate) const NONE: Lease = Lease(None);
+
+    /// Of two on the same thing, both held, the one that is held longer.
+    pub(crate) fn later(self, other: Lease) -> Lease {
+        let until = |lease: &Lease| lease.0.map(|term| term.until);
+        if until(&other) > until(&self) { other } else { self }
+    }
 }
 
 /// Recalls so far, and who passes answers on.
@@ -105,7 +112,7 @@ impl Board {
             return Lease::NONE;
         }
         let term = Duration::from_millis(u64::from(lease_ms - lease_ms / 20));
-        Lease(Some(Term { subject, recalls: ticket.recalls, until: ticket.at + term }))
+        Lease(Some(Term { subject, recalls: ticket.recalls, from: ticket.at, until: ticket.at + term }))
     }
 
     /// Notes recalls of these. When it returns, nobody passes on an answer from before as good any more.
@@ -139,6 +146,12 @@ impl Board {
         !self.remaining(lease, now).is_zero()
     }
 
+    /// The same, and three quarters of its term are not over: it need not be renewed yet.
+    pub(crate) fn holds_long(&self, lease: Lease, now: Instant) -> bool {
+        let term = lease.0.map_or(Duration::ZERO, |term| term.until - term.from);
+        self.remaining(lease, now) > term / 4
+    }
+
     fn remaining(&self, lease: Lease, now: Instant) -> Duration {
         let Some(term) = lease.0 else { return Duration::ZERO };
         let recalled = self.places[usize::from(term.subject.0)].load(Ordering::SeqCst);
@@ -167,11 +180,12 @@ impl Gate {
         self.inside.store(true, Ordering::SeqCst);
     }
 
-    /// For how long the answer may be believed from now on. Inside the gate only.
+    /// For how long the answer may be believed from now on. Inside the gate only. A little less than its lease, so that
+    /// who asks all the time asks again while it is held, and what is kept under it goes on being good.
     #[must_use]
     pub fn remaining(&self, lease: Lease, now: Instant) -> Duration {
         debug_assert!(self.inside.load(Ordering::Relaxed), "only inside the gate");
-        self.shared.board.remaining(lease, now)
+        self.shared.board.remaining(lease, now) / 20 * 19
     }
 
     /// What was asked for inside has been passed on.

@@ -7,12 +7,13 @@
 //! What it promises: what it has answered, another client sees; a server that restarts is waited for, up to a bound;
 //! a change is executed exactly once however often it was sent. What it never does: keep names, attributes
 //! or data itself beyond the answer to the operation at hand (its answers say for how long their receiver may: see
-//! `lease`; of directories it keeps what `kept` says, for no longer than that), or run a thread of its own on the
-//! request path.
+//! `lease`; it keeps what `kept` says of directories and `contents` of small files, for no longer than that), or run a
+//! thread of its own on the request path.
 
 mod caller;
 pub mod config;
 mod connect;
+mod contents;
 mod copy;
 mod data;
 mod directory;
@@ -22,6 +23,7 @@ mod heartbeat;
 mod kept;
 mod later;
 mod lease;
+mod linger;
 mod locks;
 mod making;
 mod names;

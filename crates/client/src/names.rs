@@ -73,10 +73,26 @@ impl Client {
         if let Some(known) = self.shared.kept.attr(&self.shared.board, inode, Instant::now()) {
             return Ok(known);
         }
+        if let Some(mut known) = self.kept_attr(inode) {
+            self.shared.with_file(inode, |file| file.meets(&mut known.attr));
+            return Ok(known);
+        }
+        let asked = self.shared.contents.asks(inode);
         let (ticket, reply) = self.ask(caller, inode).await?;
         let (ticket, reply) = self.up_to_date(caller, ticket, reply).await?;
         let lease = self.inode_lease(ticket, &reply);
-        Ok(self.newest(Known { attr: self.attr_of(caller, reply).await?, lease }))
+        let is_settled = !reply.unsettled;
+        let attr = self.attr_of(caller, reply).await?;
+        if is_settled && self.shared.with_file(inode, |_| ()).is_some() {
+            self.shared.learn(asked, lease, attr);
+        }
+        Ok(self.newest(Known { attr, lease }))
+    }
+
+    /// What is kept of an open file.
+    fn kept_attr(&self, inode: InodeId) -> Option<Known> {
+        let (contents, board) = (&self.shared.contents, &self.shared.board);
+        contents.attr(board, inode, Instant::now(), || self.shared.may_keep(inode))
     }
 
     /// What is kept of a directory, in place of what was just told: an own change of it may have been answered meanwhile,
@@ -143,6 +159,7 @@ impl Client {
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
         let (ticket, reply) = self.up_to_date(caller, ticket, reply).await?;
         let lease = self.inode_lease(ticket, &reply);
+        self.shared.contents.extend(&self.shared.board, reply.attr.inode, lease, Instant::now());
         let Known { attr, lease } = self.newest(Known { attr: self.attr_of(caller, reply).await?, lease });
         Ok(Named { attr, lease, name_lease })
     }
@@ -207,7 +224,9 @@ impl Client {
     ) -> Result<(), Errno> {
         let (kept, board) = (&self.shared.kept, &self.shared.board);
         let ticket = board.ticket();
-        let reply = match self.call(caller, Destination::home(directories[0]), request).await {
+        let changed = self.call(caller, Destination::home(directories[0]), request).await;
+        self.shared.contents.renamed();
+        let reply = match changed {
             Ok(reply) => reply,
             Err(error) => {
                 for directory in directories {
@@ -267,6 +286,7 @@ impl Client {
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::Set { exactly: numbered.exactly.clone(), inode, change };
         let result = self.call(caller, Destination::home(inode), &request).await;
+        self.shared.contents.forget(inode);
         if !matches!(&result, Ok(reply) if reply.attr.kind != FileType::Directory) {
             self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         }
@@ -339,7 +359,9 @@ impl Client {
     pub async fn link(&self, caller: &Caller<'_>, inode: InodeId, parent: InodeId, name: Name) -> Result<Attr, Errno> {
         let numbered = self.shared.begin_change(parent.home());
         let request = meta::Link { exactly: numbered.exactly.clone(), inode, parent, name };
-        let (ticket, reply) = self.change_in(caller, parent, &request.name, &request).await?;
+        let changed = self.change_in(caller, parent, &request.name, &request).await;
+        self.shared.contents.forget(inode);
+        let (ticket, reply) = changed?;
         let (_, reply) = self.at_home(caller, ticket, reply).await?;
         self.attr_of(caller, reply).await
     }

@@ -1,7 +1,7 @@
 //! Opening and closing: the shard knows which files a session holds open, once however many handles there are.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::warn;
 use types::attr::{Attr, FileType};
@@ -13,6 +13,7 @@ use wire::v1::meta::{self, InodeReply};
 
 use crate::caller::Caller;
 use crate::file::{File, Intent};
+use crate::lease::{Board, Subject, Ticket};
 use crate::names::Named;
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
@@ -99,24 +100,49 @@ impl Client {
     /// `ENOENT`, `ESTALE`, `EISDIR`.
     pub async fn open(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) -> Result<(), Errno> {
         self.while_closing(inode).await;
+        if !self.open_again(inode, writable) {
+            let asked = self.shared.contents.asks(inode);
+            let (ticket, reply) = self.open_anew(caller, inode, writable).await?;
+            if !reply.unsettled {
+                let lease = Board::lease(ticket, Subject::inode(inode), reply.lease_ms);
+                self.shared.learn(asked, lease, reply.attr);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a handle of a file that is open here.
+    fn open_again(&self, inode: InodeId, writable: bool) -> bool {
+        let is_known = self.shared.contents.knows(&self.shared.board, inode, Instant::now());
         let known = self.shared.with_file(inode, |file| {
-            if file.closing {
+            if file.closing || (file.lingers && !is_known) {
                 return false;
             }
+            file.lingers = false;
             file.has_lost_lock &= file.handles > 0;
             file.handles += 1;
             file.writers += u32::from(writable);
             true
         });
-        if known == Some(true) {
-            return Ok(());
-        }
-        let reply = self.call(caller, Destination::home(inode), &meta::Open { inode }).await?;
-        if self.add_handle(&reply, writable)? {
+        known == Some(true)
+    }
+
+    async fn open_anew(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        writable: bool,
+    ) -> Result<(Ticket, InodeReply), Errno> {
+        let ask = async || {
+            let ticket = self.shared.board.ticket();
+            Ok::<_, Errno>((ticket, self.call(caller, Destination::home(inode), &meta::Open { inode }).await?))
+        };
+        let asked = ask().await?;
+        if self.add_handle(&asked.1, writable)? {
             self.while_closing(inode).await;
-            self.call(caller, Destination::home(inode), &meta::Open { inode }).await?;
+            return ask().await;
         }
-        Ok(())
+        Ok(asked)
     }
 
     /// Counts a handle that the shard has registered. True where a close was under way meanwhile, so that the shard has
@@ -126,8 +152,12 @@ impl Client {
         layout::validate(&layout).map_err(|_| Errno::EIO)?;
         let closing = self.shared.with_new_file(
             reply.attr.inode,
-            || File::new(reply, layout),
+            || File::new(reply, layout.clone()),
             |file| {
+                if file.lingers {
+                    // What it says is of no lease that is held.
+                    file.renew(reply, layout.clone());
+                }
                 file.has_lost_lock &= file.handles > 0;
                 file.handles += 1;
                 file.writers += u32::from(writable);
@@ -143,7 +173,18 @@ impl Client {
     /// Gives a handle back. The last writable one settles the file's size with the shard; the last of all ends the open.
     /// Nobody waits for that, and whoever opens the file again before it goes out takes it over.
     pub fn close(self: &Rc<Self>, credentials: Credentials, inode: InodeId, writable: bool) {
-        let Some(rest) = self.give_back(inode, writable) else { return };
+        match self.give_back(inode, writable) {
+            None => {}
+            Some(Rest::Close(number)) if self.begin_lingering(inode) => {
+                if let Some(left) = self.shared.lingering.leave(inode, number, Instant::now()) {
+                    self.finish_later(credentials, left.inode, Rest::Close(left.close));
+                }
+            }
+            Some(rest) => self.finish_later(credentials, inode, rest),
+        }
+    }
+
+    fn finish_later(self: &Rc<Self>, credentials: Credentials, inode: InodeId, rest: Rest) {
         let (client, under_way) = (Rc::clone(self), self.later.begin());
         ring::spawn(async move {
             if matches!(rest, Rest::Close(_)) {
@@ -152,6 +193,50 @@ impl Client {
             client.finish(&Caller::patient(credentials), inode, rest).await;
             drop(under_way);
         });
+    }
+
+    /// The last handle went, and there is nothing to tell the shard but that.
+    fn begin_lingering(&self, inode: InodeId) -> bool {
+        let may =
+            self.shared.contents.knows(&self.shared.board, inode, Instant::now()) && !self.shared.locks.are_on(inode);
+        let lingers = self.shared.with_file(inode, |file| {
+            file.lingers = may && file.handles == 0 && !file.closing && file.is_only_read() && file.read_at.is_none();
+            file.lingers
+        });
+        lingers == Some(true)
+    }
+
+    /// The keeper of answers has forgotten `inode`, or is about to: what is kept of it goes.
+    pub fn forgotten(self: &Rc<Self>, inode: InodeId) {
+        self.shared.contents.forget(inode);
+        self.end_lingering(inode);
+    }
+
+    /// What may be known of `inode` goes: if it lingers, it is closed.
+    pub(crate) fn end_lingering(self: &Rc<Self>, inode: InodeId) {
+        let close = self.shared.with_file(inode, |file| (file.lingers && file.handles == 0).then_some(file.closes));
+        if let Some(close) = close.flatten() {
+            self.finish_later(Credentials::default(), inode, Rest::Close(close));
+        }
+    }
+
+    /// Closes what lingers without a lease. To be called again and again.
+    pub(crate) fn end_lingering_of_old(self: &Rc<Self>) {
+        let now = Instant::now();
+        let (lingering, contents) = (&self.shared.lingering, &self.shared.contents);
+        for left in lingering.due(now) {
+            let is_last = |file: &mut File| file.lingers && file.closes == left.close;
+            let overdue = if self.shared.with_file(left.inode, is_last) != Some(true) {
+                None
+            } else if contents.knows(&self.shared.board, left.inode, now) {
+                lingering.leave(left.inode, left.close, now)
+            } else {
+                Some(left)
+            };
+            if let Some(left) = overdue {
+                self.finish_later(Credentials::default(), left.inode, Rest::Close(left.close));
+            }
+        }
     }
 
     /// The same, and waits for it.
@@ -181,6 +266,7 @@ impl Client {
                 let intends = self.shared.with_file(inode, |file| {
                     let due = file.handles == 0 && !file.closing && file.closes == number;
                     file.closing |= due;
+                    file.lingers &= !due;
                     due.then_some(file.intent != Intent::None)
                 });
                 if let Some(intends) = intends.flatten() {
@@ -196,6 +282,10 @@ impl Client {
             let close = meta::Close { inode, read };
             if let Err(error) = self.call(caller, Destination::home(inode), &close).await {
                 warn!(%inode, "could not tell the shard of the close: {error}; it ends with the session");
+            }
+            if close.read.is_some() {
+                // It has another access time now.
+                self.shared.contents.forget(inode);
             }
         }
         self.shared.forget_closed(inode);

@@ -50,6 +50,7 @@ pub async fn obey_recalls(client: Rc<Client>, keeper: Arc<dyn Keeper>) {
                 ring::spawn(listen(Rc::clone(&client), Arc::clone(&keeper), shard));
             }
         }
+        client.end_lingering_of_old();
         ring::sleep(LOOK_FOR_SHARDS).await;
     }
 }
@@ -68,12 +69,13 @@ async fn listen(client: Rc<Client>, keeper: Arc<dyn Keeper>, shard: ShardId) {
     }
 }
 
-async fn obey(client: &Client, keeper: &Arc<dyn Keeper>, recalls: &[Recall]) {
+async fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, recalls: &[Recall]) {
     client.shared.board.recall(recalls.iter().map(|recall| match &recall.name {
         Some(name) => Subject::name(recall.inode, name),
         None => Subject::inode(recall.inode),
     }));
     for recall in recalls.iter().filter(|recall| recall.name.is_none()) {
+        client.forgotten(recall.inode);
         forget_inode(keeper, recall.inode).await;
     }
     let names = recalls.iter().filter_map(|recall| Some((recall.inode, recall.name.clone()?)));

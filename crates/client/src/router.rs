@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 use types::error::Errno;
 use types::id::{Epoch, GroupId, InodeId, NodeId, ObjectId, ShardId};
 use wire::frame::Status;
-use wire::op::Call;
+use wire::op::{Call, Op};
 use wire::v1::session::SessionOpen;
 
 use crate::caller::Caller;
@@ -124,7 +124,8 @@ impl Client {
         loop {
             // Pinned where it is made: it is some kilobytes, and to move it costs as much as a short request.
             let attempt = pin!(self.attempt(destination, request, payload, room));
-            let failure = match until_interrupted(caller, &ladder, attempt).await? {
+            let waited = until_interrupted(caller, &ladder, attempt).await;
+            let failure = match waited.map_err(|errno| self.gave_up(C::OP, errno))? {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(Failure::Errno(errno))) => return Err(errno),
                 Some(Err(failure)) => failure,
@@ -134,20 +135,28 @@ impl Client {
                 Step::GiveUp => {
                     let (server, waited) = (self.describe(destination), ladder.waited(ring::now()));
                     error!(op = C::OP.name(), "giving up on {server} after {waited:.1?}: {failure}");
-                    return Err(Errno::EIO);
+                    return Err(self.gave_up(C::OP, Errno::EIO));
                 }
                 Step::Again { after, report } => {
                     if report {
                         warn!(op = C::OP.name(), "waiting for {}: {failure}", self.describe(destination));
                     }
                     if caller.is_interrupted() {
-                        return Err(Errno::EINTR);
+                        return Err(self.gave_up(C::OP, Errno::EINTR));
                     }
                     self.count_retry(destination);
                     ring::sleep(after).await;
                 }
             }
         }
+    }
+
+    /// Nobody waits for it any more, but it may still happen.
+    fn gave_up(&self, op: Op, errno: Errno) -> Errno {
+        if changes_files(op) {
+            self.shared.contents.doubt(Instant::now());
+        }
+        errno
     }
 
     fn limits(&self) -> Limits {
@@ -352,6 +361,15 @@ impl LaneRoute {
             making: Making::new(),
         }
     }
+}
+
+/// It changes what is there of files that are there.
+fn changes_files(op: Op) -> bool {
+    let of_shard = matches!(
+        op,
+        Op::Set | Op::Link | Op::Unlink | Op::Rename | Op::SetXattr | Op::RemoveXattr | Op::Settle | Op::Close
+    );
+    of_shard || matches!(op, Op::Write | Op::Truncate | Op::Allocate | Op::Copy)
 }
 
 fn failure_of(status: Status) -> Failure {

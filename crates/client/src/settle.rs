@@ -117,6 +117,7 @@ impl Client {
             return Ok(());
         }
         let result = self.settle_until_accepted(caller, inode, how).await;
+        self.shared.contents.forget(inode);
         self.shared.with_file(inode, |file| (file.settling, file.settles_exactly) = (false, false));
         result
     }

@@ -3,20 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use cluster::map::ClusterMap;
 use rustc_hash::FxHashMap;
+use types::attr::Attr;
 use types::id::{Epoch, InodeId, SessionId, ShardId};
 use types::time::Timestamp;
 use wire::v1::meta::Exactly;
 use wire::v1::session::HeldOpen;
 
 use crate::config::Config;
+use crate::contents::{Asked, Contents};
 use crate::file::{File, Intent, shard_of};
 use crate::kept::Kept;
-use crate::lease::{Board, Gate};
+use crate::lease::{Board, Gate, Lease};
+use crate::linger::Lingering;
 use crate::locks::assurance::Assurances;
 use crate::locks::table::LockTable;
 use crate::sequence::Window;
@@ -50,12 +53,15 @@ pub struct Shared {
     beating: AtomicBool,
     pub(crate) board: Board,
     pub(crate) kept: Kept,
+    pub(crate) contents: Contents,
+    pub(crate) lingering: Lingering,
 }
 
 impl Shared {
     #[must_use]
     pub fn new(config: Config, session: SessionId, identity: net::Identity, map: Arc<ClusterMap>) -> Arc<Self> {
         Arc::new(Self {
+            contents: Contents::new(config.data_cache),
             config,
             session,
             identity,
@@ -71,6 +77,7 @@ impl Shared {
             beating: AtomicBool::new(false),
             board: Board::new(),
             kept: Kept::default(),
+            lingering: Lingering::default(),
         })
     }
 
@@ -158,6 +165,16 @@ impl Shared {
     /// Looks at an open file; `None` where this client has it not open.
     pub(crate) fn with_file<R>(&self, inode: InodeId, look: impl FnOnce(&mut File) -> R) -> Option<R> {
         self.part(inode).get_mut(&inode).map(look)
+    }
+
+    /// Holding a lease on a file's attributes is all that it takes to know its data.
+    pub(crate) fn may_keep(&self, inode: InodeId) -> bool {
+        self.with_file(inode, |file| file.is_only_read()) == Some(true)
+    }
+
+    /// An open file has these attributes under `lease`.
+    pub(crate) fn learn(&self, asked: Asked, lease: Lease, attr: Attr) {
+        self.contents.learn(&self.board, (asked, lease, attr), Instant::now(), || self.may_keep(attr.inode));
     }
 
     /// Looks at an open file, made by `make` where it is not there.

@@ -43,6 +43,7 @@ impl Client {
         self.shared.with_file(inode, |file| file.bare = Lease::NONE);
         let result = self.call(caller, Destination::home(inode), &request).await;
         self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
+        self.shared.contents.forget(inode);
         result.map(drop)
     }
 
@@ -69,6 +70,7 @@ impl Client {
         let request = meta::RemoveXattr { exactly: numbered.exactly.clone(), inode, name: Bytes(name.to_vec()) };
         let result = self.call(caller, Destination::home(inode), &request).await;
         self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
+        self.shared.contents.forget(inode);
         result.map(drop)
     }
 }

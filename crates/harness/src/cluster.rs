@@ -238,6 +238,18 @@ impl Cluster {
         }
     }
 
+    /// Starts a cluster of one metadata service again with another `lease_term`.
+    pub fn set_lease_term(&self, term: &str) {
+        self.down().expect_ok();
+        let file = self.dir().join("metad-1.toml");
+        let text = fs::read_to_string(&file).expect("there is a metadata service");
+        let line = format!("lease_term = \"{term}\"");
+        assert!(text.contains("#lease_term = \"10s\""), "it is not the default that changes:\n{text}");
+        fs::write(&file, text.replace("#lease_term = \"10s\"", &line)).expect("its configuration can be written");
+        self.up().expect_ok();
+        self.wait_for_mount();
+    }
+
     #[must_use]
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.dir().join("log").join(format!("{name}.log"))).unwrap_or_default()

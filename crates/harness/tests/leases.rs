@@ -19,17 +19,6 @@ use harness::{metrics, process, wait};
 const TERM: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(60);
 
-/// Starts the cluster again with another term.
-fn set_term(cluster: &Cluster, term: &str) {
-    cluster.down().expect_ok();
-    let file = cluster.dir().join("metad-1.toml");
-    let text = fs::read_to_string(&file).unwrap();
-    fs::write(&file, text.replace("#lease_term = \"10s\"", &format!("lease_term = \"{term}\""))).unwrap();
-    assert!(fs::read_to_string(&file).unwrap().contains(&format!("\nlease_term = \"{term}\"")));
-    cluster.up().expect_ok();
-    cluster.wait_for_mount();
-}
-
 #[test]
 fn what_is_held_needs_no_server_until_its_term_is_over() {
     let cluster = Cluster::start();
@@ -229,7 +218,7 @@ fn no_look_brings_back_what_was_recalled_by_several_shards() {
 #[test]
 fn no_look_brings_it_back_either_where_terms_end_all_the_time() {
     let mut cluster = Cluster::start();
-    set_term(&cluster, "100ms");
+    cluster.set_lease_term("100ms");
     changes_are_seen_by_who_looks_all_the_time(&mut cluster, 40);
 }
 

@@ -124,6 +124,10 @@ impl FileSystem for Adapter {
         self.gate.leave();
     }
 
+    fn forget(&self, inode: InodeId, _count: u64) {
+        self.client.forgotten(inode);
+    }
+
     async fn getattr(&self, context: &Context, inode: InodeId, _handle: Option<u64>) -> Result<Attributes, Errno> {
         let known = as_caller!(context, caller => self.client.getattr(caller, inode).await)?;
         self.gate.enter();

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use conf::units::Period;
+use conf::units::{Period, Size};
 
 conf::knobs! {
     /// The mount: this host's view of the file system, through FUSE.
@@ -35,6 +35,9 @@ conf::knobs! {
         suid_and_devices: bool = "false",
         /// The kernel keeps names and attributes for as long as the servers guarantee them. Without, it asks each time.
         leases: bool = "true",
+        /// Memory for the contents of small files (up to 64 KiB) that were read, kept for as long as the servers guarantee
+        /// them. 0: none.
+        data_cache: Size = "64MiB",
         /// Locks of flock and fcntl hold within this mount only, not across the cluster. Closing a file costs one request
         /// less then.
         local_locks: bool = "false",

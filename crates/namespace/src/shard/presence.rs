@@ -82,7 +82,7 @@ impl<K: Kv> Shard<K> {
         let layout = self.namespace.layout(inode, &found)?;
         self.may_hold(session, Some(inode))?;
         self.hold_open(session, inode, &found);
-        Ok(self.view(session, inode, &found, layout))
+        Ok(self.leased_view(session, inode, &found, layout))
     }
 
     /// The session's last handle is gone; so is its write intent if it still had one. `read`: when it read the file
