@@ -188,6 +188,12 @@ impl Gate {
         self.shared.board.remaining(lease, now) / 20 * 19
     }
 
+    /// Recalls wait.
+    #[must_use]
+    pub fn is_entered(&self) -> bool {
+        self.inside.load(Ordering::Relaxed)
+    }
+
     /// What was asked for inside has been passed on.
     pub fn leave(&self) {
         self.inside.store(false, Ordering::SeqCst);

@@ -122,6 +122,10 @@ layouts! {
     }
     CopyFileRangeOut = 8 { bytes_copied: u64, }
     InterruptIn = 8 { unique: u64, }
+    // Beside the headers of a request over io_uring, in both directions.
+    RingEntryInOut = 32 { flags: u64, commit_id: u64, payload_len: u32, padding: u32, reserved: u64, }
+    // What a command over io_uring carries.
+    RingCommand = 24 { flags: u64, commit_id: u64, queue: u16, padding: [u8; 6], }
     // Up to 7.35 the kernel sends only the first 16 bytes.
     InitInShort = 16 { major: u32, minor: u32, max_readahead: u32, flags: u32, }
     InitOut = 64 {
@@ -254,6 +258,20 @@ pub(crate) mod init {
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub(crate) const OVER_IO_URING: u64 = 1 << 41;
+}
+
+/// FUSE over io_uring: `struct fuse_uring_req_header`, and the commands.
+pub(crate) mod over_ring {
+    /// Bytes of the three headers together.
+    pub(crate) const HEADERS_LEN: usize = 288;
+    /// The arguments of the operation begin here, after the header of the request or reply.
+    pub(crate) const ARGUMENTS_AT: usize = 128;
+    pub(crate) const ARGUMENTS_MAX: usize = 128;
+    /// Here lies [`super::RingEntryInOut`].
+    pub(crate) const ENTRY_AT: usize = 256;
+    pub(crate) const REGISTER: u32 = 1;
+    pub(crate) const COMMIT_AND_FETCH: u32 = 2;
 }
 
 pub(crate) const GETATTR_FH: u32 = 1;

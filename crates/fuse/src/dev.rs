@@ -7,7 +7,7 @@
 //! Of all loops only the scout waits for the kernel (see [`crate::team`]). Its poll is exclusive, so that loops which
 //! share the role for a moment are not woken by the same request.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,34 +16,26 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ring::buf::Buf;
 use ring::op;
 use ring::sync::Notify;
 
-use crate::abi::{self, InHeader, OutHeader, WriteIn, bytes_of};
+use crate::abi::{OutHeader, bytes_of};
 use crate::baton::{Baton, Passed};
+use crate::spare::Spare;
 use crate::team::Team;
-use crate::transport::{Closed, Message, Transport};
+use crate::transport::{Closed, LONG_MAX, Message, Transport};
 
-const PAGE: usize = 4096;
-/// Messages are read to here in their buffer, so that the data of a write lies at the beginning of a page.
-const MESSAGE_START: usize = PAGE - size_of::<InHeader>() - size_of::<WriteIn>();
-/// Room for the arguments of requests other than writes, beyond `max_write`.
-const ARGUMENTS_MAX: usize = PAGE;
 /// Requests that one worker serves in a row before the loop looks for completions and timers.
 const BURST_MAX: u32 = 32;
-/// Waits for locks in one loop, beside the requests that may be in flight.
-const LONG_MAX: usize = 2048;
 /// Replies up to this many bytes, among them all about metadata but listings, are copied into one piece.
 const SMALL_REPLY: usize = 256;
 /// After so long without finding the queue empty a loop calls another one. Shorter than a wake-up is worth nothing.
 const CALL_AFTER: Duration = Duration::from_micros(100);
 
 pub(crate) struct Device {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     baton: Baton,
-    buffer: RefCell<Option<Buf>>,
-    buffer_len: usize,
+    spare: Spare,
     /// Entries so far, and how many there may be: each has at most one request in flight.
     entries: Cell<usize>,
     entries_max: Cell<usize>,
@@ -70,19 +62,17 @@ impl Device {
     /// # Errors
     /// Where the descriptor refuses.
     pub(crate) fn new(
-        fd: OwnedFd,
+        fd: Arc<OwnedFd>,
         max_write: u32,
         entries_max: usize,
         index: usize,
         team: Arc<Team>,
     ) -> io::Result<Self> {
         set_nonblocking(&fd)?;
-        let buffer_len = (MESSAGE_START + abi::READ_BUFFER_MIN).max(PAGE + max_write as usize + ARGUMENTS_MAX);
         Ok(Self {
             fd,
             baton: Baton::default(),
-            buffer: RefCell::default(),
-            buffer_len,
+            spare: Spare::new(max_write),
             entries: Cell::new(0),
             entries_max: Cell::new(entries_max.max(1)),
             long: Cell::new(0),
@@ -92,13 +82,6 @@ impl Device {
             is_scout: Cell::new(false),
             busy_since: Cell::new(None),
             called: Notify::new(),
-        })
-    }
-
-    fn take_buffer(&self) -> Buf {
-        self.buffer.borrow_mut().take().unwrap_or_else(|| {
-            let mut region = Buf::shareable(self.buffer_len);
-            region.split_off(MESSAGE_START)
         })
     }
 
@@ -178,7 +161,7 @@ impl Transport for Device {
             self.burst.set(0);
             ring::turn_end().await;
         }
-        let mut buf = self.take_buffer();
+        let mut buf = self.spare.take();
         loop {
             if self.baton.is_closed() {
                 return Err(Closed);
@@ -203,7 +186,7 @@ impl Transport for Device {
     }
 
     fn recycle(&self, message: Message) {
-        *self.buffer.borrow_mut() = Some(message.into_buf());
+        self.spare.put_back(message);
     }
 
     fn park(&self, entry: &mut Entry) -> Option<Entry> {
@@ -219,7 +202,7 @@ impl Transport for Device {
         None
     }
 
-    fn begin_long(&self) -> bool {
+    fn begin_long(&self, _entry: &Entry) -> bool {
         let fits = self.long.get() < LONG_MAX;
         if fits {
             self.long.set(self.long.get() + 1);
@@ -228,7 +211,7 @@ impl Transport for Device {
         fits
     }
 
-    fn end_long(&self) {
+    fn end_long(&self, _entry: &Entry) {
         self.long.set(self.long.get() - 1);
         self.entries_max.set(self.entries_max.get() - 1);
     }
@@ -258,6 +241,8 @@ impl Transport for Device {
         }
         .map(drop)
     }
+
+    fn deliver(&self) {}
 
     fn come(&self) {
         self.called.notify_one();

@@ -164,7 +164,14 @@ pub const SETXATTR_KILL_SGID: u32 = 0x100;
 pub trait FileSystem: 'static {
     fn lookup(&self, context: &Context, parent: InodeId, name: Name) -> impl Future<Output = Result<Looked, Errno>>;
 
-    /// The latest answer has been handed to the kernel, in the same turn of the loop in which the operation gave it.
+    /// Somebody waits for the latest answer to be with the kernel: it is handed over before [`Self::replied`]. Otherwise
+    /// it may go at the end of the loop's turn, together with others.
+    fn waits_for_delivery(&self) -> bool {
+        false
+    }
+
+    /// The latest answer has been handed over (see [`Self::waits_for_delivery`]), in the same turn of the loop in which the
+    /// operation gave it.
     fn replied(&self) {}
 
     /// The kernel dropped `count` of the references that it got with entries. Nobody waits for this.

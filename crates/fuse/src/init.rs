@@ -1,7 +1,8 @@
 //! The first message of a connection: which protocol, which features, which sizes.
 
 use crate::abi::{self, InitInShort, InitOut, init, read_front};
-use crate::options::Options;
+use crate::options::{Channel, Options};
+use crate::uring::offer;
 
 const PAGE: u32 = 4096;
 /// The kernel's bound where it does not tell another.
@@ -15,6 +16,12 @@ pub(crate) struct Agreed {
     pub(crate) features: u64,
     /// Largest write, in bytes.
     pub(crate) max_write: u32,
+}
+
+impl Agreed {
+    pub(crate) fn over_ring(&self) -> bool {
+        self.features & init::OVER_IO_URING != 0
+    }
 }
 
 /// Answers the kernel's offer.
@@ -35,6 +42,9 @@ pub(crate) fn negotiate(
     let has_extension = u64::from(offer.flags) & init::INIT_EXT != 0;
     let offered = u64::from(offer.flags) | if has_extension { u64::from(extended.unwrap_or(0)) << 32 } else { 0 };
     let features = offered & wanted(options);
+    if options.channel == Channel::Uring && features & init::OVER_IO_URING == 0 {
+        return Err(offer::missing());
+    }
     let max_pages = (options.request_bytes_max / PAGE).clamp(1, max_pages_limit.min(u32::from(u16::MAX)));
     let max_write = max_pages * PAGE;
     let out = InitOut {
@@ -81,6 +91,9 @@ fn wanted(options: &Options) -> u64 {
     if options.locks {
         wanted |= init::POSIX_LOCKS | init::FLOCK_LOCKS;
     }
+    if options.channel != Channel::Dev {
+        wanted |= init::OVER_IO_URING;
+    }
     if options.readdirplus {
         wanted |= init::DO_READDIRPLUS | init::READDIRPLUS_AUTO;
     }
@@ -125,6 +138,18 @@ mod tests {
         let (agreed, out) = negotiate(&offer(31, u64::from(u32::MAX) & !init::INIT_EXT), &Options::default(), 32)
             .expect("a good offer");
         assert_eq!((agreed.minor, agreed.max_write, out.flags2), (31, 32 * 4096, 0));
+    }
+
+    #[test]
+    fn io_uring_is_taken_where_offered_and_may_be_insisted_on() {
+        let with = |channel| Options { channel, ..Options::default() };
+        let (some, all) = (offer(45, !init::OVER_IO_URING), offer(45, u64::MAX));
+        let over_ring =
+            |offer: &[u8], channel| negotiate(offer, &with(channel), 256).map(|(agreed, _)| agreed.over_ring());
+        assert_eq!(over_ring(&all, Channel::Auto), Ok(true));
+        assert_eq!(over_ring(&all, Channel::Dev), Ok(false));
+        assert_eq!(over_ring(&some, Channel::Auto), Ok(false));
+        assert!(over_ring(&some, Channel::Uring).expect_err("not offered").contains("enable_uring"));
     }
 
     #[test]

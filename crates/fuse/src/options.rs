@@ -1,8 +1,43 @@
 //! What one mount may choose.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use telemetry::metrics::Metrics;
+
+/// How requests come from the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Channel {
+    /// Over io_uring where the kernel offers it, otherwise over `/dev/fuse`.
+    #[default]
+    Auto,
+    /// Over `/dev/fuse`: two system calls a request, and often a wake-up on another CPU.
+    Dev,
+    /// Over io_uring, on the CPU of the caller. Linux 6.14 with `fuse.enable_uring`.
+    Uring,
+}
+
+impl Channel {
+    const NAMES: [(Self, &str); 3] = [(Self::Auto, "auto"), (Self::Dev, "dev"), (Self::Uring, "uring")];
+}
+
+impl fmt::Display for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(channel, _)| channel == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+impl FromStr for Channel {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(_, name)| *name == text);
+        found.map(|(channel, _)| *channel).ok_or_else(|| format!("{text:?} is none of auto, dev and uring"))
+    }
+}
 
 /// Options of a mount. The defaults are what `weft mount` uses.
 #[derive(Clone, Debug)]
@@ -16,6 +51,8 @@ pub struct Options {
     pub read_only: bool,
     /// Set-user-id bits and device nodes mean something. Only for root.
     pub allow_suid_and_devices: bool,
+    /// How requests come from the kernel.
+    pub channel: Channel,
     /// Threads that serve requests; 0: one per CPU that this process may use.
     pub loops: usize,
     /// Bind each of them to a CPU.
@@ -58,6 +95,7 @@ impl Default for Options {
             allow_other: true,
             read_only: false,
             allow_suid_and_devices: false,
+            channel: Channel::Auto,
             loops: 0,
             pin: true,
             spin: Duration::from_micros(100),

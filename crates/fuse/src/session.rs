@@ -17,9 +17,11 @@ use crate::init::{self, Agreed};
 use crate::metrics::OperationMetrics;
 use crate::mount::{self, MountError};
 use crate::notify::Notifier;
-use crate::options::Options;
+use crate::options::{Channel, Options};
 use crate::signals::{Ended, Signals};
 use crate::team::Team;
+use crate::transport::Transport;
+use crate::uring::{self, Uring, queues};
 use crate::worker::{Control, Loop};
 
 /// How long the kernel gets to begin talking after a mount.
@@ -36,6 +38,7 @@ pub struct Handle {
     controls: Vec<mailbox::Sender<Control>>,
     ended: Arc<Ended>,
     notifier: Option<(Arc<OwnedFd>, Notifier)>,
+    over_ring: bool,
 }
 
 /// Mounts a file system and serves it, on one thread per loop. `factory` is called once on each of them, with the
@@ -53,8 +56,19 @@ where
     options.validate().map_err(MountError::Options)?;
     let ended = Arc::new(Ended::new().map_err(|error| MountError::Loop(error.to_string()))?);
     let mountpoint = mount::prepare(mountpoint, &options)?;
+    if options.channel != Channel::Dev {
+        uring::offer::switch_on();
+    }
     let device = mount::mount(&mountpoint, &options)?;
-    let mut handle = Handle { mountpoint, options, threads: Vec::new(), controls: Vec::new(), ended, notifier: None };
+    let mut handle = Handle {
+        mountpoint,
+        options,
+        threads: Vec::new(),
+        controls: Vec::new(),
+        ended,
+        notifier: None,
+        over_ring: false,
+    };
     match handle.begin(&device, factory) {
         Ok(()) => Ok(handle),
         Err(error) => {
@@ -73,6 +87,12 @@ impl Handle {
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
+    }
+
+    /// How requests come: [`Channel::Dev`] or [`Channel::Uring`].
+    #[must_use]
+    pub fn channel(&self) -> Channel {
+        if self.over_ring { Channel::Uring } else { Channel::Dev }
     }
 
     /// To tell the kernel things unasked; it outlives the mount, and reaches nobody then.
@@ -114,6 +134,7 @@ impl Handle {
         M: Fn(usize) -> F + Send + Sync + 'static,
     {
         let agreed = greet(device, &self.options)?;
+        self.over_ring = agreed.over_ring();
         let channel = Arc::new(mount::clone_device(device).map_err(|error| MountError::Loop(error.to_string()))?);
         let notifier = Notifier::new(&channel, agreed.minor);
         self.notifier = Some((channel, notifier));
@@ -128,13 +149,18 @@ impl Handle {
         }
         let team = Arc::new(Team::new(self.controls.clone()));
         let (started, starts) = mpsc::channel();
+        let failed = |error: io::Error| MountError::Loop(error.to_string());
+        let bound: Vec<Option<usize>> =
+            (0..loops).map(|index| self.options.pin.then(|| cpus[index % cpus.len()])).collect();
+        let mut queues =
+            if agreed.over_ring() { queues::assign(queues::count().map_err(failed)?, &bound) } else { Vec::new() };
         for (index, control) in receivers.into_iter().enumerate() {
-            let fd = mount::clone_device(device).map_err(|error| MountError::Loop(error.to_string()))?;
             let plan = Plan {
-                fd,
+                fd: Arc::new(mount::clone_device(device).map_err(failed)?),
+                queues: queues.get_mut(index).map(std::mem::take),
                 agreed,
                 options: self.options.clone(),
-                cpu: self.options.pin.then(|| cpus[index % cpus.len()]),
+                cpu: bound[index],
                 index,
                 team: Arc::clone(&team),
                 control,
@@ -144,7 +170,7 @@ impl Handle {
                 let _running = running;
                 plan.run(|| factory(index), &started);
             });
-            self.threads.push(thread.map_err(|error| MountError::Loop(error.to_string()))?);
+            self.threads.push(thread.map_err(failed)?);
         }
         drop(started);
         for _ in 0..loops {
@@ -209,7 +235,9 @@ impl Drop for Handle {
 
 /// All that one loop thread needs.
 struct Plan {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
+    /// Those of the kernel that it serves, where requests come over io_uring.
+    queues: Option<Vec<u16>>,
     agreed: Agreed,
     options: Options,
     cpu: Option<usize>,
@@ -218,15 +246,55 @@ struct Plan {
     control: mailbox::Receiver<Control>,
 }
 
+type Started = mpsc::Sender<Result<(), String>>;
+
 impl Plan {
-    fn run<F: FileSystem>(self, factory: impl FnOnce() -> F, started: &mpsc::Sender<Result<(), String>>) {
+    fn run<F: FileSystem>(self, factory: impl FnOnce() -> F, started: &Started) {
         let config = ring::Config { entries: RING_ENTRIES, cpu: self.cpu, spin: self.options.spin };
-        let (max_write, requests_max) = (self.agreed.max_write, self.options.requests_max);
-        let made = ring::Ring::new(&config).and_then(|ring| {
-            Ok((ring, Device::new(self.fd, max_write, requests_max, self.index, Arc::clone(&self.team))?))
-        });
-        let (mut ring, device) = match made {
-            Ok(made) => made,
+        match ring::Ring::new(&config) {
+            Ok(mut ring) => ring.run(self.serve(factory, started)),
+            Err(error) => {
+                let _ = started.send(Err(error.to_string()));
+            }
+        }
+    }
+
+    async fn serve<F: FileSystem>(mut self, factory: impl FnOnce() -> F, started: &Started) {
+        match self.queues.take() {
+            None => {
+                let device = self.device();
+                self.serve_over(device, factory, started).await;
+            }
+            Some(queues) => {
+                let uring = self.uring(queues).await;
+                self.serve_over(uring, factory, started).await;
+            }
+        }
+    }
+
+    fn device(&self) -> io::Result<Device> {
+        let fd = Arc::clone(&self.fd);
+        Device::new(fd, self.agreed.max_write, self.options.requests_max, self.index, Arc::clone(&self.team))
+    }
+
+    async fn uring(&self, queues: Vec<u16>) -> io::Result<Uring> {
+        let share = uring::Share {
+            queues,
+            requests_max: self.options.requests_max,
+            payload_max: self.agreed.max_write.max(abi::READ_BUFFER_MIN as u32),
+            device: if self.index == 0 { Some(self.device()?) } else { None },
+        };
+        Uring::register(Arc::clone(&self.fd), share, Arc::clone(&self.team)).await
+    }
+
+    async fn serve_over<F: FileSystem, T: Transport>(
+        self,
+        transport: io::Result<T>,
+        factory: impl FnOnce() -> F,
+        started: &Started,
+    ) {
+        let transport = match transport {
+            Ok(transport) => transport,
             Err(error) => {
                 let _ = started.send(Err(error.to_string()));
                 return;
@@ -238,13 +306,11 @@ impl Plan {
             extended_setxattr: self.agreed.features & abi::init::SETXATTR_EXT != 0,
         };
         let metrics = OperationMetrics::new(self.options.metrics.as_ref());
-        ring.run(async move {
-            // Made inside the ring: the file system may open connections and start tasks.
-            let fs = factory();
-            let _ = started.send(Ok(()));
-            let wait = self.options.drain_wait;
-            Loop::new(fs, device, shape, metrics, (self.index, self.team), wait).run(self.control).await;
-        });
+        // Made inside the ring: the file system may open connections and start tasks.
+        let fs = factory();
+        let _ = started.send(Ok(()));
+        let wait = self.options.drain_wait;
+        Loop::new(fs, transport, shape, metrics, (self.index, self.team), wait).run(self.control).await;
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A loop serves requests with *entries*: each receives a request, has it answered, and receives the next. `/dev/fuse`
 //! makes entries as they are needed, which take turns at reading the device ([`crate::dev`]). FUSE over io_uring has a
-//! fixed set of them: its entry is the kernel's own, with its payload buffer, and `reply` followed by `receive` is one
-//! commit-and-fetch.
+//! set of them ([`crate::uring`]): its entry is the kernel's own, with its payload buffer, and `reply` followed by `receive`
+//! is one commit-and-fetch.
 
 use std::io;
 
@@ -51,6 +51,9 @@ impl Message {
     }
 }
 
+/// Waits for locks in one loop, beside the requests that may be in flight.
+pub(crate) const LONG_MAX: usize = 2048;
+
 pub(crate) trait Transport: 'static {
     type Entry: 'static;
 
@@ -70,12 +73,16 @@ pub(crate) trait Transport: 'static {
     /// A request begins that may wait for another application, however long: it must not count against the requests that
     /// may be in flight, or enough of them would keep out the one that they wait for. False where there are too many
     /// of the kind.
-    fn begin_long(&self) -> bool;
+    fn begin_long(&self, entry: &Self::Entry) -> bool;
 
-    fn end_long(&self);
+    fn end_long(&self, entry: &Self::Entry);
 
-    /// Answers the entry's request: `error` is 0 or a negative error number, in which case there are no parts.
+    /// Answers the entry's request: `error` is 0 or a negative error number, in which case there are no parts. The kernel
+    /// has the answer at the end of the turn at the latest.
     fn reply(&self, entry: &mut Self::Entry, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()>;
+
+    /// Sees to it that the kernel has all answers that were given so far.
+    fn deliver(&self);
 
     /// Other loops have more to do than they can do: receive, if this one slept.
     fn come(&self);

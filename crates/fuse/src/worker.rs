@@ -18,6 +18,7 @@ use crate::abi::{InHeader, Opcode};
 use crate::context::{Context, Interrupt};
 use crate::decode::{self, Operation, Refusal};
 use crate::dispatch::{Shape, dispatch};
+use crate::early::EarlyInterrupts;
 use crate::filesystem::FileSystem;
 use crate::metrics::OperationMetrics;
 use crate::reply::{Outcome, error_number};
@@ -48,6 +49,7 @@ pub(crate) struct Loop<F, T> {
     /// How long the file system gets to say goodbye.
     shutdown_wait: Duration,
     lines: RefCell<Vec<Rc<Interrupt>>>,
+    early: EarlyInterrupts,
     workers: Cell<usize>,
     worker_ended: Notify,
 }
@@ -70,6 +72,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             team,
             shutdown_wait,
             lines: RefCell::default(),
+            early: EarlyInterrupts::default(),
             workers: Cell::new(0),
             worker_ended: Notify::new(),
         })
@@ -108,7 +111,6 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         while let Some(message) = control.recv().await {
             match message {
                 Control::Interrupt(unique) => {
-                    // A request that is unknown here has been answered, or belongs to another loop.
                     self.raise(unique);
                 }
                 Control::Come => self.transport.come(),
@@ -166,10 +168,13 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             None
         };
         let long = opcode == Opcode::Setlkw;
-        if long && !self.transport.begin_long() {
+        if long && !self.transport.begin_long(entry) {
             return self.reply(entry, header.unique, Some(Err(Errno::ENOLCK)));
         }
         line.begin(header.unique);
+        if self.early.take(header.unique, started) {
+            line.raise(header.unique);
+        }
         let mut context = Context::new(header.uid, header.gid, header.pid, header.unique, Rc::clone(line));
         context.umask = operation.umask();
         let inode = InodeId(header.nodeid);
@@ -185,7 +190,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         };
         line.end();
         if long {
-            self.transport.end_long();
+            self.transport.end_long(entry);
         }
         let outcome = outcome.unwrap_or_else(|Panicked| {
             tracing::error!(operation = opcode.label(), %inode, "an operation panicked: answering EIO");
@@ -195,6 +200,9 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             self.metrics.failed(opcode, *errno);
         }
         self.reply(entry, header.unique, outcome);
+        if self.fs.waits_for_delivery() {
+            self.transport.deliver();
+        }
         self.fs.replied();
         self.metrics.observe(opcode, started.elapsed());
     }
@@ -218,13 +226,16 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         if self.raise(unique) {
             return;
         }
-        // Another loop has it, or it is answered already. A loop registers what it receives in the turn of receiving,
-        // so the message cannot come too early.
         self.team.interrupt(self.index, unique);
     }
 
+    /// False where the request is with another loop, has been answered, or is about to come.
     fn raise(&self, unique: u64) -> bool {
-        self.lines.borrow().iter().any(|line| line.raise(unique))
+        let found = self.lines.borrow().iter().any(|line| line.raise(unique));
+        if !found {
+            self.early.keep(unique, Instant::now());
+        }
+        found
     }
 }
 

@@ -30,6 +30,10 @@ fn odd(options: Options) -> (Mounted, Odd) {
     (mounted, fs)
 }
 
+fn plain() -> Options {
+    Options { channel: common::channel(), ..Options::default() }
+}
+
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + LONG;
     while !condition() {
@@ -81,6 +85,37 @@ fn a_signal_ends_an_operation_that_waits() {
         assert_eq!(status.and_then(|status| status.signal()), Some(signal));
         wait_until("the operation ends", || fs.hanging.load(Ordering::SeqCst) == 0);
     }
+}
+
+#[test]
+fn a_signal_that_comes_at_once_is_not_lost() {
+    let (mounted, fs) = odd(Options::default());
+    for turn in 0..150 {
+        let mut child = dd(&mounted.path("f"), HANG);
+        // Around the time at which the kernel hands the read over: the signal may overtake it on another way.
+        std::thread::sleep(Duration::from_micros(500 + 10 * turn));
+        kill(&child, libc::SIGINT);
+        wait_until("dd ends", || child.try_wait().unwrap().is_some());
+    }
+    wait_until("all reads end", || fs.hanging.load(Ordering::SeqCst) == 0);
+}
+
+#[test]
+fn those_who_wait_for_a_lock_do_not_keep_out_who_gives_it_back() {
+    const WAITERS: usize = 40;
+    let (mounted, fs) = odd(Options { requests_max: 16, locks: true, ..Options::default() });
+    let path = mounted.path("f");
+    fs.locked.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        // One after the other: io_uring's queues take up who found no place only with the next answer.
+        for count in 1..=WAITERS {
+            scope.spawn(|| File::open(&path).unwrap().lock().unwrap());
+            wait_until("it waits", || fs.waiting.load(Ordering::SeqCst) == count);
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"content");
+        File::open(&path).unwrap().unlock().unwrap();
+    });
+    assert_eq!(fs::read(&path).unwrap(), b"content");
 }
 
 #[test]
@@ -193,7 +228,7 @@ fn a_mount_with_open_files_is_detached_after_a_while() {
 fn unmounted_from_outside_it_ends_by_itself() {
     let place = tempfile::tempdir().unwrap();
     let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
-    let handle = fuse::mount(place.path(), Options::default(), move |_| fs.clone()).unwrap();
+    let handle = fuse::mount(place.path(), plain(), move |_| fs.clone()).unwrap();
     assert!(Command::new("umount").arg(place.path()).status().unwrap().success());
     handle.join();
     assert!(!is_mounted(place.path()));
@@ -212,7 +247,7 @@ fn a_dead_mount_is_recovered_by_the_next() {
     let place = tempfile::tempdir().unwrap();
     for _ in 0..2 {
         let mut server = Command::new(std::env::current_exe().unwrap());
-        server.args(["--exact", "serve_until_killed", "--ignored"]).env(CHILD_VARIABLE, place.path());
+        server.args(["--exact", &server_test(), "--ignored"]).env(CHILD_VARIABLE, place.path());
         let mut server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_until("the child mounts", || place.path().join("alive").exists());
         kill(&server, libc::SIGKILL);
@@ -223,11 +258,17 @@ fn a_dead_mount_is_recovered_by_the_next() {
         });
     }
     let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
-    let handle = fuse::mount(place.path(), Options::default(), move |_| fs.clone()).unwrap();
+    let handle = fuse::mount(place.path(), plain(), move |_| fs.clone()).unwrap();
     fs::write(place.path().join("f"), "again").unwrap();
     assert_eq!(fs::read(place.path().join("f")).unwrap(), b"again");
     handle.unmount();
     assert!(!is_mounted(place.path()));
+}
+
+/// How the test program calls [`serve_until_killed`].
+fn server_test() -> String {
+    let modules = module_path!().split_once("::").map_or(String::new(), |(_, inner)| format!("{inner}::"));
+    format!("{modules}serve_until_killed")
 }
 
 #[test]
@@ -235,7 +276,7 @@ fn a_dead_mount_is_recovered_by_the_next() {
 fn serve_until_killed() {
     let place = std::env::var_os(CHILD_VARIABLE).expect("run by the test that kills it");
     let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
-    let handle = fuse::mount(Path::new(&place), Options::default(), move |_| fs.clone()).unwrap();
+    let handle = fuse::mount(Path::new(&place), plain(), move |_| fs.clone()).unwrap();
     File::create(Path::new(&place).join("alive")).unwrap();
     handle.join();
 }

@@ -120,6 +120,10 @@ impl FileSystem for Adapter {
         }
     }
 
+    fn waits_for_delivery(&self) -> bool {
+        self.gate.is_entered()
+    }
+
     fn replied(&self) {
         self.gate.leave();
     }

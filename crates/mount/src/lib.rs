@@ -62,6 +62,7 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     };
     let options = fuse::Options {
         source: format!("weft@{}", config.mgmtd),
+        channel: config.fuse_channel,
         loops: config.loops,
         spin: *config.spin,
         allow_other: config.allow_other,
@@ -83,7 +84,8 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     let _ = notifier.set(mount.notifier());
     let recalls = if config.leases { Some(RecallThread::start(Arc::clone(&connected.shared), keeper)?) } else { None };
     let mounted = Mounted { cluster: connected.cluster(), metrics: endpoint.address().to_string() };
-    info!(mountpoint = %config.mountpoint.display(), cluster = mounted.cluster, "mounted");
+    let (mountpoint, fuse_channel) = (config.mountpoint.display(), mount.channel());
+    info!(%mountpoint, cluster = mounted.cluster, %fuse_channel, "mounted");
     on_mounted(&mounted)?;
     mount.run_until(&signals);
     drop(recalls);

@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::squeue::{Entry, Entry128, EntryMarker};
+use io_uring::{IoUring, opcode, types};
 use slab::Slab;
 
 use crate::spin::{Look, Spinner};
@@ -19,8 +20,11 @@ pub(crate) enum Lane {
     Main = 0,
     FileRead = 1,
     FileWrite = 2,
+    /// On the main ring, and not to be cancelled: commands to devices.
+    Command = 3,
 }
 
+/// One for each ring pair.
 const LANES: [Lane; 3] = [Lane::Main, Lane::FileRead, Lane::FileWrite];
 
 /// User data of operations that belong to the driver itself; slab keys stay below.
@@ -34,7 +38,8 @@ const WORKERS_MAX: u32 = 16;
 const TEARDOWN_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) struct Driver {
-    main: IoUring,
+    /// Entries of twice the length, since commands to devices need them.
+    main: IoUring<Entry128>,
     files: [Option<IoUring>; 2],
     /// A poll of the file ring's descriptor is armed on the main ring.
     file_poll_armed: [bool; 2],
@@ -51,11 +56,13 @@ enum OpState {
     Done(i32),
     /// Its future is gone; what the kernel may still touch lives here until the completion.
     Abandoned(Box<dyn Any>),
+    /// The same of what the kernel cannot be asked to end: that happens with the device, or the ring.
+    Left(Box<dyn Any>),
 }
 
 impl Driver {
     pub(crate) fn new(entries: u32, spin: Duration, remote_fd: RawFd) -> io::Result<Self> {
-        let main = IoUring::builder()
+        let main = IoUring::<Entry128>::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_coop_taskrun()
@@ -81,17 +88,28 @@ impl Driver {
 
     fn arm_remote(&mut self) -> io::Result<()> {
         let poll = opcode::PollAdd::new(types::Fd(self.remote_fd), libc::POLLIN as u32).build().user_data(REMOTE);
-        push(&mut self.main, &poll)
+        push(&mut self.main, poll)
     }
 
     /// Queues an operation; `entry`'s pointers must stay good until its completion, which [`Op`](crate::op) sees to.
-    pub(crate) fn submit(&mut self, lane: Lane, entry: squeue::Entry) -> io::Result<usize> {
+    pub(crate) fn submit(&mut self, lane: Lane, entry: Entry) -> io::Result<usize> {
+        self.start(lane, |driver, key| {
+            let entry = entry.user_data(key);
+            match lane {
+                Lane::Main | Lane::Command => push(&mut driver.main, entry),
+                Lane::FileRead | Lane::FileWrite => driver.push_file(lane as usize - 1, entry),
+            }
+        })
+    }
+
+    /// As [`Self::submit`], of a command to a device.
+    pub(crate) fn submit_command(&mut self, entry: Entry128) -> io::Result<usize> {
+        self.start(Lane::Command, |driver, key| push(&mut driver.main, entry.user_data(key)))
+    }
+
+    fn start(&mut self, lane: Lane, push: impl FnOnce(&mut Self, u64) -> io::Result<()>) -> io::Result<usize> {
         let key = self.ops.insert(OpState::Waiting(None));
-        let entry = entry.user_data(key as u64 | lane_tag(lane));
-        let pushed = match lane {
-            Lane::Main => push(&mut self.main, &entry),
-            Lane::FileRead | Lane::FileWrite => self.push_file(lane as usize - 1, &entry),
-        };
+        let pushed = push(self, key as u64 | lane_tag(lane));
         if let Err(error) = pushed {
             self.ops.remove(key);
             return Err(error);
@@ -99,7 +117,12 @@ impl Driver {
         Ok(key)
     }
 
-    fn push_file(&mut self, index: usize, entry: &squeue::Entry) -> io::Result<()> {
+    /// Hands what the main ring has queued to the kernel now, and looks at nothing that is done.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        submit(&mut self.main)
+    }
+
+    fn push_file(&mut self, index: usize, entry: Entry) -> io::Result<()> {
         let ring = match &mut self.files[index] {
             Some(ring) => ring,
             slot => {
@@ -134,7 +157,7 @@ impl Driver {
                 }
                 Poll::Pending
             }
-            OpState::Abandoned(_) => unreachable!("an abandoned operation has no future to poll it"),
+            OpState::Abandoned(_) | OpState::Left(_) => unreachable!("an abandoned operation has no future to poll it"),
         }
     }
 
@@ -144,14 +167,18 @@ impl Driver {
             self.ops.remove(key);
             return;
         }
+        if lane == Lane::Command {
+            self.ops[key] = OpState::Left(resources);
+            return;
+        }
         self.ops[key] = OpState::Abandoned(resources);
         let cancel = opcode::AsyncCancel::new(key as u64 | lane_tag(lane)).build().user_data(CANCEL);
         // A cancellation that finds no room is given up: the operation then ends in its own time.
         let _ = match lane {
-            Lane::Main => push(&mut self.main, &cancel),
+            Lane::Main | Lane::Command => push(&mut self.main, cancel),
             Lane::FileRead | Lane::FileWrite => {
                 let index = lane as usize - 1;
-                self.files[index].as_mut().map_or(Ok(()), |ring| push(ring, &cancel))
+                self.files[index].as_mut().map_or(Ok(()), |ring| push(ring, cancel))
             }
         };
     }
@@ -214,7 +241,7 @@ impl Driver {
             let poll = opcode::PollAdd::new(types::Fd(ring.as_raw_fd()), libc::POLLIN as u32)
                 .build()
                 .user_data(SECONDARY + index as u64);
-            push(&mut self.main, &poll)?;
+            push(&mut self.main, poll)?;
             self.file_poll_armed[index] = true;
         }
         Ok(())
@@ -245,7 +272,7 @@ impl Driver {
     fn complete_lane(&mut self, lane: Lane, woken: &mut Vec<Waker>, finished: &mut Vec<Box<dyn Any>>) {
         loop {
             let completion = match lane {
-                Lane::Main => self.main.completion().next(),
+                Lane::Main | Lane::Command => self.main.completion().next(),
                 Lane::FileRead | Lane::FileWrite => {
                     self.files[lane as usize - 1].as_mut().and_then(|ring| ring.completion().next())
                 }
@@ -271,7 +298,7 @@ impl Driver {
         match std::mem::replace(state, OpState::Done(result)) {
             OpState::Waiting(waker) => woken.extend(waker),
             OpState::Done(_) => unreachable!("the kernel completes an operation once"),
-            OpState::Abandoned(resources) => {
+            OpState::Abandoned(resources) | OpState::Left(resources) => {
                 self.ops.remove(key);
                 finished.push(resources);
             }
@@ -295,7 +322,7 @@ impl Drop for Driver {
             }
         }
         for (_, state) in std::mem::take(&mut self.ops) {
-            if matches!(state, OpState::Abandoned(_)) {
+            if matches!(state, OpState::Abandoned(_) | OpState::Left(_)) {
                 std::mem::forget(state);
             }
         }
@@ -311,17 +338,18 @@ fn lane_tag(lane: Lane) -> u64 {
     (lane as u64) << 48
 }
 
-fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
+fn push<E: EntryMarker>(ring: &mut IoUring<E>, entry: impl Into<E>) -> io::Result<()> {
+    let entry = entry.into();
     loop {
         // SAFETY: whoever submits keeps what the entry points to alive until its completion (see `op::Op`).
-        if unsafe { ring.submission().push(entry) }.is_ok() {
+        if unsafe { ring.submission().push(&entry) }.is_ok() {
             return Ok(());
         }
         submit(ring)?;
     }
 }
 
-fn submit(ring: &mut IoUring) -> io::Result<()> {
+fn submit<E: EntryMarker>(ring: &mut IoUring<E>) -> io::Result<()> {
     if ring.submission().is_empty() {
         return Ok(());
     }
@@ -334,7 +362,7 @@ fn submit(ring: &mut IoUring) -> io::Result<()> {
 }
 
 /// Submits, and lets the kernel post the completions that are due (which it leaves to the ring's own thread).
-fn submit_and_look(ring: &mut IoUring) -> io::Result<()> {
+fn submit_and_look<E: EntryMarker>(ring: &mut IoUring<E>) -> io::Result<()> {
     let pending = ring.submission().len() as u32;
     // SAFETY: no signal mask is passed, so there is no pointer that could be wrong.
     let result = unsafe { ring.submitter().enter::<libc::sigset_t>(pending, 0, ENTER_GETEVENTS, None) };
@@ -342,7 +370,7 @@ fn submit_and_look(ring: &mut IoUring) -> io::Result<()> {
 }
 
 /// Submits, and sleeps until there is a completion.
-fn submit_and_wait(ring: &mut IoUring, wait: Option<Duration>) -> io::Result<()> {
+fn submit_and_wait<E: EntryMarker>(ring: &mut IoUring<E>, wait: Option<Duration>) -> io::Result<()> {
     passing_is_fine(match wait {
         Some(wait) => {
             let limit = types::Timespec::from(wait);
@@ -364,7 +392,7 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }
 
-fn limit_workers(ring: &IoUring) -> io::Result<()> {
+fn limit_workers<E: EntryMarker>(ring: &IoUring<E>) -> io::Result<()> {
     let mut limits = [WORKERS_MAX, WORKERS_MAX];
     ring.submitter().register_iowq_max_workers(&mut limits)
 }

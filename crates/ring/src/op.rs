@@ -13,9 +13,11 @@ use crate::buf::{Buf, Slice};
 use crate::driver::Lane;
 use crate::executor::{try_with_core, with_core};
 
+mod command;
 mod socket;
 
 pub use crate::unblock::unblock;
+pub use command::{Command, flush};
 pub use socket::{connect, connect_local, listen, own_user, peer_user, recv, recv_exact, send_all, shutdown};
 
 /// An operation in flight. `T` owns everything that the kernel may read or write, at addresses that do not change when
@@ -35,7 +37,11 @@ enum OpState {
 
 impl<T: 'static> Op<T> {
     pub(crate) fn new(lane: Lane, entry: squeue::Entry, resources: T) -> Self {
-        let state = match with_core(|core| core.driver.borrow_mut().submit(lane, entry)) {
+        Self::submitted(lane, with_core(|core| core.driver.borrow_mut().submit(lane, entry)), resources)
+    }
+
+    fn submitted(lane: Lane, key: io::Result<usize>, resources: T) -> Self {
+        let state = match key {
             Ok(key) => OpState::InFlight(key),
             Err(error) => OpState::Failed(error),
         };

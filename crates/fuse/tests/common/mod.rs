@@ -7,8 +7,15 @@ pub(crate) mod odd;
 use std::path::{Path, PathBuf};
 
 use fuse::model_fs::{Caching, ModelFs};
-use fuse::{FileSystem, Handle, Options};
+use fuse::{Channel, FileSystem, Handle, Options};
 use tempfile::TempDir;
+
+/// Each test binary runs once more, as `NAME_over_dev`, over `/dev/fuse`: what a kernel without io_uring for FUSE has.
+pub(crate) fn channel() -> Channel {
+    let name = std::env::current_exe().expect("a test is a file");
+    let over_dev = name.file_name().is_some_and(|name| name.to_string_lossy().contains("_over_dev"));
+    if over_dev { Channel::Dev } else { Channel::Auto }
+}
 
 /// A mount on a directory of its own. Unmounts when dropped.
 pub(crate) struct Mounted {
@@ -24,6 +31,7 @@ impl Mounted {
 
     pub(crate) fn with<F: FileSystem>(options: Options, factory: impl Fn(usize) -> F + Send + Sync + 'static) -> Self {
         let place = tempfile::tempdir().expect("a temporary directory");
+        let options = Options { channel: channel(), ..options };
         let handle = fuse::mount(place.path(), options, factory).expect("tests of the mount need root, or fusermount3");
         Self { handle: Some(handle), place }
     }

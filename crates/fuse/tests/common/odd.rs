@@ -1,9 +1,9 @@
 //! A model whose reads go wrong in chosen ways.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use fuse::filesystem::{Attributes, Entry, Looked, Opened, Statfs, Write};
+use fuse::filesystem::{Attributes, Entry, Lock, Looked, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::model_fs::ModelFs;
 use fuse::{Context, FileSystem};
@@ -11,6 +11,7 @@ use ring::buf::Slice;
 use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::id::InodeId;
+use types::lock::LockMode;
 use types::name::Name;
 
 /// Offsets of a read that mean something else.
@@ -25,13 +26,23 @@ pub(crate) struct Odd {
     pub(crate) inner: ModelFs,
     pub(crate) hanging: Arc<AtomicUsize>,
     pub(crate) shutdowns: Arc<AtomicUsize>,
+    /// Somebody has the one lock that there is, and so many wait for it.
+    pub(crate) locked: Arc<AtomicBool>,
+    pub(crate) waiting: Arc<AtomicUsize>,
     /// So many look-ups find nothing: somebody else makes the name right after.
     pub(crate) too_early: Arc<AtomicUsize>,
 }
 
 impl Odd {
     pub(crate) fn new(inner: ModelFs) -> Self {
-        Self { inner, hanging: Arc::default(), shutdowns: Arc::default(), too_early: Arc::default() }
+        Self {
+            inner,
+            hanging: Arc::default(),
+            shutdowns: Arc::default(),
+            locked: Arc::default(),
+            waiting: Arc::default(),
+            too_early: Arc::default(),
+        }
     }
 }
 
@@ -92,6 +103,28 @@ impl FileSystem for Odd {
             MANY_PARTS => Ok((0..size).map(|i| Slice::from_vec(vec![i as u8])).collect()),
             _ => self.inner.read(cx, inode, handle, at, size).await,
         }
+    }
+
+    async fn setlk(
+        &self,
+        _cx: &Context,
+        _inode: InodeId,
+        _lock: &Lock,
+        _mode: LockMode,
+        wait: bool,
+    ) -> Result<(), Errno> {
+        assert!(wait, "the tests wait");
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        while self.locked.load(Ordering::SeqCst) {
+            ring::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn unlock(&self, _cx: &Context, _inode: InodeId, _lock: &Lock) -> Result<(), Errno> {
+        self.locked.store(false, Ordering::SeqCst);
+        Ok(())
     }
 
     async fn readdir(

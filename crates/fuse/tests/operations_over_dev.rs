@@ -1,0 +1,4 @@
+//! The tests of `operations.rs` over `/dev/fuse`.
+
+#[path = "operations.rs"]
+mod operations;
