@@ -17,6 +17,11 @@ impl<'a> Caller<'a> {
         Self { cred, interrupted: None }
     }
 
+    /// One for a record that is being appended, whoever began it.
+    pub(crate) fn appending() -> Caller<'static> {
+        Caller::patient(Credentials::default())
+    }
+
     /// One whose wait ends when `interrupted` says so.
     #[must_use]
     pub fn interruptible(cred: Credentials, interrupted: &'a dyn Fn() -> bool) -> Self {

@@ -137,22 +137,13 @@ impl Client {
         Ok(Piece { extent, data: answer.payload.freeze() })
     }
 
-    /// Writes all of `data` at `offset`, or with `append` at the end of the file as it is now. The file is open.
+    /// Writes all of `data` at `offset`. The file is open.
     ///
     /// # Errors
     /// `EBADF` where it is not open here, `EFBIG`, `EIO` where a lock on it was lost, `ENOSPC`, and those of the storage:
     /// some of the bytes may have been written then.
-    pub async fn write(
-        &self,
-        caller: &Caller<'_>,
-        inode: InodeId,
-        offset: u64,
-        data: &Slice,
-        append: bool,
-    ) -> Result<(), Errno> {
+    pub async fn write(&self, caller: &Caller<'_>, inode: InodeId, offset: u64, data: &Slice) -> Result<(), Errno> {
         let layout = self.ensure_intent(caller, inode).await?;
-        // Nobody tells us when our intent is no longer the only one: the shard has to be asked where the end is.
-        let offset = if append { self.current_size(caller, inode).await? } else { offset };
         let len = data.len() as u64;
         if offset.saturating_add(len) > FILE_SIZE_MAX {
             return Err(Errno::EFBIG);
@@ -170,7 +161,10 @@ impl Client {
             }
         };
         if result.is_ok() {
-            self.shared.with_file(inode, |file| file.wrote(offset, len, Shared::wall_clock()));
+            self.shared.with_file(inode, |file| {
+                file.end.versions.clear();
+                file.wrote(offset, len, Shared::wall_clock());
+            });
         } else {
             // A part may be there: what the objects say goes.
             self.shared.with_file(inode, crate::file::File::lose_exclusivity);

@@ -6,6 +6,7 @@ use types::layout::Layout;
 use types::time::{Timestamp, access_is_due};
 use wire::v1::meta::{InodeReply, TimeChange};
 
+use crate::end::End;
 use crate::lease::Lease;
 
 /// One open file, however many handles it has.
@@ -49,6 +50,7 @@ pub(crate) struct File {
     pub(crate) uneven: bool,
     /// A lock on it went to another client: data is neither read nor written until all handles are closed.
     pub(crate) has_lost_lock: bool,
+    pub(crate) end: End,
 }
 
 /// The state of this session's write intent.
@@ -82,6 +84,7 @@ impl File {
             bare: Lease::NONE,
             uneven: is_uneven(&reply.attr),
             has_lost_lock: false,
+            end: End::default(),
         }
     }
 

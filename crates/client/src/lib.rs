@@ -10,6 +10,7 @@
 //! `lease`; it keeps what `kept` says of directories and `contents` of small files, for no longer than that), or run a
 //! thread of its own on the request path.
 
+mod append;
 mod caller;
 pub mod config;
 mod connect;
@@ -17,6 +18,7 @@ mod contents;
 mod copy;
 mod data;
 mod directory;
+mod end;
 mod file;
 mod goodbye;
 mod heartbeat;

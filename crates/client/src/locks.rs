@@ -31,7 +31,7 @@ const CANCEL_PATIENCE: Duration = Duration::from_secs(1);
 /// A request that must not wait is repeated so often for unlocks that happened meanwhile.
 const CLOSES_MAX: u32 = 3;
 /// How often a thread looks whether another one is done.
-const LOOK_AGAIN: Duration = Duration::from_micros(200);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// Whose lock, and on what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +56,7 @@ pub struct LockHolder {
 }
 
 /// Why there is no answer of the shard but an error number.
-enum Ended {
+pub(crate) enum Ended {
     Refused(Errno),
     /// The shard may have executed it, or may yet.
     Unknown(Errno),
@@ -217,7 +217,7 @@ impl Client {
 
     /// Asks until the shard has decided, however long that takes. The bound of other calls counts only while the shard
     /// cannot be reached.
-    async fn ask_for_lock<C: Call>(
+    pub(crate) async fn ask_for_lock<C: Call>(
         &self,
         caller: &Caller<'_>,
         shard: ShardId,
@@ -336,7 +336,7 @@ impl Client {
     }
 
     /// Until the shard answers, or nobody needs it any more.
-    async fn insist<C: Call>(&self, inode: InodeId, request: &C) {
+    pub(crate) async fn insist<C: Call>(&self, inode: InodeId, request: &C) {
         let caller = Caller::patient(Credentials::default());
         while let Err(Errno::EIO) = self.call(&caller, Destination::home(inode), request).await {
             if self.shared.has_ended() {
@@ -351,7 +351,9 @@ impl Shared {
     /// not go on as if nothing had happened.
     pub(crate) fn lost_locks(&self, lost: &[lock::HeldLock]) {
         for lock in lost {
-            if self.locks.lose(lock) {
+            if lock.kind == LockKind::End {
+                self.with_file(lock.inode, |file| file.end.given_up());
+            } else if self.locks.lose(lock) {
                 let (inode, pid) = (lock.inode, lock.held.pid);
                 error!(%inode, pid, "a lock is lost: the session had expired, and somebody else has it now");
                 self.with_file(inode, |file| file.has_lost_lock = true);

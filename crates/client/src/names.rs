@@ -283,6 +283,17 @@ impl Client {
     }
 
     pub(crate) async fn set(&self, caller: &Caller<'_>, inode: InodeId, change: SetAttr) -> Result<Attr, Errno> {
+        let reply = self.set_at_shard(caller, inode, change).await?;
+        self.attr_of(caller, reply).await
+    }
+
+    /// What the shard says after the change.
+    pub(crate) async fn set_at_shard(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        change: SetAttr,
+    ) -> Result<InodeReply, Errno> {
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::Set { exactly: numbered.exactly.clone(), inode, change };
         let result = self.call(caller, Destination::home(inode), &request).await;
@@ -292,7 +303,7 @@ impl Client {
         }
         let reply = result?;
         self.shared.with_file(inode, |file| file.mode = reply.attr.mode);
-        self.attr_of(caller, reply).await
+        Ok(reply)
     }
 
     /// Makes a device node, fifo, socket or regular file without opening it.

@@ -61,6 +61,9 @@ async fn listen(client: Rc<Client>, keeper: Arc<dyn Keeper>, shard: ShardId) {
         let request = Recalls { done: done.clone() };
         match client.attempt(Destination::Shard(shard), &request, &[], 0).await {
             Ok(answer) => {
+                for inode in answer.message.ends {
+                    ring::spawn(Rc::clone(&client).give_back_wanted_end(inode));
+                }
                 obey(&client, &keeper, &answer.message.recalls).await;
                 done = answer.message.recalls.iter().map(|recall| recall.id).collect();
             }

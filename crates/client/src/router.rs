@@ -262,6 +262,7 @@ impl Client {
             request.connection = number();
             request.opens = self.shared.held_opens(shard);
             request.locks = self.shared.locks.tell(shard);
+            request.locks.extend(self.shared.held_ends(shard));
             let (opens, locks) = (request.opens.len(), request.locks.len());
             info!(%shard, opens, locks, "the shard has restarted: telling it what is held here");
             let told = connection.call(to, &request).await.map_err(failure_of_call)?;

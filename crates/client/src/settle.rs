@@ -3,7 +3,7 @@
 use layout::{file_size, object_size};
 use types::attr::Attr;
 use types::error::Errno;
-use types::id::{InodeId, ObjectId};
+use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
 use types::time::Timestamp;
 use wire::v1::meta::{self, InodeReply, TimeChange};
@@ -80,14 +80,31 @@ impl Client {
 
     /// Asks all objects of a file for their size.
     pub(crate) async fn gather(&self, caller: &Caller<'_>, inode: InodeId, layout: &Layout) -> Result<Gathered, Errno> {
-        let asked = layout.groups.iter().enumerate().map(async |(stripe, &group)| {
-            let object = ObjectId { inode, stripe: stripe as u32 };
-            let request = storage::Stat { objects: vec![object] };
-            let reply = self.call(caller, Destination::Object(group, object), &request).await?;
-            reply.objects.into_iter().next().ok_or(Errno::EIO)
-        });
-        let objects: Result<Vec<ObjectStat>, Errno> = ring::join_all(asked).await.into_iter().collect();
-        Ok(combine(layout, &objects?))
+        Ok(combine(layout, &self.objects(caller, inode, layout).await?))
+    }
+
+    /// What all objects of a file say, in the order of the stripes.
+    pub(crate) async fn objects(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        layout: &Layout,
+    ) -> Result<Vec<ObjectStat>, Errno> {
+        let asked = (0u32..)
+            .zip(&layout.groups)
+            .map(async |(stripe, &group)| self.object(caller, group, ObjectId { inode, stripe }).await);
+        ring::join_all(asked).await.into_iter().collect()
+    }
+
+    pub(crate) async fn object(
+        &self,
+        caller: &Caller<'_>,
+        group: GroupId,
+        object: ObjectId,
+    ) -> Result<ObjectStat, Errno> {
+        let request = storage::Stat { objects: vec![object] };
+        let reply = self.call(caller, Destination::Object(group, object), &request).await?;
+        reply.objects.into_iter().next().ok_or(Errno::EIO)
     }
 
     /// Gets this session's write intent, if it has none yet; before each change of data.
@@ -127,6 +144,7 @@ impl Client {
         // shard notices by the number of intents.
         let state = self.shared.with_file(inode, |file| {
             file.settles_exactly = file.is_exclusive();
+            file.end.given_up();
             std::mem::replace(&mut file.intent, Intent::None)
         });
         let Some(Intent::Held { exclusive, intents }) = state else { return Ok(()) };
@@ -237,7 +255,6 @@ pub(crate) fn checked_layout(reply: &InodeReply) -> Result<Layout, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::id::GroupId;
 
     fn object(size: u64, mtime: i64) -> ObjectStat {
         ObjectStat { exists: size > 0, version: 1, size, blocks: size.div_ceil(512), mtime: Timestamp(mtime) }

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use types::attr::Attr;
 use types::id::{Epoch, InodeId, SessionId, ShardId};
 use types::time::Timestamp;
+use wire::v1::lock::HeldLock;
 use wire::v1::meta::Exactly;
 use wire::v1::session::HeldOpen;
 
@@ -208,6 +209,17 @@ impl Shared {
             );
         }
         opens
+    }
+
+    /// The ends of files that this client holds in `shard`.
+    pub(crate) fn held_ends(&self, shard: ShardId) -> Vec<HeldLock> {
+        let mut ends = Vec::new();
+        for part in &self.files {
+            let part = lock(part);
+            let held = part.iter().filter(|(inode, file)| inode.home() == shard && file.end.is_held());
+            ends.extend(held.map(|(&inode, _)| crate::end::held(inode)));
+        }
+        ends
     }
 
     /// After a shard's restart no intent is exclusive any more: the objects have to be asked.

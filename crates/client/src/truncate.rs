@@ -5,7 +5,7 @@ use types::attr::{Attr, SetAttr};
 use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
-use wire::v1::meta;
+use wire::v1::meta::{self, InodeReply};
 use wire::v1::storage;
 
 use crate::caller::Caller;
@@ -43,24 +43,58 @@ impl Client {
         size: u64,
         change: SetAttr,
     ) -> Result<Attr, Errno> {
-        let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+        let change = SetAttr { size: Some(size), ..change };
+        let mut reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
         let had_objects = reply.has_objects;
-        let old = self.attr_of(caller, reply).await?;
+        let old = self.attr_of(caller, reply.clone()).await?;
         if had_objects || size > 0 {
             let layout = self.ensure_intent(caller, inode).await?;
-            let uneven = self.shared.with_file(inode, |file| file.uneven) == Some(true);
-            let cut = objects_to_cut(&layout, old.size, size, uneven);
-            self.truncate_objects(caller, inode, cut).await?;
-            self.shared.with_file(inode, |file| file.truncated(size));
+            let turn = self.turn_at_end(caller, inode).await?;
+            let cut = self.cut(caller, inode, &layout, (old.size, size), change).await;
+            self.leave_end(turn, false);
+            reply = cut?;
+        } else {
+            reply = self.set_at_shard(caller, inode, change).await?;
         }
-        let change = SetAttr { size: Some(size), ..change };
-        let attr = self.set(caller, inode, change).await?;
+        let attr = self.attr_of(caller, reply).await?;
         let writers = self.shared.with_file(inode, |file| file.writers > 0 || file.intent == Intent::None);
         if writers == Some(false) {
             // Opened for reading alone, so that no close of a writer would settle it.
             self.settle(caller, inode, Settling::Release).await?;
         }
         Ok(attr)
+    }
+
+    /// Cuts objects and inode. Where others may write, nobody may append meanwhile: a record half of which is cut off
+    /// would be left. Who alone has a write intent needs not hold the end for that, unless others came meanwhile: what
+    /// they have appended then is cut off as well.
+    async fn cut(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        layout: &Layout,
+        (old_size, size): (u64, u64),
+        change: SetAttr,
+    ) -> Result<InodeReply, Errno> {
+        let state = self.shared.with_file(inode, |file| (file.is_exclusive(), file.uneven, file.size));
+        let (alone, uneven, known_size) = state.ok_or(Errno::EBADF)?;
+        if !alone {
+            self.hold_end(caller, inode).await?;
+        }
+        let all = uneven || !alone;
+        let cut = objects_to_cut(layout, old_size.max(known_size), size, all);
+        self.truncate_objects(caller, inode, cut).await?;
+        self.shared.with_file(inode, |file| {
+            file.truncated(size);
+            file.end.versions.clear();
+        });
+        let reply = self.set_at_shard(caller, inode, change).await?;
+        if alone && !reply.exclusive {
+            self.shared.with_file(inode, crate::file::File::lose_exclusivity);
+            self.hold_end(caller, inode).await?;
+            self.truncate_objects(caller, inode, objects_to_cut(layout, FILE_SIZE_MAX, size, true)).await?;
+        }
+        Ok(reply)
     }
 
     async fn truncate_objects(

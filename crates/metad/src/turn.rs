@@ -349,6 +349,7 @@ impl Core {
         }
         // After the commit: with a session that it ended, what others waited for has become free.
         answered.extend(state.waiting.decided_locks(&mut state.shard));
+        self.metrics.recalls.inc_by(state.waiting.alert(&mut state.shard));
         self.metrics.waiting_for_locks.set(i64::try_from(state.waiting.locks()).unwrap_or(i64::MAX));
         let urgent = self.hand_out(state);
         self.release(state, &mut answered, committed == Ok(true), urgent);
@@ -564,7 +565,7 @@ impl State {
         match decode_body::<Recalls>(body) {
             Ok(Recalls { done }) => {
                 self.shard.acknowledge_recalls(session, &done);
-                Answer::Recalls(RecallsReply { recalls: Vec::new() })
+                Answer::Recalls(RecallsReply { recalls: Vec::new(), ends: Vec::new() })
             }
             Err(error) => {
                 tracing::warn!(op = Op::Recalls.name(), %error, "a message that cannot be understood");

@@ -9,7 +9,7 @@ use namespace::shard::Shard;
 use namespace::view::Recall;
 use net::ConnectionId;
 use rustc_hash::FxHashMap;
-use types::id::SessionId;
+use types::id::{InodeId, SessionId};
 use wire::frame::Status;
 use wire::v1::session;
 
@@ -59,13 +59,16 @@ impl Waiting {
         request: Answered,
     ) {
         shard.listen(session, true);
-        let recalls = shard.recalls(session);
+        if self.listeners.get(&session).is_none_or(|listener| listener.connection != connection) {
+            shard.tell_wanted_ends_again(session);
+        }
+        let (recalls, ends) = (shard.recalls(session), shard.tell_wanted_ends(session));
         let mut listener = Listener { connection, request: Some(request) };
-        if !recalls.is_empty() {
-            listener.answer(recalls);
+        if !(recalls.is_empty() && ends.is_empty()) {
+            listener.answer(recalls, ends);
         }
         if let Some(mut earlier) = self.listeners.insert(session, listener) {
-            earlier.answer(Vec::new());
+            earlier.answer(Vec::new(), Vec::new());
         }
     }
 
@@ -73,14 +76,21 @@ impl Waiting {
     pub(crate) fn alert<K: Kv>(&mut self, shard: &mut Shard<K>) -> u64 {
         let mut told = 0;
         while let Some(session) = shard.next_alert() {
-            // One whose request is not here takes them with its next one.
-            let Some(listener) = self.listeners.get_mut(&session) else { continue };
-            if listener.request.is_some() {
-                told += 1;
-                listener.answer(shard.recalls(session));
-            }
+            told += u64::from(self.tell(shard, session));
+        }
+        for session in shard.sessions_to_tell() {
+            told += u64::from(self.tell(shard, session));
         }
         told
+    }
+
+    /// One whose request is not here hears of it with its next one.
+    fn tell<K: Kv>(&mut self, shard: &mut Shard<K>, session: SessionId) -> bool {
+        let Some(listener) = self.listeners.get_mut(&session).filter(|listener| listener.request.is_some()) else {
+            return false;
+        };
+        listener.answer(shard.recalls(session), shard.tell_wanted_ends(session));
+        true
     }
 
     /// A session that listened over this connection does not hear us any more.
@@ -127,12 +137,12 @@ impl Waiting {
 }
 
 impl Listener {
-    fn answer(&mut self, recalls: Vec<Recall>) {
+    fn answer(&mut self, recalls: Vec<Recall>, ends: Vec<InodeId>) {
         let Some(request) = self.request.take() else { return };
         let recalls = recalls
             .into_iter()
             .map(|recall| session::Recall { id: recall.id, inode: recall.inode, name: recall.name })
             .collect();
-        Answer::Recalls(session::RecallsReply { recalls }).send(request.responder);
+        Answer::Recalls(session::RecallsReply { recalls, ends }).send(request.responder);
     }
 }

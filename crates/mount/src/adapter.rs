@@ -30,6 +30,10 @@ const O_NOATIME: u32 = 0o1_000_000;
 /// Unit of `statfs`; the larger of the two that Linux programs expect.
 const BLOCK_SIZE: u32 = 4096;
 
+/// The kernel cuts a longer write into requests, the shortest of which has so many bytes (but for the last, and for those
+/// from many small pieces of memory): with less than a page missing, since memory need not begin at a page.
+const CUT_MIN: u32 = (1 << 20) - 4095;
+
 /// One loop's file system.
 pub(crate) struct Adapter {
     client: Rc<Client>,
@@ -259,7 +263,11 @@ impl FileSystem for Adapter {
             if write.kill_suid_sgid {
                 self.client.kill_suid_sgid(caller, write.inode).await?;
             }
-            self.client.write(caller, write.inode, write.offset, &write.data, append).await
+            if append {
+                self.client.append(caller, write.inode, &write.data, len >= CUT_MIN).await
+            } else {
+                self.client.write(caller, write.inode, write.offset, &write.data).await
+            }
         })?;
         Ok(len)
     }

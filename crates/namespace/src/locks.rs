@@ -6,6 +6,7 @@
 //! second.
 //!
 //! - `file`: the holders of one file, and what stands in whose way; `queue`: who waits for it, and whose turn it is.
+//! - `ends`: what is special about the ends of files: their holders are asked for them, and lose them.
 //! - `deadlock`: cycles of waiting owners. The locks of other shards are not seen: a cycle that leads through them is not
 //!   found, and ends only with a signal, as on other network file systems.
 //!
@@ -14,6 +15,7 @@
 //! holds a lock already passes those that only wait, and after [`PATIENCE_MS`] everybody does.
 
 mod deadlock;
+mod ends;
 mod file;
 mod queue;
 
@@ -23,11 +25,14 @@ use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::lock::{Held, LockKind, LockMode, LockRange};
 
+use crate::locks::ends::Ends;
 use crate::locks::file::FileLocks;
 use crate::locks::queue::Waiter;
 
 /// So long a request waits for others that only wait, too.
 pub const PATIENCE_MS: u64 = 5000;
+
+pub use crate::locks::ends::END_PATIENCE_MS;
 
 /// Whoever locks exclude or admit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -126,6 +131,7 @@ pub struct Locks {
     /// Nothing new is given out: sessions are reclaiming what they held. In the order of arrival.
     grace: bool,
     deferred: Vec<(Ticket, Deferred)>,
+    ends: Ends,
     answers: Vec<(Ticket, LockAnswer)>,
     now_ms: u64,
 }
@@ -161,6 +167,15 @@ enum Deferred {
     Get(InodeId, LockOwner, LockRange, LockMode),
 }
 
+impl Deferred {
+    fn kind(&self) -> LockKind {
+        match self {
+            Self::Lock(request) => request.owner.kind,
+            Self::Get(_, owner, ..) => owner.kind,
+        }
+    }
+}
+
 impl Locks {
     /// `grace`: see [`Self::end_grace`].
     #[must_use]
@@ -171,6 +186,7 @@ impl Locks {
     /// Milliseconds of any clock that never steps back.
     pub fn set_now(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
+        self.ends.live_from(now_ms);
     }
 
     /// Locks a range, also where the owner holds a part of it, in whatever mode. `None`: it waits, and its answer comes
@@ -191,7 +207,7 @@ impl Locks {
                 return self.lock_now(ticket, request);
             }
         }
-        if self.grace {
+        if self.is_grace_for(owner.kind) {
             return self.defer(ticket, inode, Deferred::Lock(request));
         }
         if owner.kind == LockKind::Flock {
@@ -203,11 +219,13 @@ impl Locks {
     fn lock_now(&mut self, ticket: Ticket, request: LockRequest) -> Option<LockAnswer> {
         let LockRequest { inode, owner, wanted, wait } = request;
         let key = (inode, owner.kind);
-        // A piece of another mode splits one into three.
-        if self.sessions.get(&owner.session).is_some_and(|of| of.pieces + 2 > self.limits.pieces_per_session) {
+        // A piece of another mode splits one into three. Ends are as few as write intents, which have a bound.
+        if owner.kind != LockKind::End
+            && self.sessions.get(&owner.session).is_some_and(|of| of.pieces + 2 > self.limits.pieces_per_session)
+        {
             return Some(LockAnswer::Refused(Errno::ENOLCK));
         }
-        let passes = wait == Wait::No || self.pieces.contains_key(&owner);
+        let passes = wait == Wait::No || may_pass(&self.pieces, owner);
         let file = self.files.entry(key).or_default();
         let held = file.is_held(owner, wanted);
         if !held && (passes || !file.queue.is_before(owner, wanted)) {
@@ -229,6 +247,7 @@ impl Locks {
         self.waits.entry(owner).or_default().insert(ticket);
         self.queued.insert(key);
         self.remember(ticket, Place::Queue(key));
+        self.want_end(key);
         None
     }
 
@@ -288,7 +307,8 @@ impl Locks {
         self.refuse(&tickets, Errno::EBADF);
         let of = self.sessions.get(&session);
         let held = |key: &FileKey| of.is_some_and(|of| of.files.contains(key));
-        let keys = [LockKind::Posix, LockKind::Flock].map(|kind| (inode, kind)).into_iter().filter(held).collect();
+        let kinds = [LockKind::Posix, LockKind::Flock, LockKind::End];
+        let keys = kinds.map(|kind| (inode, kind)).into_iter().filter(held).collect();
         self.release_keys(session, &keys);
     }
 
@@ -298,6 +318,7 @@ impl Locks {
         let (tickets, files) = (of.tickets.iter().copied().collect::<Vec<_>>(), of.files.clone());
         self.refuse(&tickets, Errno::ENOTCONN);
         self.release_keys(session, &files);
+        self.ends.forget(session);
         self.sessions.remove(&session);
     }
 
@@ -337,7 +358,13 @@ impl Locks {
     /// Everybody has reclaimed what they held, or lost the right to: requests that came meanwhile are taken in turn.
     pub fn end_grace(&mut self) {
         self.grace = false;
-        for (ticket, deferred) in std::mem::take(&mut self.deferred) {
+        let deferred = std::mem::take(&mut self.deferred);
+        self.go_on(deferred);
+    }
+
+    /// Takes these requests in turn.
+    fn go_on(&mut self, deferred: Vec<(Ticket, Deferred)>) {
+        for (ticket, deferred) in deferred {
             self.forget_ticket(ticket);
             let answer = match deferred {
                 Deferred::Lock(request) => self.lock(ticket, request),
@@ -347,8 +374,10 @@ impl Locks {
         }
     }
 
-    /// Lets those go on who have only waited for others that wait, and that for too long.
+    /// Lets those go on who have only waited for others that wait, and that for too long; and those who wait for the end
+    /// of a file that is not given back.
     pub fn tick(&mut self) {
+        self.take_overdue_ends();
         for key in self.queued.clone() {
             self.promote(key);
         }
@@ -395,7 +424,9 @@ impl Locks {
     /// Keeps account of an owner whose pieces of a file changed in number.
     fn count(&mut self, key: FileKey, owner: LockOwner, before: usize, after: usize) {
         let of = self.sessions.entry(owner.session).or_default();
-        of.pieces = of.pieces + after - before;
+        if owner.kind != LockKind::End {
+            of.pieces = of.pieces + after - before;
+        }
         let pieces = self.pieces.entry(owner).or_default();
         *pieces = *pieces + after - before;
         if *pieces == 0 {
@@ -413,11 +444,13 @@ impl Locks {
     fn promote(&mut self, key: FileKey) {
         while let Some(file) = self.files.get_mut(&key) {
             let (now_ms, pieces) = (self.now_ms, &self.pieces);
-            let Some(waiter) = file.next(now_ms, |owner| pieces.contains_key(&owner)) else { break };
+            let Some(waiter) = file.next(now_ms, |owner| may_pass(pieces, owner)) else { break };
             self.forget(&waiter);
+            self.ends.changes_hands(key);
             self.answers.push((waiter.ticket, LockAnswer::Done));
             self.grant(key, waiter.owner, waiter.wanted);
         }
+        self.want_end(key);
         self.tidy(key);
     }
 
@@ -479,4 +512,10 @@ impl Locks {
             }
         }
     }
+}
+
+/// It holds something already, so that others wait for it. The end of one file is nothing that the end of another has to
+/// wait for.
+fn may_pass(pieces: &BTreeMap<LockOwner, usize>, owner: LockOwner) -> bool {
+    owner.kind != LockKind::End && pieces.contains_key(&owner)
 }

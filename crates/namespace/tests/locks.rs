@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use namespace::locks::{HeldLock, LockAnswer, LockLimits, LockOwner, LockRequest, Locks, PATIENCE_MS, Ticket, Wait};
+use namespace::locks::{
+    END_PATIENCE_MS, HeldLock, LockAnswer, LockLimits, LockOwner, LockRequest, Locks, PATIENCE_MS, Ticket, Wait,
+};
 use proptest::prelude::*;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
@@ -32,24 +34,27 @@ enum Step {
     Sleep(u64),
 }
 
-type Owner = (u8, bool, u8);
+/// Session, kind, and number.
+type Owner = (u8, u8, u8);
 type Range = (u64, u64, bool);
 
-fn owner((session, flock, id): Owner) -> LockOwner {
-    let kind = if flock { LockKind::Flock } else { LockKind::Posix };
-    LockOwner { session: SessionId(u64::from(session) + 1), kind, id: u64::from(id) }
+fn owner((session, kind, id): Owner) -> LockOwner {
+    let kind = LockKind::from_u8(kind).unwrap();
+    // All ends of a session have one owner.
+    let id = if kind == LockKind::End { 0 } else { u64::from(id) };
+    LockOwner { session: SessionId(u64::from(session) + 1), kind, id }
 }
 
 fn range(owner: LockOwner, (start, len, to_end): Range) -> LockRange {
-    if owner.kind == LockKind::Flock {
+    if owner.kind != LockKind::Posix {
         return LockRange::ALL;
     }
     let end = if to_end { OFFSET_MAX } else { (start + len).min(BYTES as u64 - 2) };
     LockRange::new(start, end).unwrap()
 }
 
-fn mode(exclusive: bool) -> LockMode {
-    if exclusive { LockMode::Exclusive } else { LockMode::Shared }
+fn mode(owner: LockOwner, exclusive: bool) -> LockMode {
+    if exclusive || owner.kind == LockKind::End { LockMode::Exclusive } else { LockMode::Shared }
 }
 
 fn inode(number: usize) -> InodeId {
@@ -57,7 +62,8 @@ fn inode(number: usize) -> InodeId {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let owner = || (0..3u8, prop::bool::weighted(0.25), 0..2u8);
+    let kind = || prop_oneof![3 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8)];
+    let owner = move || (0..3u8, kind(), 0..2u8);
     let range = || (0..BYTES as u64 - 1, 0..6u64, prop::bool::weighted(0.2));
     let step = prop_oneof![
         10 => (0..2usize, owner(), range(), any::<bool>(), 0..3u8).prop_map(|(f, o, r, x, w)| Step::Lock(f, o, r, x, w)),
@@ -76,6 +82,10 @@ struct Model {
     files: BTreeMap<File, Vec<BTreeMap<LockOwner, LockMode>>>,
     /// In the order of their arrival.
     waiting: Vec<(Ticket, LockRequest)>,
+    /// Ends that somebody waits for: their holder, and since when.
+    wanted: BTreeMap<InodeId, (LockOwner, u64)>,
+    /// What the holders were told.
+    told: BTreeSet<(SessionId, InodeId)>,
 }
 
 impl Model {
@@ -121,6 +131,36 @@ impl Model {
             reached.extend(more);
             if reached.contains(&target) || reached.len() == before {
                 return reached.contains(&target);
+            }
+        }
+    }
+
+    fn end_holder(&self, inode: InodeId) -> Option<LockOwner> {
+        let file = self.files.get(&(inode, LockKind::End))?;
+        file[0].keys().next().copied()
+    }
+
+    /// Holders that others wait for are told of it once, and have so long to give the end back.
+    fn note_wanted(&mut self, now_ms: u64) {
+        for inode in [inode(0), inode(1)] {
+            let is_wanted =
+                self.waiting.iter().any(|(_, request)| (request.inode, request.owner.kind) == (inode, LockKind::End));
+            match self.end_holder(inode).filter(|_| is_wanted) {
+                Some(holder) => {
+                    let noted = self.wanted.entry(inode).or_insert((holder, now_ms));
+                    if noted.0 != holder {
+                        *noted = (holder, now_ms);
+                    }
+                }
+                None => drop(self.wanted.remove(&inode)),
+            }
+        }
+    }
+
+    fn take_overdue_ends(&mut self, now_ms: u64) {
+        for (inode, (holder, since_ms)) in self.wanted.clone() {
+            if now_ms >= since_ms + END_PATIENCE_MS {
+                self.clear(inode, holder, LockRange::ALL);
             }
         }
     }
@@ -211,10 +251,10 @@ impl Pair {
         match step {
             Step::Lock(file, who, place, exclusive, wait) => {
                 let owner = owner(who);
-                let wanted = Held { range: range(owner, place), mode: mode(exclusive), pid: 7 };
+                let wanted = Held { range: range(owner, place), mode: mode(owner, exclusive), pid: 7 };
                 let wait = match (wait, owner.kind) {
                     (0, _) => Wait::No,
-                    (1, _) | (_, LockKind::Flock) => Wait::Yes,
+                    (1, _) | (_, LockKind::Flock | LockKind::End) => Wait::Yes,
                     (_, LockKind::Posix) => Wait::UnlessDeadlock,
                 };
                 self.lock(LockRequest { inode: inode(file), owner, wanted, wait });
@@ -226,7 +266,7 @@ impl Pair {
             }
             Step::Get(file, who, place, exclusive) => {
                 let owner = owner(who);
-                self.get(inode(file), owner, range(owner, place), mode(exclusive));
+                self.get(inode(file), owner, range(owner, place), mode(owner, exclusive));
             }
             Step::Cancel(index) => {
                 let Some(&(ticket, _)) = self.model.waiting.get(index) else { return };
@@ -259,11 +299,27 @@ impl Pair {
             Step::Sleep(ms) => {
                 self.now_ms += ms;
                 self.locks.set_now(self.now_ms);
+                self.model.take_overdue_ends(self.now_ms);
                 self.locks.tick();
             }
         }
         self.take_answers();
+        self.model.note_wanted(self.now_ms);
+        self.tell();
         self.check();
+    }
+
+    /// Who holds an end that others wait for hears of it, and nobody else but who has just given it back.
+    fn tell(&mut self) {
+        for session in self.locks.sessions_to_tell() {
+            let wanted = self.locks.tell_wanted(session);
+            assert!(!wanted.is_empty());
+            self.model.told.extend(wanted.into_iter().map(|inode| (session, inode)));
+        }
+        let wanted: BTreeSet<_> =
+            self.model.wanted.iter().map(|(inode, (holder, _))| (holder.session, *inode)).collect();
+        assert!(wanted.is_subset(&self.model.told), "{wanted:?} were not told");
+        self.model.told = wanted;
     }
 
     /// These were answered with `errno`, whatever else was.
@@ -321,7 +377,7 @@ impl Pair {
 /// the first's made way for others, and one of those was told of a deadlock with it.
 #[test]
 fn locks_that_go_together_make_no_deadlock_with_each_other() {
-    let (first, second, other, writer) = ((0, false, 0), (0, false, 1), (1, false, 0), (2, false, 1));
+    let (first, second, other, writer) = ((0, 0, 0), (0, 0, 1), (1, 0, 0), (2, 0, 1));
     let mut pair = Pair::new();
     for step in [
         Step::Lock(0, first, (2, 3, false), true, 0),
@@ -368,7 +424,7 @@ proptest! {
             for step in &steps {
                 if let Step::Lock(file, who, place, exclusive, _) = *step {
                     let owner = owner(who);
-                    let wanted = Held { range: range(owner, place), mode: mode(exclusive), pid: 7 };
+                    let wanted = Held { range: range(owner, place), mode: mode(owner, exclusive), pid: 7 };
                     asked += 1;
                     let ticket = Ticket { session: owner.session, number: asked };
                     let request = LockRequest { inode: inode(file), owner, wanted, wait: Wait::No };
@@ -525,4 +581,97 @@ fn bounds_hold() {
     assert_eq!(ask(A, 9, 9, Wait::No), refused);
     assert_eq!((ask(B, 1, 0, Wait::Yes), ask(B, 2, 0, Wait::Yes)), (None, None));
     assert_eq!(ask(B, 3, 0, Wait::Yes), refused);
+}
+
+fn end(session: SessionId) -> LockOwner {
+    LockOwner { session, kind: LockKind::End, id: 0 }
+}
+
+fn ask_for_end(locks: &mut Locks, session: SessionId, number: u64) -> Option<LockAnswer> {
+    locks.lock(ticket(session, number), request(F, end(session), (0, OFFSET_MAX), Exclusive, Wait::Yes))
+}
+
+#[test]
+fn the_holder_of_an_end_is_asked_for_it_and_the_next_one_too() {
+    const C: SessionId = SessionId(3);
+    let mut locks = Locks::new(LockLimits::default(), false);
+    assert_eq!(ask_for_end(&mut locks, A, 1), Some(LockAnswer::Done));
+    assert!(locks.sessions_to_tell().is_empty(), "nobody else wants it");
+    assert_eq!((ask_for_end(&mut locks, B, 1), ask_for_end(&mut locks, C, 1)), (None, None));
+    assert_eq!(locks.sessions_to_tell(), BTreeSet::from([A]));
+    assert_eq!(locks.tell_wanted(A), [F]);
+    assert!(locks.sessions_to_tell().is_empty(), "once");
+    locks.tell_again(A);
+    assert_eq!(locks.tell_wanted(A), [F], "a connection broke");
+    locks.release_end(A, F);
+    assert_eq!(locks.take_answers(), [(ticket(B, 1), LockAnswer::Done)]);
+    assert_eq!((locks.tell_wanted(A), locks.tell_wanted(B)), (vec![], vec![F]), "a third one waits");
+    locks.release_session(B);
+    assert_eq!(locks.take_answers(), [(ticket(C, 1), LockAnswer::Done)]);
+    assert!(locks.sessions_to_tell().is_empty());
+    locks.release_file(C, F);
+    assert_eq!(locks.held().count(), 0);
+}
+
+#[test]
+fn an_end_that_is_not_given_back_is_taken_away() {
+    let mut locks = Locks::new(LockLimits::default(), false);
+    locks.set_now(100);
+    assert_eq!(ask_for_end(&mut locks, A, 1), Some(LockAnswer::Done));
+    locks.set_now(100 + 10 * END_PATIENCE_MS);
+    locks.tick();
+    assert_eq!(ask_for_end(&mut locks, B, 1), None, "it may be kept for as long as nobody wants it");
+    locks.set_now(100 + 11 * END_PATIENCE_MS - 1);
+    locks.tick();
+    assert!(locks.take_answers().is_empty());
+    locks.set_now(100 + 11 * END_PATIENCE_MS);
+    locks.tick();
+    assert_eq!(locks.take_answers(), [(ticket(B, 1), LockAnswer::Done)]);
+    let old = HeldLock {
+        inode: F,
+        kind: LockKind::End,
+        owner: 0,
+        held: request(F, end(A), (0, OFFSET_MAX), Exclusive, Wait::No).wanted,
+    };
+    assert!(!locks.has(A, &old) && !locks.reclaim(A, &old));
+}
+
+#[test]
+fn ends_do_not_wait_for_the_dead_as_long_as_other_locks() {
+    let mut locks = Locks::new(LockLimits::default(), true);
+    locks.set_now(1000);
+    let flock =
+        request(F, LockOwner { session: B, kind: LockKind::Flock, id: 1 }, (0, OFFSET_MAX), Exclusive, Wait::Yes);
+    assert_eq!((ask_for_end(&mut locks, B, 1), locks.lock(ticket(B, 2), flock)), (None, None));
+    let held = HeldLock { inode: G, kind: LockKind::End, owner: 0, held: flock.wanted };
+    assert!(locks.reclaim(A, &held));
+    locks.set_now(1000 + END_PATIENCE_MS - 1);
+    locks.tick();
+    assert!(locks.take_answers().is_empty());
+    locks.set_now(1000 + END_PATIENCE_MS);
+    locks.tick();
+    assert_eq!(locks.take_answers(), [(ticket(B, 1), LockAnswer::Done)], "the other kind waits on");
+    // From here on they are given at once, unless somebody has come back with them.
+    let other = request(G, end(B), (0, OFFSET_MAX), Exclusive, Wait::Yes);
+    assert_eq!(locks.lock(ticket(B, 3), other), None);
+    assert_eq!(locks.tell_wanted(A), [G]);
+    locks.release_end(A, G);
+    assert_eq!(locks.take_answers(), [(ticket(B, 3), LockAnswer::Done)]);
+    locks.end_grace();
+    assert_eq!(locks.take_answers(), [(ticket(B, 2), LockAnswer::Done)]);
+}
+
+#[test]
+fn ends_take_nothing_of_the_room_for_locks_and_pass_nobody() {
+    let mut locks = Locks::new(LockLimits { pieces_per_session: 2, waits_per_session: 9 }, false);
+    for number in 0..9 {
+        let wanted = request(InodeId(100 + number), end(A), (0, OFFSET_MAX), Exclusive, Wait::Yes);
+        assert_eq!(locks.lock(ticket(A, number), wanted), Some(LockAnswer::Done));
+    }
+    assert_eq!(locks.lock(ticket(A, 20), request(F, posix(A, 1), (0, 1), Shared, Wait::No)), Some(LockAnswer::Done));
+    assert_eq!(ask_for_end(&mut locks, B, 1), Some(LockAnswer::Done));
+    const C: SessionId = SessionId(3);
+    assert_eq!((ask_for_end(&mut locks, C, 1), ask_for_end(&mut locks, A, 30)), (None, None));
+    locks.release_end(B, F);
+    assert_eq!(locks.take_answers(), [(ticket(C, 1), LockAnswer::Done)], "whatever else A holds, C came first");
 }

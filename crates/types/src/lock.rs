@@ -4,7 +4,7 @@
 /// be.
 pub const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// The two kinds of locks that Linux has. They know nothing of each other.
+/// The two kinds of locks that Linux has, and one that no program sees. They know nothing of each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum LockKind {
@@ -12,6 +12,8 @@ pub enum LockKind {
     Posix = 0,
     /// `flock`: on the whole file, owned by an open file description.
     Flock = 1,
+    /// The end of a file, owned by a session: who holds it appends and cuts, alone among all.
+    End = 2,
 }
 
 impl LockKind {
@@ -20,6 +22,7 @@ impl LockKind {
         match number {
             0 => Some(Self::Posix),
             1 => Some(Self::Flock),
+            2 => Some(Self::End),
             _ => None,
         }
     }

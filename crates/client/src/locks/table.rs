@@ -121,6 +121,11 @@ impl LockTable {
         self.owned(inode, key, |owned| owned.asking -= 1);
     }
 
+    /// How often the shard was told what is held there: an answer of a life before that says nothing any more.
+    pub(crate) fn tellings(&self, shard: ShardId) -> u64 {
+        self.lock().tellings.get(&shard).copied().unwrap_or(0)
+    }
+
     /// Before a request is sent.
     pub(crate) fn stamp(&self, inode: InodeId, key: Key) -> Stamp {
         let inner = self.lock();

@@ -48,6 +48,7 @@ statements! {
         every_kind_of_node
         listings_show_each_entry_once
         appends_find_the_end
+        appends_are_whole
         files_without_a_name
     }
     contents {

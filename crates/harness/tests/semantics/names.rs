@@ -204,6 +204,30 @@ pub(super) fn appends_find_the_end(place: &Place) {
     assert_eq!(fs::read_to_string(&a).unwrap(), expected);
 }
 
+pub(super) fn appends_are_whole(place: &Place) {
+    let (a, b) = place.both("log");
+    fs::write(&a, "").unwrap();
+    let count = 30;
+    // Each line is of one letter, and of a length of its own.
+    let line = |letter: u8, number: usize| [vec![letter; 1 + number * 20_000], b"\n".to_vec()].concat();
+    std::thread::scope(|scope| {
+        for (letter, path) in [(b'a', &a), (b'b', &b), (b'c', &a), (b'd', &b)] {
+            scope.spawn(move || {
+                let mut file = File::options().append(true).open(path).unwrap();
+                for number in 0..count {
+                    let line = line(letter, number);
+                    assert_eq!(file.write(&line).unwrap(), line.len());
+                }
+            });
+        }
+    });
+    let content = fs::read(&b).unwrap();
+    let mut lines: Vec<&[u8]> = content.split_inclusive(|&byte| byte == b'\n').collect();
+    lines.sort_by_key(|line| (line[0], line.len()));
+    let expected = (b'a'..=b'd').flat_map(|letter| (0..count).map(move |number| line(letter, number)));
+    assert!(lines.into_iter().eq(expected));
+}
+
 pub(super) fn files_without_a_name(place: &Place) {
     let mut file = syscall::tmpfile(&place.here, 0o640).unwrap();
     file.write_all(b"quiet").unwrap();

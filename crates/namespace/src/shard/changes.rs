@@ -247,6 +247,7 @@ impl<K: Kv> Shard<K> {
         }
         if settle.release {
             self.holds.end_intent(exactly.session, settle.inode);
+            self.locks.release_end(exactly.session, settle.inode);
         }
         let intents = self.holds.intents(settle.inode);
         if let Some((at, before)) = settle.read {

@@ -1,9 +1,12 @@
 //! Locks of sessions. They change nothing in the store, so they do not wait for the turn's commit: where it fails, they
 //! stay as they are, and a request is answered so that the client asks again.
 
+use std::collections::BTreeSet;
+
 use kv::Kv;
+use types::error::Errno;
 use types::id::{InodeId, SessionId};
-use types::lock::{LockMode, LockRange};
+use types::lock::{LockKind, LockMode, LockRange};
 
 use crate::error::Result;
 use crate::locks::{HeldLock, LockAnswer, LockOwner, LockRequest, Ticket};
@@ -13,9 +16,13 @@ impl<K: Kv> Shard<K> {
     /// Locks a range. `None`: the answer comes from [`Self::take_lock_answers`] under `ticket`.
     ///
     /// # Errors
-    /// `ENOTCONN` without the session; `EAGAIN`, `EDEADLK`, `ENOLCK`.
+    /// `ENOTCONN` without the session; `EAGAIN`, `EDEADLK`, `ENOLCK`; `EBADF` for the end of a file that the session does
+    /// not intend to write.
     pub fn lock(&mut self, ticket: Ticket, request: LockRequest) -> Result<Option<LockAnswer>> {
         self.must_be_open(ticket.session)?;
+        if request.owner.kind == LockKind::End && !self.holds.intends(ticket.session, request.inode) {
+            return Err(Errno::EBADF.into());
+        }
         refusal(self.locks.lock(ticket, request))
     }
 
@@ -69,6 +76,22 @@ impl<K: Kv> Shard<K> {
             }
         }
         lost
+    }
+
+    /// Sessions that hold ends of files which others wait for, and were not told.
+    #[must_use]
+    pub fn sessions_to_tell(&self) -> BTreeSet<SessionId> {
+        self.locks.sessions_to_tell()
+    }
+
+    /// The ends that `session` has to give back: it is told of them now.
+    pub fn tell_wanted_ends(&mut self, session: SessionId) -> Vec<InodeId> {
+        self.locks.tell_wanted(session)
+    }
+
+    /// `session` listens anew: what it was told before may not have come.
+    pub fn tell_wanted_ends_again(&mut self, session: SessionId) {
+        self.locks.tell_again(session);
     }
 
     /// Answers to requests that had to wait. Take them at the end of each turn, after its commit.

@@ -3,6 +3,9 @@
 //! An owner is a number of the session's own: a process for `fcntl`, an open file description for `flock` and for
 //! `F_OFD_SETLK`. A request that may be answered late has a number of the session's own, too, by which it is cancelled, and
 //! by which a retry on another connection finds its place in the queue.
+//!
+//! The end of a file is locked as a whole and exclusively, by a session that intends to write the file, as owner 0; its
+//! holder keeps it until `RecallsReply` names it.
 
 use types::id::{InodeId, SessionId};
 use types::lock::{Held, LockKind, LockMode, LockRange};
@@ -12,7 +15,8 @@ use crate::codec::messages;
 messages! {
     /// Locks a range, also one that the owner holds a part of, in whatever mode. Replied with `Empty` once it is held,
     /// however long that takes: `EAGAIN` without `wait` where somebody is in the way, `EDEADLK` with `detect` where the
-    /// wait would be for ever, `EINTR` where it was cancelled, `ENOLCK` at a bound of the shard.
+    /// wait would be for ever, `EINTR` where it was cancelled, `ENOLCK` at a bound of the shard, `EBADF` for the end of a
+    /// file without a write intent on it.
     Lock { number: u64, inode: InodeId, kind: LockKind, owner: u64, wanted: Held, wait: bool, detect: bool }
     /// Gives up what the owner holds of a range. Replied with `Empty`, also where that was nothing.
     Unlock { inode: InodeId, kind: LockKind, owner: u64, range: LockRange }

@@ -62,6 +62,9 @@ messages! {
         /// All that are not yet obeyed. What answers say of their subjects that were asked for before this one is
         /// obeyed gives no lease, whatever they say.
         recalls: Vec<Recall>,
+        /// Files whose ends the session holds and others wait for: to be unlocked soon. Each is said once on a
+        /// connection.
+        ends: Vec<InodeId>,
     }
     Recall {
         /// For `done`.

@@ -144,7 +144,7 @@ impl Sample for Placement {
 
 impl Sample for LockKind {
     fn sample(dice: &mut Dice) -> Self {
-        LockKind::from_u8(dice.below(2) as u8).expect("one of the two")
+        LockKind::from_u8(dice.below(3) as u8).expect("one of the three")
     }
 }
 
@@ -230,7 +230,7 @@ samples! {
         session::SessionOpened { incarnation, expiry_ms, lost }
         session::SessionClose { session }
         session::Recalls { done }
-        session::RecallsReply { recalls }
+        session::RecallsReply { recalls, ends }
         session::Recall { id, inode, name }
         storage::Read { object, offset, length }
         storage::ObjectReply { version, size }

@@ -1,0 +1,286 @@
+//! The end of a file: among all clients, who holds it at the file's shard appends and cuts alone.
+//!
+//! It is kept until the shard says that somebody else waits for it, so that who appends all the time asks once. To hold it
+//! is what keeps records in order and whole; that none is written over another does not rest on it but on the versions of
+//! the objects: see [`crate::append`]. So a client that has lost it unawares does no harm.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+use types::cred::Credentials;
+use types::error::Errno;
+use types::id::InodeId;
+use types::lock::{Held, LockKind, LockMode, LockRange};
+use wire::v1::lock::{self, HeldLock};
+
+use crate::caller::Caller;
+use crate::file::Intent;
+use crate::lease::Lease;
+use crate::locks::{Ended, LOOK_AGAIN};
+use crate::router::Client;
+use crate::shared::Shared;
+
+/// The owner of all ends that this client holds.
+const OWNER: u64 = 0;
+const WHOLE: Held = Held { range: LockRange::ALL, mode: LockMode::Exclusive, pid: 0 };
+/// How often an end is asked for whose write intent ended meanwhile.
+const INTENTS_MAX: u32 = 8;
+/// So long the rest of a long write may take to come.
+const REST_PATIENCE: Duration = Duration::from_millis(100);
+/// How often it is looked whether an end that others wait for can be given back.
+const LOOK_IF_FREE: Duration = Duration::from_millis(1);
+
+/// What a client knows of the end of a file that it has open.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// The turn of who works at the end or gives it back: others of this client wait.
+    turn: Option<u64>,
+    held: bool,
+    /// Another client waits for it.
+    wanted: bool,
+    /// Until then the rest of a write that was cut may come.
+    unfinished_until: Option<Instant>,
+    /// As long as this is not taken back, no other client has a write intent: the size that is known here is the end.
+    pub(crate) alone: Lease,
+    /// Of the objects, as last seen. What is written under another version than the present one is refused.
+    pub(crate) versions: BTreeMap<u32, u64>,
+}
+
+impl Default for End {
+    fn default() -> Self {
+        Self {
+            turn: None,
+            held: false,
+            wanted: false,
+            unfinished_until: None,
+            alone: Lease::NONE,
+            versions: BTreeMap::new(),
+        }
+    }
+}
+
+/// What can be done about an end that others wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wanted {
+    /// Nobody works at it: it is the caller's turn.
+    Free,
+    /// Not yet.
+    Busy,
+    /// It was given back already.
+    Gone,
+}
+
+impl End {
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// It is not held any more, or that is not sure.
+    pub(crate) fn given_up(&mut self) {
+        self.held = false;
+        self.doubt();
+    }
+
+    /// What is known of objects and size may be outdated.
+    pub(crate) fn doubt(&mut self) {
+        self.alone = Lease::NONE;
+        self.versions.clear();
+    }
+
+    fn take_turn(&mut self, number: u64) -> bool {
+        let free = self.turn.is_none();
+        if free {
+            self.turn = Some(number);
+        }
+        free
+    }
+
+    /// `number`: for the turn.
+    fn look_if_free(&mut self, number: u64, now: Instant) -> Wanted {
+        if !self.wanted {
+            return Wanted::Gone;
+        }
+        let may_go_on = self.unfinished_until.is_some_and(|until| now < until);
+        if may_go_on || !self.take_turn(number) { Wanted::Busy } else { Wanted::Free }
+    }
+}
+
+/// For a shard that is told what is held.
+pub(crate) fn held(inode: InodeId) -> HeldLock {
+    HeldLock { inode, kind: LockKind::End, owner: OWNER, held: WHOLE }
+}
+
+/// The right to work at the end, among the threads of this client, until it is dropped.
+pub(crate) struct Turn {
+    shared: Arc<Shared>,
+    inode: InodeId,
+    number: u64,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.shared.with_file(self.inode, |file| {
+            if file.end.turn == Some(self.number) {
+                file.end.turn = None;
+            }
+        });
+    }
+}
+
+impl Client {
+    /// Waits until no other operation of this client works at the end of the file, which is open.
+    ///
+    /// # Errors
+    /// `EBADF` where it is not open, `EINTR`.
+    pub(crate) async fn turn_at_end(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Turn, Errno> {
+        let number = self.shared.locks.number();
+        while !self.shared.with_file(inode, |file| file.end.take_turn(number)).ok_or(Errno::EBADF)? {
+            if caller.is_interrupted() {
+                return Err(Errno::EINTR);
+            }
+            ring::sleep(LOOK_AGAIN).await;
+        }
+        Ok(Turn { shared: Arc::clone(&self.shared), inode, number })
+    }
+
+    /// Holds the end of the file, which this client intends to write. It is the caller's turn.
+    ///
+    /// # Errors
+    /// `EINTR`, `EIO` where the shard does not answer within the bound.
+    pub(crate) async fn hold_end(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        let shard = inode.home();
+        // Where the session may have ended, others may hold it by now.
+        let sure = self.shared.assurances.is_sure(shard, ring::now());
+        if !sure {
+            self.shared.with_file(inode, |file| file.end.given_up());
+            self.reopen_session(shard);
+        }
+        for _ in 0..INTENTS_MAX {
+            if self.shared.with_file(inode, |file| file.end.held) == Some(true) {
+                return Ok(());
+            }
+            let number = self.shared.locks.number();
+            let telling = self.shared.locks.tellings(shard);
+            let (kind, owner, wait, detect) = (LockKind::End, OWNER, true, false);
+            let request = lock::Lock { number, inode, kind, owner, wanted: WHOLE, wait, detect };
+            match self.ask_for_lock(caller, shard, number, &request).await {
+                Ok(_) => self.got_end(inode, telling),
+                // A settling has ended the intent.
+                Err(Ended::Refused(Errno::EBADF)) => {
+                    self.shared.with_file(inode, |file| file.intent = Intent::None);
+                    self.ensure_intent(caller, inode).await?;
+                }
+                Err(Ended::Refused(errno)) => return Err(errno),
+                Err(Ended::Unknown(errno)) => {
+                    self.abandon_end(inode, number);
+                    return Err(errno);
+                }
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    /// Noted first, so that a shard which begins anew is told of it; then it counts, if that has not happened meanwhile.
+    fn got_end(&self, inode: InodeId, telling: u64) {
+        self.shared.with_file(inode, |file| {
+            file.end.given_up();
+            file.end.held = true;
+        });
+        if self.shared.locks.tellings(inode.home()) != telling {
+            self.shared.with_file(inode, |file| file.end.given_up());
+        }
+    }
+
+    /// Nobody waits for this request any more, but the shard may grant it yet.
+    fn abandon_end(&self, inode: InodeId, number: u64) {
+        let Some(client) = self.itself() else { return };
+        ring::spawn(async move {
+            client.insist(inode, &lock::CancelLock { number }).await;
+            client.give_back_wanted_end(inode).await;
+        });
+    }
+
+    /// The caller is done at the end for now. `unfinished`: the rest of its write may follow.
+    pub(crate) fn leave_end(&self, turn: Turn, unfinished: bool) {
+        let now = Instant::now();
+        // Who does not hear what others wait for keeps nothing.
+        let keeps = self.shared.kept.is_enabled();
+        let due = self.shared.with_file(turn.inode, |file| {
+            let end = &mut file.end;
+            end.wanted |= !keeps;
+            end.unfinished_until = unfinished.then(|| now + REST_PATIENCE);
+            end.wanted && end.held && !unfinished
+        });
+        let Some(client) = self.itself() else { return };
+        if due == Some(true) {
+            ring::spawn(async move { client.give_end_back(turn).await });
+        } else if unfinished && !keeps {
+            let inode = turn.inode;
+            drop(turn);
+            ring::spawn(client.give_back_wanted_end(inode));
+        }
+    }
+
+    /// Another client waits for the end of the file: gives it back as soon as no operation of this one works there.
+    pub(crate) async fn give_back_wanted_end(self: Rc<Self>, inode: InodeId) {
+        let number = self.shared.locks.number();
+        self.shared.with_file(inode, |file| file.end.wanted = true);
+        while !self.shared.has_ended() {
+            match self.shared.with_file(inode, |file| file.end.look_if_free(number, Instant::now())) {
+                Some(Wanted::Busy) => ring::sleep(LOOK_IF_FREE).await,
+                Some(Wanted::Free) => {
+                    return self.give_end_back(Turn { shared: Arc::clone(&self.shared), inode, number }).await;
+                }
+                // Also one that is not open: the close has given it back, or will.
+                Some(Wanted::Gone) | None => return,
+            }
+        }
+    }
+
+    async fn give_end_back(&self, turn: Turn) {
+        let inode = turn.inode;
+        self.shared.with_file(inode, |file| {
+            file.end.given_up();
+            file.end.wanted = false;
+        });
+        let (kind, owner, range) = (LockKind::End, OWNER, LockRange::ALL);
+        let caller = Caller::patient(Credentials::default());
+        let request = lock::Unlock { inode, kind, owner, range };
+        let destination = crate::router::Destination::home(inode);
+        if let Err(error) = self.call(&caller, destination, &request).await {
+            warn!(%inode, "could not give the end of a file back: {error}; the shard takes it in time");
+        }
+        drop(turn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_others_want_is_given_back_between_writes_and_not_within_one() {
+        let (mut end, now) = (End { held: true, ..End::default() }, Instant::now());
+        assert_eq!(end.look_if_free(1, now), Wanted::Gone, "nobody wants it");
+        end.wanted = true;
+        assert!(end.take_turn(2) && !end.take_turn(3));
+        assert_eq!(end.look_if_free(1, now), Wanted::Busy);
+        end.turn = None;
+        end.unfinished_until = Some(now + REST_PATIENCE);
+        assert_eq!(end.look_if_free(1, now), Wanted::Busy, "the rest of the write is to come");
+        assert_eq!(end.look_if_free(1, now + REST_PATIENCE), Wanted::Free, "it did not come");
+        assert!(!end.take_turn(4), "until it is given back");
+    }
+
+    #[test]
+    fn what_was_known_under_an_end_ends_with_it() {
+        let mut end = End { held: true, versions: BTreeMap::from([(0, 7)]), ..End::default() };
+        end.doubt();
+        assert!(end.is_held() && end.versions.is_empty());
+        end.given_up();
+        assert!(!end.is_held());
+    }
+}

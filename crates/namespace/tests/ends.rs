@@ -1,0 +1,105 @@
+//! The ends of files, as sessions of a shard hold them.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{A, B, Bed, EXPIRY_MS, ROOT, held, refused};
+use namespace::error::Result;
+use namespace::locks::{END_PATIENCE_MS, HeldLock, LockAnswer, LockOwner, LockRequest, Ticket, Wait};
+use types::error::Errno;
+use types::id::{InodeId, SessionId};
+use types::lock::{Held, LockKind, LockMode, LockRange};
+
+const WHOLE: Held = Held { range: LockRange::ALL, mode: LockMode::Exclusive, pid: 0 };
+
+fn ask(bed: &mut Bed, session: SessionId, inode: InodeId, number: u64) -> Result<Option<LockAnswer>> {
+    let owner = LockOwner { session, kind: LockKind::End, id: 0 };
+    bed.shard.lock(Ticket { session, number }, LockRequest { inode, owner, wanted: WHOLE, wait: Wait::Yes })
+}
+
+fn done(session: SessionId, number: u64) -> Vec<(Ticket, LockAnswer)> {
+    vec![(Ticket { session, number }, LockAnswer::Done)]
+}
+
+fn of(inode: InodeId) -> HeldLock {
+    HeldLock { inode, kind: LockKind::End, owner: 0, held: WHOLE }
+}
+
+#[test]
+fn an_end_goes_with_the_write_intent_however_that_ends() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    assert_eq!(refused(ask(&mut bed, A, f, 1)), Errno::EBADF, "nobody appends without an intent");
+    let mut number = 1;
+    let mut holder = A;
+    bed.shard.open_inode(A, f).unwrap();
+    bed.write_intent(A, f).unwrap();
+    assert_eq!(ask(&mut bed, A, f, 1).unwrap(), Some(LockAnswer::Done));
+    for way in ["settle", "close", "expire"] {
+        let other = if holder == A { B } else { A };
+        number += 1;
+        bed.shard.open_inode(other, f).unwrap();
+        bed.write_intent(other, f).unwrap();
+        assert_eq!(ask(&mut bed, other, f, number).unwrap(), None, "{way}");
+        bed.turn();
+        assert!(bed.shard.take_lock_answers().is_empty(), "{way}");
+        match way {
+            "settle" => drop(bed.settle(holder, f, 0, Some(0), true)),
+            "close" => bed.shard.close_inode(holder, f, None).unwrap(),
+            _ => {
+                // Before it would be taken away.
+                assert!(bed.shard.touch(other));
+                bed.shard.session_close(holder).unwrap();
+            }
+        }
+        bed.turn();
+        assert_eq!(bed.shard.take_lock_answers(), done(other, number), "{way}");
+        holder = other;
+    }
+}
+
+#[test]
+fn a_restarted_shard_hears_of_ends_before_it_gives_them_to_others() {
+    let mut bed = Bed::new();
+    let (f, g) = (bed.file(ROOT, "f"), bed.file(ROOT, "g"));
+    for inode in [f, g] {
+        bed.shard.open_inode(A, inode).unwrap();
+        bed.write_intent(A, inode).unwrap();
+        assert_eq!(ask(&mut bed, A, inode, 1).unwrap(), Some(LockAnswer::Done));
+    }
+    bed.turn();
+    bed.restart();
+    bed.shard.session_tell(B, b"", &[held(f, true), held(g, true)], &[]).unwrap();
+    assert_eq!((ask(&mut bed, B, f, 1).unwrap(), ask(&mut bed, B, g, 2).unwrap()), (None, None));
+    // A has lost one of them before, or never says so.
+    let (_, lost) = bed.shard.session_tell(A, b"", &[held(f, true), held(g, true)], &[of(f)]).unwrap();
+    assert!(lost.is_empty());
+    bed.shard.tick().unwrap();
+    bed.turn();
+    assert_eq!(bed.shard.take_lock_answers(), done(B, 2), "all are back");
+    assert_eq!(bed.shard.sessions_to_tell().into_iter().collect::<Vec<_>>(), [A]);
+    assert_eq!(bed.shard.tell_wanted_ends(A), [f]);
+}
+
+#[test]
+fn who_does_not_come_back_is_waited_for_a_while() {
+    assert!(END_PATIENCE_MS < EXPIRY_MS);
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    bed.turn();
+    bed.restart();
+    bed.shard.session_tell(B, b"", &[], &[]).unwrap();
+    bed.shard.open_inode(B, f).unwrap();
+    bed.write_intent(B, f).unwrap();
+    assert_eq!(ask(&mut bed, B, f, 1).unwrap(), None);
+    for (ms, expected) in [(END_PATIENCE_MS - 10, vec![]), (20, done(B, 1))] {
+        bed.wait_ms(ms);
+        bed.shard.touch(B);
+        bed.shard.tick().unwrap();
+        bed.turn();
+        assert_eq!(bed.shard.take_lock_answers(), expected);
+    }
+    let (_, lost) = bed.shard.session_tell(A, b"", &[held(f, true)], &[of(f)]).unwrap();
+    assert_eq!(lost, [of(f)], "it has to ask anew");
+}
