@@ -269,17 +269,18 @@ impl Client {
         self.set(caller, inode, change).await
     }
 
-    /// Before a write by an unprivileged process: set-user-id and set-group-id go, where the file has them.
+    /// Before a write by an unprivileged process: set-user-id and set-group-id go, where the file has them. False where it
+    /// is known to have neither.
     ///
     /// # Errors
     /// As [`Self::setattr`].
-    pub async fn kill_suid_sgid(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+    pub async fn kill_suid_sgid(&self, caller: &Caller<'_>, inode: InodeId) -> Result<bool, Errno> {
         let may_have = self.shared.with_file(inode, |file| file.mode & (S_ISUID | S_ISGID) != 0);
         if may_have == Some(false) {
-            return Ok(());
+            return Ok(false);
         }
         let change = SetAttr { kill_suid_sgid: true, ..SetAttr::default() };
-        self.set(caller, inode, change).await.map(drop)
+        self.set(caller, inode, change).await.map(|_| true)
     }
 
     pub(crate) async fn set(&self, caller: &Caller<'_>, inode: InodeId, change: SetAttr) -> Result<Attr, Errno> {

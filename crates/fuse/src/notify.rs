@@ -40,6 +40,12 @@ impl Notifier {
         self.send(abi::notify::INVAL_INODE, &[bytes_of(&NotifyInvalInodeOut { ino: inode.0, off: 0, len: 0 })])
     }
 
+    /// The attributes of `inode`, not its data: waits for nothing, and so also for who answers a request about it.
+    #[must_use]
+    pub fn forget_attributes(&self, inode: InodeId) -> Noted {
+        self.send(abi::notify::INVAL_INODE, &[bytes_of(&NotifyInvalInodeOut { ino: inode.0, off: -1, len: 0 })])
+    }
+
     /// What `name` in `parent` stands for. Waits for operations in that directory that are under way: never called by
     /// who answers them.
     #[must_use]

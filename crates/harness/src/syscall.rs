@@ -241,6 +241,20 @@ pub fn born(path: &Path) -> io::Result<i64> {
     Ok(stat.stx_btime.tv_sec * 1_000_000_000 + i64::from(stat.stx_btime.tv_nsec))
 }
 
+/// The mode, and nothing else that a file system might have to be asked for.
+///
+/// # Errors
+/// The kernel's.
+pub fn mode(path: &Path) -> io::Result<u32> {
+    let path = c(path);
+    let mut stat = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let (flags, mask) = (libc::AT_SYMLINK_NOFOLLOW, libc::STATX_MODE);
+    // SAFETY: a terminated string, and room for what the call writes.
+    checked(unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, stat.as_mut_ptr()) })?;
+    // SAFETY: zeroed, and the call has succeeded.
+    Ok(u32::from(unsafe { stat.assume_init() }.stx_mode))
+}
+
 /// A node of any kind; `mode` with the bits of the kind.
 ///
 /// # Errors

@@ -2,13 +2,13 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use client::{Caller, Client, Gate, LockAsk, Named};
 use fuse::filesystem::{Attributes, CopyRange, Entry, Lock, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
-use fuse::{Context, FileSystem};
+use fuse::{Context, FileSystem, Notifier};
 use ring::buf::Slice;
 use types::allocation::Allocation;
 use types::attr::{FileType, SetAttr};
@@ -40,6 +40,7 @@ pub(crate) struct Adapter {
     /// Entered where an answer is made that the kernel may keep, left when it has it.
     gate: Gate,
     told: Arc<Told>,
+    notifier: Arc<OnceLock<Notifier>>,
     /// Locks do not leave the kernel.
     local_locks: bool,
     /// Files opened here so far.
@@ -47,8 +48,14 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    pub(crate) fn new(client: Rc<Client>, gate: Gate, told: Arc<Told>, local_locks: bool) -> Self {
-        Self { client, gate, told, local_locks, opened: Cell::new(0) }
+    pub(crate) fn new(
+        client: Rc<Client>,
+        gate: Gate,
+        told: Arc<Told>,
+        notifier: Arc<OnceLock<Notifier>>,
+        local_locks: bool,
+    ) -> Self {
+        Self { client, gate, told, notifier, local_locks, opened: Cell::new(0) }
     }
 
     /// Every read and write comes here, past the page cache. Mapped files are cached for as long as they are open.
@@ -71,6 +78,14 @@ impl Adapter {
         let bit = |on: bool, bit: u64| if on { bit } else { 0 };
         let number = u64::from(self.client.thread()) << THREAD_SHIFT | self.opened.get() << OPENED_SHIFT;
         number | bit(is_writable(flags), HANDLE_WRITES) | bit(flags & O_NOATIME != 0, HANDLE_LEAVES_ATIME)
+    }
+
+    /// The kernel doubts size and times after a write, but not the mode, by which it decides who may run the file as whom.
+    fn mode_changed(&self, inode: InodeId) {
+        if let Some(notifier) = self.notifier.get() {
+            // It knows the inode: it is about to write it.
+            let _ = notifier.forget_attributes(inode);
+        }
     }
 
     /// What the kernel may keep of `named`, and for how long. No wait may follow until the answer is out.
@@ -260,8 +275,8 @@ impl FileSystem for Adapter {
         let append = write.flags & O_APPEND != 0 && !write.from_cache;
         let len = write.data.len() as u32;
         as_caller!(context, caller => {
-            if write.kill_suid_sgid {
-                self.client.kill_suid_sgid(caller, write.inode).await?;
+            if write.kill_suid_sgid && self.client.kill_suid_sgid(caller, write.inode).await? {
+                self.mode_changed(write.inode);
             }
             if append {
                 self.client.append(caller, write.inode, &write.data, len >= CUT_MIN).await

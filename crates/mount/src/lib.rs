@@ -77,8 +77,11 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     let (told, notifier) = (Arc::new(Told::new()), Arc::default());
     let keeper = Arc::new(KernelCache { told: Arc::clone(&told), notifier: Arc::clone(&notifier) });
     let local_locks = config.local_locks;
-    let factory =
-        move |_| Adapter::new(Client::new(Arc::clone(&shared)), shared.gate(), Arc::clone(&told), local_locks);
+    let kernel = Arc::clone(&notifier);
+    let factory = move |_| {
+        let client = Client::new(Arc::clone(&shared));
+        Adapter::new(client, shared.gate(), Arc::clone(&told), Arc::clone(&kernel), local_locks)
+    };
     let mount = fuse::mount(&config.mountpoint, options, factory).map_err(|error| Fatal::usage(error.to_string()))?;
     // Nobody gives this client leases before it listens for recalls.
     let _ = notifier.set(mount.notifier());

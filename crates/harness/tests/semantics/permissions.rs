@@ -83,6 +83,8 @@ pub(super) fn writes_clear_setuid(place: &Place) {
             "truncate" => open(&a).set_len(0).unwrap(),
             _ => std::os::unix::fs::chown(&a, None, Some(1001)).unwrap(),
         });
+        // To whoever asks for the mode alone, which the kernel may know, and decides by.
+        assert_eq!(syscall::mode(&b).unwrap() & 0o7777, 0o777, "{change}");
         assert_eq!(fs::metadata(&b).unwrap().mode() & 0o7777, 0o777, "{change}");
     }
 }
