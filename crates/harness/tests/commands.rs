@@ -180,3 +180,43 @@ fn the_lists_agree_with_each_other_and_with_the_disks() {
     assert_eq!((again["already"].as_bool(), again["mounted"].as_bool()), (Some(true), Some(true)));
     assert_eq!(cluster.json(&["down"])["was_running"], true);
 }
+
+/// `mount(8)` finds a helper by the type of the file system: here in a namespace of its own, where nothing else is
+/// installed.
+#[test]
+fn mount_and_fstab_know_the_file_system_by_its_type() {
+    let cluster = Cluster::start();
+    fs::write(cluster.path("f"), b"content").unwrap();
+    let (helpers, point, fstab) = (cluster.beside("helpers"), cluster.beside("by-type"), cluster.beside("fstab"));
+    fs::create_dir(&helpers).unwrap();
+    fs::create_dir(&point).unwrap();
+    for name in ["mount.weft", "mount.fuse.weft"] {
+        std::os::unix::fs::symlink(binary::weft(), helpers.join(name)).unwrap();
+    }
+    let mgmtd = cluster.json(&["status"])["mgmtd"].as_str().unwrap().to_owned();
+    let (dir, point) = (cluster.dir(), point.to_str().unwrap().to_owned());
+    let key = dir.join("cluster.key");
+    let line = format!("weft@{mgmtd} {point} weft key_file={},_netdev,noauto,ro 0 0\n", key.display());
+    fs::write(&fstab, line).unwrap();
+    let script = format!(
+        "mount --bind {helpers} $(readlink -f /sbin)
+        mount -T {fstab} {point}
+        test $(cat {point}/f) = content
+        if touch {point}/g; then exit 1; fi
+        grep -q 'weft@{mgmtd} {point} fuse.weft ro' /proc/self/mounts
+        umount {point}
+        mount -t fuse.weft -o key_file={key} {mgmtd} {point}
+        touch {point}/g
+        umount {point}
+        mount -t weft {dir} {point}
+        test -e {point}/g
+        umount {point}
+        if mount -t weft -o noexec {dir} {point} 2> {point}.said; then exit 1; fi
+        grep -q 'no mount option noexec' {point}.said",
+        helpers = helpers.display(),
+        fstab = fstab.display(),
+        key = key.display(),
+        dir = dir.display(),
+    );
+    run(Command::new("unshare").args(["--mount", "sh", "-euxc", &script]), SOON).expect_ok();
+}

@@ -7,6 +7,7 @@
 mod cli;
 mod command;
 mod failure;
+mod helper;
 mod local;
 mod locate;
 mod output;
@@ -19,6 +20,10 @@ use crate::cli::Cli;
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if helper::is_asked(arguments.next().as_deref()) {
+        return helper::run(arguments);
+    }
     match Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,6 +1,7 @@
 //! Mounts a cluster.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,7 +127,11 @@ fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure>
     let log = log::open(&log_file)?;
     let log_from = log.metadata()?.len();
     let mut command = Command::new(this_program());
-    command.args(std::env::args_os().skip(1)).arg("--foreground");
+    let mut arguments = std::env::args_os();
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    command.args(arguments).arg("--foreground");
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     super::up::lead_session(&mut command);
     let interrupted = super::up::catch_interrupts()?;

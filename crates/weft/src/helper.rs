@@ -1,0 +1,225 @@
+//! The binary under the name `mount.weft`: what `mount -t weft` and `/etc/fstab` call, with the arguments that
+//! `mount(8)` gives such a helper. They are put into the words of `weft mount`, which then does it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use conf::{Knob, Knobs};
+
+use crate::command::this_program;
+use crate::failure::EXIT_USAGE;
+use crate::output;
+
+/// By these names `mount(8)` looks for a helper: for `-t weft` and `-t fuse.weft`.
+const NAMES: [&str; 2] = ["mount.weft", "mount.fuse.weft"];
+/// Exit codes as `mount(8)` knows them.
+const WRONG_USE: u8 = 1;
+const FAILED: u8 = 32;
+/// What the kernel shows as the device before the cluster's address.
+const SOURCE_PREFIX: &str = "weft@";
+/// Options that are for `mount(8)` and the system's start, or say what is so anyway.
+const NO_MATTER: [&str; 19] = [
+    "defaults",
+    "rw",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "exec",
+    "async",
+    "nosuid",
+    "nodev",
+    "relatime",
+    "diratime",
+    "norelatime",
+    "nolazytime",
+];
+
+/// What the helper was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Asked {
+    /// `weft` with these arguments.
+    Mount(Vec<OsString>),
+    /// `-f`: all but the mounting.
+    Nothing,
+}
+
+/// Whether the program was called by a helper's name.
+pub(crate) fn is_asked(program: Option<&OsStr>) -> bool {
+    let name = program.and_then(|program| Path::new(program).file_name());
+    name.is_some_and(|name| NAMES.iter().any(|helper| name == *helper))
+}
+
+/// Mounts as the arguments say. They are those after the program's name.
+pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let words = match translate(arguments) {
+        Ok(Asked::Mount(words)) => words,
+        Ok(Asked::Nothing) => return ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(&format!("mount.weft: {error}"));
+            return ExitCode::from(WRONG_USE);
+        }
+    };
+    // Its own name again would make it this helper again.
+    match Command::new(this_program()).arg0("weft").args(words).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(status) if status.code() == Some(i32::from(EXIT_USAGE)) => ExitCode::from(WRONG_USE),
+        Ok(_) => ExitCode::from(FAILED),
+        Err(error) => {
+            output::complain(&format!("mount.weft: cannot start weft: {error}"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String> {
+    let (mut places, mut words) = (Vec::new(), Vec::new());
+    let (mut sloppy, mut fake, mut options) = (false, false, Vec::new());
+    let mut arguments = arguments;
+    while let Some(argument) = arguments.next() {
+        match argument.to_str().and_then(|text| text.strip_prefix('-')) {
+            Some("o") => options.push(text(arguments.next(), "-o")?),
+            // The type is known by our name.
+            Some("t") => drop(text(arguments.next(), "-t")?),
+            Some(letters) if !letters.is_empty() => {
+                for letter in letters.chars() {
+                    match letter {
+                        's' => sloppy = true,
+                        'f' => fake = true,
+                        'r' => options.push("ro".into()),
+                        'n' | 'v' | 'w' => {}
+                        _ => {
+                            return Err(format!(
+                                "-{letter} is no flag of a mount helper; `weft mount --help` has more"
+                            ));
+                        }
+                    }
+                }
+            }
+            Some(_) | None => places.push(argument),
+        }
+    }
+    let [source, point] = <[OsString; 2]>::try_from(places).map_err(|places| {
+        format!("give a cluster and a directory, as in `mount.weft HOST:PORT /mnt`, not {}", places.len())
+    })?;
+    words.extend(["mount".into(), point]);
+    words.extend(cluster(source)?);
+    for option in options.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty()) {
+        match word(option) {
+            Ok(word) => words.extend(word),
+            Err(_) if sloppy => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(if fake { Asked::Nothing } else { Asked::Mount(words) })
+}
+
+fn text(argument: Option<OsString>, flag: &str) -> Result<String, String> {
+    let argument = argument.ok_or_else(|| format!("{flag} wants a value"))?;
+    argument.into_string().map_err(|argument| format!("{} is no valid UTF-8", argument.display()))
+}
+
+/// A directory that `weft up` made a cluster in, or where its management service is.
+fn cluster(source: OsString) -> Result<[OsString; 2], String> {
+    if Path::new(&source).is_absolute() {
+        return Ok(["--dir".into(), source]);
+    }
+    let address = text(Some(source), "the cluster")?;
+    let address = address.strip_prefix(SOURCE_PREFIX).unwrap_or(&address).to_owned();
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_none() {
+        return Err(format!(
+            "{address} is neither HOST:PORT of a management service nor the path of a cluster's directory"
+        ));
+    }
+    Ok(["--mgmtd".into(), address.into()])
+}
+
+/// A mount option as a flag of `weft mount`; `None` where it changes nothing.
+fn word(option: &str) -> Result<Option<OsString>, String> {
+    let (key, value) = option.split_once('=').map_or((option, None), |(key, value)| (key, Some(value)));
+    let flag = |key: &str, value: &str| Ok(Some(format!("--{key}={value}").into()));
+    match (key, value) {
+        ("ro", None) => flag("read-only", "true"),
+        ("suid" | "dev", None) => flag("suid-and-devices", "true"),
+        ("config", Some(file)) => flag("config", file),
+        (key, None) if NO_MATTER.contains(&key) || key.starts_with("x-") => Ok(None),
+        (key, Some(_)) if key == "comment" || key.starts_with("x-") => Ok(None),
+        (key, value) => {
+            let key = key.replace('-', "_");
+            let knob = mount::config::Config::KNOBS.iter().find(|knob| knob.key == key && knob.key != "mountpoint");
+            let knob: &Knob = knob.ok_or_else(|| format!("weft has no mount option {option}"))?;
+            let value = match value {
+                Some(value) => value,
+                None if knob.kind == "bool" => "true",
+                None => return Err(format!("the mount option {key} wants a value")),
+            };
+            Ok(Some(format!("{}={value}", knob.flag()).into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(line: &str) -> Result<Asked, String> {
+        translate(line.split_whitespace().map(OsString::from))
+    }
+
+    fn mounts(line: &str) -> String {
+        match asked(line) {
+            Ok(Asked::Mount(words)) => words.join(OsStr::new(" ")).into_string().expect("UTF-8"),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn is_known_by_its_name() {
+        for name in ["/sbin/mount.weft", "mount.fuse.weft"] {
+            assert!(is_asked(Some(OsStr::new(name))));
+        }
+        assert!(!is_asked(Some(OsStr::new("/usr/bin/weft"))) && !is_asked(None));
+    }
+
+    #[test]
+    fn says_it_in_the_words_of_weft() {
+        for (line, words) in [
+            ("weft@host:9400 /mnt -o rw,_netdev,noauto,key_file=/k", "mount /mnt --mgmtd host:9400 --key-file=/k"),
+            ("[::1]:9400 /mnt -v -o ro -o loops=2", "mount /mnt --mgmtd [::1]:9400 --read-only=true --loops=2"),
+            ("/srv/.weft /mnt -nr", "mount /mnt --dir /srv/.weft --read-only=true"),
+            (
+                "h:1 /mnt -o suid,local-locks,share_memory=false,x-systemd.requires=a.service,config=/c",
+                "mount /mnt --mgmtd h:1 --suid-and-devices=true --local-locks=true --share-memory=false --config=/c",
+            ),
+            ("h:1 /mnt -s -o noexec,frobnicate", "mount /mnt --mgmtd h:1"),
+            ("h:1 /mnt -t fuse.weft", "mount /mnt --mgmtd h:1"),
+        ] {
+            assert_eq!(mounts(line), words);
+        }
+        assert_eq!(asked("h:1 /mnt -f -o ro"), Ok(Asked::Nothing));
+    }
+
+    #[test]
+    fn refuses_what_it_would_have_to_pass_over() {
+        for line in [
+            "h:1",
+            "h:1 /mnt /more",
+            "host /mnt",
+            "h:1 /mnt -o noexec",
+            "h:1 /mnt -o loops",
+            "h:1 /mnt -o mountpoint=/else",
+            "h:1 /mnt -o",
+            "h:1 /mnt -Z",
+        ] {
+            assert!(asked(line).is_err(), "{line}");
+        }
+    }
+}
