@@ -21,6 +21,7 @@ mod directory;
 mod end;
 mod file;
 mod goodbye;
+mod graves;
 mod heartbeat;
 mod kept;
 mod later;

@@ -13,6 +13,7 @@ use wire::v1::meta::{self, ChangeReply, DirectoryReply, InodeReply};
 use crate::caller::Caller;
 use crate::lease::{Board, Lease, Subject, Ticket};
 use crate::router::{Client, Destination};
+use crate::shared::Shared;
 
 /// `RENAME_NOREPLACE` and `RENAME_EXCHANGE` of `<linux/fs.h>`.
 const RENAME_FLAGS: u32 = 3;
@@ -70,6 +71,16 @@ impl Client {
     /// # Errors
     /// `ENOENT` where the inode is gone.
     pub async fn getattr(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Known, Errno> {
+        match self.getattr_of_living(caller, inode).await {
+            Err(Errno::ESTALE) => {
+                let attr = self.shared.graves.attr(inode).ok_or(Errno::ESTALE)?;
+                Ok(Known { attr, lease: Lease::NONE })
+            }
+            result => result,
+        }
+    }
+
+    async fn getattr_of_living(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Known, Errno> {
         if let Some(known) = self.shared.kept.attr(&self.shared.board, inode, Instant::now()) {
             return Ok(known);
         }
@@ -235,6 +246,9 @@ impl Client {
                 return Err(error);
             }
         };
+        if let Some(removed) = reply.removed {
+            self.shared.graves.dig(removed);
+        }
         if !reply.told {
             kept.forget_all(board);
             return Ok(());
@@ -266,7 +280,10 @@ impl Client {
             // Neither do reads count that came before.
             self.shared.with_file(inode, |file| file.read_at = None);
         }
-        self.set(caller, inode, change).await
+        match self.set(caller, inode, change).await {
+            Err(Errno::ESTALE) => self.shared.graves.change(inode, &change, Shared::wall_clock()).ok_or(Errno::ESTALE),
+            result => result,
+        }
     }
 
     /// Before a write by an unprivileged process: set-user-id and set-group-id go, where the file has them. False where it
@@ -392,6 +409,22 @@ impl Client {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`.
     pub async fn rmdir(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<(), Errno> {
+        // One that is at home in another shard nobody tells of afterwards.
+        let before = if self.shared.map().shards.len() > 1 {
+            self.lookup(caller, parent, name.clone()).await.ok()
+        } else {
+            None
+        };
+        self.rmdir_there(caller, parent, name).await?;
+        if let Some(Looked::Found(named)) = before
+            && self.shared.graves.attr(named.attr.inode).is_none()
+        {
+            self.shared.graves.dig(Attr { nlink: 0, ctime: Shared::wall_clock(), ..named.attr });
+        }
+        Ok(())
+    }
+
+    async fn rmdir_there(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<(), Errno> {
         let numbered = self.shared.begin_change(parent.home());
         let request = meta::Rmdir { exactly: numbered.exactly.clone(), parent, name };
         let taking = self.shared.kept.taking(parent, &request.name);

@@ -212,6 +212,11 @@ impl Client {
         self.end_lingering(inode);
     }
 
+    /// The keeper of answers uses `inode` no more: what is remembered for it of a removed directory goes.
+    pub fn unused(&self, inode: InodeId) {
+        self.shared.graves.close(inode);
+    }
+
     /// What may be known of `inode` goes: if it lingers, it is closed.
     pub(crate) fn end_lingering(self: &Rc<Self>, inode: InodeId) {
         let close = self.shared.with_file(inode, |file| (file.lingers && file.handles == 0).then_some(file.closes));

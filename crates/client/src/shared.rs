@@ -18,6 +18,7 @@ use wire::v1::session::HeldOpen;
 use crate::config::Config;
 use crate::contents::{Asked, Contents};
 use crate::file::{File, Intent, shard_of};
+use crate::graves::Graves;
 use crate::kept::Kept;
 use crate::lease::{Board, Gate, Lease};
 use crate::linger::Lingering;
@@ -54,6 +55,7 @@ pub struct Shared {
     beating: AtomicBool,
     pub(crate) board: Board,
     pub(crate) kept: Kept,
+    pub(crate) graves: Graves,
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
 }
@@ -78,6 +80,7 @@ impl Shared {
             beating: AtomicBool::new(false),
             board: Board::new(),
             kept: Kept::default(),
+            graves: Graves::default(),
             lingering: Lingering::default(),
         })
     }

@@ -243,3 +243,17 @@ fn leases_are_honoured_over_shards_though_one_is_killed() {
     }
     cluster.assert_sound();
 }
+
+#[test]
+fn a_removed_directory_of_another_shard_lives_while_it_is_used() {
+    let cluster = two_nodes();
+    cluster.weft(&["entry", "set", "/", "--placement", "shard:1"]).expect_ok();
+    let path = cluster.folder("there");
+    assert_eq!((shard_of(&cluster, &cluster.mount_point()), shard_of(&cluster, &path)), (0, 1));
+    let open = fs::File::open(&path).unwrap();
+    let before = open.metadata().unwrap();
+    fs::remove_dir(&path).unwrap();
+    let after = open.metadata().unwrap();
+    assert_eq!((after.ino(), after.mode(), after.nlink()), (before.ino(), before.mode(), 0));
+    cluster.assert_sound();
+}

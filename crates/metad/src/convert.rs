@@ -29,12 +29,13 @@ pub(crate) fn inode(view: InodeView) -> meta::InodeReply {
 }
 
 pub(crate) fn changed(changed: Changed) -> meta::ChangeReply {
-    let Changed { parent, target, others, told } = changed;
+    let Changed { parent, target, others, told, removed } = changed;
     meta::ChangeReply {
         parent: parent.as_deref().map(directory),
         target: target.as_deref().map(directory),
         others,
         told,
+        removed: removed.map(|attr| *attr),
     }
 }
 

@@ -149,6 +149,7 @@ impl FileSystem for Adapter {
 
     fn forget(&self, inode: InodeId, _count: u64) {
         self.client.forgotten(inode);
+        self.client.unused(inode);
     }
 
     async fn getattr(&self, context: &Context, inode: InodeId, _handle: Option<u64>) -> Result<Attributes, Errno> {

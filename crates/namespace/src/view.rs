@@ -69,6 +69,8 @@ pub struct Changed {
     pub others: Vec<InodeId>,
     /// There are no others than these.
     pub told: bool,
+    /// The directory that was removed or replaced, as it is without a name, where it was at home here.
+    pub removed: Option<Box<Attr>>,
 }
 
 impl InodeView {

@@ -4,7 +4,7 @@ mod common;
 
 use common::{A, Bed, CRED, ROOT, name, refused};
 use namespace::shard::Limits;
-use namespace::view::{Deletion, PolicyChange, RENAME_EXCHANGE, RENAME_NOREPLACE, ScanRecord};
+use namespace::view::{Deletion, PolicyChange, RENAME_EXCHANGE, RENAME_NOREPLACE, Rename, ScanRecord};
 use types::attr::{FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
@@ -638,5 +638,30 @@ fn owner_is_the_caller() {
     let attr = bed.shard.mkdir(exactly, ROOT, &name("d"), 0o7777, cred).unwrap().attr;
     assert_eq!((attr.uid, attr.gid, attr.mode), (3, 4, 0o7777));
     assert_ne!(cred, CRED);
+    bed.turn();
+}
+
+#[test]
+fn who_removes_or_replaces_a_directory_is_told_what_it_was() {
+    let mut bed = Bed::new();
+    let (removed, replaced) = (bed.dir(ROOT, "removed"), bed.dir(ROOT, "replaced"));
+    let before = bed.stat(removed).unwrap().attr;
+    bed.turn();
+    let exactly = bed.next(A);
+    let told = bed.shard.rmdir(exactly, ROOT, &name("removed")).unwrap().removed.unwrap();
+    assert_eq!((told.inode, told.mode, told.nlink), (removed, before.mode, 0));
+    assert!(told.ctime > before.ctime && told.mtime == before.mtime);
+    let mut rename = |bed: &mut Bed, flags| {
+        let exactly = bed.next(A);
+        let (source, target) = (name("new"), name("replaced"));
+        let rename =
+            Rename { source_parent: ROOT, source_name: &source, target_parent: ROOT, target_name: &target, flags };
+        bed.shard.rename(exactly, &rename).unwrap().removed
+    };
+    bed.dir(ROOT, "new");
+    assert_eq!(rename(&mut bed, RENAME_EXCHANGE), None, "it is still there");
+    let other = bed.lookup(ROOT, "replaced").unwrap();
+    assert_eq!(rename(&mut bed, 0).map(|attr| (attr.inode, attr.nlink)), Some((other, 0)));
+    assert_eq!(bed.lookup(ROOT, "replaced").unwrap(), replaced);
     bed.turn();
 }

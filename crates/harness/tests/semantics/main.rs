@@ -42,6 +42,7 @@ statements! {
         rename_flags
         exclusive_create
         unlinked_files_live_while_open
+        removed_directories_live_while_used
         hard_links_are_one_file
         names_have_255_bytes
         paths_have_4095_bytes

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::thread;
@@ -103,6 +104,34 @@ pub(super) fn unlinked_files_live_while_open(place: &Place) {
     assert!(seen == bytes(700_000));
     open.write_all(b"more").unwrap();
     assert_eq!(open.metadata().unwrap().len(), 700_004);
+}
+
+pub(super) fn removed_directories_live_while_used(place: &Place) {
+    // The one who removes it and the one who uses it are on the same mount.
+    let gone = place.here.join("gone");
+    for replaced in [false, true] {
+        fs::create_dir(&gone).unwrap();
+        fs::set_permissions(&gone, Permissions::from_mode(0o750)).unwrap();
+        let open = File::open(&gone).unwrap();
+        let before = open.metadata().unwrap();
+        if replaced {
+            fs::create_dir(place.here.join("other")).unwrap();
+            fs::rename(place.here.join("other"), &gone).unwrap();
+        } else {
+            fs::remove_dir(&gone).unwrap();
+        }
+        let after = open.metadata().unwrap();
+        assert_eq!((after.ino(), after.mode(), after.nlink()), (before.ino(), before.mode(), 0), "{replaced}");
+        open.set_permissions(Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(open.metadata().unwrap().mode() & 0o7777, 0o700);
+        open.sync_all().unwrap();
+        let inside = format!("/proc/self/fd/{}/new", open.as_raw_fd());
+        assert_eq!(errno(fs::write(inside, "x")), libc::ENOENT);
+        drop(open);
+        fs::remove_dir(&gone).unwrap_or_default();
+    }
+    let script = "mkdir d; cd d; rmdir ../d; test $(stat -c %h .) = 0; test -z \"$(ls -a)\"; ! touch x";
+    harness::run::shell(&place.here, script);
 }
 
 pub(super) fn hard_links_are_one_file(place: &Place) {

@@ -5,7 +5,7 @@
 //! (sequence 0, or below `answered_below`), `ENOSPC`/`EIO` where the store fails.
 
 use kv::Kv;
-use types::attr::{FileType, SetAttr};
+use types::attr::{Attr, FileType, SetAttr};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
@@ -171,13 +171,14 @@ impl<K: Kv> Shard<K> {
         if self.is_spread() {
             self.cross_remove(exactly, parent, name, true)?;
         }
-        let removed = self.directories_at([(parent, name)]);
+        let others = self.directories_at([(parent, name)]);
+        let removed = self.directory_without_name(parent, name);
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rmdir(parent, name, |id| grace || holds.is_open(id))?;
         self.account(fate);
         self.record(exactly, Outcome::Done);
         let parent = self.directory_view(exactly.session, parent);
-        Ok(Changed { parent, told: removed.is_some(), others: removed.unwrap_or_default(), ..Changed::default() })
+        Ok(Changed { parent, target: None, told: others.is_some(), others: others.unwrap_or_default(), removed })
     }
 
     /// # Errors
@@ -192,6 +193,7 @@ impl<K: Kv> Shard<K> {
             self.cross_rename(exactly, rename)?;
         }
         let others = self.directories_at([source, target]);
+        let replaced = self.directory_without_name(target.0, target.1);
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rename(rename, |id| grace || holds.is_open(id))?;
         self.carry_leases(exactly.session, rename);
@@ -199,7 +201,8 @@ impl<K: Kv> Shard<K> {
         self.record(exactly, Outcome::Done);
         let parent = self.directory_view(exactly.session, source.0);
         let target = if target.0 == source.0 { None } else { self.directory_view(exactly.session, target.0) };
-        Ok(Changed { parent, target, told: others.is_some(), others: others.unwrap_or_default() })
+        let removed = replaced.filter(|attr| self.namespace.find(attr.inode).is_ok_and(|found| found.is_none()));
+        Ok(Changed { parent, target, told: others.is_some(), others: others.unwrap_or_default(), removed })
     }
 
     /// # Errors
@@ -317,6 +320,13 @@ impl<K: Kv> Shard<K> {
             directories.extend(edge.filter(|edge| edge.kind == FileType::Directory).map(|edge| edge.child));
         }
         Some(directories)
+    }
+
+    /// The directory that this name stands for, as it will be when it is removed; `None` where that cannot be told.
+    fn directory_without_name(&mut self, parent: InodeId, name: &Name) -> Option<Box<Attr>> {
+        let edge = self.namespace.place(parent, name).ok()?.edge.filter(|edge| edge.kind == FileType::Directory)?;
+        let inode = self.namespace.find(edge.child).ok()??;
+        Some(Box::new(Attr { nlink: 0, ctime: self.namespace.now, ..inode.attr(edge.child) }))
     }
 
     /// A new inode: in memory, so this does not fail.

@@ -76,6 +76,9 @@ messages! {
         others: Vec<InodeId>,
         /// There are no others than these.
         told: bool,
+        /// The directory that was removed or replaced, as it is without a name: its id is never asked for with success
+        /// again. Absent also where it was at home in another shard.
+        removed: Option<Attr>,
     }
 
     /// Replied with `LookupReply`; `ENOENT` where the directory is gone.

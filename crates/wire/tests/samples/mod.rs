@@ -265,7 +265,7 @@ samples! {
         }
         meta::Standing { order, empty }
         meta::DirectoryReply { attr, standing, lease_ms }
-        meta::ChangeReply { parent, target, others, told }
+        meta::ChangeReply { parent, target, others, told, removed }
         meta::Lookup { parent, name }
         meta::LookupReply { found, absent_lease_ms }
         meta::GetAttr { inode }
