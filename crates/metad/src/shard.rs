@@ -29,6 +29,7 @@ use crate::metrics::ShardMetrics;
 use crate::syncer::Syncer;
 use crate::tasks::messenger::Messenger;
 use crate::tasks::removal::Removal;
+use crate::tasks::storage::Storage;
 use crate::tasks::{self, space};
 use crate::turn::{Core, wall_clock};
 
@@ -189,10 +190,12 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         Context { shard: setup.shard, group: GroupId(0), total_bytes: 0, free_bytes: 0, keeps_access_times: true };
     let core = Rc::new(Core::new(shard, store, context, ShardMetrics::new(&setup.metrics), syncer, begun));
     let identity = Rc::new(setup.identity);
-    let removal = Removal::new(Rc::clone(&core), Rc::clone(&identity));
+    let storage = Storage::new(Rc::clone(&identity));
+    let removal = Removal::new(Rc::clone(&core), Rc::clone(&storage));
     let messenger = Messenger::new(Rc::clone(&core), Rc::clone(&identity));
     let chair = Chair {
         core: Rc::clone(&core),
+        storage,
         removal: Rc::clone(&removal),
         messenger: Rc::clone(&messenger),
         shard: setup.shard,
@@ -244,6 +247,7 @@ async fn turns(core: Rc<Core>) {
 /// Takes orders.
 struct Chair {
     core: Rc<Core>,
+    storage: Rc<Storage>,
     removal: Rc<Removal>,
     messenger: Rc<Messenger>,
     shard: ShardId,
@@ -271,7 +275,8 @@ impl Chair {
         self.core.set_map(serving, view);
         if newer {
             self.messenger.set_map(map);
-            self.removal.set_map(map);
+            self.storage.set_map(map);
+            self.removal.map_changed();
         }
     }
 

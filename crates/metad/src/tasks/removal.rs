@@ -3,19 +3,16 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::map::{ClusterMap, Route};
 use namespace::view::Deletion;
-use net::{CallError, Identity, Limits, Peer, To};
 use ring::sync::{Permit, Semaphore};
 use tracing::{debug, warn};
 use types::id::{GroupId, InodeId, ObjectId};
 use wire::v1::storage::Remove;
 
+use crate::tasks::storage::Storage;
 use crate::turn::Core;
 
 /// Removals under way at a time, over all groups.
@@ -29,17 +26,13 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const BETWEEN_PASSES: Duration = Duration::from_millis(50);
 /// Look again after this time though nobody has said anything.
 const UNASKED: Duration = Duration::from_secs(60);
-/// Longest wait for one answer.
-const CALL_MAX: Duration = Duration::from_secs(60);
 
 type Key = (InodeId, u32);
 
 /// The task's state, shared with the removals under way.
 pub(crate) struct Removal {
     core: Rc<Core>,
-    identity: Rc<Identity>,
-    map: RefCell<Arc<ClusterMap>>,
-    peers: RefCell<BTreeMap<Vec<SocketAddr>, Rc<Peer>>>,
+    storage: Rc<Storage>,
     in_flight: RefCell<BTreeSet<Key>>,
     permits: Rc<Semaphore>,
     /// Groups that failed: not asked again before.
@@ -53,34 +46,19 @@ struct Pause {
 }
 
 impl Removal {
-    pub(crate) fn new(core: Rc<Core>, identity: Rc<Identity>) -> Rc<Self> {
+    pub(crate) fn new(core: Rc<Core>, storage: Rc<Storage>) -> Rc<Self> {
         Rc::new(Self {
             core,
-            identity,
-            map: RefCell::new(Arc::new(ClusterMap::empty(String::new()))),
-            peers: RefCell::default(),
+            storage,
             in_flight: RefCell::default(),
             permits: Rc::new(Semaphore::new(IN_FLIGHT_MAX)),
             paused: RefCell::default(),
         })
     }
 
-    /// Another map: groups may be elsewhere now, so those that failed are asked again.
-    pub(crate) fn set_map(&self, map: &Arc<ClusterMap>) {
-        *self.map.borrow_mut() = Arc::clone(map);
+    /// Groups may be elsewhere now, so those that failed are asked again.
+    pub(crate) fn map_changed(&self) {
         self.paused.borrow_mut().clear();
-        let known: BTreeSet<SocketAddr> = map
-            .nodes
-            .values()
-            .flat_map(|node| {
-                let ports =
-                    map.targets.values().filter(|target| target.node == node.id).flat_map(|target| &target.ports);
-                let addresses =
-                    ports.flat_map(|port| node.rails.iter().map(|rail| SocketAddr::new(rail.address, *port)));
-                addresses.collect::<Vec<_>>()
-            })
-            .collect();
-        self.peers.borrow_mut().retain(|addresses, _| addresses.iter().all(|address| known.contains(address)));
         self.core.removable.notify_one();
     }
 
@@ -159,26 +137,8 @@ impl Removal {
 
     async fn remove(&self, deletion: &Deletion) -> Result<(), String> {
         let object = ObjectId { inode: deletion.inode, stripe: deletion.stripe };
-        let epoch = self.map.borrow().epoch;
-        let route = self.map.borrow().route_object(deletion.group, object);
-        let route = route.ok_or_else(|| "it is not in the cluster map".to_owned())?;
-        let connection = self.peer(&route).connection().await.map_err(|error| error.to_string())?;
-        let to = To { group: route.group, generation: route.generation, epoch };
-        match ring::timeout(CALL_MAX, connection.call(to, &Remove { object })).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(CallError::Status(status))) => Err(format!("answered {status:?} for object {object}")),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("no answer".to_owned()),
-        }
-    }
-
-    fn peer(&self, route: &Route) -> Rc<Peer> {
-        let mut peers = self.peers.borrow_mut();
-        let make = || {
-            let limits = Limits { requests: IN_FLIGHT_MAX, ..Limits::default() };
-            Rc::new(Peer::new(route.addresses.clone(), Rc::clone(&self.identity), limits))
-        };
-        Rc::clone(peers.entry(route.addresses.clone()).or_insert_with(make))
+        let removed = self.storage.call(deletion.group, object, &Remove { object }, Vec::new()).await;
+        removed.map(drop).map_err(|failure| format!("{failure}, for object {object}"))
     }
 
     fn pause(&self, group: GroupId, reason: &str) {

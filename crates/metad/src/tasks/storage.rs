@@ -1,0 +1,101 @@
+//! The way from a shard to objects on storage services, for its tasks.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::map::{ClusterMap, Route};
+use net::{CallError, Identity, Limits, Peer, To};
+use ring::buf::Slice;
+use types::error::Errno;
+use types::id::{GroupId, ObjectId};
+use wire::frame::Status;
+use wire::op::Call;
+
+/// Requests in flight on one connection: those of all tasks together are fewer.
+const IN_FLIGHT_MAX: usize = 512;
+/// Longest wait for one answer.
+const CALL_MAX: Duration = Duration::from_secs(60);
+
+/// Connections to storage lanes, of one thread.
+pub(crate) struct Storage {
+    identity: Rc<Identity>,
+    map: RefCell<Arc<ClusterMap>>,
+    peers: RefCell<BTreeMap<Vec<SocketAddr>, Rc<Peer>>>,
+}
+
+/// Why a request was not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// The lane's own answer.
+    Errno(Errno),
+    /// Another time it may be done.
+    Missed(String),
+}
+
+impl Storage {
+    pub(crate) fn new(identity: Rc<Identity>) -> Rc<Self> {
+        let map = RefCell::new(Arc::new(ClusterMap::empty(String::new())));
+        Rc::new(Self { identity, map, peers: RefCell::default() })
+    }
+
+    /// Another map: groups may be elsewhere now.
+    pub(crate) fn set_map(&self, map: &Arc<ClusterMap>) {
+        *self.map.borrow_mut() = Arc::clone(map);
+        let known: BTreeSet<SocketAddr> = map
+            .nodes
+            .values()
+            .flat_map(|node| {
+                let ports =
+                    map.targets.values().filter(|target| target.node == node.id).flat_map(|target| &target.ports);
+                let addresses =
+                    ports.flat_map(|port| node.rails.iter().map(|rail| SocketAddr::new(rail.address, *port)));
+                addresses.collect::<Vec<_>>()
+            })
+            .collect();
+        self.peers.borrow_mut().retain(|addresses, _| addresses.iter().all(|address| known.contains(address)));
+    }
+
+    /// One attempt at a request about `object`, which is its file's in `group`.
+    pub(crate) async fn call<C: Call>(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        request: &C,
+        payload: Vec<Slice>,
+    ) -> Result<C::Reply, Failure> {
+        let missed = |reason: &str| Failure::Missed(reason.to_owned());
+        let epoch = self.map.borrow().epoch;
+        let route = self.map.borrow().route_object(group, object);
+        let route = route.ok_or_else(|| missed("it is not in the cluster map"))?;
+        let connection = self.peer(&route).connection().await.map_err(|error| Failure::Missed(error.to_string()))?;
+        let to = To { group: route.group, generation: route.generation, epoch };
+        match ring::timeout(CALL_MAX, connection.call_payload(to, request, payload, None)).await {
+            Ok(Ok(answer)) => Ok(answer.message),
+            Ok(Err(CallError::Status(Status::Errno(errno)))) => Err(Failure::Errno(errno)),
+            Ok(Err(error)) => Err(Failure::Missed(error.to_string())),
+            Err(_) => Err(missed("no answer")),
+        }
+    }
+
+    fn peer(&self, route: &Route) -> Rc<Peer> {
+        let mut peers = self.peers.borrow_mut();
+        let make = || {
+            let limits = Limits { requests: IN_FLIGHT_MAX, ..Limits::default() };
+            Rc::new(Peer::new(route.addresses.clone(), Rc::clone(&self.identity), limits))
+        };
+        Rc::clone(peers.entry(route.addresses.clone()).or_insert_with(make))
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Errno(errno) => errno.fmt(f),
+            Self::Missed(reason) => f.write_str(reason),
+        }
+    }
+}
