@@ -5,7 +5,7 @@ use serde::Serialize;
 use types::attr::FileType;
 use types::error::Errno;
 use types::id::{GroupId, InodeId, NodeId, ObjectId, PoolId, ShardId, TargetId};
-use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, STRIPE_COUNT_MAX};
+use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, INLINE_MAX, STRIPE_COUNT_MAX};
 use types::name::Name;
 use types::placement::Placement;
 use wire::v1::meta::{self, EntryInfoReply, Lookup};
@@ -37,7 +37,10 @@ pub struct Entry {
     pub policy_is_own: Option<bool>,
     /// Of a directory: which shard directories that are made in it go to.
     pub placement: Option<Placement>,
-    /// Of a regular file, in the order of its chunks.
+    /// Bytes: of a directory, up to which new files have their contents in the metadata (0: none have); of a file with its
+    /// contents there, how long they may become before they move to the targets.
+    pub inline_limit: Option<u32>,
+    /// Of a regular file, in the order of its chunks; none where its contents are in the metadata.
     pub stripes: Vec<Stripe>,
 }
 
@@ -69,6 +72,8 @@ pub struct Policy {
     pub stripe_count: Option<u16>,
     pub pool: Option<PoolId>,
     pub placement: Option<Placement>,
+    /// Bytes; 0: none.
+    pub inline_limit: Option<u32>,
 }
 
 /// Whom a command is about: an inode, or a path from the root of the file system.
@@ -92,8 +97,9 @@ pub(crate) async fn info(data: &DataPlane, subject: &Subject) -> Result<Entry, D
 
 pub(crate) async fn set(data: &DataPlane, subject: &Subject, policy: Policy) -> Result<Entry, DataError> {
     let inode = resolve(data, subject).await?;
-    let Policy { chunk_size, stripe_count, pool, placement: directories } = policy;
-    let request = meta::SetPolicy { exactly: data.exactly(), inode, chunk_size, stripe_count, pool, directories };
+    let Policy { chunk_size, stripe_count, pool, placement: directories, inline_limit } = policy;
+    let exactly = data.exactly();
+    let request = meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool, directories, inline_limit };
     let reply = data.shard(inode.home(), &request).await?;
     Ok(describe(data, inode, reply).await)
 }
@@ -116,8 +122,9 @@ async fn describe(data: &DataPlane, id: InodeId, reply: EntryInfoReply) -> Entry
     let attr = reply.inode.attr;
     let directory = attr.kind == FileType::Directory;
     let layout = reply.inode.layout.as_ref();
+    let inline = Some(reply.inode.inline_limit).filter(|&limit| limit > 0);
     let mut stripes = Vec::new();
-    for (stripe, &group) in (0u32..).zip(layout.map_or(&[][..], |layout| &layout.groups)) {
+    for (stripe, &group) in (0u32..).zip(layout.filter(|_| inline.is_none()).map_or(&[][..], |layout| &layout.groups)) {
         stripes.push(locate(data, ObjectId { inode: id, stripe }, group).await);
     }
     Entry {
@@ -135,6 +142,7 @@ async fn describe(data: &DataPlane, id: InodeId, reply: EntryInfoReply) -> Entry
         pool_name: map.pools.get(&reply.policy.pool).map(|pool| pool.name.clone()),
         policy_is_own: directory.then_some(reply.policy_is_own),
         placement: directory.then_some(reply.policy.directories),
+        inline_limit: if directory { Some(reply.policy.inline_limit) } else { inline },
         stripes,
     }
 }
@@ -189,6 +197,9 @@ impl Policy {
         if let Some(size) = self.chunk_size.filter(|&size| !chunk_ok(size)) {
             return Err(format!("chunk size {size}: must be a power of two from 4KiB to 64MiB"));
         }
+        if let Some(limit) = self.inline_limit.filter(|&limit| limit > INLINE_MAX) {
+            return Err(format!("inline limit {limit}: must be 0 to 64KiB"));
+        }
         let count = self.stripe_count.filter(|count| !(1..=STRIPE_COUNT_MAX).contains(count));
         count.map_or(Ok(()), |count| Err(format!("stripe count {count}: must be 1 to {STRIPE_COUNT_MAX}")))
     }
@@ -214,5 +225,7 @@ mod tests {
         assert_eq!(policy(None, None), Ok(()));
         assert!(policy(Some(1 << 27), None).is_err() && policy(Some(5000), None).is_err());
         assert!(policy(None, Some(0)).is_err() && policy(None, Some(257)).is_err());
+        let inline = |limit| Policy { inline_limit: Some(limit), ..Policy::default() }.validate();
+        assert!(inline(0).is_ok() && inline(INLINE_MAX).is_ok() && inline(INLINE_MAX + 1).is_err());
     }
 }

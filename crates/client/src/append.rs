@@ -6,6 +6,8 @@
 //! hold anything, a client that was stopped for so long that others hold the end by now, and requests that arrive after
 //! their sender gave up.
 //!
+//! What fits into the metadata is appended there ([`crate::inline`]), by the shard.
+//!
 //! The piece where the record begins goes first, and alone: as long as it is not there, nothing is. Once it is sent the
 //! program is not told `EINTR` any more, since it would write the record again.
 
@@ -71,6 +73,9 @@ impl Client {
         unfinished: bool,
     ) -> Result<(), Errno> {
         if data.is_empty() {
+            return Ok(());
+        }
+        if self.write_inline(caller, inode, 0, data, true).await? {
             return Ok(());
         }
         let layout = self.ensure_intent(caller, inode).await?;

@@ -54,6 +54,15 @@ pub(crate) struct Asked {
     renamed: u64,
 }
 
+/// An answer that may be learnt.
+pub(crate) struct Told {
+    pub(crate) asked: Asked,
+    pub(crate) lease: Lease,
+    pub(crate) attr: Attr,
+    /// All bytes of the file, where they came along.
+    pub(crate) bytes: Option<Arc<[u8]>>,
+}
+
 #[derive(Default)]
 struct Part {
     files: FxHashMap<InodeId, Kept>,
@@ -128,7 +137,7 @@ impl Contents {
     pub(crate) fn learn(
         &self,
         board: &Board,
-        (asked, lease, attr): (Asked, Lease, Attr),
+        Told { asked, lease, attr, bytes }: Told,
         now: Instant,
         may_keep: impl FnOnce() -> bool,
     ) {
@@ -147,12 +156,19 @@ impl Contents {
         {
             kept.lease = kept.lease.later(lease);
             (kept.attr, kept.renamed) = (attr, asked.renamed);
+            let number = kept.number;
+            if let Some(bytes) = bytes {
+                part.keep(inode, number, &bytes, self.bytes_max);
+            }
             return;
         }
         part.remove(inode);
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         part.files.insert(inode, Kept { lease, attr, renamed: asked.renamed, number, used: false, bytes: None });
         part.order.push_back((inode, number));
+        if let Some(bytes) = bytes {
+            part.keep(inode, number, &bytes, self.bytes_max);
+        }
         part.make_room(self.bytes_max);
     }
 
@@ -211,15 +227,8 @@ impl Contents {
     /// These are all bytes of the file, read since [`Self::look`] gave this number.
     pub(crate) fn keep(&self, board: &Board, inode: InodeId, number: u64, bytes: &Arc<[u8]>, now: Instant) {
         let mut part = self.part(inode);
-        let Part { files, bytes: all, .. } = &mut *part;
-        if let Some(kept) = files.get_mut(&inode)
-            && kept.number == number
-            && kept.bytes.is_none()
-            && self.holds(board, kept.lease, now)
-        {
-            *all += bytes.len();
-            kept.bytes = Some(Arc::clone(bytes));
-            part.make_room(self.bytes_max);
+        if part.files.get(&inode).is_some_and(|kept| self.holds(board, kept.lease, now)) {
+            part.keep(inode, number, bytes, self.bytes_max);
         }
     }
 
@@ -240,6 +249,16 @@ impl Part {
     fn remove(&mut self, inode: InodeId) {
         if let Some(kept) = self.files.remove(&inode) {
             self.bytes -= kept.bytes.map_or(0, |bytes| bytes.len());
+        }
+    }
+
+    fn keep(&mut self, inode: InodeId, number: u64, bytes: &Arc<[u8]>, bytes_max: usize) {
+        let Some(kept) = self.files.get_mut(&inode) else { return };
+        let is_whole = bytes.len() as u64 == kept.attr.size && bytes.len() as u64 <= FILE_MAX;
+        if kept.number == number && kept.bytes.is_none() && is_whole {
+            self.bytes += bytes.len();
+            kept.bytes = Some(Arc::clone(bytes));
+            self.make_room(bytes_max);
         }
     }
 
@@ -284,7 +303,7 @@ mod tests {
             Board::lease(self.board.ticket(), Subject::inode(inode), 10_000)
         }
 
-        fn told(&self, inode: InodeId, size: u64) -> (Asked, Lease, Attr) {
+        fn told(&self, inode: InodeId, size: u64) -> Told {
             let time = Timestamp(1);
             let attr = Attr {
                 inode,
@@ -301,7 +320,7 @@ mod tests {
                 ctime: time,
                 btime: time,
             };
-            (self.contents.asks(inode), self.lease(inode), attr)
+            Told { asked: self.contents.asks(inode), lease: self.lease(inode), attr, bytes: None }
         }
 
         fn learn(&self, inode: InodeId, size: u64) {
@@ -346,6 +365,24 @@ mod tests {
         assert!(bed.look(FILE).is_none(), "there was a time without a lease");
         bed.learn(FILE, 3);
         assert_eq!(bed.bytes(FILE), None, "the bytes are of another lease");
+    }
+
+    #[test]
+    fn bytes_that_come_with_an_answer_are_kept_with_it() {
+        let bed = bed();
+        let told = |bytes: &[u8], size| Told { bytes: Some(bytes.into()), ..bed.told(FILE, size) };
+        bed.contents.learn(&bed.board, told(b"abc", 3), bed.now, || true);
+        assert_eq!(bed.bytes(FILE), Some(b"abc".to_vec()));
+        bed.contents.forget(FILE);
+        bed.learn(FILE, 3);
+        bed.contents.learn(&bed.board, told(b"xyz", 3), bed.now, || true);
+        assert_eq!(bed.bytes(FILE), Some(b"xyz".to_vec()), "to what is known already");
+        let before = told(b"old", 3);
+        bed.contents.forget(FILE);
+        bed.contents.learn(&bed.board, before, bed.now, || true);
+        assert!(bed.look(FILE).is_none());
+        bed.contents.learn(&bed.board, told(b"ab", 3), bed.now, || true);
+        assert_eq!(bed.bytes(FILE), None, "not all of it");
     }
 
     #[test]
@@ -411,8 +448,8 @@ mod tests {
         assert!(bed.look(FILE).is_none());
         bed.now += DOUBT + Duration::from_millis(1);
         let late = Board::lease(bed.board.ticket(), Subject::inode(FILE), 100_000);
-        let (asked, _, attr) = bed.told(FILE, 3);
-        bed.contents.learn(&bed.board, (asked, late, attr), bed.now, || true);
+        let told = Told { lease: late, ..bed.told(FILE, 3) };
+        bed.contents.learn(&bed.board, told, bed.now, || true);
         assert!(bed.look(FILE).is_some());
     }
 

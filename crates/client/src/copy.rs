@@ -72,6 +72,9 @@ impl Client {
             return Ok(0);
         }
         let end = target_offset.checked_add(len).filter(|&end| end <= FILE_SIZE_MAX).ok_or(Errno::EFBIG)?;
+        if let Some(count) = self.copy_inline(caller, (source, source_offset), (target, target_offset), len).await? {
+            return Ok(count);
+        }
         let to = self.ensure_intent(caller, target).await?;
         let pieces = pieces((&from, source_offset), (&to, target_offset), len);
         if let Err(errno) = self.copy_pieces(caller, source, target, pieces).await {

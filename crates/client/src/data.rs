@@ -32,6 +32,9 @@ impl Client {
         if end <= offset {
             return Ok(Vec::new());
         }
+        if let Some(parts) = self.read_inline(caller, inode, offset..end).await? {
+            return Ok(parts);
+        }
         if end <= size_hint {
             // Where every piece comes back full, the size does not matter.
             let pieces = self.read_pieces(caller, inode, &layout, offset, end).await?;
@@ -64,6 +67,9 @@ impl Client {
         let part = |bytes: &[u8]| vec![Slice::from_vec(bytes[offset as usize..end as usize].to_vec())];
         if let Some(bytes) = &content.bytes {
             return Ok(part(bytes));
+        }
+        if let Some(parts) = self.read_inline(caller, inode, offset..end).await? {
+            return Ok(parts);
         }
         let layout = self.shared.with_file(inode, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
         if !self.shared.contents.is_small(content.size) {
@@ -143,6 +149,9 @@ impl Client {
     /// `EBADF` where it is not open here, `EFBIG`, `EIO` where a lock on it was lost, `ENOSPC`, and those of the storage:
     /// some of the bytes may have been written then.
     pub async fn write(&self, caller: &Caller<'_>, inode: InodeId, offset: u64, data: &Slice) -> Result<(), Errno> {
+        if self.write_inline(caller, inode, offset, data, false).await? {
+            return Ok(());
+        }
         let layout = self.ensure_intent(caller, inode).await?;
         let len = data.len() as u64;
         if offset.saturating_add(len) > FILE_SIZE_MAX {
@@ -183,6 +192,9 @@ impl Client {
     /// # Errors
     /// An error of an earlier write that only the disk noticed, such as `EIO` or `ENOSPC`.
     pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        if self.fsync_inline(caller, inode).await? {
+            return Ok(());
+        }
         let objects = match self.shared.with_file(inode, |file| file.layout.clone()) {
             None => Vec::new(),
             Some(layout) => {
@@ -205,7 +217,7 @@ impl Client {
     /// # Errors
     /// `EIO` where the shard's disk failed.
     pub async fn fsync_inode(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        match self.call(caller, Destination::home(inode), &meta::Fsync { inode }).await {
+        match self.call(caller, Destination::home(inode), &meta::Fsync { inode, inline: false }).await {
             // Of a directory that is removed nothing is left to be lost.
             Err(Errno::ESTALE) if self.shared.graves.attr(inode).is_some() => Ok(()),
             result => result.map(drop),

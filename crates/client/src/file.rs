@@ -48,6 +48,8 @@ pub(crate) struct File {
     pub(crate) bare: Lease,
     /// The file may have holes or space beyond its end, so that its size does not tell its blocks.
     pub(crate) uneven: bool,
+    /// The contents are in the metadata, as far as is known, until they would be longer than this; 0: in objects.
+    pub(crate) inline_limit: u32,
     /// A lock on it went to another client: data is neither read nor written until all handles are closed.
     pub(crate) has_lost_lock: bool,
     pub(crate) end: End,
@@ -83,6 +85,7 @@ impl File {
             lingers: false,
             bare: Lease::NONE,
             uneven: is_uneven(&reply.attr),
+            inline_limit: reply.inline_limit,
             has_lost_lock: false,
             end: End::default(),
         }
@@ -116,6 +119,7 @@ impl File {
         self.mode = reply.attr.mode;
         let first = self.intent == Intent::None;
         self.intent = Intent::Held { exclusive: reply.exclusive, intents: reply.intents };
+        self.inline_limit = 0;
         // Under an exclusive intent the size grows by our own writes alone, which may have begun before a second
         // thread's grant came back.
         if first {
@@ -220,8 +224,9 @@ fn blocks_of(size: u64) -> u64 {
     size.div_ceil(4096).saturating_mul(8)
 }
 
+/// What has just left the metadata is even, though it was counted in smaller units there.
 fn is_uneven(attr: &Attr) -> bool {
-    attr.blocks != blocks_of(attr.size)
+    attr.blocks != blocks_of(attr.size) && attr.blocks != attr.size.div_ceil(512)
 }
 
 /// Where the file of one inode is kept among the parts of the table.
@@ -263,6 +268,8 @@ mod tests {
             elsewhere: false,
             standing: None,
             parent: None,
+            inline_limit: 0,
+            contents: None,
         }
     }
 

@@ -23,6 +23,7 @@ mod file;
 mod goodbye;
 mod graves;
 mod heartbeat;
+mod inline;
 mod kept;
 mod later;
 mod lease;

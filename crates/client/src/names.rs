@@ -95,7 +95,7 @@ impl Client {
         let is_settled = !reply.unsettled;
         let attr = self.attr_of(caller, reply).await?;
         if is_settled && self.shared.with_file(inode, |_| ()).is_some() {
-            self.shared.learn(asked, lease, attr);
+            self.shared.learn(asked, lease, attr, None);
         }
         Ok(self.newest(Known { attr, lease }))
     }
@@ -301,19 +301,20 @@ impl Client {
     }
 
     pub(crate) async fn set(&self, caller: &Caller<'_>, inode: InodeId, change: SetAttr) -> Result<Attr, Errno> {
-        let reply = self.set_at_shard(caller, inode, change).await?;
+        let reply = self.set_at_shard(caller, inode, change, false).await?;
         self.attr_of(caller, reply).await
     }
 
-    /// What the shard says after the change.
+    /// What the shard says after the change. `inline`: a size is one of contents in the metadata.
     pub(crate) async fn set_at_shard(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
         change: SetAttr,
+        inline: bool,
     ) -> Result<InodeReply, Errno> {
         let numbered = self.shared.begin_change(inode.home());
-        let request = meta::Set { exactly: numbered.exactly.clone(), inode, change };
+        let request = meta::Set { exactly: numbered.exactly.clone(), inode, change, inline };
         let result = self.call(caller, Destination::home(inode), &request).await;
         self.shared.contents.forget(inode);
         if !matches!(&result, Ok(reply) if reply.attr.kind != FileType::Directory) {

@@ -65,7 +65,8 @@ impl Client {
     /// Counts the first handle of a file that was made for it, with the write intent that came along.
     fn made_and_opened(&self, reply: &InodeReply, writable: bool) -> Result<(), Errno> {
         self.add_handle(reply, writable)?;
-        if writable {
+        // With its contents in the metadata it needs no intent.
+        if writable && reply.inline_limit == 0 {
             self.shared.with_file(reply.attr.inode, |file| {
                 file.granted(reply);
                 file.untouched = true;
@@ -105,7 +106,8 @@ impl Client {
             let (ticket, reply) = self.open_anew(caller, inode, writable).await?;
             if !reply.unsettled {
                 let lease = Board::lease(ticket, Subject::inode(inode), reply.lease_ms);
-                self.shared.learn(asked, lease, reply.attr);
+                let bytes = reply.contents.filter(|bytes| bytes.0.len() as u64 == reply.attr.size);
+                self.shared.learn(asked, lease, reply.attr, bytes.map(|bytes| bytes.0.into()));
             }
         }
         Ok(())
@@ -135,7 +137,10 @@ impl Client {
     ) -> Result<(Ticket, InodeReply), Errno> {
         let ask = async || {
             let ticket = self.shared.board.ticket();
-            Ok::<_, Errno>((ticket, self.call(caller, Destination::home(inode), &meta::Open { inode }).await?))
+            // They come to nothing where they cannot be kept.
+            let contents = !writable && self.shared.contents.is_small(1);
+            let request = meta::Open { inode, contents };
+            Ok::<_, Errno>((ticket, self.call(caller, Destination::home(inode), &request).await?))
         };
         let asked = ask().await?;
         if self.add_handle(&asked.1, writable)? {
@@ -164,6 +169,7 @@ impl Client {
                 if file.intent == Intent::None {
                     file.size = reply.attr.size;
                 }
+                file.inline_limit = file.inline_limit.min(reply.inline_limit);
                 file.closing
             },
         );

@@ -368,7 +368,15 @@ impl LaneRoute {
 fn changes_files(op: Op) -> bool {
     let of_shard = matches!(
         op,
-        Op::Set | Op::Link | Op::Unlink | Op::Rename | Op::SetXattr | Op::RemoveXattr | Op::Settle | Op::Close
+        Op::Set
+            | Op::Link
+            | Op::Unlink
+            | Op::Rename
+            | Op::SetXattr
+            | Op::RemoveXattr
+            | Op::Settle
+            | Op::Close
+            | Op::WriteInline
     );
     of_shard || matches!(op, Op::Write | Op::Truncate | Op::Allocate | Op::Copy)
 }

@@ -44,7 +44,10 @@ impl Client {
     /// The attributes as they are now, with the help of whoever knows the size.
     pub(crate) async fn attr_of(&self, caller: &Caller<'_>, reply: InodeReply) -> Result<Attr, Errno> {
         let mut attr = reply.attr;
-        self.shared.with_file(attr.inode, |file| file.meets(&mut attr));
+        self.shared.with_file(attr.inode, |file| {
+            file.meets(&mut attr);
+            file.inline_limit = file.inline_limit.min(reply.inline_limit);
+        });
         if !reply.unsettled {
             return Ok(attr);
         }

@@ -16,7 +16,7 @@ use wire::v1::meta::Exactly;
 use wire::v1::session::HeldOpen;
 
 use crate::config::Config;
-use crate::contents::{Asked, Contents};
+use crate::contents::{Asked, Contents, Told};
 use crate::file::{File, Intent, shard_of};
 use crate::graves::Graves;
 use crate::kept::Kept;
@@ -176,9 +176,10 @@ impl Shared {
         self.with_file(inode, |file| file.is_only_read()) == Some(true)
     }
 
-    /// An open file has these attributes under `lease`.
-    pub(crate) fn learn(&self, asked: Asked, lease: Lease, attr: Attr) {
-        self.contents.learn(&self.board, (asked, lease, attr), Instant::now(), || self.may_keep(attr.inode));
+    /// An open file has these attributes under `lease`, and these bytes, where they are given.
+    pub(crate) fn learn(&self, asked: Asked, lease: Lease, attr: Attr, bytes: Option<Arc<[u8]>>) {
+        let told = Told { asked, lease, attr, bytes };
+        self.contents.learn(&self.board, told, Instant::now(), || self.may_keep(attr.inode));
     }
 
     /// Looks at an open file, made by `make` where it is not there.

@@ -77,6 +77,10 @@ impl Client {
         if offset >= size {
             return Err(Errno::ENXIO);
         }
+        if self.inline_limit(inode) > 0 {
+            // There are no holes in the metadata.
+            return Ok(if hole { size } else { offset });
+        }
         let asked = shares(&layout, offset, size).map(async |share| {
             let object = ObjectId { inode, stripe: share.stripe };
             let request = storage::Seek { object, offset: share.offset, hole };

@@ -43,6 +43,9 @@ impl Client {
         size: u64,
         change: SetAttr,
     ) -> Result<Attr, Errno> {
+        if let Some(attr) = self.truncate_inline(caller, inode, size, change).await? {
+            return Ok(attr);
+        }
         let change = SetAttr { size: Some(size), ..change };
         let mut reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
         let had_objects = reply.has_objects;
@@ -54,7 +57,7 @@ impl Client {
             self.leave_end(turn, false);
             reply = cut?;
         } else {
-            reply = self.set_at_shard(caller, inode, change).await?;
+            reply = self.set_at_shard(caller, inode, change, false).await?;
         }
         let attr = self.attr_of(caller, reply).await?;
         let writers = self.shared.with_file(inode, |file| file.writers > 0 || file.intent == Intent::None);
@@ -88,7 +91,7 @@ impl Client {
             file.truncated(size);
             file.end.versions.clear();
         });
-        let reply = self.set_at_shard(caller, inode, change).await?;
+        let reply = self.set_at_shard(caller, inode, change, false).await?;
         if alone && !reply.exclusive {
             self.shared.with_file(inode, crate::file::File::lose_exclusivity);
             self.hold_end(caller, inode).await?;

@@ -332,6 +332,9 @@ fn whatever_way_a_file_is_opened_to_append_it_appends() {
 #[test]
 fn who_appends_alone_only_writes() {
     let mounts = Mounts::new(1);
+    let root = mounts.cluster.mount_point();
+    // In the metadata there is no end to hold.
+    mounts.cluster.weft_alone(&["entry", "set", "--inline-limit", "0", root.to_str().unwrap()]).expect_ok();
     let paths = mounts.paths("f");
     let requests = |service: &str, op: &str| {
         metrics::sum(&mounts.cluster, service, "weft_request_seconds_count", &[&format!("op=\"{op}\"")]) as u64

@@ -110,6 +110,10 @@ fn a_full_metadata_disk_says_so_and_takes_removals() {
         }
     });
     assert_eq!(fs::create_dir(folder.join("sub")).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    // Its contents are there too.
+    let file = File::options().write(true).open(folder.join("f")).unwrap();
+    assert_eq!(file.write_all_at(b"more", 0).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    drop(file);
     assert_eq!(fs::read(folder.join("f")).unwrap(), b"x");
     fs::remove_file(folder.join("f")).unwrap();
     fs::remove_dir(&folder).unwrap();

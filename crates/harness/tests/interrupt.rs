@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::cluster::Cluster;
+use harness::dice::{Dice, seed};
 use harness::run::{self, Code};
 use harness::{binary, mounts, process, wait};
 
@@ -80,7 +81,9 @@ fn a_hung_server_is_waited_for_and_can_be_interrupted() {
 fn after_the_bound_the_application_gets_eio_and_the_log_names_the_server() {
     let mut cluster = Cluster::start();
     cluster.folder("d");
-    fs::write(cluster.path("d/f"), b"content").unwrap();
+    // Too long for the metadata.
+    let written = Dice::new(seed()).bytes(100 << 10);
+    fs::write(cluster.path("d/f"), &written).unwrap();
     let second = cluster.mount_again(&["--retry-timeout", "2s"]);
     for (server, file, is_folder) in [("storaged-1", "d/f", false), ("metad-1", "d", true)] {
         cluster.freeze_supervisor();
@@ -104,7 +107,7 @@ fn after_the_bound_the_application_gets_eio_and_the_log_names_the_server() {
         let path = second.point.join("d/f");
         let content =
             wait::within("reading again", SOON, move || wait::until("reading", SOON, || fs::read(&path).ok()));
-        assert_eq!(content, b"content");
+        assert_eq!(content, written);
     }
 }
 

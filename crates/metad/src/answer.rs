@@ -9,8 +9,8 @@ use types::id::TransactionId;
 use wire::frame::Status;
 use wire::v1::lock::GetLockReply;
 use wire::v1::meta::{
-    ChangeReply, EntryInfoReply, InodeReply, LookupReply, ReadDirReply, ReadlinkReply, ScanReply, SettleReply,
-    StatFsReply, XattrNames, XattrReply,
+    ChangeReply, EntryInfoReply, InodeReply, LookupReply, ReadDirReply, ReadInlineReply, ReadlinkReply, ScanReply,
+    SettleReply, StatFsReply, WriteInlineReply, XattrNames, XattrReply,
 };
 use wire::v1::session::{Empty, RecallsReply, SessionOpened};
 use wire::v1::transaction::{Climbed, Outcome, Prepared};
@@ -20,6 +20,8 @@ pub(crate) enum Answer {
     Done,
     Inode(InodeReply),
     Changed(ChangeReply),
+    Wrote(WriteInlineReply),
+    Contents(ReadInlineReply),
     Opened(SessionOpened),
     Target(ReadlinkReply),
     Page(ReadDirReply),
@@ -31,7 +33,7 @@ pub(crate) enum Answer {
     Scan(ScanReply),
     Looked(LookupReply),
     Recalls(RecallsReply),
-    /// Not answered now: others have to give back leases first.
+    /// Not answered now: others have to give back leases first, or contents have to be moved.
     Parked,
     /// Goes out when the log is on disk.
     Synced,
@@ -82,6 +84,8 @@ impl Answer {
             Self::Done | Self::Synced | Self::Finished => responder.reply(&Empty {}),
             Self::Inode(reply) => responder.reply(&reply),
             Self::Changed(reply) => responder.reply(&reply),
+            Self::Wrote(reply) => responder.reply(&reply),
+            Self::Contents(reply) => responder.reply(&reply),
             Self::Opened(reply) => responder.reply(&reply),
             Self::Target(reply) => responder.reply(&reply),
             Self::Page(reply) => responder.reply(&reply),

@@ -5,7 +5,7 @@ use namespace::error::{Error, Result};
 use namespace::schema::transaction::{deser_parts, ser_votes};
 use namespace::shard::Shard;
 use namespace::view::{
-    Changed, Create, EntryInfo, Exactly, HeldOpen, InodeView, PolicyChange, Rename, Settle, Settled,
+    Changed, Create, EntryInfo, Exactly, HeldOpen, InodeView, PolicyChange, Rename, Settle, Settled, WriteInline,
 };
 use types::id::SessionId;
 use types::time::Timestamp;
@@ -62,7 +62,7 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn set(self) -> Outcome {
         let m: meta::Set = decode_body(self.body)?;
         let exactly = self.exactly(m.exactly);
-        inode(self.shard.set(exactly, m.inode, &m.change))
+        inode(self.shard.set(exactly, m.inode, &m.change, m.inline))
     }
 
     pub(crate) fn create(self) -> Outcome {
@@ -143,7 +143,7 @@ impl<K: Kv> Call<'_, K> {
 
     pub(crate) fn open(self) -> Outcome {
         let m: meta::Open = decode_body(self.body)?;
-        inode(self.shard.open_inode(self.session, m.inode))
+        inode(self.shard.open_inode(self.session, m.inode, m.contents))
     }
 
     pub(crate) fn close(self) -> Outcome {
@@ -165,6 +165,20 @@ impl<K: Kv> Call<'_, K> {
         let settle = Settle { inode, size, blocks, mtime, gathered, release, close, untouched, read };
         let Settled { settled, intents } = self.shard.settle(exactly, &settle)?;
         Ok(Answer::Settled(meta::SettleReply { settled, intents }))
+    }
+
+    pub(crate) fn write_inline(self) -> Outcome {
+        let m: meta::WriteInline = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        let write = WriteInline { inode: m.inode, offset: m.offset, append: m.append, bytes: &m.bytes.0 };
+        let (view, offset) = self.shard.write_inline(exactly, &write)?;
+        Ok(Answer::Wrote(meta::WriteInlineReply { inode: convert::inode(view), offset }))
+    }
+
+    pub(crate) fn read_inline(self) -> Outcome {
+        let m: meta::ReadInline = decode_body(self.body)?;
+        let (view, bytes) = self.shard.read_inline(self.session, m.inode, m.offset, m.length)?;
+        Ok(Answer::Contents(meta::ReadInlineReply { inode: convert::inode(view), bytes: Bytes(bytes) }))
     }
 
     pub(crate) fn get_xattr(self) -> Outcome {
@@ -193,6 +207,9 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn fsync(self) -> Outcome {
         let m: meta::Fsync = decode_body(self.body)?;
         self.shard.may_sync(m.inode)?;
+        if m.inline {
+            self.shard.sync_inline(m.inode)?;
+        }
         Ok(Answer::Synced)
     }
 
@@ -238,8 +255,8 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn set_policy(self) -> Outcome {
         let m: meta::SetPolicy = decode_body(self.body)?;
         let exactly = self.exactly(m.exactly);
-        let meta::SetPolicy { chunk_size, stripe_count, pool, directories, .. } = m;
-        let change = PolicyChange { chunk_size, stripe_count, pool, directories };
+        let meta::SetPolicy { chunk_size, stripe_count, pool, directories, inline_limit, .. } = m;
+        let change = PolicyChange { chunk_size, stripe_count, pool, directories, inline_limit };
         Self::entry(self.context, self.shard.set_policy(exactly, m.inode, &change))
     }
 

@@ -25,6 +25,8 @@ pub(crate) fn inode(view: InodeView) -> meta::InodeReply {
         name_lease_ms: view.name_lease_ms,
         standing: view.standing.map(standing),
         parent: view.parent.as_deref().map(directory),
+        inline_limit: view.inline_limit,
+        contents: view.contents.map(Bytes),
     }
 }
 
@@ -96,7 +98,7 @@ pub(crate) fn scan(page: ScanPage) -> meta::ScanReply {
 }
 
 fn record(record: ScanRecord) -> meta::ScanRecord {
-    let none = meta::ScanRecord { inode: None, edge: None, deletion: None };
+    let none = meta::ScanRecord { inode: None, edge: None, deletion: None, contents: None };
     match record {
         ScanRecord::Inode { view, orphan_holders, orphan } => {
             meta::ScanRecord { inode: Some(meta::ScanInode { reply: inode(view), orphan_holders, orphan }), ..none }
@@ -106,6 +108,9 @@ fn record(record: ScanRecord) -> meta::ScanRecord {
         }
         ScanRecord::Deletion(Deletion { inode, stripe, group }) => {
             meta::ScanRecord { deletion: Some(meta::ScanDeletion { inode, stripe, group }), ..none }
+        }
+        ScanRecord::Contents { inode, length } => {
+            meta::ScanRecord { contents: Some(meta::ScanContents { inode, length }), ..none }
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn execute<K: Kv>(
 ) -> Answer {
     match dispatch(op, Call { shard, context, session, body }) {
         Ok(answer) => answer,
-        Err(Refusal::Namespace(Error::Recalling)) => Answer::Parked,
+        Err(Refusal::Namespace(Error::Recalling | Error::Growing)) => Answer::Parked,
         Err(Refusal::Namespace(Error::Blocked(transaction))) => Answer::Blocked(transaction),
         Err(refusal) => Answer::Failed(status_of(&refusal, op)),
     }
@@ -55,7 +55,7 @@ fn status_of(refusal: &Refusal, op: Op) -> Status {
         // A session that ends this very moment, or one too many: the next try may be luckier.
         Error::Refused(Errno::EBUSY) if op == Op::SessionOpen => Status::Busy,
         Error::Refused(errno) => Status::Errno(*errno),
-        Error::Recalling | Error::Blocked(_) | Error::Again => Status::Busy,
+        Error::Recalling | Error::Growing | Error::Blocked(_) | Error::Again => Status::Busy,
         Error::Damaged(_) | Error::Store(_) => {
             tracing::error!(op = op.name(), %error, "the store cannot be read");
             Status::Errno(error.errno())
@@ -82,6 +82,8 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::Close => call.close(),
         Op::WriteIntent => call.write_intent(),
         Op::Settle => call.settle(),
+        Op::WriteInline => call.write_inline(),
+        Op::ReadInline => call.read_inline(),
         Op::GetXattr => call.get_xattr(),
         Op::SetXattr => call.set_xattr(),
         Op::ListXattr => call.list_xattr(),
@@ -123,7 +125,8 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
 /// Adds records: refused below the reserve of free space. Everything that gives space back, ends something, or is needed
 /// to settle what clients have written goes on.
 pub(crate) fn grows(op: Op) -> bool {
-    matches!(op, Op::Create | Op::TmpFile | Op::Mkdir | Op::Symlink | Op::Link | Op::SetXattr | Op::SetPolicy)
+    let makes = matches!(op, Op::Create | Op::TmpFile | Op::Mkdir | Op::Symlink | Op::Link);
+    makes || matches!(op, Op::WriteInline | Op::SetXattr | Op::SetPolicy)
 }
 
 /// Writes to the store.

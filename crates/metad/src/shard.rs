@@ -29,6 +29,7 @@ use crate::metrics::ShardMetrics;
 use crate::syncer::Syncer;
 use crate::tasks::messenger::Messenger;
 use crate::tasks::removal::Removal;
+use crate::tasks::spill::Spill;
 use crate::tasks::storage::Storage;
 use crate::tasks::{self, space};
 use crate::turn::{Core, wall_clock};
@@ -192,6 +193,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     let identity = Rc::new(setup.identity);
     let storage = Storage::new(Rc::clone(&identity));
     let removal = Removal::new(Rc::clone(&core), Rc::clone(&storage));
+    let spill = Spill::new(Rc::clone(&core), Rc::clone(&storage));
     let messenger = Messenger::new(Rc::clone(&core), Rc::clone(&identity));
     let chair = Chair {
         core: Rc::clone(&core),
@@ -207,6 +209,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     ring::spawn(tasks::answer_synced(Rc::clone(&core), synced));
     ring::spawn(space::watch(Rc::clone(&core), setup.dir, setup.reserve_bytes));
     ring::spawn(removal.run());
+    ring::spawn(spill.run());
     ring::spawn(messenger.run());
     let front = Rc::new(Front(Rc::clone(&core)));
     let served = net::serve(setup.listener, identity, setup.limits, Rc::clone(&core.epoch), front);

@@ -9,13 +9,14 @@ use control::View;
 use kv::KvError;
 use kv::rocks::RocksKv;
 use namespace::shard::Shard;
+use namespace::shard::inline::{Grown, Growth};
 use namespace::transaction::{Message, Outgoing, Reply};
 use namespace::view::Deletion;
 use net::{ConnectionId, Request, Responder};
 use ring::buf::Slice;
 use ring::sync::Notify;
 use types::error::Errno;
-use types::id::{Epoch, Generation, GroupId, SessionId, ShardId};
+use types::id::{Epoch, Generation, GroupId, InodeId, SessionId, ShardId};
 use types::time::Timestamp;
 use wire::codec::decode_body;
 use wire::frame::{Header, Status};
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) removable: Notify,
     /// There are messages for other shards.
     pub(crate) to_send: Notify,
+    /// There are contents to be moved to objects.
+    pub(crate) to_grow: Notify,
     pub(crate) metrics: ShardMetrics,
     syncer: Syncer,
     begun: Instant,
@@ -80,6 +83,9 @@ struct State {
     tick: bool,
     /// Objects that are gone from their storage groups.
     removed: Vec<Deletion>,
+    /// Files whose contents are to be moved to objects, and what became of others.
+    growing: Vec<InodeId>,
+    grown: Vec<(InodeId, Grown)>,
     commits: u64,
     /// Of these, durable.
     synced: u64,
@@ -161,6 +167,8 @@ impl Core {
             answered: Vec::new(),
             tick: false,
             removed: Vec::new(),
+            growing: Vec::new(),
+            grown: Vec::new(),
             // The opening of the shard has committed.
             commits: 1,
             synced: 0,
@@ -181,6 +189,7 @@ impl Core {
             work: Notify::new(),
             removable: Notify::new(),
             to_send: Notify::new(),
+            to_grow: Notify::new(),
             metrics,
             syncer,
             begun,
@@ -267,9 +276,23 @@ impl Core {
         mem::take(&mut self.state.borrow_mut().outgoing)
     }
 
+    pub(crate) fn take_growing(&self) -> Vec<InodeId> {
+        mem::take(&mut self.state.borrow_mut().growing)
+    }
+
+    pub(crate) fn growth(&self, inode: InodeId) -> namespace::error::Result<Option<Growth>> {
+        self.state.borrow_mut().shard.growth(inode)
+    }
+
+    /// What became of the move of a file's contents to its objects.
+    pub(crate) fn grown(&self, inode: InodeId, grown: Grown) {
+        self.state.borrow_mut().grown.push((inode, grown));
+        self.work.notify_one();
+    }
+
     pub(crate) fn deletions(
         &self,
-        after: Option<(types::id::InodeId, u32)>,
+        after: Option<(InodeId, u32)>,
         count: usize,
     ) -> namespace::error::Result<Vec<Deletion>> {
         self.state.borrow_mut().shard.deletions(after, count)
@@ -314,9 +337,7 @@ impl Core {
         let mono_ms = u64::try_from(ring::now().duration_since(self.begun).as_millis()).unwrap_or(u64::MAX);
         state.shard.begin_turn(wall_clock(), mono_ms);
         let mut removes = state.by_itself();
-        if state.shard.take_ended_recalls() {
-            state.unpark();
-        }
+        state.unpark_if_due();
         self.metrics.queue.set(i64::try_from(state.queue.len()).unwrap_or(i64::MAX));
         let share = state.queue.len().min(SHARE_MIN.max(state.queue.len() / 2));
         if share > 0 {
@@ -357,9 +378,7 @@ impl Core {
         if removes && committed == Ok(true) {
             self.removable.notify_one();
         }
-        if state.shard.take_ended_recalls() {
-            state.unpark();
-        }
+        state.unpark_if_due();
         !state.queue.is_empty()
     }
 
@@ -400,6 +419,10 @@ impl Core {
         }
         if !state.outgoing.is_empty() {
             self.to_send.notify_one();
+        }
+        state.growing.extend(state.shard.take_growing());
+        if !state.growing.is_empty() {
+            self.to_grow.notify_one();
         }
         let ended = state.shard.take_ended();
         if !ended.is_empty() {
@@ -484,6 +507,11 @@ impl State {
         if !self.removed.is_empty() {
             self.shard.deletions_done(&self.removed);
             self.removed.clear();
+        }
+        for (inode, grown) in mem::take(&mut self.grown) {
+            if let Err(error) = self.shard.end_growth(inode, grown) {
+                tracing::error!(%inode, %error, "a file cannot grow out of the metadata yet");
+            }
         }
         for (from, message, reply) in mem::take(&mut self.replies) {
             if let Err(error) = self.shard.replied(from, &message, reply) {
@@ -574,7 +602,14 @@ impl State {
         }
     }
 
-    /// What waited for leases may try again.
+    /// What waited for leases or for contents to be moved may try again where some have been.
+    fn unpark_if_due(&mut self) {
+        // Both are asked, or one would be told of late.
+        if self.shard.take_ended_recalls() | self.shard.take_ended_growth() {
+            self.unpark();
+        }
+    }
+
     fn unpark(&mut self) {
         self.queue_bytes -= self.waiting.release(&mut self.queue);
     }

@@ -84,7 +84,7 @@ fn a_refused_batch_changes_nothing_and_the_shard_recovers_by_itself() {
         connection.call(shard.to(), &link).await.expect("made");
         let lookup = Lookup { parent: InodeId::ROOT, name: link.name.clone() };
         assert!(connection.call(shard.to(), &lookup).await.is_ok_and(|looked| looked.found.is_some()));
-        assert!(connection.call(shard.to(), &Fsync { inode: InodeId::ROOT }).await.is_ok());
+        assert!(connection.call(shard.to(), &Fsync { inode: InodeId::ROOT, inline: false }).await.is_ok());
     });
     shard.stop().expect("stops in order");
 }

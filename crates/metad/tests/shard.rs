@@ -195,12 +195,12 @@ fn fsync_is_answered_when_the_log_is_on_disk() {
         let client = Rc::new(Client::connect(&shard, 1).await);
         let inode = client.create("file").await.expect("created").attr.inode;
         assert_eq!(syncs(&shard), 0);
-        assert_eq!(client.call(&Fsync { inode }).await, Ok(Empty {}));
+        assert_eq!(client.call(&Fsync { inode, inline: false }).await, Ok(Empty {}));
         assert_eq!(syncs(&shard), 1);
-        assert_eq!(client.call(&Fsync { inode }).await, Ok(Empty {}));
+        assert_eq!(client.call(&Fsync { inode, inline: false }).await, Ok(Empty {}));
         assert_eq!(syncs(&shard), 1, "nothing has changed since");
         client.create("more").await.expect("created");
-        let both = (0..50).map(|_| async { client.call(&Fsync { inode }).await });
+        let both = (0..50).map(|_| async { client.call(&Fsync { inode, inline: false }).await });
         assert!(ring::join_all(both).await.iter().all(Result::is_ok));
         assert!((2..=3).contains(&syncs(&shard)), "one sync serves all who wait, not {}", syncs(&shard));
     });
@@ -277,7 +277,7 @@ fn an_unlinked_open_file_lives_across_a_kill_until_its_holder_closes() {
     let (inode, first) = on_ring(|| async {
         let (client, first) = Client::connect_holding(&shard, 1, &[]).await;
         let inode = client.create("file").await.expect("created").attr.inode;
-        client.call(&Open { inode }).await.expect("opened");
+        client.call(&Open { inode, contents: false }).await.expect("opened");
         let unlink = Unlink { exactly: client.exactly(), parent: InodeId::ROOT, name: name("file") };
         client.call(&unlink).await.expect("unlinked");
         assert_eq!(client.call(&GetAttr { inode }).await.expect("still open").attr.nlink, 0);

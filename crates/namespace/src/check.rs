@@ -15,7 +15,7 @@ use crate::schema::inode::{
     Body, HAS_ACCESS_ACL, HAS_CAPABILITY, HAS_DEFAULT_ACL, HAS_OBJECTS, HAS_XATTRS, Inode, UNSETTLED,
 };
 use crate::schema::meta::{self, Counts};
-use crate::schema::{deletion, edge, inode, layout, orphan, session, symlink, transaction, xattr};
+use crate::schema::{contents, deletion, edge, inode, layout, orphan, session, symlink, transaction, xattr};
 use crate::view::Deletion;
 
 /// Something that does not hold.
@@ -87,6 +87,8 @@ struct Records {
     layouts: BTreeMap<InodeId, usize>,
     /// Length of the target.
     symlinks: BTreeMap<InodeId, u64>,
+    /// Length of what is in the metadata.
+    contents: BTreeMap<InodeId, u64>,
     /// The marks that the attributes' names ask for.
     attributes: BTreeMap<InodeId, u16>,
     orphans: BTreeMap<InodeId, Vec<SessionId>>,
@@ -104,6 +106,7 @@ impl Records {
         self.entries.extend(other.entries);
         self.layouts.extend(other.layouts);
         self.symlinks.extend(other.symlinks);
+        self.contents.extend(other.contents);
         self.attributes.extend(other.attributes);
         self.orphans.extend(other.orphans);
         self.sessions.extend(other.sessions);
@@ -112,16 +115,19 @@ impl Records {
 
     fn take(&mut self, key: &[u8], value: &[u8], shard: ShardId) -> std::result::Result<(), Damage> {
         match key.first() {
-            Some(&(edge::PREFIX | deletion::PREFIX | inode::PREFIX)) => match scan::deser(key, value)? {
-                Raw::Inode(id, inode) => drop(self.inodes.insert(id, inode)),
-                Raw::Deletion(deletion) => self.deletions.push(deletion),
-                Raw::Edge { parent, child, kind, .. } => {
-                    self.edges.entry(child).or_default().push((parent, kind));
-                    let (entries, subdirs) = self.entries.entry(parent).or_default();
-                    *entries += 1;
-                    *subdirs += u32::from(kind == FileType::Directory);
+            Some(&(contents::PREFIX | edge::PREFIX | deletion::PREFIX | inode::PREFIX)) => {
+                match scan::deser(key, value)? {
+                    Raw::Inode(id, inode) => drop(self.inodes.insert(id, inode)),
+                    Raw::Deletion(deletion) => self.deletions.push(deletion),
+                    Raw::Contents(id, length) => drop(self.contents.insert(id, length.into())),
+                    Raw::Edge { parent, child, kind, .. } => {
+                        self.edges.entry(child).or_default().push((parent, kind));
+                        let (entries, subdirs) = self.entries.entry(parent).or_default();
+                        *entries += 1;
+                        *subdirs += u32::from(kind == FileType::Directory);
+                    }
                 }
-            },
+            }
             Some(&layout::PREFIX) => {
                 self.layouts.insert(layout::deser_key(key)?, layout::deser_value(key, value)?.len());
             }
@@ -197,6 +203,8 @@ impl Records {
         found.unless(id.home() == shard, id, "its home is another shard");
         found.unless(id == InodeId::ROOT || id.counter() < self.ids, id, "its id is not reserved");
         found.unless(!inode.has(UNSETTLED) || inode.has(HAS_OBJECTS), id, "it is unsettled but has no objects");
+        let settled = inode.inline_limit().is_none() || !inode.has(UNSETTLED);
+        found.unless(settled, id, "it is unsettled but its contents are in the metadata");
         let orphan = inode.nlink == 0;
         found.unless(orphan == self.orphans.contains_key(&id), id, "orphan records do not go with its links");
     }
@@ -240,6 +248,8 @@ impl Records {
         found.unless(self.layouts.get(&id).copied() == wide, id, "its layout record is wrong");
         let target = (inode.kind == FileType::Symlink).then_some(inode.size);
         found.unless(self.symlinks.get(&id).copied() == target, id, "its target is not of its size");
+        let length = inode.inline_limit().map(|_| inode.size).filter(|&size| size > 0);
+        found.unless(self.contents.get(&id).copied() == length, id, "its contents are not of its size");
         let marks = inode.flags & (HAS_XATTRS | HAS_ACCESS_ACL | HAS_DEFAULT_ACL | HAS_CAPABILITY);
         let attributes = self.attributes.get(&id).copied().unwrap_or(0);
         found.unless(attributes == marks, id, "its attributes go without its flags");
@@ -254,7 +264,8 @@ impl Records {
                 found.unless(is_dir, parent, "it has entries but is no directory");
             }
         }
-        for &id in self.layouts.keys().chain(self.symlinks.keys()).chain(self.attributes.keys()) {
+        let records = self.layouts.keys().chain(self.symlinks.keys()).chain(self.attributes.keys());
+        for &id in records.chain(self.contents.keys()) {
             found.unless(self.inodes.contains_key(&id), id, "it has records but is not there");
         }
         for (&id, holders) in &self.orphans {

@@ -25,6 +25,9 @@ pub enum Error {
     /// `transaction`.
     #[error("transaction {0} is under way")]
     Blocked(TransactionId),
+    /// The file's contents are being moved from the metadata to objects: ask again when `Shard::take_ended_growth` says so.
+    #[error("waits for contents that are being moved to objects")]
+    Growing,
     /// Something else came in between: to be asked again after a while.
     #[error("something else came in between")]
     Again,
@@ -36,7 +39,7 @@ impl Error {
     pub fn errno(&self) -> Errno {
         match self {
             Self::Refused(errno) => *errno,
-            Self::Recalling => Errno::EAGAIN,
+            Self::Recalling | Self::Growing => Errno::EAGAIN,
             Self::Damaged(_) => Errno::EIO,
             Self::Store(error) => store_errno(error),
             Self::Blocked(_) | Self::Again => Errno::EAGAIN,

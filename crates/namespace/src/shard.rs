@@ -25,12 +25,14 @@ use crate::schema::inode::{HAS_OBJECTS, Inode, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::schema::{orphan, session};
 use crate::shard::holds::Holds;
+use crate::shard::inline::Growing;
 use crate::shard::replies::Replies;
 use crate::transaction::Transactions;
 use crate::view::{DirectoryView, Exactly, InodeView, PoolSpace, Standing};
 
 mod changes;
 pub(crate) mod holds;
+pub mod inline;
 mod load;
 mod locking;
 mod presence;
@@ -110,6 +112,7 @@ pub struct Shard<K: Kv> {
     /// All that are known; of these, the store has a record, or will have with this turn.
     sessions: BTreeMap<SessionId, Session>,
     pub(crate) holds: Holds,
+    growing: Growing,
     leases: Leases,
     locks: Locks,
     pub(crate) transactions: Transactions,
@@ -254,7 +257,8 @@ impl<K: Kv> Shard<K> {
     pub fn is_clean(&self) -> bool {
         let Turn { replied, created, ended } = &self.turn;
         let turn = replied.is_empty() && created.is_empty() && ended.is_empty();
-        turn && self.namespace.is_clean() && self.holds.is_clean() && self.transactions.is_clean()
+        let parts = self.holds.is_clean() && self.growing.is_clean() && self.transactions.is_clean();
+        turn && parts && self.namespace.is_clean()
     }
 
     /// Writes the turn's changes in one batch.
@@ -300,12 +304,14 @@ impl<K: Kv> Shard<K> {
         }
         created.clear();
         self.holds.committed();
+        self.growing.committed();
         self.transactions_committed();
     }
 
     fn rolled_back(&mut self) {
         let Turn { replied, created, ended } = &mut self.turn;
         self.holds.rolled_back();
+        self.growing.rolled_back();
         for id in replied.drain(..) {
             if let Some(session) = self.sessions.get_mut(&id) {
                 session.replies.rolled_back();
@@ -360,6 +366,8 @@ impl<K: Kv> Shard<K> {
             name_lease_ms: 0,
             standing: None,
             parent: None,
+            inline_limit: inode.inline_limit().unwrap_or(0),
+            contents: None,
         }
     }
 

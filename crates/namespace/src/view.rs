@@ -39,6 +39,10 @@ pub struct InodeView {
     pub standing: Option<Standing>,
     /// What a change that makes a name made of its directory.
     pub parent: Option<Box<DirectoryView>>,
+    /// Of a file with its contents in the metadata, how long they may become, bytes; else 0.
+    pub inline_limit: u32,
+    /// These, where they were asked for.
+    pub contents: Option<Vec<u8>>,
 }
 
 /// How far a directory has come.
@@ -105,6 +109,8 @@ impl InodeView {
             name_lease_ms: 0,
             standing: None,
             parent: None,
+            inline_limit: 0,
+            contents: None,
         }
     }
 }
@@ -150,6 +156,16 @@ pub struct Create<'a> {
     pub write_intent: bool,
     /// An existing name is `EEXIST`; otherwise an existing regular file is taken as it is.
     pub exclusive: bool,
+}
+
+/// Bytes for contents in the metadata.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteInline<'a> {
+    pub inode: InodeId,
+    pub offset: u64,
+    /// At the end, wherever that is; `offset` does not count.
+    pub append: bool,
+    pub bytes: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -235,6 +251,8 @@ pub struct PolicyChange {
     pub stripe_count: Option<u16>,
     pub pool: Option<PoolId>,
     pub directories: Option<Placement>,
+    /// Bytes.
+    pub inline_limit: Option<u32>,
 }
 
 /// An object that is to be removed from its storage group.
@@ -268,6 +286,11 @@ pub enum ScanRecord {
         kind: FileType,
     },
     Deletion(Deletion),
+    /// Contents in the metadata, of so many bytes.
+    Contents {
+        inode: InodeId,
+        length: u32,
+    },
 }
 
 /// One inode that a session holds.

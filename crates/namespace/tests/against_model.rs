@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{Bed, CRED, EXPIRY_MS, ROOT, held};
 use kv::KvError;
 use model::{Limits, Model, New};
-use namespace::view::{Create, Exactly, InodeView, Looked, Rename};
+use namespace::view::{Create, Exactly, InodeView, Looked, PolicyChange, Rename, WriteInline};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -18,6 +18,7 @@ use types::attr::{Attr, FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
+use types::layout::INLINE_MAX;
 use types::name::Name;
 use types::time::Timestamp;
 
@@ -30,19 +31,72 @@ const INODES_MAX: usize = 40;
 /// An operation in the model's ids.
 #[derive(Clone, Debug)]
 enum Op {
-    Create { parent: InodeId, name: Name, kind: FileType, mode: u32, open: bool },
-    Mkdir { parent: InodeId, name: Name, mode: u32 },
-    Symlink { parent: InodeId, name: Name, target: Vec<u8> },
-    Link { inode: InodeId, parent: InodeId, name: Name },
-    Unlink { parent: InodeId, name: Name },
-    Rmdir { parent: InodeId, name: Name },
-    Rename { from: (InodeId, Name), to: (InodeId, Name), flags: u32 },
-    Set { inode: InodeId, change: SetAttr },
-    SetXattr { inode: InodeId, name: Vec<u8>, value: Vec<u8>, flags: u32 },
-    RemoveXattr { inode: InodeId, name: Vec<u8> },
-    Open { inode: InodeId },
-    Close { inode: InodeId },
-    Lookup { parent: InodeId, name: Name },
+    Create {
+        parent: InodeId,
+        name: Name,
+        kind: FileType,
+        mode: u32,
+        open: bool,
+    },
+    Mkdir {
+        parent: InodeId,
+        name: Name,
+        mode: u32,
+    },
+    Symlink {
+        parent: InodeId,
+        name: Name,
+        target: Vec<u8>,
+    },
+    Link {
+        inode: InodeId,
+        parent: InodeId,
+        name: Name,
+    },
+    Unlink {
+        parent: InodeId,
+        name: Name,
+    },
+    Rmdir {
+        parent: InodeId,
+        name: Name,
+    },
+    Rename {
+        from: (InodeId, Name),
+        to: (InodeId, Name),
+        flags: u32,
+    },
+    Set {
+        inode: InodeId,
+        change: SetAttr,
+    },
+    /// Where contents are in the metadata.
+    Write {
+        inode: InodeId,
+        offset: u64,
+        bytes: Vec<u8>,
+        append: bool,
+    },
+    SetXattr {
+        inode: InodeId,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        flags: u32,
+    },
+    RemoveXattr {
+        inode: InodeId,
+        name: Vec<u8>,
+    },
+    Open {
+        inode: InodeId,
+    },
+    Close {
+        inode: InodeId,
+    },
+    Lookup {
+        parent: InodeId,
+        name: Name,
+    },
 }
 
 /// What is compared of an operation's result.
@@ -58,6 +112,7 @@ struct Request {
 
 struct World {
     rng: StdRng,
+    inline: bool,
     model: Model,
     bed: Bed,
     /// Every inode that the model ever made, and the shard's id of it.
@@ -91,10 +146,20 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut bed = Bed::new();
         bed.shard.session_open(SessionId(3), b"").expect("opens");
+        // Half of the worlds have all contents in the metadata, the others none.
+        let inline = seed % 2 == 1;
+        let limit = PolicyChange { inline_limit: Some(if inline { INLINE_MAX } else { 0 }), ..PolicyChange::default() };
+        let administrator = SessionId(7);
+        bed.shard.session_open(administrator, b"").expect("opens");
+        bed.shard.begin_turn(Timestamp(1), bed.mono_ms);
+        let exactly = bed.next(administrator);
+        bed.shard.set_policy(exactly, ROOT, &limit).expect("set");
+        bed.shard.session_close(administrator).expect("closes");
         bed.turn();
         let model = Model::new(Limits::default(), Credentials::default(), Timestamp(1));
         Self {
             rng: StdRng::seed_from_u64(seed),
+            inline,
             model,
             bed,
             ids: BTreeMap::from([(ROOT, ROOT)]),
@@ -163,7 +228,7 @@ impl World {
     }
 
     fn draw(&mut self, session: SessionId) -> Op {
-        let crowded = self.model.usage().inodes as usize > INODES_MAX;
+        let (inline, crowded) = (self.inline, self.model.usage().inodes as usize > INODES_MAX);
         let rng = &mut self.rng;
         // Recent inodes, so that most are there.
         let recent = &self.known[self.known.len().saturating_sub(2 * INODES_MAX)..];
@@ -173,7 +238,7 @@ impl World {
         let (name, other_name) = (name(), name());
         let mode = rng.random_range(0..0o10000);
         let parent = one;
-        match rng.random_range(if crowded { 8 } else { 0 }..32) {
+        match rng.random_range(if crowded { 8 } else { 0 }..if inline { 36 } else { 32 }) {
             0..3 => {
                 let kinds = [FileType::Regular, FileType::Regular, FileType::Fifo, FileType::BlockDevice];
                 let kind = *kinds.choose(rng).expect("some");
@@ -201,6 +266,11 @@ impl World {
                 Some(&&(_, inode)) => Op::Close { inode },
                 None => Op::Open { inode: one },
             },
+            32.. => {
+                let (offset, length) = (rng.random_range(0..3000), rng.random_range(1..500));
+                let bytes = vec![rng.random(); length];
+                Op::Write { inode: one, offset, bytes, append: rng.random_bool(0.3) }
+            }
             _ => Op::Lookup { parent, name },
         }
     }
@@ -225,6 +295,11 @@ impl World {
             Op::Rmdir { parent, name } => model.rmdir(*parent, name, now).map(|()| None),
             Op::Rename { from, to, flags } => model.rename(from.0, &from.1, to.0, &to.1, *flags, now).map(|()| None),
             Op::Set { inode, change } => model.setattr(*inode, change, now).map(Some),
+            Op::Write { inode, offset, bytes, append } => model.getattr(*inode).and_then(|attr| {
+                let offset = if *append { attr.size } else { *offset };
+                model.write(*inode, offset, bytes, false, now)?;
+                model.getattr(*inode).map(Some)
+            }),
             Op::SetXattr { inode, name, value, flags } => match model.getattr(*inode).map(|attr| attr.kind) {
                 Ok(FileType::Regular | FileType::Directory) | Err(_) => {
                     model.setxattr(*inode, name, value, *flags, now).map(|()| None)
@@ -320,12 +395,16 @@ impl World {
                 let rename = Rename { source_parent, source_name, target_parent, target_name, flags: *flags };
                 shard.rename(exactly, &rename).map(|_| None)
             }
-            Op::Set { inode, change } => shard.set(exactly, id(inode), change).map(Some),
+            Op::Set { inode, change } => shard.set(exactly, id(inode), change, false).map(Some),
+            Op::Write { inode, offset, bytes, append } => {
+                let write = WriteInline { inode: id(inode), offset: *offset, append: *append, bytes };
+                shard.write_inline(exactly, &write).map(|(view, _)| Some(view))
+            }
             Op::SetXattr { inode, name, value, flags } => {
                 shard.set_xattr(exactly, id(inode), name, value, *flags).map(|_| None)
             }
             Op::RemoveXattr { inode, name } => shard.remove_xattr(exactly, id(inode), name).map(|()| None),
-            Op::Open { inode } => shard.open_inode(*session, id(inode)).map(Some),
+            Op::Open { inode } => shard.open_inode(*session, id(inode), false).map(Some),
             Op::Close { inode } => shard.close_inode(*session, id(inode), None).map(|()| None),
             Op::Lookup { parent, name } => shard.lookup(*session, id(parent), name).and_then(Looked::found).map(Some),
         };
@@ -362,6 +441,7 @@ impl World {
         let gone = |inode: &InodeId| self.model.getattr(*inode).is_err();
         match op {
             Op::Set { inode, .. }
+            | Op::Write { inode, .. }
             | Op::SetXattr { inode, .. }
             | Op::RemoveXattr { inode, .. }
             | Op::Open { inode }
@@ -386,7 +466,9 @@ impl World {
     /// The model's attributes as the shard says them.
     fn comparable(&self, expected: &Attr) -> Attr {
         let size = if expected.kind == FileType::Directory { 0 } else { expected.size };
-        Attr { inode: self.ids[&expected.inode], size, blocks: 0, ..*expected }
+        let is_inline = self.inline && expected.kind == FileType::Regular;
+        let blocks = if is_inline { size.div_ceil(512) } else { 0 };
+        Attr { inode: self.ids[&expected.inode], size, blocks, ..*expected }
     }
 
     fn restart(&mut self) {
@@ -455,6 +537,10 @@ impl World {
         let id = self.ids[&inode];
         if kind == FileType::Symlink {
             assert_eq!(self.bed.shard.readlink(id).expect("a target"), self.model.readlink(inode).expect("a target"));
+        }
+        if kind == FileType::Regular && self.inline {
+            let (_, bytes) = self.bed.shard.read_inline(SessionId(1), id, 0, u32::MAX).expect("reads");
+            assert_eq!(bytes, self.model.read(inode, 0, usize::MAX).expect("reads"));
         }
         let names = self.model.listxattr(inode).expect("lists");
         assert_eq!(self.bed.shard.list_xattr(id).expect("lists"), names);

@@ -33,13 +33,13 @@ fn an_end_goes_with_the_write_intent_however_that_ends() {
     assert_eq!(refused(ask(&mut bed, A, f, 1)), Errno::EBADF, "nobody appends without an intent");
     let mut number = 1;
     let mut holder = A;
-    bed.shard.open_inode(A, f).unwrap();
+    bed.shard.open_inode(A, f, false).unwrap();
     bed.write_intent(A, f).unwrap();
     assert_eq!(ask(&mut bed, A, f, 1).unwrap(), Some(LockAnswer::Done));
     for way in ["settle", "close", "expire"] {
         let other = if holder == A { B } else { A };
         number += 1;
-        bed.shard.open_inode(other, f).unwrap();
+        bed.shard.open_inode(other, f, false).unwrap();
         bed.write_intent(other, f).unwrap();
         assert_eq!(ask(&mut bed, other, f, number).unwrap(), None, "{way}");
         bed.turn();
@@ -64,7 +64,7 @@ fn a_restarted_shard_hears_of_ends_before_it_gives_them_to_others() {
     let mut bed = Bed::new();
     let (f, g) = (bed.file(ROOT, "f"), bed.file(ROOT, "g"));
     for inode in [f, g] {
-        bed.shard.open_inode(A, inode).unwrap();
+        bed.shard.open_inode(A, inode, false).unwrap();
         bed.write_intent(A, inode).unwrap();
         assert_eq!(ask(&mut bed, A, inode, 1).unwrap(), Some(LockAnswer::Done));
     }
@@ -90,7 +90,7 @@ fn who_does_not_come_back_is_waited_for_a_while() {
     bed.turn();
     bed.restart();
     bed.shard.session_tell(B, b"", &[], &[]).unwrap();
-    bed.shard.open_inode(B, f).unwrap();
+    bed.shard.open_inode(B, f, false).unwrap();
     bed.write_intent(B, f).unwrap();
     assert_eq!(ask(&mut bed, B, f, 1).unwrap(), None);
     for (ms, expected) in [(END_PATIENCE_MS - 10, vec![]), (20, done(B, 1))] {

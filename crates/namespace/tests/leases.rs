@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{A, B, Bed, CRED, ROOT, config, name};
 use namespace::error::{Error, Result};
 use namespace::shard::Config;
-use namespace::view::{Changed, Create, DirectoryView, InodeView, Looked, RENAME_EXCHANGE, Rename, Settle, Standing};
+use namespace::shard::inline::Grown;
+use namespace::view::{
+    Changed, Create, DirectoryView, InodeView, Looked, RENAME_EXCHANGE, Rename, Settle, Standing, WriteInline,
+};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -187,7 +190,7 @@ impl World {
 
     /// One change, tried until it is not in anybody's way. What the session changes itself it forgets by itself.
     fn change(&mut self, session: SessionId) {
-        let what = self.dice.random_range(0..10);
+        let what = self.dice.random_range(0..12);
         let (parent, other, inode) = (self.inode(), self.inode(), self.inode());
         let (from, to) = (self.name(), self.name());
         let (mode, size) = (self.dice.random_range(0..0o1000), self.dice.random_range(0..10_000));
@@ -222,9 +225,16 @@ impl World {
                     shard.rename(exactly, &rename).map(Outcome::from)
                 }
                 7 => shard
-                    .set(exactly, inode, &SetAttr { mode: Some(mode), ..SetAttr::default() })
+                    .set(exactly, inode, &SetAttr { mode: Some(mode), ..SetAttr::default() }, false)
                     .map(|_| Outcome::default()),
                 8 => shard.write_intent(exactly, inode).map(|_| Outcome::default()),
+                9 => {
+                    let write = WriteInline { inode, offset: size % 100, append: mode % 2 == 0, bytes: b"some" };
+                    shard.write_inline(exactly, &write).map(|_| Outcome::default())
+                }
+                10 => shard
+                    .set(exactly, inode, &SetAttr { size: Some(size % 100), ..SetAttr::default() }, true)
+                    .map(|_| Outcome::default()),
                 _ => {
                     let settle = Settle {
                         inode,
@@ -242,6 +252,12 @@ impl World {
             };
             match done {
                 Err(Error::Recalling) => self.wait(session),
+                Err(Error::Growing) => {
+                    self.bed.turn();
+                    for inode in self.bed.shard.take_growing() {
+                        self.bed.shard.end_growth(inode, Grown::Done).expect("ends");
+                    }
+                }
                 Ok(outcome) => {
                     // Its own kernel knows what it did itself.
                     let flags = if what == 6 { Some(mode % 3) } else { None };
@@ -421,9 +437,9 @@ fn after_a_restart_earlier_leases_are_still_honoured() {
     bed.shard.session_open(A, b"a").expect("back");
     let exactly = bed.next(A);
     let chmod = SetAttr { mode: Some(0o600), ..SetAttr::default() };
-    assert_eq!(bed.shard.set(exactly, file, &chmod), Err(Error::Recalling), "B may believe in the old mode");
+    assert_eq!(bed.shard.set(exactly, file, &chmod, false), Err(Error::Recalling), "B may believe in the old mode");
     bed.wait_ms(TERM_MS);
-    assert!(bed.shard.set(exactly, file, &chmod).is_ok());
+    assert!(bed.shard.set(exactly, file, &chmod, false).is_ok());
 }
 
 #[test]
@@ -434,14 +450,14 @@ fn what_was_recalled_before_a_restart_is_not_taken_for_another_recall() {
     let chmod = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     assert!(bed.shard.getattr(B, file).expect("there").lease_ms > 0);
     let exactly = bed.next(A);
-    assert_eq!(bed.shard.set(exactly, file, &chmod), Err(Error::Recalling));
+    assert_eq!(bed.shard.set(exactly, file, &chmod, false), Err(Error::Recalling));
     let recalls = bed.shard.recalls(B);
     bed.turn();
     bed.restart();
     bed.shard.session_open(A, b"a").expect("back");
     let exactly = bed.next(A);
-    assert_eq!(bed.shard.set(exactly, other, &chmod), Err(Error::Recalling), "B may believe in the old mode");
+    assert_eq!(bed.shard.set(exactly, other, &chmod, false), Err(Error::Recalling), "B may believe in the old mode");
     // It does not know of the restart yet.
     bed.shard.acknowledge_recalls(B, &[recalls[0].id]);
-    assert_eq!(bed.shard.set(exactly, other, &chmod), Err(Error::Recalling), "B has not heard of this");
+    assert_eq!(bed.shard.set(exactly, other, &chmod, false), Err(Error::Recalling), "B has not heard of this");
 }

@@ -178,7 +178,7 @@ fn set_group_id_directories_hand_their_group_down() {
 
 #[test]
 fn set_changes_what_it_names() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let f = bed.file(ROOT, "f");
     bed.turn();
     let before = bed.stat(f).unwrap().attr;

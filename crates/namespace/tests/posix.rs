@@ -56,7 +56,7 @@ fn make(bed: &mut Bed, parent: InodeId, text: &str, mode: u32, umask: u32) -> In
 
 #[test]
 fn a_list_and_the_permission_bits_are_one() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let f = bed.file(ROOT, "f");
     bed.turn();
     bed.set_xattr(f, ACCESS, &list(7, 6, 5, 6, 4), 0).unwrap();
@@ -81,7 +81,7 @@ fn a_list_and_the_permission_bits_are_one() {
 
 #[test]
 fn one_who_is_not_in_the_group_takes_its_bit_away() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let f = bed.file(ROOT, "f");
     let set_mode = SetAttr { mode: Some(0o2755), ..SetAttr::default() };
     bed.set(f, set_mode).unwrap();
@@ -94,7 +94,7 @@ fn one_who_is_not_in_the_group_takes_its_bit_away() {
 
 #[test]
 fn lists_that_cannot_be_are_refused() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let (f, d) = (bed.file(ROOT, "f"), bed.dir(ROOT, "d"));
     let l = bed.symlink(ROOT, "l", b"x").unwrap().attr.inode;
     bed.turn();
@@ -109,7 +109,7 @@ fn lists_that_cannot_be_are_refused() {
 
 #[test]
 fn a_default_list_is_inherited_instead_of_the_umask() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let d = bed.dir(ROOT, "d");
     let plain = make(&mut bed, d, "plain", 0o4666, 0o027);
     assert_eq!(mode(&mut bed, plain), 0o4640);
@@ -145,7 +145,7 @@ fn a_default_list_is_inherited_instead_of_the_umask() {
 
 #[test]
 fn capabilities_end_with_a_write_or_another_owner() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let f = bed.file(ROOT, "f");
     let set = |bed: &mut Bed| bed.set_xattr(f, CAPABILITY, b"may", 0).unwrap();
     let gone = |bed: &mut Bed| bed.shard.get_xattr(f, CAPABILITY).is_err();
@@ -194,7 +194,7 @@ fn tmpfile(bed: &mut Bed, parent: InodeId) -> InodeId {
 
 #[test]
 fn a_file_without_a_name_goes_with_its_last_close() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let d = bed.dir(ROOT, "d");
     let before = bed.shard.inode_count();
     let f = tmpfile(&mut bed, d);
@@ -211,7 +211,7 @@ fn a_file_without_a_name_goes_with_its_last_close() {
 
 #[test]
 fn a_file_without_a_name_may_get_one_and_then_stays() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let d = bed.dir(ROOT, "d");
     let f = tmpfile(&mut bed, ROOT);
     bed.turn();
@@ -223,7 +223,7 @@ fn a_file_without_a_name_may_get_one_and_then_stays() {
     bed.rename((d, "f"), (ROOT, "g"), 0).unwrap();
     bed.turn();
     // It had a name: without it, it gets none again.
-    bed.shard.open_inode(A, f).unwrap();
+    bed.shard.open_inode(A, f, false).unwrap();
     bed.unlink(ROOT, "g").unwrap();
     assert_eq!(refused(bed.link(f, d, "f")), Errno::ENOENT);
     bed.turn();
@@ -234,7 +234,7 @@ fn a_file_without_a_name_may_get_one_and_then_stays() {
 
 #[test]
 fn a_file_without_a_name_outlives_a_restart_with_its_session_alone() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let (f, g) = (tmpfile(&mut bed, ROOT), tmpfile(&mut bed, ROOT));
     bed.turn();
     bed.restart();
@@ -254,7 +254,7 @@ fn a_file_without_a_name_outlives_a_restart_with_its_session_alone() {
 #[test]
 fn access_times_change_as_relatime_says() {
     const DAY: i64 = 24 * 3600 * 1_000_000_000;
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let d = bed.dir(ROOT, "d");
     let atime = |bed: &mut Bed, inode| bed.stat(inode).unwrap().attr.atime.0;
     bed.turn();
@@ -280,16 +280,16 @@ fn access_times_change_as_relatime_says() {
 
 #[test]
 fn a_read_that_is_told_at_the_close_does_not_undo_what_was_set_meanwhile() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let f = bed.file(ROOT, "f");
-    let view = bed.shard.open_inode(A, f).unwrap();
+    let view = bed.shard.open_inode(A, f, false).unwrap();
     let before = view.attr.atime;
     bed.turn();
     bed.shard.close_inode(A, f, Some((Timestamp(777), before))).unwrap();
     let after = bed.stat(f).unwrap().attr;
     assert_eq!((after.atime, after.ctime), (Timestamp(777), view.attr.ctime));
     bed.turn();
-    bed.shard.open_inode(B, f).unwrap();
+    bed.shard.open_inode(B, f, false).unwrap();
     bed.set(f, SetAttr { atime: Some(SetTime::At(Timestamp(5))), ..SetAttr::default() }).unwrap();
     bed.shard.close_inode(B, f, Some((Timestamp(888), Timestamp(777)))).unwrap();
     assert_eq!(bed.stat(f).unwrap().attr.atime, Timestamp(5));

@@ -120,10 +120,10 @@ fn what_is_open_stays_after_its_last_unlink() {
     let mut bed = Bed::new();
     let f = bed.file(ROOT, "f");
     let d = bed.dir(ROOT, "d");
-    bed.shard.open_inode(A, f).unwrap();
-    bed.shard.open_inode(B, f).unwrap();
-    bed.shard.open_inode(B, f).unwrap();
-    bed.shard.open_inode(A, d).unwrap();
+    bed.shard.open_inode(A, f, false).unwrap();
+    bed.shard.open_inode(B, f, false).unwrap();
+    bed.shard.open_inode(B, f, false).unwrap();
+    bed.shard.open_inode(A, d, false).unwrap();
     bed.write_intent(A, f).unwrap();
     bed.turn();
     bed.unlink(ROOT, "f").unwrap();
@@ -152,14 +152,14 @@ fn a_replaced_file_that_is_open_stays() {
     let mut bed = Bed::new();
     let f = bed.file(ROOT, "f");
     bed.file(ROOT, "g");
-    bed.shard.open_inode(B, f).unwrap();
+    bed.shard.open_inode(B, f, false).unwrap();
     bed.rename((ROOT, "g"), (ROOT, "f"), 0).unwrap();
     bed.turn();
     assert_eq!(bed.stat(f).unwrap().attr.nlink, 0);
     bed.shard.session_close(B).unwrap();
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
-    assert_eq!(refused(bed.shard.open_inode(B, ROOT)), Errno::ENOTCONN);
+    assert_eq!(refused(bed.shard.open_inode(B, ROOT, false)), Errno::ENOTCONN);
     bed.shard.session_close(B).unwrap();
 }
 
@@ -168,7 +168,7 @@ fn a_silent_session_expires() {
     let mut bed = Bed::new();
     let first = bed.shard.session_open(B, b"").unwrap();
     let f = bed.file(ROOT, "f");
-    bed.shard.open_inode(B, f).unwrap();
+    bed.shard.open_inode(B, f, false).unwrap();
     bed.unlink(ROOT, "f").unwrap();
     bed.turn();
     bed.wait_ms(EXPIRY_MS / 2);
@@ -190,8 +190,8 @@ fn a_restart_keeps_what_sessions_reclaim() {
     let mut bed = Bed::new();
     let f = bed.file(ROOT, "f");
     let g = bed.file(ROOT, "g");
-    bed.shard.open_inode(A, f).unwrap();
-    bed.shard.open_inode(B, g).unwrap();
+    bed.shard.open_inode(A, f, false).unwrap();
+    bed.shard.open_inode(B, g, false).unwrap();
     bed.turn();
     bed.restart();
     let first = bed.shard.session_open(A, b"").unwrap();
@@ -225,12 +225,12 @@ fn sessions_and_opens_are_bounded() {
     assert_eq!(refused(bed.shard.session_open(SessionId(3), b"")), Errno::EBUSY);
     assert_eq!(refused(bed.shard.session_open(SessionId(0), b"")), Errno::EINVAL);
     let f = bed.file(ROOT, "f");
-    bed.shard.open_inode(A, f).unwrap();
+    bed.shard.open_inode(A, f, false).unwrap();
     bed.make(ROOT, "g", FileType::Regular, true, true).unwrap();
-    assert_eq!(refused(bed.shard.open_inode(A, ROOT)), Errno::EBUSY);
+    assert_eq!(refused(bed.shard.open_inode(A, ROOT, false)), Errno::EBUSY);
     assert_eq!(refused(bed.make(ROOT, "h", FileType::Regular, true, true)), Errno::EBUSY);
     assert_eq!(refused(bed.lookup(ROOT, "h")), Errno::ENOENT);
-    bed.shard.open_inode(A, f).unwrap();
+    bed.shard.open_inode(A, f, false).unwrap();
     bed.write_intent(A, f).unwrap();
     bed.turn();
 }
@@ -239,7 +239,7 @@ fn sessions_and_opens_are_bounded() {
 fn one_writer_is_exclusive_and_settles() {
     let mut bed = Bed::new();
     let f = bed.file(ROOT, "f");
-    bed.shard.open_inode(A, f).unwrap();
+    bed.shard.open_inode(A, f, false).unwrap();
     bed.turn();
     let view = bed.write_intent(A, f).unwrap();
     assert!(view.exclusive && view.unsettled && view.has_objects && view.layout.is_some());
@@ -306,7 +306,7 @@ fn a_stale_gathering_is_refused() {
 fn after_a_restart_nobody_is_exclusive_and_the_grace_leaves_files_unsettled() {
     let mut bed = Bed::new();
     let f = bed.file(ROOT, "f");
-    bed.shard.open_inode(A, f).unwrap();
+    bed.shard.open_inode(A, f, false).unwrap();
     let intent = bed.next(A);
     let old = bed.shard.write_intent(intent, f).unwrap();
     bed.turn();
@@ -344,7 +344,7 @@ fn write_intents_are_for_files() {
 fn a_failed_commit_takes_everything_back() {
     let mut bed = Bed::new();
     let f = bed.file(ROOT, "f");
-    bed.shard.open_inode(A, f).unwrap();
+    bed.shard.open_inode(A, f, false).unwrap();
     bed.turn();
     let before = bed.stat(ROOT).unwrap();
     bed.kv.fail_commit(1, full());
@@ -428,7 +428,7 @@ fn settle_and_close(inode: InodeId, size: u64, untouched: bool) -> Settle {
 
 #[test]
 fn making_gives_the_intent_and_settling_closes() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let (text, exactly) = (name("f"), bed.next(A));
     let made = bed.shard.create(exactly, &to_write(&text)).unwrap();
     assert!(made.exclusive && made.unsettled && made.has_objects && made.layout.is_some());
@@ -446,7 +446,7 @@ fn making_gives_the_intent_and_settling_closes() {
 
 #[test]
 fn a_file_that_was_never_written_has_no_objects_to_remove() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let (text, exactly) = (name("f"), bed.next(A));
     let f = bed.shard.create(exactly, &to_write(&text)).unwrap().attr.inode;
     let exactly = bed.next(A);
@@ -460,7 +460,7 @@ fn a_file_that_was_never_written_has_no_objects_to_remove() {
 
 #[test]
 fn a_repeated_create_to_write_holds_both_again_but_never_alone() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::in_objects();
     let (text, exactly) = (name("f"), bed.next(A));
     let f = bed.shard.create(exactly, &to_write(&text)).unwrap().attr.inode;
     bed.turn();

@@ -64,6 +64,7 @@ names! {
     SESSIONS = "weft_sessions", Gauge, [], "Sessions of clients";
     OPEN_INODES = "weft_open_inodes", Gauge, [], "Inodes held open by sessions";
     DELETIONS_PENDING = "weft_deletions_pending", Gauge, [], "Objects of removed files still to be removed from their storage group";
+    INLINE_FILES_GROWN = "weft_inline_files_grown", Counter, [], "Files whose contents grew out of the metadata and were moved to objects";
     RECALLS = "weft_lease_recalls", Counter, [], "Times that a client was told to give back leases";
 
     // storaged.

@@ -267,7 +267,7 @@ wire_struct! {
     Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
     SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid }
     Layout { chunk_size, groups }
-    LayoutPolicy { chunk_size, stripe_count, pool, directories }
+    LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit }
     Held { range, mode, pid }
 }
 

@@ -98,6 +98,8 @@ ops! {
     EntryInfo = 0x0116: meta::EntryInfo => meta::EntryInfoReply;
     SetPolicy = 0x0117: meta::SetPolicy => meta::EntryInfoReply;
     Scan = 0x0118: meta::Scan => meta::ScanReply;
+    WriteInline = 0x0119: meta::WriteInline => meta::WriteInlineReply;
+    ReadInline = 0x011a: meta::ReadInline => meta::ReadInlineReply;
     TmpFile = 0x0130: meta::TmpFile => meta::InodeReply;
 
     Prepare = 0x0180: transaction::Prepare => transaction::Prepared;

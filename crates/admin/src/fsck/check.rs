@@ -55,6 +55,8 @@ pub enum Kind {
     LostData,
     /// A file has objects but no layout that is possible.
     BadLayout,
+    /// Contents in the metadata of a file that is not there, or has its contents in objects.
+    StrayContents,
 }
 
 /// Units of 512 bytes that a file system may give back by itself: less than one of its blocks.
@@ -66,6 +68,7 @@ pub(super) fn check(snapshot: &Snapshot) -> BTreeSet<Finding> {
     check_inodes(snapshot, &mut findings);
     check_reachability(snapshot, &mut findings);
     check_objects(snapshot, &mut findings);
+    check_contents(snapshot, &mut findings);
     check_sizes(snapshot, &mut findings);
     findings
 }
@@ -181,10 +184,28 @@ fn at_home(inode: &Inode, group: GroupId, object: ObjectId) -> bool {
     inode.layout.as_ref().is_some_and(|layout| layout.groups.get(object.stripe as usize) == Some(&group))
 }
 
+/// Contents in the metadata are those of files that have them there, and as long as these.
+fn check_contents(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
+    for (&id, length) in snapshot.contents.iter() {
+        let inode = snapshot.inodes.get(&id);
+        if !inode.is_some_and(|inode| inode.inline) {
+            let text = format!("{length} bytes of contents in the metadata belong to inode {id}, which has none there");
+            findings.insert(finding(Kind::StrayContents, id, inode, text));
+        }
+    }
+    for (&id, inode) in snapshot.inodes.iter().filter(|(_, inode)| inode.inline) {
+        let length = snapshot.contents.get(&id).copied().unwrap_or(0);
+        if u64::from(length) != inode.size {
+            let text = format!("file {id} has {} bytes, its contents in the metadata have {length}", inode.size);
+            findings.insert(finding(Kind::WrongSize, id, Some(inode), text));
+        }
+    }
+}
+
 /// What is settled is right: the file's size is what its objects come to, and none of them has gone since.
 fn check_sizes(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
     let files = snapshot.inodes.iter().filter(|(_, inode)| inode.kind == FileType::Regular);
-    for (&id, inode) in files.filter(|(_, inode)| !inode.unsettled) {
+    for (&id, inode) in files.filter(|(_, inode)| !inode.unsettled && !inode.inline) {
         let mut found = |kind, text| {
             findings.insert(finding(kind, id, Some(inode), text));
         };
@@ -245,6 +266,7 @@ mod tests {
             unsettled: false,
             has_objects: false,
             layout: None,
+            inline: false,
             orphan: None,
         }
     }
@@ -369,6 +391,35 @@ mod tests {
             }),
             [Kind::DoomedObject]
         );
+    }
+
+    #[test]
+    fn contents_in_the_metadata_belong_to_files_of_their_size() {
+        let inline = |s: &mut Snapshot, length: Option<u32>| {
+            let file = s.inodes.get_mut(&FILE).expect("it is there");
+            (file.inline, file.has_objects) = (true, false);
+            for (group, stripe) in [(2, 0), (3, 1)] {
+                s.objects.remove(&object(group, stripe));
+            }
+            length.into_iter().for_each(|length| s.contents.push(FILE, length));
+        };
+        assert_eq!(kinds(|s| inline(s, Some(5000))), []);
+        assert_eq!(kinds(|s| inline(s, Some(4999))), [Kind::WrongSize]);
+        assert_eq!(kinds(|s| inline(s, None)), [Kind::WrongSize]);
+        let empty = |s: &mut Snapshot| {
+            inline(s, None);
+            s.inodes.get_mut(&FILE).expect("it is there").size = 0;
+        };
+        assert_eq!(kinds(empty), []);
+        assert_eq!(kinds(|s| s.contents.push(FILE, 1)), [Kind::StrayContents]);
+        assert_eq!(kinds(|s| s.contents.push(InodeId(99), 1)), [Kind::StrayContents]);
+        // It was about to grow out of the metadata: objects may be there, whatever is in them.
+        let half_grown = |s: &mut Snapshot| {
+            s.inodes.get_mut(&FILE).expect("it is there").inline = true;
+            s.contents.push(FILE, 5000);
+            s.objects.remove(&object(3, 1));
+        };
+        assert_eq!(kinds(half_grown), []);
     }
 
     #[test]

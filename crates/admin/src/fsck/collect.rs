@@ -36,6 +36,9 @@ pub struct Report {
     pub orphans: u64,
     /// Objects of removed files that wait for their deletion.
     pub deletions: u64,
+    /// Files with contents in the metadata, and bytes of these.
+    pub inline_files: u64,
+    pub inline_bytes: u64,
     pub passes: u32,
     /// What does not belong together; empty where all is well.
     pub findings: Vec<Finding>,
@@ -152,6 +155,7 @@ fn add_record(snapshot: &mut Snapshot, record: ScanRecord) {
             unsettled: found.reply.unsettled,
             has_objects: found.reply.has_objects,
             layout: found.reply.layout.map(|layout| snapshot.share(layout)),
+            inline: found.reply.inline_limit > 0,
             orphan: found.orphan.then_some(found.orphan_holders),
         };
         snapshot.inodes.push(attr.inode, inode);
@@ -163,6 +167,9 @@ fn add_record(snapshot: &mut Snapshot, record: ScanRecord) {
     if let Some(deletion) = record.deletion {
         let object = ObjectId { inode: deletion.inode, stripe: deletion.stripe };
         snapshot.deletions.insert((deletion.group, object));
+    }
+    if let Some(contents) = record.contents {
+        snapshot.contents.push(contents.inode, contents.length);
     }
 }
 
@@ -177,6 +184,8 @@ fn summary(snapshot: &Snapshot) -> Report {
         unsettled: count(&|inode| inode.unsettled),
         orphans: count(&|inode| inode.orphan.is_some()),
         deletions: snapshot.deletions.len() as u64,
+        inline_files: snapshot.contents.len() as u64,
+        inline_bytes: snapshot.contents.iter().map(|(_, length)| u64::from(*length)).sum(),
         passes: 0,
         findings: Vec::new(),
     }

@@ -19,6 +19,8 @@ pub(super) struct Snapshot {
     /// Objects to be deleted: those of removed files.
     pub(super) deletions: BTreeSet<(GroupId, ObjectId)>,
     pub(super) objects: Sorted<(GroupId, ObjectId), Object>,
+    /// Lengths of contents in the metadata, in bytes.
+    pub(super) contents: Sorted<InodeId, u32>,
     /// Each layout once: with few storage groups, files have few different ones.
     pub(super) layouts: BTreeSet<Arc<Layout>>,
 }
@@ -38,6 +40,7 @@ impl Snapshot {
     pub(super) fn seal(&mut self) {
         self.inodes.seal();
         self.objects.seal();
+        self.contents.seal();
         self.edges.sort_by_key(|edge| edge.child);
         self.edges.shrink_to_fit();
     }
@@ -68,6 +71,8 @@ pub(super) struct Inode {
     pub(super) unsettled: bool,
     pub(super) has_objects: bool,
     pub(super) layout: Option<Arc<Layout>>,
+    /// Its contents are in the metadata.
+    pub(super) inline: bool,
     /// Unlinked but held open by so many sessions.
     pub(super) orphan: Option<u32>,
 }

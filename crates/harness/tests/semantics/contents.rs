@@ -24,8 +24,43 @@ pub(super) fn holes_read_as_zeros(place: &Place) {
     assert_eq!(&content[5_000_000..5_000_003], b"en\0", "what was cut off does not come back");
 }
 
+pub(super) fn files_grow_out_of_the_metadata(place: &Place) {
+    let (a, b) = place.both("f");
+    let (file, all) = (open(&a), bytes(10_000));
+    let other = open(&b);
+    let mut begin = 0;
+    for end in [1, 4000, 4096, 4097, 10_000] {
+        file.write_all_at(&all[begin..end], begin as u64).unwrap();
+        let mut read = vec![0; 10_001];
+        let count = other.read_at(&mut read, 0).unwrap();
+        assert!(count == end && read[..end] == all[..end], "{end} bytes");
+        assert!(fs::read(&b).unwrap() == all[..end], "{end} bytes, opened anew");
+        assert_eq!(fs::metadata(&b).unwrap().len(), end as u64);
+        begin = end;
+    }
+    // Each by what makes it grow.
+    type Grow = fn(&File);
+    let grow: [(&str, Grow); 3] = [
+        ("truncate", |file| file.set_len(5000).unwrap()),
+        ("append", |file| file.write_all_at(&[7; 5000], 3).unwrap()),
+        ("fallocate", |file| syscall::fallocate(file, 0, 10, 100).unwrap()),
+    ];
+    for (name, grow) in grow {
+        let (a, b) = place.both(name);
+        let (file, other) = (open(&a), open(&b));
+        other.write_all_at(b"abc", 0).unwrap();
+        grow(&file);
+        other.write_all_at(b"x", 1).unwrap();
+        let (mine, theirs) = (fs::read(&a).unwrap(), fs::read(&b).unwrap());
+        assert!(mine == theirs && mine.starts_with(b"axc") && mine.len() > 100, "{name}");
+    }
+}
+
 pub(super) fn blocks_are_what_is_allocated(place: &Place) {
     let (a, b) = place.both("f");
+    let small = open(&place.here.join("small"));
+    small.write_all_at(&bytes(600), 0).unwrap();
+    assert_eq!(fs::metadata(place.there.join("small")).unwrap().blocks(), 2);
     let file = open(&a);
     file.write_all_at(&bytes(3 << 20), 0).unwrap();
     file.sync_all().unwrap();

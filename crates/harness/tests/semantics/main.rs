@@ -54,6 +54,7 @@ statements! {
     }
     contents {
         holes_read_as_zeros
+        files_grow_out_of_the_metadata
         blocks_are_what_is_allocated
         fallocate_reserves_punches_and_zeros
         seek_finds_data_and_holes

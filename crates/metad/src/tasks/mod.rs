@@ -3,6 +3,7 @@
 pub(crate) mod messenger;
 pub(crate) mod removal;
 pub(crate) mod space;
+pub(crate) mod spill;
 pub(crate) mod storage;
 
 use std::rc::Rc;

@@ -55,7 +55,8 @@ impl<K: Kv> Namespace<K> {
         let mut groups = [GroupId(0); GROUPS_INLINE];
         let inline = groups.get_mut(..chosen.len()).map(|inline| inline.copy_from_slice(chosen));
         let wide = if inline.is_none() { Some(chosen.to_vec()) } else { None };
-        let striping = Striping { chunk_size: policy.chunk_size, stripes: chosen.len() as u16, groups };
+        let stripes = chosen.len() as u16;
+        let striping = Striping { chunk_size: policy.chunk_size, stripes, groups, inline_limit: policy.inline_limit };
         Ok((Body::File(striping), wide))
     }
 

@@ -22,6 +22,7 @@ pub mod access;
 pub mod create;
 pub mod deletions;
 pub mod entry_info;
+pub mod inline;
 pub mod link;
 pub mod lookup;
 pub mod mkdir;

@@ -7,7 +7,7 @@ use types::id::{GroupId, InodeId};
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::schema::inode::{Body, HAS_OBJECTS, HAS_XATTRS, Inode};
-use crate::schema::{deletion, layout, symlink, xattr};
+use crate::schema::{contents, deletion, layout, symlink, xattr};
 
 /// What became of an inode whose name was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,6 +91,10 @@ impl<K: Kv> Namespace<K> {
             && striping.inline().is_none()
         {
             layout::ser_key(key, id);
+            remains.keys.push(key.clone());
+        }
+        if inode.inline_limit().is_some() && inode.size > 0 {
+            contents::ser_key(key, id);
             remains.keys.push(key.clone());
         }
         if inode.kind == types::attr::FileType::Symlink {

@@ -11,23 +11,30 @@ use types::name::Name;
 use crate::error::{Damage, Result};
 use crate::namespace::Namespace;
 use crate::schema::inode::Inode;
-use crate::schema::{deletion, edge, inode};
+use crate::schema::{contents, deletion, edge, inode};
 use crate::view::Deletion;
 
-/// Between the edges and the inodes lie the deletions and nothing else.
-const FIRST: &[u8] = &[edge::PREFIX];
+/// Between the contents and the inodes lie the edges and deletions and nothing else.
+const FIRST: &[u8] = &[contents::PREFIX];
 const END: &[u8] = &[inode::PREFIX + 1];
 
 /// One record as it is in the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Raw {
-    Edge { parent: InodeId, name: Name, child: InodeId, kind: FileType },
+    Edge {
+        parent: InodeId,
+        name: Name,
+        child: InodeId,
+        kind: FileType,
+    },
     Deletion(Deletion),
     Inode(InodeId, Inode),
+    /// Bytes of a file's contents.
+    Contents(InodeId, u32),
 }
 
 impl<K: Kv> Namespace<K> {
-    /// At most `count` committed edges, deletions and inodes in key order after `after`, and where to go on if there
+    /// At most `count` committed contents, edges, deletions and inodes in key order after `after`, and where to go on if there
     /// are more.
     ///
     /// # Errors
@@ -35,7 +42,7 @@ impl<K: Kv> Namespace<K> {
     pub fn scan(&mut self, after: &[u8], count: usize) -> Result<(Vec<Raw>, Option<Vec<u8>>)> {
         let from = match after {
             [] => FIRST.to_vec(),
-            [first, ..] if (edge::PREFIX..=inode::PREFIX).contains(first) => [after, &[0]].concat(),
+            [first, ..] if (contents::PREFIX..=inode::PREFIX).contains(first) => [after, &[0]].concat(),
             _ => return Err(Errno::EINVAL.into()),
         };
         let mut records = Vec::new();
@@ -72,6 +79,10 @@ pub(crate) fn deser(key: &[u8], value: &[u8]) -> std::result::Result<Raw, Damage
         }
         Some(&deletion::PREFIX) => deletion::deser(key, value).map(Raw::Deletion),
         Some(&inode::PREFIX) => Ok(Raw::Inode(inode::deser_key(key)?, inode::deser_value(key, value)?)),
+        Some(&contents::PREFIX) => {
+            let length = contents::deser_value(key, value)?.len() as u32;
+            Ok(Raw::Contents(contents::deser_key(key)?, length))
+        }
         _ => Err(Damage::new("a record of an unknown family", key)),
     }
 }

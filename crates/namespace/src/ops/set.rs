@@ -18,13 +18,16 @@ const GROUP_EXECUTE: u32 = 0o010;
 impl<K: Kv> Namespace<K> {
     /// # Errors
     /// `ESTALE`; with a size `EISDIR`, `EINVAL` where it is no regular file, `EFBIG`; `EOPNOTSUPP` for the mode of a
-    /// symlink.
+    /// symlink, or a size above the limit for contents in the metadata where these are there.
     pub fn set(&mut self, id: InodeId, change: &SetAttr) -> Result<()> {
         let inode = self.existing(id)?;
         if let Some(size) = change.size {
             must_be_file(&inode)?;
             if size > SIZE_MAX {
                 return Err(Errno::EFBIG.into());
+            }
+            if inode.inline_limit().is_some_and(|limit| size > u64::from(limit)) {
+                return Err(Errno::EOPNOTSUPP.into());
             }
         }
         if change.mode.is_some() && inode.kind == FileType::Symlink {
@@ -37,6 +40,10 @@ impl<K: Kv> Namespace<K> {
             Some(_) => self.acl(id, &inode, acl::ACCESS)?,
             None => None,
         };
+        let contents = match change.size.filter(|_| inode.inline_limit().is_some()) {
+            Some(size) => Some(self.truncated_contents(id, &inode, size)?),
+            None => None,
+        };
         if change.uid.is_some() || change.gid.is_some() || change.size.is_some() {
             self.drop_capability(id, inode)?;
         }
@@ -45,6 +52,11 @@ impl<K: Kv> Namespace<K> {
         let inode = self.inodes.modify(id, inode);
         apply(inode, change, now);
         inode.ctime = now;
+        if let Some(contents) = contents {
+            inode.resize_inline(contents.len() as u64);
+            self.put_contents(id, &contents);
+        }
+        let inode = self.existing(id)?;
         if let Some((_, mut acl)) = acl {
             acl.chmod(u32::from(inode.mode));
             let value = acl.to_bytes();

@@ -24,6 +24,7 @@ impl<K: Kv> Namespace<K> {
         policy.stripe_count = change.stripe_count.unwrap_or(policy.stripe_count);
         policy.pool = change.pool.unwrap_or(policy.pool);
         policy.directories = change.directories.unwrap_or(policy.directories);
+        policy.inline_limit = change.inline_limit.unwrap_or(policy.inline_limit);
         policy.validate()?;
         if let Some(Placement::Shard(shard)) = change.directories
             && !self.homes.all.contains(&shard)

@@ -14,15 +14,16 @@
 //! | 40, 48, 56, 64 | 8 each | atime, mtime, ctime, btime, nanoseconds |
 //! | 72 | 8 | parent |
 //! | 80 | 2 | a file's number of stripes; a directory's wished number for its new files |
-//! | 82 | 2 | 0 |
+//! | 82 | 2 | of a file with its contents in the metadata, the limit for these less one; else 0 |
 //! | 84 | 16 | a file's groups where it has at most 4; of a directory what follows |
-//! | 84, 88 | 4 each | a directory's pool for its new files, the placement of its new directories; then zeros |
+//! | 84, 88, 92 | 4 each | a directory's pool for its new files, the placement of its new directories, how many bytes of a
+//! new file stay in the metadata; then zeros |
 //!
 //! The placement is 0 random, 1 round robin, 2 inherit, 3 a shard, whose number is in the high half.
 
 use types::attr::{Attr, FileType, PERMISSION_BITS};
 use types::id::{GroupId, InodeId, PoolId};
-use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, LayoutPolicy, STRIPE_COUNT_MAX};
+use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, INLINE_MAX, LayoutPolicy, STRIPE_COUNT_MAX};
 use types::placement::Placement;
 use types::time::Timestamp;
 
@@ -52,6 +53,8 @@ pub const HAS_DEFAULT_ACL: u16 = 32;
 pub const HAS_CAPABILITY: u16 = 64;
 /// Made without a name, and never had one: it may get one.
 pub const LINKABLE: u16 = 128;
+/// In the record alone: the contents are in the metadata. In memory `Striping::inline_limit` says so.
+const INLINE: u16 = 256;
 const FLAGS_KNOWN: u16 =
     HAS_OBJECTS | UNSETTLED | HAS_XATTRS | POLICY_IS_OWN | HAS_ACCESS_ACL | HAS_DEFAULT_ACL | HAS_CAPABILITY | LINKABLE;
 
@@ -101,6 +104,8 @@ pub struct Striping {
     pub stripes: u16,
     /// The first `stripes`, or all 0 where there are more than fit.
     pub groups: [GroupId; GROUPS_INLINE],
+    /// The contents are in the metadata until they would be longer than this, bytes. 0: they are in objects.
+    pub inline_limit: u32,
 }
 
 impl Striping {
@@ -172,7 +177,8 @@ pub fn ser_value(inode: &Inode) -> [u8; VALUE_LEN] {
     value[0] = VERSION;
     value[1] = inode.kind as u8;
     value[2..4].copy_from_slice(&inode.mode.to_le_bytes());
-    value[4..6].copy_from_slice(&inode.flags.to_le_bytes());
+    let inline = if inode.inline_limit().is_some() { INLINE } else { 0 };
+    value[4..6].copy_from_slice(&(inode.flags | inline).to_le_bytes());
     value[6] = chunk_size.checked_ilog2().unwrap_or(0) as u8;
     value[8..12].copy_from_slice(&inode.uid.to_le_bytes());
     value[12..16].copy_from_slice(&inode.gid.to_le_bytes());
@@ -188,6 +194,8 @@ pub fn ser_value(inode: &Inode) -> [u8; VALUE_LEN] {
     value[80..82].copy_from_slice(&stripes.to_le_bytes());
     match inode.body {
         Body::File(striping) => {
+            let limit = striping.inline_limit.saturating_sub(1) as u16;
+            value[82..84].copy_from_slice(&limit.to_le_bytes());
             for (place, group) in value[84..].chunks_exact_mut(4).zip(striping.groups) {
                 place.copy_from_slice(&group.0.to_le_bytes());
             }
@@ -195,6 +203,7 @@ pub fn ser_value(inode: &Inode) -> [u8; VALUE_LEN] {
         Body::Directory { policy, .. } => {
             value[84..88].copy_from_slice(&policy.pool.0.to_le_bytes());
             value[88..92].copy_from_slice(&policy.directories.to_u32().to_le_bytes());
+            value[92..96].copy_from_slice(&policy.inline_limit.to_le_bytes());
         }
         Body::Other => {}
     }
@@ -209,6 +218,7 @@ pub fn deser_value(key: &[u8], value: &[u8]) -> Result<Inode, Damage> {
     let kind = FileType::from_u8(fields.u8()?).ok_or_else(|| fields.damage("inode of an unknown kind"))?;
     let mode = fields.u16()?;
     let flags = fields.u16()?;
+    let (flags, is_inline) = (flags & !INLINE, flags & INLINE != 0);
     let chunk_log2 = fields.u8()?;
     let zero = fields.u8()?;
     if u32::from(mode) & !PERMISSION_BITS != 0 || flags & !FLAGS_KNOWN != 0 || zero != 0 {
@@ -232,20 +242,25 @@ pub fn deser_value(key: &[u8], value: &[u8]) -> Result<Inode, Damage> {
         body: Body::Other,
     };
     let stripes = fields.u16()?;
-    fields.u16()?;
+    let limit = u32::from(fields.u16()?) + 1;
     let mut numbers = [0; GROUPS_INLINE];
     for number in &mut numbers {
         *number = fields.u32()?;
     }
     inode.body = match kind {
         FileType::Regular => {
-            Body::File(Striping { chunk_size: chunk_size(chunk_log2), stripes, groups: numbers.map(GroupId) })
+            let inline_limit = if is_inline { limit } else { 0 };
+            let groups = numbers.map(GroupId);
+            Body::File(Striping { chunk_size: chunk_size(chunk_log2), stripes, groups, inline_limit })
         }
         FileType::Directory => {
             let directories = Placement::from_u32(numbers[1]);
             let directories = directories.ok_or_else(|| fields.damage("directory with an unknown placement"))?;
-            let (chunk_size, pool) = (chunk_size(chunk_log2), PoolId(numbers[0]));
-            let policy = LayoutPolicy { chunk_size, stripe_count: stripes, pool, directories };
+            let (chunk_size, pool, inline_limit) = (chunk_size(chunk_log2), PoolId(numbers[0]), numbers[2]);
+            if inline_limit > INLINE_MAX {
+                return Err(fields.damage("directory with an impossible limit for contents"));
+            }
+            let policy = LayoutPolicy { chunk_size, stripe_count: stripes, pool, directories, inline_limit };
             let entries = std::mem::take(&mut inode.size);
             Body::Directory { entries, policy }
         }
@@ -281,15 +296,16 @@ pub(crate) mod tests {
     fn body(kind: FileType) -> BoxedStrategy<(u64, Body)> {
         let chunk = (12u32..=26).prop_map(|log2| 1u32 << log2);
         match kind {
-            FileType::Regular => (any::<u64>(), chunk, 1..=STRIPE_COUNT_MAX, any::<[u32; 4]>())
-                .prop_map(|(size, chunk_size, stripes, groups)| {
-                    (size, Body::File(Striping { chunk_size, stripes, groups: groups.map(GroupId) }))
+            FileType::Regular => (any::<u64>(), chunk, 1..=STRIPE_COUNT_MAX, any::<[u32; 4]>(), 0..=INLINE_MAX)
+                .prop_map(|(size, chunk_size, stripes, groups, inline_limit)| {
+                    (size, Body::File(Striping { chunk_size, stripes, groups: groups.map(GroupId), inline_limit }))
                 })
                 .boxed(),
-            FileType::Directory => (any::<u64>(), chunk, 1..=STRIPE_COUNT_MAX, any::<[u32; 2]>())
-                .prop_map(|(entries, chunk_size, stripe_count, [pool, place])| {
+            FileType::Directory => (any::<u64>(), chunk, 1..=STRIPE_COUNT_MAX, any::<[u32; 2]>(), 0..=INLINE_MAX)
+                .prop_map(|(entries, chunk_size, stripe_count, [pool, place], inline_limit)| {
                     let directories = Placement::from_u32(place & 0xffff_0000 | 3).expect("some shard");
-                    let policy = LayoutPolicy { chunk_size, stripe_count, pool: PoolId(pool), directories };
+                    let pool = PoolId(pool);
+                    let policy = LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit };
                     (0, Body::Directory { entries, policy })
                 })
                 .boxed(),
@@ -360,7 +376,12 @@ pub(crate) mod tests {
             ctime: Timestamp(9),
             btime: Timestamp(10),
             parent: InodeId(11),
-            body: Body::File(Striping { chunk_size: 1 << 19, stripes: 2, groups: [12, 13, 0, 0].map(GroupId) }),
+            body: Body::File(Striping {
+                chunk_size: 1 << 19,
+                stripes: 2,
+                groups: [12, 13, 0, 0].map(GroupId),
+                inline_limit: 0,
+            }),
         };
         let mut expected = vec![1, 8, 0xa4, 1, 1, 0, 19, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0];
         for number in 5..=11_u64 {
@@ -368,5 +389,10 @@ pub(crate) mod tests {
         }
         expected.extend_from_slice(&[2, 0, 0, 0, 12, 0, 0, 0, 13, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&ser_value(&inode)[..], &expected[..]);
+        let mut inline = inode;
+        let Body::File(striping) = &mut inline.body else { panic!("a file") };
+        striping.inline_limit = 4096;
+        (expected[5], expected[82], expected[83]) = (1, 0xff, 0x0f);
+        assert_eq!(&ser_value(&inline)[..], &expected[..]);
     }
 }

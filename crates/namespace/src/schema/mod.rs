@@ -3,6 +3,7 @@
 //!
 //! | family | key | value | file |
 //! |---|---|---|---|
+//! | contents | `B` inode:8 | a small file's bytes as they are (no version) | `contents` |
 //! | edge | `D` parent:8 hash:8 name | child:8 kind:1 (no version: 9 bytes is version 1) | `edge` |
 //! | object deletion | `G` inode:8 stripe:4 | version:1 group:4 | `deletion` |
 //! | inode | `I` inode:8 | version:1, then 99 fixed bytes | `inode` |
@@ -14,7 +15,7 @@
 //! | attribute | `X` inode:8 name | the value as it is (no version) | `xattr` |
 //! | symlink | `Y` inode:8 | the target as it is (no version) | `symlink` |
 //!
-//! Kept for later: `B` small files, `U` quota. `FORMAT` in the superblock is raised with any
+//! Kept for later: `U` quota. `FORMAT` in the superblock is raised with any
 //! change that an older release would misread.
 //!
 //! Nothing here trusts what it reads: a key or value that is not what it must be is a `Damage`, never a panic.
@@ -23,6 +24,7 @@ use types::id::InodeId;
 
 use crate::error::Damage;
 
+pub mod contents;
 pub mod deletion;
 pub mod edge;
 pub mod inode;
@@ -167,6 +169,7 @@ mod tests {
     #[test]
     fn families_have_letters_of_their_own_in_the_tables_order() {
         let letters = [
+            contents::PREFIX,
             edge::PREFIX,
             deletion::PREFIX,
             inode::PREFIX,
@@ -178,7 +181,7 @@ mod tests {
             xattr::PREFIX,
             symlink::PREFIX,
         ];
-        assert_eq!(&letters, b"DGILMOSTXY");
+        assert_eq!(&letters, b"BDGILMOSTXY");
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub enum Outcome {
         settled: bool,
         intents: u64,
     },
+    /// Bytes of contents in the metadata were written at this offset.
+    Wrote(u64),
 }
 
 impl Outcome {
@@ -44,6 +46,7 @@ impl Outcome {
             Self::Settled { settled: false, intents } => (4, intents),
             Self::Settled { settled: true, intents } => (5, intents),
             Self::OpenedToWrite(inode) => (6, inode.0),
+            Self::Wrote(offset) => (7, offset),
         }
     }
 
@@ -55,6 +58,7 @@ impl Outcome {
             3 => Self::Intended(InodeId(number)),
             4 | 5 => Self::Settled { settled: tag == 5, intents: number },
             6 => Self::OpenedToWrite(InodeId(number)),
+            7 => Self::Wrote(number),
             _ => return None,
         })
     }
@@ -151,6 +155,7 @@ mod tests {
             any::<u64>().prop_map(|id| Outcome::Inode(InodeId(id))),
             any::<u64>().prop_map(|id| Outcome::Opened(InodeId(id))),
             any::<u64>().prop_map(|id| Outcome::Intended(InodeId(id))),
+            any::<u64>().prop_map(Outcome::Wrote),
             (any::<bool>(), any::<u64>()).prop_map(|(settled, intents)| Outcome::Settled { settled, intents }),
         ]
     }

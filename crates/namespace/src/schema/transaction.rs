@@ -159,8 +159,14 @@ fn ser_part(value: &mut Vec<u8>, part: &Part) {
             value.extend_from_slice(name);
             ser_edge(value, *becomes);
         }
-        Part::Make(new) => {
+        // As it was before there were contents in the metadata.
+        Part::Make(new) if new.policy.inline_limit == 0 => {
             value.push(2);
+            ser_new(value, new);
+        }
+        Part::Make(new) => {
+            value.push(8);
+            value.extend_from_slice(&new.policy.inline_limit.to_le_bytes());
             ser_new(value, new);
         }
         Part::Link { inode, parent } => {
@@ -186,12 +192,16 @@ fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
             let name = name.map_err(|_| fields.damage("transaction with an impossible name"))?;
             Part::Entry { parent, name, becomes: deser_edge(fields)? }
         }
-        2 => Part::Make(deser_new(fields)?),
+        2 => Part::Make(deser_new(fields, 0)?),
         3 => Part::Link { inode: InodeId(fields.u64()?), parent: InodeId(fields.u64()?) },
         4 => Part::Unlink(InodeId(fields.u64()?)),
         5 => Part::Rmdir(InodeId(fields.u64()?)),
         6 => Part::Move { inode: InodeId(fields.u64()?), parent: InodeId(fields.u64()?) },
         7 => Part::Token,
+        8 => {
+            let inline_limit = fields.u32()?;
+            Part::Make(deser_new(fields, inline_limit)?)
+        }
         _ => return Err(fields.damage("transaction with an unknown part")),
     })
 }
@@ -254,14 +264,14 @@ fn deser_acl(fields: &mut Fields<'_>) -> Result<Option<Vec<u8>>, Damage> {
     }
 }
 
-fn deser_new(fields: &mut Fields<'_>) -> Result<NewDirectory, Damage> {
+fn deser_new(fields: &mut Fields<'_>, inline_limit: u32) -> Result<NewDirectory, Damage> {
     let (id, parent) = (InodeId(fields.u64()?), InodeId(fields.u64()?));
     let (mode, uid, gid) = (fields.u16()?, fields.u32()?, fields.u32()?);
     let time = Timestamp(fields.i64()?);
     let (chunk_size, stripe_count, pool) = (fields.u32()?, fields.u16()?, PoolId(fields.u32()?));
     let directories = Placement::from_u32(fields.u32()?);
     let directories = directories.ok_or_else(|| fields.damage("transaction with an unknown placement"))?;
-    let policy = LayoutPolicy { chunk_size, stripe_count, pool, directories };
+    let policy = LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit };
     if policy.validate().is_err() || u32::from(mode) & !types::attr::PERMISSION_BITS != 0 {
         return Err(fields.damage("transaction with an impossible directory"));
     }
@@ -273,6 +283,7 @@ fn deser_new(fields: &mut Fields<'_>) -> Result<NewDirectory, Damage> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use types::layout::INLINE_MAX;
 
     fn edges() -> impl Strategy<Value = Option<Edge>> {
         prop::option::of((1u64.., prop::sample::select(vec![FileType::Regular, FileType::Directory])))
@@ -300,7 +311,12 @@ mod tests {
                 uid: m[0],
                 gid: m[1],
                 time: Timestamp(time),
-                policy: LayoutPolicy { pool: PoolId(m[2]), directories: Placement::Inherit, ..LayoutPolicy::default() },
+                policy: LayoutPolicy {
+                    pool: PoolId(m[2]),
+                    directories: Placement::Inherit,
+                    inline_limit: if acls.0 { m[0] % INLINE_MAX } else { 0 },
+                    ..LayoutPolicy::default()
+                },
                 access: acls.0.then(|| acl(m[0])),
                 default: acls.1.then(|| acl(m[1])),
             })),

@@ -21,14 +21,18 @@ use crate::view::{Changed, Create, Deletion, EntryInfo, Exactly, InodeView, Poli
 
 impl<K: Kv> Shard<K> {
     /// # Errors
-    /// `ESTALE`; with a size `EISDIR`, `EINVAL` (no regular file), `EFBIG`; `EOPNOTSUPP` for the mode of a symlink.
-    pub fn set(&mut self, exactly: Exactly, inode: InodeId, change: &SetAttr) -> Result<InodeView> {
+    /// `ESTALE`; with a size `EISDIR`, `EINVAL` (no regular file), `EFBIG`, and `EOPNOTSUPP` where contents in the metadata
+    /// would pass their limit, or, with `inline`, where they are not there; `EOPNOTSUPP` for the mode of a symlink.
+    pub fn set(&mut self, exactly: Exactly, inode: InodeId, change: &SetAttr, inline: bool) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly, outcome);
         }
         self.may_read(inode)?;
-        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let before = self.namespace.existing(inode)?;
+        if let Some(size) = change.size {
+            self.may_truncate(inode, &before, size, inline)?;
+        }
+        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let layout = self.layout_if_unsettled(inode, &before)?;
         self.namespace.set(inode, change)?;
         self.record(exactly, Outcome::Inode(inode));
@@ -64,8 +68,10 @@ impl<K: Kv> Shard<K> {
         }
         let outcome = match (create.open, create.write_intent && inode.kind == FileType::Regular) {
             (true, true) => {
-                self.holds.intend(session, id, !inode.has(UNSETTLED));
-                inode = self.namespace.unsettle(id, inode);
+                if inode.inline_limit().is_none() {
+                    self.holds.intend(session, id, !inode.has(UNSETTLED));
+                    inode = self.namespace.unsettle(id, inode);
+                }
                 Outcome::OpenedToWrite(id)
             }
             (true, false) => Outcome::Opened(id),
@@ -217,6 +223,7 @@ impl<K: Kv> Shard<K> {
         let before = self.namespace.writable(inode)?;
         let layout = self.namespace.layout(inode, &before)?;
         self.may_hold(session, Some(inode))?;
+        let before = self.grown_out(inode, before)?;
         self.namespace.drop_capability(inode, before)?;
         let before = self.namespace.existing(inode)?;
         self.holds.intend(session, inode, !before.has(UNSETTLED));
@@ -357,7 +364,12 @@ impl<K: Kv> Shard<K> {
         if matches!(outcome, Outcome::Opened(_) | Outcome::OpenedToWrite(_)) {
             self.hold_open(session, id, &inode);
         }
-        if matches!(outcome, Outcome::Intended(_) | Outcome::OpenedToWrite(_)) {
+        // A file that was made with its contents in the metadata needed no intent; if they have left it since, it does.
+        let intends = matches!(outcome, Outcome::Intended(_) | Outcome::OpenedToWrite(_));
+        if intends && inode.inline_limit().is_none() {
+            if !inode.has(UNSETTLED) {
+                self.take_back(session, &[Touched::inode(id)])?;
+            }
             // Others may have written since: never exclusive.
             self.holds.intend(session, id, false);
             inode = self.namespace.unsettle(id, inode);

@@ -13,6 +13,7 @@ use crate::namespace::{CountsRecord, Namespace};
 use crate::schema::meta::{self, Counts};
 use crate::schema::{orphan, session};
 use crate::shard::holds::Holds;
+use crate::shard::inline::Growing;
 use crate::shard::replies::Replies;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage, Turn};
 use crate::transaction::Transactions;
@@ -52,6 +53,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     let presumed = sessions.keys().copied().collect();
     let leases = Leases::new(config.lease_term_ms, config.limits.leased, presumed, incarnation << RECALL_BITS, mono_ms);
     let mut shard = Shard {
+        growing: Growing::new(namespace.next_counter()),
         namespace,
         config,
         leases,

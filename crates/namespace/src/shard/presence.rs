@@ -71,18 +71,24 @@ impl<K: Kv> Shard<K> {
         }
     }
 
-    /// Registers that `session` has the inode open, once however many handles it has.
+    /// Registers that `session` has the inode open, once however many handles it has. With `contents`, these come along
+    /// where they are in the metadata and the session may believe them for a while.
     ///
     /// # Errors
     /// `ESTALE` where the inode is gone, `ENOTCONN` without the session, `EBUSY` with too many opens.
-    pub fn open_inode(&mut self, session: SessionId, inode: InodeId) -> Result<InodeView> {
+    pub fn open_inode(&mut self, session: SessionId, inode: InodeId, contents: bool) -> Result<InodeView> {
         self.must_be_open(session)?;
         self.may_read(inode)?;
         let found = self.namespace.existing(inode)?;
         let layout = self.namespace.layout(inode, &found)?;
         self.may_hold(session, Some(inode))?;
+        let bytes = match found.inline_limit().filter(|_| contents) {
+            Some(_) => Some(self.namespace.contents(inode, &found)?),
+            None => None,
+        };
         self.hold_open(session, inode, &found);
-        Ok(self.leased_view(session, inode, &found, layout))
+        let view = self.leased_view(session, inode, &found, layout);
+        Ok(InodeView { contents: bytes.filter(|_| view.lease_ms > 0), ..view })
     }
 
     /// The session's last handle is gone; so is its write intent if it still had one. `read`: when it read the file
@@ -156,6 +162,8 @@ impl<K: Kv> Shard<K> {
         if open.write_intent && inode.kind == FileType::Regular {
             // Nobody knows what others did meanwhile: never exclusive.
             self.holds.intend(session, open.inode, false);
+            // It got its intent when the contents had left the metadata: a power cut has taken that back here.
+            let inode = self.namespace.leave_metadata(open.inode, inode);
             self.namespace.unsettle(open.inode, inode);
         }
         Ok(())

@@ -150,6 +150,7 @@ impl<K: Kv> Shard<K> {
             page.records.push(match record {
                 Raw::Edge { parent, name, child, kind } => ScanRecord::Edge { parent, name, child, kind },
                 Raw::Deletion(deletion) => ScanRecord::Deletion(deletion),
+                Raw::Contents(inode, length) => ScanRecord::Contents { inode, length },
                 Raw::Inode(id, inode) => {
                     let layout = self.namespace.layout(id, &inode)?;
                     ScanRecord::Inode {

@@ -36,8 +36,10 @@ impl<K: Kv> Shard<K> {
         let layout = self.namespace.layout(id, &inode)?;
         self.hold_open(session, id, &inode);
         let outcome = if write_intent {
-            self.holds.intend(session, id, !inode.has(UNSETTLED));
-            self.namespace.unsettle(id, inode);
+            if inode.inline_limit().is_none() {
+                self.holds.intend(session, id, !inode.has(UNSETTLED));
+                self.namespace.unsettle(id, inode);
+            }
             Outcome::OpenedToWrite(id)
         } else {
             Outcome::Opened(id)

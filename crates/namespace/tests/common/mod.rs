@@ -6,7 +6,7 @@ use namespace::check::check;
 use namespace::error::{Error, Result};
 use namespace::shard::{Config, Limits, Shard};
 use namespace::view::{
-    Create, Exactly, GroupSpace, HeldOpen, InodeView, PoolSpace, Rename, Settle, Settled, SpaceClass,
+    Create, Exactly, GroupSpace, HeldOpen, InodeView, PolicyChange, PoolSpace, Rename, Settle, Settled, SpaceClass,
 };
 use types::attr::{FileType, SetAttr};
 use types::cred::Credentials;
@@ -64,6 +64,16 @@ pub struct Bed {
 impl Bed {
     pub fn new() -> Self {
         Self::with(config())
+    }
+
+    /// One where no file has its contents in the metadata.
+    pub fn in_objects() -> Self {
+        let mut bed = Self::new();
+        let exactly = bed.next(A);
+        let change = PolicyChange { inline_limit: Some(0), ..PolicyChange::default() };
+        bed.shard.set_policy(exactly, ROOT, &change).expect("set");
+        bed.turn();
+        bed
     }
 
     pub fn with(config: Config) -> Self {
@@ -190,7 +200,7 @@ impl Bed {
 
     pub fn set(&mut self, inode: InodeId, change: SetAttr) -> Result<InodeView> {
         let exactly = self.next(A);
-        self.shard.set(exactly, inode, &change)
+        self.shard.set(exactly, inode, &change, false)
     }
 
     pub fn stat(&mut self, inode: InodeId) -> Result<InodeView> {

@@ -148,7 +148,7 @@ fn a_coordinator_gives_no_lease_on_what_it_has_locked() {
     };
     assert_eq!(lease_ms, 0);
     // Its mode may change meanwhile: nothing of what is locked is lost by it.
-    shard.set(exactly(3), ROOT, &SetAttr { mode: Some(0o700), ..SetAttr::default() }).expect("set");
+    shard.set(exactly(3), ROOT, &SetAttr { mode: Some(0o700), ..SetAttr::default() }, false).expect("set");
 }
 
 /// A directory in each of two shards, with a file each, of which `mover` knows the first by its name.

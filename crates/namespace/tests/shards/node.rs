@@ -295,7 +295,7 @@ impl Node {
             },
             Op::Chmod { inode, mode } => {
                 let change = SetAttr { mode: Some(u32::from(*mode)), ..SetAttr::default() };
-                Answer::Inode(shard.set(exactly, *inode, &change)?)
+                Answer::Inode(shard.set(exactly, *inode, &change, false)?)
             }
             Op::TmpFile { parent } => Answer::Inode(shard.tmpfile(exactly, *parent, 0o600, CRED, false)?),
             Op::SetXattr { inode, name, value } => {

@@ -39,7 +39,7 @@ enum Verb {
         /// On a mount; with --dir or --mgmtd also from the root of the file system, such as /a/file
         path: PathBuf,
     },
-    /// Set how files that are made in a directory from now on are striped
+    /// Set where files that are made in a directory from now on have their contents
     #[command(after_help = "Example:\n  weft entry set /mnt/weft/a --chunk-size 1MiB --stripe-count 8 --pool default")]
     Set {
         #[command(flatten)]
@@ -58,6 +58,9 @@ enum Verb {
         /// Which shard directories that are made in it go to: random, roundrobin, inherit (the parent's), or shard:N
         #[arg(long, value_name = "WHERE")]
         placement: Option<Placement>,
+        /// Up to so many bytes a new file's contents lie in the metadata: 0 (never) to 64KiB
+        #[arg(long, value_name = "SIZE")]
+        inline_limit: Option<Size>,
     },
 }
 
@@ -69,15 +72,17 @@ impl Args {
                 let entry = admin.entry_info(&subject).with_context(|| path.display().to_string())?;
                 output.show(&entry, text)
             }
-            Verb::Set { selection, path, chunk_size, stripe_count, pool, placement } => {
+            Verb::Set { selection, path, chunk_size, stripe_count, pool, placement, inline_limit } => {
                 let striping = chunk_size.is_some() || stripe_count.is_some() || pool.is_some();
-                if !striping && placement.is_none() {
-                    return Err(usage!("nothing to set: give --chunk-size, --stripe-count, --pool or --placement"));
+                if !striping && placement.is_none() && inline_limit.is_none() {
+                    let options = "--chunk-size, --stripe-count, --pool, --placement or --inline-limit";
+                    return Err(usage!("nothing to set: give {options}"));
                 }
                 let (admin, subject) = find(&selection, &path)?;
                 let pool = pool.map(|word| pool::find(&admin, &word)).transpose()?;
                 let chunk_size = chunk_size.map(chunk).transpose()?;
-                let policy = Policy { chunk_size, stripe_count, pool, placement };
+                let inline_limit = inline_limit.map(inline).transpose()?;
+                let policy = Policy { chunk_size, stripe_count, pool, placement, inline_limit };
                 policy.validate().map_err(|reason| usage!("{reason}"))?;
                 let entry = admin.entry_set(&subject, policy).with_context(|| path.display().to_string())?;
                 output.show(&entry, text)
@@ -88,6 +93,10 @@ impl Args {
 
 fn chunk(size: Size) -> Result<u32, Failure> {
     u32::try_from(size.0).map_err(|_| usage!("--chunk-size {size}: at most 64MiB"))
+}
+
+fn inline(size: Size) -> Result<u32, Failure> {
+    u32::try_from(size.0).map_err(|_| usage!("--inline-limit {size}: at most 64KiB"))
 }
 
 fn find(selection: &Selection, path: &Path) -> Result<(Admin, Subject), Failure> {
@@ -135,6 +144,9 @@ fn text(entry: &Entry) -> String {
         line("targets", format!("desired {}{actual}", entry.desired_targets));
         line("pool", format!("{} ({})", entry.pool_name.as_deref().unwrap_or("?"), entry.pool));
     }
+    if let Some(contents) = contents(entry) {
+        line("contents", contents);
+    }
     if let Some(own) = entry.policy_is_own {
         line("striping", if own { "set on this directory" } else { "as its parent had when it was made" }.to_owned());
     }
@@ -147,6 +159,17 @@ fn text(entry: &Entry) -> String {
         text += &stripes(entry);
     }
     text
+}
+
+/// Whether the metadata has them, and for how long.
+fn contents(entry: &Entry) -> Option<String> {
+    Some(match (entry.kind, entry.inline_limit) {
+        ("directory", Some(0)) => "of new files here on targets".to_owned(),
+        ("directory", Some(limit)) => format!("of new files here in the metadata up to {}", bytes(limit.into())),
+        ("file", Some(limit)) => format!("in the metadata, up to {}", bytes(limit.into())),
+        ("file", None) => "on targets".to_owned(),
+        _ => return None,
+    })
 }
 
 fn stripes(entry: &Entry) -> String {

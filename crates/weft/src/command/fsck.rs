@@ -54,6 +54,7 @@ fn text(report: &Report) -> String {
         "{} files being written, {} unlinked but open, {} objects waiting for deletion\n",
         report.unsettled, report.orphans, report.deletions
     );
+    text += &format!("{} files with {} in the metadata\n", report.inline_files, bytes(report.inline_bytes));
     for finding in &report.findings {
         text += &format!("{}: {}\n", super::word(&finding.kind), finding.text);
     }

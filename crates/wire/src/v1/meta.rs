@@ -47,6 +47,11 @@ messages! {
         standing: Option<Standing>,
         /// Replies to changes that make a name: what the change made of its directory, as in `ChangeReply`.
         parent: Option<Box<DirectoryReply>>,
+        /// Regular files: the contents are in the metadata until they would be longer than this, bytes. 0: they are in
+        /// objects, and stay there.
+        inline_limit: u32,
+        /// All of them, where an `Open` asked for them and they are in the metadata.
+        contents: Option<Bytes>,
     }
 
     /// How far a directory has come.
@@ -91,8 +96,9 @@ messages! {
     }
     /// Replied with `InodeReply`, or `ENOENT`/`ESTALE`.
     GetAttr { inode: InodeId }
-    /// Replied with `InodeReply`. `size` only after the objects were truncated under a write intent.
-    Set { exactly: Exactly, inode: InodeId, change: SetAttr }
+    /// Replied with `InodeReply`. `size` only after the objects were truncated under a write intent; or `inline`: the
+    /// contents are in the metadata, and are truncated with it. `EOPNOTSUPP` where they are not, or no longer fit.
+    Set { exactly: Exactly, inode: InodeId, change: SetAttr, inline: bool }
 
     /// Makes a regular file, device node, fifo or socket; replied with `InodeReply`.
     Create {
@@ -105,7 +111,8 @@ messages! {
         cred: Credentials,
         /// Regular files: also register an open, as `Open` does.
         open: bool,
-        /// With `open`: also give the write intent, as `WriteIntent` does, since who makes a file mostly writes it.
+        /// With `open`: also give the write intent, as `WriteIntent` does, since who makes a file mostly writes it. Not
+        /// where its contents begin in the metadata (`inline_limit`).
         write_intent: bool,
         /// An existing regular file is opened and no error (`O_CREAT` without `O_EXCL`).
         exclusive: bool,
@@ -160,7 +167,11 @@ messages! {
     }
 
     /// Registers that this session has the inode open, once however many handles it has; replied with `InodeReply`.
-    Open { inode: InodeId }
+    Open {
+        inode: InodeId,
+        /// Who opens it is going to read it: the contents may come along.
+        contents: bool,
+    }
     /// The session's last handle is gone. Answers `Empty`. Not a change that needs `Exactly`: closing twice is harmless.
     /// `read`: when the session read the file last, by the rule of `relatime` (since the file's last change, or after a
     /// day); the shard takes it over unless somebody else has changed the access time.
@@ -173,7 +184,8 @@ messages! {
     }
 
     /// Before its first write or truncate since the last `Settle`: from here on the objects know the size. Must be
-    /// answered before a write is acknowledged. Replied with `InodeReply`, whose attributes are those before.
+    /// answered before a write is acknowledged. Contents in the metadata are first moved to objects, where they stay.
+    /// Replied with `InodeReply`, whose attributes are those before.
     WriteIntent { exactly: Exactly, inode: InodeId }
     /// The session's writes are in the objects: what they came to. Ends its write intent if `release`. Replied with
     /// `SettleReply`.
@@ -203,6 +215,30 @@ messages! {
         intents: u64,
     }
 
+    /// Writes contents that are in the metadata. `EOPNOTSUPP` where they are not, or would pass the limit: then it needs
+    /// a `WriteIntent`.
+    WriteInline {
+        exactly: Exactly,
+        inode: InodeId,
+        offset: u64,
+        /// At the end of the file as it is then; `offset` does not count.
+        append: bool,
+        bytes: Bytes,
+    }
+    WriteInlineReply {
+        /// Whose attributes are those after.
+        inode: InodeReply,
+        /// Where the first byte was written.
+        offset: u64,
+    }
+    /// Reads contents that are in the metadata. `EOPNOTSUPP` where they are not.
+    ReadInline { inode: InodeId, offset: u64, length: u32 }
+    ReadInlineReply {
+        inode: InodeReply,
+        /// What there is of those asked for.
+        bytes: Bytes,
+    }
+
     GetXattr { inode: InodeId, name: Bytes }
     XattrReply { value: Bytes }
     /// Replied with `Empty`.
@@ -220,8 +256,9 @@ messages! {
     XattrNames { names: Vec<Bytes> }
     RemoveXattr { exactly: Exactly, inode: InodeId, name: Bytes }
 
-    /// Makes durable on disk all that was answered before; answers `Empty`.
-    Fsync { inode: InodeId }
+    /// Makes durable on disk all that was answered before; answers `Empty`. `inline`: so are the file's contents, which
+    /// are in the metadata; `EOPNOTSUPP` where they are not.
+    Fsync { inode: InodeId, inline: bool }
     /// The shard's own counts; capacity comes from the targets.
     StatFs {}
     StatFsReply {
@@ -251,14 +288,20 @@ messages! {
         stripe_count: Option<u16>,
         pool: Option<PoolId>,
         directories: Option<Placement>,
+        inline_limit: Option<u32>,
     }
 
     /// Raw records for a check of the whole cluster, in key order from after `after` (an opaque token; empty is the
     /// beginning).
     Scan { after: Bytes, count: u32 }
     ScanReply { records: Vec<ScanRecord>, next: Option<Bytes> }
-    /// One inode, edge or deletion as the check sees it: exactly one of the three is there.
-    ScanRecord { inode: Option<ScanInode>, edge: Option<ScanEdge>, deletion: Option<ScanDeletion> }
+    /// One inode, edge, deletion or contents as the check sees it: exactly one of the four is there.
+    ScanRecord {
+        inode: Option<ScanInode>,
+        edge: Option<ScanEdge>,
+        deletion: Option<ScanDeletion>,
+        contents: Option<ScanContents>,
+    }
     ScanInode {
         reply: InodeReply,
         /// Unlinked but held open by this many sessions.
@@ -267,4 +310,6 @@ messages! {
     }
     ScanEdge { parent: InodeId, name: Name, child: InodeId, kind: FileType }
     ScanDeletion { inode: InodeId, stripe: u32, group: GroupId }
+    /// `length` bytes of contents of a file.
+    ScanContents { inode: InodeId, length: u32 }
 }

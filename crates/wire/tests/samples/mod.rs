@@ -216,7 +216,7 @@ samples! {
         Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
         SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid }
         Layout { chunk_size, groups }
-        LayoutPolicy { chunk_size, stripe_count, pool, directories }
+        LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit }
         Held { range, mode, pid }
     }
     messages {
@@ -261,7 +261,8 @@ samples! {
         transaction::Climbed { inode }
         meta::Exactly { sequence, answered_below }
         meta::InodeReply {
-            attr, unsettled, exclusive, has_objects, intents, layout, elsewhere, lease_ms, name_lease_ms, standing, parent
+            attr, unsettled, exclusive, has_objects, intents, layout, elsewhere, lease_ms, name_lease_ms, standing, parent,
+            inline_limit, contents
         }
         meta::Standing { order, empty }
         meta::DirectoryReply { attr, standing, lease_ms }
@@ -269,7 +270,7 @@ samples! {
         meta::Lookup { parent, name }
         meta::LookupReply { found, absent_lease_ms }
         meta::GetAttr { inode }
-        meta::Set { exactly, inode, change }
+        meta::Set { exactly, inode, change, inline }
         meta::Create { exactly, parent, name, kind, mode, rdev, cred, open, write_intent, exclusive }
         meta::TmpFile { exactly, parent, mode, cred, write_intent }
         meta::Mkdir { exactly, parent, name, mode, cred }
@@ -283,30 +284,35 @@ samples! {
         meta::ReadDir { inode, cookie, count, attributes }
         meta::ReadDirReply { entries, end, parent }
         meta::DirEntry { name, inode, kind, cookie, attributes }
-        meta::Open { inode }
+        meta::Open { inode, contents }
         meta::Close { inode, read }
         meta::TimeChange { at, before }
         meta::WriteIntent { exactly, inode }
         meta::Settle { exactly, inode, size, blocks, mtime, gathered, release, close, untouched, read }
         meta::SettleReply { settled, intents }
+        meta::WriteInline { exactly, inode, offset, append, bytes }
+        meta::WriteInlineReply { inode, offset }
+        meta::ReadInline { inode, offset, length }
+        meta::ReadInlineReply { inode, bytes }
         meta::GetXattr { inode, name }
         meta::XattrReply { value }
         meta::SetXattr { exactly, inode, name, value, flags }
         meta::ListXattr { inode }
         meta::XattrNames { names }
         meta::RemoveXattr { exactly, inode, name }
-        meta::Fsync { inode }
+        meta::Fsync { inode, inline }
         meta::StatFs {}
         meta::StatFsReply { inodes, total_bytes, free_bytes }
         meta::EntryInfo { inode }
         meta::EntryInfoReply { inode, parent, shard, group, policy, policy_is_own }
-        meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool, directories }
+        meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool, directories, inline_limit }
         meta::Scan { after, count }
         meta::ScanReply { records, next }
-        meta::ScanRecord { inode, edge, deletion }
+        meta::ScanRecord { inode, edge, deletion, contents }
         meta::ScanInode { reply, orphan_holders, orphan }
         meta::ScanEdge { parent, name, child, kind }
         meta::ScanDeletion { inode, stripe, group }
+        meta::ScanContents { inode, length }
         lock::Lock { number, inode, kind, owner, wanted, wait, detect }
         lock::Unlock { inode, kind, owner, range }
         lock::GetLock { number, inode, kind, owner, range, mode }

@@ -1,0 +1,266 @@
+//! Files with their contents in the metadata, and how they grow out of it.
+//!
+//! A file begins here where its directory wants that. What would make it longer than its limit needs a write intent, and
+//! that makes it *grow*: it is noted that objects may exist (in a batch of its own, so that no crash can lose them), the
+//! shell writes the contents to the objects, and then one batch says that they are there, and deletes them here. Until
+//! that batch the contents are here and nowhere else: after a crash in between the move begins anew. A file never
+//! comes back.
+//!
+//! While it grows, whatever would change or sync the contents waits; who reads reads on here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kv::Kv;
+use rustc_hash::FxHashSet;
+use types::error::Errno;
+use types::id::{InodeId, SessionId};
+use types::layout::Layout;
+
+use crate::error::{Error, Result};
+use crate::leases::Touched;
+use crate::schema::inode::{HAS_OBJECTS, Inode};
+use crate::schema::session::Outcome;
+use crate::shard::Shard;
+use crate::view::{Exactly, InodeView, WriteInline};
+
+/// How long a failure is told to those who made the file grow, in ms: they ask again at once.
+const FAILURE_MS: u64 = 1000;
+/// Files that were synced with their contents here; more, and all that are there now count as synced.
+const SYNCED_MAX: usize = 1 << 16;
+
+/// What the shell needs to move a file's contents.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Growth {
+    pub layout: Layout,
+    /// Bytes: no objects have more of the file than those of its first so many.
+    pub limit: u32,
+    pub contents: Vec<u8>,
+    /// Somebody was told that they are on disk: they have to be there before the move has ended.
+    pub sync: bool,
+}
+
+/// How a move ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grown {
+    /// The objects have the contents, and nothing else.
+    Done,
+    /// The storage refused: who wants to write is told so.
+    Refused(Errno),
+    /// It could not be done now.
+    Again,
+}
+
+/// The files of a shard that grow.
+pub(crate) struct Growing {
+    under_way: BTreeSet<InodeId>,
+    /// Begun in this turn.
+    begun: Vec<InodeId>,
+    /// To be moved by the shell.
+    wanted: Vec<InodeId>,
+    /// Why, and when: by the shard's monotonic clock, ms.
+    refused: BTreeMap<InodeId, (Errno, u64)>,
+    /// Some move has ended, and nobody was told yet.
+    ended: bool,
+    synced: Synced,
+}
+
+/// Whose contents were promised to be on disk.
+struct Synced {
+    /// Inodes with lower counters may have been synced at some time.
+    floor: u64,
+    since: FxHashSet<InodeId>,
+}
+
+impl Growing {
+    /// `floor`: the counter of the next inode that is made.
+    pub(crate) fn new(floor: u64) -> Self {
+        Self {
+            under_way: BTreeSet::new(),
+            begun: Vec::new(),
+            wanted: Vec::new(),
+            refused: BTreeMap::new(),
+            ended: false,
+            synced: Synced { floor, since: FxHashSet::default() },
+        }
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.begun.is_empty()
+    }
+
+    pub(crate) fn committed(&mut self) {
+        self.wanted.append(&mut self.begun);
+    }
+
+    pub(crate) fn rolled_back(&mut self) {
+        for inode in self.begun.drain(..) {
+            self.under_way.remove(&inode);
+            self.ended = true;
+        }
+    }
+}
+
+impl Synced {
+    fn insert(&mut self, inode: InodeId, next: u64) {
+        if self.since.len() >= SYNCED_MAX {
+            self.since.clear();
+            self.floor = next;
+        }
+        self.since.insert(inode);
+    }
+
+    fn contains(&self, inode: InodeId) -> bool {
+        inode.counter() < self.floor || self.since.contains(&inode)
+    }
+}
+
+impl<K: Kv> Shard<K> {
+    /// Writes contents that are in the metadata; also where they were written.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where the contents are in objects, or would pass their limit: it takes a write intent then. `ESTALE`,
+    /// `EISDIR`, `EINVAL` (no regular file).
+    pub fn write_inline(&mut self, exactly: Exactly, write: &WriteInline<'_>) -> Result<(InodeView, u64)> {
+        let (session, id) = (exactly.session, write.inode);
+        match self.begin(exactly)? {
+            Some(Outcome::Wrote(offset)) => {
+                let inode = self.namespace.existing(id)?;
+                return Ok((self.view(session, id, &inode, None), offset));
+            }
+            Some(_) => return Err(Errno::EPROTO.into()),
+            None => {}
+        }
+        self.may_read(id)?;
+        let before = self.namespace.writable(id)?;
+        let limit = before.inline_limit().ok_or(Errno::EOPNOTSUPP)?;
+        self.must_not_grow(id)?;
+        let offset = if write.append { before.size } else { write.offset };
+        if offset.saturating_add(write.bytes.len() as u64) > u64::from(limit) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        self.take_back(session, &[Touched::inode(id)])?;
+        if !write.bytes.is_empty() {
+            self.namespace.write_inline(id, before, offset as usize, write.bytes)?;
+        }
+        self.record(exactly, Outcome::Wrote(offset));
+        let inode = self.namespace.existing(id)?;
+        Ok((self.view(session, id, &inode, None), offset))
+    }
+
+    /// At most `length` bytes from `offset` on of contents that are in the metadata.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where they are in objects, `ESTALE`.
+    pub fn read_inline(
+        &mut self,
+        session: SessionId,
+        id: InodeId,
+        offset: u64,
+        length: u32,
+    ) -> Result<(InodeView, Vec<u8>)> {
+        self.may_read(id)?;
+        let inode = self.namespace.existing(id)?;
+        inode.inline_limit().ok_or(Errno::EOPNOTSUPP)?;
+        let begin = offset.min(inode.size) as usize;
+        let end = offset.saturating_add(u64::from(length)).min(inode.size) as usize;
+        let mut bytes = if begin < end { self.namespace.contents(id, &inode)? } else { Vec::new() };
+        if begin < end {
+            bytes.truncate(end);
+            bytes.drain(..begin);
+        }
+        Ok((self.leased_view(session, id, &inode, None), bytes))
+    }
+
+    /// Contents that are in the metadata will be on disk when the log is.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where they are in objects, `ESTALE`.
+    pub fn sync_inline(&mut self, id: InodeId) -> Result<()> {
+        self.must_not_grow(id)?;
+        self.namespace.existing(id)?.inline_limit().ok_or(Errno::EOPNOTSUPP)?;
+        self.growing.synced.insert(id, self.namespace.next_counter());
+        Ok(())
+    }
+
+    /// Before a truncate, with what the client believes of the contents.
+    pub(super) fn may_truncate(&mut self, id: InodeId, inode: &Inode, size: u64, inline: bool) -> Result<()> {
+        match inode.inline_limit() {
+            Some(limit) if size > u64::from(limit) => Err(Errno::EOPNOTSUPP.into()),
+            Some(_) => self.must_not_grow(id),
+            None if inline => Err(Errno::EOPNOTSUPP.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The inode, with its contents in objects; begins their move where they are not.
+    ///
+    /// # Errors
+    /// `Growing` until they are there; what the storage refused with.
+    pub(super) fn grown_out(&mut self, id: InodeId, inode: Inode) -> Result<Inode> {
+        if inode.inline_limit().is_none() {
+            return Ok(inode);
+        }
+        self.must_not_grow(id)?;
+        if inode.size == 0 && !inode.has(HAS_OBJECTS) {
+            return Ok(self.namespace.leave_metadata(id, inode));
+        }
+        if let Some((errno, at)) = self.growing.refused.remove(&id)
+            && self.mono_ms < at.saturating_add(FAILURE_MS)
+        {
+            return Err(errno.into());
+        }
+        self.namespace.expect_objects(id, inode);
+        self.growing.under_way.insert(id);
+        self.growing.begun.push(id);
+        Err(Error::Growing)
+    }
+
+    fn must_not_grow(&self, id: InodeId) -> Result<()> {
+        if self.growing.under_way.contains(&id) { Err(Error::Growing) } else { Ok(()) }
+    }
+
+    /// Files whose contents are to be moved; each once. To be taken after each turn; `end_growth` is owed for each.
+    pub fn take_growing(&mut self) -> Vec<InodeId> {
+        std::mem::take(&mut self.growing.wanted)
+    }
+
+    /// What is to be moved; `None` where the file has gone.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn growth(&mut self, id: InodeId) -> Result<Option<Growth>> {
+        let Some(inode) = self.namespace.find(id)? else { return Ok(None) };
+        let (Some(limit), Some(layout)) = (inode.inline_limit(), self.namespace.layout(id, &inode)?) else {
+            return Ok(None);
+        };
+        let contents = self.namespace.contents(id, &inode)?;
+        Ok(Some(Growth { layout, limit, contents, sync: self.growing.synced.contains(id) }))
+    }
+
+    /// A move has ended. Its changes belong to the turn.
+    ///
+    /// # Errors
+    /// Where the store fails: the move begins anew when it is asked for.
+    pub fn end_growth(&mut self, id: InodeId, grown: Grown) -> Result<()> {
+        self.growing.under_way.remove(&id);
+        self.growing.ended = true;
+        let now_ms = self.mono_ms;
+        self.growing.refused.retain(|_, (_, at)| now_ms < at.saturating_add(FAILURE_MS));
+        match grown {
+            Grown::Again => {}
+            Grown::Refused(errno) => drop(self.growing.refused.insert(id, (errno, now_ms))),
+            Grown::Done => {
+                if let Some(inode) = self.namespace.find(id)?.filter(|inode| inode.inline_limit().is_some()) {
+                    self.namespace.leave_metadata(id, inode);
+                    self.growing.synced.since.remove(&id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a move has ended since the last call: what was refused with `Growing` may be tried again.
+    pub fn take_ended_growth(&mut self) -> bool {
+        std::mem::take(&mut self.growing.ended)
+    }
+}
