@@ -127,7 +127,7 @@ impl Client {
 
     /// Where the file ends now. What this client knows counts as long as no other has a write intent.
     async fn find_end(&self, caller: &Caller<'_>, inode: InodeId, layout: &Layout) -> Result<u64, Errno> {
-        let known = |file: &mut File| file.is_exclusive().then(|| (file.size, file.end.alone));
+        let known = |file: &mut File| file.is_exclusive().then_some((file.size, file.end.alone));
         let Some((size, alone)) = self.shared.with_file(inode, known).ok_or(Errno::EBADF)? else {
             return self.gather_end(caller, inode, layout).await;
         };

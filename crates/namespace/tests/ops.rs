@@ -651,7 +651,7 @@ fn who_removes_or_replaces_a_directory_is_told_what_it_was() {
     let told = bed.shard.rmdir(exactly, ROOT, &name("removed")).unwrap().removed.unwrap();
     assert_eq!((told.inode, told.mode, told.nlink), (removed, before.mode, 0));
     assert!(told.ctime > before.ctime && told.mtime == before.mtime);
-    let mut rename = |bed: &mut Bed, flags| {
+    let rename = |bed: &mut Bed, flags| {
         let exactly = bed.next(A);
         let (source, target) = (name("new"), name("replaced"));
         let rename =
