@@ -284,7 +284,12 @@ impl Plan {
             payload_max: self.agreed.max_write.max(abi::READ_BUFFER_MIN as u32),
             device: if self.index == 0 { Some(self.device()?) } else { None },
         };
-        Uring::register(Arc::clone(&self.fd), share, Arc::clone(&self.team)).await
+        let registered = Uring::register(Arc::clone(&self.fd), share, Arc::clone(&self.team)).await;
+        registered.map_err(|error| {
+            io::Error::other(format!(
+                "the kernel refuses FUSE over io_uring: {error} (fuse_channel = dev does without)"
+            ))
+        })
     }
 
     async fn serve_over<F: FileSystem, T: Transport>(
