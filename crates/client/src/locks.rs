@@ -353,10 +353,17 @@ impl Shared {
         for lock in lost {
             if lock.kind == LockKind::End {
                 self.with_file(lock.inode, |file| file.end.given_up());
-            } else if self.locks.lose(lock) {
+                continue;
+            }
+            // In one: who finds no lock any more, and then asks whether it was lost, has to hear so.
+            let lost = self.with_file(lock.inode, |file| {
+                let lost = self.locks.lose(lock);
+                file.has_lost_lock |= lost;
+                lost
+            });
+            if lost.unwrap_or_else(|| self.locks.lose(lock)) {
                 let (inode, pid) = (lock.inode, lock.held.pid);
                 error!(%inode, pid, "a lock is lost: the session had expired, and somebody else has it now");
-                self.with_file(inode, |file| file.has_lost_lock = true);
             }
         }
     }
