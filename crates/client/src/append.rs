@@ -11,6 +11,7 @@
 //! The piece where the record begins goes first, and alone: as long as it is not there, nothing is. Once it is sent the
 //! program is not told `EINTR` any more, since it would write the record again.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use layout::{Extent, FILE_SIZE_MAX, extents};
@@ -167,14 +168,25 @@ impl Client {
         if self.put(inode, layout, first, part(&first)).await? == Put::Taken {
             return Ok(Put::Taken);
         }
-        let rest: Vec<Extent> = pieces.collect();
-        let puts = rest.iter().map(|extent| self.put(inode, layout, *extent, part(extent)));
-        let puts: Vec<Put> = ring::join_all(puts).await.into_iter().collect::<Result<_, _>>()?;
-        if puts.iter().all(|put| *put == Put::Done) {
+        // One after the other in each object: a later piece that overtook an earlier one would look like somebody else's.
+        let mut rest: BTreeMap<u32, Vec<Extent>> = BTreeMap::new();
+        pieces.for_each(|extent| rest.entry(extent.stripe).or_default().push(extent));
+        let puts = rest.values().map(async |extents| {
+            let mut done = Vec::new();
+            for extent in extents {
+                if self.put(inode, layout, *extent, part(extent)).await? == Put::Taken {
+                    return Ok((Put::Taken, done));
+                }
+                done.push(*extent);
+            }
+            Ok((Put::Done, done))
+        });
+        let puts: Vec<(Put, Vec<Extent>)> = ring::join_all(puts).await.into_iter().collect::<Result<_, Errno>>()?;
+        if puts.iter().all(|(put, _)| *put == Put::Done) {
             return Ok(Put::Done);
         }
         // Somebody wrote beyond the end meanwhile. What lies before that was never written by anybody, and reads as zeros.
-        let done = rest.iter().zip(puts).filter(|(_, put)| *put == Put::Done).map(|(extent, _)| *extent);
+        let done = puts.into_iter().flat_map(|(_, done)| done);
         for extent in std::iter::once(first).chain(done) {
             let zeros = Buf::zeroed(extent.len as usize).freeze();
             self.try_put(inode, extent, zeros).await?;

@@ -334,6 +334,27 @@ fn whatever_way_a_file_is_opened_to_append_it_appends() {
     mounts.cluster.assert_sound();
 }
 
+/// A record with several chunks in each object: they are written side by side, and must not overtake each other there.
+#[test]
+fn records_longer_than_a_stripe_leave_no_hole() {
+    let mounts = Mounts::new(1);
+    let root = mounts.cluster.mount_point();
+    let policy = ["entry", "set", "--chunk-size", "4KiB", root.to_str().unwrap()];
+    mounts.cluster.weft_alone(&policy).expect_ok();
+    let paths = mounts.paths("f");
+    let open = |path| File::options().append(true).create(true).open(path).unwrap();
+    let mut files: Vec<File> = paths.iter().map(open).collect();
+    let (mut dice, mut expected) = (Dice::new(seed()), Vec::new());
+    for turn in 0..200 {
+        let length = 20_000 + dice.index(60_000);
+        let record = dice.bytes(length);
+        files[turn % 5 % 2].write_all(&record).unwrap();
+        expected.extend_from_slice(&record);
+    }
+    assert_eq!(files[1].metadata().unwrap().len(), expected.len() as u64);
+    assert!(fs::read(&paths[1]).unwrap() == expected, "other bytes than were appended");
+}
+
 /// Once it holds the end, a mount asks nobody where that is as long as no other writes the file.
 #[test]
 fn who_appends_alone_only_writes() {
