@@ -12,11 +12,12 @@ use telemetry::metrics::Metrics;
 #[serde(rename_all = "lowercase")]
 pub enum Channel {
     /// Over io_uring where the kernel offers it, otherwise over `/dev/fuse`.
-    #[default]
     Auto,
-    /// Over `/dev/fuse`: two system calls a request, and often a wake-up on another CPU.
+    /// Over `/dev/fuse`: two system calls a request, and often a wake-up on another CPU; the kernel copies data straight from
+    /// and to our buffers.
+    #[default]
     Dev,
-    /// Over io_uring, on the CPU of the caller. Linux 6.14 with `fuse.enable_uring`.
+    /// Over io_uring, on the CPU of the caller, with one more copy of data. Linux 6.14 with `fuse.enable_uring`.
     Uring,
 }
 
@@ -95,7 +96,7 @@ impl Default for Options {
             allow_other: true,
             read_only: false,
             allow_suid_and_devices: false,
-            channel: Channel::Auto,
+            channel: Channel::Dev,
             loops: 0,
             pin: true,
             spin: Duration::from_micros(100),
