@@ -14,7 +14,9 @@ impl Random {
 }
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    // At run time: one build may serve several checkouts.
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").expect("`cargo test` sets it");
+    let folder = Path::new(&manifest).join("corpus").join(target);
     let mut files: Vec<_> =
         std::fs::read_dir(folder).expect("a corpus").map(|entry| entry.expect("a file").path()).collect();
     files.sort();

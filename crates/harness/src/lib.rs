@@ -7,6 +7,7 @@
 //! commands that users have.
 
 pub mod binary;
+pub mod checkout;
 pub mod cluster;
 pub mod dice;
 mod guard;

@@ -78,7 +78,7 @@ impl Pair {
 
 fn python(what: &str, a: &Path, b: &Path) -> Command {
     let mut command = Command::new("python3");
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks.py")).arg(what).arg(a).arg(b);
+    command.arg(harness::checkout::file("tests/locks.py")).arg(what).arg(a).arg(b);
     command
 }
 

@@ -43,9 +43,7 @@ fn git_works_in_a_repository_of_many_commits() {
 /// This repository, where the test runs in a checkout of it.
 #[test]
 fn git_clones_and_collects_this_repository() {
-    // Told at run time: one build may serve several checkouts.
-    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").unwrap();
-    let source = Path::new(&manifest).ancestors().nth(2).unwrap();
+    let source = harness::checkout::file("../..").canonicalize().unwrap();
     if !source.join(".git").exists() {
         println!("not a checkout: nothing to clone");
         return;

@@ -18,6 +18,7 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("py", "pi.org", "a registry's host: say the package's name"),
     ("npm", "js.com", "a registry's host: say the package's name"),
     ("proxy.go", "lang.org", "a registry's host: say the module's name"),
+    ("env!(\"CARGO_MANIFEST", "_DIR", "where it was compiled, which may be another checkout: ask at run time"),
 ];
 
 pub(crate) fn check(tree: &Tree) -> Vec<String> {

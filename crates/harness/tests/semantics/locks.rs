@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,7 +38,7 @@ fn set(file: &File, mode: i32, start: i64, length: i64) -> io::Result<()> {
 
 fn python(place: &Place, what: &str) -> Command {
     let mut command = Command::new("python3");
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks.py")).arg(what);
+    command.arg(harness::checkout::file("tests/locks.py")).arg(what);
     command.arg(&place.here).arg(&place.there);
     command
 }
