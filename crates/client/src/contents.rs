@@ -113,7 +113,8 @@ impl Contents {
         self.doubted_ms.fetch_max(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    fn holds(&self, board: &Board, lease: Lease, now: Instant) -> bool {
+    /// `lease` is held, and no change is under way that was given up.
+    pub(crate) fn holds(&self, board: &Board, lease: Lease, now: Instant) -> bool {
         let since = u64::try_from(now.saturating_duration_since(self.begun).as_millis()).unwrap_or(u64::MAX);
         since >= self.doubted_ms.load(Ordering::SeqCst) && board.holds(lease, now)
     }

@@ -7,7 +7,6 @@ use types::time::{Timestamp, access_is_due};
 use wire::v1::meta::{InodeReply, TimeChange};
 
 use crate::end::End;
-use crate::lease::Lease;
 
 /// One open file, however many handles it has.
 #[derive(Debug)]
@@ -44,8 +43,6 @@ pub(crate) struct File {
     pub(crate) closing: bool,
     /// It is not told for a while: see [`crate::linger`].
     pub(crate) lingers: bool,
-    /// It was made here; while this lasts, nobody else can have set attributes beside those of `stat`.
-    pub(crate) bare: Lease,
     /// The file may have holes or space beyond its end, so that its size does not tell its blocks.
     pub(crate) uneven: bool,
     /// The contents are in the metadata, as far as is known, until they would be longer than this; 0: in objects.
@@ -83,7 +80,6 @@ impl File {
             closes: 0,
             closing: false,
             lingers: false,
-            bare: Lease::NONE,
             uneven: is_uneven(&reply.attr),
             inline_limit: reply.inline_limit,
             has_lost_lock: false,
@@ -261,6 +257,7 @@ mod tests {
             unsettled: false,
             exclusive,
             has_objects: true,
+            bare: false,
             intents: 1,
             layout: None,
             lease_ms: 0,

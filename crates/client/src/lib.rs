@@ -11,6 +11,7 @@
 //! thread of its own on the request path.
 
 mod append;
+mod bare;
 mod caller;
 pub mod config;
 mod connect;

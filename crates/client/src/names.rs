@@ -134,16 +134,24 @@ impl Client {
         Ok((ticket, reply))
     }
 
-    /// The lease that a reply bears on its inode. What it tells of a directory is kept.
+    /// The lease that a reply bears on its inode. What it tells beside attributes is kept.
     fn inode_lease(&self, ticket: Ticket, reply: &InodeReply) -> Lease {
         if reply.unsettled && !self.knows_size(reply) {
             return Lease::NONE;
         }
         let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+        self.learn_under(lease, reply);
+        lease
+    }
+
+    /// Keeps what an answer says of its inode beside the attributes; of a directory also these.
+    fn learn_under(&self, lease: Lease, reply: &InodeReply) {
+        if reply.bare && reply.lease_ms > 0 {
+            self.shared.bare.learn(reply.attr.inode, lease);
+        }
         if let Some(standing) = &reply.standing {
             self.shared.kept.learn(&self.shared.board, reply.attr, standing, lease, Instant::now());
         }
-        lease
     }
 
     /// After a change in `directory`: what is known of that now.
@@ -201,9 +209,7 @@ impl Client {
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
         // New: its size is known.
         let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
-        if let Some(standing) = &reply.standing {
-            self.shared.kept.learn(&self.shared.board, reply.attr, standing, lease, Instant::now());
-        }
+        self.learn_under(lease, &reply);
         Ok((Named { attr: reply.attr, lease, name_lease }, reply))
     }
 

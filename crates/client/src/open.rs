@@ -58,7 +58,6 @@ impl Client {
         };
         let (named, reply) = self.make(caller, parent, &request.name, &request).await?;
         self.made_and_opened(&reply, writable)?;
-        self.shared.with_file(reply.attr.inode, |file| file.bare = named.lease);
         Ok(named)
     }
 

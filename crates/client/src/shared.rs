@@ -15,6 +15,7 @@ use wire::v1::lock::HeldLock;
 use wire::v1::meta::Exactly;
 use wire::v1::session::HeldOpen;
 
+use crate::bare::Bare;
 use crate::config::Config;
 use crate::contents::{Asked, Contents, Told};
 use crate::file::{File, Intent, shard_of};
@@ -56,6 +57,7 @@ pub struct Shared {
     pub(crate) board: Board,
     pub(crate) kept: Kept,
     pub(crate) graves: Graves,
+    pub(crate) bare: Bare,
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
 }
@@ -81,6 +83,7 @@ impl Shared {
             board: Board::new(),
             kept: Kept::default(),
             graves: Graves::default(),
+            bare: Bare::default(),
             lingering: Lingering::default(),
         })
     }

@@ -4,21 +4,19 @@ use std::time::Instant;
 
 use types::error::Errno;
 use types::id::InodeId;
+use types::xattr::check_name;
 use wire::codec::Bytes;
 use wire::v1::meta;
 
 use crate::caller::Caller;
-use crate::lease::Lease;
 use crate::router::{Client, Destination};
-
-/// What a program file may do beyond its caller's rights.
-const CAPABILITY: &[u8] = b"security.capability";
 
 impl Client {
     /// # Errors
     /// `ENODATA` where there is no such attribute.
     pub async fn getxattr(&self, caller: &Caller<'_>, inode: InodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        if name == CAPABILITY && self.is_bare(inode) {
+        if self.is_bare(inode) {
+            check_name(name)?;
             return Err(Errno::ENODATA);
         }
         let request = meta::GetXattr { inode, name: Bytes(name.to_vec()) };
@@ -40,18 +38,16 @@ impl Client {
         let numbered = self.shared.begin_change(inode.home());
         let (name, value) = (Bytes(name.to_vec()), Bytes(value.to_vec()));
         let request = meta::SetXattr { exactly: numbered.exactly.clone(), inode, name, value, flags };
-        self.shared.with_file(inode, |file| file.bare = Lease::NONE);
         let result = self.call(caller, Destination::home(inode), &request).await;
         self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         self.shared.contents.forget(inode);
         result.map(drop)
     }
 
-    /// Made here and without capabilities since: nobody else can have given it any. Before the first write to each file,
-    /// the kernel asks.
+    /// It is known to have none. Own changes of them end what is known before they are answered.
     fn is_bare(&self, inode: InodeId) -> bool {
-        let lease = self.shared.with_file(inode, |file| file.bare);
-        lease.is_some_and(|lease| self.shared.board.holds(lease, Instant::now()))
+        let (lease, board) = (self.shared.bare.lease(inode), &self.shared.board);
+        self.shared.contents.holds(board, lease, Instant::now())
     }
 
     /// The names of all attributes.
@@ -59,6 +55,9 @@ impl Client {
     /// # Errors
     /// `ENOENT`.
     pub async fn listxattr(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Vec<Vec<u8>>, Errno> {
+        if self.is_bare(inode) {
+            return Ok(Vec::new());
+        }
         let reply = self.call(caller, Destination::home(inode), &meta::ListXattr { inode }).await?;
         Ok(reply.names.into_iter().map(|name| name.0).collect())
     }

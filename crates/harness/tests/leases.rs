@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use harness::cluster::{Cluster, Shape};
 use harness::dice::{Dice, seed};
-use harness::{metrics, process, wait};
+use harness::{metrics, process, syscall, wait};
 
 /// The default of metad's `lease_term`, and time for everything around it.
 const TERM: Duration = Duration::from_secs(10);
@@ -75,6 +75,34 @@ fn making_and_removing_files_asks_for_nothing_else() {
     assert_eq!(asked[..2], [100, 100]);
     // A lease may end meanwhile.
     assert!(asked[2..].iter().all(|&count| count <= 5), "{operations:?}: {asked:?}");
+}
+
+/// What `ls -l` asks of each file, beside `stat`.
+#[test]
+fn a_listing_tells_of_files_that_they_have_no_extended_attributes() {
+    let mut cluster = Cluster::start();
+    let dir = cluster.folder("d");
+    for number in 0..100 {
+        fs::write(dir.join(number.to_string()), b"").unwrap();
+    }
+    let second = cluster.mount_again(&[]);
+    let operations = ["GetXattr", "ListXattr"];
+    let before = asked(&cluster, &operations);
+    let mut seen = 0;
+    for entry in fs::read_dir(second.point.join("d")).unwrap() {
+        let path = entry.unwrap().path();
+        assert!(fs::metadata(&path).unwrap().is_file());
+        for name in ["security.selinux", "system.posix_acl_access", "user.k"] {
+            assert_eq!(syscall::getxattr(&path, name).unwrap_err().raw_os_error(), Some(libc::ENODATA));
+        }
+        assert_eq!(syscall::getxattr(&path, "other.k").unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+        assert!(syscall::listxattr(&path).unwrap().is_empty());
+        seen += 1;
+    }
+    assert_eq!(seen, 100);
+    let after = asked(&cluster, &operations);
+    // A lease may end meanwhile.
+    assert!(after.iter().zip(&before).all(|(after, before)| after - before <= 5), "{before:?}, {after:?}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub(crate) fn inode(view: InodeView) -> meta::InodeReply {
         exclusive: view.exclusive,
         has_objects: view.has_objects,
         intents: view.intents,
+        bare: view.bare,
         layout: view.layout,
         elsewhere: view.elsewhere,
         lease_ms: view.lease_ms,

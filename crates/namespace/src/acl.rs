@@ -7,8 +7,8 @@
 use types::error::Errno;
 
 /// The list that permits, and the one that a directory gives to what is made in it.
-pub const ACCESS: &[u8] = b"system.posix_acl_access";
-pub const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub const ACCESS: &[u8] = types::xattr::ACCESS_ACL;
+pub const DEFAULT: &[u8] = types::xattr::DEFAULT_ACL;
 
 const VERSION: u32 = 2;
 const ENTRY_LEN: usize = 8;

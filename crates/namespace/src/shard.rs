@@ -21,7 +21,7 @@ use crate::leases::Leases;
 use crate::locks::{LockLimits, Locks};
 use crate::namespace::{Bounds, CountsRecord, Namespace};
 use crate::ops::remove::Fate;
-use crate::schema::inode::{HAS_OBJECTS, Inode, UNSETTLED};
+use crate::schema::inode::{HAS_OBJECTS, HAS_XATTRS, Inode, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::schema::{orphan, session};
 use crate::shard::holds::Holds;
@@ -360,6 +360,7 @@ impl<K: Kv> Shard<K> {
             exclusive: self.holds.is_exclusive(session, id),
             has_objects: inode.has(HAS_OBJECTS),
             intents: self.holds.intents(id),
+            bare: !inode.has(HAS_XATTRS),
             layout,
             elsewhere: false,
             lease_ms: 0,

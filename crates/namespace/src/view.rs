@@ -27,6 +27,7 @@ pub struct InodeView {
     pub exclusive: bool,
     pub has_objects: bool,
     pub intents: u64,
+    pub bare: bool,
     /// Regular files only; always there where `unsettled`, and in answers to open, create and write intent.
     pub layout: Option<Layout>,
     /// At home in another shard: of `attr`, only the inode's id and kind count.
@@ -103,6 +104,7 @@ impl InodeView {
             exclusive: false,
             has_objects: false,
             intents: 0,
+            bare: false,
             layout: None,
             elsewhere: true,
             lease_ms: 0,

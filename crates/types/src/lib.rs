@@ -12,3 +12,4 @@ pub mod lock;
 pub mod name;
 pub mod placement;
 pub mod time;
+pub mod xattr;

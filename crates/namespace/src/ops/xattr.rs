@@ -4,6 +4,7 @@ use kv::Kv;
 use types::attr::{FileType, S_ISGID};
 use types::error::Errno;
 use types::id::InodeId;
+use types::xattr::{CAPABILITY, check_name};
 
 use crate::acl::{self, Acl};
 use crate::error::{Damage, Result};
@@ -12,13 +13,9 @@ use crate::schema::inode::{HAS_ACCESS_ACL, HAS_CAPABILITY, HAS_DEFAULT_ACL, HAS_
 use crate::schema::xattr;
 use crate::view::{XATTR_CREATE, XATTR_KILL_SGID, XATTR_REPLACE};
 
-/// As in `<linux/limits.h>`.
-const NAME_MAX: usize = 255;
 const VALUE_MAX: usize = 64 << 10;
 /// All names of one inode with a zero byte each.
 const LIST_MAX: usize = 64 << 10;
-/// What a program may do beyond its user. It ends with the next write or change of owner.
-const CAPABILITY: &[u8] = b"security.capability";
 
 impl<K: Kv> Namespace<K> {
     /// # Errors
@@ -176,23 +173,6 @@ pub(crate) fn flag_of(name: &[u8]) -> u16 {
         acl::DEFAULT => HAS_DEFAULT_ACL,
         CAPABILITY => HAS_CAPABILITY,
         _ => 0,
-    }
-}
-
-/// The name spaces that Weft has.
-fn check_name(name: &[u8]) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_MAX {
-        return Err(Errno::ERANGE.into());
-    }
-    if name == acl::ACCESS || name == acl::DEFAULT {
-        return Ok(());
-    }
-    let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-    match spaces.iter().find_map(|space| name.strip_prefix(*space)) {
-        None => Err(Errno::EOPNOTSUPP.into()),
-        Some([]) => Err(Errno::EINVAL.into()),
-        Some(rest) if rest.contains(&0) => Err(Errno::EINVAL.into()),
-        Some(_) => Ok(()),
     }
 }
 

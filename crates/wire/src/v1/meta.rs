@@ -34,6 +34,8 @@ messages! {
         has_objects: bool,
         /// Raised whenever a session gets a write intent on the inode; see `Settle::gathered`.
         intents: u64,
+        /// There are no extended attributes, ACLs among them.
+        bare: bool,
         /// Regular files only. Always there in replies to `Open`, `Create`, `WriteIntent`, and where `unsettled`.
         layout: Option<Layout>,
         /// The inode is at home in another shard: only its id and kind are told here, the rest there.

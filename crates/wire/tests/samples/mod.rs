@@ -261,8 +261,8 @@ samples! {
         transaction::Climbed { inode }
         meta::Exactly { sequence, answered_below }
         meta::InodeReply {
-            attr, unsettled, exclusive, has_objects, intents, layout, elsewhere, lease_ms, name_lease_ms, standing, parent,
-            inline_limit, contents
+            attr, unsettled, exclusive, has_objects, intents, bare, layout, elsewhere, lease_ms, name_lease_ms, standing,
+            parent, inline_limit, contents
         }
         meta::Standing { order, empty }
         meta::DirectoryReply { attr, standing, lease_ms }
