@@ -115,7 +115,7 @@ impl Client {
         self.shared.kept.attr(&self.shared.board, told.attr.inode, Instant::now()).unwrap_or(told)
     }
 
-    async fn ask(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(Ticket, InodeReply), Errno> {
+    async fn ask(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let ticket = self.shared.board.ticket();
         Ok((ticket, self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?))
     }
@@ -125,8 +125,8 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         ticket: Ticket,
-        reply: InodeReply,
-    ) -> Result<(Ticket, InodeReply), Errno> {
+        reply: Box<InodeReply>,
+    ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let inode = reply.attr.inode;
         if reply.unsettled && reply.exclusive && self.shared.with_file(inode, |_| ()).is_none() {
             return self.ask(caller, inode).await;
@@ -172,7 +172,7 @@ impl Client {
         caller: &Caller<'_>,
         ticket: Ticket,
         name: Subject,
-        reply: InodeReply,
+        reply: Box<InodeReply>,
     ) -> Result<Named, Errno> {
         let name_lease = Board::lease(ticket, name, reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
@@ -188,8 +188,8 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         ticket: Ticket,
-        reply: InodeReply,
-    ) -> Result<(Ticket, InodeReply), Errno> {
+        reply: Box<InodeReply>,
+    ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         if !reply.elsewhere {
             return Ok((ticket, reply));
         }
@@ -197,13 +197,13 @@ impl Client {
     }
 
     /// Sends a change that makes `name` in `parent`.
-    pub(crate) async fn make<C: Call<Reply = InodeReply>>(
+    pub(crate) async fn make<C: Call<Reply = Box<InodeReply>>>(
         &self,
         caller: &Caller<'_>,
         parent: InodeId,
         name: &Name,
         request: &C,
-    ) -> Result<(Named, InodeReply), Errno> {
+    ) -> Result<(Named, Box<InodeReply>), Errno> {
         let (ticket, reply) = self.change_in(caller, parent, name, request).await?;
         let name_lease = Board::lease(ticket, Subject::name(parent, name), reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
@@ -214,13 +214,13 @@ impl Client {
     }
 
     /// Sends a change that makes a name; also when it was sent.
-    async fn change_in<C: Call<Reply = InodeReply>>(
+    async fn change_in<C: Call<Reply = Box<InodeReply>>>(
         &self,
         caller: &Caller<'_>,
         parent: InodeId,
         name: &Name,
         request: &C,
-    ) -> Result<(Ticket, InodeReply), Errno> {
+    ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let (kept, board) = (&self.shared.kept, &self.shared.board);
         let _making = kept.making(board, parent, name);
         let ticket = board.ticket();
@@ -253,7 +253,7 @@ impl Client {
             }
         };
         if let Some(removed) = reply.removed {
-            self.shared.graves.dig(removed);
+            self.shared.graves.dig(*removed);
         }
         if !reply.told {
             kept.forget_all(board);
@@ -318,7 +318,7 @@ impl Client {
         inode: InodeId,
         change: SetAttr,
         inline: bool,
-    ) -> Result<InodeReply, Errno> {
+    ) -> Result<Box<InodeReply>, Errno> {
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::Set { exactly: numbered.exactly.clone(), inode, change, inline };
         let result = self.call(caller, Destination::home(inode), &request).await;

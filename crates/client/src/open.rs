@@ -133,7 +133,7 @@ impl Client {
         caller: &Caller<'_>,
         inode: InodeId,
         writable: bool,
-    ) -> Result<(Ticket, InodeReply), Errno> {
+    ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let ask = async || {
             let ticket = self.shared.board.ticket();
             // They come to nothing where they cannot be kept.

@@ -42,7 +42,7 @@ fn effective_mtime(attr: &Attr, written: Option<Timestamp>) -> Timestamp {
 
 impl Client {
     /// The attributes as they are now, with the help of whoever knows the size.
-    pub(crate) async fn attr_of(&self, caller: &Caller<'_>, reply: InodeReply) -> Result<Attr, Errno> {
+    pub(crate) async fn attr_of(&self, caller: &Caller<'_>, reply: Box<InodeReply>) -> Result<Attr, Errno> {
         let mut attr = reply.attr;
         self.shared.with_file(attr.inode, |file| {
             file.meets(&mut attr);

@@ -78,7 +78,7 @@ impl Client {
         layout: &Layout,
         (old_size, size): (u64, u64),
         change: SetAttr,
-    ) -> Result<InodeReply, Errno> {
+    ) -> Result<Box<InodeReply>, Errno> {
         let state = self.shared.with_file(inode, |file| (file.is_exclusive(), file.uneven, file.size));
         let (alone, uneven, known_size) = state.ok_or(Errno::EBADF)?;
         if !alone {

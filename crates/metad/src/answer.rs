@@ -18,7 +18,7 @@ use wire::v1::transaction::{Climbed, Outcome, Prepared};
 /// One reply of the protocol, not yet encoded.
 pub(crate) enum Answer {
     Done,
-    Inode(InodeReply),
+    Inode(Box<InodeReply>),
     Changed(ChangeReply),
     Wrote(WriteInlineReply),
     Contents(ReadInlineReply),
@@ -50,6 +50,9 @@ pub(crate) enum Answer {
     Later(Ticket),
     Failed(Status),
 }
+
+/// It is moved a few times with each request: what is longer belongs on the heap.
+const _: () = assert!(size_of::<Answer>() <= 64);
 
 impl Answer {
     pub(crate) fn errno(errno: Errno) -> Self {

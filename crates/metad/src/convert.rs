@@ -12,8 +12,9 @@ const PAGE_BYTES_MAX: usize = 1 << 20;
 /// At least what one entry takes beside its name and layout.
 const ENTRY_BYTES: usize = 192;
 
-pub(crate) fn inode(view: InodeView) -> meta::InodeReply {
-    meta::InodeReply {
+/// On the heap: it is a few hundred bytes, and goes through many hands.
+pub(crate) fn inode(view: InodeView) -> Box<meta::InodeReply> {
+    Box::new(meta::InodeReply {
         attr: view.attr,
         unsettled: view.unsettled,
         exclusive: view.exclusive,
@@ -28,7 +29,7 @@ pub(crate) fn inode(view: InodeView) -> meta::InodeReply {
         parent: view.parent.as_deref().map(directory),
         inline_limit: view.inline_limit,
         contents: view.contents.map(Bytes),
-    }
+    })
 }
 
 pub(crate) fn changed(changed: Changed) -> meta::ChangeReply {
@@ -38,7 +39,7 @@ pub(crate) fn changed(changed: Changed) -> meta::ChangeReply {
         target: target.as_deref().map(directory),
         others,
         told,
-        removed: removed.map(|attr| *attr),
+        removed,
     }
 }
 

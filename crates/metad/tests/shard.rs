@@ -62,11 +62,11 @@ impl Client {
         self.connection.call(self.to, request).await
     }
 
-    async fn create(&self, text: &str) -> Result<InodeReply, CallError> {
+    async fn create(&self, text: &str) -> Result<Box<InodeReply>, CallError> {
         self.call(&create(self.exactly(), text)).await
     }
 
-    async fn lookup(&self, text: &str) -> Result<InodeReply, CallError> {
+    async fn lookup(&self, text: &str) -> Result<Box<InodeReply>, CallError> {
         let looked = self.call(&Lookup { parent: InodeId::ROOT, name: name(text) }).await?;
         looked.found.ok_or(errno(Errno::ENOENT))
     }

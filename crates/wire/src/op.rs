@@ -74,20 +74,20 @@ ops! {
     Recalls = 0x0012: session::Recalls => session::RecallsReply;
 
     Lookup = 0x0100: meta::Lookup => meta::LookupReply;
-    GetAttr = 0x0101: meta::GetAttr => meta::InodeReply;
-    Set = 0x0102: meta::Set => meta::InodeReply;
-    Create = 0x0103: meta::Create => meta::InodeReply;
-    Mkdir = 0x0104: meta::Mkdir => meta::InodeReply;
-    Symlink = 0x0105: meta::Symlink => meta::InodeReply;
-    Link = 0x0106: meta::Link => meta::InodeReply;
+    GetAttr = 0x0101: meta::GetAttr => Box<meta::InodeReply>;
+    Set = 0x0102: meta::Set => Box<meta::InodeReply>;
+    Create = 0x0103: meta::Create => Box<meta::InodeReply>;
+    Mkdir = 0x0104: meta::Mkdir => Box<meta::InodeReply>;
+    Symlink = 0x0105: meta::Symlink => Box<meta::InodeReply>;
+    Link = 0x0106: meta::Link => Box<meta::InodeReply>;
     Unlink = 0x0107: meta::Unlink => meta::ChangeReply;
     Rmdir = 0x0108: meta::Rmdir => meta::ChangeReply;
     Rename = 0x0109: meta::Rename => meta::ChangeReply;
     Readlink = 0x010a: meta::Readlink => meta::ReadlinkReply;
     ReadDir = 0x010b: meta::ReadDir => meta::ReadDirReply;
-    Open = 0x010c: meta::Open => meta::InodeReply;
+    Open = 0x010c: meta::Open => Box<meta::InodeReply>;
     Close = 0x010d: meta::Close => session::Empty;
-    WriteIntent = 0x010e: meta::WriteIntent => meta::InodeReply;
+    WriteIntent = 0x010e: meta::WriteIntent => Box<meta::InodeReply>;
     Settle = 0x010f: meta::Settle => meta::SettleReply;
     GetXattr = 0x0110: meta::GetXattr => meta::XattrReply;
     SetXattr = 0x0111: meta::SetXattr => session::Empty;
@@ -100,7 +100,7 @@ ops! {
     Scan = 0x0118: meta::Scan => meta::ScanReply;
     WriteInline = 0x0119: meta::WriteInline => meta::WriteInlineReply;
     ReadInline = 0x011a: meta::ReadInline => meta::ReadInlineReply;
-    TmpFile = 0x0130: meta::TmpFile => meta::InodeReply;
+    TmpFile = 0x0130: meta::TmpFile => Box<meta::InodeReply>;
 
     Prepare = 0x0180: transaction::Prepare => transaction::Prepared;
     Finish = 0x0181: transaction::Finish => session::Empty;

@@ -85,14 +85,14 @@ messages! {
         told: bool,
         /// The directory that was removed or replaced, as it is without a name: its id is never asked for with success
         /// again. Absent also where it was at home in another shard.
-        removed: Option<Attr>,
+        removed: Option<Box<Attr>>,
     }
 
     /// Replied with `LookupReply`; `ENOENT` where the directory is gone.
     Lookup { parent: InodeId, name: Name }
     LookupReply {
         /// `None`: the name is absent.
-        found: Option<InodeReply>,
+        found: Option<Box<InodeReply>>,
         /// For so long, in ms from the request on, the session may believe that it is absent.
         absent_lease_ms: u32,
     }
@@ -165,7 +165,7 @@ messages! {
         kind: FileType,
         /// To go on after this entry. From 1.
         cookie: u64,
-        attributes: Option<InodeReply>,
+        attributes: Option<Box<InodeReply>>,
     }
 
     /// Registers that this session has the inode open, once however many handles it has; replied with `InodeReply`.
@@ -229,14 +229,14 @@ messages! {
     }
     WriteInlineReply {
         /// Whose attributes are those after.
-        inode: InodeReply,
+        inode: Box<InodeReply>,
         /// Where the first byte was written.
         offset: u64,
     }
     /// Reads contents that are in the metadata. `EOPNOTSUPP` where they are not.
     ReadInline { inode: InodeId, offset: u64, length: u32 }
     ReadInlineReply {
-        inode: InodeReply,
+        inode: Box<InodeReply>,
         /// What there is of those asked for.
         bytes: Bytes,
     }
@@ -273,7 +273,7 @@ messages! {
     /// What `entry info` shows of one inode.
     EntryInfo { inode: InodeId }
     EntryInfoReply {
-        inode: InodeReply,
+        inode: Box<InodeReply>,
         parent: Option<InodeId>,
         shard: ShardId,
         group: GroupId,
@@ -305,7 +305,7 @@ messages! {
         contents: Option<ScanContents>,
     }
     ScanInode {
-        reply: InodeReply,
+        reply: Box<InodeReply>,
         /// Unlinked but held open by this many sessions.
         orphan_holders: u32,
         orphan: bool,
