@@ -62,7 +62,7 @@ pub trait Call: Wire {
 }
 
 use crate::codec::{DecodeError, Wire, decode_body};
-use crate::v1::{lock, meta, session, storage, transaction};
+use crate::v1::{bench, lock, meta, session, storage, transaction};
 
 ops! {
     /// Answered by every service without any effect.
@@ -124,6 +124,11 @@ ops! {
     Allocate = 0x0209: storage::Allocate => storage::ObjectReply;
     Seek = 0x020a: storage::Seek => storage::SeekReply;
     Copy = 0x020b: storage::Copy => storage::ObjectReply;
+
+    BenchStart = 0x0220: bench::BenchStart => bench::BenchStarted;
+    BenchStatus = 0x0221: bench::BenchStatus => bench::BenchStatusReply;
+    BenchStop = 0x0222: bench::BenchStop => session::Empty;
+    BenchCleanup = 0x0223: bench::BenchCleanup => session::Empty;
 }
 
 crate::codec::messages! {

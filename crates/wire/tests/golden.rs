@@ -70,6 +70,7 @@ fn every_declared_message_has_golden_bytes() {
         ("meta", include_str!("../src/v1/meta.rs")),
         ("transaction", include_str!("../src/v1/transaction.rs")),
         ("lock", include_str!("../src/v1/lock.rs")),
+        ("bench", include_str!("../src/v1/bench.rs")),
     ];
     let mut declared = BTreeSet::new();
     for (module, source) in sources {

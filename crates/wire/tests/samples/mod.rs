@@ -154,6 +154,18 @@ impl Sample for LockMode {
     }
 }
 
+impl Sample for bench::BenchSync {
+    fn sample(dice: &mut Dice) -> Self {
+        Self::ALL[dice.below(Self::ALL.len() as u64) as usize]
+    }
+}
+
+impl Sample for bench::BenchPhase {
+    fn sample(dice: &mut Dice) -> Self {
+        Self::ALL[dice.below(Self::ALL.len() as u64) as usize]
+    }
+}
+
 impl Sample for LockRange {
     fn sample(dice: &mut Dice) -> Self {
         let (one, other) = (dice.next() & OFFSET_MAX, dice.next() & OFFSET_MAX);
@@ -206,7 +218,7 @@ pub fn decoded<T: Wire>(body: &[u8]) -> Result<T, DecodeError> {
     decode_body(body)
 }
 
-use wire::v1::{lock, meta, session, storage, transaction};
+use wire::v1::{bench, lock, meta, session, storage, transaction};
 use wire::{hello, op};
 
 samples! {
@@ -252,6 +264,21 @@ samples! {
         storage::Copy { object, offset, source, source_offset, length, expected_version }
         storage::Seek { object, offset, hole }
         storage::SeekReply { offset }
+        bench::BenchStart { run, plan, targets }
+        bench::BenchStarted { refused }
+        bench::BenchPlan { read, random, block, size, threads, duration_ms, sync, buffered, use_reserve }
+        bench::BenchStatus {}
+        bench::BenchStatusReply { cleaning, files, run }
+        bench::BenchRun {
+            run, plan, targets, phase, message, direct, elapsed_us, blocks, latencies, interval_ms, samples, place
+        }
+        bench::BenchLatency { at_most_ns, count }
+        bench::BenchPlace {
+            path, file_system, mount_point, source, device, on_root, read_only, total_bytes, free_bytes, reserve_bytes,
+            total_inodes, free_inodes
+        }
+        bench::BenchStop { run }
+        bench::BenchCleanup {}
         transaction::Prepare { session, transaction, round, parts }
         transaction::Prepared { votes }
         transaction::Finish { transaction, commit }
