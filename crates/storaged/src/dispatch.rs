@@ -12,6 +12,7 @@ use types::id::{Epoch, Generation, GroupId, ObjectId};
 use wire::codec::{Wire, decode_body};
 use wire::frame::Status;
 use wire::op::Op;
+use wire::v1::bench::{BenchCleanup, BenchStart, BenchStatus, BenchStop};
 use wire::v1::session::Empty;
 use wire::v1::storage::{
     Allocate, Copy, List, Place, Read, Remove, Seek, Stat, StatReply, Sync, TargetStat, Truncate, Write,
@@ -20,6 +21,7 @@ use wire::v1::storage::{
 use crate::engine::{ObjectStore, Share};
 use crate::metrics::{LaneMetrics, TargetMetrics};
 use crate::served::Served;
+use crate::target::Target;
 
 /// A group as the cluster map says it is served here.
 pub(crate) struct Route<S> {
@@ -124,7 +126,36 @@ async fn answer<S: ObjectStore>(route: &Route<S>, request: Request) -> Result<()
             let outcome = decode::<TargetStat>(&body).and_then(|_| served.target_stat().map_err(Status::Errno));
             reply(responder, outcome)
         }
+        Op::BenchStart | Op::BenchStatus | Op::BenchStop | Op::BenchCleanup => {
+            bench(&served.target, header.op, &body, responder)
+        }
         _ => reply::<Empty>(responder, Err(Status::Errno(Errno::EOPNOTSUPP))),
+    }
+}
+
+/// What concerns the target's own benchmark; none of it waits for the disk.
+fn bench(target: &Target, op: Op, body: &Slice, responder: Responder) -> Result<(), Status> {
+    let (bench, path) = (&target.bench, target.path.as_path());
+    match op {
+        Op::BenchStart => {
+            let start = |request: BenchStart| {
+                target.check_present().map_err(Status::Errno)?;
+                Ok(bench.start(path, target.reserve(), request))
+            };
+            reply(responder, decode(body).and_then(start))
+        }
+        Op::BenchStatus => reply(responder, decode(body).map(|BenchStatus {}| bench.status())),
+        Op::BenchStop => {
+            let stop = |BenchStop { run }| {
+                bench.stop(run);
+                Empty {}
+            };
+            reply(responder, decode(body).map(stop))
+        }
+        _ => {
+            let clean = |BenchCleanup {}| bench.clean(path).map(|()| Empty {}).map_err(Status::Errno);
+            reply(responder, decode(body).and_then(clean))
+        }
     }
 }
 

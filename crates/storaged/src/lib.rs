@@ -14,6 +14,7 @@
 //!
 //! The seam between the rules (`served`) and the disk is `engine::ObjectStore`.
 
+mod bench;
 mod bounded_map;
 pub mod config;
 mod direct;

@@ -59,6 +59,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 /// A running storage node.
 struct Service {
     lanes: Vec<Lane>,
+    targets: Vec<Arc<Target>>,
     agent: Agent,
     refused: Arc<Mutex<Option<Fatal>>>,
     _watch: Watch,
@@ -94,6 +95,9 @@ impl Service {
         for (target, &id) in targets.iter().zip(&registered.targets) {
             target.set_id(id);
         }
+        for target in &targets {
+            target.bench.clean_leftovers(&target.path);
+        }
         let watch = Watch::start(&targets, metrics).map_err(|error| cannot_start(&error))?;
         let identity = Identity { cluster: registered.cluster.clone(), ..identity };
         let ports = listeners.ports.clone();
@@ -101,7 +105,7 @@ impl Service {
             start_lanes(config, listeners, &targets, &identity, metrics).map_err(|error| cannot_start(&error))?;
         told.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
         log_ready(&registered, &ports, &targets);
-        Ok(Self { lanes, agent, refused: told.refused, _watch: watch, _homes: homes })
+        Ok(Self { lanes, targets, agent, refused: told.refused, _watch: watch, _homes: homes })
     }
 
     /// Returns at a signal to stop.
@@ -130,6 +134,8 @@ impl Service {
 
     /// Lanes first, while the node still counts as alive; then mgmtd sees it go.
     fn stop(self) -> Result<(), Fatal> {
+        self.targets.iter().for_each(|target| target.bench.stop(0));
+        self.targets.iter().for_each(|target| target.bench.end());
         let outcomes: Vec<io::Result<()>> = self.lanes.into_iter().map(Lane::stop).collect();
         drop(self.agent);
         outcomes

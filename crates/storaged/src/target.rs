@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use types::error::Errno;
 use types::id::TargetId;
 
+use crate::bench::Bench;
+
 /// How long a target counts as failing after its last input/output error.
 const FAILING_FOR: Duration = Duration::from_secs(60);
 
@@ -68,6 +70,7 @@ pub(crate) struct Target {
     empty: AtomicBool,
     health: AtomicU8,
     failed_at: Mutex<Option<Instant>>,
+    pub(crate) bench: Bench,
 }
 
 impl Target {
@@ -86,6 +89,7 @@ impl Target {
             empty: AtomicBool::new(false),
             health: AtomicU8::new(Health::Good as u8),
             failed_at: Mutex::new(None),
+            bench: Bench::default(),
         }
     }
 
@@ -98,6 +102,11 @@ impl Target {
     /// The first call counts: an id is for ever.
     pub(crate) fn set_id(&self, id: TargetId) {
         let _ = self.id.set(id);
+    }
+
+    /// Bytes that stay free for others.
+    pub(crate) fn reserve(&self) -> u64 {
+        self.reserve
     }
 
     pub(crate) fn note_created(&self) {
@@ -225,7 +234,7 @@ pub(crate) fn count_sharers(targets: &[Arc<Target>]) {
     }
 }
 
-fn statvfs(path: &Path) -> io::Result<libc::statvfs> {
+pub(crate) fn statvfs(path: &Path) -> io::Result<libc::statvfs> {
     let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
     // SAFETY: an all-zero statvfs is valid, and the pointers are to live values.
     unsafe {

@@ -1,0 +1,255 @@
+//! A run on one target, from its preparation to its result: the thread that watches those which work.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use wire::codec::Bytes;
+use wire::v1::bench::{BenchPhase, BenchPlan};
+
+use super::folder::Folder;
+use super::histogram::Histogram;
+use super::series::Series;
+use super::worker::{self, Gate, Measured};
+use super::{Shared, place};
+
+/// How often it is looked how far the threads have come.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Why a run ends without a result.
+enum Failure {
+    NoRoom(String),
+    Failed(String),
+}
+
+/// What a working thread tells.
+enum News {
+    Prepared,
+    Ended(io::Result<Measured>),
+}
+
+pub(super) fn run(shared: &Shared, folder: &Folder, target: &Path, reserve: u64, plan: &BenchPlan) {
+    let outcome = try_run(shared, folder, target, reserve, plan);
+    let (phase, message) = match outcome {
+        Ok(phase) => (phase, String::new()),
+        Err(Failure::NoRoom(text)) => (BenchPhase::NoRoom, text),
+        Err(Failure::Failed(text)) => (BenchPhase::Failed, text),
+    };
+    if !message.is_empty() {
+        tracing::warn!(target = %target.display(), message, "a benchmark could not be done");
+    }
+    let files = folder.bytes();
+    let mut state = shared.state();
+    state.files = files;
+    if let Some(run) = &mut state.run {
+        (run.phase, run.message) = (phase, Bytes(message.into_bytes()));
+    }
+}
+
+fn try_run(
+    shared: &Shared,
+    folder: &Folder,
+    target: &Path,
+    reserve: u64,
+    plan: &BenchPlan,
+) -> Result<BenchPhase, Failure> {
+    let seen = place::look(target, reserve).map_err(|error| failed("cannot be looked at", target, &error))?;
+    let (read_only, file_system) = (seen.read_only, seen.file_system.0.clone());
+    shared.record(|run| run.place = seen);
+    if read_only {
+        return Err(Failure::Failed(format!("{} is mounted read-only", target.display())));
+    }
+    // New files for what writes them from the beginning; else only those that nobody wants go.
+    let first_unwanted = if plan.read || plan.random { plan.threads } else { 0 };
+    folder.remove_from(first_unwanted).map_err(|error| failed("cannot be emptied", folder.path(), &error))?;
+    let keep = if plan.use_reserve { 0 } else { reserve };
+    check_room(folder, target, keep, plan)?;
+    folder.make().map_err(|error| failed("cannot be made", folder.path(), &error))?;
+    let direct = !plan.buffered && folder.is_direct(&file_system);
+    shared.record(|run| run.direct = direct);
+    let threads = Arc::new(worker::Shared {
+        plan: plan.clone(),
+        folder: folder.clone(),
+        direct,
+        stop: AtomicBool::new(false),
+        blocks: AtomicU64::new(0),
+        gate: Gate::default(),
+    });
+    let news = start(&threads).map_err(|error| failed("has no threads to work on it", target, &error))?;
+    let told = Told { prepared: 0, ended: 0, latencies: Histogram::new(), end: None, error: None };
+    let mut watch = Watch { shared, threads: &threads, target, keep, news, told, full: false };
+    watch.prepare();
+    shared.record(|run| run.phase = BenchPhase::Running);
+    let begun = Instant::now();
+    threads.gate.open();
+    watch.measure(begun);
+    watch.conclude(begun)
+}
+
+/// What the files still need must be free above what is to be kept.
+fn check_room(folder: &Folder, target: &Path, keep: u64, plan: &BenchPlan) -> Result<(), Failure> {
+    let missing = |thread| plan.size.saturating_sub(folder.allocated(thread));
+    let need: u64 = (0..plan.threads).map(missing).sum();
+    let free = place::free_bytes(target).map_err(|error| failed("cannot be looked at", target, &error))?;
+    if need == 0 || free.checked_sub(keep).is_some_and(|room| room >= need) {
+        return Ok(());
+    }
+    let (need, free, keep) = (need >> 20, free >> 20, keep >> 20);
+    Err(Failure::NoRoom(format!("its files need {need} MiB; {free} MiB are free, {keep} MiB of them kept for others")))
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::Failed(format!("{} {what}: {error}", path.display()))
+}
+
+/// Where not all threads can be had, those that were are sent home.
+fn start(threads: &Arc<worker::Shared>) -> io::Result<Receiver<News>> {
+    let (sender, news) = mpsc::channel();
+    for thread in 0..threads.plan.threads {
+        let (shared, sender) = (Arc::clone(threads), sender.clone());
+        let body = move || work(&shared, thread, &sender);
+        if let Err(error) = thread::Builder::new().name(format!("bench-{thread}")).spawn(body) {
+            threads.stop.store(true, Ordering::Relaxed);
+            threads.gate.open();
+            return Err(error);
+        }
+    }
+    Ok(news)
+}
+
+fn work(shared: &worker::Shared, thread: u32, news: &Sender<News>) {
+    let tell = |what| {
+        // Who does not listen any more has given the run up.
+        let _ = news.send(what);
+    };
+    let work = || worker::work(shared, thread, || tell(News::Prepared));
+    let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+    tell(News::Ended(outcome));
+}
+
+/// What the threads have told so far.
+struct Told {
+    prepared: u32,
+    /// Before the gate is opened: of those that failed, and so were never prepared.
+    ended: u32,
+    latencies: Histogram,
+    /// When the last one ended its work.
+    end: Option<Instant>,
+    error: Option<io::Error>,
+}
+
+/// Who looks after the threads of a run.
+struct Watch<'a> {
+    shared: &'a Shared,
+    threads: &'a worker::Shared,
+    target: &'a Path,
+    /// Bytes that must stay free.
+    keep: u64,
+    news: Receiver<News>,
+    told: Told,
+    /// Others have taken the space.
+    full: bool,
+}
+
+impl Watch<'_> {
+    /// Returns when every thread is ready, or has failed.
+    fn prepare(&mut self) {
+        let threads = self.threads.plan.threads;
+        self.until(Instant::now(), |told| told.prepared + told.ended >= threads, |_| {});
+    }
+
+    /// Returns when every thread has ended.
+    fn measure(&mut self, begun: Instant) {
+        let (shared, blocks, threads) = (self.shared, &self.threads.blocks, self.threads.plan.threads);
+        let mut series = Series::new(TICK.as_millis() as u64);
+        let mut before = 0;
+        let tick = |now: Instant| {
+            let blocks = blocks.load(Ordering::Relaxed);
+            series.add(blocks - before);
+            before = blocks;
+            shared.record(|run| {
+                (run.blocks, run.elapsed_us) = (blocks, micros(now.duration_since(begun)));
+                run.interval_ms = series.interval_ms();
+                run.samples = series.entries().to_vec();
+            });
+        };
+        self.until(begun, |told| told.ended >= threads, tick);
+    }
+
+    fn until(&mut self, begun: Instant, is_done: impl Fn(&Told) -> bool, mut tick: impl FnMut(Instant)) {
+        let mut next = begun + TICK;
+        while !is_done(&self.told) {
+            match self.news.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(News::Prepared) => self.told.prepared += 1,
+                Ok(News::Ended(outcome)) => self.hear(outcome),
+                Err(RecvTimeoutError::Timeout) => {
+                    tick(Instant::now());
+                    self.look();
+                    next += TICK;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn hear(&mut self, outcome: io::Result<Measured>) {
+        let told = &mut self.told;
+        told.ended += 1;
+        match outcome {
+            Ok(measured) => {
+                told.latencies.add(&measured.latencies);
+                told.end = told.end.max(Some(measured.ended));
+            }
+            Err(error) => {
+                told.error.get_or_insert(error);
+                self.stop();
+            }
+        }
+    }
+
+    /// Ends the run where it was asked to, or where others would find no space any more.
+    fn look(&mut self) {
+        if self.shared.is_stopped() {
+            self.stop();
+        }
+        if place::free_bytes(self.target).is_ok_and(|free| free < self.keep) && !self.threads.plan.read {
+            self.full = true;
+            self.stop();
+        }
+    }
+
+    fn stop(&self) {
+        self.threads.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn conclude(self, begun: Instant) -> Result<BenchPhase, Failure> {
+        let Told { latencies, end, error, .. } = self.told;
+        let end = end.unwrap_or(begun);
+        self.shared.record(|run| {
+            run.blocks = self.threads.blocks.load(Ordering::Relaxed);
+            run.elapsed_us = micros(end.saturating_duration_since(begun));
+            run.latencies = latencies.latencies();
+        });
+        match error {
+            Some(error) if error.kind() == io::ErrorKind::StorageFull => Err(Failure::NoRoom(error.to_string())),
+            Some(error) => Err(failed("does not do its work", self.threads.folder.path(), &error)),
+            None if self.full => {
+                let kept = self.keep >> 20;
+                Err(Failure::NoRoom(format!(
+                    "others filled it meanwhile: less than the {kept} MiB kept for them are free"
+                )))
+            }
+            None if self.shared.is_stopped() => Ok(BenchPhase::Stopped),
+            None => Ok(BenchPhase::Finished),
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
