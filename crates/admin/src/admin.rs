@@ -11,10 +11,12 @@ use control::{Client, ControlError, View};
 use net::{ClusterKey, Identity};
 use tokio::runtime::Runtime;
 use types::id::{GroupId, NodeId, PoolId, TargetId};
+use wire::v1::bench::BenchPlan;
 
 use crate::data::{DataError, DataPlane, on_ring};
 use crate::entry::{self, Entry, Policy, Subject};
 use crate::fsck::{self, Report, Stage};
+use crate::storagebench::{self, Choice, Reached, Started};
 
 /// mgmtd is given up on after this.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -123,6 +125,38 @@ impl Admin {
     /// Where a shard or a storage group does not answer.
     pub fn fsck(&self, progress: &mut dyn FnMut(Stage)) -> Result<Report> {
         self.on_data(async |data| fsck::run(data, progress).await)
+    }
+
+    /// Begins a benchmark inside the storage services, on all chosen targets or none. It goes on by itself.
+    ///
+    /// # Errors
+    /// Where the plan cannot be, a target is not there, one is busy with another run, or none answers.
+    pub fn start_storagebench(&self, plan: &BenchPlan, choice: &Choice) -> Result<Started> {
+        self.on_data(async |data| Ok(storagebench::start(data, plan, choice).await))?
+    }
+
+    /// The latest such run, with the verdict where it has ended.
+    ///
+    /// # Errors
+    /// Where no storage service knows of any.
+    pub fn storagebench(&self) -> Result<storagebench::Report> {
+        self.on_data(async |data| Ok(storagebench::latest(data).await))?
+    }
+
+    /// Ends it. What was measured stays.
+    ///
+    /// # Errors
+    /// Where mgmtd does not answer.
+    pub fn stop_storagebench(&self) -> Result<Reached> {
+        self.on_data(async |data| Ok(storagebench::stop(data, 0).await))
+    }
+
+    /// Removes the files of earlier runs.
+    ///
+    /// # Errors
+    /// Where a run is under way, or a target is not there.
+    pub fn clean_storagebench(&self, choice: &Choice) -> Result<Reached> {
+        self.on_data(async |data| Ok(storagebench::clean(data, choice).await))?
     }
 
     fn ask<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T> {

@@ -8,6 +8,7 @@ mod data;
 pub mod entry;
 pub mod fsck;
 pub mod log_level;
+pub mod storagebench;
 pub mod view;
 
 pub use admin::Admin;

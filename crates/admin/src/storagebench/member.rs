@@ -1,0 +1,68 @@
+//! A target that belongs to a run, and what is known of it. Pure.
+
+use types::id::{GroupId, NodeId, TargetId};
+use wire::v1::bench::{BenchPhase, BenchRun};
+
+/// A storage target as the cluster map has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) target: TargetId,
+    pub(crate) group: GroupId,
+    pub(crate) node: NodeId,
+    pub(crate) alias: String,
+    pub(crate) pool: String,
+    /// Its service is there.
+    pub(crate) online: bool,
+}
+
+impl Place {
+    /// As messages call it.
+    pub(crate) fn name(&self) -> String {
+        format!("target {} (node {})", self.target, self.alias)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Run(Box<BenchRun>),
+    /// Its service knows nothing of the run (any more).
+    Lost,
+    /// Why there is none.
+    Silent(String),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) place: Place,
+    pub(crate) answer: Answer,
+}
+
+impl Member {
+    pub(crate) fn run(&self) -> Option<&BenchRun> {
+        match &self.answer {
+            Answer::Run(run) => Some(run),
+            Answer::Lost | Answer::Silent(_) => None,
+        }
+    }
+
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.run().is_some_and(|run| run.phase.is_under_way())
+    }
+
+    /// Bytes per second over the measured time, where it came to an end in good order.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        let run = self.run()?;
+        let measured = matches!(run.phase, BenchPhase::Running | BenchPhase::Finished | BenchPhase::Stopped);
+        (measured && run.elapsed_us > 0).then(|| run.blocks as f64 * f64::from(run.plan.block) / seconds(run))
+    }
+}
+
+/// The measured time.
+pub(crate) fn seconds(run: &BenchRun) -> f64 {
+    run.elapsed_us as f64 / 1e6
+}
+
+/// KiB per second, for people.
+pub(crate) fn kib(bytes_per_second: f64) -> String {
+    format!("{:.0} KiB/s", bytes_per_second / 1024.0)
+}

@@ -1,0 +1,204 @@
+//! StorageBench over all targets: each storage service measures its own; here they are told to begin, asked, and compared.
+
+mod choice;
+mod member;
+mod report;
+#[cfg(test)]
+mod samples;
+mod stability;
+mod statistics;
+mod verdict;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use conf::Fatal;
+use serde::Serialize;
+use types::error::Errno;
+use types::id::TargetId;
+use wire::v1::bench::{BenchCleanup, BenchRun, BenchStart, BenchStatus, BenchStatusReply, BenchStop};
+pub use wire::v1::bench::{BenchPlan, BenchSync};
+
+pub use self::choice::Choice;
+use self::choice::places;
+use self::member::{Answer, Member, Place};
+pub use self::report::{Asked, Extreme, Latency, Report, State, Summary, TargetResult};
+pub use self::verdict::{Suspect, Suspicion};
+use crate::data::{DataError, DataPlane};
+
+/// Between two questions whether files are gone.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A run that has begun.
+#[derive(Clone, Debug, Serialize)]
+pub struct Started {
+    pub run: u64,
+    pub targets: Vec<TargetId>,
+    /// Targets that belong to it, but did not answer.
+    pub silent: Vec<Silent>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Silent {
+    pub target: TargetId,
+    pub node: String,
+    pub reason: String,
+}
+
+/// What a stop or a cleaning has reached.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Reached {
+    pub targets: Vec<TargetId>,
+    pub silent: Vec<Silent>,
+}
+
+/// Begins a run on the chosen targets, or on none.
+pub(crate) async fn start(data: &DataPlane, plan: &BenchPlan, choice: &Choice) -> anyhow::Result<Started> {
+    plan.check().map_err(Fatal::usage)?;
+    let places = choice.of(data.map())?;
+    let targets: Vec<TargetId> = places.iter().map(|place| place.target).collect();
+    let mut started = Started { run: now_ms(), targets: Vec::new(), silent: Vec::new() };
+    let mut ready = Vec::new();
+    for place in places {
+        match status(data, &place).await {
+            Ok(reply) => match occupation(&reply) {
+                None => ready.push(place),
+                Some(why) => return Err(Fatal::failed(format!("{}: {why}; nothing was begun", place.name())).into()),
+            },
+            Err(reason) => started.silent.push(silent(&place, reason)),
+        }
+    }
+    let request = BenchStart { run: started.run, plan: plan.clone(), targets };
+    for place in ready {
+        match data.lane(place.group, 0, &request).await {
+            Ok(reply) if reply.refused.0.is_empty() => started.targets.push(place.target),
+            Ok(reply) => {
+                stop(data, started.run).await;
+                let why = String::from_utf8_lossy(&reply.refused.0).into_owned();
+                return Err(Fatal::failed(format!("{}: {why}; the others were stopped again", place.name())).into());
+            }
+            Err(error) => started.silent.push(silent(&place, error.to_string())),
+        }
+    }
+    match started.silent.first().filter(|_| started.targets.is_empty()) {
+        Some(first) => {
+            Err(Fatal::failed(format!("no target answers: target {}: {}", first.target, first.reason)).into())
+        }
+        None => Ok(started),
+    }
+}
+
+/// How the latest run goes, or went.
+pub(crate) async fn latest(data: &DataPlane) -> anyhow::Result<Report> {
+    let mut answers = Vec::new();
+    for place in places(data.map()) {
+        let answer = status(data, &place).await;
+        answers.push((place, answer));
+    }
+    let runs = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()?.run.as_ref());
+    let Some(latest) = runs.max_by_key(|run| run.run).cloned() else {
+        let silent: Vec<&str> =
+            answers.iter().filter_map(|(_, answer)| answer.as_ref().err()).map(String::as_str).collect();
+        return Err(match silent.first() {
+            Some(first) => Fatal::failed(format!("no target that answers knows of a run; {first}")).into(),
+            None => {
+                Fatal::usage("there was no run since the storage services were started: begin one with --write").into()
+            }
+        });
+    };
+    let members: Vec<Member> =
+        answers.into_iter().filter_map(|(place, answer)| member(&latest, place, answer)).collect();
+    Ok(report::report(latest.run, &latest.plan, &members))
+}
+
+/// `None` for a target that does not belong to the run.
+fn member(latest: &BenchRun, place: Place, answer: Result<BenchStatusReply, String>) -> Option<Member> {
+    let belongs = latest.targets.contains(&place.target);
+    let answer = match answer {
+        Ok(reply) => match reply.run.filter(|run| run.run == latest.run) {
+            Some(run) => Answer::Run(Box::new(run)),
+            None => Answer::Lost,
+        },
+        Err(reason) => Answer::Silent(reason),
+    };
+    belongs.then_some(Member { place, answer })
+}
+
+/// Ends the run of this number everywhere; 0: whichever there is.
+pub(crate) async fn stop(data: &DataPlane, run: u64) -> Reached {
+    let mut reached = Reached::default();
+    for place in places(data.map()) {
+        let under_way = match status(data, &place).await {
+            Ok(reply) => reply.run.is_some_and(|found| found.phase.is_under_way() && (run == 0 || found.run == run)),
+            Err(reason) => {
+                reached.silent.push(silent(&place, reason));
+                continue;
+            }
+        };
+        if under_way {
+            match data.lane(place.group, 0, &BenchStop { run }).await {
+                Ok(_) => reached.targets.push(place.target),
+                Err(error) => reached.silent.push(silent(&place, error.to_string())),
+            }
+        }
+    }
+    reached
+}
+
+/// Removes the files of earlier runs, and waits for it.
+pub(crate) async fn clean(data: &DataPlane, choice: &Choice) -> anyhow::Result<Reached> {
+    let places = choice.of(data.map())?;
+    let mut reached = Reached::default();
+    for place in &places {
+        match clean_one(data, place).await {
+            Ok(()) => reached.targets.push(place.target),
+            Err(DataError::Errno { errno: Errno::EBUSY, .. }) => {
+                let name = place.name();
+                return Err(
+                    Fatal::failed(format!("{name} is in a run: wait for its end, or stop it with --stop")).into()
+                );
+            }
+            Err(error) => reached.silent.push(silent(place, error.to_string())),
+        }
+    }
+    for place in places.iter().filter(|place| reached.targets.contains(&place.target)) {
+        while data.lane(place.group, 0, &BenchStatus {}).await?.cleaning {
+            ring::sleep(PAUSE).await;
+        }
+    }
+    Ok(reached)
+}
+
+async fn clean_one(data: &DataPlane, place: &Place) -> Result<(), DataError> {
+    if !place.online {
+        return Err(DataError::NoRoute(format!("{}, which is offline,", place.name())));
+    }
+    data.lane(place.group, 0, &BenchCleanup {}).await.map(drop)
+}
+
+/// Who is known to be away is not waited for.
+async fn status(data: &DataPlane, place: &Place) -> Result<BenchStatusReply, String> {
+    if !place.online {
+        return Err(format!("{} is offline: start its storage service", place.name()));
+    }
+    data.lane(place.group, 0, &BenchStatus {}).await.map_err(|error| error.to_string())
+}
+
+fn occupation(reply: &BenchStatusReply) -> Option<String> {
+    if reply.cleaning {
+        return Some("the files of earlier runs are being removed: try again in a moment".to_owned());
+    }
+    let run = reply.run.as_ref().filter(|run| run.phase.is_under_way())?;
+    let what = if run.plan.read { "read" } else { "write" };
+    Some(format!("a {what} run is under way: wait for its end (--status), or stop it with --stop"))
+}
+
+fn silent(place: &Place, reason: String) -> Silent {
+    Silent { target: place.target, node: place.alias.clone(), reason }
+}
+
+/// Names a run: rises from one to the next, whoever begins them.
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
