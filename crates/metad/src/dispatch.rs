@@ -117,6 +117,10 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         | Op::Allocate
         | Op::Seek
         | Op::Copy
+        | Op::BenchStart
+        | Op::BenchStatus
+        | Op::BenchStop
+        | Op::BenchCleanup
         // The connection itself answers it.
         | Op::Share => Ok(Answer::errno(Errno::EOPNOTSUPP)),
     }
