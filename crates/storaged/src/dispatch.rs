@@ -18,6 +18,7 @@ use wire::v1::storage::{
     Allocate, Copy, List, Place, Read, Remove, Seek, Stat, StatReply, Sync, TargetStat, Truncate, Write,
 };
 
+use crate::bench::Home;
 use crate::engine::{ObjectStore, Share};
 use crate::metrics::{LaneMetrics, TargetMetrics};
 use crate::served::Served;
@@ -138,11 +139,8 @@ fn bench(target: &Target, op: Op, body: &Slice, responder: Responder) -> Result<
     let (bench, path) = (&target.bench, target.path.as_path());
     match op {
         Op::BenchStart => {
-            let start = |request: BenchStart| {
-                target.check_present().map_err(Status::Errno)?;
-                Ok(bench.start(path, target.reserve(), request))
-            };
-            reply(responder, decode(body).and_then(start))
+            let home = Home { path, reserve: target.reserve(), is_present: target.check_present().is_ok() };
+            reply(responder, decode(body).map(|request: BenchStart| bench.start(home, request)))
         }
         Op::BenchStatus => reply(responder, decode(body).map(|BenchStatus {}| bench.status())),
         Op::BenchStop => {

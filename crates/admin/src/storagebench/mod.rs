@@ -62,7 +62,12 @@ pub(crate) async fn start(data: &DataPlane, plan: &BenchPlan, choice: &Choice) -
     for place in places {
         match status(data, &place).await {
             Ok(reply) => match occupation(&reply) {
-                None => ready.push(place),
+                None => {
+                    // Later than all that are known, also where the clock of another host was ahead.
+                    let known = reply.run.map_or(0, |run| run.run);
+                    started.run = started.run.max(known.saturating_add(1));
+                    ready.push(place);
+                }
                 Some(why) => return Err(Fatal::failed(format!("{}: {why}; nothing was begun", place.name())).into()),
             },
             Err(reason) => started.silent.push(silent(&place, reason)),

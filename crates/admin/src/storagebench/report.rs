@@ -187,7 +187,7 @@ fn latency(latencies: &[BenchLatency]) -> Option<Latency> {
 fn result(member: &Member) -> TargetResult {
     let (state, message) = match &member.answer {
         Answer::Run(run) => (state(run.phase), text(&run.message)),
-        Answer::Lost => (State::Lost, "its service was restarted since the run began".to_owned()),
+        Answer::Lost => (State::Lost, "its service was restarted since the run began, or never heard of it".to_owned()),
         Answer::Silent(why) => (State::NoAnswer, why.clone()),
     };
     let (run, rate) = (member.run(), member.rate());

@@ -87,7 +87,8 @@ fn judge_alone(verdict: &mut Verdict, member: &Member) {
     let run = match &member.answer {
         Answer::Run(run) => run,
         Answer::Lost => {
-            let reason = "its service was restarted since the run began: look into its log".to_owned();
+            let reason =
+                "its service was restarted since the run began, or never heard of it: look into its log".to_owned();
             return verdict.suspect(member, Suspicion::Failing, reason);
         }
         Answer::Silent(why) => return verdict.suspect(member, Suspicion::Failing, why.clone()),

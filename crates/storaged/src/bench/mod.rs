@@ -15,7 +15,7 @@ mod worker;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use types::error::Errno;
@@ -27,11 +27,20 @@ use self::folder::Folder;
 /// A run that has to end with its service is waited for so long: a disk may hang.
 const END_MAX: Duration = Duration::from_secs(2);
 
+/// A target's directory.
+#[derive(Clone, Copy)]
+pub(crate) struct Home<'a> {
+    pub(crate) path: &'a Path,
+    /// Bytes that stay free for others.
+    pub(crate) reserve: u64,
+    /// What is there is the target: where its disk is not mounted, something else has its path.
+    pub(crate) is_present: bool,
+}
+
 /// The benchmark of one target. All lanes of the node have it.
 #[derive(Default)]
 pub(crate) struct Bench {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Between the lanes and the run.
@@ -69,16 +78,16 @@ impl Shared {
 }
 
 impl Bench {
-    /// Begins a run on the target at `path`, and does not wait for anything of it. `reserve`: bytes that stay free.
-    pub(crate) fn start(&self, path: &Path, reserve: u64, request: BenchStart) -> BenchStarted {
-        let refused = match self.try_start(path, reserve, request) {
+    /// Begins a run on a target, and does not wait for anything of it.
+    pub(crate) fn start(&self, home: Home<'_>, request: BenchStart) -> BenchStarted {
+        let refused = match self.try_start(home, request) {
             Ok(()) => String::new(),
             Err(text) => text,
         };
         BenchStarted { refused: Bytes(refused.into_bytes()) }
     }
 
-    fn try_start(&self, path: &Path, reserve: u64, request: BenchStart) -> Result<(), String> {
+    fn try_start(&self, home: Home<'_>, request: BenchStart) -> Result<(), String> {
         request.plan.check()?;
         {
             let mut state = self.shared.state();
@@ -89,9 +98,13 @@ impl Bench {
             state.run = Some(record(&request));
             self.shared.stop.store(false, Ordering::Relaxed);
         }
-        let (folder, path) = (Folder::of(path), path.to_path_buf());
-        self.spawn(move |shared| run::run(shared, &folder, &path, reserve, &request.plan))
-            .map_err(|error| format!("the service cannot start a thread for it: {error}"))
+        let (path, reserve, is_present) = (home.path.to_path_buf(), home.reserve, home.is_present);
+        let spawned =
+            self.spawn(move |shared| run::run(shared, Home { path: &path, reserve, is_present }, &request.plan));
+        spawned.map_err(|error| {
+            self.shared.record(|run| run.phase = BenchPhase::Failed);
+            format!("the service cannot start a thread for it: {error}")
+        })
     }
 
     pub(crate) fn status(&self) -> BenchStatusReply {
@@ -156,21 +169,23 @@ impl Bench {
     fn spawn(&self, work: impl FnOnce(&Shared) + Send + 'static) -> std::io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let body = move || {
+            unbind();
             let idle = Idle(&shared);
             work(idle.0);
         };
-        match thread::Builder::new().name("bench".into()).spawn(body) {
-            Ok(thread) => {
-                // The one before has ended: it was not busy.
-                self.thread.lock().unwrap_or_else(PoisonError::into_inner).replace(thread);
-                Ok(())
-            }
-            Err(error) => {
-                drop(Idle(&self.shared));
-                self.shared.record(|run| run.phase = BenchPhase::Failed);
-                Err(error)
-            }
-        }
+        let spawned = thread::Builder::new().name("bench".into()).spawn(body).map(drop);
+        spawned.inspect_err(|_| drop(Idle(&self.shared)))
+    }
+}
+
+/// Lets this thread, and those that it makes, run on all CPUs: the lane that it comes from may be bound to one.
+fn unbind() {
+    // SAFETY: all bits set is a valid set of CPUs, of which the system takes those that there are; the pointer is to a live
+    // one. Where it is refused, the thread only stays where it is.
+    unsafe {
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        (0..libc::CPU_SETSIZE as usize).for_each(|cpu| libc::CPU_SET(cpu, &mut all));
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const all);
     }
 }
 

@@ -16,7 +16,7 @@ use super::folder::Folder;
 use super::histogram::Histogram;
 use super::series::Series;
 use super::worker::{self, Gate, Measured};
-use super::{Shared, place};
+use super::{Home, Shared, place};
 
 /// How often it is looked how far the threads have come.
 const TICK: Duration = Duration::from_millis(100);
@@ -33,15 +33,16 @@ enum News {
     Ended(io::Result<Measured>),
 }
 
-pub(super) fn run(shared: &Shared, folder: &Folder, target: &Path, reserve: u64, plan: &BenchPlan) {
-    let outcome = try_run(shared, folder, target, reserve, plan);
+pub(super) fn run(shared: &Shared, home: Home<'_>, plan: &BenchPlan) {
+    let folder = Folder::of(home.path);
+    let outcome = try_run(shared, &folder, home, plan);
     let (phase, message) = match outcome {
         Ok(phase) => (phase, String::new()),
         Err(Failure::NoRoom(text)) => (BenchPhase::NoRoom, text),
         Err(Failure::Failed(text)) => (BenchPhase::Failed, text),
     };
     if !message.is_empty() {
-        tracing::warn!(target = %target.display(), message, "a benchmark could not be done");
+        tracing::warn!(target = %home.path.display(), message, "a benchmark could not be done");
     }
     let files = folder.bytes();
     let mut state = shared.state();
@@ -51,13 +52,11 @@ pub(super) fn run(shared: &Shared, folder: &Folder, target: &Path, reserve: u64,
     }
 }
 
-fn try_run(
-    shared: &Shared,
-    folder: &Folder,
-    target: &Path,
-    reserve: u64,
-    plan: &BenchPlan,
-) -> Result<BenchPhase, Failure> {
+fn try_run(shared: &Shared, folder: &Folder, home: Home<'_>, plan: &BenchPlan) -> Result<BenchPhase, Failure> {
+    let Home { path: target, reserve, is_present } = home;
+    if !is_present {
+        return Err(Failure::Failed(format!("{} is not the target any more: mount its disk", target.display())));
+    }
     let seen = place::look(target, reserve).map_err(|error| failed("cannot be looked at", target, &error))?;
     let (read_only, file_system) = (seen.read_only, seen.file_system.0.clone());
     shared.record(|run| run.place = seen);
@@ -217,7 +216,9 @@ impl Watch<'_> {
         if self.shared.is_stopped() {
             self.stop();
         }
-        if place::free_bytes(self.target).is_ok_and(|free| free < self.keep) && !self.threads.plan.read {
+        let is_preparing = self.told.prepared + self.told.ended < self.threads.plan.threads;
+        let writes = is_preparing || !self.threads.plan.read;
+        if writes && place::free_bytes(self.target).is_ok_and(|free| free < self.keep) {
             self.full = true;
             self.stop();
         }

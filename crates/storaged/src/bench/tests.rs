@@ -31,6 +31,10 @@ fn text(bytes: &Bytes) -> String {
     String::from_utf8_lossy(&bytes.0).into_owned()
 }
 
+fn home(path: &Path, reserve: u64) -> Home<'_> {
+    Home { path, reserve, is_present: true }
+}
+
 /// Waits for the end of what is under way.
 fn ended(bench: &Bench) -> BenchStatusReply {
     let begin = Instant::now();
@@ -42,7 +46,7 @@ fn ended(bench: &Bench) -> BenchStatusReply {
 }
 
 fn run(bench: &Bench, path: &Path, reserve: u64, plan: BenchPlan) -> BenchRun {
-    assert_eq!(text(&bench.start(path, reserve, request(plan)).refused), "");
+    assert_eq!(text(&bench.start(home(path, reserve), request(plan)).refused), "");
     ended(bench).run.expect("there was one")
 }
 
@@ -76,8 +80,8 @@ fn a_second_run_is_refused_while_one_is_under_way_which_can_be_stopped() {
     let target = tempfile::tempdir().expect("a directory");
     let bench = Bench::default();
     let long = BenchPlan { duration_ms: 3_600_000, ..plan() };
-    assert_eq!(text(&bench.start(target.path(), 0, request(long)).refused), "");
-    let refused = text(&bench.start(target.path(), 0, request(plan())).refused);
+    assert_eq!(text(&bench.start(home(target.path(), 0), request(long)).refused), "");
+    let refused = text(&bench.start(home(target.path(), 0), request(plan())).refused);
     assert!(refused.contains("under way") && refused.contains("--stop"), "{refused}");
     assert_eq!(bench.clean(target.path()), Err(Errno::EBUSY));
     let begin = Instant::now();
@@ -115,7 +119,7 @@ fn space_is_kept_unless_told_otherwise() {
 fn what_cannot_be_is_told() {
     let target = tempfile::tempdir().expect("a directory");
     let bench = Bench::default();
-    let refused = text(&bench.start(target.path(), 0, request(BenchPlan { block: 1, ..plan() })).refused);
+    let refused = text(&bench.start(home(target.path(), 0), request(BenchPlan { block: 1, ..plan() })).refused);
     assert!(refused.contains("multiple of 4096"), "{refused}");
     assert_eq!(bench.status().run, None);
     std::fs::write(target.path().join("bench"), b"mine").expect("written");
@@ -124,6 +128,13 @@ fn what_cannot_be_is_told() {
     assert!(text(&failed.message).contains("no directory"), "{}", text(&failed.message));
     let gone = run(&bench, &target.path().join("gone"), 0, plan());
     assert!(gone.phase == BenchPhase::Failed && text(&gone.message).contains("gone"), "{}", text(&gone.message));
+    // Nothing is written to what has the path of a disk that is not mounted.
+    let bare = tempfile::tempdir().expect("a directory");
+    let unmounted = Home { is_present: false, ..home(bare.path(), 0) };
+    assert_eq!(text(&bench.start(unmounted, request(plan())).refused), "");
+    let failed = ended(&bench).run.expect("there was one");
+    assert!(failed.phase == BenchPhase::Failed && text(&failed.message).contains("mount its disk"));
+    assert_eq!(std::fs::read_dir(bare.path()).expect("readable").count(), 0);
 }
 
 #[test]
