@@ -12,6 +12,7 @@ pub(crate) mod node;
 pub(crate) mod pool;
 pub(crate) mod service;
 pub(crate) mod status;
+pub(crate) mod storagebench;
 pub(crate) mod supervise;
 pub(crate) mod target;
 pub(crate) mod umount;
