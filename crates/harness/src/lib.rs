@@ -11,6 +11,7 @@ pub mod checkout;
 pub mod cluster;
 pub mod dice;
 mod guard;
+pub mod io_limit;
 pub mod load;
 pub mod loop_disk;
 pub mod memory;

@@ -10,37 +10,50 @@ use crate::mounts;
 use crate::run::{LONG, run};
 use crate::wait;
 
-/// An ext4 of some MiB, mounted. Unmounted and gone when dropped.
+/// A file system of some MiB, mounted. Unmounted and gone when dropped.
 pub struct LoopDisk {
     point: PathBuf,
     _image: TempDir,
 }
 
 impl LoopDisk {
-    /// Mounts a new one on `point`, which is made.
+    /// Mounts a new ext4 on `point`, which is made.
     ///
     /// # Panics
     /// Where this process may not do so.
     #[must_use]
     pub fn mount(point: &Path, mib: u64) -> Self {
+        Self::mount_as(point, mib, "mkfs.ext4", &["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0"])
+    }
+
+    fn mount_as(point: &Path, mib: u64, make: &str, flags: &[&str]) -> Self {
         let image = tempfile::Builder::new().prefix("weft-test-disk-").tempdir().expect("a temporary directory");
         let file = image.path().join("image");
         std::fs::File::create(&file).and_then(|file| file.set_len(mib << 20)).expect("a sparse file");
         std::fs::create_dir_all(point).expect("a mount point");
-        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0"]).arg(&file), LONG)
-            .expect_ok();
+        run(Command::new(make).args(flags).arg(&file), LONG).expect_ok();
         run(Command::new("mount").args(["-o", "loop"]).arg(&file).arg(point), LONG).expect_ok();
         // It would be a foreign thing in a directory that should be empty.
         let _ = std::fs::remove_dir(point.join("lost+found"));
         Self { point: point.to_owned(), _image: image }
     }
 
-    /// Puts the disk under a directory that exists, with all that is in it.
+    /// Puts an ext4 under a directory that exists, with all that is in it.
     #[must_use]
     pub fn under(folder: &Path, mib: u64) -> Self {
+        Self::under_as(folder, |point| Self::mount(point, mib))
+    }
+
+    /// The same with an XFS, which needs 300 MiB at least.
+    #[must_use]
+    pub fn xfs_under(folder: &Path, mib: u64) -> Self {
+        Self::under_as(folder, |point| Self::mount_as(point, mib, "mkfs.xfs", &["-q", "-f"]))
+    }
+
+    fn under_as(folder: &Path, mount: impl FnOnce(&Path) -> Self) -> Self {
         let aside = folder.with_extension("aside");
         std::fs::rename(folder, &aside).expect("a directory can be moved");
-        let disk = Self::mount(folder, mib);
+        let disk = mount(folder);
         run(Command::new("cp").arg("-a").arg(aside.join(".")).arg(folder), LONG).expect_ok();
         std::fs::remove_dir_all(&aside).expect("the old place can be removed");
         disk
