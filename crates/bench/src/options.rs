@@ -6,7 +6,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Measure in a new folder of this directory: the local file system there is the yardstick
-    #[arg(long, value_name = "DIR", default_value = ".")]
+    // Not called `dir`: a command below this one may have a flag of that name, which would take this default over.
+    #[arg(id = "bench_dir", long = "dir", value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
     /// Short runs: for a look, not for a record
     #[arg(long)]

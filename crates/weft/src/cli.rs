@@ -87,6 +87,21 @@ mod tests {
     }
 
     #[test]
+    fn a_benchmark_of_targets_finds_its_cluster_like_other_commands() {
+        let dir = |words: &str| {
+            let words = words.split(' ').filter(|word| !word.is_empty());
+            let matches = Cli::command().get_matches_from(["weft", "bench"].into_iter().chain(words));
+            let (_, bench) = matches.subcommand().expect("bench");
+            let below = bench.subcommand().map(|(_, storage)| storage.get_one::<std::path::PathBuf>("dir").cloned());
+            below.unwrap_or_else(|| bench.get_one("bench_dir").cloned())
+        };
+        assert_eq!(dir("storage --status"), None);
+        assert_eq!(dir("storage --status --dir x"), Some("x".into()));
+        assert_eq!(dir("--quick --dir x"), Some("x".into()));
+        assert_eq!(dir(""), Some(".".into()));
+    }
+
+    #[test]
     fn every_command_says_what_it_does_and_shows_an_example() {
         look_at(&Cli::command());
     }
