@@ -78,7 +78,7 @@ pub(super) fn judge(members: &[Member]) -> Verdict {
         judge_speeds(&mut verdict, pool, &members);
     }
     note_caches(&mut verdict, members);
-    verdict.suspects.sort_by(|a, b| (a.target, a.suspicion).cmp(&(b.target, b.suspicion)));
+    verdict.suspects.sort_by_key(|suspect| (suspect.target, suspect.suspicion));
     verdict
 }
 
