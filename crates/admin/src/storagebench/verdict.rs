@@ -121,7 +121,7 @@ fn fullness(place: &BenchPlace) -> String {
     }
     let kept = place.reserve_bytes >> 20;
     if is_full(place) {
-        format!("its disk is full: {free} of {total} MiB are free, {kept} MiB of them kept for others")
+        format!("its disk is full: {free} of {total} MiB are free, and {kept} MiB are to stay so")
     } else {
         format!("too little of its disk is free: {free} of {total} MiB")
     }

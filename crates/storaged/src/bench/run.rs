@@ -99,7 +99,7 @@ fn check_room(folder: &Folder, target: &Path, keep: u64, plan: &BenchPlan) -> Re
         return Ok(());
     }
     let (need, free, keep) = (need >> 20, free >> 20, keep >> 20);
-    Err(Failure::NoRoom(format!("its files need {need} MiB; {free} MiB are free, {keep} MiB of them kept for others")))
+    Err(Failure::NoRoom(format!("its files need {need} MiB more; {free} MiB are free, and {keep} MiB are to stay so")))
 }
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
