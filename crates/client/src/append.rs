@@ -117,7 +117,7 @@ impl Client {
                 file.lose_exclusivity();
                 file.end.given_up();
             });
-            if caller.is_interrupted() {
+            if caller.is_ending() {
                 return Err(Errno::EINTR);
             }
             if ring::now() >= deadline {

@@ -6,15 +6,17 @@ use types::cred::Credentials;
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
     pub cred: Credentials,
-    /// Whether the application was signalled: an operation that waits for a server then ends with `EINTR`.
+    /// Whether the application was signalled: a wait for a lock then ends with `EINTR`.
     interrupted: Option<&'a dyn Fn() -> bool>,
+    /// Whether it ends by that: so then does any operation that waits for a server.
+    ending: Option<&'a dyn Fn() -> bool>,
 }
 
 impl<'a> Caller<'a> {
     /// One that waits to the end.
     #[must_use]
     pub fn patient(cred: Credentials) -> Self {
-        Self { cred, interrupted: None }
+        Self { cred, interrupted: None, ending: None }
     }
 
     /// One for a record that is being appended, whoever began it.
@@ -22,13 +24,22 @@ impl<'a> Caller<'a> {
         Caller::patient(Credentials::default())
     }
 
-    /// One whose wait ends when `interrupted` says so.
+    /// One whose wait for a lock ends when `interrupted` says so, and any other when `ending` does.
     #[must_use]
-    pub fn interruptible(cred: Credentials, interrupted: &'a dyn Fn() -> bool) -> Self {
-        Self { cred, interrupted: Some(interrupted) }
+    pub fn interruptible(cred: Credentials, interrupted: &'a dyn Fn() -> bool, ending: &'a dyn Fn() -> bool) -> Self {
+        Self { cred, interrupted: Some(interrupted), ending: Some(ending) }
+    }
+
+    /// The same one, where a wait for a lock belongs to an operation that signals do not end.
+    pub(crate) fn but_for_its_end(&self) -> Self {
+        Self { interrupted: self.ending, ..*self }
     }
 
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupted.is_some_and(|interrupted| interrupted())
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.is_some_and(|ending| ending())
     }
 }

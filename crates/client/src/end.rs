@@ -138,7 +138,7 @@ impl Client {
     pub(crate) async fn turn_at_end(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Turn, Errno> {
         let number = self.shared.locks.number();
         while !self.shared.with_file(inode, |file| file.end.take_turn(number)).ok_or(Errno::EBADF)? {
-            if caller.is_interrupted() {
+            if caller.is_ending() {
                 return Err(Errno::EINTR);
             }
             ring::sleep(LOOK_AGAIN).await;
@@ -151,7 +151,7 @@ impl Client {
     /// # Errors
     /// `EINTR`, `EIO` where the shard does not answer within the bound.
     pub(crate) async fn hold_end(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let shard = inode.home();
+        let (shard, caller) = (inode.home(), &caller.but_for_its_end());
         // Where the session may have ended, others may hold it by now.
         let sure = self.shared.assurances.is_sure(shard, ring::now());
         if !sure {

@@ -101,7 +101,7 @@ impl Client {
     /// Sends `request` until it is answered or the bound is over.
     ///
     /// # Errors
-    /// The server's errno; `EINTR` where the caller was interrupted while waiting for a server; `EIO` at the bound.
+    /// The server's errno; `EINTR` where the caller ends by a signal while it waits for a server; `EIO` at the bound.
     pub(crate) async fn call<C: Call>(
         &self,
         caller: &Caller<'_>,
@@ -124,7 +124,7 @@ impl Client {
         loop {
             // Pinned where it is made: it is some kilobytes, and to move it costs as much as a short request.
             let attempt = pin!(self.attempt(destination, request, payload, room));
-            let waited = until_interrupted(caller, &ladder, attempt).await;
+            let waited = until_ending(caller, &ladder, attempt).await;
             let failure = match waited.map_err(|errno| self.gave_up(C::OP, errno))? {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(Failure::Errno(errno))) => return Err(errno),
@@ -141,7 +141,7 @@ impl Client {
                     if report {
                         warn!(op = C::OP.name(), "waiting for {}: {failure}", self.describe(destination));
                     }
-                    if caller.is_interrupted() {
+                    if caller.is_ending() {
                         return Err(self.gave_up(C::OP, Errno::EINTR));
                     }
                     self.count_retry(destination);
@@ -398,8 +398,8 @@ fn failure_of_call(error: CallError) -> Failure {
     }
 }
 
-/// Waits for `attempt`; `None` when the ladder's bound is over first.
-async fn until_interrupted<F: Future>(
+/// Waits for `attempt`; `None` when the ladder's bound is over first, `EINTR` when the caller ends.
+async fn until_ending<F: Future>(
     caller: &Caller<'_>,
     ladder: &Ladder,
     mut attempt: Pin<&mut F>,
@@ -415,7 +415,7 @@ async fn until_interrupted<F: Future>(
                 return Poll::Pending;
             }
             check = None;
-            if caller.is_interrupted() {
+            if caller.is_ending() {
                 return Poll::Ready(Err(Errno::EINTR));
             }
             if ladder.is_over(Instant::now()) {

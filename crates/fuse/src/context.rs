@@ -7,6 +7,8 @@ use std::task::{Poll, Waker};
 
 use types::cred::Credentials;
 
+use crate::dying;
+
 /// The circumstances of one operation.
 pub struct Context {
     pub uid: u32,
@@ -35,6 +37,13 @@ impl Context {
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.interrupt.raised.get()
+    }
+
+    /// The signal ends the caller, who will use no answer. One that it catches, or that stops it for a while, does not: it
+    /// goes on with the answer as on a local file system, where nothing but death ends such an operation.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.is_interrupted() && (self.pid == 0 || dying::is_dying(self.pid))
     }
 
     /// Ready when the caller is interrupted. For one waiter at a time.

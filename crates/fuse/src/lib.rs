@@ -11,6 +11,7 @@ pub mod context;
 mod decode;
 mod dev;
 mod dispatch;
+mod dying;
 mod early;
 pub mod filesystem;
 mod init;

@@ -5,6 +5,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::process::CommandExt as _;
+use std::os::unix::thread::JoinHandleExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -75,6 +76,35 @@ fn a_hung_server_is_waited_for_and_can_be_interrupted() {
     thread::sleep(Duration::from_millis(300));
     process::signal(metad, libc::SIGCONT);
     assert_eq!(run::wait(&mut patient, SOON), Some(Code(Some(0))));
+}
+
+extern "C" fn caught(_: libc::c_int) {}
+
+/// As on a local file system, where a program's timers, children and stops are no concern of its file operations.
+#[test]
+fn a_caught_signal_ends_no_operation_though_the_server_is_slow() {
+    let cluster = Cluster::start();
+    cluster.folder("d");
+    // SAFETY: a zeroed record with a handler is valid, and lives through the call; the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = caught as *const () as libc::sighandler_t;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+    }
+    let metad = cluster.pid("metad-1").unwrap();
+    process::stop(metad);
+    let path = cluster.path("d/new");
+    let asks = thread::spawn(move || fs::create_dir(path));
+    let thread = asks.as_pthread_t();
+    for _ in 0..5 {
+        thread::sleep(Duration::from_millis(200));
+        // SAFETY: the thread is not joined before.
+        unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+    }
+    assert!(!asks.is_finished(), "the signal ended it");
+    process::signal(metad, libc::SIGCONT);
+    wait::within("the answer", SOON, move || asks.join().unwrap().unwrap());
+    assert!(cluster.path("d/new").is_dir());
 }
 
 #[test]

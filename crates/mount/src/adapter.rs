@@ -123,7 +123,8 @@ fn is_writable(flags: u32) -> bool {
 macro_rules! as_caller {
     ($context:expr, $caller:ident => $body:expr) => {{
         let interrupted = || $context.is_interrupted();
-        let $caller = &Caller::interruptible($context.credentials(), &interrupted);
+        let ending = || $context.is_ending();
+        let $caller = &Caller::interruptible($context.credentials(), &interrupted, &ending);
         $body
     }};
 }
