@@ -210,6 +210,10 @@ fn mount_and_fstab_know_the_file_system_by_its_type() {
         umount {point}
         mount -t weft {dir} {point}
         test -e {point}/g
+        mount -o remount,ro {point}
+        if touch {point}/h; then exit 1; fi
+        mount -o remount,rw {point}
+        touch {point}/h
         umount {point}
         if mount -t weft -o noexec {dir} {point} 2> {point}.said; then exit 1; fi
         grep -q 'no mount option noexec' {point}.said",

@@ -1,7 +1,9 @@
 //! The binary under the name `mount.weft`: what `mount -t weft` and `/etc/fstab` call, with the arguments that
 //! `mount(8)` gives such a helper. They are put into the words of `weft mount`, which then does it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -41,12 +43,23 @@ const NO_MATTER: [&str; 19] = [
     "norelatime",
     "nolazytime",
 ];
+/// Options that the kernel takes care of, by the words that switch them on and off: these a remount can change.
+const FLAGS: [(&str, &str, libc::c_ulong); 4] = [
+    ("ro", "rw", libc::MS_RDONLY),
+    ("nosuid", "suid", libc::MS_NOSUID),
+    ("nodev", "dev", libc::MS_NODEV),
+    ("noexec", "exec", libc::MS_NOEXEC),
+];
+/// What `mount(8)` read in the list of mounts, and puts before the options of a remount.
+const AS_MOUNTED: [&str; 5] = ["remount", "user_id", "group_id", "default_permissions", "allow_other"];
 
 /// What the helper was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Asked {
     /// `weft` with these arguments.
     Mount(Vec<OsString>),
+    /// What is mounted there gets these flags.
+    Remount(OsString, libc::c_ulong),
     /// `-f`: all but the mounting.
     Nothing,
 }
@@ -61,6 +74,7 @@ pub(crate) fn is_asked(program: Option<&OsStr>) -> bool {
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let words = match translate(arguments) {
         Ok(Asked::Mount(words)) => words,
+        Ok(Asked::Remount(point, flags)) => return remounted(&point, flags),
         Ok(Asked::Nothing) => return ExitCode::SUCCESS,
         Err(error) => {
             output::complain(&format!("mount.weft: {error}"));
@@ -77,6 +91,24 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::from(FAILED)
         }
     }
+}
+
+fn remounted(point: &OsStr, flags: libc::c_ulong) -> ExitCode {
+    match remount(point, flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(&format!("mount.weft: cannot remount {}: {error}", point.display()));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn remount(point: &OsStr, flags: libc::c_ulong) -> io::Result<()> {
+    let point = CString::new(point.as_bytes())?;
+    let none = std::ptr::null();
+    // SAFETY: the path is terminated and lives through the call; the kernel reads nothing else for a remount.
+    let result = unsafe { libc::mount(none, point.as_ptr(), none, libc::MS_REMOUNT | flags, none.cast()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String> {
@@ -109,9 +141,15 @@ fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String>
     let [source, point] = <[OsString; 2]>::try_from(places).map_err(|places| {
         format!("give a cluster and a directory, as in `mount.weft HOST:PORT /mnt`, not {}", places.len())
     })?;
+    let options: Vec<&str> =
+        options.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty()).collect();
+    if options.contains(&"remount") {
+        let flags = flags(&options, sloppy)?;
+        return Ok(if fake { Asked::Nothing } else { Asked::Remount(point, flags) });
+    }
     words.extend(["mount".into(), point]);
     words.extend(cluster(source)?);
-    for option in options.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty()) {
+    for option in options {
         match word(option) {
             Ok(word) => words.extend(word),
             Err(_) if sloppy => {}
@@ -140,6 +178,24 @@ fn cluster(source: OsString) -> Result<[OsString; 2], String> {
         ));
     }
     Ok(["--mgmtd".into(), address.into()])
+}
+
+/// The kernel's flags for a remount. Weft's own options stay as they are: `mount(8)` repeats those of `/etc/fstab`.
+fn flags(options: &[&str], sloppy: bool) -> Result<libc::c_ulong, String> {
+    let mut flags = 0;
+    for option in options {
+        if let Some((_, _, flag)) = FLAGS.iter().find(|(on, _, _)| on == option) {
+            flags |= flag;
+        } else if let Some((_, _, flag)) = FLAGS.iter().find(|(_, off, _)| off == option) {
+            flags &= !flag;
+        } else {
+            let key = option.split_once('=').map_or(*option, |(key, _)| key);
+            if !AS_MOUNTED.contains(&key) && !sloppy {
+                word(option)?;
+            }
+        }
+    }
+    Ok(flags)
 }
 
 /// A mount option as a flag of `weft mount`; `None` where it changes nothing.
@@ -205,6 +261,21 @@ mod tests {
             assert_eq!(mounts(line), words);
         }
         assert_eq!(asked("h:1 /mnt -f -o ro"), Ok(Asked::Nothing));
+    }
+
+    #[test]
+    fn a_remount_changes_the_kernels_flags_alone() {
+        let shown = "nosuid,nodev,relatime,user_id=0,group_id=0,default_permissions,allow_other";
+        let (quiet, read_only) = (libc::MS_NOSUID | libc::MS_NODEV, libc::MS_RDONLY);
+        for (options, flags) in [
+            (format!("ro,{shown},remount"), quiet | read_only),
+            (format!("rw,{shown},remount,key_file=/k,_netdev"), quiet),
+            (format!("ro,{shown},remount,rw,suid,dev,noexec"), libc::MS_NOEXEC),
+        ] {
+            assert_eq!(asked(&format!("weft@h:1 /mnt -o {options}")), Ok(Asked::Remount("/mnt".into(), flags)));
+        }
+        assert_eq!(asked("weft@h:1 /mnt -f -o remount,ro"), Ok(Asked::Nothing));
+        assert!(asked("weft@h:1 /mnt -o remount,frobnicate").is_err());
     }
 
     #[test]
