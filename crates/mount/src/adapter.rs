@@ -88,6 +88,14 @@ impl Adapter {
         }
     }
 
+    /// Before a change of contents by somebody `unprivileged`.
+    async fn drop_privileges(&self, caller: &Caller<'_>, inode: InodeId, unprivileged: bool) -> Result<(), Errno> {
+        if unprivileged && self.client.kill_suid_sgid(caller, inode).await? {
+            self.mode_changed(inode);
+        }
+        Ok(())
+    }
+
     /// What the kernel may keep of `named`, and for how long. No wait may follow until the answer is out.
     fn entry(&self, named: &Named) -> Entry {
         self.gate.enter();
@@ -277,9 +285,7 @@ impl FileSystem for Adapter {
         let append = write.flags & O_APPEND != 0 && !write.from_cache;
         let len = write.data.len() as u32;
         as_caller!(context, caller => {
-            if write.kill_suid_sgid && self.client.kill_suid_sgid(caller, write.inode).await? {
-                self.mode_changed(write.inode);
-            }
+            self.drop_privileges(caller, write.inode, write.kill_suid_sgid).await?;
             if append {
                 self.client.append(caller, write.inode, &write.data, len >= CUT_MIN).await
             } else {
@@ -352,13 +358,19 @@ impl FileSystem for Adapter {
         mode: u32,
     ) -> Result<(), Errno> {
         let what = Allocation::from_mode(mode)?;
-        as_caller!(context, caller => self.client.allocate(caller, inode, offset, len, what).await)
+        as_caller!(context, caller => {
+            self.drop_privileges(caller, inode, context.uid != 0).await?;
+            self.client.allocate(caller, inode, offset, len, what).await
+        })
     }
 
     async fn copy_range(&self, context: &Context, range: CopyRange) -> Result<u64, Errno> {
         let CopyRange { source, target, len } = range;
         let (from, to) = ((source.inode, source.offset), (target.inode, target.offset));
-        let count = as_caller!(context, caller => self.client.copy_range(caller, from, to, len).await)?;
+        let count = as_caller!(context, caller => {
+            self.drop_privileges(caller, target.inode, context.uid != 0).await?;
+            self.client.copy_range(caller, from, to, len).await
+        })?;
         if count > 0 && source.handle & HANDLE_LEAVES_ATIME == 0 {
             self.client.accessed(source.inode);
         }

@@ -73,7 +73,9 @@ pub(super) fn sticky_directories(place: &Place) {
 }
 
 pub(super) fn writes_clear_setuid(place: &Place) {
-    for change in ["write", "truncate", "chown"] {
+    let (source, _) = place.both("source");
+    fs::write(&source, "z").unwrap();
+    for change in ["write", "truncate", "fallocate", "punch", "copy_file_range", "chown"] {
         let (a, b) = place.both(change);
         fs::write(&a, "x").unwrap();
         std::os::unix::fs::chown(&a, Some(1000), Some(1000)).unwrap();
@@ -81,6 +83,14 @@ pub(super) fn writes_clear_setuid(place: &Place) {
         as_user(1000, 1000, &[1001], || match change {
             "write" => open(&a).write_all(b"y").unwrap(),
             "truncate" => open(&a).set_len(0).unwrap(),
+            "fallocate" => syscall::fallocate(&open(&a), 0, 0, 10).unwrap(),
+            "punch" => {
+                syscall::fallocate(&open(&a), libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0, 1).unwrap()
+            }
+            "copy_file_range" => {
+                let source = File::open(&source).unwrap();
+                assert_eq!(syscall::copy_range((&source, 0), (&open(&a), 0), 1).unwrap(), 1);
+            }
             _ => std::os::unix::fs::chown(&a, None, Some(1001)).unwrap(),
         });
         // To whoever asks for the mode alone, which the kernel may know, and decides by.
