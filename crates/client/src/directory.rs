@@ -36,6 +36,15 @@ pub struct Entry {
 }
 
 impl Client {
+    /// The directory that has the entry of `directory`; the root's is itself.
+    ///
+    /// # Errors
+    /// `ESTALE` where the directory is gone.
+    pub async fn parent(&self, caller: &Caller<'_>, directory: InodeId) -> Result<InodeId, Errno> {
+        let reply = self.call(caller, Destination::home(directory), &meta::EntryInfo { inode: directory }).await?;
+        reply.parent.ok_or(Errno::ESTALE)
+    }
+
     /// The entries after `cookie` (0 = from the beginning), at most `count`, without `.` and `..`.
     ///
     /// # Errors

@@ -18,6 +18,10 @@ pub(crate) enum Operation {
     Lookup {
         name: Name,
     },
+    /// `.`, which no path brings here: the inode of a file handle.
+    LookupInode,
+    /// `..`, likewise.
+    LookupParent,
     Forget {
         count: u64,
     },
@@ -226,7 +230,11 @@ pub(crate) fn header(message: &[u8]) -> Option<InHeader> {
 pub(crate) fn operation(opcode: Opcode, arguments: &[u8], extended_setxattr: bool) -> Result<Operation, Refusal> {
     let mut r = Reader(arguments);
     Ok(match opcode {
-        Opcode::Lookup => Operation::Lookup { name: r.name()? },
+        Opcode::Lookup => match r.string()? {
+            b"." => Operation::LookupInode,
+            b".." => Operation::LookupParent,
+            name => Operation::Lookup { name: Name::new(name)? },
+        },
         Opcode::Forget => Operation::Forget { count: r.layout::<abi::ForgetIn>()?.nlookup },
         Opcode::BatchForget => batch_forget(&mut r)?,
         Opcode::Getattr => {
@@ -534,6 +542,8 @@ mod tests {
     fn names_are_checked() {
         assert!(matches!(operation(Opcode::Lookup, b"file\0"), Ok(Operation::Lookup { name }) if &*name == b"file"));
         assert_eq!(operation(Opcode::Lookup, b"file").expect_err("no zero"), Refusal::Malformed);
+        assert!(matches!(operation(Opcode::Lookup, b".\0"), Ok(Operation::LookupInode)));
+        assert!(matches!(operation(Opcode::Lookup, b"..\0"), Ok(Operation::LookupParent)));
         assert_eq!(operation(Opcode::Unlink, b"a/b\0").expect_err("slash"), Refusal::Answer(Errno::EINVAL));
         let long = [&[b'x'; 256][..], b"\0"].concat();
         assert_eq!(operation(Opcode::Lookup, &long).expect_err("long"), Refusal::Answer(Errno::ENAMETOOLONG));

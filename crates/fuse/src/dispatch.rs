@@ -66,6 +66,8 @@ async fn metadata<F: FileSystem>(
         Operation::Lookup { name } => {
             fs.lookup(cx, inode, name).await.and_then(|looked| Body::looked(&looked, shape.block_size))
         }
+        Operation::LookupInode => fs.lookup_inode(cx, inode).await.map(entry),
+        Operation::LookupParent => fs.lookup_parent(cx, inode).await.map(entry),
         Operation::Getattr { handle } => fs.getattr(cx, inode, handle).await.map(attributes),
         Operation::Setattr { handle, change } => fs.setattr(cx, inode, handle, change).await.map(attributes),
         Operation::Readlink => fs.readlink(cx, inode).await.map(Body::Bytes),

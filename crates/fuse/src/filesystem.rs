@@ -164,6 +164,17 @@ pub const SETXATTR_KILL_SGID: u32 = 0x100;
 pub trait FileSystem: 'static {
     fn lookup(&self, context: &Context, parent: InodeId, name: Name) -> impl Future<Output = Result<Looked, Errno>>;
 
+    /// The inode itself, which the kernel has forgotten: somebody has a file handle of it. Without this one, such handles
+    /// are stale.
+    fn lookup_inode(&self, context: &Context, inode: InodeId) -> impl Future<Output = Result<Entry, Errno>> {
+        std::future::ready(Err(Errno::ESTALE))
+    }
+
+    /// The directory that has the entry of this one; the root's is itself. For file handles as well.
+    fn lookup_parent(&self, context: &Context, directory: InodeId) -> impl Future<Output = Result<Entry, Errno>> {
+        std::future::ready(Err(Errno::ESTALE))
+    }
+
     /// Somebody waits for the latest answer to be with the kernel: it is handed over before [`Self::replied`]. Otherwise
     /// it may go at the end of the loop's turn, together with others.
     fn waits_for_delivery(&self) -> bool {

@@ -65,11 +65,13 @@ pub(crate) fn negotiate(
 
 /// The features that this front-end is made for.
 ///
-/// Not among them, on purpose: the write-back cache (strict coherence), splicing (a copy into memory that the network
-/// sends from is what we need), and exporting by inode number (needs `..`).
+/// Not among them, on purpose: the write-back cache (strict coherence), and splicing (a copy into memory that the network
+/// sends from is what we need).
 fn wanted(options: &Options) -> u64 {
     let mut wanted = init::ASYNC_READ
         | init::BIG_WRITES
+        // File handles stay good when the kernel has forgotten the inode; the numbers alone name it.
+        | init::EXPORT_SUPPORT
         // The umask comes along: a default ACL takes its place.
         | init::DONT_MASK
         | init::AUTO_INVAL_DATA

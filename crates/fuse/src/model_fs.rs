@@ -77,6 +77,15 @@ impl FileSystem for ModelFs {
         self.read_model().lookup(parent, &name).map(|attr| Looked::Found(Entry::uncached(attr)))
     }
 
+    async fn lookup_inode(&self, _: &Context, inode: InodeId) -> Result<Entry, Errno> {
+        self.read_model().getattr(inode).map(Entry::uncached)
+    }
+
+    async fn lookup_parent(&self, _: &Context, directory: InodeId) -> Result<Entry, Errno> {
+        let model = self.read_model();
+        model.parent(directory).and_then(|parent| model.getattr(parent)).map(Entry::uncached)
+    }
+
     async fn getattr(&self, _: &Context, inode: InodeId, _: Option<u64>) -> Result<Attributes, Errno> {
         self.read_model().getattr(inode).map(Attributes::uncached)
     }

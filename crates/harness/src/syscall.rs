@@ -1,8 +1,9 @@
 //! System calls that the standard library has no function for.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -17,8 +18,41 @@ fn checked(result: impl Into<i64>) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
+/// What the kernel gives to find a file again by, without a name.
+#[repr(C)]
+pub struct FileHandle {
+    bytes: u32,
+    kind: i32,
+    handle: [u8; 128],
+}
+
 /// # Errors
 /// The kernel's, as for all functions here.
+pub fn name_to_handle(path: &Path) -> io::Result<FileHandle> {
+    let (path, mut mount) = (c(path), 0i32);
+    let mut handle = FileHandle { bytes: 128, kind: 0, handle: [0; 128] };
+    // SAFETY: a terminated string, a handle that says how much room it has, and a number to be written to.
+    let result = unsafe {
+        libc::syscall(libc::SYS_name_to_handle_at, libc::AT_FDCWD, path.as_ptr(), &raw mut handle, &raw mut mount, 0)
+    };
+    checked(result).map(|_| handle)
+}
+
+/// Opens for reading what has this handle on the file system of `mount`.
+///
+/// # Errors
+/// As above.
+pub fn open_by_handle(mount: &File, handle: &FileHandle) -> io::Result<File> {
+    let (fd, handle) = (mount.as_raw_fd(), std::ptr::from_ref(handle));
+    // SAFETY: an open descriptor, and a handle as the kernel has made it; it is not written to.
+    let fd = checked(unsafe { libc::syscall(libc::SYS_open_by_handle_at, fd, handle, libc::O_RDONLY) })?;
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// # Errors
+/// As above.
 pub fn rename(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
     let (from, to) = (c(from), c(to));
     // SAFETY: two terminated strings that live through the call.

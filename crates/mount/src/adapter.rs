@@ -3,15 +3,15 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use client::{Caller, Client, Gate, LockAsk, Named};
+use client::{Caller, Client, Gate, Known, Lease, LockAsk, Named};
 use fuse::filesystem::{Attributes, CopyRange, Entry, Lock, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::{Context, FileSystem, Notifier};
 use ring::buf::Slice;
 use types::allocation::Allocation;
-use types::attr::{FileType, SetAttr};
+use types::attr::{Attr, FileType, SetAttr};
 use types::error::Errno;
 use types::id::InodeId;
 use types::lock::{Held, LockKind, LockMode};
@@ -102,12 +102,30 @@ impl Adapter {
         self.entry_inside(named, Instant::now())
     }
 
-    fn entry_inside(&self, named: &Named, now: Instant) -> Entry {
-        let attr_valid = self.gate.remaining(named.lease, now);
-        if !attr_valid.is_zero() {
-            self.told.tell(named.attr.inode, now);
+    /// The same for who came by a file handle. That of a file without a name is good for nothing but what has it open, and
+    /// of that the kernel knows.
+    fn entry_without_name(&self, known: &Known) -> Result<Entry, Errno> {
+        if known.attr.nlink == 0 {
+            return Err(Errno::ESTALE);
         }
+        self.gate.enter();
+        let now = Instant::now();
+        let attr_valid = self.attributes_inside(&known.attr, known.lease, now);
+        Ok(Entry { attr: known.attr, attr_valid, name_valid: Duration::ZERO })
+    }
+
+    fn entry_inside(&self, named: &Named, now: Instant) -> Entry {
+        let attr_valid = self.attributes_inside(&named.attr, named.lease, now);
         Entry { attr: named.attr, attr_valid, name_valid: self.gate.remaining(named.name_lease, now) }
+    }
+
+    /// For how long the kernel may believe the attributes of an inode that it may not know yet.
+    fn attributes_inside(&self, attr: &Attr, lease: Lease, now: Instant) -> Duration {
+        let valid = self.gate.remaining(lease, now);
+        if !valid.is_zero() {
+            self.told.tell(attr.inode, now);
+        }
+        valid
     }
 }
 
@@ -159,6 +177,19 @@ impl FileSystem for Adapter {
     fn forget(&self, inode: InodeId, _count: u64) {
         self.client.forgotten(inode);
         self.client.unused(inode);
+    }
+
+    async fn lookup_inode(&self, context: &Context, inode: InodeId) -> Result<Entry, Errno> {
+        let known = as_caller!(context, caller => self.client.getattr(caller, inode).await)?;
+        self.entry_without_name(&known)
+    }
+
+    async fn lookup_parent(&self, context: &Context, directory: InodeId) -> Result<Entry, Errno> {
+        let known = as_caller!(context, caller => {
+            let parent = self.client.parent(caller, directory).await?;
+            self.client.getattr(caller, parent).await
+        })?;
+        self.entry_without_name(&known)
     }
 
     async fn getattr(&self, context: &Context, inode: InodeId, _handle: Option<u64>) -> Result<Attributes, Errno> {

@@ -51,6 +51,7 @@ statements! {
         appends_find_the_end
         appends_are_whole
         files_without_a_name
+        file_handles_outlive_memory
     }
     contents {
         holes_read_as_zeros

@@ -269,3 +269,32 @@ pub(super) fn files_without_a_name(place: &Place) {
     fs::remove_file(&b).unwrap();
     assert_eq!(errno(syscall::name_open_file(&file, &place.here.join("again"))), libc::ENOENT);
 }
+
+pub(super) fn file_handles_outlive_memory(place: &Place) {
+    let dir = place.here.join("a/b");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("f"), "by handle").unwrap();
+    fs::hard_link(dir.join("f"), place.here.join("second")).unwrap();
+    let file = syscall::name_to_handle(&dir.join("f")).unwrap();
+    let folder = syscall::name_to_handle(&dir).unwrap();
+    let forget = || fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+    forget();
+    let mount = File::open(&place.there).unwrap();
+    let text = |file: File| std::io::read_to_string(file);
+    assert_eq!(syscall::open_by_handle(&mount, &file).and_then(text).unwrap(), "by handle");
+    let found = syscall::open_by_handle(&mount, &folder).unwrap();
+    let path = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).unwrap();
+    assert_eq!(path, place.there.join("a/b"));
+    drop(found);
+    // A handle is of the file, whatever becomes of its names.
+    fs::rename(dir.join("f"), place.here.join("third")).unwrap();
+    fs::remove_file(place.here.join("second")).unwrap();
+    forget();
+    assert_eq!(syscall::open_by_handle(&mount, &file).and_then(text).unwrap(), "by handle");
+    fs::remove_file(place.here.join("third")).unwrap();
+    fs::remove_dir(&dir).unwrap();
+    forget();
+    for handle in [&file, &folder] {
+        assert_eq!(errno(syscall::open_by_handle(&mount, handle)), libc::ESTALE);
+    }
+}
