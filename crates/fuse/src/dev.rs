@@ -93,8 +93,10 @@ impl Device {
             self.is_scout.set(self.team.become_scout());
         }
         if !self.is_scout.get() {
-            self.team.fall_asleep(self.index);
-            return self.called.notified().await;
+            if self.team.fall_asleep(self.index) {
+                return self.called.notified().await;
+            }
+            self.is_scout.set(true);
         }
         let mut readable = pin!(op::poll_exclusive(self.fd.as_raw_fd()));
         let mut called = pin!(self.called.notified());

@@ -29,24 +29,30 @@ impl Team {
 
     /// True where the caller is the scout from now on: nobody else was.
     pub(crate) fn become_scout(&self) -> bool {
-        !self.scout_taken.swap(true, Ordering::AcqRel)
+        !self.scout_taken.swap(true, Ordering::SeqCst)
     }
 
     /// The scout cannot go on. Another takes over: one who is awake by itself, as soon as it finds nothing to do.
     pub(crate) fn resign(&self) {
-        self.scout_taken.store(false, Ordering::Release);
+        self.scout_taken.store(false, Ordering::SeqCst);
         self.call();
     }
 
-    /// To be said before sleeping; who is called is no longer asleep.
-    pub(crate) fn fall_asleep(&self, index: usize) {
-        self.members[index].asleep.store(true, Ordering::Release);
+    /// To be said before sleeping; who is called is no longer asleep. False where the caller may not sleep, but is the
+    /// scout: the last one has resigned just now, and found nobody to call.
+    pub(crate) fn fall_asleep(&self, index: usize) -> bool {
+        self.members[index].asleep.store(true, Ordering::SeqCst);
+        let is_scout = self.become_scout();
+        if is_scout {
+            self.members[index].asleep.store(false, Ordering::SeqCst);
+        }
+        !is_scout
     }
 
     /// Wakes one that sleeps, if there is one.
     pub(crate) fn call(&self) {
         for member in &self.members {
-            if member.asleep.load(Ordering::Relaxed) && member.asleep.swap(false, Ordering::AcqRel) {
+            if member.asleep.load(Ordering::SeqCst) && member.asleep.swap(false, Ordering::SeqCst) {
                 member.control.send(Control::Come);
                 return;
             }
@@ -82,12 +88,26 @@ mod tests {
         assert!(!team.become_scout());
         team.call();
         assert!(receivers.iter_mut().all(|receiver| receiver.try_recv().is_none()), "nobody sleeps");
-        team.fall_asleep(1);
-        team.fall_asleep(2);
+        assert!(team.fall_asleep(1));
+        assert!(team.fall_asleep(2));
         team.call();
         assert!(matches!(receivers[1].try_recv(), Some(Control::Come)));
         team.resign();
         assert!(matches!(receivers[2].try_recv(), Some(Control::Come)), "1 is awake already");
         assert!(team.become_scout());
+    }
+
+    #[test]
+    fn who_falls_asleep_after_the_scout_has_resigned_is_the_scout() {
+        let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| mailbox::mailbox()).unzip();
+        let team = Team::new(senders);
+        assert!(team.become_scout());
+        // Loop 1 has looked for requests in vain, and is not the scout.
+        assert!(!team.become_scout());
+        team.resign();
+        assert!(!team.fall_asleep(1));
+        assert!(!team.become_scout(), "it is");
+        team.call();
+        assert!(receivers[1].try_recv().is_none(), "it does not sleep");
     }
 }

@@ -1,9 +1,10 @@
 //! Runs programs, with a bound on their time.
 
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,11 +51,11 @@ pub fn run(command: &mut Command, limit: Duration) -> Ended {
     let stderr = collect(child.stderr.take());
     let Some(code) = wait(&mut child, limit) else {
         let _ = child.kill();
-        panic!("{name} did not end in {limit:?}");
+        let (stdout, stderr) = (stdout.so_far(), stderr.so_far());
+        panic!("{name} did not end in {limit:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
     };
     let took = begin.elapsed();
-    let text = |reader: thread::JoinHandle<String>| reader.join().expect("readers do not panic");
-    Ended { command: name, code: code.0, stdout: text(stdout), stderr: text(stderr), took }
+    Ended { command: name, code: code.0, stdout: stdout.whole(), stderr: stderr.whole(), took }
 }
 
 /// A script of the shell in a folder, ended by its first failure.
@@ -84,13 +85,39 @@ pub fn wait(child: &mut Child, limit: Duration) -> Option<Code> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Code(pub Option<i32>);
 
-fn collect(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut stream) = stream {
-            // What came until then is worth showing.
-            let _ = stream.read_to_end(&mut bytes);
+/// What a program writes, read by a thread of its own so that the program never waits for us.
+struct Collected {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: thread::JoinHandle<()>,
+}
+
+fn collect(stream: Option<impl Read + Send + 'static>) -> Collected {
+    let bytes = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&bytes);
+    let reader = thread::spawn(move || {
+        let Some(mut stream) = stream else { return };
+        let mut piece = [0; 4096];
+        loop {
+            match stream.read(&mut piece) {
+                Ok(count @ 1..) => kept.lock().expect("nobody panics with it").extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // What came until an error is worth showing.
+                Ok(0) | Err(_) => return,
+            }
         }
+    });
+    Collected { bytes, reader }
+}
+
+impl Collected {
+    fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().expect("nobody panics with it")).into_owned()
+    }
+
+    fn whole(self) -> String {
+        let Self { bytes, reader } = self;
+        reader.join().expect("readers do not panic");
+        let bytes = bytes.lock().expect("nobody panics with it");
         String::from_utf8_lossy(&bytes).into_owned()
-    })
+    }
 }

@@ -4,6 +4,7 @@ To the kernel the two mounts are two file systems, so that one process is two ow
 
 import contextlib
 import errno
+import faulthandler
 import fcntl
 import os
 import signal
@@ -226,6 +227,7 @@ def waits(child):
     """Until that process has asked for a lock, and has not got it."""
     calls = 0
     while calls < 5:
+        assert os.waitpid(child, os.WNOHANG)[0] == 0, "it has ended"
         with open(f"/proc/{child}/syscall") as call:
             fields = call.read().split()
         calls = calls + 1 if fields[2:3] == [hex(SETLKW)] else 0
@@ -444,4 +446,6 @@ def check(a, b):
         print(database.execute("select count(*) from t").fetchone()[0])
 
 
+# Where it hangs, say where, before it is ended for that.
+faulthandler.dump_traceback_later(100)
 globals()[sys.argv[1]](sys.argv[2], sys.argv[3])
