@@ -1,8 +1,11 @@
 //! What services count, asked as a monitoring system asks.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::cluster::Cluster;
 
@@ -14,14 +17,26 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Where a node does not answer.
 #[must_use]
 pub fn sum(cluster: &Cluster, kind: &str, name: &str, labels: &[&str]) -> f64 {
-    let nodes = cluster.json(&["node", "list"]);
-    let nodes = nodes.as_array().expect("a list of nodes");
-    let of_kind: Vec<_> = nodes.iter().filter(|node| node["kind"] == kind).collect();
-    assert!(!of_kind.is_empty(), "no {kind} in {nodes:?}");
-    of_kind.iter().map(|node| sum_of(node["metrics"].as_str().expect("an address"), name, labels)).sum()
+    let addresses = addresses(cluster, kind);
+    assert!(!addresses.is_empty(), "no {kind}");
+    addresses.values().map(|address| sum_of(address, name, labels)).sum()
 }
 
-fn sum_of(address: &str, name: &str, labels: &[&str]) -> f64 {
+/// Where each node of `kind` answers, by its alias.
+#[must_use]
+pub fn addresses(cluster: &Cluster, kind: &str) -> BTreeMap<String, String> {
+    let nodes = cluster.json(&["node", "list"]);
+    let text = |value: &Value| value.as_str().expect("a string").to_owned();
+    let of_kind = nodes.as_array().expect("a list of nodes").iter().filter(|node| node["kind"] == kind);
+    of_kind.map(|node| (text(&node["alias"]), text(&node["metrics"]))).collect()
+}
+
+/// The same sum of the one node that answers at `address`.
+///
+/// # Panics
+/// Where it does not answer.
+#[must_use]
+pub fn sum_of(address: &str, name: &str, labels: &[&str]) -> f64 {
     let text = get(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     let ours = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
     let ours = ours.filter(|line| labels.iter().all(|label| line.contains(label)));

@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 
 use harness::cluster::{Cluster, Shape};
 use harness::dice::{Dice, scale, seed};
-use harness::syscall;
+use harness::{metrics, process, syscall, wait};
+use serde_json::Value;
 
 const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
 const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Two services of one shard each.
 fn two_nodes() -> Cluster {
@@ -255,5 +257,39 @@ fn a_removed_directory_of_another_shard_lives_while_it_is_used() {
     fs::remove_dir(&path).unwrap();
     let after = open.metadata().unwrap();
     assert_eq!((after.ino(), after.mode(), after.nlink()), (before.ino(), before.mode(), 0));
+    cluster.assert_sound();
+}
+
+/// The service that keeps this shard.
+fn keeper(cluster: &Cluster, shard: u64) -> String {
+    let targets = cluster.json(&["target", "list"]);
+    let keeps = |target: &&Value| target["shards"].as_array().unwrap().contains(&shard.into());
+    targets.as_array().unwrap().iter().find(keeps).unwrap()["node_alias"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_a_killed_mount_had_asked_for_does_not_happen_after_the_next_one_has_looked() {
+    let cluster = two_nodes();
+    cluster.weft(&["entry", "set", "/", "--placement", "shard:1"]).expect_ok();
+    let asked = &metrics::addresses(&cluster, "metadata")[&keeper(&cluster, 0)];
+    let other = cluster.pid(&keeper(&cluster, 1)).unwrap();
+    let waiting = || metrics::sum_of(asked, "weft_queue_depth", &["\"transactions\""]) > 0.0;
+    process::stop(other);
+    let path = cluster.path("made");
+    let making = {
+        let path = path.clone();
+        thread::spawn(move || fs::create_dir(path))
+    };
+    wait::until("the request waits for the other shard", PATIENCE, || waiting().then_some(()));
+    let killed = cluster.kill("mount");
+    making.join().unwrap().expect_err("its mount was killed");
+    cluster.wait_for_another("mount", killed);
+    cluster.wait_for_mount();
+    assert_eq!(fs::exists(&path).ok(), Some(false));
+    process::signal(other, libc::SIGCONT);
+    // By the time this is done, so is all that was asked of that shard before.
+    fs::create_dir(cluster.path("later")).unwrap();
+    assert_eq!(names(&cluster.mount_point()), ["later".to_owned()].into());
+    fs::create_dir(&path).unwrap();
     cluster.assert_sound();
 }

@@ -39,6 +39,21 @@ impl<T> Parking<T> {
         left
     }
 
+    /// Takes those out that `is_gone`, each with what it waited for.
+    pub(crate) fn remove_if(&mut self, is_gone: impl Fn(&T) -> bool) -> Vec<(TransactionId, T)> {
+        let mut gone = Vec::new();
+        for (transaction, waiting) in &mut self.waiting {
+            gone.extend(waiting.extract_if(.., |one| is_gone(one)).map(|one| (*transaction, one)));
+        }
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
+        self.count -= gone.len();
+        gone
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
     pub(crate) fn clear(&mut self) -> Vec<T> {
         self.count = 0;
         std::mem::take(&mut self.waiting).into_values().flatten().collect()
@@ -59,6 +74,9 @@ mod tests {
         let left = parking.leave(&[TransactionId(1), TransactionId(3)]);
         assert_eq!((left.len(), left[0], left[1]), (PARKED_MAX / 2, 1, 3));
         parking.park(TransactionId(9), 7).expect("room again");
-        assert_eq!(parking.clear().len(), PARKED_MAX / 2 + 1);
+        let gone = [(0, 0), (0, 2), (0, 4), (0, 6), (9, 7)].map(|(transaction, one)| (TransactionId(transaction), one));
+        assert_eq!(parking.remove_if(|one| *one < 8), gone);
+        assert_eq!(parking.len(), PARKED_MAX / 2 - 4);
+        assert_eq!(parking.clear().len(), PARKED_MAX / 2 - 4);
     }
 }

@@ -96,6 +96,8 @@ struct State {
     complained: Option<Instant>,
     /// Requests that wait for transactions.
     parking: Parking<Queued>,
+    /// Connections that ended, which such requests may have come on.
+    lost: Vec<(ConnectionId, SessionId)>,
     /// What other shards answered.
     replies: Vec<(ShardId, Message, Reply)>,
     /// Messages for other shards, and those that wait for the disk, by the commit that they wait for.
@@ -176,6 +178,7 @@ impl Core {
             syncing: std::collections::VecDeque::new(),
             complained: None,
             parking: Parking::default(),
+            lost: Vec::new(),
             replies: Vec::new(),
             outgoing: Vec::new(),
             held: std::collections::VecDeque::new(),
@@ -251,6 +254,10 @@ impl Core {
         let state = &mut *self.state.borrow_mut();
         if let Some(session) = state.connections.forget(connection) {
             state.waiting.disconnected(&mut state.shard, session, connection);
+            if state.parking.len() > 0 {
+                state.lost.push((connection, session));
+                self.work.notify_one();
+            }
         }
     }
 
@@ -360,6 +367,7 @@ impl Core {
         }
         self.metrics.recalls.inc_by(state.waiting.alert(&mut state.shard));
         self.metrics.parked.set(i64::try_from(state.waiting.len()).unwrap_or(i64::MAX));
+        self.metrics.waiting_for_transactions.set(i64::try_from(state.parking.len()).unwrap_or(i64::MAX));
         state.queue = queue;
         let committed = self.commit(state);
         if let Err(error) = &committed {
@@ -504,6 +512,9 @@ impl State {
         if self.reopening {
             return false;
         }
+        for (connection, session) in mem::take(&mut self.lost) {
+            self.abandon(connection, session);
+        }
         if !self.removed.is_empty() {
             self.shard.deletions_done(&self.removed);
             self.removed.clear();
@@ -607,6 +618,15 @@ impl State {
         // Both are asked, or one would be told of late.
         if self.shard.take_ended_recalls() | self.shard.take_ended_growth() {
             self.unpark();
+        }
+    }
+
+    /// What a client that is gone had asked for is not to happen when whoever comes after it has already looked: what is
+    /// undecided is given up. A client that is there asks again on its next connection.
+    fn abandon(&mut self, connection: ConnectionId, session: SessionId) {
+        for (transaction, request) in self.parking.remove_if(|request| request.connection == connection) {
+            self.queue_bytes -= request.len();
+            self.shard.abandon(transaction, session);
         }
     }
 

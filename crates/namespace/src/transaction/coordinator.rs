@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kv::Kv;
 use types::error::Errno;
-use types::id::{InodeId, ShardId, TransactionId};
+use types::id::{InodeId, SessionId, ShardId, TransactionId};
 
 use crate::error::{Error, Result};
 use crate::schema::edge::Edge;
@@ -322,6 +322,17 @@ impl<K: Kv> Shard<K> {
         self.abort_at(id, asked);
         self.transactions.endings.insert((exactly.session, exactly.sequence), ending);
         self.end(id);
+    }
+
+    /// The client of `session` is gone that one of the requests waiting for it came from. Nothing happens where the session
+    /// has asked for it, and where it is not decided; a request that comes again begins anew.
+    pub fn abandon(&mut self, id: TransactionId, session: SessionId) {
+        let Some(running) = self.transactions.running.get(&id) else { return };
+        if running.exactly.session == session && !running.decided {
+            let asked = running.asked.clone();
+            self.abort_at(id, asked);
+            self.end(id);
+        }
     }
 
     fn abort_at(&mut self, id: TransactionId, asked: BTreeSet<ShardId>) {

@@ -15,6 +15,10 @@
 //! made; readers at the coordinator see what was before, which is true until it decides. So who sees the new state
 //! anywhere sees it everywhere: no name is seen twice or missed by one who asks for one place after the other.
 //!
+//! **Clients that are gone.** Where a request's connection ends while its transaction is undecided, the transaction is given
+//! up: nobody would know that it happened, and whoever has seen what was before, such as the next mount after a killed one,
+//! must not see it change by what the dead one had asked for. A client that is there asks again on its next connection.
+//!
 //! **No deadlocks.** A part that meets a lock of another transaction is refused at once, and the operation given up and
 //! tried again from its beginning. What waits for a lock holds none; the token for moves of directories is taken first.
 //!

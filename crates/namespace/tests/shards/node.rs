@@ -218,6 +218,17 @@ impl Node {
         }
     }
 
+    /// A client's connection is gone, and with it its requests that wait for transactions.
+    pub(crate) fn disconnected(&mut self, client: u64) {
+        let is_its = |body: &mut Body| matches!(body, Body::Client { client: of, .. } if *of == client);
+        for (transaction, waiting) in &mut self.parked {
+            for _ in waiting.extract_if(.., is_its) {
+                self.shard.abandon(*transaction, SessionId(client));
+            }
+        }
+        self.parked.retain(|_, waiting| !waiting.is_empty());
+    }
+
     /// What was promised to a transaction that another shard decides.
     pub(crate) fn doubtful(&self) -> Vec<Part> {
         let mut parts = Vec::new();

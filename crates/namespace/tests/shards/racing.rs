@@ -130,3 +130,37 @@ fn two_clients_cannot_make_a_loop() {
         assert_eq!(sim.tree(1).len(), 2);
     }
 }
+
+/// Whether it happened or not: what somebody has seen after that is so for good.
+#[test]
+fn what_a_killed_client_had_asked_for_does_not_happen_later() {
+    let (mut happened, mut did_not) = (0, 0);
+    for seed in 0..seeds() * 4 {
+        let mut sim = Sim::new(seed, 3);
+        let mut dirs = Vec::new();
+        for (shard, text) in [(1, "one"), (2, "two")] {
+            sim.run(1, Op::Place { inode: ROOT, placement: Placement::Shard(ShardId(shard)) });
+            let Answer::Inode(view) = sim.run(1, Op::Mkdir { parent: ROOT, name: name(text) }) else { panic!("made") };
+            dirs.push(view.attr.inode);
+        }
+        let (from, to) = ((dirs[0], name("ball")), (dirs[1], name("ball")));
+        sim.run(1, Op::Create { parent: from.0, name: from.1.clone() });
+        let op = match seed % 4 {
+            0 => Op::Mkdir { parent: ROOT, name: name("three") },
+            1 => Op::Rmdir { parent: ROOT, name: name("two") },
+            2 => Op::Rename { from, to, flags: 0 },
+            _ => Op::Rename { from: (ROOT, name("two")), to: (dirs[0], name("two")), flags: 0 },
+        };
+        let before = sim.tree(2);
+        sim.ask(1, op);
+        for _ in 0..sim.rng.random_range(0..80) {
+            sim.step();
+        }
+        sim.kill(1);
+        let seen = sim.tree(2);
+        sim.quiesce();
+        assert_eq!(sim.tree(2), seen, "seed {seed}: it happened afterwards");
+        *(if seen == before { &mut did_not } else { &mut happened }) += 1;
+    }
+    assert!(happened > 0 && did_not > 0, "{happened} happened, {did_not} did not");
+}

@@ -144,6 +144,10 @@ impl Sim {
         *attempt += 1;
         self.beliefs.asking(client, &op, self.now_ms);
         let body = Body::Client { client, attempt: *attempt, sequence, op };
+        // It may be known that the connection is gone that it asked on before.
+        if !self.orderly && self.rng.random_range(0..20) == 0 {
+            self.nodes[to].disconnected(client);
+        }
         self.packets.push(Packet::Request { to, body });
     }
 
@@ -495,6 +499,16 @@ impl Sim {
         node.shard.commit().expect("commits");
         node.commits += 1;
         self.hand_out(index);
+    }
+
+    /// A client is killed, and all shards know it.
+    pub(crate) fn kill(&mut self, client: u64) {
+        self.asked.remove(&client);
+        self.answers.remove(&client);
+        *self.attempts.entry(client).or_default() += 1;
+        for node in &mut self.nodes {
+            node.disconnected(client);
+        }
     }
 
     /// Lets everything come to its end, with a good network, and checks what must hold then.
