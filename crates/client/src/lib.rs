@@ -39,6 +39,7 @@ mod router;
 mod sequence;
 mod settle;
 mod shared;
+mod sightings;
 mod space;
 mod statfs;
 mod truncate;

@@ -62,7 +62,11 @@ impl Client {
             match self.named(caller, ticket, subject, found).await {
                 // It went between the two questions: the name says what is there now.
                 Err(Errno::ESTALE) => {}
-                named => return named.map(Looked::Found),
+                named => {
+                    let named = named?;
+                    self.shared.sightings.note(named.attr);
+                    return Ok(Looked::Found(named));
+                }
             }
         }
         Err(Errno::ESTALE)
@@ -73,7 +77,8 @@ impl Client {
     pub async fn getattr(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Known, Errno> {
         match self.getattr_of_living(caller, inode).await {
             Err(Errno::ESTALE) => {
-                let attr = self.shared.graves.attr(inode).ok_or(Errno::ESTALE)?;
+                let Shared { graves, sightings, .. } = &*self.shared;
+                let attr = graves.attr(inode).or_else(|| sightings.of_gone(inode)).ok_or(Errno::ESTALE)?;
                 Ok(Known { attr, lease: Lease::NONE })
             }
             result => result,

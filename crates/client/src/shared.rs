@@ -26,6 +26,7 @@ use crate::linger::Lingering;
 use crate::locks::assurance::Assurances;
 use crate::locks::table::LockTable;
 use crate::sequence::Window;
+use crate::sightings::Sightings;
 
 /// Parts of the table of open files, each behind a lock of its own.
 const PARTS: usize = 16;
@@ -57,6 +58,7 @@ pub struct Shared {
     pub(crate) board: Board,
     pub(crate) kept: Kept,
     pub(crate) graves: Graves,
+    pub(crate) sightings: Sightings,
     pub(crate) bare: Bare,
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
@@ -83,6 +85,7 @@ impl Shared {
             board: Board::new(),
             kept: Kept::default(),
             graves: Graves::default(),
+            sightings: Sightings::default(),
             bare: Bare::default(),
             lingering: Lingering::default(),
         })
