@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod dice;
 mod guard;
 pub mod io_limit;
+pub mod linear;
 pub mod load;
 pub mod loop_disk;
 pub mod memory;

@@ -60,6 +60,17 @@ pub fn rename(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// A name for what `from` leads to, also through a symbolic link such as those of `/proc/self/fd`.
+///
+/// # Errors
+/// As above.
+pub fn link_followed(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to, cwd) = (c(from), c(to), libc::AT_FDCWD);
+    // SAFETY: two terminated strings that live through the call.
+    checked(unsafe { libc::linkat(cwd, from.as_ptr(), cwd, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) })?;
+    Ok(())
+}
+
 /// # Errors
 /// As above.
 pub fn setxattr(path: &Path, name: &str, value: &[u8], flags: i32) -> io::Result<()> {

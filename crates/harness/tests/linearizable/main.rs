@@ -1,0 +1,156 @@
+//! Four mounts of one cluster at the same names, contents and locks: all that they see could have come from one machine
+//! that does one thing after another. Also while services are killed and mounts stand still.
+//!
+//! What is checked are single calls of the kernel on names in directories, and calls on open files; the walk along a path
+//! is no one thing on any file system. `WEFT_TEST_OPERATIONS` says how many calls each mount makes in each arena.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod contents;
+mod locks;
+mod names;
+
+use std::fmt::Debug;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::cluster::{Cluster, Shape};
+use harness::dice::{Dice, scale, seed};
+use harness::linear::{Call, Thing, check};
+use harness::process;
+
+const CLIENTS: usize = 4;
+/// Calls of each client until all wait for each other and begin anew.
+const CALLS_OF_ROUND: u64 = 40;
+/// A mount stands still for no longer: its session goes on.
+const STANDSTILL_MS: u64 = 600;
+const PAUSE_MS: u64 = 700;
+
+/// What the clients meet at.
+trait Arena: Thing {
+    /// Of one client: what it works with.
+    type Hands: Send;
+
+    /// A fresh one, named by `round`, through each of the mounts. The first two directories are in different shards.
+    fn prepare(floor: &Floor, round: u64) -> (Self, Vec<Self::Hands>);
+
+    /// Calls the kernel once for something, and says what came of it.
+    fn act(hands: &mut Self::Hands, dice: &mut Dice) -> Self::Operation;
+}
+
+/// A cluster with four mounts.
+struct Floor {
+    cluster: Cluster,
+    mounts: Vec<PathBuf>,
+    /// Of those that are not the main one.
+    pids: Vec<i32>,
+}
+
+impl Floor {
+    fn new() -> Self {
+        let mut cluster = Cluster::of(Shape { metadata: 2, shards: 2, storage: 2, targets: 2 });
+        let seconds: Vec<_> = (1..CLIENTS).map(|_| cluster.mount_again(&[])).collect();
+        let mounts = [cluster.mount_point()].into_iter().chain(seconds.iter().map(|second| second.point.clone()));
+        let (mounts, pids) = (mounts.collect(), seconds.iter().map(|second| second.pid).collect());
+        // In shards of different services.
+        for (folder, shard) in ["one", "two"].into_iter().zip([0, 2]) {
+            cluster.weft(&["entry", "set", "/", "--placement", &format!("shard:{shard}")]).expect_ok();
+            cluster.folder(folder);
+            cluster.weft(&["entry", "set", &format!("/{folder}"), "--chunk-size", "16KiB"]).expect_ok();
+        }
+        Self { cluster, mounts, pids }
+    }
+
+    /// All clients at work in fresh arenas, until each has made its calls.
+    fn run<A: Arena>(&self, seed: u64)
+    where
+        A::Operation: Send + Clone,
+    {
+        let rounds = scale("WEFT_TEST_OPERATIONS", 400).div_ceil(CALLS_OF_ROUND);
+        for round in 0..rounds {
+            let (arena, mut hands) = A::prepare(self, round);
+            let barrier = Barrier::new(CLIENTS);
+            let history: Vec<Vec<Call<A::Operation>>> = thread::scope(|scope| {
+                let mut clients = Vec::new();
+                for (client, hands) in hands.iter_mut().enumerate() {
+                    let (barrier, dice) = (&barrier, Dice::new(seed + round * CLIENTS as u64 + client as u64));
+                    clients.push(scope.spawn(move || play::<A>(hands, dice, barrier)));
+                }
+                clients.into_iter().map(|client| client.join().unwrap()).collect()
+            });
+            check(&arena, &history).unwrap_or_else(|why| panic!("round {round} of seed {seed}: {why}"));
+        }
+    }
+
+    /// Kills services and stops mounts, one after the other, until it is told to end.
+    fn trouble(&self, mut dice: Dice, end: &AtomicBool) {
+        while !end.load(Ordering::Relaxed) {
+            match *dice.pick(&["metad-1", "metad-2", "storaged-1", "storaged-2", "mount"]) {
+                "mount" => {
+                    let pid = *dice.pick(&self.pids);
+                    // Not `process::stop`: a thread may be inside the kernel, waiting for what waits for this mount.
+                    process::signal(pid, libc::SIGSTOP);
+                    thread::sleep(Duration::from_millis(dice.roll(STANDSTILL_MS)));
+                    process::signal(pid, libc::SIGCONT);
+                }
+                name => {
+                    let killed = self.cluster.kill(name);
+                    self.cluster.wait_for_another(name, killed);
+                }
+            }
+            thread::sleep(Duration::from_millis(dice.roll(PAUSE_MS)));
+        }
+    }
+}
+
+fn play<A: Arena>(hands: &mut A::Hands, mut dice: Dice, barrier: &Barrier) -> Vec<Call<A::Operation>> {
+    barrier.wait();
+    let call = |_| {
+        let began = Instant::now();
+        let operation = A::act(hands, &mut dice);
+        Call { began, ended: Instant::now(), operation }
+    };
+    (0..CALLS_OF_ROUND).map(call).collect()
+}
+
+/// The errno, where that is one that an operation may be answered with here.
+fn errno<T: Debug>(result: io::Result<T>, fine: &[i32]) -> Result<T, i32> {
+    result
+        .map_err(|error| error.raw_os_error().filter(|errno| fine.contains(errno)).unwrap_or_else(|| panic!("{error}")))
+}
+
+#[test]
+fn what_four_mounts_see_is_one_file_system() {
+    let (floor, seed) = (Floor::new(), seed());
+    floor.run::<names::Names>(seed);
+    floor.run::<contents::Contents>(seed);
+    floor.run::<locks::Locks>(seed);
+    floor.cluster.assert_sound();
+}
+
+#[test]
+fn what_four_mounts_see_is_one_file_system_though_services_are_killed() {
+    let (floor, seed) = (Floor::new(), seed());
+    let end = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| floor.trouble(Dice::new(seed), &end));
+        // Ends the trouble also where a check fails.
+        let _ends = Ends(&end);
+        floor.run::<names::Names>(seed);
+        floor.run::<contents::Contents>(seed);
+        floor.run::<locks::Locks>(seed);
+    });
+    floor.cluster.assert_sound();
+}
+
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
