@@ -5,9 +5,11 @@
 
 mod admin;
 mod data;
+mod endpoint;
 pub mod entry;
 pub mod fsck;
 pub mod log_level;
+pub mod net;
 pub mod storagebench;
 pub mod view;
 

@@ -1,7 +1,9 @@
 //! What a client process may choose.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use net::pairs::Selector;
 use telemetry::metrics::Metrics;
 
 /// Settings of the client core.
@@ -19,6 +21,8 @@ pub struct Config {
     pub data_cache: usize,
     /// Services on this host are reached through UNIX sockets.
     pub local_sockets: bool,
+    /// Interfaces to go out by, best first; none: all.
+    pub interfaces: Arc<[Selector]>,
 }
 
 impl Default for Config {
@@ -30,6 +34,7 @@ impl Default for Config {
             share_memory: true,
             data_cache: 64 << 20,
             local_sockets: true,
+            interfaces: Arc::default(),
         }
     }
 }

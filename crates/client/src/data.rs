@@ -123,9 +123,12 @@ impl Client {
         // The common small read is one piece: no list, no boxes.
         match (pieces.next(), pieces.clone().next()) {
             (None, _) => Ok(Vec::new()),
-            (Some(only), None) => self.read_piece(caller, inode, only).await.map(|piece| vec![piece]),
-            (Some(first), Some(_)) => {
-                let reads = std::iter::once(first).chain(pieces).map(|extent| self.read_piece(caller, inode, extent));
+            (Some(only), None) if only.len < SPLIT_MIN => {
+                self.read_piece(caller, inode, only).await.map(|piece| vec![piece])
+            }
+            (Some(first), _) => {
+                let parts = std::iter::once(first).chain(pieces).flat_map(|extent| self.over_rails(inode, extent));
+                let reads = parts.map(|part| self.read_piece(caller, inode, part));
                 ring::join_all(reads).await.into_iter().collect()
             }
         }
@@ -160,9 +163,10 @@ impl Client {
         let mut pieces = extents(&layout, offset, len);
         let result = match (pieces.next(), pieces.clone().next()) {
             (None, _) => return Ok(()),
-            (Some(only), None) => self.write_piece(caller, inode, only, data.clone()).await,
-            (Some(first), Some(_)) => {
-                let writes = std::iter::once(first).chain(pieces).map(|extent| {
+            (Some(only), None) if only.len < SPLIT_MIN => self.write_piece(caller, inode, only, data.clone()).await,
+            (Some(first), _) => {
+                let parts = std::iter::once(first).chain(pieces).flat_map(|extent| self.over_rails(inode, extent));
+                let writes = parts.map(|extent| {
                     let begin = (extent.file_offset - offset) as usize;
                     self.write_piece(caller, inode, extent, data.slice(begin..begin + extent.len as usize))
                 });
@@ -179,6 +183,15 @@ impl Client {
             self.shared.with_file(inode, crate::file::File::lose_exclusivity);
         }
         result
+    }
+
+    /// A long piece in as many parts as rails lead to its lane, so that one request of a program uses all of them.
+    fn over_rails(&self, inode: InodeId, extent: Extent) -> impl Iterator<Item = Extent> + use<> {
+        let width = match extent.len {
+            0..SPLIT_MIN => 1,
+            _ => self.width(extent.group, ObjectId { inode, stripe: extent.stripe }),
+        };
+        in_parts(extent, width)
     }
 
     async fn write_piece(&self, caller: &Caller<'_>, inode: InodeId, extent: Extent, data: Slice) -> Result<(), Errno> {
@@ -225,6 +238,23 @@ impl Client {
     }
 }
 
+/// Pieces of at least so many bytes go over several rails in parts.
+const SPLIT_MIN: u32 = 128 << 10;
+/// Parts are multiples of this, in bytes.
+const PART_UNIT: u32 = 4 << 10;
+
+/// `extent` in at most `count` parts of about the same length.
+fn in_parts(extent: Extent, count: usize) -> impl Iterator<Item = Extent> {
+    let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+    let step = if count == 1 { extent.len } else { extent.len.div_ceil(count).next_multiple_of(PART_UNIT) };
+    (0..extent.len.max(1)).step_by(step.max(1) as usize).map(move |at| Extent {
+        object_offset: extent.object_offset + u64::from(at),
+        file_offset: extent.file_offset + u64::from(at),
+        len: (extent.len - at).min(step),
+        ..extent
+    })
+}
+
 /// What one object had for its part of a read.
 struct Piece {
     extent: Extent,
@@ -267,6 +297,23 @@ mod tests {
 
     fn joined(parts: &[Slice]) -> Vec<u8> {
         parts.iter().flat_map(|part| part.iter().copied()).collect()
+    }
+
+    #[test]
+    fn parts_cover_their_piece_in_order() {
+        let whole = Extent { stripe: 1, group: GroupId(1), object_offset: 5000, file_offset: 90_000, len: 1_000_001 };
+        for count in [0, 1, 2, 3, 4, 7, 100_000] {
+            let mut at = 0;
+            let parts: Vec<Extent> = in_parts(whole, count).collect();
+            assert!(parts.len() <= count.max(1));
+            for part in parts {
+                assert_eq!((part.stripe, part.group), (whole.stripe, whole.group));
+                assert_eq!(part.object_offset - whole.object_offset, at);
+                assert_eq!(part.file_offset - whole.file_offset, at);
+                at += u64::from(part.len);
+            }
+            assert_eq!(at, u64::from(whole.len), "{count} parts");
+        }
     }
 
     #[test]

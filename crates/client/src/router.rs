@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use telemetry::names;
 use tracing::{error, info, warn};
 use types::error::Errno;
-use types::id::{Epoch, GroupId, InodeId, NodeId, ObjectId, ShardId};
+use types::id::{Epoch, GroupId, InodeId, NodeId, ObjectId, ShardId, TargetId};
 use wire::frame::Status;
 use wire::op::{Call, Op};
 use wire::v1::session::SessionOpen;
@@ -66,12 +66,14 @@ impl Destination {
 struct GroupRoute {
     to: To,
     node: NodeId,
-    lanes: Vec<LaneRoute>,
+    /// Kept from map to map: what is under way on their connections must be known to those who ask again.
+    lanes: Vec<Rc<LaneRoute>>,
 }
 
 struct LaneRoute {
+    target: TargetId,
+    lane: usize,
     peer: Peer,
-    name: String,
     /// Connected, and for a shard with the session opened on it.
     ready: RefCell<Option<Connection>>,
     making: Making,
@@ -160,7 +162,9 @@ impl Client {
     }
 
     fn limits(&self) -> Limits {
-        Limits { local_sockets: self.shared.config.local_sockets, ..Limits::default() }
+        let config = &self.shared.config;
+        let interfaces = Arc::clone(&config.interfaces);
+        Limits { local_sockets: config.local_sockets, interfaces, ..Limits::default() }
     }
 
     fn count_retry(&self, destination: Destination) {
@@ -204,9 +208,14 @@ impl Client {
         }
         let route = self.route(destination).ok_or(Failure::NoRoute)?;
         let lane = route.lane(destination);
-        let connection = match lane.ready() {
+        let ready = || match destination {
+            // A session is opened on one connection.
+            Destination::Shard(_) => lane.ready(),
+            Destination::Object(..) | Destination::Lane(..) => lane.peer.pick(),
+        };
+        let connection = match ready() {
             Some(connection) => connection,
-            None => lane.making.make(|| lane.ready(), self.make_ready(&route, lane, destination)).await?,
+            None => lane.making.make(ready, self.make_ready(&route, lane, destination)).await?,
         };
         Ok((route, connection))
     }
@@ -240,8 +249,8 @@ impl Client {
         let connection = lane.peer.connection().await.map_err(|error| Failure::Unreachable(error.to_string()))?;
         if let Destination::Shard(shard) = destination {
             self.open_session(&connection, route.to, shard).await?;
+            *lane.ready.borrow_mut() = Some(connection.clone());
         }
-        *lane.ready.borrow_mut() = Some(connection.clone());
         Ok(connection)
     }
 
@@ -283,6 +292,12 @@ impl Client {
         }
     }
 
+    /// Over how many rails requests about this object go.
+    pub(crate) fn width(&self, group: GroupId, object: ObjectId) -> usize {
+        let destination = Destination::Object(group, object);
+        self.route(destination).map_or(1, |route| route.lane(destination).peer.width())
+    }
+
     /// This thread's number among those of the mount.
     #[must_use]
     pub fn thread(&self) -> u32 {
@@ -305,7 +320,7 @@ impl Client {
         self.routes.borrow().get(&group).cloned()
     }
 
-    /// Takes over the connections to addresses that did not change.
+    /// Takes over the connections to targets that are still there.
     fn rebuild_routes(&self) {
         let map = self.shared.map();
         let mut old = std::mem::take(&mut *self.routes.borrow_mut());
@@ -314,12 +329,18 @@ impl Client {
             let Some(first) = map.route_lane(group, 0) else { continue };
             let to = To { group, generation: first.generation, epoch: map.epoch };
             let lane_count = map.targets.get(&first.target).map_or(0, |target| target.ports.len());
-            let mut kept = old.remove(&group).and_then(Rc::into_inner).map_or_else(Vec::new, |route| route.lanes);
+            let mut kept = old.remove(&group).map_or_else(Vec::new, |route| route.lanes.clone());
             let lanes = (0..lane_count)
-                .filter_map(|lane| map.route_lane(group, lane))
-                .map(|route| match kept.iter().position(|lane| lane.peer.addresses() == route.addresses) {
-                    Some(index) => kept.swap_remove(index),
-                    None => LaneRoute::new(&self.identity, self.limits(), &route),
+                .filter_map(|lane| map.route_lane(group, lane).map(|route| (lane, route)))
+                .map(|(number, route)| {
+                    match kept.iter().position(|lane| (lane.target, lane.lane) == (route.target, number)) {
+                        Some(index) => {
+                            let lane = kept.swap_remove(index);
+                            lane.peer.set_addresses(route.addresses);
+                            lane
+                        }
+                        None => Rc::new(self.new_lane(number, route)),
+                    }
                 })
                 .collect();
             routes.insert(group, Rc::new(GroupRoute { to, node: first.node, lanes }));
@@ -329,9 +350,25 @@ impl Client {
         self.epoch.set(map.epoch);
     }
 
+    fn new_lane(&self, lane: usize, route: cluster::map::Route) -> LaneRoute {
+        // The threads of a mount, and its shards, begin at different rails.
+        let start = self.thread as usize + route.group.0 as usize;
+        LaneRoute {
+            target: route.target,
+            lane,
+            peer: Peer::starting_at(start, route.addresses, Rc::clone(&self.identity), self.limits()),
+            ready: RefCell::default(),
+            making: Making::new(),
+        }
+    }
+
     fn describe(&self, destination: Destination) -> String {
         match self.route(destination) {
-            Some(route) => format!("node {} ({})", route.node, route.lane(destination).name),
+            Some(route) => {
+                let addresses = route.lane(destination).peer.addresses();
+                let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                format!("node {} ({addresses})", route.node)
+            }
             None => format!("{destination:?}"),
         }
     }
@@ -351,16 +388,6 @@ impl GroupRoute {
 impl LaneRoute {
     fn ready(&self) -> Option<Connection> {
         self.ready.borrow().as_ref().filter(|connection| !connection.is_closed()).cloned()
-    }
-
-    fn new(identity: &Rc<net::Identity>, limits: Limits, route: &cluster::map::Route) -> Self {
-        let name = route.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        Self {
-            peer: Peer::new(route.addresses.clone(), Rc::clone(identity), limits),
-            name,
-            ready: RefCell::default(),
-            making: Making::new(),
-        }
     }
 }
 

@@ -16,6 +16,7 @@ use conf::Fatal;
 use tokio::sync::{oneshot, watch};
 use types::id::SessionId;
 
+use crate::interfaces::Watched;
 use crate::node::{Registered, Reporter};
 use crate::view::View;
 use shared::Shared;
@@ -28,6 +29,8 @@ pub struct AgentConfig {
     pub management: String,
     /// With the cluster's UUID where it is known: another cluster's mgmtd is refused then.
     pub identity: net::Identity,
+    /// Of a service: where its rails come from. They are registered anew when they change.
+    pub rails: Option<Watched>,
 }
 
 /// What the callback is told, on the agent's thread: it must not block.

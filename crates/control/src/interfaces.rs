@@ -1,52 +1,135 @@
 //! Under which addresses a service registers: its rails.
 
 use std::collections::BTreeSet;
-use std::ffi::CStr;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
 
 use cluster::map::Rail;
 use conf::Fatal;
+use net::interfaces::interfaces;
+use net::pairs::{Interface, NoSelector, Selector, select};
 
-/// The rails of a service that listens on `listen`, best first. `wanted` names interfaces or addresses; without any,
-/// a service whose mgmtd is on this host's loopback interface is for this host alone, and any other is reachable over all
-/// interfaces that are up.
+/// The rails of a service that listens on `listen`, best first. `wanted` names interfaces, addresses or networks; without
+/// any, a service whose mgmtd is on this host's loopback interface is for this host alone, and any other is reachable over
+/// all interfaces that are up.
 ///
 /// # Errors
 /// Where a wanted interface is not there, or the kernel does not tell.
 pub fn rails(listen: IpAddr, wanted: &[String], management: &str) -> Result<Vec<Rail>, Fatal> {
-    let found = interfaces().map_err(|error| Fatal::failed(format!("cannot list network interfaces: {error}")))?;
-    choose(&found, listen, wanted, is_local(management))
+    choose(&found()?, listen, wanted, is_local(management))
 }
 
-fn choose(found: &[Rail], listen: IpAddr, wanted: &[String], local: bool) -> Result<Vec<Rail>, Fatal> {
+/// The rails of a service that runs, as they change: what was registered, and what there is now.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    listen: IpAddr,
+    wanted: Vec<String>,
+    local: bool,
+    /// Rails that are registered and are not there now: since how many looks.
+    missing: u32,
+}
+
+/// Looks after which what is missing is withdrawn: an interface that is down for some moments keeps its place.
+const MISSING_MAX: u32 = 10;
+
+impl Watched {
+    #[must_use]
+    pub fn new(listen: IpAddr, wanted: &[String], management: &str) -> Self {
+        Self { listen, wanted: wanted.to_vec(), local: is_local(management), missing: 0 }
+    }
+
+    /// The rails to register now, where they are others than `registered`.
+    pub fn changed(&mut self, registered: &[Rail]) -> Option<Vec<Rail>> {
+        let found = interfaces().ok()?;
+        self.compare(&found, registered)
+    }
+
+    fn compare(&mut self, found: &[Interface], registered: &[Rail]) -> Option<Vec<Rail>> {
+        if !self.listen.is_unspecified() {
+            return None;
+        }
+        // Of those that are named, those that are there.
+        let there = |word: &&String| {
+            word.parse().is_ok_and(|selector: Selector| found.iter().any(|interface| selector.takes(interface)))
+        };
+        let wanted: Vec<String> = self.wanted.iter().filter(there).cloned().collect();
+        if wanted.is_empty() && !self.wanted.is_empty() {
+            return None;
+        }
+        let now = choose(found, self.listen, &wanted, self.local).ok()?;
+        let is_missing = registered.iter().any(|rail| !now.contains(rail));
+        self.missing = if is_missing { self.missing + 1 } else { 0 };
+        let is_new = now.iter().any(|rail| !registered.contains(rail));
+        match (is_new, self.missing) {
+            (true, 0) | (_, MISSING_MAX..) => Some(now),
+            (true, _) => {
+                let kept = registered.iter().filter(|rail| !now.contains(rail)).cloned();
+                Some(now.iter().cloned().chain(kept).collect())
+            }
+            (false, _) => None,
+        }
+    }
+}
+
+fn found() -> Result<Vec<Interface>, Fatal> {
+    interfaces().map_err(|error| Fatal::failed(format!("cannot list network interfaces: {error}")))
+}
+
+/// What a configuration says of interfaces, in its order.
+///
+/// # Errors
+/// Where a word with a `/` is no network.
+pub fn selectors(wanted: &[String]) -> Result<Arc<[Selector]>, Fatal> {
+    let parsed: Result<Vec<Selector>, NoSelector> = wanted.iter().map(|word| word.parse()).collect();
+    parsed.map(Arc::from).map_err(|error| Fatal::usage(format!("interfaces: {error}")))
+}
+
+/// As [`selectors`], for who only goes out by them: at least one must be there now.
+///
+/// # Errors
+/// Also where none of them is up here.
+pub fn usable(wanted: &[String]) -> Result<Arc<[Selector]>, Fatal> {
+    let (selectors, found) = (selectors(wanted)?, found()?);
+    if !selectors.is_empty() && select(&found, &selectors).is_empty() {
+        return Err(none(&wanted.join(", "), &found));
+    }
+    Ok(selectors)
+}
+
+fn none(wanted: &str, found: &[Interface]) -> Fatal {
+    Fatal::usage(format!("interfaces: no interface {wanted} is up here: there are {}", names(found)))
+}
+
+fn rail(interface: &Interface) -> Rail {
+    Rail { interface: interface.name.clone(), address: interface.address }
+}
+
+fn choose(found: &[Interface], listen: IpAddr, wanted: &[String], local: bool) -> Result<Vec<Rail>, Fatal> {
     if !listen.is_unspecified() {
-        let known = found.iter().find(|rail| rail.address == listen).cloned();
+        let known = found.iter().find(|interface| interface.address == listen).map(rail);
         return Ok(vec![known.unwrap_or_else(|| Rail { interface: String::new(), address: listen })]);
     }
-    let reachable = |rail: &&Rail| listen.is_ipv6() || rail.address.is_ipv4();
-    if !wanted.is_empty() {
-        let mut rails = Vec::new();
-        for name in wanted {
-            let matching = |rail: &&Rail| rail.interface == *name || rail.address.to_string() == *name;
-            let before = rails.len();
-            rails.extend(found.iter().filter(reachable).filter(matching).cloned());
-            if rails.len() == before {
-                return Err(Fatal::usage(format!("no interface {name} is up here: there are {}", names(found))));
-            }
+    let reachable = |interface: &&Interface| listen.is_ipv6() || interface.address.is_ipv4();
+    let found: Vec<Interface> = found.iter().filter(reachable).cloned().collect();
+    let selectors = selectors(wanted)?;
+    for selector in selectors.iter() {
+        if !found.iter().any(|interface| selector.takes(interface)) {
+            return Err(none(&selector.to_string(), &found));
         }
-        return Ok(rails);
+    }
+    if !selectors.is_empty() {
+        return Ok(select(&found, &selectors).iter().map(rail).collect());
     }
     let rails: Vec<Rail> =
-        found.iter().filter(reachable).filter(|rail| rail.address.is_loopback() == local).cloned().collect();
+        found.iter().filter(|interface| interface.address.is_loopback() == local).map(rail).collect();
     if rails.is_empty() {
-        return Err(Fatal::usage(format!("no interface to register: set `interfaces`; there are {}", names(found))));
+        return Err(Fatal::usage(format!("no interface to register: set `interfaces`; there are {}", names(&found))));
     }
     Ok(rails)
 }
 
-fn names(found: &[Rail]) -> String {
-    let names: BTreeSet<&str> = found.iter().map(|rail| rail.interface.as_str()).collect();
+fn names(found: &[Interface]) -> String {
+    let names: BTreeSet<&str> = found.iter().map(|interface| interface.name.as_str()).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
@@ -55,92 +138,27 @@ fn is_local(management: &str) -> bool {
     management.to_socket_addrs().is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
 }
 
-/// Addresses of all interfaces that are up, IPv4 before IPv6; link-local ones mean nothing to other hosts.
-fn interfaces() -> io::Result<Vec<Rail>> {
-    let list = List::get()?;
-    let mut rails = Vec::new();
-    let mut next = list.0;
-    while !next.is_null() {
-        // SAFETY: `next` is an entry of the list, which lives until `list` is dropped.
-        let entry = unsafe { &*next };
-        next = entry.ifa_next;
-        if entry.ifa_flags & libc::IFF_UP as u32 == 0 {
-            continue;
-        }
-        // SAFETY: the kernel's address of this entry, or null; valid as long as the list.
-        let Some(address) = (unsafe { address_of(entry.ifa_addr) }) else { continue };
-        // SAFETY: the name is a C string that lives as long as the list.
-        let interface = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
-        rails.push(Rail { interface, address });
-    }
-    rails.sort_by_key(|rail| rail.address.is_ipv6());
-    Ok(rails)
-}
-
-struct List(*mut libc::ifaddrs);
-
-impl List {
-    fn get() -> io::Result<Self> {
-        let mut list = std::ptr::null_mut();
-        // SAFETY: writes one pointer, which `drop` frees.
-        let result = unsafe { libc::getifaddrs(&raw mut list) };
-        if result == 0 { Ok(Self(list)) } else { Err(io::Error::last_os_error()) }
-    }
-}
-
-impl Drop for List {
-    fn drop(&mut self) {
-        // SAFETY: the list came from `getifaddrs` and nothing refers to it any more.
-        unsafe { libc::freeifaddrs(self.0) };
-    }
-}
-
-/// # Safety
-/// `address` is null or points to a socket address of the length that its family says.
-unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: not null, so the caller vouches for it; the family decides which type it is.
-    unsafe {
-        match i32::from((*address).sa_family) {
-            libc::AF_INET => {
-                let bits = (*address.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
-                Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(bits))))
-            }
-            libc::AF_INET6 => {
-                let address = Ipv6Addr::from((*address.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr);
-                (!address.is_unicast_link_local()).then_some(IpAddr::V6(address))
-            }
-            _ => None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
 
     const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-    fn found() -> Vec<Rail> {
-        let rail = |interface: &str, address: &str| Rail {
-            interface: interface.into(),
+    fn found() -> Vec<Interface> {
+        let one = |name: &str, address: &str| Interface {
+            name: name.into(),
             address: address.parse().expect("an address"),
+            prefix: 24,
         };
-        vec![rail("lo", "127.0.0.1"), rail("eth0", "10.0.0.1"), rail("eth1", "10.0.1.1"), rail("eth0", "fd00::1")]
+        vec![one("lo", "127.0.0.1"), one("eth0", "10.0.0.1"), one("eth1", "10.0.1.1"), one("eth0", "fd00::1")]
     }
 
     fn addresses(listen: IpAddr, wanted: &[&str], local: bool) -> Result<Vec<String>, String> {
         let wanted: Vec<String> = wanted.iter().map(|&name| name.to_owned()).collect();
         let rails = choose(&found(), listen, &wanted, local).map_err(|fatal| fatal.message)?;
         Ok(rails.iter().map(|rail| rail.address.to_string()).collect())
-    }
-
-    #[test]
-    fn the_kernel_tells_at_least_the_loopback_interface() {
-        let rails = interfaces().expect("the kernel answers");
-        assert!(rails.iter().any(|rail| rail.interface == "lo" && rail.address.is_loopback()), "{rails:?}");
     }
 
     #[test]
@@ -153,10 +171,31 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_is_registered_at_once_and_what_goes_after_a_while() {
+        let mut watched = Watched::new(ANY, &[], "192.0.2.1:1");
+        let all = choose(&found(), ANY, &[], false).expect("rails");
+        assert_eq!(watched.compare(&found(), &all), None);
+        assert_eq!(watched.compare(&found(), &all[..1]), Some(all.clone()));
+        for _ in 1..MISSING_MAX {
+            assert_eq!(watched.compare(&found()[..2], &all), None);
+        }
+        assert_eq!(watched.compare(&found()[..2], &all), Some(all[..1].to_vec()));
+        // Back in time.
+        assert_eq!(watched.compare(&found(), &all), None);
+        assert_eq!(watched.compare(&found()[..2], &all), None);
+        let mut named = Watched::new(ANY, &["eth1".into(), "eth9".into()], "192.0.2.1:1");
+        assert_eq!(named.compare(&found(), &all[1..]), None, "one that was never there changes nothing");
+        assert_eq!(named.compare(&[], &all[1..]), None, "without any interface the last ones stay");
+    }
+
+    #[test]
     fn what_is_named_is_taken_in_its_order_or_refused() {
         assert_eq!(addresses(ANY, &["eth1", "10.0.0.1"], true), Ok(vec!["10.0.1.1".into(), "10.0.0.1".into()]));
         let refusal = addresses(ANY, &["ib0"], false).unwrap_err();
         assert!(refusal.contains("no interface ib0") && refusal.contains("eth0, eth1, lo"), "{refusal}");
+        assert_eq!(addresses(ANY, &["10.0.1.0/24"], false), Ok(vec!["10.0.1.1".into()]));
+        let refusal = addresses(ANY, &["eth0/x"], false).unwrap_err();
+        assert!(refusal.contains("eth0/x is no network"), "{refusal}");
         let one = "192.0.2.7".parse().expect("an address");
         assert_eq!(addresses(one, &["eth1"], false), Ok(vec!["192.0.2.7".into()]), "a given address is the only one");
     }

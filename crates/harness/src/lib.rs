@@ -11,6 +11,7 @@ pub mod checkout;
 pub mod cluster;
 pub mod dice;
 mod guard;
+pub mod hosts;
 pub mod io_limit;
 pub mod linear;
 pub mod load;

@@ -26,8 +26,8 @@ conf::knobs! {
         /// Address and port to listen at; further shards take the ports after it. Port 0: any free ones; clients learn
         /// them from mgmtd.
         listen: SocketAddr = "0.0.0.0:0",
-        /// Interfaces (names or addresses) that clients reach this service over, best first. None: all that are up; where
-        /// mgmtd is on this host's loopback interface, that one.
+        /// Interfaces (names, addresses, or networks as in 10.1.0.0/16) that clients reach this service over, and that it
+        /// goes out by, best first. None: all that are up; where mgmtd is on this host's loopback interface, that one.
         interfaces: Vec<String>,
         /// CPU to bind the first shard's thread to; the others take the ones after it. Not set: the kernel chooses.
         cpu: Option<usize>,

@@ -122,7 +122,8 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         | Op::BenchStop
         | Op::BenchCleanup
         // The connection itself answers it.
-        | Op::Share => Ok(Answer::errno(Errno::EOPNOTSUPP)),
+        | Op::Share
+        | Op::Fence => Ok(Answer::errno(Errno::EOPNOTSUPP)),
     }
 }
 

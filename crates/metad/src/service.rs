@@ -6,6 +6,7 @@ use anyhow::Context;
 use cluster::event::Registration;
 use cluster::map::ServiceKind;
 use conf::Fatal;
+use control::interfaces::Watched;
 use control::{Agent, AgentConfig, Update, View};
 use net::{ClusterKey, Identity};
 use telemetry::metrics::Metrics;
@@ -101,8 +102,11 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let incarnation = nanoseconds();
         let known = seats.first().context("no shard")?.identity();
-        let management =
-            AgentConfig { management: config.mgmtd.clone(), identity: identity(&key, &known.cluster, incarnation) };
+        let management = AgentConfig {
+            management: config.mgmtd.clone(),
+            identity: identity(&key, &known.cluster, incarnation),
+            rails: Some(Watched::new(config.listen.ip(), &config.interfaces, &config.mgmtd)),
+        };
         let registration = Registration {
             cluster: known.cluster.clone(),
             uuid: known.node_uuid.clone(),
@@ -158,7 +162,11 @@ impl Server {
             store,
             listener,
             identity: identity(&self.key, &home.identity().cluster, self.incarnation),
-            limits: net::Limits { requests: CONNECTION_REQUESTS_MAX, ..net::Limits::default() },
+            limits: net::Limits {
+                requests: CONNECTION_REQUESTS_MAX,
+                interfaces: control::interfaces::selectors(&config.interfaces)?,
+                ..net::Limits::default()
+            },
             ring: ring::Config {
                 cpu: config.cpu.map(|first| first + index),
                 spin: config.spin.0,

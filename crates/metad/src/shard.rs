@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -191,10 +192,10 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         Context { shard: setup.shard, group: GroupId(0), total_bytes: 0, free_bytes: 0, keeps_access_times: true };
     let core = Rc::new(Core::new(shard, store, context, ShardMetrics::new(&setup.metrics), syncer, begun));
     let identity = Rc::new(setup.identity);
-    let storage = Storage::new(Rc::clone(&identity));
+    let storage = Storage::new(Rc::clone(&identity), Arc::clone(&setup.limits.interfaces));
     let removal = Removal::new(Rc::clone(&core), Rc::clone(&storage));
     let spill = Spill::new(Rc::clone(&core), Rc::clone(&storage));
-    let messenger = Messenger::new(Rc::clone(&core), Rc::clone(&identity));
+    let messenger = Messenger::new(Rc::clone(&core), Rc::clone(&identity), Arc::clone(&setup.limits.interfaces));
     let chair = Chair {
         core: Rc::clone(&core),
         storage,

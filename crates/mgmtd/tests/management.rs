@@ -258,7 +258,7 @@ fn an_agent_waits_for_mgmtd_and_outlives_its_restart() {
     let place = Place::new();
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("free").local_addr().expect("bound");
     let listen = port.to_string();
-    let config = AgentConfig { management: listen.clone(), identity: place.identity("") };
+    let config = AgentConfig { management: listen.clone(), identity: place.identity(""), rails: None };
     let views = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&views);
     let on_update: OnUpdate = Box::new(move |update| {
@@ -307,14 +307,14 @@ fn an_agent_that_is_refused_for_good_ends_with_exit_code_2() {
     let address = server.address().to_string();
     let (sender, updates) = std::sync::mpsc::channel();
     let tell: OnUpdate = Box::new(move |update| drop(sender.send(update)));
-    let config = AgentConfig { management: address.clone(), identity: place.identity("c-2") };
+    let config = AgentConfig { management: address.clone(), identity: place.identity("c-2"), rails: None };
     let node = spec("s", ServiceKind::Storage, &["a"]);
     let agent = Agent::start_node(config, node.clone(), reporter(1), tell).expect("a thread");
     let fatal = agent.registered(Some(PATIENCE)).expect_err("another cluster");
     assert_eq!(fatal.code, 2);
     assert_eq!(updates.recv_timeout(PATIENCE), Ok(Update::Refused(fatal)));
 
-    let config = AgentConfig { management: address, identity: place.identity("") };
+    let config = AgentConfig { management: address, identity: place.identity(""), rails: None };
     let first = Agent::start_node(config.clone(), node.clone(), reporter(1), ignore()).expect("a thread");
     first.registered(Some(PATIENCE)).expect("taken");
     let alias = first.registered(None).expect("known").alias;

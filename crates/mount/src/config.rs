@@ -31,6 +31,9 @@ conf::knobs! {
         share_memory: bool = "true",
         /// Reach services on this host through UNIX sockets rather than TCP.
         local_sockets: bool = "true",
+        /// Interfaces (names, addresses, or networks as in 10.1.0.0/16) to reach services over, best first. None: all that
+        /// are up.
+        interfaces: Vec<String>,
         /// Other users than the mounting one may enter.
         allow_other: bool = "true",
         /// Nothing can be changed through this mount.

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use ring::buf::{Buf, Slice};
@@ -19,18 +19,22 @@ use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId};
 use wire::codec::{Wire, decode_body};
 use wire::frame::{HEADER_LEN, Header, Status, flags};
-use wire::op::{Call, Ping};
+use wire::op::{Call, Op};
 
-use crate::handshake::{Established, HandshakeError, Initiator};
+use crate::handshake::{Established, HandshakeError, ID_LEN, Initiator};
 use crate::identity::Identity;
 use crate::inbound::{Inbound, Incoming, Pulse};
 use crate::limits::Limits;
 use crate::local;
+use crate::metrics::{self, Meter, RailState, WITHIN_HOST};
 use crate::outbox::Outbox;
 use crate::pending::{Held, Pending, Reply};
 use crate::receive::{FrameError, Receiver, Role, check_payload};
 use crate::shake::shake;
 use crate::sharing::{self, Lending, Outgoing};
+use crate::way::{Load, Way};
+
+mod vigil;
 
 /// Why there is no connection.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -39,13 +43,17 @@ pub enum ConnectError {
     Io { address: SocketAddr, kind: io::ErrorKind, error: String },
     #[error("{address}: {error}")]
     Handshake { address: SocketAddr, error: HandshakeError },
-    #[error("no address to connect to")]
+    #[error("no address to connect to, or none that the chosen interfaces reach")]
     NoAddress,
 }
 
 impl ConnectError {
     fn io(address: SocketAddr, error: &io::Error) -> Self {
         Self::Io { address, kind: error.kind(), error: error.to_string() }
+    }
+
+    pub(crate) fn lost(address: SocketAddr, error: &CallError) -> Self {
+        Self::Io { address, kind: io::ErrorKind::ConnectionReset, error: error.to_string() }
     }
 
     /// Waiting does not help: the two sides disagree about key, cluster or version.
@@ -123,8 +131,25 @@ impl Drop for Handle {
     }
 }
 
+/// Where the other side is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    SameHost,
+    Elsewhere {
+        /// Over one of several rails.
+        several: bool,
+    },
+}
+
 struct Inner {
     socket: OwnedFd,
+    place: Place,
+    /// Where there are several rails to choose from.
+    load: Option<Load>,
+    meter: Meter,
+    rail: RailState,
+    /// When it ended, requests had no answer: the other side may yet do them.
+    left: Cell<bool>,
     address: SocketAddr,
     established: Established,
     limits: Limits,
@@ -148,11 +173,20 @@ impl Connection {
         identity: &Identity,
         limits: &Limits,
     ) -> Result<Connection, ConnectError> {
+        Self::connect_by(&Way::default(), address, identity, limits).await
+    }
+
+    pub(crate) async fn connect_by(
+        way: &Way,
+        address: SocketAddr,
+        identity: &Identity,
+        limits: &Limits,
+    ) -> Result<Connection, ConnectError> {
         if limits.local_sockets
             && let Ok(Some(socket)) = ring::timeout(limits.handshake, local::connect(address)).await
         {
             match shake(socket.as_raw_fd(), Initiator::new(identity), limits.handshake).await {
-                Ok(established) => return Ok(Self::over(socket, true, address, established, limits)),
+                Ok(established) => return Ok(Self::over(socket, Place::SameHost, address, established, limits)),
                 // Somebody else has the name.
                 Err(error @ (HandshakeError::Ended | HandshakeError::Forged)) => {
                     debug!(peer = %address, %error, "no connection through a local socket")
@@ -160,7 +194,8 @@ impl Connection {
                 Err(error) => return Err(ConnectError::Handshake { address, error }),
             }
         }
-        let socket = match ring::timeout(limits.handshake, op::connect(address)).await {
+        let connecting = op::connect_from(way.from, way.device.as_deref(), address);
+        let socket = match ring::timeout(limits.handshake, connecting).await {
             Ok(Ok(socket)) => socket,
             Ok(Err(error)) => return Err(ConnectError::io(address, &error)),
             Err(_) => return Err(ConnectError::io(address, &io::ErrorKind::TimedOut.into())),
@@ -168,20 +203,35 @@ impl Connection {
         let established = shake(socket.as_raw_fd(), Initiator::new(identity), limits.handshake)
             .await
             .map_err(|error| ConnectError::Handshake { address, error })?;
-        let is_local = sharing::is_local(&socket);
-        Ok(Self::over(socket, is_local, address, established, limits))
+        let place = match sharing::is_local(&socket) {
+            true => Place::SameHost,
+            false => Place::Elsewhere { several: way.several },
+        };
+        Ok(Self::over(socket, place, address, established, limits))
     }
 
     fn over(
         socket: OwnedFd,
-        is_local: bool,
+        place: Place,
         address: SocketAddr,
         established: Established,
         limits: &Limits,
     ) -> Connection {
         assert!((1..=Limits::REQUESTS_MAX / 2).contains(&limits.requests), "requests in flight out of range");
+        let (ours, peer) = (metrics::local_address(&socket), address.ip().to_string());
+        let load = match (place, ours) {
+            (Place::Elsewhere { several: true }, Some(ours)) => Some(Load::between(ours, address.ip())),
+            _ => None,
+        };
+        let rail = RailState::of(&ours.map_or_else(|| WITHIN_HOST.to_owned(), |ours| ours.to_string()), &peer);
+        rail.began();
         let inner = Rc::new(Inner {
-            lending: Lending::new(is_local),
+            lending: Lending::new(place == Place::SameHost),
+            place,
+            load,
+            meter: Meter::made(&socket, &peer),
+            rail,
+            left: Cell::new(false),
             socket,
             address,
             established,
@@ -196,7 +246,10 @@ impl Connection {
         });
         ring::spawn(send(Rc::clone(&inner)));
         ring::spawn(receive(Rc::clone(&inner)));
-        ring::spawn(watch(Rc::downgrade(&inner)));
+        ring::spawn(vigil::watch(Rc::downgrade(&inner)));
+        if place == (Place::Elsewhere { several: true }) {
+            ring::spawn(vigil::keep(Rc::downgrade(&inner)));
+        }
         let handle = Rc::new(Handle(Rc::clone(&inner)));
         Connection { inner, handle }
     }
@@ -271,6 +324,27 @@ impl Connection {
         &self.inner.established.peer.cluster
     }
 
+    /// The other side is on this host: it has no rails.
+    #[must_use]
+    pub fn is_within_host(&self) -> bool {
+        self.inner.place == Place::SameHost
+    }
+
+    /// Bytes under way at its two ends, over all connections there.
+    pub(crate) fn load(&self) -> usize {
+        self.inner.load.as_ref().map_or(0, Load::bytes)
+    }
+
+    /// Its name, as both sides know it.
+    pub(crate) fn id(&self) -> [u8; ID_LEN] {
+        self.inner.established.id
+    }
+
+    /// It ended while requests had no answer.
+    pub(crate) fn left_requests(&self) -> bool {
+        self.inner.left.get()
+    }
+
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.inner.address
@@ -301,6 +375,7 @@ impl Connection {
         inner.check_open()?;
         let Outgoing { payload, flags, lent } = inner.lending.place(payload, into.as_ref());
         let held = Held { into, lent, permits: Some(permits) };
+        let _share = inner.load.as_ref().map(|load| load.take(cost + HEADER_LEN));
         inner.post_and_wait(to, request, (payload, flags), held).await
     }
 
@@ -333,10 +408,17 @@ impl Future for Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.inner.pending.borrow_mut().abandon(id);
+        let Some(id) = self.id else { return };
+        let op = self.inner.pending.borrow_mut().abandon(id);
+        // Later changes may overtake it on another rail. So it ends here: they are fenced from it.
+        if self.inner.load.is_some() && op.is_some_and(changes_objects) {
+            self.inner.close("a change was given up by who asked for it");
         }
     }
+}
+
+fn changes_objects(op: Op) -> bool {
+    matches!(op, Op::Write | Op::Truncate | Op::Allocate | Op::Copy | Op::Remove)
 }
 
 impl Inner {
@@ -407,32 +489,36 @@ impl Inner {
         op::shutdown(&self.socket);
         self.outbox.close();
         self.lending.abandon();
-        self.pending.borrow_mut().fail_all(&CallError::Closed(reason.to_owned()));
+        self.rail.ended();
+        let left = self.pending.borrow_mut().fail_all(&CallError::Closed(reason.to_owned()));
+        self.left.set(left);
         true
     }
 
     fn close_loudly(&self, error: &FrameError) {
         if self.close(&error.to_string()) {
+            self.rail.failed();
             warn!(peer = %self.address, reason = %error, "closed a connection that broke the protocol");
         }
     }
 
     fn close_for(&self, error: &io::Error) {
         if self.close(&error.to_string()) {
+            self.rail.failed();
             debug!(peer = %self.address, reason = %error, "connection lost");
         }
     }
 }
 
 async fn send(inner: Rc<Inner>) {
-    if let Err(error) = inner.outbox.run(inner.socket(), |_| ()).await {
+    if let Err(error) = inner.outbox.run(inner.socket(), &inner.meter, |_| ()).await {
         inner.close_for(&error);
     }
 }
 
 async fn receive(inner: Rc<Inner>) {
     let receiver = Receiver::new(inner.established.version, inner.established.seed, Role::Replies);
-    let mut inbound = Inbound::new(inner.socket(), receiver);
+    let mut inbound = Inbound::new(inner.socket(), receiver, inner.meter.clone());
     loop {
         match inbound.fill(&inner.pulse).await {
             Ok(true) => {}
@@ -493,28 +579,4 @@ async fn take_reply(inner: &Inner, inbound: &Inbound, incoming: Incoming) -> Res
     }
     inner.pending.borrow_mut().complete(Reply { header, body: incoming.body, payload, rest: into });
     Ok(())
-}
-
-/// Asks an idle connection whether it lives, and ends one that says nothing.
-async fn watch(weak: Weak<Inner>) {
-    let Some(limits) = weak.upgrade().map(|inner| inner.limits.clone()) else { return };
-    loop {
-        ring::sleep(limits.silence / 4).await;
-        let Some(inner) = weak.upgrade() else { return };
-        if inner.closed.borrow().is_some() {
-            return;
-        }
-        let silent = ring::now().saturating_duration_since(inner.pulse.heard.get());
-        if silent >= limits.silence {
-            let reason = format!("nothing heard for {} ms", silent.as_millis());
-            if inner.close(&reason) {
-                warn!(peer = %inner.address, reason, "connection given up");
-            }
-            return;
-        }
-        if silent >= limits.silence / 4 {
-            // Without permits: it is one, and it must go when nothing else does. The reply goes to nobody.
-            let _ = inner.post(To::default(), &Ping {}, (Vec::new(), 0), Held::default(), false);
-        }
-    }
 }

@@ -32,6 +32,8 @@ const HANDSHAKE_VERSION: u16 = 1;
 const PREAMBLE_LEN: usize = 6;
 /// Longest message of the handshake, in bytes, so that a stranger costs no memory.
 pub const MESSAGE_MAX: usize = 1024;
+/// Bytes of the name of a connection.
+pub const ID_LEN: usize = 16;
 /// Longest name, cluster id and refusal that are kept from the other side, in bytes.
 const TEXT_MAX: usize = 200;
 
@@ -42,6 +44,8 @@ pub struct Established {
     pub version: u16,
     /// Seed of the header checksums of this connection; the same on both sides.
     pub seed: u32,
+    /// Names this connection among all that there ever were; the same on both sides.
+    pub id: [u8; ID_LEN],
     pub peer: PeerHello,
 }
 
@@ -189,11 +193,18 @@ fn read_noise(noise: &mut HandshakeState, message: &[u8]) -> Result<(), Handshak
     }
 }
 
-/// Seed of the header checksums, and the cipher of the two hellos.
-fn transport(noise: HandshakeState) -> (u32, TransportState) {
-    let hash = noise.get_handshake_hash();
-    let seed = u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]]);
-    (seed, noise.into_transport_mode().expect("both messages were exchanged"))
+/// What both sides derive from the key exchange.
+#[derive(Clone, Copy)]
+struct Bond {
+    seed: u32,
+    id: [u8; ID_LEN],
+}
+
+/// What is derived, and the cipher of the two hellos.
+fn transport(noise: HandshakeState) -> (Bond, TransportState) {
+    let id: [u8; ID_LEN] = *noise.get_handshake_hash().first_chunk().expect("a hash is longer than that");
+    let seed = u32::from_le_bytes([id[0], id[1], id[2], id[3]]);
+    (Bond { seed, id }, noise.into_transport_mode().expect("both messages were exchanged"))
 }
 
 fn seal(transport: &mut TransportState, hello: &impl Wire) -> Vec<u8> {
@@ -246,9 +257,9 @@ enum InitiatorState {
     AwaitHead(HandshakeState),
     ReadHead(HandshakeState),
     ReadKeyProof(HandshakeState),
-    AwaitHelloLength(TransportState, u32),
-    ReadHelloLength(TransportState, u32),
-    ReadHello(TransportState, u32),
+    AwaitHelloLength(TransportState, Bond),
+    ReadHelloLength(TransportState, Bond),
+    ReadHello(TransportState, Bond),
     Over,
 }
 
@@ -284,15 +295,15 @@ impl Initiator {
             }
             ReadKeyProof(mut noise) => {
                 read_noise(&mut noise, received)?;
-                let (seed, mut transport) = transport(noise);
+                let (bond, mut transport) = transport(noise);
                 let hello = seal(&mut transport, &self.hello());
-                (AwaitHelloLength(transport, seed), Step::Send(with_length(&hello)))
+                (AwaitHelloLength(transport, bond), Step::Send(with_length(&hello)))
             }
-            AwaitHelloLength(transport, seed) => (ReadHelloLength(transport, seed), Step::Receive(2)),
-            ReadHelloLength(transport, seed) => (ReadHello(transport, seed), Step::Receive(length(received)?)),
-            ReadHello(mut transport, seed) => {
+            AwaitHelloLength(transport, bond) => (ReadHelloLength(transport, bond), Step::Receive(2)),
+            ReadHelloLength(transport, bond) => (ReadHello(transport, bond), Step::Receive(length(received)?)),
+            ReadHello(mut transport, bond) => {
                 let hello = open(&mut transport, received)?;
-                (Over, Step::Done(self.judge(&hello, seed)))
+                (Over, Step::Done(self.judge(&hello, bond)))
             }
             Over => return Err(HandshakeError::Ended),
         };
@@ -309,7 +320,7 @@ impl Initiator {
         }
     }
 
-    fn judge(&self, hello: &ServerHello, seed: u32) -> Result<Established, HandshakeError> {
+    fn judge(&self, hello: &ServerHello, bond: Bond) -> Result<Established, HandshakeError> {
         let theirs = (hello.version_min, hello.version_max);
         let version = negotiate(self.versions, theirs).map_err(HandshakeError::Version)?;
         let peer = PeerHello { cluster: incoming(&hello.cluster), name: String::new(), incarnation: hello.incarnation };
@@ -317,7 +328,7 @@ impl Initiator {
         if !hello.refusal.0.is_empty() || hello.version != version {
             return Err(HandshakeError::Refused(incoming(&hello.refusal)));
         }
-        Ok(Established { version, seed, peer })
+        Ok(Established { version, seed: bond.seed, id: bond.id, peer })
     }
 }
 
@@ -338,9 +349,9 @@ enum ResponderState {
     Start,
     ReadHead,
     ReadKeyProof,
-    AwaitHelloLength(TransportState, u32),
-    ReadHelloLength(TransportState, u32),
-    ReadHello(TransportState, u32),
+    AwaitHelloLength(TransportState, Bond),
+    ReadHelloLength(TransportState, Bond),
+    ReadHello(TransportState, Bond),
     /// The last message is on its way; then this is the result.
     Closing(Result<Established, HandshakeError>),
     Over,
@@ -375,17 +386,17 @@ impl Responder {
                 match read_noise(&mut noise, received) {
                     Ok(()) => {
                         let answer = [&preamble()[..], &with_length(&write_noise(&mut noise)?)].concat();
-                        let (seed, transport) = transport(noise);
-                        (AwaitHelloLength(transport, seed), Step::Send(answer))
+                        let (bond, transport) = transport(noise);
+                        (AwaitHelloLength(transport, bond), Step::Send(answer))
                     }
                     Err(error) => (Closing(Err(error)), Step::Send(refusal())),
                 }
             }
-            AwaitHelloLength(transport, seed) => (ReadHelloLength(transport, seed), Step::Receive(2)),
-            ReadHelloLength(transport, seed) => (ReadHello(transport, seed), Step::Receive(length(received)?)),
-            ReadHello(mut transport, seed) => {
+            AwaitHelloLength(transport, bond) => (ReadHelloLength(transport, bond), Step::Receive(2)),
+            ReadHelloLength(transport, bond) => (ReadHello(transport, bond), Step::Receive(length(received)?)),
+            ReadHello(mut transport, bond) => {
                 let hello = open(&mut transport, received)?;
-                let result = self.judge(&hello, seed);
+                let result = self.judge(&hello, bond);
                 let answer = seal(&mut transport, &self.hello(&result));
                 (Closing(result), Step::Send(with_length(&answer)))
             }
@@ -396,12 +407,12 @@ impl Responder {
         Ok(step)
     }
 
-    fn judge(&self, hello: &ClientHello, seed: u32) -> Result<Established, HandshakeError> {
+    fn judge(&self, hello: &ClientHello, bond: Bond) -> Result<Established, HandshakeError> {
         let theirs = (hello.version_min, hello.version_max);
         let version = negotiate(self.versions, theirs).map_err(HandshakeError::Version)?;
         let peer = PeerHello { cluster: incoming(&hello.cluster), name: incoming(&hello.name), incarnation: 0 };
         check_cluster(&self.identity.cluster, &peer.cluster)?;
-        Ok(Established { version, seed, peer })
+        Ok(Established { version, seed: bond.seed, id: bond.id, peer })
     }
 
     fn hello(&self, result: &Result<Established, HandshakeError>) -> ServerHello {

@@ -9,7 +9,7 @@ use ring::buf::{Buf, Slice};
 use ring::op;
 use wire::frame::Header;
 
-use crate::metrics;
+use crate::metrics::Meter;
 use crate::receive::{FrameError, Parsed, Receiver};
 
 /// Bytes of one receive buffer: what one receive can bring at most.
@@ -51,6 +51,7 @@ impl Pulse {
 pub(crate) struct Inbound {
     socket: RawFd,
     receiver: Receiver,
+    meter: Meter,
     /// Received and not yet parsed; `room` begins where it ends.
     head: Buf,
     room: Buf,
@@ -60,10 +61,10 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
-    pub(crate) fn new(socket: RawFd, receiver: Receiver) -> Self {
+    pub(crate) fn new(socket: RawFd, receiver: Receiver, meter: Meter) -> Self {
         let mut room = Buf::with_capacity(REGION);
         let head = room.split_to(0);
-        Self { socket, receiver, head, room, need: 0, bulk: false }
+        Self { socket, receiver, meter, head, room, need: 0, bulk: false }
     }
 
     /// Receives once. `Ok(false)` is the end of the stream, at the end of a frame.
@@ -76,7 +77,7 @@ impl Inbound {
         let (result, mut buf) = op::recv(self.socket, buf).await;
         pulse.beat();
         let count = *result.as_ref().unwrap_or(&0);
-        metrics::received(count);
+        self.meter.received(count);
         let received = buf.split_to(count);
         self.head.unsplit(received).expect("received right behind what was there");
         let later = std::mem::replace(&mut self.room, buf);
@@ -132,7 +133,7 @@ impl Inbound {
         pulse.mid_frame.set(true);
         let (result, rest) = op::recv_exact(self.socket, rest).await;
         pulse.beat();
-        metrics::received(rest.len());
+        self.meter.received(rest.len());
         destination.unsplit(rest).expect("the two halves of one buffer");
         result.map(|()| destination)
     }

@@ -1,19 +1,24 @@
 //! The data plane: connections between processes that hold the same cluster key, and calls over them.
 //!
 //! The rules are pure and apart from the sockets: who may connect ([`handshake`]), what may be received ([`receive`]),
-//! which rail to use ([`rails`]). Around them, on the ring: [`Connection`] and [`Peer`] call, [`serve`] answers.
+//! which rails there are ([`pairs`]), which to use ([`rails`]) and when one is cut ([`health`]). Around them, on the ring:
+//! [`Connection`] and [`Peer`] call, [`serve`] answers.
 //!
 //! What is malformed, oversized, truncated or replayed closes its connection with one log line and harms nothing else.
 
 mod connection;
+mod fences;
 pub mod handshake;
+pub mod health;
 mod identity;
 mod inbound;
+pub mod interfaces;
 mod key;
 mod limits;
 mod local;
 pub mod metrics;
 mod outbox;
+pub mod pairs;
 mod peer;
 mod pending;
 pub mod rails;
@@ -22,6 +27,7 @@ mod responder;
 mod server;
 mod shake;
 mod sharing;
+mod way;
 
 pub use connection::{Answer, CallError, ConnectError, Connection, To};
 pub use identity::Identity;

@@ -1,6 +1,9 @@
 //! The bounds of one connection.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::pairs::Selector;
 
 /// What one connection may take. Requests over a bound wait at their caller; what a server cannot take it leaves in the
 /// socket.
@@ -15,6 +18,8 @@ pub struct Limits {
     pub connections: usize,
     /// Reach a server on the same host through a UNIX socket where it has one.
     pub local_sockets: bool,
+    /// Interfaces to go out by, best first; none: all.
+    pub interfaces: Arc<[Selector]>,
     /// Connecting and the handshake together.
     pub handshake: Duration,
     /// The calling side closes a connection that it heard nothing from for so long, though it asks from time to time.
@@ -37,6 +42,7 @@ impl Default for Limits {
             bytes: 64 << 20,
             connections: 4096,
             local_sockets: true,
+            interfaces: Arc::default(),
             handshake: Duration::from_secs(5),
             silence: Duration::from_secs(15),
             idle: Duration::from_secs(120),

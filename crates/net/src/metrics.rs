@@ -1,6 +1,9 @@
 //! What the data plane counts, for all threads of the process.
 
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use telemetry::metrics::{Counter, Gauge, Metrics};
 use telemetry::names;
@@ -14,13 +17,13 @@ struct Handles {
     refused: Vec<(&'static str, Counter)>,
     frames: Vec<(&'static str, Counter)>,
     unanswered: Counter,
-    sent: Counter,
     placed: Counter,
-    received: Counter,
+    /// For what is only known when it is there: rails.
+    metrics: Metrics,
 }
 
-/// The one rail of this release.
-const RAIL: &str = "0";
+/// The rail of connections within this host.
+pub const WITHIN_HOST: &str = "local";
 const REFUSALS: [&str; 8] = ["foreign", "key", "malformed", "version", "cluster", "ended", "timeout", "full"];
 const FRAMES: [&str; 5] = ["header", "checksum", "order", "kind", "content"];
 
@@ -31,9 +34,8 @@ pub fn install(metrics: &Metrics) {
         refused: REFUSALS.map(|reason| (reason, metrics.counter(&names::CONNECTIONS_REFUSED, &[reason]))).into(),
         frames: FRAMES.map(|reason| (reason, metrics.counter(&names::FRAMES_REFUSED, &[reason]))).into(),
         unanswered: metrics.counter(&names::REQUEST_ERRORS, &["any", "unanswered"]),
-        sent: metrics.counter(&names::SENT_BYTES, &[RAIL]),
         placed: metrics.counter(&names::PLACED_BYTES, &[]),
-        received: metrics.counter(&names::RECEIVED_BYTES, &[RAIL]),
+        metrics: metrics.clone(),
     });
 }
 
@@ -55,9 +57,92 @@ pub(crate) fn unanswered() {
     }
 }
 
-pub(crate) fn sent(bytes: usize) {
-    if let Some(handles) = HANDLES.get() {
-        handles.sent.inc_by(bytes as u64);
+/// Counts the bytes of one connection, under its rail: the address of our interface.
+#[derive(Clone, Default)]
+pub(crate) struct Meter {
+    sent: Counter,
+    received: Counter,
+    /// Of connections that we made: the same under rail and peer.
+    path: Option<(Counter, Counter)>,
+}
+
+impl Meter {
+    pub(crate) fn accepted(socket: &OwnedFd) -> Self {
+        let Some(handles) = HANDLES.get() else { return Self::default() };
+        let rail = local_address(socket).map_or_else(|| WITHIN_HOST.to_owned(), |address| address.to_string());
+        Self {
+            sent: handles.metrics.counter(&names::SENT_BYTES, &[&rail]),
+            received: handles.metrics.counter(&names::RECEIVED_BYTES, &[&rail]),
+            path: None,
+        }
+    }
+
+    pub(crate) fn made(socket: &OwnedFd, peer: &str) -> Self {
+        let meter = Self::accepted(socket);
+        let rail = local_address(socket).map_or_else(|| WITHIN_HOST.to_owned(), |address| address.to_string());
+        let counter = |def| HANDLES.get().map(|handles| handles.metrics.counter(def, &[&rail, peer]));
+        Self { path: counter(&names::RAIL_SENT_BYTES).zip(counter(&names::RAIL_RECEIVED_BYTES)), ..meter }
+    }
+
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.sent.inc_by(bytes as u64);
+        if let Some((sent, _)) = &self.path {
+            sent.inc_by(bytes as u64);
+        }
+    }
+
+    pub(crate) fn received(&self, bytes: usize) {
+        self.received.inc_by(bytes as u64);
+        if let Some((_, received)) = &self.path {
+            received.inc_by(bytes as u64);
+        }
+    }
+}
+
+/// Of our end; `None` where that is no internet socket.
+pub(crate) fn local_address(socket: &OwnedFd) -> Option<IpAddr> {
+    let socket = TcpStream::from(socket.as_fd().try_clone_to_owned().ok()?);
+    socket.local_addr().ok().map(|address| address.ip().to_canonical())
+}
+
+/// State of one rail to one peer, as all of this process's connections over it find it.
+#[derive(Clone, Default)]
+pub(crate) struct RailState {
+    connections: Gauge,
+    healthy: Gauge,
+    failures: Counter,
+    round_trip: Gauge,
+}
+
+impl RailState {
+    /// `rail`: our address, or how it is called where we have not bound one.
+    pub(crate) fn of(rail: &str, peer: &str) -> Self {
+        let Some(handles) = HANDLES.get() else { return Self::default() };
+        let (metrics, labels) = (&handles.metrics, [rail, peer]);
+        Self {
+            connections: metrics.gauge(&names::RAIL_CONNECTIONS, &labels),
+            healthy: metrics.gauge(&names::RAIL_HEALTHY, &labels),
+            failures: metrics.counter(&names::RAIL_FAILURES, &labels),
+            round_trip: metrics.gauge(&names::RAIL_ROUND_TRIP, &labels),
+        }
+    }
+
+    pub(crate) fn began(&self) {
+        self.connections.inc();
+        self.healthy.set(1);
+    }
+
+    pub(crate) fn ended(&self) {
+        self.connections.dec();
+    }
+
+    pub(crate) fn failed(&self) {
+        self.healthy.set(0);
+        self.failures.inc();
+    }
+
+    pub(crate) fn measured(&self, round_trip: Duration) {
+        self.round_trip.set(i64::try_from(round_trip.as_micros()).unwrap_or(i64::MAX));
     }
 }
 
@@ -65,12 +150,6 @@ pub(crate) fn sent(bytes: usize) {
 pub(crate) fn placed(bytes: usize) {
     if let Some(handles) = HANDLES.get() {
         handles.placed.inc_by(bytes as u64);
-    }
-}
-
-pub(crate) fn received(bytes: usize) {
-    if let Some(handles) = HANDLES.get() {
-        handles.received.inc_by(bytes as u64);
     }
 }
 
@@ -121,8 +200,11 @@ mod tests {
         refused("key");
         frame_refused(&FrameError::Header(HeaderError::Checksum));
         frame_refused(&FrameError::NotARequest);
-        sent(10);
-        received(20);
+        let (_listener, address) = ring::op::listen("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let socket = OwnedFd::from(TcpStream::connect(address).expect("connected"));
+        let meter = Meter::made(&socket, "192.0.2.1");
+        meter.sent(10);
+        meter.received(20);
         unanswered();
         let text = metrics.text();
         for (name, reason) in [("connections_refused", "key"), ("frames_refused", "header"), ("frames_refused", "kind")]
@@ -132,6 +214,11 @@ mod tests {
             });
             assert!(found, "{name} {reason}: {text}");
         }
-        assert!(text.lines().any(|line| line.starts_with("weft_sent_bytes_total") && line.ends_with(" 10")), "{text}");
+        for line in [
+            r#"weft_sent_bytes_total{service="test",rail="127.0.0.1"} 10"#,
+            r#"weft_rail_received_bytes_total{service="test",rail="127.0.0.1",peer="192.0.2.1"} 20"#,
+        ] {
+            assert!(text.contains(line), "no {line} in {text}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use ring::op;
 use ring::sync::Notify;
 use wire::frame::{BODY_MAX, HEADER_LEN, Header, PAYLOAD_MAX, crc32c};
 
-use crate::metrics;
+use crate::metrics::Meter;
 
 /// Payload parts shorter than this (bytes) are copied behind their header: cheaper than a vector of their own.
 const COPY_MAX: usize = 4 << 10;
@@ -125,7 +125,7 @@ impl Outbox {
     }
 
     /// Sends until the outbox is closed or the socket fails; tells `on_sent` after each send.
-    pub(crate) async fn run(&self, socket: RawFd, mut on_sent: impl FnMut(Sent)) -> io::Result<()> {
+    pub(crate) async fn run(&self, socket: RawFd, meter: &Meter, mut on_sent: impl FnMut(Sent)) -> io::Result<()> {
         loop {
             while self.queue.borrow().frames == 0 {
                 if self.closed.get() {
@@ -137,7 +137,7 @@ impl Outbox {
             let (parts, sent) = self.queue.borrow_mut().take();
             let bytes = parts.iter().map(|part| part.len()).sum();
             op::send_all(socket, parts).await?;
-            metrics::sent(bytes);
+            meter.sent(bytes);
             on_sent(sent);
         }
     }

@@ -1,90 +1,137 @@
 //! One thread of one node, as its callers see it: the connections to it over its rails, made anew when they are lost.
 
+mod keeper;
+mod state;
+
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use ring::sync::Notify;
 use tracing::{info, warn};
+use types::error::Errno;
+use wire::codec::Bytes;
+use wire::frame::Status;
+use wire::v1::session::Fence;
 
-use crate::connection::{ConnectError, Connection};
+use crate::connection::{CallError, ConnectError, Connection, To};
 use crate::identity::Identity;
 use crate::limits::Limits;
-use crate::rails::{Choice, Rails};
+use crate::metrics::RailState;
+use crate::rails::Choice;
+use crate::way::Way;
+use state::State;
 
-/// Connections to one peer. In this release one rail is in use at a time; another takes its place when it fails.
+/// Longest attempt over one rail where there are others.
+const ATTEMPT_MAX: Duration = Duration::from_millis(1500);
+
+/// Connections to one peer. Who calls [`Self::connection`] stays with one rail until it fails; who calls
+/// [`Self::pick`] for each request uses all of them.
 pub struct Peer {
-    addresses: Vec<SocketAddr>,
+    inner: Rc<Inner>,
+}
+
+struct Inner {
     identity: Rc<Identity>,
     limits: Limits,
     state: RefCell<State>,
-    /// Somebody connects; the others wait for the outcome.
+    /// Somebody connects, or fences; the others wait for the outcome.
     connecting: Cell<bool>,
     outcome: Notify,
-}
-
-struct State {
-    rails: Rails,
-    /// One per rail.
-    connections: Vec<Option<Connection>>,
-    /// Outcome of the last failed attempt, and how many attempts there were.
-    error: ConnectError,
-    attempts: u64,
+    /// All rails are kept connected.
+    kept: Cell<bool>,
 }
 
 impl Peer {
-    /// `addresses`: one per rail, the preferred first.
+    /// `addresses`: the peer's, one per interface, the preferred first.
     #[must_use]
     pub fn new(addresses: Vec<SocketAddr>, identity: Rc<Identity>, limits: Limits) -> Self {
-        let rails = Rails::new(addresses.iter().map(|_| 0));
-        let connections = addresses.iter().map(|_| None).collect();
-        let state = State { rails, connections, error: ConnectError::NoAddress, attempts: 0 };
-        Self {
-            addresses,
-            identity,
-            limits,
-            state: RefCell::new(state),
-            connecting: Cell::new(false),
-            outcome: Notify::new(),
-        }
+        Self::starting_at(0, addresses, identity, limits)
+    }
+
+    /// As [`Self::new`]; `start` is the rail to begin with, counted modulo those of the best rank: where many have one
+    /// connection each, each begins at another.
+    #[must_use]
+    pub fn starting_at(start: usize, addresses: Vec<SocketAddr>, identity: Rc<Identity>, limits: Limits) -> Self {
+        let state = RefCell::new(State::new(addresses, &limits.interfaces, start));
+        let (connecting, outcome, kept) = (Cell::new(false), Notify::new(), Cell::new(false));
+        Self { inner: Rc::new(Inner { identity, limits, state, connecting, outcome, kept }) }
     }
 
     #[must_use]
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.inner.state.borrow().addresses().to_vec()
+    }
+
+    /// The peer has other addresses now. Connections to those that it still has stay; what is under way on others ends
+    /// there.
+    pub fn set_addresses(&self, addresses: Vec<SocketAddr>) {
+        self.inner.state.borrow_mut().set_addresses(addresses, &self.inner.limits.interfaces);
+    }
+
+    /// A live connection for one request, without waiting: of all rails the one with the fewest bytes under way. `None`
+    /// where [`Self::connection`] has something to do first.
+    #[must_use]
+    pub fn pick(&self) -> Option<Connection> {
+        let connection = self.inner.state.borrow_mut().pick()?;
+        if !self.inner.kept.get() && !connection.is_within_host() && self.inner.state.borrow().has_several() {
+            self.inner.kept.set(true);
+            ring::spawn(keeper::keep(Rc::downgrade(&self.inner)));
+        }
+        Some(connection)
+    }
+
+    /// Over how many rails requests are spread now.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.inner.state.borrow().width()
     }
 
     /// The live connection if there is one, without waiting.
     #[must_use]
     pub fn current(&self) -> Option<Connection> {
-        self.state.borrow().connections.iter().flatten().find(|connection| !connection.is_closed()).cloned()
+        let mut state = self.inner.state.borrow_mut();
+        state.sweep();
+        if state.is_fenced() { state.current() } else { None }
     }
 
     /// A live connection. Where there is none, one attempt is made for all who wait, after the pause that the last
-    /// failure asks for (10 ms, doubling up to 1 s): a caller that wants to go on trying just calls again.
+    /// failure asks for (10 ms, doubling up to 1 s): a caller that wants to go on trying just calls again. What was asked
+    /// on connections that were lost has its end before this one is given out.
     ///
     /// # Errors
     /// Why the attempt failed.
     pub async fn connection(&self) -> Result<Connection, ConnectError> {
-        let seen = self.state.borrow().attempts;
+        let inner = &self.inner;
+        let seen = inner.state.borrow().attempts;
         loop {
             if let Some(connection) = self.current() {
                 return Ok(connection);
             }
-            if self.state.borrow().attempts > seen {
-                return Err(self.state.borrow().error.clone());
+            if inner.state.borrow().attempts > seen {
+                return Err(inner.state.borrow().error.clone());
             }
-            if self.connecting.get() {
-                self.outcome.notified().await;
+            if inner.connecting.get() {
+                inner.outcome.notified().await;
                 continue;
             }
-            let _turn = ConnectingTurn::new(self);
-            return self.attempt().await;
+            let _turn = ConnectingTurn::new(inner);
+            let live = inner.state.borrow().current();
+            let connection = match live {
+                Some(connection) => connection,
+                None => inner.attempt().await?,
+            };
+            inner.fence(&connection).await?;
+            return Ok(connection);
         }
     }
+}
 
+impl Inner {
     /// One attempt over the best rail.
     async fn attempt(&self) -> Result<Connection, ConnectError> {
+        self.state.borrow_mut().pair_again(&self.limits.interfaces);
         let rail = loop {
             let choice = self.state.borrow_mut().rails.choose(ring::now());
             match choice {
@@ -93,35 +140,72 @@ impl Peer {
                 Choice::None => return Err(ConnectError::NoAddress),
             }
         };
-        let result = Connection::connect(self.addresses[rail], &self.identity, &self.limits).await;
+        let result = self.connect(rail).await;
+        if let Err(error) = &result {
+            let mut state = self.state.borrow_mut();
+            state.attempts += 1;
+            state.error = error.clone();
+        }
+        result
+    }
+
+    /// One attempt over this rail, of those that there are now.
+    async fn connect(&self, rail: usize) -> Result<Connection, ConnectError> {
+        let (way, address) = {
+            let state = self.state.borrow();
+            (Way::of(state.pair(rail), state.has_several()), state.address(rail))
+        };
+        let mut limits = self.limits.clone();
+        if way.several {
+            limits.handshake = limits.handshake.min(ATTEMPT_MAX);
+        }
+        let result = Connection::connect_by(&way, address, &self.identity, &limits).await;
         let mut state = self.state.borrow_mut();
-        state.attempts += 1;
+        // They may have changed meanwhile.
+        let Some(rail) = state.find(&way, address) else { return result };
         match &result {
             Ok(connection) => {
                 if !state.rails.is_healthy(rail) {
-                    info!(peer = %self.addresses[rail], "connected again");
+                    info!(peer = %address, "connected again");
                 }
-                state.rails.on_success(rail);
-                state.connections[rail] = Some(connection.clone());
+                state.joined(rail, connection.clone());
             }
             Err(error) => {
                 // One line when it begins to fail, none for each try.
                 if state.rails.is_healthy(rail) {
                     warn!(%error, "cannot connect");
+                    let from = way.from.map_or_else(|| "any".to_owned(), |from| from.to_string());
+                    RailState::of(&from, &address.ip().to_string()).failed();
                 }
                 state.rails.on_failure(rail, ring::now());
-                state.error = error.clone();
             }
         }
         result
     }
+
+    /// Has the other side end what was asked on lost connections.
+    async fn fence(&self, connection: &Connection) -> Result<(), ConnectError> {
+        loop {
+            let lost = self.state.borrow().lost(connection.incarnation());
+            let Some(id) = lost else {
+                self.state.borrow_mut().all_fenced();
+                return Ok(());
+            };
+            let fence = Fence { connection: Bytes(id.to_vec()) };
+            match connection.call_patiently(To::default(), &fence).await {
+                // It does not know fences, and so has no rails to mix up.
+                Ok(_) | Err(CallError::Status(Status::Errno(Errno::EOPNOTSUPP))) => self.state.borrow_mut().fenced(id),
+                Err(error) => return Err(ConnectError::lost(connection.address(), &error)),
+            }
+        }
+    }
 }
 
 /// The one attempt of the moment; ends also when its caller goes away.
-struct ConnectingTurn<'a>(&'a Peer);
+struct ConnectingTurn<'a>(&'a Inner);
 
 impl<'a> ConnectingTurn<'a> {
-    fn new(peer: &'a Peer) -> Self {
+    fn new(peer: &'a Inner) -> Self {
         peer.connecting.set(true);
         Self(peer)
     }

@@ -120,14 +120,17 @@ impl Pending {
         }
     }
 
-    /// No reply comes any more.
-    pub(crate) fn fail_all(&mut self, error: &CallError) {
+    /// No reply comes any more. Whether the other side may yet do something of what was asked.
+    pub(crate) fn fail_all(&mut self, error: &CallError) -> bool {
+        let harmless = |slot: &Slot| slot.op == Op::Ping || matches!(slot.state, State::Done(_));
+        let left = self.slots.iter().any(|(_, slot)| !harmless(slot));
         let ids: Vec<u64> = self.slots.iter().map(|(_, slot)| slot.id).collect();
         for id in ids {
             if self.slot(id).is_some_and(|slot| !matches!(slot.state, State::Done(_))) {
                 self.settle(id, Err(error.clone()));
             }
         }
+        left
     }
 
     /// The outcome of a request, once.
@@ -145,15 +148,20 @@ impl Pending {
         }
     }
 
-    /// The caller goes away. The slot stays until the reply is there, so that it is known when it comes.
-    pub(crate) fn abandon(&mut self, id: u64) {
-        let Some(slot) = self.slot(id) else { return };
+    /// The caller goes away. The slot stays until the reply is there, so that it is known when it comes. What was asked,
+    /// where no reply was there.
+    pub(crate) fn abandon(&mut self, id: u64) -> Option<Op> {
+        let slot = self.slot(id)?;
         match slot.state {
-            State::Waiting(_) => slot.state = State::Abandoned,
+            State::Waiting(_) => {
+                slot.state = State::Abandoned;
+                Some(slot.op)
+            }
             State::Done(_) => {
                 self.slots.remove((id & SLOT_MASK) as usize);
+                None
             }
-            State::Abandoned => {}
+            State::Abandoned => None,
         }
     }
 }

@@ -18,7 +18,7 @@ use wire::frame::{HEADER_LEN, Header, Status, flags};
 use crate::handshake::Established;
 use crate::inbound::Pulse;
 use crate::limits::Limits;
-use crate::metrics;
+use crate::metrics::{self, Meter};
 use crate::outbox::{Outbox, Sent};
 use crate::sharing::{Borrowing, placed_reply};
 
@@ -42,6 +42,7 @@ pub(crate) struct Accepted {
     pub(crate) limits: Limits,
     pub(crate) outbox: Outbox,
     pub(crate) pulse: Pulse,
+    pub(crate) meter: Meter,
     pub(crate) borrowing: Borrowing,
     socket: OwnedFd,
     epoch: Rc<Cell<Epoch>>,
@@ -51,6 +52,9 @@ pub(crate) struct Accepted {
     bytes: Cell<usize>,
     /// Parked: not counted above.
     parked: Cell<usize>,
+    /// Handed out, neither answered nor parked: they may yet change something.
+    at_work: Cell<usize>,
+    rest: Notify,
     room: Notify,
     closed: RefCell<Option<String>>,
 }
@@ -69,12 +73,15 @@ impl Accepted {
             limits,
             outbox: Outbox::default(),
             pulse: Pulse::new(),
+            meter: Meter::accepted(&socket),
             borrowing: Borrowing::default(),
             socket,
             epoch,
             requests: Cell::new(0),
             bytes: Cell::new(0),
             parked: Cell::new(0),
+            at_work: Cell::new(0),
+            rest: Notify::new(),
             room: Notify::new(),
             closed: RefCell::default(),
         }
@@ -105,7 +112,23 @@ impl Accepted {
     pub(crate) fn admit(self: &Rc<Self>, header: &Header) -> Responder {
         let cost = HEADER_LEN + header.body_len as usize + header.payload_len as usize;
         self.count(cost);
+        self.at_work.set(self.at_work.get() + 1);
         Responder { connection: Rc::clone(self), request: *header, cost, room: None, parked: false, answered: false }
+    }
+
+    /// Waits until no request of this connection can change anything any more. Of those that are parked, whoever parks them
+    /// sees to that.
+    pub(crate) async fn at_rest(&self) {
+        while self.at_work.get() > 0 {
+            self.rest.notified().await;
+        }
+    }
+
+    fn leave_work(&self) {
+        self.at_work.set(self.at_work.get() - 1);
+        if self.at_work.get() == 0 {
+            self.rest.notify_all();
+        }
     }
 
     /// Waits until another request may be taken, or the connection ends.
@@ -192,6 +215,7 @@ impl Responder {
         if !std::mem::replace(&mut self.parked, true) {
             self.connection.parked.set(self.connection.parked.get() + 1);
             self.connection.uncount(self.cost);
+            self.connection.leave_work();
         }
     }
 
@@ -214,6 +238,8 @@ impl Responder {
         if std::mem::replace(&mut self.parked, false) {
             self.connection.parked.set(self.connection.parked.get() - 1);
             self.connection.count(self.cost);
+        } else {
+            self.connection.leave_work();
         }
         let placed = placed_reply(self.room, &payload);
         let mut header = self.header(status);

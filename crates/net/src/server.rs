@@ -11,11 +11,14 @@ use ring::buf::{Buf, Slice};
 use ring::op;
 use slab::Slab;
 use tracing::{debug, info, warn};
+use types::error::Errno;
 use types::id::Epoch;
-use wire::frame::{Header, flags};
+use wire::codec::decode_body;
+use wire::frame::{Header, Status, flags};
 use wire::op::Op;
-use wire::v1::session::Empty;
+use wire::v1::session::{Empty, Fence};
 
+use crate::fences::Fences;
 use crate::handshake::{self, HandshakeError};
 use crate::identity::Identity;
 use crate::inbound::{Inbound, Incoming};
@@ -65,7 +68,14 @@ pub async fn serve<S: Service>(
     epoch: Rc<Cell<Epoch>>,
     service: Rc<S>,
 ) {
-    let server = Rc::new(Server { identity, limits, epoch, service, connections: RefCell::default() });
+    let server = Rc::new(Server {
+        identity,
+        limits,
+        epoch,
+        service,
+        connections: RefCell::default(),
+        fences: RefCell::default(),
+    });
     let _closer = Closer(Rc::clone(&server));
     ring::join_all([Way::Tcp, Way::Local].map(|way| server.accept_all(&listener, way))).await;
 }
@@ -94,6 +104,7 @@ struct Server<S> {
     service: Rc<S>,
     /// Dangling while in the handshake.
     connections: RefCell<Slab<Weak<Accepted>>>,
+    fences: RefCell<Fences>,
 }
 
 /// Ends all connections of a server that is given up.
@@ -194,12 +205,15 @@ impl<S: Service> Place<S> {
             Some(place) => *place = Rc::downgrade(&connection),
             None => return, // The service stopped meanwhile.
         }
+        if !server.fences.borrow_mut().begin(&connection) {
+            return debug!(peer = %address, "a connection that its caller has given up before it began");
+        }
         metrics::connected();
         debug!(peer = %address, name = connection.peer.name, "connected");
         ring::spawn(send(Rc::clone(&connection)));
         ring::spawn(watch(Rc::downgrade(&connection)));
         server.service.on_connect(&connection.peer);
-        let end = receive(&connection, &server.service).await;
+        let end = receive(&connection, server).await;
         log_end(&connection, &end);
         server.service.on_disconnect(connection.peer.connection);
         metrics::disconnected();
@@ -248,10 +262,10 @@ fn log_end(connection: &Accepted, end: &End) {
     }
 }
 
-async fn receive<S: Service>(connection: &Rc<Accepted>, service: &Rc<S>) -> End {
+async fn receive<S: Service>(connection: &Rc<Accepted>, server: &Rc<Server<S>>) -> End {
     let established = &connection.established;
     let receiver = Receiver::new(established.version, established.seed, Role::Requests);
-    let mut inbound = Inbound::new(connection.socket(), receiver);
+    let mut inbound = Inbound::new(connection.socket(), receiver, connection.meter.clone());
     loop {
         match inbound.fill(&connection.pulse).await {
             Ok(true) => {}
@@ -264,7 +278,7 @@ async fn receive<S: Service>(connection: &Rc<Accepted>, service: &Rc<S>) -> End 
                 Ok(None) => break,
                 Err(error) => return End::Frame(error),
             };
-            if let Err(end) = take_request(connection, service, &inbound, incoming).await {
+            if let Err(end) = take_request(connection, server, &inbound, incoming).await {
                 return end;
             }
             connection.room().await;
@@ -277,7 +291,7 @@ async fn receive<S: Service>(connection: &Rc<Accepted>, service: &Rc<S>) -> End 
 
 async fn take_request<S: Service>(
     connection: &Rc<Accepted>,
-    service: &Rc<S>,
+    server: &Rc<Server<S>>,
     inbound: &Inbound,
     incoming: Incoming,
 ) -> Result<(), End> {
@@ -290,6 +304,14 @@ async fn take_request<S: Service>(
         check_payload(&header, &whole).map_err(End::Frame)?;
         whole.freeze()
     };
+    // From where a fence has ended it, nothing begins any more.
+    if connection.is_closed() {
+        return Err(End::Closed);
+    }
+    if header.op == Op::Fence {
+        fence(server, connection.admit(&header), &incoming.body);
+        return Ok(());
+    }
     if header.op == Op::Share {
         connection.admit(&header).answer(connection.borrowing.take(&incoming.body).map(|()| Empty {}));
         return Ok(());
@@ -306,12 +328,27 @@ async fn take_request<S: Service>(
     let mut responder = connection.admit(&header);
     responder.room = room.as_ref().and_then(Buf::place);
     let connection = connection.peer.connection;
-    service.on_request(Request { header, body: incoming.body, payload, room, connection, responder });
+    server.service.on_request(Request { header, body: incoming.body, payload, room, connection, responder });
     Ok(())
 }
 
+/// Ends the named connection and answers when it is at rest.
+fn fence<S: Service>(server: &Rc<Server<S>>, mut responder: Responder, body: &Slice) {
+    let id = decode_body(body).ok().and_then(|Fence { connection }| connection.0.try_into().ok());
+    let Some(id) = id else { return responder.fail(Status::Errno(Errno::EINVAL)) };
+    let ended = server.fences.borrow_mut().end(id);
+    // Two that end each other do not wait for each other.
+    responder.park();
+    ring::spawn(async move {
+        if let Some(ended) = ended {
+            ended.at_rest().await;
+        }
+        responder.reply(&Empty {});
+    });
+}
+
 async fn send(connection: Rc<Accepted>) {
-    let result = connection.outbox.run(connection.socket(), |sent| connection.sent(&sent)).await;
+    let result = connection.outbox.run(connection.socket(), &connection.meter, |sent| connection.sent(&sent)).await;
     if let Err(reason) = result
         && connection.close(&reason.to_string())
     {

@@ -18,7 +18,10 @@ mod socket;
 
 pub use crate::unblock::unblock;
 pub use command::{Command, flush};
-pub use socket::{connect, connect_local, listen, own_user, peer_user, recv, recv_exact, send_all, shutdown};
+pub use socket::{
+    TcpSigns, connect, connect_from, connect_local, listen, own_user, peer_user, recv, recv_exact, send_all, shutdown,
+    tcp_signs,
+};
 
 /// An operation in flight. `T` owns everything that the kernel may read or write, at addresses that do not change when
 /// `T` moves.

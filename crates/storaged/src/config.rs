@@ -32,8 +32,8 @@ conf::knobs! {
         /// Port of the first lane; the others take the ones after it. 0: any free ports, the same again at the next start
         /// where they are still free.
         port: u16 = "0",
-        /// Interfaces (or addresses of them) under which other hosts reach this one, best first. None: all that are up,
-        /// or only the loopback interface where mgmtd is there.
+        /// Interfaces (names, addresses, or networks as in 10.1.0.0/16) under which other hosts reach this one, best
+        /// first. None: all that are up, or only the loopback interface where mgmtd is there.
         interfaces: Vec<String>,
         /// Threads that serve; each owns a part of the objects of all targets. 0: one per two CPUs, at most 8.
         lanes: u16 = "0",

@@ -9,6 +9,7 @@ use cluster::event::{Registration, Report, TargetRegistration};
 use cluster::map::{Rail, ServiceKind};
 use conf::Fatal;
 use control::agent::OnUpdate;
+use control::interfaces::Watched;
 use control::{Agent, AgentConfig, Registered, Update, View};
 use net::{ClusterKey, Identity, Limits};
 use ring::mailbox::Sender;
@@ -84,7 +85,11 @@ impl Service {
         let told = Told::default();
         let registration = registration(config, &homes, &rails, &listeners.ports, incarnation, endpoint);
         let agent = Agent::start_node(
-            AgentConfig { management: config.mgmtd.clone(), identity: identity.clone() },
+            AgentConfig {
+                management: config.mgmtd.clone(),
+                identity: identity.clone(),
+                rails: Some(Watched::new(config.listen, &config.interfaces, &config.mgmtd)),
+            },
             registration,
             reporter(targets.clone()),
             told.callback(),

@@ -47,9 +47,15 @@ names! {
     CONNECTIONS = "weft_connections", Gauge, [], "Open data connections";
     CONNECTIONS_REFUSED = "weft_connections_refused", Counter, ["reason"], "Connections closed in or before the handshake, by reason";
     FRAMES_REFUSED = "weft_frames_refused", Counter, ["reason"], "Connections closed for a malformed frame, by reason";
-    SENT_BYTES = "weft_sent_bytes", Counter, ["rail"], "Bytes sent, by rail";
+    SENT_BYTES = "weft_sent_bytes", Counter, ["rail"], "Bytes sent, by the own address; local: within the host";
     PLACED_BYTES = "weft_placed_bytes", Counter, [], "Bytes exchanged in memory shared with a process of this host, as the answering side counts";
-    RECEIVED_BYTES = "weft_received_bytes", Counter, ["rail"], "Bytes received, by rail";
+    RECEIVED_BYTES = "weft_received_bytes", Counter, ["rail"], "Bytes received, by the own address; local: within the host";
+    RAIL_SENT_BYTES = "weft_rail_sent_bytes", Counter, ["rail", "peer"], "Bytes sent on connections made from here, by own and peer's address";
+    RAIL_RECEIVED_BYTES = "weft_rail_received_bytes", Counter, ["rail", "peer"], "Bytes received on connections made from here, by own and peer's address";
+    RAIL_CONNECTIONS = "weft_rail_connections", Gauge, ["rail", "peer"], "Open connections made from here, by own and peer's address";
+    RAIL_HEALTHY = "weft_rail_healthy", Gauge, ["rail", "peer"], "1 where the last thing that happened on this rail was no failure";
+    RAIL_FAILURES = "weft_rail_failures", Counter, ["rail", "peer"], "Connections that were lost on this rail or could not be made";
+    RAIL_ROUND_TRIP = "weft_rail_round_trip_microseconds", Gauge, ["rail", "peer"], "Round trip as the kernel last measured it";
 
     // mgmtd.
     NODES = "weft_nodes", Gauge, ["state"], "Registered nodes, by state";

@@ -69,6 +69,8 @@ ops! {
     Ping = 0x0001: Ping => session::Empty;
     /// Answered by every service for the connection that it came on.
     Share = 0x0002: session::Share => session::Empty;
+    /// Answered by every service.
+    Fence = 0x0003: session::Fence => session::Empty;
     SessionOpen = 0x0010: session::SessionOpen => session::SessionOpened;
     SessionClose = 0x0011: session::SessionClose => session::Empty;
     Recalls = 0x0012: session::Recalls => session::RecallsReply;

@@ -134,6 +134,13 @@ impl Task {
         let (Role::Node { registration, reporter }, Some(registered)) = (&mut self.role, registered) else {
             return Ok(());
         };
+        let changed = self.config.rails.as_mut().and_then(|rails| rails.changed(&registration.rails));
+        if let Some(rails) = changed {
+            tracing::info!(?rails, "the interfaces have changed: registering them");
+            registration.rails = rails;
+            client.register_node(registration, &reporter()).await?;
+            return Ok(());
+        }
         let reports: Vec<(TargetId, Report)> = registered.targets.iter().copied().zip(reporter()).collect();
         client.heartbeat(registered.node, registration.incarnation, &reports).await
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use cluster::map::ClusterMap;
 use namespace::schema::transaction::{deser_votes, ser_parts};
 use namespace::transaction::{Message, Outcome, Outgoing, Reply};
+use net::pairs::Selector;
 use net::{CallError, Connection, Identity, Limits, Peer, To};
 use tracing::debug;
 use types::id::ShardId;
@@ -28,20 +29,26 @@ const CALL_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Messenger {
     core: Rc<Core>,
     identity: Rc<Identity>,
+    interfaces: Arc<[Selector]>,
     map: RefCell<Arc<ClusterMap>>,
     peers: RefCell<BTreeMap<ShardId, Rc<Peer>>>,
 }
 
 impl Messenger {
-    pub(crate) fn new(core: Rc<Core>, identity: Rc<Identity>) -> Rc<Self> {
+    pub(crate) fn new(core: Rc<Core>, identity: Rc<Identity>, interfaces: Arc<[Selector]>) -> Rc<Self> {
         let map = RefCell::new(Arc::new(ClusterMap::empty(String::new())));
-        Rc::new(Self { core, identity, map, peers: RefCell::default() })
+        Rc::new(Self { core, identity, interfaces, map, peers: RefCell::default() })
     }
 
     /// Another map: shards may be elsewhere now.
     pub(crate) fn set_map(&self, map: &Arc<ClusterMap>) {
-        let addresses = |shard: ShardId| map.route_shard(shard).map(|route| route.addresses);
-        self.peers.borrow_mut().retain(|&shard, peer| addresses(shard).as_deref() == Some(peer.addresses()));
+        self.peers.borrow_mut().retain(|&shard, peer| {
+            let route = map.route_shard(shard);
+            route.is_some_and(|route| {
+                peer.set_addresses(route.addresses);
+                true
+            })
+        });
         *self.map.borrow_mut() = Arc::clone(map);
     }
 
@@ -85,8 +92,11 @@ impl Messenger {
 
     fn peer(&self, shard: ShardId, addresses: Vec<SocketAddr>) -> Rc<Peer> {
         let mut peers = self.peers.borrow_mut();
-        let limits = Limits { requests: IN_FLIGHT_MAX, ..Limits::default() };
-        let make = || Rc::new(Peer::new(addresses, Rc::clone(&self.identity), limits));
+        let interfaces = Arc::clone(&self.interfaces);
+        let limits = Limits { requests: IN_FLIGHT_MAX, interfaces, ..Limits::default() };
+        // Requests stay in order on one connection; the shards begin at different rails.
+        let start = shard.0.into();
+        let make = || Rc::new(Peer::starting_at(start, addresses, Rc::clone(&self.identity), limits));
         Rc::clone(peers.entry(shard).or_insert_with(make))
     }
 }

@@ -1,17 +1,17 @@
 //! The way from a shard to objects on storage services, for its tasks.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::map::{ClusterMap, Route};
+use net::pairs::Selector;
 use net::{CallError, Identity, Limits, Peer, To};
 use ring::buf::Slice;
 use types::error::Errno;
-use types::id::{GroupId, ObjectId};
+use types::id::{GroupId, ObjectId, TargetId};
 use wire::frame::Status;
 use wire::op::Call;
 
@@ -24,7 +24,9 @@ const CALL_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Storage {
     identity: Rc<Identity>,
     map: RefCell<Arc<ClusterMap>>,
-    peers: RefCell<BTreeMap<Vec<SocketAddr>, Rc<Peer>>>,
+    interfaces: Arc<[Selector]>,
+    /// By target and lane.
+    peers: RefCell<BTreeMap<(TargetId, usize), Rc<Peer>>>,
 }
 
 /// Why a request was not done.
@@ -37,26 +39,17 @@ pub(crate) enum Failure {
 }
 
 impl Storage {
-    pub(crate) fn new(identity: Rc<Identity>) -> Rc<Self> {
+    pub(crate) fn new(identity: Rc<Identity>, interfaces: Arc<[Selector]>) -> Rc<Self> {
         let map = RefCell::new(Arc::new(ClusterMap::empty(String::new())));
-        Rc::new(Self { identity, map, peers: RefCell::default() })
+        Rc::new(Self { identity, interfaces, map, peers: RefCell::default() })
     }
 
     /// Another map: groups may be elsewhere now.
     pub(crate) fn set_map(&self, map: &Arc<ClusterMap>) {
         *self.map.borrow_mut() = Arc::clone(map);
-        let known: BTreeSet<SocketAddr> = map
-            .nodes
-            .values()
-            .flat_map(|node| {
-                let ports =
-                    map.targets.values().filter(|target| target.node == node.id).flat_map(|target| &target.ports);
-                let addresses =
-                    ports.flat_map(|port| node.rails.iter().map(|rail| SocketAddr::new(rail.address, *port)));
-                addresses.collect::<Vec<_>>()
-            })
-            .collect();
-        self.peers.borrow_mut().retain(|addresses, _| addresses.iter().all(|address| known.contains(address)));
+        self.peers
+            .borrow_mut()
+            .retain(|(target, lane), _| map.targets.get(target).is_some_and(|target| *lane < target.ports.len()));
     }
 
     /// One attempt at a request about `object`, which is its file's in `group`.
@@ -71,7 +64,12 @@ impl Storage {
         let epoch = self.map.borrow().epoch;
         let route = self.map.borrow().route_object(group, object);
         let route = route.ok_or_else(|| missed("it is not in the cluster map"))?;
-        let connection = self.peer(&route).connection().await.map_err(|error| Failure::Missed(error.to_string()))?;
+        let lanes = self.map.borrow().targets.get(&route.target).map_or(1, |target| target.ports.len());
+        let peer = self.peer(&route, object.lane(lanes));
+        let connection = match peer.pick() {
+            Some(connection) => connection,
+            None => peer.connection().await.map_err(|error| Failure::Missed(error.to_string()))?,
+        };
         let to = To { group: route.group, generation: route.generation, epoch };
         match ring::timeout(CALL_MAX, connection.call_payload(to, request, payload, None)).await {
             Ok(Ok(answer)) => Ok(answer.message),
@@ -81,13 +79,16 @@ impl Storage {
         }
     }
 
-    fn peer(&self, route: &Route) -> Rc<Peer> {
+    fn peer(&self, route: &Route, lane: usize) -> Rc<Peer> {
         let mut peers = self.peers.borrow_mut();
         let make = || {
-            let limits = Limits { requests: IN_FLIGHT_MAX, ..Limits::default() };
+            let interfaces = Arc::clone(&self.interfaces);
+            let limits = Limits { requests: IN_FLIGHT_MAX, interfaces, ..Limits::default() };
             Rc::new(Peer::new(route.addresses.clone(), Rc::clone(&self.identity), limits))
         };
-        Rc::clone(peers.entry(route.addresses.clone()).or_insert_with(make))
+        let peer = peers.entry((route.target, lane)).or_insert_with(make);
+        peer.set_addresses(route.addresses.clone());
+        Rc::clone(peer)
     }
 }
 

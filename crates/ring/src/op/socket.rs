@@ -1,8 +1,9 @@
 //! Stream sockets.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use io_uring::{opcode, types};
 
@@ -119,8 +120,23 @@ fn advance(vectors: &mut [libc::iovec], mut count: usize) {
 /// # Errors
 /// The kernel's, such as `ECONNREFUSED`.
 pub async fn connect(address: SocketAddr) -> io::Result<OwnedFd> {
+    connect_from(None, None, address).await
+}
+
+/// As [`connect`], from the address `from` and over the interface `device` alone where they are given. A process that may
+/// not tie sockets to devices gets one that is not tied: the routes decide then.
+///
+/// # Errors
+/// The kernel's, such as `EADDRNOTAVAIL` where no interface has the address any more.
+pub async fn connect_from(from: Option<IpAddr>, device: Option<&str>, address: SocketAddr) -> io::Result<OwnedFd> {
     let socket = tcp_socket(&address)?;
     set_no_delay(&socket)?;
+    if let Some(device) = device {
+        tie(&socket, device)?;
+    }
+    if let Some(from) = from {
+        bind(&socket, SocketAddr::new(from, 0))?;
+    }
     let (storage, len) = raw_address(&address);
     let storage = Box::new(storage);
     let entry = opcode::Connect::new(types::Fd(socket.as_raw_fd()), (&raw const *storage).cast(), len).build();
@@ -203,6 +219,82 @@ pub fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
     let listener = TcpListener::from(socket);
     let bound = listener.local_addr()?;
     Ok((listener.into(), bound))
+}
+
+fn tie(socket: &OwnedFd, device: &str) -> io::Result<()> {
+    // SAFETY: the pointer is to a live string of the length given.
+    let result = unsafe {
+        let (name, len) = (device.as_ptr().cast(), device.len() as libc::socklen_t);
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name, len)
+    };
+    match io::Error::last_os_error() {
+        _ if result == 0 => Ok(()),
+        error if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        error => Err(error),
+    }
+}
+
+fn bind(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+    let (storage, len) = raw_address(&address);
+    let on = 1i32;
+    // SAFETY: the pointers are to live locals of the lengths given.
+    let result = unsafe {
+        // The port is chosen when the connection is made: as many as there are, to each peer. An old kernel does without.
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        );
+        libc::bind(socket.as_raw_fd(), (&raw const storage).cast(), len)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What the kernel knows of a TCP connection's other side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TcpSigns {
+    /// Segments were sent that are not acknowledged, or wait though the other side has room for them: it cannot be sent to.
+    pub unacknowledged: bool,
+    pub since_acknowledged: Duration,
+    pub round_trip: Duration,
+    pub variance: Duration,
+}
+
+/// Places in the kernel's `struct tcp_info` (`<linux/tcp.h>`), in bytes; it only grows at its end.
+mod tcp_info {
+    pub(super) const LEN: usize = 256;
+    pub(super) const SEND_SEGMENT: usize = 16;
+    pub(super) const UNACKNOWLEDGED: usize = 24;
+    pub(super) const LAST_ACKNOWLEDGED: usize = 56;
+    pub(super) const ROUND_TRIP: usize = 68;
+    pub(super) const VARIANCE: usize = 72;
+    pub(super) const UNSENT: usize = 144;
+    /// Since Linux 5.4; zero before.
+    pub(super) const SEND_WINDOW: usize = 228;
+}
+
+/// `None` for other sockets.
+#[must_use]
+pub fn tcp_signs(socket: &OwnedFd) -> Option<TcpSigns> {
+    let mut info = [0u8; tcp_info::LEN];
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: the pointers are to live locals of the lengths given.
+    let result = unsafe {
+        let info = (&raw mut info).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info, &raw mut len)
+    };
+    let number = |at: usize| info[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+    // What no device or rule lets out is never counted as sent; where the other side has no room, that is no wonder.
+    let has_room = number(tcp_info::SEND_WINDOW) >= number(tcp_info::SEND_SEGMENT).max(1);
+    let is_held_up = number(tcp_info::UNSENT) > 0 && has_room;
+    (result == 0).then(|| TcpSigns {
+        unacknowledged: number(tcp_info::UNACKNOWLEDGED) > 0 || is_held_up,
+        since_acknowledged: Duration::from_millis(number(tcp_info::LAST_ACKNOWLEDGED).into()),
+        round_trip: Duration::from_micros(number(tcp_info::ROUND_TRIP).into()),
+        variance: Duration::from_micros(number(tcp_info::VARIANCE).into()),
+    })
 }
 
 fn tcp_socket(address: &SocketAddr) -> io::Result<OwnedFd> {

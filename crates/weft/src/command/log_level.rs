@@ -34,7 +34,7 @@ struct Level {
 
 impl Args {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
-        let endpoint = self.endpoint()?;
+        let endpoint = endpoint(&self.selection, &self.service)?;
         let level = match &self.level {
             Some(level) => log_level::set(&endpoint, level)?,
             None => log_level::get(&endpoint)?,
@@ -42,27 +42,27 @@ impl Args {
         let level = Level { service: self.service, endpoint, level };
         output.show(&level, |level| format!("{} logs {}", level.service, level.level))
     }
+}
 
-    fn endpoint(&self) -> Result<String, Failure> {
-        let word = self.service.as_str();
-        let is_address = word.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        if is_address {
-            return Ok(word.to_owned());
-        }
-        if let Some(mount) = mounts::at(word.as_ref())? {
-            let state = RunState::read(&mount.point).filter(|state| !state.metrics.is_empty());
-            return state.map(|state| state.metrics).ok_or_else(|| usage!("{word} was mounted by another user"));
-        }
-        if word == "mgmtd" {
-            return mgmtd_endpoint(&self.selection.find(None)?);
-        }
-        let view = connect(&self.selection, None)?.view()?;
-        let node = view.map.nodes.values().find(|node| node.alias == word || node.id.to_string() == word);
-        match node {
-            Some(node) if node.metrics.is_empty() => Err(usage!("{word} serves no metrics: set metrics_listen for it")),
-            Some(node) => Ok(node.metrics.clone()),
-            None => Err(usage!("no service is called {word:?}: `weft node list` shows them")),
-        }
+/// `HOST:PORT` of the metrics of a node, a mount, mgmtd, or as given.
+pub(super) fn endpoint(selection: &Selection, word: &str) -> Result<String, Failure> {
+    let is_address = word.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if is_address {
+        return Ok(word.to_owned());
+    }
+    if let Some(mount) = mounts::at(word.as_ref())? {
+        let state = RunState::read(&mount.point).filter(|state| !state.metrics.is_empty());
+        return state.map(|state| state.metrics).ok_or_else(|| usage!("{word} was mounted by another user"));
+    }
+    if word == "mgmtd" {
+        return mgmtd_endpoint(&selection.find(None)?);
+    }
+    let view = connect(selection, None)?.view()?;
+    let node = view.map.nodes.values().find(|node| node.alias == word || node.id.to_string() == word);
+    match node {
+        Some(node) if node.metrics.is_empty() => Err(usage!("{word} serves no metrics: set metrics_listen for it")),
+        Some(node) => Ok(node.metrics.clone()),
+        None => Err(usage!("no service is called {word:?}: `weft node list` shows them")),
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod entry;
 pub(crate) mod fsck;
 pub(crate) mod log_level;
 pub(crate) mod mount;
+pub(crate) mod net;
 pub(crate) mod node;
 pub(crate) mod pool;
 pub(crate) mod service;

@@ -23,6 +23,13 @@ messages! {
         mark: crate::codec::Bytes,
     }
 
+    /// Ends another connection of the caller to the same thread, which the caller has given up. Answered when nothing that
+    /// was asked on it can have an effect any more: from then on the caller may ask again on this one.
+    Fence {
+        /// The connection: the first 16 bytes of its handshake's hash, which both sides know.
+        connection: crate::codec::Bytes,
+    }
+
     /// Registers a session at a shard, or resumes it on a new connection or after the shard's restart. Requests on
     /// this connection run under it from here on. Session ids come from mgmtd and are never reused.
     SessionOpen {

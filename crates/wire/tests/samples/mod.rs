@@ -237,6 +237,7 @@ samples! {
         op::Ping {}
         session::Empty {}
         session::Share { process, descriptor, length, mark }
+        session::Fence { connection }
         session::SessionOpen { session, description, tells, opens, locks, thread, connection }
         session::HeldOpen { inode, write_intent }
         session::SessionOpened { incarnation, expiry_ms, lost }

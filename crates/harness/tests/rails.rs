@@ -1,0 +1,213 @@
+//! Several rails between two hosts: they carry more than one, and each may be cut at any time. `WEFT_TEST_RAIL_CUTS=100`
+//! for a run by hand.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and tells how it went")]
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::dice::{Dice, scale, seed};
+use harness::hosts::{Cut, Hosts};
+use harness::wait;
+
+const MIB: usize = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest standstill of the load when a rail is cut.
+const BACK_WITHIN: Duration = Duration::from_secs(2);
+
+/// Memory that direct I/O takes.
+#[derive(Clone, Copy)]
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+
+struct Block(Vec<Page>);
+
+impl Block {
+    fn new(len: usize) -> Self {
+        Self(vec![Page([0; 4096]); len / 4096])
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        let len = self.0.len() * 4096;
+        // SAFETY: pages are plain bytes, one behind the other, and borrowed as long as the slice is.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), len) }
+    }
+
+    /// Bytes that nothing else has.
+    fn fill(&mut self, stamp: u64) {
+        for (at, word) in self.bytes().chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&(stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at as u64).to_le_bytes());
+        }
+    }
+
+    fn assert_is(&mut self, stamp: u64, what: &str) {
+        let mut expected = Block::new(self.0.len() * 4096);
+        expected.fill(stamp);
+        let (found, expected) = (self.bytes(), expected.bytes());
+        let wrong = (0..found.len()).filter(|&at| found[at] != expected[at]).collect::<Vec<_>>();
+        assert!(wrong.is_empty(), "{what}: {} wrong bytes, the first at {}", wrong.len(), wrong[0]);
+    }
+}
+
+fn open(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).custom_flags(libc::O_DIRECT).open(path).unwrap()
+}
+
+/// Seconds to write `count` MiB, and to read them again.
+fn stream(path: &Path, count: usize) -> (f64, f64) {
+    let (file, mut block) = (open(path), Block::new(MIB));
+    let begin = Instant::now();
+    for at in 0..count {
+        block.fill(at as u64);
+        file.write_all_at(block.bytes(), (at * MIB) as u64).unwrap();
+    }
+    let written = begin.elapsed().as_secs_f64();
+    let begin = Instant::now();
+    for at in 0..count {
+        file.read_exact_at(block.bytes(), (at * MIB) as u64).unwrap();
+        block.assert_is(at as u64, "read again");
+    }
+    (written, begin.elapsed().as_secs_f64())
+}
+
+#[test]
+fn two_rails_carry_more_than_one() {
+    let rails = scale("WEFT_TEST_RAILS", 2) as usize;
+    let rate = std::env::var("WEFT_TEST_RAIL_RATE").unwrap_or_else(|_| "160mbit".into());
+    let count = scale("WEFT_TEST_RAIL_MIB", 24) as usize;
+    let hosts = Hosts::start(rails, &rate);
+    let file = hosts.file("stream");
+    // Until all rails are known to work.
+    wait::until("all rails", PATIENCE, || {
+        stream(&file, 2);
+        hosts.healthy().iter().all(|&healthy| healthy).then_some(())
+    });
+    let before = hosts.bytes();
+    let many = stream(&file, count);
+    let moved: Vec<u64> = hosts.bytes().iter().zip(&before).map(|(now, before)| now - before).collect();
+    for rail in 1..rails {
+        hosts.cut(rail, Cut::Down);
+    }
+    stream(&file, 2);
+    let one = stream(&file, count);
+    let (write, read) = (one.0 / many.0, one.1 / many.1);
+    let speed = |seconds: f64| (count * MIB) as f64 * 8.0 / 1e6 / seconds;
+    println!("{rails} rails of {rate}: write x{write:.2}, read x{read:.2}; bytes {moved:?}");
+    println!(
+        "one: {:.0} and {:.0} Mbit/s; all: {:.0} and {:.0}",
+        speed(one.0),
+        speed(one.1),
+        speed(many.0),
+        speed(many.1)
+    );
+    let (most, least) = (moved.iter().max().unwrap(), moved.iter().min().unwrap());
+    assert!(*least * 2 > *most, "uneven: {moved:?}");
+    let bound = 0.75 * rails as f64;
+    assert!(write >= bound && read >= bound, "write x{write:.2}, read x{read:.2}");
+}
+
+/// Writes blocks and reads them again, for as long as it may.
+struct Load<'a> {
+    stop: &'a AtomicBool,
+    /// Operations of all.
+    done: &'a AtomicU64,
+}
+
+impl Load<'_> {
+    const BLOCKS: u64 = 12;
+    const LEN: usize = 320 << 10;
+
+    /// # Panics
+    /// Where an operation fails, or a byte is wrong.
+    fn run(&self, path: &Path, seed: u64) -> Duration {
+        let (file, mut block, mut dice) = (open(path), Block::new(Self::LEN), Dice::new(seed));
+        let mut stamps = vec![None; Self::BLOCKS as usize];
+        let (mut version, mut longest) = (seed << 32, Duration::ZERO);
+        while !self.stop.load(Ordering::SeqCst) {
+            let at = dice.index(stamps.len());
+            let offset = (at * Self::LEN) as u64;
+            let begin = Instant::now();
+            match stamps[at] {
+                Some(stamp) if dice.roll(2) == 0 => {
+                    file.read_exact_at(block.bytes(), offset).unwrap();
+                    block.assert_is(stamp, &format!("block {at}"));
+                }
+                _ => {
+                    version += 1;
+                    block.fill(version);
+                    file.write_all_at(block.bytes(), offset).unwrap();
+                    stamps[at] = Some(version);
+                }
+            }
+            longest = longest.max(begin.elapsed());
+            self.done.fetch_add(1, Ordering::SeqCst);
+        }
+        for (at, stamp) in stamps.iter().enumerate() {
+            if let Some(stamp) = stamp {
+                file.read_exact_at(block.bytes(), (at * Self::LEN) as u64).unwrap();
+                block.assert_is(*stamp, &format!("block {at} at the end"));
+            }
+        }
+        longest
+    }
+}
+
+#[test]
+fn rails_that_are_cut_in_turn_cost_no_error_and_no_byte() {
+    let cuts = scale("WEFT_TEST_RAIL_CUTS", 4);
+    let seed = seed();
+    let hosts = Hosts::start(2, "400mbit");
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let load = Load { stop: &stop, done: &done };
+    let progress = |what: &str, limit: Duration| {
+        let before = done.load(Ordering::SeqCst);
+        let begin = Instant::now();
+        wait::until(what, limit, || (done.load(Ordering::SeqCst) >= before + 20).then_some(begin.elapsed()))
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..3u64)
+            .map(|worker| {
+                let (load, path) = (&load, hosts.file(&format!("load-{worker}")));
+                scope.spawn(move || load.run(&path, seed + worker))
+            })
+            .collect();
+        let all_healthy = || {
+            wait::until("all rails", PATIENCE, || hosts.healthy().iter().all(|&healthy| healthy).then_some(()));
+        };
+        all_healthy();
+        for round in 0..cuts {
+            let how = [Cut::Blackhole, Cut::FarDown, Cut::Reset, Cut::Down][round as usize % 4];
+            let rail = (round as usize + round as usize / 4) % 2;
+            progress("load", PATIENCE);
+            hosts.cut(rail, how);
+            let cut = Instant::now();
+            wait::until("the cut is found", PATIENCE, || (!hosts.healthy()[rail]).then_some(()));
+            let found = cut.elapsed();
+            // All that was under way on the dead rail, and more than that.
+            let back = progress("load after the cut", PATIENCE);
+            hosts.mend(rail);
+            let mended = Instant::now();
+            all_healthy();
+            let before = hosts.bytes()[rail];
+            progress("load after the recovery", PATIENCE);
+            assert!(hosts.bytes()[rail] > before + (MIB as u64), "rail {rail} is not used again after {how:?}");
+            println!(
+                "{how:?} of rail {rail}: found after {found:.2?}, then 20 operations in {back:.2?}, used again after {:.2?}",
+                mended.elapsed()
+            );
+            if workers.iter().any(thread::ScopedJoinHandle::is_finished) {
+                break;
+            }
+        }
+        stop.store(true, Ordering::SeqCst);
+        for worker in workers {
+            let longest = worker.join().expect("no error and no wrong byte");
+            assert!(longest < BACK_WITHIN + BACK_WITHIN, "an operation took {longest:?}");
+        }
+    });
+}

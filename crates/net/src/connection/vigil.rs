@@ -1,0 +1,73 @@
+//! Looks after connections that say nothing.
+
+use std::rc::Weak;
+
+use ring::op::{self, TcpSigns};
+use tracing::{info, warn};
+use wire::op::Ping;
+
+use super::{Inner, To};
+use crate::health::{Health, LOOK_BUSY, LOOK_IDLE, Signs, Verdict};
+use crate::pending::Held;
+
+/// Of one among several rails: ends the connection as soon as its rail is seen to be cut, so that others take over.
+pub(super) async fn keep(weak: Weak<Inner>) {
+    let mut health = Health::default();
+    let mut pause = LOOK_BUSY;
+    loop {
+        ring::sleep(pause).await;
+        let Some(inner) = weak.upgrade() else { return };
+        if inner.closed.borrow().is_some() {
+            return;
+        }
+        let Some(signs) = op::tcp_signs(&inner.socket) else { return };
+        let TcpSigns { unacknowledged, since_acknowledged, round_trip, variance } = signs;
+        inner.rail.measured(round_trip);
+        let (now, waiting) = (ring::now(), inner.pending.borrow().len() > 0);
+        let quiet = now.saturating_duration_since(inner.pulse.heard.get());
+        let signs = Signs { waiting, quiet, unacknowledged, since_acknowledged, round_trip, variance };
+        match health.look(now, &signs) {
+            Verdict::Fine => {}
+            Verdict::Ask => inner.ping(),
+            Verdict::Dead => {
+                let reason = format!("nothing acknowledged for {} ms", since_acknowledged.as_millis());
+                if inner.close(&reason) {
+                    inner.rail.failed();
+                    info!(peer = %inner.address, reason, "a rail is cut: its connection is given up");
+                }
+                return;
+            }
+        }
+        pause = if waiting { LOOK_BUSY } else { LOOK_IDLE };
+    }
+}
+
+/// Asks an idle connection whether it lives, and ends one that says nothing.
+pub(super) async fn watch(weak: Weak<Inner>) {
+    let Some(limits) = weak.upgrade().map(|inner| inner.limits.clone()) else { return };
+    loop {
+        ring::sleep(limits.silence / 4).await;
+        let Some(inner) = weak.upgrade() else { return };
+        if inner.closed.borrow().is_some() {
+            return;
+        }
+        let silent = ring::now().saturating_duration_since(inner.pulse.heard.get());
+        if silent >= limits.silence {
+            let reason = format!("nothing heard for {} ms", silent.as_millis());
+            if inner.close(&reason) {
+                warn!(peer = %inner.address, reason, "connection given up");
+            }
+            return;
+        }
+        if silent >= limits.silence / 4 {
+            inner.ping();
+        }
+    }
+}
+
+impl Inner {
+    /// Without permits: it is one, and it must go when nothing else does. The reply goes to nobody.
+    fn ping(&self) {
+        let _ = self.post(To::default(), &Ping {}, (Vec::new(), 0), Held::default(), false);
+    }
+}

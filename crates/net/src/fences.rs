@@ -1,0 +1,56 @@
+//! Ends connections that their callers have given up, so that nothing asked on them happens after it was asked again.
+//!
+//! A caller that loses a connection does not know what of it still lies in some buffer on the way: written late, old data
+//! would replace new. So it asks nothing again before the other side has said that the old connection is over.
+
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use rustc_hash::FxHashMap;
+
+use crate::handshake::ID_LEN;
+use crate::responder::Accepted;
+
+/// Connections that were ended before they were known here, as many as are remembered: their handshake was under way.
+const ENDED_MAX: usize = 4096;
+
+pub(crate) type Id = [u8; ID_LEN];
+
+/// Of one server.
+#[derive(Default)]
+pub(crate) struct Fences {
+    known: FxHashMap<Id, Weak<Accepted>>,
+    /// Entries of `known` at which it is next searched for those that are gone.
+    search_at: usize,
+    ended: VecDeque<Id>,
+}
+
+impl Fences {
+    /// A connection begins. False where it was ended before it did.
+    pub(crate) fn begin(&mut self, connection: &Rc<Accepted>) -> bool {
+        let id = connection.established.id;
+        if self.ended.contains(&id) {
+            return false;
+        }
+        if self.known.len() >= self.search_at {
+            self.known.retain(|_, known| known.strong_count() > 0);
+            self.search_at = 2 * self.known.len() + 64;
+        }
+        self.known.insert(id, Rc::downgrade(connection));
+        true
+    }
+
+    /// Ends it; what of it is still at work.
+    pub(crate) fn end(&mut self, id: Id) -> Option<Rc<Accepted>> {
+        let Some(known) = self.known.get(&id) else {
+            if self.ended.len() == ENDED_MAX {
+                self.ended.pop_front();
+            }
+            self.ended.push_back(id);
+            return None;
+        };
+        let connection = known.upgrade()?;
+        connection.close("the caller has given it up");
+        Some(connection)
+    }
+}

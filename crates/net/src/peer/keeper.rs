@@ -1,0 +1,26 @@
+//! Keeps all rails of a peer connected, so that requests find them ready.
+
+use std::rc::Weak;
+use std::time::Duration;
+
+use super::Inner;
+
+/// Between two looks at what is missing.
+const LOOK: Duration = Duration::from_millis(200);
+
+pub(super) async fn keep(weak: Weak<Inner>) {
+    loop {
+        let Some(inner) = weak.upgrade() else { return };
+        let due = {
+            let mut state = inner.state.borrow_mut();
+            state.sweep();
+            state.pair_again(&inner.limits.interfaces);
+            state.due()
+        };
+        // Side by side: one that does not answer takes its time.
+        let attempts = due.into_iter().map(|rail| inner.connect(rail));
+        ring::join_all(attempts).await;
+        drop(inner);
+        ring::sleep(LOOK).await;
+    }
+}

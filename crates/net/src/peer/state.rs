@@ -1,0 +1,174 @@
+//! What a peer's rails and connections are at the moment.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::connection::{ConnectError, Connection};
+use crate::fences::Id;
+use crate::interfaces;
+use crate::pairs::{Pair, Selector, pairs, select};
+use crate::rails::Rails;
+use crate::way::Way;
+
+pub(super) struct State {
+    addresses: Vec<SocketAddr>,
+    pairs: Vec<Pair>,
+    /// One per pair.
+    pub(super) rails: Rails,
+    /// One per pair.
+    links: Vec<Option<Connection>>,
+    /// On rails that are none any more, with requests under way.
+    retired: Vec<Connection>,
+    /// Lost with requests under way, and the incarnation of the other side then.
+    lost: Vec<(Id, u64)>,
+    /// Outcome of the last failed attempt, and how many of those there were.
+    pub(super) error: ConnectError,
+    pub(super) attempts: u64,
+}
+
+impl State {
+    pub(super) fn new(addresses: Vec<SocketAddr>, selectors: &[Selector], start: usize) -> Self {
+        let pairs = find_pairs(&addresses, selectors);
+        let rails = Rails::new(pairs.iter().map(|pair| pair.rank)).starting_at(start);
+        let links = pairs.iter().map(|_| None).collect();
+        let (retired, lost) = (Vec::new(), Vec::new());
+        Self { addresses, pairs, rails, links, retired, lost, error: ConnectError::NoAddress, attempts: 0 }
+    }
+
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    pub(super) fn set_addresses(&mut self, addresses: Vec<SocketAddr>, selectors: &[Selector]) {
+        if addresses != self.addresses {
+            self.addresses = addresses;
+            self.pair_again(selectors);
+        }
+    }
+
+    /// Interfaces may have come and gone.
+    pub(super) fn pair_again(&mut self, selectors: &[Selector]) {
+        let now = find_pairs(&self.addresses, selectors);
+        if now == self.pairs {
+            return;
+        }
+        let same =
+            |one: &Pair, other: &Pair| (&one.local, one.tied, one.remote) == (&other.local, other.tied, other.remote);
+        let old = |pair: &Pair| self.pairs.iter().position(|other| same(pair, other));
+        let kept: Vec<Option<usize>> = now.iter().map(old).collect();
+        self.rails.change(now.iter().map(|pair| pair.rank).zip(kept.iter().copied()));
+        let mut links = std::mem::take(&mut self.links);
+        self.links = kept.iter().map(|old| old.and_then(|old| links[old].take())).collect();
+        self.retired.extend(links.into_iter().flatten());
+        self.pairs = now;
+    }
+
+    pub(super) fn pair(&self, rail: usize) -> &Pair {
+        &self.pairs[rail]
+    }
+
+    /// The peer's on this rail. An IP address that it has more than once stands for its addresses in turn.
+    pub(super) fn address(&self, rail: usize) -> SocketAddr {
+        let Pair { local, remote, .. } = &self.pairs[rail];
+        let before = self.pairs[..rail].iter().filter(|pair| (&pair.local, pair.remote) == (local, *remote)).count();
+        let mut addresses = self.addresses.iter().filter(|address| address.ip() == *remote).cycle();
+        *addresses.nth(before).expect("pairs are made of the addresses")
+    }
+
+    pub(super) fn find(&self, way: &Way, address: SocketAddr) -> Option<usize> {
+        let several = self.has_several();
+        (0..self.pairs.len()).find(|&rail| {
+            let found = Way::of(&self.pairs[rail], several);
+            (found.from, found.device, self.address(rail)) == (way.from, way.device.clone(), address)
+        })
+    }
+
+    /// There are rails to choose from.
+    pub(super) fn has_several(&self) -> bool {
+        self.pairs.len() > 1
+    }
+
+    pub(super) fn joined(&mut self, rail: usize, connection: Connection) {
+        self.rails.on_success(rail);
+        // Two may have connected at once.
+        if let Some(other) = self.links[rail].replace(connection) {
+            self.retired.push(other);
+        }
+    }
+
+    /// Takes note of connections that have ended.
+    pub(super) fn sweep(&mut self) {
+        for (rail, link) in self.links.iter_mut().enumerate() {
+            if let Some(ended) = link.take_if(|connection| connection.is_closed()) {
+                self.rails.on_loss(rail);
+                note(&mut self.lost, &ended);
+            }
+        }
+        if !self.retired.is_empty() {
+            self.retired.retain(|connection| {
+                if connection.is_closed() {
+                    note(&mut self.lost, connection);
+                }
+                !connection.is_closed() && connection.in_flight() > 0
+            });
+        }
+    }
+
+    pub(super) fn pick(&mut self) -> Option<Connection> {
+        self.sweep();
+        if !self.lost.is_empty() {
+            return None;
+        }
+        if let [only] = &self.links[..] {
+            return only.clone();
+        }
+        let links = &self.links;
+        let rail = self.rails.pick(|rail| links[rail].as_ref().map(Connection::load))?;
+        links[rail].clone()
+    }
+
+    pub(super) fn current(&self) -> Option<Connection> {
+        let live = |connection: &&Connection| !connection.is_closed();
+        self.links.iter().flatten().find(live).cloned()
+    }
+
+    /// Nothing that was asked on lost connections can happen any more.
+    pub(super) fn is_fenced(&self) -> bool {
+        self.lost.is_empty()
+    }
+
+    /// One that is to be fenced by a peer of this incarnation.
+    pub(super) fn lost(&self, incarnation: u64) -> Option<Id> {
+        self.lost.iter().find(|(_, lost)| *lost == incarnation).map(|(id, _)| *id)
+    }
+
+    /// A peer of another incarnation knows nothing of what was asked.
+    pub(super) fn all_fenced(&mut self) {
+        self.lost.clear();
+    }
+
+    pub(super) fn fenced(&mut self, id: Id) {
+        self.lost.retain(|(lost, _)| *lost != id);
+    }
+
+    pub(super) fn width(&self) -> usize {
+        let connected = |rail: &usize| self.links[*rail].is_some() && self.rails.rank(*rail) == 0;
+        (0..self.links.len()).filter(connected).count().max(1)
+    }
+
+    /// Rails to connect now.
+    pub(super) fn due(&self) -> Vec<usize> {
+        self.rails.due(ring::now(), |rail| self.links[rail].is_some())
+    }
+}
+
+fn note(lost: &mut Vec<(Id, u64)>, ended: &Connection) {
+    if ended.left_requests() {
+        lost.push((ended.id(), ended.incarnation()));
+    }
+}
+
+fn find_pairs(addresses: &[SocketAddr], selectors: &[Selector]) -> Vec<Pair> {
+    let found = interfaces::lately(ring::now());
+    let remotes: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
+    pairs(&select(&found, selectors), &found, &remotes)
+}

@@ -1,0 +1,96 @@
+//! What is asked on a connection that its caller gives up has its end before it is asked again.
+
+mod common;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::{Raw, aside, identity, object, run, serve, until};
+use net::{CallError, Connection, Limits, Peer, To};
+use types::error::Errno;
+use wire::codec::Bytes;
+use wire::frame::Status;
+use wire::op::Ping;
+use wire::v1::session::Fence;
+use wire::v1::storage::Write;
+
+fn write(stripe: u32) -> Write {
+    Write { object: object(stripe), offset: 0, expected_version: 0 }
+}
+
+fn fence(id: &[u8]) -> Fence {
+    Fence { connection: Bytes(id.to_vec()) }
+}
+
+#[test]
+fn a_fence_is_answered_when_the_old_connection_is_at_rest() {
+    run(async {
+        let running = serve(Limits::default());
+        running.store.hold.set(true);
+        let address = running.address;
+        let old = aside(move || {
+            let mut old = Raw::connect(address);
+            let frame = old.frame(1, &write(1), b"old");
+            old.send(&frame);
+            old
+        })
+        .await;
+        until(|| running.store.requests.get() == 1).await;
+        running.store.hold.set(false);
+
+        let connection = Connection::connect(address, &identity(), &Limits::default()).await.unwrap();
+        let fence = fence(&old.established.id);
+        let early = ring::timeout(Duration::from_millis(50), connection.call_patiently(To::default(), &fence)).await;
+        assert!(early.is_err(), "answered while an old write is at work");
+        running.store.answer_held();
+        connection.call_patiently(To::default(), &fence).await.unwrap();
+
+        // Nothing comes through the old connection any more.
+        let (closed, _old) = aside(move || {
+            let mut old = old;
+            // The answer that was on its way may still come, or not.
+            let frame = old.frame(2, &write(2), b"late");
+            let _ = std::io::Write::write_all(&mut old.stream, &frame);
+            while old.read_frame().is_ok() {}
+            (true, old)
+        })
+        .await;
+        assert!(closed);
+        assert_eq!(running.store.requests.get(), 1, "a late write was taken");
+        connection.call(To::default(), &Ping {}).await.unwrap();
+    });
+}
+
+#[test]
+fn a_fence_for_a_connection_that_is_gone_is_answered_at_once_and_nonsense_is_refused() {
+    run(async {
+        let running = serve(Limits::default());
+        let connection = Connection::connect(running.address, &identity(), &Limits::default()).await.unwrap();
+        connection.call_patiently(To::default(), &fence(&[7; 16])).await.unwrap();
+        let refused = connection.call_patiently(To::default(), &fence(b"short")).await.unwrap_err();
+        assert_eq!(refused, CallError::Status(Status::Errno(Errno::EINVAL)));
+        assert!(!connection.is_closed());
+    });
+}
+
+#[test]
+fn a_peer_waits_for_what_it_asked_on_a_lost_connection() {
+    run(async {
+        let running = serve(Limits::default());
+        let limits = Limits { silence: Duration::from_millis(200), ..Limits::default() };
+        let peer = Rc::new(Peer::new(vec![running.address], Rc::new(identity()), limits));
+        let connection = peer.connection().await.unwrap();
+        // The server takes the write and says nothing, not even to pings.
+        running.store.hold.set(true);
+        let lost = connection.call_payload(To::default(), &write(1), Vec::new(), None).await.unwrap_err();
+        assert!(matches!(lost, CallError::Closed(_)), "{lost}");
+        running.store.hold.set(false);
+
+        assert!(peer.pick().is_none(), "what is not fenced has no successor");
+        let early = ring::timeout(Duration::from_millis(50), peer.connection()).await;
+        assert!(early.is_err(), "a connection while the old write is at work");
+        running.store.answer_held();
+        peer.connection().await.unwrap().call(To::default(), &Ping {}).await.unwrap();
+        assert!(peer.pick().is_some());
+    });
+}
