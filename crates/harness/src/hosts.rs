@@ -36,6 +36,7 @@ pub enum Cut {
 /// A client and a server with a cluster of one metadata and one storage service, mounted at the client.
 pub struct Hosts {
     name: String,
+    rate: String,
     rails: usize,
     processes: Vec<Child>,
     all: TempDir,
@@ -51,8 +52,9 @@ impl Hosts {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("weft{}x{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let all = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a temporary directory");
-        let mut hosts = Self { name, rails, processes: Vec::new(), all };
-        hosts.lay(rate);
+        let mut hosts = Self { name, rate: rate.to_owned(), rails: 0, processes: Vec::new(), all };
+        hosts.lay();
+        (0..rails).for_each(|_| hosts.add_rail());
         hosts.serve();
         hosts
     }
@@ -65,28 +67,33 @@ impl Hosts {
         format!("{}c", self.name)
     }
 
-    /// Namespaces and what joins them.
-    fn lay(&self, rate: &str) {
+    /// One more, also while all runs.
+    pub fn add_rail(&mut self) {
+        let (rail, limit) = (self.rails, format!("tbf rate {} burst 256kb limit 2mb", self.rate));
+        self.join(&rail.to_string(), &format!("10.77.{rail}"));
+        for (host, device) in [(self.server(), 's'), (self.client(), 'c')] {
+            command(&format!("tc -n {host} qdisc add dev {device}{rail} root {limit}"));
+        }
+        self.rails += 1;
+    }
+
+    fn join(&self, word: &str, network: &str) {
+        let (server, client) = (self.server(), self.client());
+        command(&format!("ip link add s{word} netns {server} type veth peer name c{word} netns {client}"));
+        for (host, device, last) in [(&server, 's', 1), (&client, 'c', 2)] {
+            command(&format!("ip -n {host} addr add {network}.{last}/24 dev {device}{word}"));
+            command(&format!("ip -n {host} link set {device}{word} up"));
+        }
+    }
+
+    /// Namespaces, the network for management, and a table of rules.
+    fn lay(&self) {
         let (server, client) = (self.server(), self.client());
         for host in [&server, &client] {
             command(&format!("ip netns add {host}"));
             command(&format!("ip -n {host} link set lo up"));
         }
-        let join = |word: &str, network: &str| {
-            command(&format!("ip link add s{word} netns {server} type veth peer name c{word} netns {client}"));
-            for (host, device, last) in [(&server, 's', 1), (&client, 'c', 2)] {
-                command(&format!("ip -n {host} addr add {network}.{last}/24 dev {device}{word}"));
-                command(&format!("ip -n {host} link set {device}{word} up"));
-            }
-        };
-        join("m", "10.78.0");
-        for rail in 0..self.rails {
-            join(&rail.to_string(), &format!("10.77.{rail}"));
-            for (host, device) in [(&server, 's'), (&client, 'c')] {
-                let limit = format!("tbf rate {rate} burst 256kb limit 2mb");
-                command(&format!("tc -n {host} qdisc add dev {device}{rail} root {limit}"));
-            }
-        }
+        self.join("m", "10.78.0");
         command(&format!("ip netns exec {client} nft add table inet cut"));
         for (chain, hook) in [("in", "input"), ("out", "output")] {
             let kind = format!("{{ type filter hook {hook} priority 0 ; }}");

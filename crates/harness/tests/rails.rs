@@ -211,3 +211,19 @@ fn rails_that_are_cut_in_turn_cost_no_error_and_no_byte() {
         }
     });
 }
+
+#[test]
+fn an_interface_that_comes_later_is_registered_and_used() {
+    let mut hosts = Hosts::start(1, "400mbit");
+    let file = hosts.file("stream");
+    stream(&file, 2);
+    assert_eq!(hosts.healthy(), [true]);
+    hosts.add_rail();
+    wait::until("the new rail", PATIENCE, || {
+        stream(&file, 2);
+        hosts.healthy()[1].then_some(())
+    });
+    let before = hosts.bytes()[1];
+    stream(&file, 8);
+    assert!(hosts.bytes()[1] > before + 4 * MIB as u64, "the new rail carries nothing: {}", hosts.net());
+}

@@ -135,17 +135,16 @@ impl Drop for Handle {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     SameHost,
-    Elsewhere {
-        /// Over one of several rails.
-        several: bool,
-    },
+    Elsewhere,
 }
 
 struct Inner {
     socket: OwnedFd,
     place: Place,
-    /// Where there are several rails to choose from.
+    /// Of the interfaces at both ends.
     load: Option<Load>,
+    /// Other rails lead there: this one is given up as soon as it is seen to be cut.
+    several: Cell<bool>,
     meter: Meter,
     rail: RailState,
     /// When it ended, requests had no answer: the other side may yet do them.
@@ -205,9 +204,11 @@ impl Connection {
             .map_err(|error| ConnectError::Handshake { address, error })?;
         let place = match sharing::is_local(&socket) {
             true => Place::SameHost,
-            false => Place::Elsewhere { several: way.several },
+            false => Place::Elsewhere,
         };
-        Ok(Self::over(socket, place, address, established, limits))
+        let connection = Self::over(socket, place, address, established, limits);
+        connection.set_several(way.several);
+        Ok(connection)
     }
 
     fn over(
@@ -220,7 +221,7 @@ impl Connection {
         assert!((1..=Limits::REQUESTS_MAX / 2).contains(&limits.requests), "requests in flight out of range");
         let (ours, peer) = (metrics::local_address(&socket), address.ip().to_string());
         let load = match (place, ours) {
-            (Place::Elsewhere { several: true }, Some(ours)) => Some(Load::between(ours, address.ip())),
+            (Place::Elsewhere, Some(ours)) => Some(Load::between(ours, address.ip())),
             _ => None,
         };
         let rail = RailState::of(&ours.map_or_else(|| WITHIN_HOST.to_owned(), |ours| ours.to_string()), &peer);
@@ -231,6 +232,7 @@ impl Connection {
             load,
             meter: Meter::made(&socket, &peer),
             rail,
+            several: Cell::new(false),
             left: Cell::new(false),
             socket,
             address,
@@ -247,7 +249,7 @@ impl Connection {
         ring::spawn(send(Rc::clone(&inner)));
         ring::spawn(receive(Rc::clone(&inner)));
         ring::spawn(vigil::watch(Rc::downgrade(&inner)));
-        if place == (Place::Elsewhere { several: true }) {
+        if place == Place::Elsewhere {
             ring::spawn(vigil::keep(Rc::downgrade(&inner)));
         }
         let handle = Rc::new(Handle(Rc::clone(&inner)));
@@ -328,6 +330,11 @@ impl Connection {
     #[must_use]
     pub fn is_within_host(&self) -> bool {
         self.inner.place == Place::SameHost
+    }
+
+    /// Other rails lead there as well, or do no more.
+    pub(crate) fn set_several(&self, several: bool) {
+        self.inner.several.set(several);
     }
 
     /// Bytes under way at its two ends, over all connections there.
@@ -411,7 +418,7 @@ impl Drop for Waiting<'_> {
         let Some(id) = self.id else { return };
         let op = self.inner.pending.borrow_mut().abandon(id);
         // Later changes may overtake it on another rail. So it ends here: they are fenced from it.
-        if self.inner.load.is_some() && op.is_some_and(changes_objects) {
+        if self.inner.several.get() && op.is_some_and(changes_objects) {
             self.inner.close("a change was given up by who asked for it");
         }
     }

@@ -1,6 +1,7 @@
 //! Looks after connections that say nothing.
 
 use std::rc::Weak;
+use std::time::Duration;
 
 use ring::op::{self, TcpSigns};
 use tracing::{info, warn};
@@ -10,7 +11,10 @@ use super::{Inner, To};
 use crate::health::{Health, LOOK_BUSY, LOOK_IDLE, Signs, Verdict};
 use crate::pending::Held;
 
-/// Of one among several rails: ends the connection as soon as its rail is seen to be cut, so that others take over.
+/// Between two looks whether there are other rails by now.
+const LOOK_ALONE: Duration = Duration::from_secs(1);
+
+/// Where there are several rails: ends the connection as soon as its rail is seen to be cut, so that others take over.
 pub(super) async fn keep(weak: Weak<Inner>) {
     let mut health = Health::default();
     let mut pause = LOOK_BUSY;
@@ -19,6 +23,10 @@ pub(super) async fn keep(weak: Weak<Inner>) {
         let Some(inner) = weak.upgrade() else { return };
         if inner.closed.borrow().is_some() {
             return;
+        }
+        if !inner.several.get() {
+            pause = LOOK_ALONE;
+            continue;
         }
         let Some(signs) = op::tcp_signs(&inner.socket) else { return };
         let TcpSigns { unacknowledged, since_acknowledged, round_trip, variance } = signs;

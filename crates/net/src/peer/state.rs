@@ -60,6 +60,8 @@ impl State {
         self.links = kept.iter().map(|old| old.and_then(|old| links[old].take())).collect();
         self.retired.extend(links.into_iter().flatten());
         self.pairs = now;
+        let several = self.has_several();
+        self.links.iter().flatten().for_each(|connection| connection.set_several(several));
     }
 
     pub(super) fn pair(&self, rail: usize) -> &Pair {
