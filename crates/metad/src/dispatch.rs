@@ -136,17 +136,9 @@ pub(crate) fn grows(op: Op) -> bool {
 
 /// Writes to the store.
 pub(crate) fn changes(op: Op) -> bool {
-    grows(op)
-        || removes(op)
-        || matches!(
-            op,
-            Op::Set | Op::Rmdir | Op::WriteIntent | Op::Settle | Op::RemoveXattr | Op::SessionOpen | Op::Prepare
-        )
-}
-
-/// May leave objects to be removed from the storage groups.
-pub(crate) fn removes(op: Op) -> bool {
-    matches!(op, Op::Unlink | Op::Rename | Op::Close | Op::Settle | Op::SessionClose | Op::Finish)
+    let ends = matches!(op, Op::Unlink | Op::Rmdir | Op::Close | Op::SessionClose | Op::Finish);
+    let alters = matches!(op, Op::Rename | Op::Set | Op::WriteIntent | Op::Settle | Op::RemoveXattr);
+    grows(op) || ends || alters || matches!(op, Op::SessionOpen | Op::Prepare)
 }
 
 /// Answered also on a connection without a session: holds nothing, and changes nothing, or is another shard's.

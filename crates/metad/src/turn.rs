@@ -343,7 +343,7 @@ impl Core {
         let state = &mut *state;
         let mono_ms = u64::try_from(ring::now().duration_since(self.begun).as_millis()).unwrap_or(u64::MAX);
         state.shard.begin_turn(wall_clock(), mono_ms);
-        let mut removes = state.by_itself();
+        state.by_itself();
         state.unpark_if_due();
         self.metrics.queue.set(i64::try_from(state.queue.len()).unwrap_or(i64::MAX));
         let share = state.queue.len().min(SHARE_MIN.max(state.queue.len() / 2));
@@ -353,7 +353,6 @@ impl Core {
         let mut queue = mem::take(&mut state.queue);
         let mut answered = mem::take(&mut state.answered);
         for queued in queue.drain(..share) {
-            removes |= dispatch::removes(queued.header.op);
             let answer = state.answer(self.serving.get(), &queued);
             let Some(queued) = state.keep_waiting(&answer, queued) else { continue };
             state.queue_bytes -= queued.body.len();
@@ -383,7 +382,7 @@ impl Core {
         let urgent = self.hand_out(state);
         self.release(state, &mut answered, committed == Ok(true), urgent);
         state.answered = answered;
-        if removes && committed == Ok(true) {
+        if committed == Ok(true) && state.shard.take_new_deletions() {
             self.removable.notify_one();
         }
         state.unpark_if_due();
@@ -507,10 +506,10 @@ impl Core {
 }
 
 impl State {
-    /// What the shard does without being asked. True where it may have left objects to remove.
-    fn by_itself(&mut self) -> bool {
+    /// What the shard does without being asked.
+    fn by_itself(&mut self) {
         if self.reopening {
-            return false;
+            return;
         }
         for (connection, session) in mem::take(&mut self.lost) {
             self.abandon(connection, session);
@@ -530,7 +529,7 @@ impl State {
             }
         }
         if !mem::take(&mut self.tick) {
-            return false;
+            return;
         }
         match self.shard.tick() {
             Ok(ticked) => {
@@ -542,12 +541,8 @@ impl State {
                 if ticked.grace_ended {
                     tracing::info!("the time for clients to reclaim what they held is over");
                 }
-                ticked.grace_ended || !ticked.expired.is_empty()
             }
-            Err(error) => {
-                tracing::error!(%error, "sessions could not be ended");
-                false
-            }
+            Err(error) => tracing::error!(%error, "sessions could not be ended"),
         }
     }
 

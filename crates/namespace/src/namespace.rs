@@ -49,6 +49,8 @@ pub struct Namespace<K: Kv> {
     reserved_committed: u64,
     counts: Counts,
     inodes_committed: u64,
+    /// Objects to be removed were recorded since somebody asked.
+    pub(crate) has_new_deletions: bool,
 }
 
 /// Bounds that the namespace needs to know.
@@ -95,6 +97,7 @@ impl<K: Kv> Namespace<K> {
             reserved_committed: InodeId::FIRST_COUNTER,
             counts: Counts::default(),
             inodes_committed: 0,
+            has_new_deletions: false,
             kv,
         };
         namespace.load()?;
@@ -241,6 +244,7 @@ impl<K: Kv> Namespace<K> {
         self.cold.clear();
         self.reserved = self.reserved_committed;
         self.counts.inodes = self.inodes_committed;
+        self.has_new_deletions = false;
     }
 
     /// The inode, or `None`.

@@ -171,4 +171,9 @@ impl<K: Kv> Shard<K> {
     pub fn deletions(&mut self, after: Option<(InodeId, u32)>, count: usize) -> Result<Vec<Deletion>> {
         self.namespace.deletions(after, count)
     }
+
+    /// Whether objects to remove were recorded since the last call: ask after a commit, for `deletions` sees them then.
+    pub fn take_new_deletions(&mut self) -> bool {
+        std::mem::take(&mut self.namespace.has_new_deletions)
+    }
 }
