@@ -181,17 +181,8 @@ impl Connection {
         identity: &Identity,
         limits: &Limits,
     ) -> Result<Connection, ConnectError> {
-        if limits.local_sockets
-            && let Ok(Some(socket)) = ring::timeout(limits.handshake, local::connect(address)).await
-        {
-            match shake(socket.as_raw_fd(), Initiator::new(identity), limits.handshake).await {
-                Ok(established) => return Ok(Self::over(socket, Place::SameHost, address, established, limits)),
-                // Somebody else has the name.
-                Err(error @ (HandshakeError::Ended | HandshakeError::Forged)) => {
-                    debug!(peer = %address, %error, "no connection through a local socket")
-                }
-                Err(error) => return Err(ConnectError::Handshake { address, error }),
-            }
+        if let Some(connection) = Self::connect_locally(address, identity, limits).await? {
+            return Ok(connection);
         }
         let connecting = op::connect_from(way.from, way.device.as_deref(), address);
         let socket = match ring::timeout(limits.handshake, connecting).await {
@@ -202,6 +193,10 @@ impl Connection {
         let established = shake(socket.as_raw_fd(), Initiator::new(identity), limits.handshake)
             .await
             .map_err(|error| ConnectError::Handshake { address, error })?;
+        // A service that is starting listens at its port before it has its local socket: one that has answered has it.
+        if let Ok(Some(connection)) = Self::connect_locally(address, identity, limits).await {
+            return Ok(connection);
+        }
         let place = match sharing::is_local(&socket) {
             true => Place::SameHost,
             false => Place::Elsewhere,
@@ -209,6 +204,29 @@ impl Connection {
         let connection = Self::over(socket, place, address, established, limits);
         connection.set_several(way.several);
         Ok(connection)
+    }
+
+    /// `None` where nobody that is to be trusted has the local socket of this address.
+    async fn connect_locally(
+        address: SocketAddr,
+        identity: &Identity,
+        limits: &Limits,
+    ) -> Result<Option<Connection>, ConnectError> {
+        if !limits.local_sockets {
+            return Ok(None);
+        }
+        let Ok(Some(socket)) = ring::timeout(limits.handshake, local::connect(address)).await else {
+            return Ok(None);
+        };
+        match shake(socket.as_raw_fd(), Initiator::new(identity), limits.handshake).await {
+            Ok(established) => Ok(Some(Self::over(socket, Place::SameHost, address, established, limits))),
+            // Somebody else has the name.
+            Err(error @ (HandshakeError::Ended | HandshakeError::Forged)) => {
+                debug!(peer = %address, %error, "no connection through a local socket");
+                Ok(None)
+            }
+            Err(error) => Err(ConnectError::Handshake { address, error }),
+        }
     }
 
     fn over(

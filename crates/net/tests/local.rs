@@ -4,11 +4,12 @@
 mod common;
 
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener};
 use std::time::Duration;
 
-use common::{identity, run, serve, serve_at};
+use common::{identity, run, serve, serve_at, serve_on};
 use net::{Connection, Limits, To};
 use wire::op::Ping;
 
@@ -32,6 +33,24 @@ fn callers_on_the_same_host_come_through_the_local_socket() {
             let tcp = Limits { local_sockets: false, ..Limits::default() };
             assert_ne!(port_of_caller(&running, &tcp).await, 0, "{address}");
         }
+    });
+}
+
+/// A service that is starting is known, and its port open, before it serves.
+#[test]
+fn who_calls_before_the_service_begins_comes_through_the_local_socket_too() {
+    run(async {
+        let (listener, address) = ring::op::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (connected, connection) = ring::sync::oneshot();
+        ring::spawn(async move {
+            let connection = Connection::connect(address, &identity(), &Limits::default()).await.unwrap();
+            connection.call(To::default(), &Ping {}).await.unwrap();
+            connected.send(connection);
+        });
+        ring::op::poll_exclusive(listener.as_raw_fd()).await.unwrap();
+        let running = serve_on(listener, address, identity(), Limits::default());
+        let _connection = connection.await.unwrap();
+        assert_eq!(running.store.peers.borrow().last().unwrap().address.port(), 0);
     });
 }
 

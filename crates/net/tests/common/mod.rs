@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -153,6 +154,10 @@ pub fn serve(limits: Limits) -> Running {
 
 pub fn serve_at(address: SocketAddr, identity: Identity, limits: Limits) -> Running {
     let (listener, address) = ring::op::listen(address).unwrap();
+    serve_on(listener, address, identity, limits)
+}
+
+pub fn serve_on(listener: OwnedFd, address: SocketAddr, identity: Identity, limits: Limits) -> Running {
     let (store, epoch) = (Rc::new(Store::default()), Rc::new(Cell::new(Epoch(5))));
     let (stop, stopped) = ring::sync::oneshot();
     let serving = net::serve(listener, Rc::new(identity), limits, Rc::clone(&epoch), Rc::clone(&store));
