@@ -55,6 +55,9 @@ conf::knobs! {
         direct: Size = "256KiB",
         /// Memory for the data of reads in flight, per lane.
         read_memory: Size = "128MiB",
+        /// Memory for what is read before a sequential reader asks for it, where reads go past the kernel's page cache
+        /// (see `direct`), per lane. It is used while there are such readers. 0: none.
+        read_ahead: Size = "64MiB",
         /// Address and port for metrics (Prometheus) and the log level, by HTTP. Not protected by the cluster key.
         metrics_listen: Option<SocketAddr>,
         /// What is logged: off, error, warn, info, debug or trace, or levels by crate such as storaged=debug,net=trace.

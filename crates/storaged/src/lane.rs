@@ -20,6 +20,7 @@ use rustc_hash::FxHashMap;
 use telemetry::metrics::Metrics;
 use types::id::{Epoch, GroupId};
 
+use crate::ahead::Ahead;
 use crate::dispatch::{Dispatch, Route};
 use crate::engine::files::{Files, Options};
 use crate::engine::{ObjectStore, Share};
@@ -51,6 +52,8 @@ pub(crate) struct Setup {
     pub(crate) engine: Options,
     /// Bytes of reads in flight.
     pub(crate) read_memory_max: usize,
+    /// Bytes that are read before they are asked for.
+    pub(crate) read_ahead_max: usize,
     pub(crate) metrics: Metrics,
 }
 
@@ -137,9 +140,10 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
 
 fn open_targets(setup: &Setup) -> io::Result<LaneTargets> {
     let read_memory = Rc::new(Semaphore::new(setup.read_memory_max));
+    let ahead = Ahead::new(setup.read_ahead_max, &setup.metrics);
     let open = |target: &Arc<Target>| {
         let failures = Rc::new(Failures::default());
-        let store = Files::open(Arc::clone(target), Rc::clone(&failures), setup.engine)
+        let store = Files::open(Arc::clone(target), Rc::clone(&failures), setup.engine, Rc::clone(&ahead))
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", target.path.display())))?;
         let served = Served {
             target: Arc::clone(target),

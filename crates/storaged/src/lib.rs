@@ -14,6 +14,7 @@
 //!
 //! The seam between the rules (`served`) and the disk is `engine::ObjectStore`.
 
+mod ahead;
 mod bench;
 mod bounded_map;
 pub mod config;
@@ -30,6 +31,7 @@ mod open_files;
 mod order;
 mod pace;
 mod ports;
+mod readers;
 mod served;
 mod service;
 mod streams;

@@ -93,6 +93,7 @@ impl LocalNode {
                     direct_min: config.direct_min,
                 },
                 read_memory_max: 256 << 20,
+                read_ahead_max: 64 << 20,
                 metrics: Metrics::new("storaged"),
             })?;
             lane.tell_map(&Arc::new(map.clone()));

@@ -1,15 +1,18 @@
 //! The open files of one target and lane: a bounded cache, since opening costs more than a small read.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use types::id::ObjectId;
 
+use crate::ahead::Pieces;
 use crate::direct::Direct;
-use crate::streams::{ReadStream, WriteStream};
+use crate::readers::Readers;
+use crate::streams::WriteStream;
 
 /// An object's open file and what its users must know of it.
 pub(crate) struct OpenFile {
@@ -22,7 +25,9 @@ pub(crate) struct OpenFile {
     pub(crate) size: Cell<u64>,
     /// Changed since the last sync of its data.
     pub(crate) dirty: Cell<bool>,
-    pub(crate) reads: Cell<ReadStream>,
+    pub(crate) readers: RefCell<Readers>,
+    /// Made for the first that is read ahead.
+    ahead: OnceCell<Rc<Pieces>>,
     pub(crate) writes: Cell<WriteStream>,
     used: Cell<bool>,
 }
@@ -35,7 +40,8 @@ impl OpenFile {
             writable,
             size: Cell::new(size),
             dirty: Cell::new(false),
-            reads: Cell::default(),
+            readers: RefCell::default(),
+            ahead: OnceCell::new(),
             writes: Cell::default(),
             used: Cell::new(false),
         })
@@ -43,6 +49,23 @@ impl OpenFile {
 
     pub(crate) fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// What was read ahead.
+    pub(crate) fn pieces(&self) -> &Rc<Pieces> {
+        self.ahead.get_or_init(Rc::default)
+    }
+
+    /// `None` where never anything was.
+    pub(crate) fn pieces_if_any(&self) -> Option<&Rc<Pieces>> {
+        self.ahead.get()
+    }
+
+    /// To be said after each change of these bytes, whether it succeeded or not.
+    pub(crate) fn changed(&self, range: Range<u64>) {
+        if let Some(pieces) = self.ahead.get() {
+            pieces.forget(&range);
+        }
     }
 
     /// The way past the page cache.

@@ -264,6 +264,7 @@ fn start_lanes(
             ring: ring::Config { cpu: config.cpus.get(lane).copied(), spin: *config.spin, ..ring::Config::default() },
             engine,
             read_memory_max: usize::try_from(config.read_memory.0).unwrap_or(usize::MAX),
+            read_ahead_max: usize::try_from(config.read_ahead.0).unwrap_or(usize::MAX),
             metrics: metrics.clone(),
         })
     };

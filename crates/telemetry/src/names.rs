@@ -75,6 +75,8 @@ names! {
 
     // storaged.
     READ_BYTES = "weft_read_bytes", Counter, ["target"], "Bytes read from objects, by target";
+    READ_AHEAD_BYTES = "weft_read_ahead_bytes", Counter, [], "Bytes of objects read past the page cache before they were asked for";
+    READ_AHEAD_USED_BYTES = "weft_read_ahead_used_bytes", Counter, [], "Bytes of those that a request then found there";
     WRITTEN_BYTES = "weft_written_bytes", Counter, ["target"], "Bytes written to objects, by target";
     TARGET_TOTAL_BYTES = "weft_target_total_bytes", Gauge, ["target"], "Size of a target's file system";
     TARGET_FREE_BYTES = "weft_target_free_bytes", Gauge, ["target"], "Free bytes of a target's file system";

@@ -42,6 +42,7 @@ impl Files {
             }
         })
         .await;
+        file.changed(range.offset..range.offset + range.len);
         // How far the data went only the file knows; others may have made it longer meanwhile.
         let stored = syscall::stat(fd);
         if let Ok((stored, _)) = stored {

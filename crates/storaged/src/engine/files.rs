@@ -17,12 +17,13 @@ use types::id::ObjectId;
 
 use super::copy::Range;
 use super::folders::{self, Entries, Folder, c_string};
+use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
 use super::{ObjectStore, Page, Share, Stored, listing, syscall};
+use crate::ahead::Ahead;
 use crate::failures::Failures;
 use crate::open_files::{OpenFile, OpenFiles};
 use crate::pace::{CacheCost, Pace};
-use crate::streams::WINDOW_MAX;
 use crate::target::Target;
 
 /// The directory of a target that holds its objects.
@@ -54,7 +55,8 @@ pub(crate) struct Files {
     pace: Pace,
     pub(super) cache_cost: CacheCost,
     /// The kernel itself reads less far ahead than we would.
-    reads_ahead: bool,
+    pub(super) reads_ahead: bool,
+    pub(super) ahead: Rc<Ahead>,
 }
 
 impl Files {
@@ -62,7 +64,12 @@ impl Files {
     ///
     /// # Errors
     /// Where `objects` cannot be made or opened.
-    pub(crate) fn open(target: Arc<Target>, failures: Rc<Failures>, options: Options) -> std::io::Result<Self> {
+    pub(crate) fn open(
+        target: Arc<Target>,
+        failures: Rc<Failures>,
+        options: Options,
+        ahead: Rc<Ahead>,
+    ) -> std::io::Result<Self> {
         let path = target.path.join(OBJECTS);
         match std::fs::create_dir(&path) {
             Ok(()) => std::fs::File::open(&target.path)?.sync_all()?,
@@ -72,7 +79,7 @@ impl Files {
             Err(error) => return Err(error),
         }
         let root = std::fs::File::open(&path)?;
-        let reads_ahead = kernel_read_ahead(root.metadata()?.dev()) < WINDOW_MAX;
+        let reads_ahead = kernel_read_ahead(root.metadata()?.dev()) < KERNEL_WINDOW_MAX;
         let root: OwnedFd = root.into();
         Ok(Self {
             target,
@@ -86,6 +93,7 @@ impl Files {
             pace: Pace::default(),
             cache_cost: CacheCost::default(),
             reads_ahead,
+            ahead,
         })
     }
 
@@ -194,21 +202,6 @@ impl Files {
         });
     }
 
-    fn read_ahead(&self, file: &Rc<OpenFile>, offset: u64, len: u64) {
-        if !self.reads_ahead {
-            return;
-        }
-        let mut stream = file.reads.get();
-        let ahead = stream.on_read(offset, len, file.size.get());
-        file.reads.set(stream);
-        let Some((start, len)) = ahead else { return };
-        let file = Rc::clone(file);
-        ring::spawn(async move {
-            // Advice alone: where it fails, the read itself says why.
-            let _ = op::fadvise(file.fd(), start, clamp(len), libc::POSIX_FADV_WILLNEED).await;
-        });
-    }
-
     fn write_behind(&self, object: ObjectId, file: &Rc<OpenFile>, offset: u64, len: u64) {
         let mut stream = file.writes.get();
         let behind = stream.on_write(offset, len);
@@ -291,6 +284,10 @@ impl ObjectStore for Files {
         if len == 0 {
             return Ok((Buf::with_capacity(0), size));
         }
+        let room = match self.find_ahead(&file, offset, len, room).await {
+            Ok(buf) => return Ok((buf, size)),
+            Err(room) => room,
+        };
         let buf = room.filter(|room| room.len() as u64 >= len).unwrap_or_else(|| Buf::with_whole_pages(len as usize));
         let (done, mut buf) = match self.read_past_cache(&file, offset, len, buf).await {
             Ok(read) => read,
@@ -300,7 +297,7 @@ impl ObjectStore for Files {
         if done == len as usize {
             return Ok((buf, size));
         }
-        self.read_ahead(&file, offset + done as u64, len - done as u64);
+        self.advise(&file, offset + done as u64, len - done as u64);
         let (outcome, rest) = op::read_at(file.fd(), buf.split_off(done), offset + done as u64).await;
         buf.unsplit(rest).expect("the two parts of one buffer");
         let count = outcome.map_err(|error| self.failed(error.into(), "read"))?;
@@ -316,7 +313,9 @@ impl ObjectStore for Files {
             self.target.admit(end.saturating_sub(file.size.get()).min(len))?;
         }
         file.dirty.set(true);
-        match self.put(&file, offset, data).await {
+        let outcome = self.put(&file, offset, data).await;
+        file.changed(offset..end);
+        match outcome {
             Ok(()) => {
                 file.size.set(file.size.get().max(end));
                 self.write_behind(object, &file, offset, len);
@@ -334,7 +333,9 @@ impl ObjectStore for Files {
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno> {
         let file = self.open_or_create(object).await?;
         file.dirty.set(true);
-        self.resize(&file, size).await.map_err(|errno| self.failed(errno, "truncate"))?;
+        let outcome = self.resize(&file, size).await;
+        file.changed(0..u64::MAX);
+        outcome.map_err(|errno| self.failed(errno, "truncate"))?;
         file.size.set(size);
         if size == 0 {
             self.failures.forget(object);
@@ -437,7 +438,7 @@ pub(crate) fn holds_objects(path: &std::path::Path) -> bool {
 
 type LocalBox<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
 
-fn clamp(len: u64) -> u32 {
+pub(super) fn clamp(len: u64) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 

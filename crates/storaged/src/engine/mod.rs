@@ -8,11 +8,14 @@ use types::error::Errno;
 use types::id::ObjectId;
 use types::time::Timestamp;
 
+#[cfg(test)]
+mod ahead_tests;
 pub(crate) mod copy;
 pub(crate) mod files;
 mod folders;
 mod listing;
 mod past_cache;
+mod read_ahead;
 mod removals;
 mod space;
 mod syscall;

@@ -17,13 +17,18 @@ const PAGE: u64 = 4096;
 impl Files {
     /// The way past the cache, for a range where that can pay: it is long, most of it is not cached, and the disk has
     /// all of it.
-    fn past_cache<'a>(&self, file: &'a OpenFile, offset: u64, len: u64) -> Option<&'a Direct> {
+    pub(super) fn past_cache<'a>(&self, file: &'a OpenFile, offset: u64, len: u64) -> Option<&'a Direct> {
         if len < self.options.direct_min {
             return None;
         }
         let cached = direct::cached(file.fd(), offset, len).ok()?;
         let pays = cached.unwritten == 0 && 2 * cached.pages < len.div_ceil(PAGE);
         pays.then(|| file.direct()).flatten()
+    }
+
+    /// Whether reads of this length go past the cache now.
+    pub(super) fn goes_past_cache(&self, len: u64) -> bool {
+        len >= self.options.direct_min && self.cache_cost.is_dear(Instant::now())
     }
 
     /// Reads `len` bytes, all of them within the file, into the front of `buf`; gives `buf` back with what it has read,
@@ -35,14 +40,11 @@ impl Files {
         len: u64,
         mut buf: Buf,
     ) -> Result<(usize, Buf), Buf> {
-        let way = if len >= self.options.direct_min && self.cache_cost.is_dear(Instant::now()) {
-            self.past_cache(file, offset, len)
-        } else {
-            None
-        };
+        let way = if self.goes_past_cache(len) { self.past_cache(file, offset, len) } else { None };
         let Some((way, rounded)) = way.and_then(|way| Some((way, way.readable(&buf, offset, len)?))) else {
             return Err(buf);
         };
+        self.fetch_on(file, offset, len);
         let rest = buf.split_off(rounded);
         let (outcome, read) = op::read_once(way.fd(), buf, offset).await;
         buf = read;

@@ -32,6 +32,7 @@ impl Files {
         let (fd, size) = (file.fd(), file.size.get());
         // Freeing many blocks takes long, and so does marking them.
         let outcome = op::unblock(move || change(fd, offset, len, what)).await;
+        file.changed(offset..end);
         let reached = if what.keeps_size() { size } else { end };
         match outcome {
             Ok(()) => {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring::buf::{Buf, Slice};
+use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::{InodeId, ObjectId};
@@ -15,22 +16,25 @@ use types::id::{InodeId, ObjectId};
 use super::copy::Range;
 use super::files::{Files, OBJECTS, Options};
 use super::{ObjectStore, Share};
+use crate::ahead::Ahead;
 use crate::direct::{self, Direct};
 use crate::failures::Failures;
 use crate::target::{Health, Target};
 
-const ALL: Share = Share { lane: 0, lanes: 1 };
+/// Bytes.
+pub(super) const READ_AHEAD: usize = 16 << 20;
+pub(super) const ALL: Share = Share { lane: 0, lanes: 1 };
 
-fn object(inode: u64, stripe: u32) -> ObjectId {
+pub(super) fn object(inode: u64, stripe: u32) -> ObjectId {
     ObjectId { inode: InodeId(inode), stripe }
 }
 
-fn on_ring(test: impl Future<Output = ()>) {
+pub(super) fn on_ring(test: impl Future<Output = ()>) {
     let config = ring::Config { entries: 64, cpu: None, spin: Duration::ZERO };
     ring::Ring::new(&config).expect("io_uring is there").run(test);
 }
 
-fn target(dir: &Path, reserve: u64) -> Arc<Target> {
+pub(super) fn target(dir: &Path, reserve: u64) -> Arc<Target> {
     let target = Target::new(dir.to_path_buf(), reserve);
     target.probe(dir);
     Arc::new(target)
@@ -38,22 +42,27 @@ fn target(dir: &Path, reserve: u64) -> Arc<Target> {
 
 fn store_of(target: &Arc<Target>, open_files_max: usize, write_in_place_max: usize) -> Files {
     let options = Options { open_files_max, write_in_place_max, direct_min: 256 << 10 };
-    Files::open(Arc::clone(target), Rc::new(Failures::default()), options).expect("a usable directory")
+    open(target, &Rc::default(), options)
+}
+
+pub(super) fn open(target: &Arc<Target>, failures: &Rc<Failures>, options: Options) -> Files {
+    let ahead = Ahead::new(READ_AHEAD, &Metrics::new("test"));
+    Files::open(Arc::clone(target), Rc::clone(failures), options, ahead).expect("a usable directory")
 }
 
 fn store(dir: &Path) -> Files {
     store_of(&target(dir, 0), 100, 64 << 10)
 }
 
-fn bytes(len: usize, seed: u8) -> Vec<u8> {
+pub(super) fn bytes(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|n| (n % 251) as u8 ^ seed).collect()
 }
 
-async fn write(store: &Files, object: ObjectId, offset: u64, data: &[u8]) -> Result<u64, Errno> {
+pub(super) async fn write(store: &Files, object: ObjectId, offset: u64, data: &[u8]) -> Result<u64, Errno> {
     store.write(object, offset, Slice::from_vec(data.to_vec())).await
 }
 
-async fn read(store: &Files, object: ObjectId, offset: u64, len: u32) -> Vec<u8> {
+pub(super) async fn read(store: &Files, object: ObjectId, offset: u64, len: u32) -> Vec<u8> {
     store.read(object, offset, len, None).await.expect("readable").0.to_vec()
 }
 
@@ -318,7 +327,7 @@ fn a_disk_that_dies_is_told_to_everyone_who_syncs() {
     on_ring(async {
         let (target, failures) = (target(&mounted.path(), 0), Rc::new(Failures::default()));
         let options = Options { open_files_max: 10, write_in_place_max: 64 << 10, direct_min: u64::MAX };
-        let store = Files::open(Arc::clone(&target), Rc::clone(&failures), options).expect("usable");
+        let store = open(&target, &failures, options);
         write(&store, object(1, 0), 0, &bytes(1 << 20, 1)).await.expect("acknowledged");
         kill_disk(&mounted.path());
         assert_eq!(store.sync(object(1, 0)).await, Err(Errno::EIO));
@@ -336,7 +345,7 @@ fn an_error_after_the_file_left_the_cache_is_remembered() {
     on_ring(async {
         let (target, failures) = (target(&mounted.path(), 0), Rc::new(Failures::default()));
         let options = Options { open_files_max: 1, write_in_place_max: 64 << 10, direct_min: u64::MAX };
-        let store = Files::open(Arc::clone(&target), Rc::clone(&failures), options).expect("usable");
+        let store = open(&target, &failures, options);
         write(&store, object(2, 0), 0, b"there").await.expect("acknowledged");
         store.sync(object(2, 0)).await.expect("synced");
         write(&store, object(1, 0), 0, &bytes(16 << 20, 1)).await.expect("acknowledged");
