@@ -79,17 +79,23 @@ fn racing_clients_leave_a_tree_though_the_power_is_cut() {
     }
 }
 
+/// In the root, at home in two other shards.
+fn two_directories(sim: &mut Sim, names: [&str; 2]) -> Vec<InodeId> {
+    let mut dirs = Vec::new();
+    for (shard, text) in (1..).zip(names) {
+        sim.run(1, Op::Place { inode: ROOT, placement: Placement::Shard(ShardId(shard)) });
+        let Answer::Inode(view) = sim.run(1, Op::Mkdir { parent: ROOT, name: name(text) }) else { panic!("made") };
+        dirs.push(view.attr.inode);
+    }
+    dirs
+}
+
 /// Who sees that a name is gone sees it at its new place; who sees it at its new place does not see it at the old one.
 #[test]
 fn a_moved_name_is_never_missed_and_never_seen_twice() {
     for seed in 0..seeds() * 4 {
         let mut sim = Sim::new(seed, 3);
-        let mut dirs = Vec::new();
-        for (shard, text) in [(1, "one"), (2, "two")] {
-            sim.run(1, Op::Place { inode: ROOT, placement: Placement::Shard(ShardId(shard)) });
-            let Answer::Inode(view) = sim.run(1, Op::Mkdir { parent: ROOT, name: name(text) }) else { panic!("made") };
-            dirs.push(view.attr.inode);
-        }
+        let dirs = two_directories(&mut sim, ["one", "two"]);
         let (old, new, ball) = (dirs[0], dirs[1], name("ball"));
         sim.run(1, Op::Create { parent: old, name: ball.clone() });
         sim.ask(1, Op::Rename { from: (old, ball.clone()), to: (new, ball.clone()), flags: 0 });
@@ -115,12 +121,7 @@ fn a_moved_name_is_never_missed_and_never_seen_twice() {
 fn two_clients_cannot_make_a_loop() {
     for seed in 0..seeds() * 4 {
         let mut sim = Sim::new(seed, 3);
-        let mut dirs = Vec::new();
-        for (shard, text) in [(1, "x"), (2, "y")] {
-            sim.run(1, Op::Place { inode: ROOT, placement: Placement::Shard(ShardId(shard)) });
-            let Answer::Inode(view) = sim.run(1, Op::Mkdir { parent: ROOT, name: name(text) }) else { panic!("made") };
-            dirs.push(view.attr.inode);
-        }
+        let dirs = two_directories(&mut sim, ["x", "y"]);
         sim.ask(1, Op::Rename { from: (ROOT, name("x")), to: (dirs[1], name("x")), flags: 0 });
         sim.ask(2, Op::Rename { from: (ROOT, name("y")), to: (dirs[0], name("y")), flags: 0 });
         let done = [sim.wait(1), sim.wait(2)].iter().filter(|answer| **answer == Answer::Done).count();
@@ -137,12 +138,7 @@ fn what_a_killed_client_had_asked_for_does_not_happen_later() {
     let (mut happened, mut did_not) = (0, 0);
     for seed in 0..seeds() * 4 {
         let mut sim = Sim::new(seed, 3);
-        let mut dirs = Vec::new();
-        for (shard, text) in [(1, "one"), (2, "two")] {
-            sim.run(1, Op::Place { inode: ROOT, placement: Placement::Shard(ShardId(shard)) });
-            let Answer::Inode(view) = sim.run(1, Op::Mkdir { parent: ROOT, name: name(text) }) else { panic!("made") };
-            dirs.push(view.attr.inode);
-        }
+        let dirs = two_directories(&mut sim, ["one", "two"]);
         let (from, to) = ((dirs[0], name("ball")), (dirs[1], name("ball")));
         sim.run(1, Op::Create { parent: from.0, name: from.1.clone() });
         let op = match seed % 4 {
