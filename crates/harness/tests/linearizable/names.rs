@@ -75,10 +75,8 @@ impl Names {
     /// After anything but a rename.
     fn after_one(&self, operation: &Operation) -> Option<Self> {
         match operation {
-            // The kernel's own, where it knows a directory at its old place still: see docs/semantics.md.
-            Create(_, Err(ESTALE)) | Mkdir(_, Err(ESTALE)) | Unlink(_, Err(ESTALE)) | Rmdir(_, Err(ESTALE)) => {
-                Some(self.clone())
-            }
+            Create(name, Err(ESTALE)) | Lookup(name, Err(ESTALE)) => self.at_old_place(*name),
+            Mkdir(name, Err(ESTALE)) | Unlink(name, Err(ESTALE)) | Rmdir(name, Err(ESTALE)) => self.at_old_place(*name),
             Create(name, Ok(inode)) => self.with_new(*name, Entry::File(*inode)),
             Mkdir(name, Ok(())) => self.with_new(*name, Entry::Directory(None)),
             Link(held, name, Ok(())) => self.with_new(*name, Entry::File(self.held[*held])),
@@ -115,6 +113,16 @@ impl Names {
         }
     }
 
+    /// The kernel answers `ESTALE` by itself where it knows a directory at its old place still: see docs/semantics.md. Of
+    /// anything else that is wrong.
+    fn at_old_place(&self, name: usize) -> Option<Self> {
+        self.is_directory(name).then(|| self.clone())
+    }
+
+    fn is_directory(&self, name: usize) -> bool {
+        matches!(self.entries[name], Some(Entry::Directory(_)))
+    }
+
     fn without(&self, name: usize) -> Self {
         let mut after = self.clone();
         (after.entries[name], after.been[name]) = (None, 0);
@@ -136,8 +144,7 @@ impl Names {
     /// The kernel may have answered by itself, by what it has seen of both names.
     fn may_do_nothing(&self, from: usize, to: usize, flags: u32, result: Result<(), i32>) -> bool {
         match (&self.entries[to], result) {
-            // See docs/semantics.md.
-            (_, Err(ESTALE)) => true,
+            (_, Err(ESTALE)) => self.is_directory(from) || self.is_directory(to),
             // Both seemed to be the same.
             (Some(_), Ok(())) => flags != NOREPLACE && self.been[to] & 1 << from != 0,
             (Some(_), Err(EEXIST)) => flags == NOREPLACE,
@@ -223,7 +230,7 @@ impl Arena for Names {
                 Link(held, name, errno(linked, &[EEXIST]))
             }
             15..18 => {
-                let found = errno(fs::symlink_metadata(path), &[ENOENT]);
+                let found = errno(fs::symlink_metadata(path), &[ENOENT, ESTALE]);
                 Lookup(name, found.map(|found| (found.ino(), found.is_dir())))
             }
             _ => LinkCount(held, hands.held[held].metadata().unwrap().nlink()),
