@@ -41,8 +41,6 @@ impl Client {
             if pieces.iter().all(Piece::is_full) {
                 return Ok(pieces.into_iter().map(|piece| piece.data).collect());
             }
-            let size = self.current_size(caller, inode).await?;
-            return Ok(assemble(pieces, offset, size));
         }
         self.read_across_end(caller, inode, &layout, offset..end).await
     }
@@ -72,19 +70,26 @@ impl Client {
             return Ok(parts);
         }
         let layout = self.shared.with_file(inode, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
-        if !self.shared.contents.is_small(content.size) {
-            let pieces = self.read_pieces(caller, inode, &layout, offset, end).await?;
-            return Ok(assemble(pieces, offset, content.size));
+        let is_small = self.shared.contents.is_small(content.size);
+        let (begin, until) = if is_small { (0, content.size) } else { (offset, end) };
+        let pieces = self.read_pieces(caller, inode, &layout, begin, until).await?;
+        // A hole, unless the lease has ended: then it may have been cut.
+        let is_sure = || self.content(inode).is_some_and(|now| now.number == content.number);
+        if !pieces.iter().all(Piece::is_full) && !is_sure() {
+            return self.read_across_end(caller, inode, &layout, offset..end).await;
         }
-        let pieces = self.read_pieces(caller, inode, &layout, 0, content.size).await?;
-        let parts = assemble(pieces, 0, content.size);
+        let parts = assemble(pieces, begin, content.size);
+        if !is_small {
+            return Ok(parts);
+        }
         let bytes: Arc<[u8]> = parts.iter().flat_map(|part| part.iter()).copied().collect();
         self.shared.contents.keep(&self.shared.board, inode, content.number, &bytes, Instant::now());
         Ok(part(&bytes))
     }
 
-    /// A read that may meet the end of the file: the size is asked first, so that bytes which another client appends
-    /// meanwhile are either all seen or not counted.
+    /// A read that may meet the end of the file, or a hole: the size is asked first, so that bytes which another client
+    /// appends meanwhile are either all seen or not counted. Where an object has less than that, it is asked again: what was
+    /// a hole all the time is zeros, and what a truncate has cut meanwhile is read anew.
     async fn read_across_end(
         &self,
         caller: &Caller<'_>,
@@ -92,14 +97,32 @@ impl Client {
         layout: &Layout,
         range: std::ops::Range<u64>,
     ) -> Result<Vec<Slice>, Errno> {
-        let size = self.current_size(caller, inode).await?;
-        self.shared.with_file(inode, |file| {
-            if !file.is_exclusive() {
-                file.size = size;
+        let mut known = self.size_now(caller, inode).await?;
+        loop {
+            self.shared.with_file(inode, |file| {
+                if !file.is_exclusive() {
+                    file.size = known.size;
+                }
+            });
+            let pieces = self.read_pieces(caller, inode, layout, range.start, range.end.min(known.size)).await?;
+            let before = known;
+            if !pieces.iter().all(Piece::is_full) {
+                known = self.size_now(caller, inode).await?;
             }
-        });
-        let pieces = self.read_pieces(caller, inode, layout, range.start, range.end.min(size)).await?;
-        Ok(assemble(pieces, range.start, size))
+            if known.cuts == before.cuts {
+                return Ok(assemble(pieces, range.start, before.size));
+            }
+            if caller.is_ending() {
+                return Err(Errno::EINTR);
+            }
+        }
+    }
+
+    async fn size_now(&self, caller: &Caller<'_>, inode: InodeId) -> Result<SizeNow, Errno> {
+        let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+        let reply = self.after_cuts(caller, reply).await?;
+        let cuts = reply.cuts;
+        Ok(SizeNow { size: self.attr_of(caller, reply).await?.size, cuts })
     }
 
     async fn current_size(&self, caller: &Caller<'_>, inode: InodeId) -> Result<u64, Errno> {
@@ -253,6 +276,13 @@ fn in_parts(extent: Extent, count: usize) -> impl Iterator<Item = Extent> {
         len: (extent.len - at).min(step),
         ..extent
     })
+}
+
+/// The size of a file at one moment, and what tells whether there was a truncate since.
+#[derive(Clone, Copy)]
+struct SizeNow {
+    size: u64,
+    cuts: u64,
 }
 
 /// What one object had for its part of a read.

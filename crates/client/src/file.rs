@@ -255,6 +255,8 @@ mod tests {
                 btime: time,
             },
             unsettled: false,
+            cutting: false,
+            cuts: 0,
             exclusive,
             has_objects: true,
             bare: false,

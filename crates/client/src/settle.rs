@@ -1,5 +1,7 @@
 //! Sizes: who knows them, asking the objects, and telling the shard.
 
+use std::time::Duration;
+
 use layout::{file_size, object_size};
 use types::attr::Attr;
 use types::error::Errno;
@@ -15,6 +17,9 @@ use crate::router::{Client, Destination};
 
 /// Attempts to settle a file that others write to; then it is left to the last of them.
 const SETTLE_ATTEMPTS: usize = 3;
+
+/// How often it is looked whether a truncate has ended.
+const LOOK_IF_CUT: Duration = Duration::from_micros(500);
 
 /// What the objects of a file say together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +48,7 @@ fn effective_mtime(attr: &Attr, written: Option<Timestamp>) -> Timestamp {
 impl Client {
     /// The attributes as they are now, with the help of whoever knows the size.
     pub(crate) async fn attr_of(&self, caller: &Caller<'_>, reply: Box<InodeReply>) -> Result<Attr, Errno> {
+        let reply = self.after_cuts(caller, reply).await?;
         let mut attr = reply.attr;
         self.shared.with_file(attr.inode, |file| {
             file.meets(&mut attr);
@@ -73,6 +79,24 @@ impl Client {
         attr.ctime = attr.ctime.max(mtime);
         attr.mtime = mtime;
         Ok(attr)
+    }
+
+    /// While somebody truncates a file, its objects say nothing that may be told: waits for the end of it, which is at the
+    /// latest that of the truncating client's session.
+    pub(crate) async fn after_cuts(
+        &self,
+        caller: &Caller<'_>,
+        mut reply: Box<InodeReply>,
+    ) -> Result<Box<InodeReply>, Errno> {
+        while reply.cutting {
+            if caller.is_ending() {
+                return Err(Errno::EINTR);
+            }
+            ring::sleep(LOOK_IF_CUT).await;
+            let inode = reply.attr.inode;
+            reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+        }
+        Ok(reply)
     }
 
     /// Whether this client knows size and blocks of an unsettled file without asking anybody.
@@ -112,18 +136,31 @@ impl Client {
 
     /// Gets this session's write intent, if it has none yet; before each change of data.
     pub(crate) async fn ensure_intent(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Layout, Errno> {
-        self.must_have_kept_locks(caller, inode).await?;
-        let known = self.shared.with_file(inode, |file| {
-            file.untouched = false;
-            (file.intent != Intent::None).then(|| file.layout.clone())
-        });
-        if let Some(layout) = known.flatten() {
-            return Ok(layout);
+        self.about_to_change(caller, inode).await?;
+        let known = self.shared.with_file(inode, |file| (file.intent != Intent::None).then(|| file.layout.clone()));
+        match known.flatten() {
+            Some(layout) => Ok(layout),
+            None => self.ask_for_intent(caller, inode, false).await,
         }
+    }
+
+    /// Gets the intent anew, and tells whether this session is going to truncate the objects, or has ended to.
+    pub(crate) async fn intend(&self, caller: &Caller<'_>, inode: InodeId, cuts: bool) -> Result<Layout, Errno> {
+        self.about_to_change(caller, inode).await?;
+        self.ask_for_intent(caller, inode, cuts).await
+    }
+
+    async fn about_to_change(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        self.must_have_kept_locks(caller, inode).await?;
+        self.shared.with_file(inode, |file| file.untouched = false);
+        Ok(())
+    }
+
+    async fn ask_for_intent(&self, caller: &Caller<'_>, inode: InodeId, cuts: bool) -> Result<Layout, Errno> {
         // A settling under way ends the intent, also one that the shard would give us before it.
         self.while_settling(inode).await;
         let numbered = self.shared.begin_change(inode.home());
-        let request = meta::WriteIntent { exactly: numbered.exactly.clone(), inode };
+        let request = meta::WriteIntent { exactly: numbered.exactly.clone(), inode, cuts };
         let reply = self.call(caller, Destination::home(inode), &request).await?;
         let layout = checked_layout(&reply)?;
         self.shared.with_file(inode, |file| file.granted(&reply));

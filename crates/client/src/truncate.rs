@@ -1,6 +1,11 @@
 //! Truncating: the objects first, under a write intent, then the inode.
+//!
+//! For others it is one moment. The shard tells them that it is under way, so that they wait for its end before they believe
+//! an object that has less than they expect (`data.rs`), or the sizes of the objects (`settle.rs`). Who reads only what is
+//! not cut yet, reads what was before; who has asked for sizes before it began finds the old size or the new one.
 
 use layout::{FILE_SIZE_MAX, last_stripe, object_size};
+use tracing::warn;
 use types::attr::{Attr, SetAttr};
 use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
@@ -47,18 +52,19 @@ impl Client {
             return Ok(attr);
         }
         let change = SetAttr { size: Some(size), ..change };
-        let mut reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
-        let had_objects = reply.has_objects;
-        let old = self.attr_of(caller, reply.clone()).await?;
-        if had_objects || size > 0 {
-            let layout = self.ensure_intent(caller, inode).await?;
+        let intends = self.shared.with_file(inode, |file| file.intent != Intent::None).ok_or(Errno::EBADF)?;
+        let has_objects = intends || size > 0 || {
+            let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+            reply.has_objects
+        };
+        let reply = if has_objects {
             let turn = self.turn_at_end(caller, inode).await?;
-            let cut = self.cut(caller, inode, &layout, (old.size, size), change).await;
+            let cut = self.cut_announced(caller, inode, size, change).await;
             self.leave_end(turn, false);
-            reply = cut?;
+            cut?
         } else {
-            reply = self.set_at_shard(caller, inode, change, false).await?;
-        }
+            self.set_at_shard(caller, inode, change, false).await?
+        };
         let attr = self.attr_of(caller, reply).await?;
         let writers = self.shared.with_file(inode, |file| file.writers > 0 || file.intent == Intent::None);
         if writers == Some(false) {
@@ -66,6 +72,32 @@ impl Client {
             self.settle(caller, inode, Settling::Release).await?;
         }
         Ok(attr)
+    }
+
+    /// Cuts objects and inode. The shard tells others that this is under way, who wait where it concerns them. Where the file
+    /// only gets longer it need not: one object tells.
+    async fn cut_announced(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        size: u64,
+        change: SetAttr,
+    ) -> Result<Box<InodeReply>, Errno> {
+        if size > 0 {
+            let layout = self.ensure_intent(caller, inode).await?;
+            let grows = self.shared.with_file(inode, |file| file.is_exclusive() && size >= file.size);
+            if grows.ok_or(Errno::EBADF)? {
+                return self.cut(caller, inode, &layout, size, change).await;
+            }
+        }
+        let layout = self.intend(caller, inode, true).await?;
+        let cut = self.cut(caller, inode, &layout, size, change).await;
+        if cut.is_err()
+            && let Err(error) = self.intend(caller, inode, false).await
+        {
+            warn!(%inode, "could not end a truncate that failed: {error}; others wait for the end of this session");
+        }
+        cut
     }
 
     /// Cuts objects and inode. Where others may write, nobody may append meanwhile: a record half of which is cut off
@@ -76,17 +108,23 @@ impl Client {
         caller: &Caller<'_>,
         inode: InodeId,
         layout: &Layout,
-        (old_size, size): (u64, u64),
+        size: u64,
         change: SetAttr,
     ) -> Result<Box<InodeReply>, Errno> {
         let state = self.shared.with_file(inode, |file| (file.is_exclusive(), file.uneven, file.size));
         let (alone, uneven, known_size) = state.ok_or(Errno::EBADF)?;
-        if !alone {
+        let old_size = if alone {
+            known_size
+        } else {
             self.hold_end(caller, inode).await?;
-        }
-        let all = uneven || !alone;
-        let cut = objects_to_cut(layout, old_size.max(known_size), size, all);
-        self.truncate_objects(caller, inode, cut).await?;
+            self.gather(caller, inode, layout).await?.size
+        };
+        // Who asks the objects for their sizes meanwhile finds the old one or the new one, which one object decides.
+        let deciding = last_stripe(layout, old_size);
+        let (last, others): (Vec<_>, Vec<_>) = objects_to_cut(layout, old_size, size, uneven || !alone)
+            .partition(|&(stripe, ..)| Some(stripe) == deciding);
+        self.truncate_objects(caller, inode, others).await?;
+        self.truncate_objects(caller, inode, last).await?;
         self.shared.with_file(inode, |file| {
             file.truncated(size);
             file.end.versions.clear();
@@ -104,9 +142,9 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
-        cut: impl Iterator<Item = (u32, GroupId, u64)>,
+        cut: impl IntoIterator<Item = (u32, GroupId, u64)>,
     ) -> Result<(), Errno> {
-        let cuts = cut.map(async |(stripe, group, size)| {
+        let cuts = cut.into_iter().map(async |(stripe, group, size)| {
             let object = ObjectId { inode, stripe };
             let request = storage::Truncate { object, size, expected_version: 0 };
             self.call(caller, Destination::Object(group, object), &request).await

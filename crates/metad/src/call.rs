@@ -154,7 +154,7 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn write_intent(self) -> Outcome {
         let m: meta::WriteIntent = decode_body(self.body)?;
         let exactly = self.exactly(m.exactly);
-        inode(self.shard.write_intent(exactly, m.inode))
+        inode(self.shard.write_intent(exactly, m.inode, m.cuts))
     }
 
     pub(crate) fn settle(self) -> Outcome {

@@ -17,6 +17,8 @@ pub(crate) fn inode(view: InodeView) -> Box<meta::InodeReply> {
     Box::new(meta::InodeReply {
         attr: view.attr,
         unsettled: view.unsettled,
+        cutting: view.cutting,
+        cuts: view.cuts,
         exclusive: view.exclusive,
         has_objects: view.has_objects,
         intents: view.intents,

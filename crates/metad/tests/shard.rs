@@ -343,7 +343,7 @@ fn objects_of_removed_files_go_though_storage_fails_and_the_shard_is_killed() {
         let client = Client::connect(&shard, 1).await;
         for n in 0..10 {
             let inode = client.create(&format!("file{n}")).await.expect("created").attr.inode;
-            client.call(&WriteIntent { exactly: client.exactly(), inode }).await.expect("intended");
+            client.call(&WriteIntent { exactly: client.exactly(), inode, cuts: false }).await.expect("intended");
             let unlink = Unlink { exactly: client.exactly(), parent: InodeId::ROOT, name: name(&format!("file{n}")) };
             client.call(&unlink).await.expect("unlinked");
         }

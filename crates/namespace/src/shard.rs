@@ -24,7 +24,7 @@ use crate::ops::remove::Fate;
 use crate::schema::inode::{HAS_OBJECTS, HAS_XATTRS, Inode, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::schema::{orphan, session};
-use crate::shard::holds::Holds;
+use crate::shard::holds::{Holds, Told};
 use crate::shard::inline::Growing;
 use crate::shard::replies::Replies;
 use crate::transaction::Transactions;
@@ -354,12 +354,15 @@ impl<K: Kv> Shard<K> {
 
     /// What `session` is told of an inode.
     pub(crate) fn view(&self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
+        let Told { exclusive, intents, cutting, cuts } = self.holds.told(session, id);
         InodeView {
             attr: inode.attr(id),
             unsettled: inode.has(UNSETTLED),
-            exclusive: self.holds.is_exclusive(session, id),
+            cutting,
+            cuts,
+            exclusive,
             has_objects: inode.has(HAS_OBJECTS),
-            intents: self.holds.intents(id),
+            intents,
             bare: !inode.has(HAS_XATTRS),
             layout,
             elsewhere: false,

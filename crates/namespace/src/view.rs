@@ -24,6 +24,8 @@ pub struct Exactly {
 pub struct InodeView {
     pub attr: Attr,
     pub unsettled: bool,
+    pub cutting: bool,
+    pub cuts: u64,
     pub exclusive: bool,
     pub has_objects: bool,
     pub intents: u64,
@@ -101,6 +103,8 @@ impl InodeView {
         Self {
             attr,
             unsettled: false,
+            cutting: false,
+            cuts: 0,
             exclusive: false,
             has_objects: false,
             intents: 0,

@@ -227,7 +227,7 @@ impl World {
                 7 => shard
                     .set(exactly, inode, &SetAttr { mode: Some(mode), ..SetAttr::default() }, false)
                     .map(|_| Outcome::default()),
-                8 => shard.write_intent(exactly, inode).map(|_| Outcome::default()),
+                8 => shard.write_intent(exactly, inode, false).map(|_| Outcome::default()),
                 9 => {
                     let write = WriteInline { inode, offset: size % 100, append: mode % 2 == 0, bytes: b"some" };
                     shard.write_inline(exactly, &write).map(|_| Outcome::default())
@@ -382,22 +382,22 @@ fn a_file_that_is_being_written_gives_a_lease_on_its_attributes_to_its_only_writ
     let file = bed.create(ROOT, "f").expect("made").attr.inode;
     assert!(bed.shard.getattr(B, file).expect("there").lease_ms > 0);
     let exactly = bed.next(A);
-    assert_eq!(bed.shard.write_intent(exactly, file), Err(Error::Recalling));
+    assert_eq!(bed.shard.write_intent(exactly, file, false), Err(Error::Recalling));
     let recalls = bed.shard.recalls(B);
     assert_eq!((recalls.len(), recalls[0].inode, recalls[0].name.as_ref()), (1, file, None));
     bed.shard.acknowledge_recalls(B, &[recalls[0].id]);
     assert!(bed.shard.take_ended_recalls());
-    bed.shard.write_intent(exactly, file).expect("nobody is in the way");
+    bed.shard.write_intent(exactly, file, false).expect("nobody is in the way");
     bed.wait_ms(2_000);
     assert_eq!(bed.shard.getattr(B, file).expect("there").lease_ms, 0);
     let Looked::Found(view) = bed.shard.lookup(B, ROOT, &name("f")).expect("there") else { panic!("it is there") };
     assert!(view.name_lease_ms > 0 && view.lease_ms == 0);
     assert!(bed.shard.getattr(A, file).expect("there").lease_ms > 0);
     let exactly = bed.next(B);
-    assert_eq!(bed.shard.write_intent(exactly, file), Err(Error::Recalling));
+    assert_eq!(bed.shard.write_intent(exactly, file, false), Err(Error::Recalling));
     let ids: Vec<_> = bed.shard.recalls(A).iter().map(|recall| recall.id).collect();
     bed.shard.acknowledge_recalls(A, &ids);
-    bed.shard.write_intent(exactly, file).expect("nobody is in the way");
+    bed.shard.write_intent(exactly, file, false).expect("nobody is in the way");
     bed.wait_ms(2_000);
     for session in [A, B] {
         assert_eq!(bed.shard.getattr(session, file).expect("there").lease_ms, 0, "two writers");

@@ -6,7 +6,7 @@ use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, held, name, refused};
 use kv::KvError;
 use namespace::shard::{Config, Limits};
 use namespace::view::{Create, Exactly, Settle};
-use types::attr::FileType;
+use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::name::Name;
@@ -278,6 +278,41 @@ fn of_two_writers_the_last_one_gathers() {
 }
 
 #[test]
+fn a_truncate_is_told_until_it_ends() {
+    type End = fn(&mut Bed, InodeId);
+    let ends: [(&str, End); 5] = [
+        ("the size", |bed, f| drop(bed.set(f, SetAttr { size: Some(3), ..SetAttr::default() }).unwrap())),
+        ("given up", |bed, f| drop(bed.write_intent(A, f).unwrap())),
+        ("the end of the intent", |bed, f| drop(bed.settle(A, f, 0, None, true))),
+        ("silence", |bed, _| bed.shard.listen(A, false)),
+        ("the end of the session", |bed, _| bed.shard.session_close(A).unwrap()),
+    ];
+    for (what, end) in ends {
+        let mut bed = Bed::new();
+        let f = bed.file(ROOT, "f");
+        bed.shard.open_inode(B, f, false).unwrap();
+        let intended = bed.write_intent(A, f).unwrap();
+        bed.turn();
+        let look = |bed: &mut Bed| bed.shard.getattr(B, f).map(|view| (view.cutting, view.cuts)).unwrap();
+        let before = look(&mut bed);
+        assert_eq!(before, (false, intended.cuts));
+        let exactly = bed.next(A);
+        bed.shard.write_intent(exactly, f, true).unwrap();
+        bed.turn();
+        let (cutting, cuts) = look(&mut bed);
+        bed.shard.write_intent(exactly, f, true).expect("sent again");
+        assert_eq!(look(&mut bed), (cutting, cuts), "{what}");
+        assert!(cutting && cuts != before.1, "{what}");
+        assert!(bed.shard.getattr(B, f).unwrap().intents > intended.intents, "sizes asked before are refused");
+        end(&mut bed, f);
+        bed.turn();
+        let after = look(&mut bed);
+        assert!(!after.0 && after.1 != before.1, "{what}");
+        bed.turn();
+    }
+}
+
+#[test]
 fn a_stale_gathering_is_refused() {
     let mut bed = Bed::new();
     let f = bed.file(ROOT, "f");
@@ -308,11 +343,11 @@ fn after_a_restart_nobody_is_exclusive_and_the_grace_leaves_files_unsettled() {
     let f = bed.file(ROOT, "f");
     bed.shard.open_inode(A, f, false).unwrap();
     let intent = bed.next(A);
-    let old = bed.shard.write_intent(intent, f).unwrap();
+    let old = bed.shard.write_intent(intent, f, false).unwrap();
     bed.turn();
     bed.restart();
     bed.shard.session_tell(A, b"", &[held(f, true)], &[]).unwrap();
-    let view = bed.shard.write_intent(intent, f).unwrap();
+    let view = bed.shard.write_intent(intent, f, false).unwrap();
     assert!(!view.exclusive && view.unsettled && view.intents > old.intents);
     assert!(!bed.settle(A, f, 5, None, false).settled);
     assert!(!bed.settle(A, f, 5, Some(old.intents), false).settled);

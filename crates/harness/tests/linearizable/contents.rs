@@ -79,6 +79,8 @@ impl Thing for Contents {
 pub(crate) struct Hands {
     file: File,
     stride: u64,
+    may_write: bool,
+    may_cut: bool,
     /// Of the next value: no other is the same.
     next: u64,
 }
@@ -91,9 +93,16 @@ impl Arena for Contents {
         let name = format!("one/contents-{round}");
         let made = File::create_new(floor.cluster.path(&name)).unwrap();
         made.set_permissions(Permissions::from_mode(0o600)).unwrap();
+        // Objects are cut one after the other, which those who write meanwhile may see, and all after a restart of the shard
+        // (docs/semantics.md); contents in the metadata are one.
+        let turn = round as usize / STRIDES.len();
+        let has_cutter = floor.is_calm && turn.is_multiple_of(2);
+        let cutter = turn / 2 % floor.mounts.len();
         let open = |(client, mount): (usize, &std::path::PathBuf)| Hands {
             file: File::options().read(true).write(true).open(mount.join(&name)).unwrap(),
             stride,
+            may_write: stride == STRIDES[0] || !has_cutter || client == cutter,
+            may_cut: stride == STRIDES[0] || has_cutter && client == cutter,
             next: (client as u64 + 1) * 1_000_000,
         };
         let hands = floor.mounts.iter().enumerate().map(open).collect();
@@ -104,12 +113,12 @@ impl Arena for Contents {
         let (file, slot) = (&hands.file, dice.index(SLOTS));
         let offset = slot as u64 * hands.stride;
         match dice.roll(16) {
-            0..4 => {
+            0..4 if hands.may_write => {
                 hands.next += 1;
                 file.write_all_at(&hands.next.to_le_bytes(), offset).unwrap();
                 Write(slot, hands.next)
             }
-            4..9 => {
+            0..9 => {
                 let mut bytes = [0; SLOT_LEN as usize];
                 Read(
                     slot,
@@ -120,8 +129,7 @@ impl Arena for Contents {
                     },
                 )
             }
-            // Objects are cut one after the other, which others may see (docs/semantics.md); contents in the metadata are one.
-            9..11 if hands.stride == STRIDES[0] => {
+            9..11 if hands.may_cut => {
                 let filled = dice.index(SLOTS + 1);
                 file.set_len(len_of(filled, hands.stride)).unwrap();
                 Truncate(filled)

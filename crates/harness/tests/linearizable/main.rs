@@ -48,10 +48,12 @@ struct Floor {
     mounts: Vec<PathBuf>,
     /// Of those that are not the main one.
     pids: Vec<i32>,
+    /// Nothing is killed or stopped.
+    is_calm: bool,
 }
 
 impl Floor {
-    fn new() -> Self {
+    fn new(is_calm: bool) -> Self {
         let mut cluster = Cluster::of(Shape { metadata: 2, shards: 2, storage: 2, targets: 2 });
         let seconds: Vec<_> = (1..CLIENTS).map(|_| cluster.mount_again(&[])).collect();
         let mounts = [cluster.mount_point()].into_iter().chain(seconds.iter().map(|second| second.point.clone()));
@@ -62,7 +64,7 @@ impl Floor {
             cluster.folder(folder);
             cluster.weft(&["entry", "set", &format!("/{folder}"), "--chunk-size", "16KiB"]).expect_ok();
         }
-        Self { cluster, mounts, pids }
+        Self { cluster, mounts, pids, is_calm }
     }
 
     /// All clients at work in fresh arenas, until each has made its calls.
@@ -125,7 +127,7 @@ fn errno<T: Debug>(result: io::Result<T>, fine: &[i32]) -> Result<T, i32> {
 
 #[test]
 fn what_four_mounts_see_is_one_file_system() {
-    let (floor, seed) = (Floor::new(), seed());
+    let (floor, seed) = (Floor::new(true), seed());
     floor.run::<names::Names>(seed);
     floor.run::<contents::Contents>(seed);
     floor.run::<locks::Locks>(seed);
@@ -134,7 +136,7 @@ fn what_four_mounts_see_is_one_file_system() {
 
 #[test]
 fn what_four_mounts_see_is_one_file_system_though_services_are_killed() {
-    let (floor, seed) = (Floor::new(), seed());
+    let (floor, seed) = (Floor::new(false), seed());
     let end = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| floor.trouble(Dice::new(seed), &end));

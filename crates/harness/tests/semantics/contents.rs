@@ -4,6 +4,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use harness::syscall;
@@ -22,6 +23,39 @@ pub(super) fn holes_read_as_zeros(place: &Place) {
     assert_eq!(content.len(), 6_000_000);
     assert!(content[..5_000_000].iter().all(|&byte| byte == 0));
     assert_eq!(&content[5_000_000..5_000_003], b"en\0", "what was cut off does not come back");
+}
+
+/// Filled chunk by chunk and emptied at once: nobody sees a zero, or a size in between.
+pub(super) fn truncates_are_one_moment(place: &Place) {
+    const CHUNK: usize = 512 << 10;
+    const CHUNKS: usize = 5;
+    let (a, b) = place.both("f");
+    let (file, other, chunk) = (open(&a), open(&b), vec![7; CHUNK]);
+    let fill = || (0..CHUNKS).for_each(|n| file.write_all_at(&chunk, (n * CHUNK) as u64).unwrap());
+    fill();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let look = |number: u64| {
+            let mut part = vec![0; 128 << 10];
+            let mut at = number * 1_000_003;
+            while !done.load(Ordering::Relaxed) {
+                at = (at + 1_234_567) % (CHUNK * CHUNKS) as u64;
+                let read = other.read_at(&mut part, at).unwrap();
+                assert!(part[..read].iter().all(|&byte| byte == 7), "zeros in {read} bytes from {at}");
+                let len = other.metadata().unwrap().len();
+                assert_eq!(len % CHUNK as u64, 0, "a size in between");
+            }
+        };
+        let lookers = [0, 1].map(|number| scope.spawn(move || look(number)));
+        for _ in 0..100 {
+            file.set_len(0).unwrap();
+            fill();
+            if lookers.iter().any(std::thread::ScopedJoinHandle::is_finished) {
+                break;
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 pub(super) fn files_grow_out_of_the_metadata(place: &Place) {

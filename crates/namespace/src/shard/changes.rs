@@ -35,6 +35,9 @@ impl<K: Kv> Shard<K> {
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let layout = self.layout_if_unsettled(inode, &before)?;
         self.namespace.set(inode, change)?;
+        if change.size.is_some() {
+            self.holds.cut(exactly.session, inode, false);
+        }
         self.record(exactly, Outcome::Inode(inode));
         let after = self.namespace.existing(inode)?;
         Ok(self.view(exactly.session, inode, &after, layout))
@@ -213,9 +216,11 @@ impl<K: Kv> Shard<K> {
 
     /// # Errors
     /// `ESTALE`, `EISDIR`, `EINVAL` (no regular file), `EBUSY` (too many opens).
-    pub fn write_intent(&mut self, exactly: Exactly, inode: InodeId) -> Result<InodeView> {
+    pub fn write_intent(&mut self, exactly: Exactly, inode: InodeId, cuts: bool) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
-            return self.repeat(exactly, outcome);
+            let view = self.repeat(exactly, outcome)?;
+            self.holds.cut(exactly.session, inode, cuts);
+            return Ok(view);
         }
         self.may_read(inode)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
@@ -227,6 +232,7 @@ impl<K: Kv> Shard<K> {
         self.namespace.drop_capability(inode, before)?;
         let before = self.namespace.existing(inode)?;
         self.holds.intend(session, inode, !before.has(UNSETTLED));
+        self.holds.cut(session, inode, cuts);
         let after = self.namespace.unsettle(inode, before);
         self.record(exactly, Outcome::Intended(inode));
         Ok(self.view(session, inode, &after, layout))

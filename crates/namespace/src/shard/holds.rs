@@ -24,6 +24,8 @@ struct Held {
     holders: Vec<Holder>,
     /// Changes whenever a session gets or ends an intent, so that a size asked of the objects meanwhile is refused.
     epoch: u64,
+    /// When somebody last began to truncate it: the epoch of that.
+    cuts: u64,
     /// This session's knowledge of the size is exact: it holds the intent alone since the inode was settled.
     exclusive: Option<SessionId>,
     /// It has no name any more; each session that has it open has an orphan record.
@@ -35,6 +37,16 @@ struct Holder {
     session: SessionId,
     open: bool,
     intent: bool,
+    /// It is truncating the objects, under its intent.
+    cuts: bool,
+}
+
+/// See `InodeReply` of the protocol for the meaning of each field.
+pub(crate) struct Told {
+    pub(crate) exclusive: bool,
+    pub(crate) intents: u64,
+    pub(crate) cutting: bool,
+    pub(crate) cuts: u64,
 }
 
 impl Holds {
@@ -90,7 +102,40 @@ impl Holds {
                 held.exclusive = None;
             }
         }
-        self.change(session, inode, |holder| holder.intent = false);
+        self.change(session, inode, |holder| (holder.intent, holder.cuts) = (false, false));
+    }
+
+    /// Under its intent the session begins or ends to truncate the objects. A size that was asked of them before is refused.
+    pub(crate) fn cut(&mut self, session: SessionId, inode: InodeId, cuts: bool) {
+        if self.holder(session, inode).is_none_or(|holder| !holder.intent || holder.cuts == cuts) {
+            return;
+        }
+        self.epoch += 1;
+        let epoch = self.epoch;
+        let held = self.change(session, inode, |holder| holder.cuts = cuts);
+        if let Some(held) = held.filter(|_| cuts) {
+            (held.epoch, held.cuts) = (epoch, epoch);
+        }
+    }
+
+    /// The session has gone silent: nobody waits for what it may yet truncate. No part of a turn.
+    pub(crate) fn end_cuts(&mut self, session: SessionId) {
+        for inode in self.of(session) {
+            let Some(held) = self.held.get_mut(&inode) else { continue };
+            held.holders.iter_mut().filter(|holder| holder.session == session).for_each(|holder| holder.cuts = false);
+        }
+    }
+
+    /// What a session is told of the holds on an inode.
+    pub(crate) fn told(&self, session: SessionId, inode: InodeId) -> Told {
+        let forgotten =
+            Told { exclusive: false, intents: self.forgotten_epoch, cutting: false, cuts: self.forgotten_epoch };
+        self.held.get(&inode).map_or(forgotten, |held| Told {
+            exclusive: held.exclusive == Some(session),
+            intents: held.epoch,
+            cutting: held.holders.iter().any(|holder| holder.cuts),
+            cuts: held.cuts,
+        })
     }
 
     /// The inode lost its last name while somebody had it open.
@@ -212,11 +257,12 @@ impl Holds {
         let held = self.held.entry(inode).or_insert_with(|| Held {
             holders: Vec::new(),
             epoch,
+            cuts: epoch,
             exclusive: None,
             orphan: false,
         });
         let at = held.holders.iter().position(|holder| holder.session == session).unwrap_or_else(|| {
-            held.holders.push(Holder { session, open: false, intent: false });
+            held.holders.push(Holder { session, open: false, intent: false, cuts: false });
             self.by_session.entry(session).or_default().insert(inode);
             held.holders.len() - 1
         });

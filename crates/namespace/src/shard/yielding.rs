@@ -107,6 +107,9 @@ impl<K: Kv> Shard<K> {
     /// The session hears recalls from now on (it asked for them), or not any more: only who does gets leases.
     pub fn listen(&mut self, session: SessionId, listens: bool) {
         self.leases.listen(session, listens);
+        if !listens {
+            self.holds.end_cuts(session);
+        }
     }
 
     /// The session believes nothing any more of what these recalls named.

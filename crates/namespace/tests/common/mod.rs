@@ -223,7 +223,7 @@ impl Bed {
 
     pub fn write_intent(&mut self, session: SessionId, inode: InodeId) -> Result<InodeView> {
         let exactly = self.next(session);
-        self.shard.write_intent(exactly, inode)
+        self.shard.write_intent(exactly, inode, false)
     }
 
     pub fn settle(

@@ -28,6 +28,10 @@ messages! {
         /// The objects know better than the inode (`size`, `blocks`, `mtime`): somebody has a write intent on it, or
         /// died with one. The client asks the storage groups of `layout`.
         unsettled: bool,
+        /// Somebody is cutting the objects (`WriteIntent::cuts`): what they say and hold is of no moment. Ask again soon.
+        cutting: bool,
+        /// Another number since somebody has begun to do so, or the shard to run.
+        cuts: u64,
         /// The asking session alone holds the write intent: its own knowledge of size and mtime is exact.
         exclusive: bool,
         /// Objects may exist: false until the first write intent. Reads of such a file need no storage group.
@@ -187,8 +191,9 @@ messages! {
 
     /// Before its first write or truncate since the last `Settle`: from here on the objects know the size. Must be
     /// answered before a write is acknowledged. Contents in the metadata are first moved to objects, where they stay.
-    /// Replied with `InodeReply`, whose attributes are those before.
-    WriteIntent { exactly: Exactly, inode: InodeId }
+    /// `cuts`: the session is going to truncate the objects. That ends with its `Set` of the size, with another `WriteIntent`
+    /// that does not say so, and with the intent. Replied with `InodeReply`, whose attributes are those before.
+    WriteIntent { exactly: Exactly, inode: InodeId, cuts: bool }
     /// The session's writes are in the objects: what they came to. Ends its write intent if `release`. Replied with
     /// `SettleReply`.
     Settle {

@@ -289,8 +289,8 @@ samples! {
         transaction::Climbed { inode }
         meta::Exactly { sequence, answered_below }
         meta::InodeReply {
-            attr, unsettled, exclusive, has_objects, intents, bare, layout, elsewhere, lease_ms, name_lease_ms, standing,
-            parent, inline_limit, contents
+            attr, unsettled, cutting, cuts, exclusive, has_objects, intents, bare, layout, elsewhere, lease_ms, name_lease_ms,
+            standing, parent, inline_limit, contents
         }
         meta::Standing { order, empty }
         meta::DirectoryReply { attr, standing, lease_ms }
@@ -315,7 +315,7 @@ samples! {
         meta::Open { inode, contents }
         meta::Close { inode, read }
         meta::TimeChange { at, before }
-        meta::WriteIntent { exactly, inode }
+        meta::WriteIntent { exactly, inode, cuts }
         meta::Settle { exactly, inode, size, blocks, mtime, gathered, release, close, untouched, read }
         meta::SettleReply { settled, intents }
         meta::WriteInline { exactly, inode, offset, append, bytes }
