@@ -1,7 +1,7 @@
 //! Owned buffers that the kernel may write to while a task waits.
 //!
 //! A [`Buf`] is a unique, writable range of a page-aligned region; a [`Slice`] a shared, read-only one. Ranges of one
-//! region never overlap unless all of them are `Slice`s. Regions return to a bounded pool of their thread.
+//! region never overlap unless all of them are `Slice`s. Regions return to a bounded pool of their thread, or to its slabs.
 
 use std::alloc::{self, Layout};
 use std::cell::RefCell;
@@ -12,10 +12,13 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use crate::shared::{self, Arena, Memory, Place};
+use crate::slab::{self, Slab};
 
 const PAGE: usize = 4096;
 /// Regions above this length are rounded to multiples of it, so that the pool has few sizes.
 const LARGE_STEP: usize = 64 << 10;
+/// Regions from this length on come from slabs, if they fit.
+const SLAB_MIN: usize = 128 << 10;
 /// Most bytes that a thread keeps for reuse.
 const POOL_BYTES_MAX: usize = 32 << 20;
 
@@ -65,6 +68,10 @@ enum Origin {
     Pool {
         size: usize,
     },
+    Slab {
+        slab: Rc<Slab>,
+        offset: usize,
+    },
     Vec {
         capacity: usize,
     },
@@ -87,6 +94,14 @@ struct Region {
 }
 
 impl Region {
+    fn new(len: usize) -> Self {
+        let in_slab = if len < SLAB_MIN { None } else { slab::take(len) };
+        match in_slab {
+            Some((slab, offset, len)) => Self { memory: slab.at(offset), len, origin: Origin::Slab { slab, offset } },
+            None => Self::pooled(len),
+        }
+    }
+
     fn pooled(len: usize) -> Self {
         let step = if len > LARGE_STEP { LARGE_STEP } else { PAGE };
         let size = len.max(1).next_multiple_of(step);
@@ -115,7 +130,7 @@ impl Region {
     /// Where `start` lies for those who share the memory.
     fn place(&self, start: usize) -> Option<Place> {
         let (memory, offset) = match &self.origin {
-            Origin::Pool { .. } | Origin::Vec { .. } => return None,
+            Origin::Pool { .. } | Origin::Slab { .. } | Origin::Vec { .. } => return None,
             Origin::Arena { arena, offset } => (arena.memory(), *offset),
             Origin::Foreign { memory, offset } => (memory, *offset),
         };
@@ -127,6 +142,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         match self.origin {
             Origin::Arena { ref arena, offset } => arena.put_back(offset, self.len),
+            Origin::Slab { ref slab, offset } => slab.put_back(offset, self.len),
             Origin::Foreign { .. } => {}
             Origin::Pool { size } => {
                 let kept = POOL.try_with(|pool| pool.borrow_mut().put(size, self.memory)).unwrap_or(false);
@@ -152,7 +168,7 @@ impl Buf {
     /// `len` bytes of unspecified (but initialised) content.
     #[must_use]
     pub fn with_capacity(len: usize) -> Self {
-        Self { region: Rc::new(Region::pooled(len)), start: 0, len }
+        Self { region: Rc::new(Region::new(len)), start: 0, len }
     }
 
     /// As [`Self::with_capacity`], rounded up to whole pages.

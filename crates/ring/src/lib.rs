@@ -20,6 +20,8 @@ pub mod mailbox;
 pub mod memory;
 pub mod op;
 pub mod shared;
+mod slab;
+mod slots;
 mod spin;
 pub mod sync;
 mod timer;

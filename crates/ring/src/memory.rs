@@ -1,6 +1,7 @@
 //! Advice to the kernel about memory.
 
 use std::ops::Range;
+use std::ptr::NonNull;
 
 /// Of the smallest large page.
 const LARGE: usize = 2 << 20;
@@ -18,6 +19,12 @@ pub fn prefer_large_pages(memory: &Range<*const u8>) {
         // answer does not matter: it is only advice.
         unsafe { libc::madvise(begin, len, advice) };
     }
+}
+
+/// Asks for large pages under memory that nobody has touched yet.
+pub(crate) fn advise_large_pages(memory: NonNull<u8>, len: usize) {
+    // SAFETY: the range is the caller's own; what is in it stays. The answer does not matter: it is only advice.
+    unsafe { libc::madvise(memory.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
 }
 
 #[cfg(test)]

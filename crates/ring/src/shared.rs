@@ -16,8 +16,9 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a slot: what an arena is given out in.
-const SLOT: usize = 64 << 10;
+use crate::memory;
+use crate::slots::{SLOT, Slots};
+
 /// Bytes at the beginning of a memory by which the other process knows that it found the right one.
 pub const MARK_LEN: usize = 16;
 /// Longest memory that is opened for another process, in bytes: address space alone, until it is used.
@@ -102,8 +103,7 @@ impl Memory {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the range is the mapping's own. Advice alone: without large pages it is slower, and right.
-        unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+        memory::advise_large_pages(base, len);
         Ok(Self { fd, base, len, id: NEXT_ID.fetch_add(1, Ordering::Relaxed) })
     }
 
@@ -232,52 +232,10 @@ impl Arena {
     }
 }
 
-/// Which slots are taken. Always gives the first range that fits: what was used a moment ago is still in the CPU's
-/// cache, and pages at the end are never touched without need.
-struct Slots {
-    taken: Vec<bool>,
-}
-
-impl Slots {
-    fn new(count: usize) -> Self {
-        Self { taken: vec![false; count] }
-    }
-
-    fn take(&mut self, count: usize) -> Option<usize> {
-        let mut first = 0;
-        while first + count <= self.taken.len() {
-            match self.taken[first..first + count].iter().rposition(|&taken| taken) {
-                Some(last_taken) => first += last_taken + 1,
-                None => {
-                    self.taken[first..first + count].fill(true);
-                    return Some(first);
-                }
-            }
-        }
-        None
-    }
-
-    fn put_back(&mut self, first: usize, count: usize) {
-        self.taken[first..first + count].fill(false);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::buf::Buf;
-
-    #[test]
-    fn slots_are_given_once_and_the_first_that_fit() {
-        let mut slots = Slots::new(10);
-        assert_eq!((slots.take(3), slots.take(3), slots.take(3)), (Some(0), Some(3), Some(6)));
-        assert_eq!((slots.take(2), slots.take(1), slots.take(1)), (None, Some(9), None));
-        slots.put_back(3, 3);
-        assert_eq!((slots.take(4), slots.take(2), slots.take(1), slots.take(1)), (None, Some(3), Some(5), None));
-        slots.put_back(0, 3);
-        slots.put_back(3, 2);
-        assert_eq!(slots.take(5), Some(0));
-    }
 
     fn on_a_thread_that_lends(test: impl FnOnce() + Send + 'static) {
         std::thread::spawn(move || {
