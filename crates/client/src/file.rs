@@ -114,7 +114,9 @@ impl File {
     pub(crate) fn granted(&mut self, reply: &InodeReply) {
         self.mode = reply.attr.mode;
         let first = self.intent == Intent::None;
-        self.intent = Intent::Held { exclusive: reply.exclusive, intents: reply.intents };
+        // What was lost here, as after a write that failed, the shard does not know of.
+        let exclusive = reply.exclusive && (first || self.is_exclusive());
+        self.intent = Intent::Held { exclusive, intents: reply.intents };
         self.inline_limit = 0;
         // Under an exclusive intent the size grows by our own writes alone, which may have begun before a second
         // thread's grant came back.
@@ -286,7 +288,10 @@ mod tests {
         assert_eq!((attr.size, attr.blocks, attr.mtime), (150, 8, Timestamp(9)));
         // A second grant does not take the writes back.
         file.granted(&reply(100, 8, true));
-        assert_eq!(file.size, 150);
+        assert!(file.size == 150 && file.is_exclusive());
+        file.lose_exclusivity();
+        file.granted(&reply(100, 8, true));
+        assert!(!file.is_exclusive(), "nor makes it what this client knows exact again");
     }
 
     #[test]
