@@ -223,8 +223,12 @@ fn check_sizes(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
         let size = layout::file_size(layout, objects.iter().map(|object| object.size));
         if size != inode.size {
             found(Kind::WrongSize, format!("file {id} has {} bytes, its objects have {size}", inode.size));
-        } else if let Some(stripe) = lost_stripe(inode, layout, &objects) {
-            found(Kind::LostData, format!("file {id} has lost data of its object {stripe}"));
+        } else if let Some(Lost { stripe, bytes, before }) = lost_stripe(inode, layout, &objects) {
+            let text = format!(
+                "file {id} has lost data of its object {stripe}: its objects take {bytes} bytes, and took {before} when it was \
+                 settled, of {size}",
+            );
+            found(Kind::LostData, text);
         }
     }
 }
@@ -237,14 +241,22 @@ fn objects_of(snapshot: &Snapshot, id: InodeId, layout: &Layout) -> Vec<Object> 
     (0u32..).zip(&layout.groups).map(object).collect()
 }
 
+/// An object that is shorter than it was when its file was settled, and what the file took then and takes now.
+struct Lost {
+    stripe: u32,
+    bytes: u64,
+    before: u64,
+}
+
 /// A short object may be a hole. But a hole was one already when the file was settled: since then no space can have gone.
-fn lost_stripe(inode: &Inode, layout: &Layout, objects: &[Object]) -> Option<u32> {
+fn lost_stripe(inode: &Inode, layout: &Layout, objects: &[Object]) -> Option<Lost> {
     let blocks: u64 = objects.iter().map(|object| object.blocks).sum();
     if blocks + BLOCKS_SLACK > inode.blocks {
         return None;
     }
     let short = |&(stripe, object): &(u32, &Object)| object.size < layout::object_size(layout, stripe, inode.size);
-    (0u32..).zip(objects).find(short).map(|(stripe, _)| stripe)
+    let lost = |(stripe, _): (u32, &Object)| Lost { stripe, bytes: blocks * 512, before: inode.blocks * 512 };
+    (0u32..).zip(objects).find(short).map(lost)
 }
 
 #[cfg(test)]
