@@ -7,7 +7,8 @@ use kv::Kv;
 use namespace::error::Error;
 use namespace::shard::Shard;
 use types::error::Errno;
-use types::id::{GroupId, SessionId, ShardId};
+use types::id::{GroupId, InodeId, SessionId, ShardId};
+use wire::codec::{Reader, Wire};
 use wire::frame::Status;
 use wire::op::Op;
 
@@ -60,6 +61,27 @@ fn status_of(refusal: &Refusal, op: Op) -> Status {
             tracing::error!(op = op.name(), %error, "the store cannot be read");
             Status::Errno(error.errno())
         }
+    }
+}
+
+/// Tells the shard what a request will look at, for the most frequent ones, whose looks are most of what they cost. What
+/// cannot be understood is told when it is executed.
+pub(crate) fn foresee<K: Kv>(shard: &mut Shard<K>, op: Op, body: &[u8]) {
+    let mut reader = Reader::new(body);
+    match op {
+        Op::GetAttr => {
+            if let Ok(inode) = InodeId::decode(&mut reader) {
+                shard.foresee_inode(inode);
+            }
+        }
+        Op::Lookup => {
+            let directory = InodeId::decode(&mut reader);
+            let name = u8::decode(&mut reader).and_then(|len| reader.take(len.into()));
+            if let (Ok(directory), Ok(name)) = (directory, name) {
+                shard.foresee_name(directory, name);
+            }
+        }
+        _ => {}
     }
 }
 

@@ -42,6 +42,8 @@ const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// while the other half is executed. In one piece, a client with 64 requests in flight and the shard take turns at
 /// doing nothing.
 const SHARE_MIN: usize = 32;
+/// From so many requests in a turn on it pays to look ahead at what they will look at.
+const FORESIGHT_MIN: usize = 4;
 /// `Fsync` requests that wait for the disk.
 const WAITING_MAX: usize = 64 << 10;
 /// Pause between two log lines about a store that goes on refusing.
@@ -352,6 +354,12 @@ impl Core {
         }
         let mut queue = mem::take(&mut state.queue);
         let mut answered = mem::take(&mut state.answered);
+        if share >= FORESIGHT_MIN {
+            for queued in &queue[..share] {
+                dispatch::foresee(&mut state.shard, queued.header.op, &queued.body);
+            }
+            state.shard.approach();
+        }
         for queued in queue.drain(..share) {
             let answer = state.answer(self.serving.get(), &queued);
             let Some(queued) = state.keep_waiting(&answer, queued) else { continue };

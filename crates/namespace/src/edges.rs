@@ -14,7 +14,7 @@ use crate::schema::edge::{self, Edge};
 
 /// Parent and the name's hash. Names of one hash in one directory are next to impossible but handled: the turn's
 /// changes chain them, the cache keeps the last one asked for.
-type Slot = (InodeId, u64);
+pub(crate) type Slot = (InodeId, u64);
 
 struct HotEdge {
     name: HotName,
@@ -89,6 +89,11 @@ impl Edges {
     /// See [`Hot::memory`].
     pub(crate) fn memory(&self) -> [Range<*const u8>; 2] {
         self.hot.memory()
+    }
+
+    /// Brings near what memory has of these names, and tells `found` which inodes they stand for.
+    pub(crate) fn approach(&self, slots: &[Slot], mut found: impl FnMut(InodeId)) {
+        self.hot.approach_entries(slots, |hot| hot.edge.iter().for_each(|edge| found(edge.child)));
     }
 
     pub(crate) fn get<K: Kv>(&mut self, kv: &K, parent: InodeId, hash: u64, name: &[u8]) -> Result<Option<Edge>> {

@@ -97,6 +97,29 @@ impl<K: Hash + Eq, V> Hot<K, V> {
         std::hint::black_box(keys.map(|key| self.sets[self.place(key).0].len).fold(0, |all, len| all ^ len));
     }
 
+    /// What may be the value of the key, whose set is near: without comparing it, so without waiting for the entry. It is
+    /// no use of it either.
+    fn likely(&self, key: &K) -> Option<&(K, V)> {
+        let (set, tag) = self.place(key);
+        let set = &self.sets[set];
+        let way = set.tags[..usize::from(set.len)].iter().position(|&other| other == tag)?;
+        Some(&self.entries[set.entries[way] as usize])
+    }
+
+    /// Brings the entries of these keys near as [`Self::approach`] does their sets, and then looks at what it has of them.
+    pub(crate) fn approach_entries<'a>(&self, keys: &'a [K], mut look: impl FnMut(&V)) {
+        self.approach(keys.iter());
+        let near = |key: &'a K| self.likely(key).is_some_and(|(other, _)| other == key);
+        std::hint::black_box(keys.iter().map(near).fold(false, |all, near| all ^ near));
+        for key in keys {
+            if let Some((other, value)) = self.likely(key)
+                && other == key
+            {
+                look(value);
+            }
+        }
+    }
+
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         let (set, way) = self.find(key)?;
         let uses = &set.uses[way];
@@ -215,7 +238,12 @@ mod tests {
                         all.remove(&key);
                         prop_assert_eq!(hot.get(&key), None);
                     }
-                    Step::Get(key) => prop_assert!(hot.get(&key).is_none_or(|value| all.get(&key) == Some(value))),
+                    Step::Get(key) => {
+                        let mut near = Vec::new();
+                        hot.approach_entries(&[key, key + 100], |value| near.push(*value));
+                        prop_assert_eq!(near.first(), hot.get(&key));
+                        prop_assert!(hot.get(&key).is_none_or(|value| all.get(&key) == Some(value)));
+                    }
                     Step::Clear => {
                         hot.clear();
                         all.clear();

@@ -31,6 +31,11 @@ impl Inodes {
         self.hot.memory()
     }
 
+    /// Brings near what memory has of these.
+    pub(crate) fn approach(&self, ids: &[InodeId]) {
+        self.hot.approach_entries(ids, |_| ());
+    }
+
     pub(crate) fn get<K: Kv>(&mut self, kv: &K, id: InodeId) -> Result<Option<Inode>> {
         if let Some(known) = self.peek(id) {
             return Ok(known);

@@ -24,6 +24,7 @@ use crate::ops::remove::Fate;
 use crate::schema::inode::{HAS_OBJECTS, HAS_XATTRS, Inode, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::schema::{orphan, session};
+use crate::shard::foresight::Foresight;
 use crate::shard::holds::{Holds, Told};
 use crate::shard::inline::Growing;
 use crate::shard::replies::Replies;
@@ -31,6 +32,7 @@ use crate::transaction::Transactions;
 use crate::view::{DirectoryView, Exactly, InodeView, PoolSpace, Standing};
 
 mod changes;
+mod foresight;
 pub(crate) mod holds;
 pub mod inline;
 mod load;
@@ -124,6 +126,7 @@ pub struct Shard<K: Kv> {
     /// After a restart: until then sessions may reclaim what they hold, and a last unlink makes an orphan of `ABSENT`.
     pub(crate) grace_until_ms: Option<u64>,
     turn: Turn,
+    foresight: Foresight,
     /// For one record at a time.
     pub(crate) key: Vec<u8>,
     value: Vec<u8>,

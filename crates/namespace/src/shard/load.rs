@@ -12,6 +12,7 @@ use crate::locks::Locks;
 use crate::namespace::{CountsRecord, Namespace};
 use crate::schema::meta::{self, Counts};
 use crate::schema::{orphan, session};
+use crate::shard::foresight::Foresight;
 use crate::shard::holds::Holds;
 use crate::shard::inline::Growing;
 use crate::shard::replies::Replies;
@@ -66,6 +67,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
         mono_ms,
         grace_until_ms,
         turn: Turn::default(),
+        foresight: Foresight::default(),
         key: Vec::new(),
         value: Vec::new(),
     };
