@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu::Who;
 use crate::interrupt::Measuring;
+use crate::io500;
 use crate::side::{ceiling, core, ping, rocks, shard, shards};
 use crate::work::Files;
 
@@ -25,6 +26,7 @@ pub(crate) enum Job {
     Core(core::Core),
     Shards(shards::Crowd),
     Ping(ping::Ping),
+    Io500(io500::Step),
     /// Serves until its input ends.
     Ceiling(ceiling::Mount),
     /// Serves until its input ends.
@@ -52,6 +54,7 @@ impl Job {
             Job::Core(core) => core.run(),
             Job::Shards(shards) => shards.run(),
             Job::Ping(ping) => ping.run(),
+            Job::Io500(step) => step.run().map(|measured| vec![measured]),
             Job::Ceiling(mount) => mount.serve().map(|()| Vec::new()),
             Job::PingServer => ping::serve().map(|()| Vec::new()),
         }

@@ -10,9 +10,11 @@
 //!   start together, make real system calls, and check that these did what they should.
 //! - [`job`]: each measurement is a process of its own, which prints what it measured.
 //! - [`cpu`]: CPU time of processes; [`report`]: the table.
+//! - [`io500`]: the phases of IO500, on any directory or through the client core; a bench of its own.
 
 mod cpu;
 mod interrupt;
+pub mod io500;
 mod job;
 mod options;
 mod plan;

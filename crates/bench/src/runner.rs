@@ -124,7 +124,7 @@ fn row(spec: &Spec, rounds: &[Round]) -> Row {
 }
 
 /// Shows on a terminal what is being done; an empty text ends it.
-fn progress(text: &str) {
+pub(crate) fn progress(text: &str) {
     if io::stderr().is_terminal() {
         let _ = write!(io::stderr(), "\r\x1b[K{text}");
     }

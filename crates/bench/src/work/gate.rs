@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::cpu::{Watch, Who, of_self_and_children};
 use crate::job::Measured;
 
-const PROCESSES_MAX: usize = 64;
+pub(crate) const PROCESSES_MAX: usize = 64;
 /// How often those who wait look: far shorter than any measurement.
 const LOOK: Duration = Duration::from_micros(200);
 /// Preparing writes gigabytes at most; whoever takes longer hangs.
@@ -33,6 +33,11 @@ struct Board {
     ready: AtomicU32,
     open: AtomicU32,
     done: AtomicU32,
+    /// Of [`Gate::wear_out`].
+    stopped: AtomicU32,
+    most: AtomicU64,
+    /// Of [`Gate::ticket`].
+    tickets: AtomicU64,
     slots: [Slot; PROCESSES_MAX],
 }
 
@@ -49,6 +54,7 @@ struct Slot {
 /// Where a process waits for the others, and counts from.
 pub(crate) struct Gate<'a> {
     board: &'a Board,
+    processes: usize,
     cpu_before: f64,
 }
 
@@ -62,12 +68,40 @@ impl Gate<'_> {
         self.cpu_before = of_self_and_children();
         Instant::now()
     }
+
+    /// This process has stopped after `count` operations of its own accord: waits until all have, and answers the most
+    /// that one of them has done. Once per process.
+    pub(crate) fn wear_out(&self, count: u64) -> u64 {
+        self.board.most.fetch_max(count, Ordering::AcqRel);
+        self.board.stopped.fetch_add(1, Ordering::AcqRel);
+        while (self.board.stopped.load(Ordering::Acquire) as usize) < self.processes {
+            std::thread::sleep(LOOK);
+        }
+        self.board.most.load(Ordering::Acquire)
+    }
+
+    /// A number from 0 on that no other process gets.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.board.tickets.fetch_add(1, Ordering::AcqRel)
+    }
 }
 
 /// Runs `work` in `processes` processes; `work` gets its number from 0, prepares, passes the gate, and answers what it
 /// did after it. Its end is taken when it answers: checks that cost time belong after this function, or are done by
 /// `check`, which runs in the same process afterwards.
 pub(crate) fn together<S>(
+    phase: &str,
+    processes: usize,
+    watch: &Watch,
+    work: impl Fn(usize, &mut Gate<'_>) -> Result<(Tally, S)>,
+    check: impl Fn(usize, S) -> Result<()>,
+) -> Result<Measured> {
+    together_within(PATIENCE, phase, processes, watch, work, check)
+}
+
+/// The same, of work that may take so long.
+pub(crate) fn together_within<S>(
+    patience: Duration,
     phase: &str,
     processes: usize,
     watch: &Watch,
@@ -82,16 +116,16 @@ pub(crate) fn together<S>(
         // SAFETY: this process has one thread, so the child may do whatever its parent may.
         match unsafe { libc::fork() } {
             -1 => bail!("cannot fork: {}", io::Error::last_os_error()),
-            0 => live(board, number, &work, &check),
+            0 => live(board, (number, processes), &work, &check),
             pid => children.push(pid),
         }
     }
     let mut family = Family(children);
-    wait_for(&board.ready, processes, &mut family).context("while preparing")?;
+    wait_for(&board.ready, processes, patience, &mut family).context("while preparing")?;
     let before = watch.read();
     let start = monotonic();
     board.open.store(1, Ordering::Release);
-    wait_for(&board.done, processes, &mut family)?;
+    wait_for(&board.done, processes, patience, &mut family)?;
     let cpu = watch.since(&before);
     family.reap()?;
     Ok(sum(board, phase, processes, start, cpu))
@@ -115,7 +149,7 @@ fn sum(board: &Board, phase: &str, processes: usize, start: u64, mut cpu: BTreeM
 /// The life of a forked process; it never returns to its parent's code.
 fn live<S>(
     board: &Board,
-    number: usize,
+    (number, processes): (usize, usize),
     work: impl Fn(usize, &mut Gate<'_>) -> Result<(Tally, S)>,
     check: impl Fn(usize, S) -> Result<()>,
 ) -> ! {
@@ -123,7 +157,7 @@ fn live<S>(
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let slot = &board.slots[number];
     let lived = catch_unwind(AssertUnwindSafe(|| -> Result<()> {
-        let mut gate = Gate { board, cpu_before: 0.0 };
+        let mut gate = Gate { board, processes, cpu_before: 0.0 };
         let (tally, state) = work(number, &mut gate)?;
         slot.end.store(monotonic(), Ordering::Release);
         let cpu = of_self_and_children() - gate.cpu_before;
@@ -186,12 +220,17 @@ impl Drop for Family {
     }
 }
 
-fn wait_for(counter: &AtomicU32, count: usize, family: &mut Family) -> Result<()> {
+fn wait_for(counter: &AtomicU32, count: usize, patience: Duration, family: &mut Family) -> Result<()> {
     let begin = Instant::now();
     while (counter.load(Ordering::Acquire) as usize) < count {
         std::thread::sleep(LOOK);
         family.look()?;
-        ensure!(begin.elapsed() < PATIENCE, "the workload hangs");
+        ensure!(
+            begin.elapsed() < patience,
+            "the workload hangs: {} of {count} processes got there in {} s",
+            counter.load(Ordering::Acquire),
+            patience.as_secs()
+        );
     }
     Ok(())
 }

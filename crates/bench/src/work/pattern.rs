@@ -40,9 +40,16 @@ impl Pages {
     }
 }
 
-/// Marks each block of `bytes`, which are to lie at `offset` of file number `file`.
+/// Bytes of a mark.
+const STAMP: usize = 16;
+
+/// Marks each block of `bytes`, which are to lie at `offset` of file number `file`; also one at the end that is not
+/// whole, if it has room.
 pub(crate) fn stamp(bytes: &mut [u8], file: usize, offset: u64) {
-    for (block, at) in bytes.chunks_exact_mut(BLOCK).zip((offset..).step_by(BLOCK)) {
+    for (block, at) in bytes.chunks_mut(BLOCK).zip((offset..).step_by(BLOCK)) {
+        if block.len() < STAMP {
+            return;
+        }
         block[..8].copy_from_slice(&at.to_le_bytes());
         block[8..16].copy_from_slice(&(file as u64).to_le_bytes());
     }
@@ -51,7 +58,7 @@ pub(crate) fn stamp(bytes: &mut [u8], file: usize, offset: u64) {
 /// # Errors
 /// Where a block of `bytes` was not written for this place.
 pub(crate) fn check(bytes: &[u8], file: usize, offset: u64) -> Result<()> {
-    for (block, at) in bytes.chunks_exact(BLOCK).zip((offset..).step_by(BLOCK)) {
+    for (block, at) in bytes.chunks(BLOCK).zip((offset..).step_by(BLOCK)).filter(|(block, _)| block.len() >= STAMP) {
         let right = block[..8] == at.to_le_bytes() && block[8..16] == (file as u64).to_le_bytes();
         ensure!(right, "file {file} has wrong bytes at {at}");
     }
@@ -101,6 +108,11 @@ mod tests {
         assert!(check(pages.bytes(), 3, 4096).is_err());
         pages.bytes_mut()[3 * BLOCK] ^= 1;
         assert!(check(pages.bytes(), 3, 8192).is_err());
+        let mut record = vec![0; 2 * BLOCK + 20];
+        stamp(&mut record, 3, 100);
+        assert!(check(&record, 3, 100).is_ok());
+        record[2 * BLOCK] ^= 1;
+        assert!(check(&record, 3, 100).is_err(), "the rest after whole blocks counts too");
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(crate) fn make(files: &Files, seconds: f64, bytes: usize) -> Result<Vec<Meas
             let name = CString::new(file_name(made))?;
             let mut file = create(&handle, &name).with_context(|| format!("create of {name:?}"))?;
             if bytes > 0 {
-                stamp(&mut filling, made);
+                stamp(&mut filling, made as u64);
                 file.write_all(&filling).with_context(|| format!("write of {name:?}"))?;
             }
             drop(file);
@@ -90,7 +90,7 @@ pub(crate) fn make(files: &Files, seconds: f64, bytes: usize) -> Result<Vec<Meas
         ensure!(found == made, "{found} files where {made} were made");
         let mut expected = content(number as u64, bytes);
         for index in (0..made).step_by(SAMPLE) {
-            stamp(&mut expected, index);
+            stamp(&mut expected, index as u64);
             let name = file_name(index);
             ensure!(fs::read(dir(number).join(&name))? == expected, "{name} has not the bytes that were written");
         }
@@ -104,8 +104,8 @@ fn file_name(index: usize) -> String {
 }
 
 /// Tells which file it is; nothing where there is no room.
-fn stamp(content: &mut [u8], index: usize) {
+pub(crate) fn stamp(content: &mut [u8], index: u64) {
     if let Some(head) = content.first_chunk_mut() {
-        *head = (index as u64).to_le_bytes();
+        *head = index.to_le_bytes();
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use crate::command::storagebench;
+use crate::command::{io500, storagebench};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -11,9 +11,10 @@ use crate::output::Output;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-Example: a short look at what concerns stat; then all storage targets of a cluster
+Example: a short look at what concerns stat; then all storage targets of a cluster; then IO500's phases on a mount
   weft bench --quick --only stat
-  weft bench storage --write --all-targets"
+  weft bench storage --write --all-targets
+  weft bench io500 --path /mnt/weft"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -24,15 +25,16 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Io500(io500::Args),
     Storage(storagebench::Args),
 }
 
 impl Args {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
-        if let Some(Verb::Storage(args)) = self.verb {
-            return args.run(output);
+        match self.verb {
+            Some(Verb::Io500(args)) => args.run(output),
+            Some(Verb::Storage(args)) => args.run(output),
+            None => output.show(&::bench::run(&self.options)?, ToString::to_string),
         }
-        let report = ::bench::run(&self.options)?;
-        output.show(&report, ToString::to_string)
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod df;
 pub(crate) mod down;
 pub(crate) mod entry;
 pub(crate) mod fsck;
+pub(crate) mod io500;
 pub(crate) mod log_level;
 pub(crate) mod mount;
 pub(crate) mod net;

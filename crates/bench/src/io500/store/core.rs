@@ -1,0 +1,222 @@
+//! The client core on a ring of this process, without kernel or mount. One operation at a time, as a system call is.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use client::{Caller, Client, Cluster, Connected, Looked};
+use ring::buf::Buf;
+use types::attr::FileType;
+use types::cred::Credentials;
+use types::error::Errno;
+use types::id::InodeId;
+use types::name::Name;
+
+use super::{Entry, Store};
+
+/// For the cluster to be there.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Entries of one page.
+const PAGE: u32 = 1024;
+
+pub(crate) struct Core {
+    ring: ring::Ring,
+    /// Until the end.
+    client: Option<Rc<Client>>,
+    folder: String,
+    /// By path, as a kernel would keep them.
+    directories: BTreeMap<String, InodeId>,
+    // Last: it keeps the session alive.
+    _connected: Connected,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct Open {
+    inode: InodeId,
+    writable: bool,
+}
+
+impl Core {
+    /// In this folder of the root, which need not be there yet.
+    pub(crate) fn connect(management: &str, key_file: &Path, folder: &str) -> Result<Self> {
+        let cluster = Cluster { management: management.to_owned(), key_file: key_file.to_owned(), patience: PATIENCE };
+        let config = client::config::Config { description: "weft bench io500".into(), ..Default::default() };
+        let connected = client::connect(&cluster, config)?;
+        let mut ring = ring::Ring::new(&ring::Config::default())?;
+        let shared = Arc::clone(&connected.shared);
+        let client = Some(ring.run(async move { Client::new(shared) }));
+        let directories = BTreeMap::new();
+        Ok(Self { ring, client, folder: folder.to_owned(), directories, _connected: connected })
+    }
+
+    /// Runs one operation to its end.
+    fn wait<T>(&mut self, operation: impl AsyncFnOnce(&Rc<Client>) -> Result<T, Errno>) -> io::Result<T> {
+        let Some(client) = &self.client else { return Err(error(Errno::ENOTCONN)) };
+        self.ring.run(async move { operation(client).await }).map_err(error)
+    }
+
+    /// The directory that a path leads to, and the name in it. The folder itself is a name in the root.
+    fn parent(&mut self, path: &str) -> io::Result<(InodeId, Name)> {
+        if path.is_empty() {
+            return Ok((InodeId::ROOT, name(&self.folder)?));
+        }
+        let (directory, last) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.directory(directory)?, name(last)?))
+    }
+
+    fn directory(&mut self, path: &str) -> io::Result<InodeId> {
+        if let Some(&known) = self.directories.get(path) {
+            return Ok(known);
+        }
+        let (parent, name) = self.parent(path)?;
+        let found = self.lookup(parent, name)?;
+        if found.kind != FileType::Directory {
+            return Err(error(Errno::ENOTDIR));
+        }
+        self.directories.insert(path.to_owned(), found.inode);
+        Ok(found.inode)
+    }
+
+    fn lookup(&mut self, parent: InodeId, name: Name) -> io::Result<types::attr::Attr> {
+        self.wait(async |client| match client.lookup(&caller(), parent, name).await? {
+            Looked::Found(named) => Ok(named.attr),
+            Looked::Absent(_) => Err(Errno::ENOENT),
+        })
+    }
+
+    fn open(&mut self, path: &str, writable: bool) -> io::Result<Open> {
+        let (parent, name) = self.parent(path)?;
+        let inode = self.lookup(parent, name)?.inode;
+        self.wait(async |client| client.open(&caller(), inode, writable).await)?;
+        Ok(Open { inode, writable })
+    }
+}
+
+impl Drop for Core {
+    /// What was closed is told to the servers, and the session ends.
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            self.ring.run(async move { client.shutdown().await });
+        }
+    }
+}
+
+fn caller() -> Caller<'static> {
+    Caller::patient(Credentials::default())
+}
+
+fn name(text: &str) -> io::Result<Name> {
+    Name::new(text.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+fn error(errno: Errno) -> io::Error {
+    io::Error::from_raw_os_error(i32::from(errno.0))
+}
+
+impl Store for Core {
+    type File = Open;
+
+    fn make_directory(&mut self, path: &str) -> io::Result<()> {
+        let (parent, name) = self.parent(path)?;
+        let made = self.wait(async |client| client.mkdir(&caller(), parent, name, 0o755).await)?;
+        self.directories.insert(path.to_owned(), made.attr.inode);
+        Ok(())
+    }
+
+    fn create(&mut self, path: &str) -> io::Result<Open> {
+        let (parent, name) = self.parent(path)?;
+        let made = self.wait(async |client| client.create(&caller(), parent, name, 0o644, true).await)?;
+        Ok(Open { inode: made.attr.inode, writable: true })
+    }
+
+    fn open_to_write(&mut self, path: &str) -> io::Result<Open> {
+        match self.create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.open(path, true),
+            made => made,
+        }
+    }
+
+    fn open_to_read(&mut self, path: &str) -> io::Result<Open> {
+        self.open(path, false)
+    }
+
+    /// Copies the bytes to memory that can be shared with a server on this host: the kernel copies as much on a mount.
+    fn write_at(&mut self, file: &Open, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let inode = file.inode;
+        self.wait(async |client| {
+            let mut copy = Buf::shareable(bytes.len());
+            copy.copy_from_slice(bytes);
+            client.write(&caller(), inode, offset, &copy.freeze()).await
+        })
+    }
+
+    fn read_at(&mut self, file: &Open, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        let inode = file.inode;
+        let len = u32::try_from(into.len()).map_err(|_| error(Errno::EINVAL))?;
+        let parts = self.wait(async |client| client.read(&caller(), inode, offset, len).await)?;
+        let mut done = 0;
+        for part in parts {
+            into[done..done + part.len()].copy_from_slice(&part);
+            done += part.len();
+        }
+        Ok(done)
+    }
+
+    fn sync(&mut self, file: &Open) -> io::Result<()> {
+        let inode = file.inode;
+        self.wait(async |client| client.fsync(&caller(), inode).await)
+    }
+
+    fn close(&mut self, file: Open) -> io::Result<()> {
+        self.wait(async |client| {
+            client.close(Credentials::default(), file.inode, file.writable);
+            Ok(())
+        })
+    }
+
+    fn size(&mut self, path: &str) -> io::Result<u64> {
+        let (parent, name) = self.parent(path)?;
+        let found = self.lookup(parent, name)?;
+        if found.kind == FileType::Regular { Ok(found.size) } else { Err(error(Errno::EINVAL)) }
+    }
+
+    fn unlink(&mut self, path: &str) -> io::Result<()> {
+        let (parent, name) = self.parent(path)?;
+        self.wait(async |client| client.unlink(&caller(), parent, name).await)
+    }
+
+    fn remove_directory(&mut self, path: &str) -> io::Result<()> {
+        let (parent, name) = self.parent(path)?;
+        self.wait(async |client| client.rmdir(&caller(), parent, name).await)?;
+        self.directories.remove(path);
+        Ok(())
+    }
+
+    fn list(&mut self, path: &str) -> io::Result<Vec<Entry>> {
+        let inode = self.directory(path)?;
+        self.wait(async |client| {
+            let (mut entries, mut cookie) = (Vec::new(), 0);
+            loop {
+                let page = client.readdir(&caller(), inode, cookie, PAGE, false).await?;
+                for entry in page.entries {
+                    cookie = entry.cookie;
+                    let name = String::from_utf8_lossy(entry.name.as_bytes()).into_owned();
+                    entries.push(Entry { name, is_directory: entry.kind == FileType::Directory });
+                }
+                if page.end {
+                    return Ok(entries);
+                }
+            }
+        })
+    }
+
+    fn free_bytes(&mut self) -> io::Result<u64> {
+        let found = self.wait(async |client| client.statfs(&caller()).await)?;
+        Ok(found.free_bytes)
+    }
+}

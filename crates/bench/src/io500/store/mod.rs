@@ -1,0 +1,141 @@
+//! The few operations that the phases need, in two ways: system calls on any file system, and the client core.
+
+pub(crate) mod core;
+pub(crate) mod posix;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::Subject;
+
+/// Where the folder of a run is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Place {
+    Directory(PathBuf),
+    Core {
+        management: String,
+        key_file: PathBuf,
+        /// In the root of the namespace.
+        folder: String,
+    },
+}
+
+impl Place {
+    pub(crate) fn new(subject: &Subject, folder: &str) -> Result<Self> {
+        Ok(match subject.clone() {
+            Subject::Directory(path) => Place::Directory(std::path::absolute(path)?.join(folder)),
+            Subject::Core { management, key_file } => {
+                Place::Core { management, key_file: std::path::absolute(key_file)?, folder: folder.to_owned() }
+            }
+        })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Directory(path) => write!(f, "{}", path.display()),
+            Place::Core { management, folder, .. } => write!(f, "/{folder} in the cluster at {management}"),
+        }
+    }
+}
+
+/// An entry of a directory.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) is_directory: bool,
+}
+
+/// Paths are relative to the folder of the run; the empty one is the folder.
+pub(crate) trait Store {
+    type File;
+
+    fn make_directory(&mut self, path: &str) -> io::Result<()>;
+
+    /// A file that is not there yet, to be written.
+    fn create(&mut self, path: &str) -> io::Result<Self::File>;
+
+    /// A file that may be there, to be written.
+    fn open_to_write(&mut self, path: &str) -> io::Result<Self::File>;
+
+    fn open_to_read(&mut self, path: &str) -> io::Result<Self::File>;
+
+    /// All of `bytes`.
+    fn write_at(&mut self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Answers how many bytes there were: fewer than there is room for only at the end of the file.
+    fn read_at(&mut self, file: &Self::File, into: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    fn sync(&mut self, file: &Self::File) -> io::Result<()>;
+
+    fn close(&mut self, file: Self::File) -> io::Result<()>;
+
+    /// Of a regular file. `EINVAL` of anything else.
+    fn size(&mut self, path: &str) -> io::Result<u64>;
+
+    fn unlink(&mut self, path: &str) -> io::Result<()>;
+
+    fn remove_directory(&mut self, path: &str) -> io::Result<()>;
+
+    /// Without `.` and `..`.
+    fn list(&mut self, path: &str) -> io::Result<Vec<Entry>>;
+
+    /// That an ordinary user may write.
+    fn free_bytes(&mut self) -> io::Result<u64>;
+}
+
+/// Removes a directory with all that is in it. None that is not there.
+pub(crate) fn remove_tree<S: Store>(store: &mut S, path: &str) -> Result<()> {
+    let entries = match store.list(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("cannot list {path:?}"))?,
+    };
+    for Entry { name, is_directory } in entries {
+        let inner = if path.is_empty() { name } else { format!("{path}/{name}") };
+        if is_directory {
+            remove_tree(store, &inner)?;
+        } else {
+            store.unlink(&inner).with_context(|| format!("cannot remove {inner}"))?;
+        }
+    }
+    store.remove_directory(path).with_context(|| format!("cannot remove the directory {path:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::posix::Posix;
+    use super::*;
+
+    #[test]
+    fn a_directory_serves_as_a_store_and_goes_as_a_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let top = folder.path().join("top");
+        let store = &mut Posix::open(&top);
+        for directory in ["", "a", "a/b"] {
+            store.make_directory(directory).expect("made");
+        }
+        let file = store.create("a/b/c").expect("made");
+        store.write_at(&file, b"bytes", 3).expect("written");
+        store.sync(&file).expect("synced");
+        store.close(file).expect("closed");
+        let again = store.create("a/b/c").expect_err("it is there");
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        let file = store.open_to_read("a/b/c").expect("it is there");
+        let mut bytes = [1; 16];
+        assert_eq!(store.read_at(&file, &mut bytes, 0).expect("read"), 8);
+        assert_eq!(&bytes[..8], b"\0\0\0bytes");
+        assert_eq!(store.size("a/b/c").expect("a file"), 8);
+        assert!(store.size("a/b").is_err(), "no file");
+        assert_eq!(store.list("a").expect("listed"), vec![Entry { name: "b".into(), is_directory: true }]);
+        assert!(store.free_bytes().expect("told") > 0);
+        remove_tree(store, "").expect("removed");
+        assert!(!top.exists());
+        remove_tree(store, "").expect("nothing is there");
+    }
+}

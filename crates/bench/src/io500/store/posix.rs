@@ -1,0 +1,108 @@
+//! System calls on whatever file system a directory is in.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::IntoRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use super::{Entry, Store};
+
+pub(crate) struct Posix {
+    folder: PathBuf,
+}
+
+impl Posix {
+    /// In this folder, which need not be there yet.
+    pub(crate) fn open(folder: &std::path::Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        if path.is_empty() { self.folder.clone() } else { self.folder.join(path) }
+    }
+}
+
+impl Store for Posix {
+    type File = File;
+
+    fn make_directory(&mut self, path: &str) -> io::Result<()> {
+        fs::create_dir(self.path(path))
+    }
+
+    fn create(&mut self, path: &str) -> io::Result<File> {
+        OpenOptions::new().write(true).create_new(true).open(self.path(path))
+    }
+
+    fn open_to_write(&mut self, path: &str) -> io::Result<File> {
+        OpenOptions::new().write(true).create(true).truncate(false).open(self.path(path))
+    }
+
+    fn open_to_read(&mut self, path: &str) -> io::Result<File> {
+        File::open(self.path(path))
+    }
+
+    fn write_at(&mut self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        file.write_all_at(bytes, offset)
+    }
+
+    fn read_at(&mut self, file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < into.len() {
+            match file.read_at(&mut into[done..], offset + done as u64)? {
+                0 => break,
+                more => done += more,
+            }
+        }
+        Ok(done)
+    }
+
+    fn sync(&mut self, file: &File) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    /// By hand, since dropping a file tells no error.
+    fn close(&mut self, file: File) -> io::Result<()> {
+        // SAFETY: the descriptor is ours alone, and is used no more.
+        match unsafe { libc::close(file.into_raw_fd()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn size(&mut self, path: &str) -> io::Result<u64> {
+        let found = fs::symlink_metadata(self.path(path))?;
+        if found.is_file() { Ok(found.len()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
+    }
+
+    fn unlink(&mut self, path: &str) -> io::Result<()> {
+        fs::remove_file(self.path(path))
+    }
+
+    fn remove_directory(&mut self, path: &str) -> io::Result<()> {
+        fs::remove_dir(self.path(path))
+    }
+
+    fn list(&mut self, path: &str) -> io::Result<Vec<Entry>> {
+        let entry = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry?;
+            let name = entry.file_name().into_string().map_err(|_| io::Error::from_raw_os_error(libc::EILSEQ))?;
+            Ok(Entry { name, is_directory: entry.file_type()?.is_dir() })
+        };
+        fs::read_dir(self.path(path))?.map(entry).collect()
+    }
+
+    fn free_bytes(&mut self) -> io::Result<u64> {
+        let path = std::ffi::CString::new(self.folder.as_os_str().as_bytes())?;
+        let mut found = MaybeUninit::<libc::statvfs>::uninit();
+        // SAFETY: the path lives through the call, and `found` is a valid place for the answer.
+        if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call filled it.
+        let found = unsafe { found.assume_init() };
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
