@@ -16,6 +16,7 @@ use wire::v1::bench::BenchPlan;
 use crate::data::{DataError, DataPlane, on_ring};
 use crate::entry::{self, Entry, Policy, Subject};
 use crate::fsck::{self, Report, Stage};
+use crate::netbench::{self, NetChoice, NetPlan};
 use crate::storagebench::{self, Choice, Reached, Started};
 
 /// mgmtd is given up on after this.
@@ -157,6 +158,23 @@ impl Admin {
     /// Where a run is under way, or a target is not there.
     pub fn clean_storagebench(&self, choice: &Choice) -> Result<Reached> {
         self.on_data(async |data| Ok(storagebench::clean(data, choice).await))?
+    }
+
+    /// Measures the ways to the chosen storage nodes, or of these among each other, without any disk. Blocks until all is
+    /// measured; `progress` hears what goes on.
+    ///
+    /// # Errors
+    /// Where the plan cannot be, a node is not there, or mgmtd does not answer. What fails on the way is in the report.
+    pub fn netbench(
+        &self,
+        plan: &NetPlan,
+        choice: &NetChoice,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<netbench::Report> {
+        if choice.servers {
+            return self.on_data(async |data| Ok(netbench::among_servers(data, plan, choice, progress).await))?;
+        }
+        netbench::from_here(&self.view()?.map, &self.identity, plan, choice, progress)
     }
 
     fn ask<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T> {

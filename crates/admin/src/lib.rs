@@ -10,6 +10,7 @@ pub mod entry;
 pub mod fsck;
 pub mod log_level;
 pub mod net;
+pub mod netbench;
 pub mod storagebench;
 pub mod view;
 

@@ -149,6 +149,18 @@ impl ClusterMap {
         self.route(group, |lanes| lane % lanes)
     }
 
+    /// Where the threads of a storage node listen: of each its addresses, one per rail of the node, best first. None of a
+    /// node without targets, or of another kind.
+    #[must_use]
+    pub fn lanes(&self, node: NodeId) -> Vec<Vec<SocketAddr>> {
+        let is_its = |target: &&Target| target.node == node && target.kind == ServiceKind::Storage;
+        let (Some(node), Some(target)) = (self.nodes.get(&node), self.targets.values().find(is_its)) else {
+            return Vec::new();
+        };
+        let addresses = |&port: &u16| node.rails.iter().map(|rail| SocketAddr::new(rail.address, port)).collect();
+        target.ports.iter().map(addresses).collect()
+    }
+
     fn route(&self, group: GroupId, choose: impl FnOnce(usize) -> usize) -> Option<Route> {
         let group = self.groups.get(&group)?;
         let target = self.targets.get(group.members.first()?)?;

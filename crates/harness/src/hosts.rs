@@ -111,7 +111,7 @@ impl Hosts {
         let dir = |name: &str| self.path(name).display().to_string();
         let known = ["--mgmtd", MANAGEMENT, "--interfaces", RAILS];
         let (mgmtd, metad, target) = (dir("mgmtd"), dir("metad"), dir("target"));
-        let start = |host: &str, words: &[&str]| self.spawn(host, words);
+        let start = |host: &str, words: &[&str]| self.spawn(words[0], host, words);
         let mut processes = vec![start(&server, &["mgmtd", "--init", "--dir", &mgmtd, "--listen", MANAGEMENT])];
         let metrics = ["--metrics-listen", "10.78.0.1:0"];
         let metad = [&["metad", "--init", "--dir", &metad, "--alias", "metad"][..], &known, &metrics].concat();
@@ -125,8 +125,8 @@ impl Hosts {
         wait::until("the mount", PATIENCE, || mounts::is_mounted(&self.mount_point()).then_some(()));
     }
 
-    fn spawn(&self, host: &str, words: &[&str]) -> Child {
-        let log = fs::File::create(self.path(&format!("{}.log", words[0]))).expect("a log");
+    fn spawn(&self, name: &str, host: &str, words: &[&str]) -> Child {
+        let log = fs::File::create(self.path(&format!("{name}.log"))).expect("a log");
         let mut command = self.inside(host, words);
         command.arg("--key-file").arg(self.path("key")).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a descriptor")).stderr(log);
@@ -137,6 +137,30 @@ impl Hosts {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{host}")).arg(binary::weft()).args(words);
         command
+    }
+
+    /// A second storage service, `storaged-2`, on the client's host.
+    ///
+    /// # Panics
+    /// Where it does not register.
+    pub fn add_storage(&mut self) {
+        let (name, target) = ("storaged-2", self.path("target-2").display().to_string());
+        let words = ["storaged", "--init", "--targets", &target, "--alias", name, "--lanes", "2"];
+        let known = ["--mgmtd", MANAGEMENT, "--interfaces", RAILS];
+        let child = self.spawn(name, &self.client(), &[&words[..], &known].concat());
+        self.processes.push(child);
+        wait::until("the second storage service", PATIENCE, || {
+            let list = self.weft_on_cluster(&["node", "list", "--json"]).expect_ok().stdout;
+            let nodes: Value = serde_json::from_str(&list).ok()?;
+            let is_there = |node: &Value| node["alias"] == name && node["state"] == "online";
+            nodes.as_array()?.iter().any(is_there).then_some(())
+        });
+    }
+
+    /// A command of the client's host about this cluster.
+    pub fn weft_on_cluster(&self, words: &[&str]) -> Ended {
+        let key = self.path("key").display().to_string();
+        self.weft(&[words, &["--mgmtd", MANAGEMENT, "--key-file", &key]].concat())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -201,10 +225,8 @@ impl Hosts {
     /// Where it fails.
     #[must_use]
     pub fn net(&self) -> Value {
-        let key = self.path("key");
         let point = self.mount_point();
-        let words = ["net", "--json", point.to_str().expect("a plain path"), "--mgmtd", MANAGEMENT, "--key-file"];
-        let ended = self.weft(&[&words[..], &[key.to_str().expect("a plain path")]].concat()).expect_ok();
+        let ended = self.weft_on_cluster(&["net", "--json", point.to_str().expect("a plain path")]).expect_ok();
         serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended}"))
     }
 

@@ -143,6 +143,11 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         | Op::BenchStatus
         | Op::BenchStop
         | Op::BenchCleanup
+        | Op::NetRead
+        | Op::NetWrite
+        | Op::NetStart
+        | Op::NetStatus
+        | Op::NetStop
         // The connection itself answers it.
         | Op::Share
         | Op::Fence => Ok(Answer::errno(Errno::EOPNOTSUPP)),

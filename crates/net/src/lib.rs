@@ -2,10 +2,11 @@
 //!
 //! The rules are pure and apart from the sockets: who may connect ([`handshake`]), what may be received ([`receive`]),
 //! which rails there are ([`pairs`]), which to use ([`rails`]) and when one is cut ([`health`]). Around them, on the ring:
-//! [`Connection`] and [`Peer`] call, [`serve`] answers.
+//! [`Connection`] and [`Peer`] call, [`serve`] answers. [`bench`] measures them.
 //!
 //! What is malformed, oversized, truncated or replayed closes its connection with one log line and harms nothing else.
 
+pub mod bench;
 mod connection;
 mod fences;
 pub mod handshake;

@@ -2,8 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
+use net::bench::memory::{Memory, forget};
 use net::{Request, Responder, Service};
 use ring::buf::Slice;
 use rustc_hash::FxHashMap;
@@ -13,6 +15,7 @@ use wire::codec::{Wire, decode_body};
 use wire::frame::Status;
 use wire::op::Op;
 use wire::v1::bench::{BenchCleanup, BenchStart, BenchStatus, BenchStop};
+use wire::v1::netbench::{BLOCK_MAX, NetRead, NetReadReply, NetStart, NetStatus, NetStop, NetWritten};
 use wire::v1::session::Empty;
 use wire::v1::storage::{
     Allocate, Copy, List, Place, Read, Remove, Seek, Stat, StatReply, Sync, TargetStat, Truncate, Write,
@@ -21,6 +24,7 @@ use wire::v1::storage::{
 use crate::bench::Home;
 use crate::engine::{ObjectStore, Share};
 use crate::metrics::{LaneMetrics, TargetMetrics};
+use crate::netbench::NetBench;
 use crate::served::Served;
 use crate::target::Target;
 
@@ -42,6 +46,9 @@ pub(crate) struct Dispatch<S> {
     pub(crate) routes: RefCell<FxHashMap<GroupId, Route<S>>>,
     pub(crate) epoch: Rc<Cell<Epoch>>,
     pub(crate) metrics: LaneMetrics,
+    pub(crate) net_bench: Arc<NetBench>,
+    /// What NetBench's reads are answered with.
+    pub(crate) memory: Memory,
 }
 
 impl<S: ObjectStore + 'static> Service for Dispatch<S> {
@@ -49,7 +56,11 @@ impl<S: ObjectStore + 'static> Service for Dispatch<S> {
         let op = request.header.op;
         let begun = Instant::now();
         match self.route(&request) {
-            Ok(None) => request.responder.reply(&Empty {}),
+            Ok(None) => {
+                if let Err(status) = self.answer_without_target(request) {
+                    self.metrics.refused(op, status);
+                }
+            }
             Ok(Some(route)) => {
                 let this = Rc::clone(self);
                 self.metrics.in_flight.inc();
@@ -70,14 +81,45 @@ impl<S: ObjectStore + 'static> Service for Dispatch<S> {
 }
 
 impl<S: ObjectStore> Dispatch<S> {
-    /// `None` for a ping.
+    /// `None` for what concerns no target.
     fn route(&self, request: &Request) -> Result<Option<Route<S>>, Status> {
-        if request.header.op == Op::Ping {
+        let op = request.header.op;
+        if matches!(op, Op::Ping | Op::NetRead | Op::NetWrite | Op::NetStart | Op::NetStatus | Op::NetStop) {
             return Ok(None);
         }
         let routes = self.routes.borrow();
         let route = routes.get(&request.header.group).filter(|route| route.generation == request.header.generation);
         route.cloned().map(Some).ok_or(Status::StaleMap)
+    }
+
+    /// Pings, and NetBench: nothing here can reach what is stored. Answers in any case; the error is for the metrics.
+    fn answer_without_target(&self, request: Request) -> Result<(), Status> {
+        let Request { header, body, payload, room, responder, .. } = request;
+        match header.op {
+            Op::NetWrite => {
+                forget(&payload);
+                let length = u32::try_from(payload.len()).map_err(|_| Status::Errno(Errno::EINVAL));
+                reply(responder, length.map(|length| NetWritten { length }))
+            }
+            Op::NetRead => match decode(&body) {
+                Ok(NetRead { length }) if length <= BLOCK_MAX => {
+                    responder.reply_payload(&NetReadReply {}, self.memory.payload(length as usize, room));
+                    Ok(())
+                }
+                Ok(NetRead { .. }) => reply::<Empty>(responder, Err(Status::Errno(Errno::EINVAL))),
+                Err(status) => reply::<Empty>(responder, Err(status)),
+            },
+            Op::NetStart => reply(responder, decode(&body).map(|request: NetStart| self.net_bench.start(request))),
+            Op::NetStatus => reply(responder, decode(&body).map(|NetStatus {}| self.net_bench.status())),
+            Op::NetStop => {
+                let stop = |NetStop { run }| {
+                    self.net_bench.stop(run);
+                    Empty {}
+                };
+                reply(responder, decode(&body).map(stop))
+            }
+            _ => reply(responder, Ok(Empty {})),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use cluster::map::ClusterMap;
+use net::bench::memory::Memory;
 use net::{Identity, Limits};
 use ring::mailbox::{self, Receiver, Sender};
 use ring::sync::Semaphore;
@@ -26,6 +27,7 @@ use crate::engine::files::{Files, Options};
 use crate::engine::{ObjectStore, Share};
 use crate::failures::Failures;
 use crate::metrics::{LaneMetrics, TargetMetrics};
+use crate::netbench::NetBench;
 use crate::object_table::ObjectTable;
 use crate::served::Served;
 use crate::target::Target;
@@ -55,6 +57,7 @@ pub(crate) struct Setup {
     /// Bytes that are read before they are asked for.
     pub(crate) read_ahead_max: usize,
     pub(crate) metrics: Metrics,
+    pub(crate) net_bench: Arc<NetBench>,
 }
 
 /// A running lane.
@@ -115,6 +118,8 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
         routes: RefCell::default(),
         epoch: Rc::new(Cell::new(Epoch(0))),
         metrics: LaneMetrics::new(&setup.metrics),
+        net_bench: setup.net_bench,
+        memory: Memory::default(),
     });
     let served = net::serve(
         setup.listener,
@@ -169,7 +174,7 @@ async fn obey(inbox: &mut Receiver<Order>, dispatch: &Dispatch<Files>, targets: 
 }
 
 /// Serves exactly the groups whose primary is one of our targets, under the map's generations.
-fn take_map(map: &ClusterMap, dispatch: &Dispatch<Files>, targets: &LaneTargets) {
+fn take_map(map: &Arc<ClusterMap>, dispatch: &Dispatch<Files>, targets: &LaneTargets) {
     if map.epoch < dispatch.epoch.get() {
         return;
     }
@@ -183,6 +188,7 @@ fn take_map(map: &ClusterMap, dispatch: &Dispatch<Files>, targets: &LaneTargets)
         }
     }
     *dispatch.routes.borrow_mut() = routes;
+    dispatch.net_bench.set_map(map);
     dispatch.epoch.set(map.epoch);
     dispatch.metrics.epoch.set(i64::try_from(map.epoch.0).unwrap_or(i64::MAX));
 }

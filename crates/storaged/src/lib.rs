@@ -26,6 +26,7 @@ mod homes;
 mod lane;
 pub mod local;
 mod metrics;
+mod netbench;
 mod object_table;
 mod open_files;
 mod order;

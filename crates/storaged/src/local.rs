@@ -9,6 +9,7 @@ use std::sync::Arc;
 use cluster::map::{
     CapacityClass, ClusterMap, Group, Node, NodeState, Rail, ServiceKind, Target as MapTarget, TargetState,
 };
+use net::bench::Asker;
 use net::{ClusterKey, Identity, Limits};
 use telemetry::metrics::Metrics;
 use types::id::{Epoch, Generation, GroupId, NodeId, TargetId};
@@ -16,6 +17,7 @@ use types::id::{Epoch, Generation, GroupId, NodeId, TargetId};
 use crate::engine::Share;
 use crate::engine::files::Options;
 use crate::lane::{Lane, Setup};
+use crate::netbench::NetBench;
 use crate::target::{Health, Target};
 
 /// How a local node is made.
@@ -79,6 +81,8 @@ impl LocalNode {
         let listeners = listeners(config.lanes)?;
         let ports: Vec<u16> = listeners.iter().map(|(_, address)| address.port()).collect();
         let map = map(&targets, &ports);
+        let asker = Asker { identity: identity(config), interfaces: Arc::default() };
+        let net_bench = Arc::new(NetBench::new(asker));
         let start = |(lane, (listener, _)): (usize, (OwnedFd, SocketAddr))| {
             let lane = Lane::start(Setup {
                 share: Share { lane, lanes: config.lanes },
@@ -95,6 +99,7 @@ impl LocalNode {
                 read_memory_max: 256 << 20,
                 read_ahead_max: 64 << 20,
                 metrics: Metrics::new("storaged"),
+                net_bench: Arc::clone(&net_bench),
             })?;
             lane.tell_map(&Arc::new(map.clone()));
             Ok(lane)

@@ -11,6 +11,7 @@ use conf::Fatal;
 use control::agent::OnUpdate;
 use control::interfaces::Watched;
 use control::{Agent, AgentConfig, Registered, Update, View};
+use net::bench::Asker;
 use net::{ClusterKey, Identity, Limits};
 use ring::mailbox::Sender;
 use telemetry::metrics::Metrics;
@@ -21,6 +22,7 @@ use crate::engine::Share;
 use crate::engine::files::Options;
 use crate::homes::Homes;
 use crate::lane::{Lane, Order, Setup};
+use crate::netbench::NetBench;
 use crate::ports::{self, Listeners};
 use crate::target::{self, Health, Target};
 use crate::watch::{self, Watch};
@@ -61,6 +63,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 struct Service {
     lanes: Vec<Lane>,
     targets: Vec<Arc<Target>>,
+    net_bench: Arc<NetBench>,
     agent: Agent,
     refused: Arc<Mutex<Option<Fatal>>>,
     _watch: Watch,
@@ -106,11 +109,13 @@ impl Service {
         let watch = Watch::start(&targets, metrics).map_err(|error| cannot_start(&error))?;
         let identity = Identity { cluster: registered.cluster.clone(), ..identity };
         let ports = listeners.ports.clone();
-        let lanes =
-            start_lanes(config, listeners, &targets, &identity, metrics).map_err(|error| cannot_start(&error))?;
+        let interfaces = control::interfaces::selectors(&config.interfaces)?;
+        let net_bench = Arc::new(NetBench::new(Asker { identity: identity.clone(), interfaces }));
+        let lanes = start_lanes(config, listeners, &targets, &identity, &net_bench, metrics)
+            .map_err(|error| cannot_start(&error))?;
         told.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
         log_ready(&registered, &ports, &targets);
-        Ok(Self { lanes, targets, agent, refused: told.refused, _watch: watch, _homes: homes })
+        Ok(Self { lanes, targets, net_bench, agent, refused: told.refused, _watch: watch, _homes: homes })
     }
 
     /// Returns at a signal to stop.
@@ -139,6 +144,7 @@ impl Service {
 
     /// Lanes first, while the node still counts as alive; then mgmtd sees it go.
     fn stop(self) -> Result<(), Fatal> {
+        self.net_bench.stop(0);
         self.targets.iter().for_each(|target| target.bench.stop(0));
         self.targets.iter().for_each(|target| target.bench.end());
         let outcomes: Vec<io::Result<()>> = self.lanes.into_iter().map(Lane::stop).collect();
@@ -243,6 +249,7 @@ fn start_lanes(
     listeners: Listeners,
     targets: &[Arc<Target>],
     identity: &Identity,
+    net_bench: &Arc<NetBench>,
     metrics: &Metrics,
 ) -> io::Result<Vec<Lane>> {
     let lanes = listeners.sockets.len();
@@ -266,6 +273,7 @@ fn start_lanes(
             read_memory_max: usize::try_from(config.read_memory.0).unwrap_or(usize::MAX),
             read_ahead_max: usize::try_from(config.read_ahead.0).unwrap_or(usize::MAX),
             metrics: metrics.clone(),
+            net_bench: Arc::clone(net_bench),
         })
     };
     listeners.sockets.into_iter().enumerate().map(start).collect()

@@ -62,7 +62,7 @@ pub trait Call: Wire {
 }
 
 use crate::codec::{DecodeError, Wire, decode_body};
-use crate::v1::{bench, lock, meta, session, storage, transaction};
+use crate::v1::{bench, lock, meta, netbench, session, storage, transaction};
 
 ops! {
     /// Answered by every service without any effect.
@@ -131,6 +131,12 @@ ops! {
     BenchStatus = 0x0221: bench::BenchStatus => bench::BenchStatusReply;
     BenchStop = 0x0222: bench::BenchStop => session::Empty;
     BenchCleanup = 0x0223: bench::BenchCleanup => session::Empty;
+
+    NetRead = 0x0240: netbench::NetRead => netbench::NetReadReply;
+    NetWrite = 0x0241: netbench::NetWrite => netbench::NetWritten;
+    NetStart = 0x0242: netbench::NetStart => netbench::NetStarted;
+    NetStatus = 0x0243: netbench::NetStatus => netbench::NetStatusReply;
+    NetStop = 0x0244: netbench::NetStop => session::Empty;
 }
 
 crate::codec::messages! {

@@ -71,6 +71,7 @@ fn every_declared_message_has_golden_bytes() {
         ("transaction", include_str!("../src/v1/transaction.rs")),
         ("lock", include_str!("../src/v1/lock.rs")),
         ("bench", include_str!("../src/v1/bench.rs")),
+        ("netbench", include_str!("../src/v1/netbench.rs")),
     ];
     let mut declared = BTreeSet::new();
     for (module, source) in sources {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+pub(super) use net::bench::histogram::percentile;
 use wire::v1::bench::BenchLatency;
 
 /// Makes a median absolute deviation comparable with the standard deviation of a normal distribution.
@@ -34,18 +35,6 @@ pub(super) fn merged<'a>(lists: impl Iterator<Item = &'a [BenchLatency]>) -> Vec
         *count = count.saturating_add(latency.count);
     }
     counts.into_iter().map(|(at_most_ns, count)| BenchLatency { at_most_ns, count }).collect()
-}
-
-/// What `share` (0..1) of the blocks took at most, in nanoseconds. `None` of nothing.
-pub(super) fn percentile(latencies: &[BenchLatency], share: f64) -> Option<u64> {
-    let all: u64 = latencies.iter().map(|latency| latency.count).sum();
-    let wanted = (all as f64 * share).ceil().max(1.0) as u64;
-    let mut seen = 0;
-    let reaches = |latency: &&BenchLatency| {
-        seen += latency.count;
-        seen >= wanted
-    };
-    latencies.iter().find(reaches).or(latencies.last()).map(|latency| latency.at_most_ns)
 }
 
 #[cfg(test)]

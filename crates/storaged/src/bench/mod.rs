@@ -5,7 +5,6 @@
 //! `BenchCleanup`, or until the service is started again.
 
 mod folder;
-mod histogram;
 mod pattern;
 mod place;
 mod run;

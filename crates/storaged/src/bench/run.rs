@@ -9,11 +9,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use net::bench::histogram::Histogram;
 use wire::codec::Bytes;
 use wire::v1::bench::{BenchPhase, BenchPlan};
 
 use super::folder::Folder;
-use super::histogram::Histogram;
 use super::series::Series;
 use super::worker::{self, Gate, Measured};
 use super::{Home, Shared, place};

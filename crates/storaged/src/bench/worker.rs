@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use net::bench::histogram::Histogram;
 use wire::v1::bench::{BLOCK_UNIT, BenchPlan, BenchSync};
 
 use super::folder::Folder;
-use super::histogram::Histogram;
 use super::pattern::{self, Order};
 
 /// Bytes of one write where a file is only filled.

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use crate::command::{io500, storagebench};
+use crate::command::{io500, netbench, storagebench};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -26,6 +26,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Io500(io500::Args),
+    Net(netbench::Args),
     Storage(storagebench::Args),
 }
 
@@ -33,6 +34,7 @@ impl Args {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
         match self.verb {
             Some(Verb::Io500(args)) => args.run(output),
+            Some(Verb::Net(args)) => args.run(output),
             Some(Verb::Storage(args)) => args.run(output),
             None => output.show(&::bench::run(&self.options)?, ToString::to_string),
         }

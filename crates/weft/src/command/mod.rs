@@ -10,6 +10,7 @@ pub(crate) mod io500;
 pub(crate) mod log_level;
 pub(crate) mod mount;
 pub(crate) mod net;
+pub(crate) mod netbench;
 pub(crate) mod node;
 pub(crate) mod pool;
 pub(crate) mod service;

@@ -137,6 +137,7 @@ macro_rules! numbered {
         }
     )*};
 }
+pub(crate) use numbered;
 
 numbered! {
     /// When what was written is forced to the disk.

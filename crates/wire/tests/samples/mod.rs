@@ -166,6 +166,12 @@ impl Sample for bench::BenchPhase {
     }
 }
 
+impl Sample for netbench::NetLoad {
+    fn sample(dice: &mut Dice) -> Self {
+        Self::ALL[dice.below(Self::ALL.len() as u64) as usize]
+    }
+}
+
 impl Sample for LockRange {
     fn sample(dice: &mut Dice) -> Self {
         let (one, other) = (dice.next() & OFFSET_MAX, dice.next() & OFFSET_MAX);
@@ -218,7 +224,7 @@ pub fn decoded<T: Wire>(body: &[u8]) -> Result<T, DecodeError> {
     decode_body(body)
 }
 
-use wire::v1::{bench, lock, meta, session, storage, transaction};
+use wire::v1::{bench, lock, meta, netbench, session, storage, transaction};
 use wire::{hello, op};
 
 samples! {
@@ -280,6 +286,20 @@ samples! {
         }
         bench::BenchStop { run }
         bench::BenchCleanup {}
+        netbench::NetRead { length }
+        netbench::NetReadReply {}
+        netbench::NetWrite {}
+        netbench::NetWritten { length }
+        netbench::NetStart { run, plan, nodes }
+        netbench::NetStarted { refused }
+        netbench::NetPlan { block, depth, threads, duration_ms }
+        netbench::NetStatus {}
+        netbench::NetStatusReply { run }
+        netbench::NetRun { run, under_way, measures }
+        netbench::NetMeasure {
+            node, way, load, requests, bytes, elapsed_us, p50_ns, p99_ns, p999_ns, max_ns, failure
+        }
+        netbench::NetStop { run }
         transaction::Prepare { session, transaction, round, parts }
         transaction::Prepared { votes }
         transaction::Finish { transaction, commit }

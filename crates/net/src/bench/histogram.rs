@@ -1,5 +1,5 @@
-//! How long blocks took: counted in buckets of a sixteenth of an octave, so that a percentile is at most 6.25 % too high.
-//! Pure.
+//! How long requests took, of any bench: counted in buckets of a sixteenth of an octave, so that a percentile is at most
+//! 6.25 % too high. Pure.
 
 use std::time::Duration;
 
@@ -11,32 +11,54 @@ const FINE: u64 = 1 << FINE_BITS;
 /// For all 64-bit numbers of nanoseconds.
 const BUCKETS: usize = ((64 - FINE_BITS as usize) + 1) << FINE_BITS;
 
+/// Counts of one thread.
 #[derive(Clone)]
-pub(super) struct Histogram {
+pub struct Histogram {
     counts: Vec<u64>,
 }
 
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Histogram {
-    pub(super) fn new() -> Self {
+    #[must_use]
+    pub fn new() -> Self {
         Self { counts: vec![0; BUCKETS] }
     }
 
-    pub(super) fn note(&mut self, took: Duration) {
+    pub fn note(&mut self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.counts[bucket(ns)] += 1;
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
         }
     }
 
     /// The buckets that have anything, the fastest first.
-    pub(super) fn latencies(&self) -> Vec<BenchLatency> {
+    #[must_use]
+    pub fn latencies(&self) -> Vec<BenchLatency> {
         let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(bucket, &count)| BenchLatency { at_most_ns: at_most(bucket), count }).collect()
     }
+}
+
+/// What `share` (0..1) of those counted took at most, in nanoseconds. `None` of nothing.
+#[must_use]
+pub fn percentile(latencies: &[BenchLatency], share: f64) -> Option<u64> {
+    let all: u64 = latencies.iter().map(|latency| latency.count).sum();
+    let wanted = (all as f64 * share).ceil().max(1.0) as u64;
+    let mut seen = 0;
+    let reaches = |latency: &&BenchLatency| {
+        seen += latency.count;
+        seen >= wanted
+    };
+    latencies.iter().find(reaches).or(latencies.last()).map(|latency| latency.at_most_ns)
 }
 
 /// Below 16 every number has its own; above, the highest bit chooses the octave and the next four the place in it.

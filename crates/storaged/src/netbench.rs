@@ -1,0 +1,199 @@
+//! NetBench, as a storage service has its part in it: it answers reads from memory and forgets writes (`dispatch`), and
+//! measures its own ways to other nodes when it is told to. That goes on in a thread of its own; no lane waits for it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use cluster::map::ClusterMap;
+use net::bench::{Asker, Measure, measure, ways};
+use types::id::NodeId;
+use wire::codec::Bytes;
+use wire::v1::netbench::{NODES_MAX, NetLoad, NetMeasure, NetPlan, NetRun, NetStart, NetStarted, NetStatusReply};
+
+/// Of one node. All lanes have it.
+pub(crate) struct NetBench {
+    asker: Asker,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    stop: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    map: Option<Arc<ClusterMap>>,
+    run: Option<NetRun>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, measure: NetMeasure) {
+        if let Some(run) = &mut self.state().run {
+            run.measures.push(measure);
+        }
+    }
+}
+
+impl NetBench {
+    pub(crate) fn new(asker: Asker) -> Self {
+        Self { asker, shared: Arc::default() }
+    }
+
+    /// Where the others are.
+    pub(crate) fn set_map(&self, map: &Arc<ClusterMap>) {
+        let mut state = self.shared.state();
+        if state.map.as_ref().is_none_or(|known| known.epoch <= map.epoch) {
+            state.map = Some(Arc::clone(map));
+        }
+    }
+
+    /// Begins a run, and does not wait for anything of it.
+    pub(crate) fn start(&self, request: NetStart) -> NetStarted {
+        let refused = self.try_start(request).err().unwrap_or_default();
+        NetStarted { refused: Bytes(refused.into_bytes()) }
+    }
+
+    fn try_start(&self, NetStart { run, plan, nodes }: NetStart) -> Result<(), String> {
+        plan.check()?;
+        if nodes.is_empty() || nodes.len() > NODES_MAX {
+            return Err(format!("{} nodes: give between 1 and {NODES_MAX}", nodes.len()));
+        }
+        let map = {
+            let mut state = self.shared.state();
+            let map = state.map.clone().ok_or("the service has no cluster map yet: try again in a moment")?;
+            if state.run.as_ref().is_some_and(|run| run.under_way) {
+                return Err("it is busy with another run: wait for its end".to_owned());
+            }
+            state.run = Some(NetRun { run, under_way: true, measures: Vec::new() });
+            self.shared.stop.store(false, Ordering::Relaxed);
+            map
+        };
+        let (shared, asker) = (Arc::clone(&self.shared), self.asker.clone());
+        let work = move || {
+            for &node in &nodes {
+                measure_node(&shared, &asker, &map, node, &plan);
+            }
+            if let Some(run) = &mut shared.state().run {
+                run.under_way = false;
+            }
+        };
+        let spawned = thread::Builder::new().name("netbench".into()).spawn(work);
+        spawned.map(drop).map_err(|error| {
+            self.shared.state().run = None;
+            format!("the service cannot start a thread for it: {error}")
+        })
+    }
+
+    pub(crate) fn status(&self) -> NetStatusReply {
+        NetStatusReply { run: self.shared.state().run.clone() }
+    }
+
+    /// Ends this run soon; 0: whichever it is. Nothing happens where there is none.
+    pub(crate) fn stop(&self, number: u64) {
+        let state = self.shared.state();
+        if number == 0 || state.run.as_ref().is_some_and(|run| run.run == number) {
+            self.shared.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Over each way to it. The first failure of a way is the last that is said of it.
+fn measure_node(shared: &Shared, asker: &Asker, map: &ClusterMap, node: NodeId, plan: &NetPlan) {
+    let lanes = map.lanes(node);
+    let ways = ways(&lanes, &asker.interfaces);
+    if ways.is_empty() {
+        let failure = "no way leads there: see `weft node list` and `interfaces`".to_owned();
+        let nothing = Measure { failure: Some(failure), ..Measure::default() };
+        shared.note(record(node, "none", NetLoad::Ping, nothing));
+    }
+    for over in ways {
+        for load in [NetLoad::Ping, NetLoad::Write, NetLoad::Read] {
+            if shared.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let measured = measure(asker, &lanes, &over, load, plan, &shared.stop);
+            let failed = measured.failure.is_some();
+            shared.note(record(node, &over.to_string(), load, measured));
+            if failed {
+                break;
+            }
+        }
+    }
+}
+
+fn record(node: NodeId, way: &str, load: NetLoad, measure: Measure) -> NetMeasure {
+    let Measure { requests, bytes, elapsed, p50_ns, p99_ns, p999_ns, max_ns, failure } = measure;
+    NetMeasure {
+        node,
+        way: Bytes(way.as_bytes().to_vec()),
+        load,
+        requests,
+        bytes,
+        elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
+        p50_ns,
+        p99_ns,
+        p999_ns,
+        max_ns,
+        failure: Bytes(failure.unwrap_or_default().into_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use net::{ClusterKey, Identity};
+
+    use super::*;
+
+    fn bench() -> NetBench {
+        let key = ClusterKey::from_bytes([7; 32]);
+        let identity = Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0 };
+        NetBench::new(Asker { identity, interfaces: Arc::default() })
+    }
+
+    fn request(run: u64, nodes: Vec<NodeId>) -> NetStart {
+        NetStart { run, plan: NetPlan { block: 4096, depth: 1, threads: 1, duration_ms: 10 }, nodes }
+    }
+
+    fn refusal(started: NetStarted) -> String {
+        String::from_utf8(started.refused.0).expect("words")
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let bench = bench();
+        assert!(refusal(bench.start(request(1, vec![NodeId(1)]))).contains("no cluster map"));
+        bench.set_map(&Arc::new(ClusterMap::empty("c".into())));
+        assert!(refusal(bench.start(request(1, Vec::new()))).contains("between 1 and"));
+        let mut wrong = request(1, vec![NodeId(1)]);
+        wrong.plan.block = 0;
+        assert!(refusal(bench.start(wrong)).contains("8MiB"));
+        assert_eq!(bench.status().run, None);
+    }
+
+    #[test]
+    fn a_run_ends_by_itself_and_says_where_no_way_leads() {
+        let bench = bench();
+        bench.set_map(&Arc::new(ClusterMap::empty("c".into())));
+        assert_eq!(refusal(bench.start(request(5, vec![NodeId(1), NodeId(2)]))), "");
+        let begin = Instant::now();
+        let run = loop {
+            let run = bench.status().run.expect("there is one");
+            if !run.under_way {
+                break run;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(10), "it does not end");
+            thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!((run.run, run.measures.len()), (5, 2));
+        assert!(run.measures.iter().all(|measure| !measure.failure.0.is_empty() && measure.bytes == 0));
+    }
+}
