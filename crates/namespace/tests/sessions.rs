@@ -283,7 +283,9 @@ fn a_truncate_is_told_until_it_ends() {
     let ends: [(&str, End); 5] = [
         ("the size", |bed, f| drop(bed.set(f, SetAttr { size: Some(3), ..SetAttr::default() }).unwrap())),
         ("given up", |bed, f| drop(bed.write_intent(A, f).unwrap())),
-        ("the end of the intent", |bed, f| drop(bed.settle(A, f, 0, None, true))),
+        ("the end of the intent", |bed, f| {
+            bed.settle(A, f, 0, None, true);
+        }),
         ("silence", |bed, _| bed.shard.listen(A, false)),
         ("the end of the session", |bed, _| bed.shard.session_close(A).unwrap()),
     ];
