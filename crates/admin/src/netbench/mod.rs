@@ -75,7 +75,10 @@ fn places(map: &ClusterMap) -> Vec<Place> {
         let group = map.groups.values().find(|group| group.members.first() == Some(&target))?.id;
         Some(Place { node: node.id, alias: node.alias.clone(), online: node.state == NodeState::Online, group })
     };
-    nodes.filter_map(place).collect()
+    let mut places: Vec<Place> = nodes.filter_map(place).collect();
+    // Their numbers say only who came first.
+    places.sort_by(|a, b| a.alias.cmp(&b.alias));
+    places
 }
 
 /// This host to each chosen node, and to all of them at once. Blocks; `progress` hears what is being measured.
@@ -277,6 +280,7 @@ mod tests {
         let both = map(&["a", "b"]);
         assert_eq!(choose(&[], true, &both).expect("two"), ["a", "b"]);
         assert_eq!(choose(&["2"], false, &both).expect("there"), ["b"]);
+        assert_eq!(choose(&[], false, &map(&["b", "a"])).expect("two"), ["a", "b"], "whoever came first");
         for (nodes, servers, map, word) in [
             (&["c"][..], false, &both, "\"c\""),
             (&["a"][..], true, &both, "alone"),
