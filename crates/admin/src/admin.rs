@@ -17,6 +17,7 @@ use crate::data::{DataError, DataPlane, on_ring};
 use crate::entry::{self, Entry, Policy, Subject};
 use crate::fsck::{self, Report, Stage};
 use crate::netbench::{self, NetChoice, NetPlan};
+use crate::scrub::{self, ScrubReport};
 use crate::storagebench::{self, Choice, Reached, Started};
 
 /// mgmtd is given up on after this.
@@ -175,6 +176,31 @@ impl Admin {
             return self.on_data(async |data| Ok(netbench::among_servers(data, plan, choice, progress).await))?;
         }
         netbench::from_here(&self.view()?.map, &self.identity, plan, choice, progress)
+    }
+
+    /// Begins to go over the objects of all chosen targets and to verify their checksums, at `rate` bytes a second of each
+    /// target (0: as many as it can). It goes on by itself, and changes no data.
+    ///
+    /// # Errors
+    /// Where a target is not there, checksums are off, a scrub is under way, or none answers.
+    pub fn start_scrub(&self, rate: u64, choice: &Choice) -> Result<Started> {
+        self.on_data(async |data| Ok(scrub::start(data, rate, choice).await))?
+    }
+
+    /// The latest such run.
+    ///
+    /// # Errors
+    /// Where no storage service knows of any.
+    pub fn scrub(&self) -> Result<ScrubReport> {
+        self.on_data(async |data| Ok(scrub::latest(data).await))?
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// Where mgmtd does not answer.
+    pub fn stop_scrub(&self) -> Result<Reached> {
+        self.on_data(async |data| Ok(scrub::stop(data, 0).await))
     }
 
     fn ask<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T> {

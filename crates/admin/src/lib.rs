@@ -11,6 +11,7 @@ pub mod fsck;
 pub mod log_level;
 pub mod net;
 pub mod netbench;
+pub mod scrub;
 pub mod storagebench;
 pub mod view;
 

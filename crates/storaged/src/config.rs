@@ -53,6 +53,9 @@ conf::knobs! {
         /// (the time of writes tells), where the range is not cached and the disk's file system can. 0: never, such as for
         /// targets on rotating disks that are read again and again.
         direct: Size = "256KiB",
+        /// Keep a checksum of each 4 KiB of objects on the disk, and verify it at each read: a corrupt block is an error
+        /// and never wrong data. What is written while this is off is not verified until `weft scrub` has gone over it.
+        checksums: bool = "true",
         /// Memory for the data of reads in flight, per lane.
         read_memory: Size = "128MiB",
         /// Memory for what is read before a sequential reader asks for it, where reads go past the kernel's page cache

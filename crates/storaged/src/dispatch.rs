@@ -16,6 +16,7 @@ use wire::frame::Status;
 use wire::op::Op;
 use wire::v1::bench::{BenchCleanup, BenchStart, BenchStatus, BenchStop};
 use wire::v1::netbench::{BLOCK_MAX, NetRead, NetReadReply, NetStart, NetStatus, NetStop, NetWritten};
+use wire::v1::scrub::{ScrubStart, ScrubStatus, ScrubStop};
 use wire::v1::session::Empty;
 use wire::v1::storage::{
     Allocate, Copy, List, Place, Read, Remove, Seek, Stat, StatReply, Sync, TargetStat, Truncate, Write,
@@ -25,6 +26,7 @@ use crate::bench::Home;
 use crate::engine::{ObjectStore, Share};
 use crate::metrics::{LaneMetrics, TargetMetrics};
 use crate::netbench::NetBench;
+use crate::scrub;
 use crate::served::Served;
 use crate::target::Target;
 
@@ -124,7 +126,7 @@ impl<S: ObjectStore> Dispatch<S> {
 }
 
 /// The protocol: a line per operation. Answers the request in any case; the error is for the metrics.
-async fn answer<S: ObjectStore>(route: &Route<S>, request: Request) -> Result<(), Status> {
+async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) -> Result<(), Status> {
     let Request { header, body, payload, room, connection, responder } = request;
     let (served, metrics, share) = (&route.served, &route.metrics, route.served.share);
     match header.op {
@@ -172,6 +174,7 @@ async fn answer<S: ObjectStore>(route: &Route<S>, request: Request) -> Result<()
         Op::BenchStart | Op::BenchStatus | Op::BenchStop | Op::BenchCleanup => {
             bench(&served.target, header.op, &body, responder)
         }
+        Op::ScrubStart | Op::ScrubStatus | Op::ScrubStop => scrubbing(served, header.op, &body, responder),
         _ => reply::<Empty>(responder, Err(Status::Errno(Errno::EOPNOTSUPP))),
     }
 }
@@ -195,6 +198,26 @@ fn bench(target: &Target, op: Op, body: &Slice, responder: Responder) -> Result<
         _ => {
             let clean = |BenchCleanup {}| bench.clean(path).map(|()| Empty {}).map_err(Status::Errno);
             reply(responder, decode(body).and_then(clean))
+        }
+    }
+}
+
+/// What concerns this lane's own scrub; none of it waits for the disk.
+fn scrubbing<S: ObjectStore + 'static>(
+    served: &Rc<Served<S>>,
+    op: Op,
+    body: &Slice,
+    responder: Responder,
+) -> Result<(), Status> {
+    match op {
+        Op::ScrubStart => reply(responder, decode(body).map(|request: ScrubStart| scrub::start(served, &request))),
+        Op::ScrubStatus => reply(responder, decode(body).map(|ScrubStatus {}| served.scrub.status())),
+        _ => {
+            let stop = |ScrubStop { run }| {
+                served.scrub.stop(run);
+                Empty {}
+            };
+            reply(responder, decode(body).map(stop))
         }
     }
 }

@@ -29,6 +29,7 @@ use crate::failures::Failures;
 use crate::metrics::{LaneMetrics, TargetMetrics};
 use crate::netbench::NetBench;
 use crate::object_table::ObjectTable;
+use crate::scrub::{Scrub, tend};
 use crate::served::Served;
 use crate::target::Target;
 
@@ -128,6 +129,9 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
         Rc::clone(&dispatch.epoch),
         Rc::clone(&dispatch),
     );
+    for (served, _) in &targets {
+        ring::spawn(tend(Rc::clone(served)));
+    }
     let _ = ready.send(());
     {
         let mut served = pin!(served);
@@ -148,8 +152,10 @@ fn open_targets(setup: &Setup) -> io::Result<LaneTargets> {
     let ahead = Ahead::new(setup.read_ahead_max, &setup.metrics);
     let open = |target: &Arc<Target>| {
         let failures = Rc::new(Failures::default());
-        let store = Files::open(Arc::clone(target), Rc::clone(&failures), setup.engine, Rc::clone(&ahead))
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", target.path.display())))?;
+        let files =
+            Files::open(Arc::clone(target), Rc::clone(&failures), setup.engine, Rc::clone(&ahead), &setup.metrics);
+        let store =
+            files.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", target.path.display())))?;
         let served = Served {
             target: Arc::clone(target),
             store,
@@ -157,6 +163,7 @@ fn open_targets(setup: &Setup) -> io::Result<LaneTargets> {
             failures,
             share: setup.share,
             read_memory: Rc::clone(&read_memory),
+            scrub: Scrub::default(),
         };
         Ok((Rc::new(served), TargetMetrics::new(&setup.metrics, target.id())))
     };

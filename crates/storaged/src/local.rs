@@ -35,6 +35,7 @@ pub struct LocalConfig {
     pub write_in_place_max: usize,
     /// Bytes from which on requests go past the page cache.
     pub direct_min: u64,
+    pub checksums: bool,
     /// CPU of the first lane; the others follow.
     pub cpu: Option<usize>,
 }
@@ -51,6 +52,7 @@ impl LocalConfig {
             open_files_max: 1000,
             write_in_place_max: 1 << 20,
             direct_min: 256 << 10,
+            checksums: true,
             cpu: None,
         }
     }
@@ -95,6 +97,7 @@ impl LocalNode {
                     open_files_max: config.open_files_max,
                     write_in_place_max: config.write_in_place_max,
                     direct_min: config.direct_min,
+                    checksums: config.checksums,
                 },
                 read_memory_max: 256 << 20,
                 read_ahead_max: 64 << 20,

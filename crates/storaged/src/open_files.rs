@@ -11,6 +11,7 @@ use types::id::ObjectId;
 
 use crate::ahead::Pieces;
 use crate::direct::Direct;
+use crate::engine::sidecar::Sidecar;
 use crate::readers::Readers;
 use crate::streams::WriteStream;
 
@@ -29,6 +30,8 @@ pub(crate) struct OpenFile {
     /// Made for the first that is read ahead.
     ahead: OnceCell<Rc<Pieces>>,
     pub(crate) writes: Cell<WriteStream>,
+    /// `None` where the object has no sidecar.
+    sums: OnceCell<Rc<Sidecar>>,
     used: Cell<bool>,
 }
 
@@ -43,12 +46,22 @@ impl OpenFile {
             readers: RefCell::default(),
             ahead: OnceCell::new(),
             writes: Cell::default(),
+            sums: OnceCell::new(),
             used: Cell::new(false),
         })
     }
 
     pub(crate) fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    pub(crate) fn sums(&self) -> Option<&Rc<Sidecar>> {
+        self.sums.get()
+    }
+
+    /// The first one stays.
+    pub(crate) fn set_sums(&self, sums: Rc<Sidecar>) {
+        let _ = self.sums.set(sums);
     }
 
     /// What was read ahead.

@@ -1,5 +1,9 @@
 //! The order of the operations on one object: what overlaps runs one after the other, as it came.
 
+use std::ops::Range;
+
+use crate::sums::blocks::rounded;
+
 /// How an operation touches its object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
@@ -18,6 +22,18 @@ pub(crate) enum Access {
 impl Access {
     /// Needs only that the object is neither cut nor removed meanwhile.
     pub(crate) const PRESENT: Access = Access::Read { start: 0, end: 0 };
+
+    /// Of these bytes: what has a checksum together is read together.
+    pub(crate) fn read(start: u64, end: u64) -> Self {
+        let Range { start, end } = rounded(start..end);
+        Self::Read { start, end }
+    }
+
+    /// Of these bytes: what has a checksum together is changed together.
+    pub(crate) fn write(start: u64, end: u64) -> Self {
+        let Range { start, end } = rounded(start..end);
+        Self::Write { start, end }
+    }
 
     fn conflicts(self, other: Access) -> bool {
         let overlap = |a: (u64, u64), b: (u64, u64)| a.0 < b.1 && b.0 < a.1;
@@ -118,6 +134,16 @@ mod tests {
         assert_eq!(finish(&mut order, second), [third]);
         assert!(finish(&mut order, third).is_empty());
         assert!(order.is_empty());
+    }
+
+    #[test]
+    fn bytes_of_one_block_are_taken_together() {
+        let mut order = Order::default();
+        let (first, ready) = order.begin(Access::write(100, 200));
+        assert!(ready && order.begin(Access::write(4096, 4097)).1);
+        let (second, ready) = order.begin(Access::read(4000, 4096));
+        assert!(!ready);
+        assert_eq!(finish(&mut order, first), [second]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::engine::{ObjectStore, Share, Stored};
 use crate::failures::Failures;
 use crate::object_table::ObjectTable;
 use crate::order::Access;
+use crate::scrub::Scrub;
 use crate::target::Target;
 
 /// Most objects in one page of a listing.
@@ -36,6 +37,7 @@ pub(crate) struct Served<S> {
     pub(crate) share: Share,
     /// Bounds the memory of all reads in flight in this lane, in bytes.
     pub(crate) read_memory: Rc<Semaphore>,
+    pub(crate) scrub: Scrub,
 }
 
 impl<S: ObjectStore> Served<S> {
@@ -47,7 +49,7 @@ impl<S: ObjectStore> Served<S> {
         }
         let end = request.offset.checked_add(u64::from(request.length)).ok_or(Errno::EINVAL)?;
         let _memory = self.read_memory.acquire(request.length as usize).await;
-        let _turn = self.table.begin(request.object, Access::Read { start: request.offset, end }).await;
+        let _turn = self.table.begin(request.object, Access::read(request.offset, end)).await;
         let version = self.table.version(request.object);
         if self.table.is_buried(request.object) {
             return Ok((ObjectReply { version, size: 0 }, Slice::empty()));
@@ -59,7 +61,7 @@ impl<S: ObjectStore> Served<S> {
     pub(crate) async fn write(&self, request: &Write, data: Slice) -> Result<ObjectReply, Errno> {
         self.target.check_present()?;
         let end = request.offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
-        let _turn = self.table.begin(request.object, Access::Write { start: request.offset, end }).await;
+        let _turn = self.table.begin(request.object, Access::write(request.offset, end)).await;
         self.check_changeable(request.object, request.expected_version)?;
         let outcome = self.store.write(request.object, request.offset, data).await;
         // A write that failed may have changed a part.
@@ -84,7 +86,7 @@ impl<S: ObjectStore> Served<S> {
             return Err(Errno::EINVAL);
         }
         let end = request.offset.checked_add(request.length).ok_or(Errno::EFBIG)?;
-        let _turn = self.table.begin(request.object, Access::Write { start: request.offset, end }).await;
+        let _turn = self.table.begin(request.object, Access::write(request.offset, end)).await;
         self.check_changeable(request.object, request.expected_version)?;
         let outcome = self.store.allocate(request.object, request.offset, request.length, what).await;
         // One that failed may have changed a part.
@@ -97,7 +99,7 @@ impl<S: ObjectStore> Served<S> {
         self.target.check_present()?;
         let &Copy { object, offset, source, source_offset, length, expected_version } = request;
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
-        let _turn = self.table.begin(object, Access::Write { start: offset, end }).await;
+        let _turn = self.table.begin(object, Access::write(offset, end)).await;
         self.check_changeable(object, expected_version)?;
         let outcome = self.store.copy(source, object, Range { source_offset, offset, len: length }).await;
         // One that failed may have copied a part.

@@ -253,13 +253,14 @@ fn start_lanes(
     metrics: &Metrics,
 ) -> io::Result<Vec<Lane>> {
     let lanes = listeners.sockets.len();
-    let allowed = raise_descriptors(2 * u64::from(config.open_files) + DESCRIPTORS_BESIDE)?;
-    // Each may have a second one, past the page cache.
-    let open_files = u64::from(config.open_files).min(allowed.saturating_sub(DESCRIPTORS_BESIDE).max(allowed / 2) / 2);
+    let allowed = raise_descriptors(3 * u64::from(config.open_files) + DESCRIPTORS_BESIDE)?;
+    // Each may have a second one, past the page cache, and one for its checksums.
+    let open_files = u64::from(config.open_files).min(allowed.saturating_sub(DESCRIPTORS_BESIDE).max(allowed / 2) / 3);
     let engine = Options {
         open_files_max: (open_files as usize / lanes / targets.len()).max(1),
         write_in_place_max: usize::try_from(config.write_in_place.0).unwrap_or(usize::MAX),
         direct_min: if config.direct.0 == 0 { u64::MAX } else { config.direct.0 },
+        checksums: config.checksums,
     };
     let start = |(lane, listener)| {
         Lane::start(Setup {

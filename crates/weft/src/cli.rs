@@ -47,6 +47,7 @@ enum Command {
     Entry(command::entry::Args),
     LogLevel(command::log_level::Args),
     Fsck(command::fsck::Args),
+    Scrub(command::scrub::Args),
     Bench(command::bench::Args),
 }
 
@@ -72,6 +73,7 @@ impl Cli {
             Command::Entry(args) => args.run(output),
             Command::LogLevel(args) => args.run(output),
             Command::Fsck(args) => args.run(output),
+            Command::Scrub(args) => args.run(output),
             Command::Bench(args) => args.run(output),
         }
     }

@@ -62,7 +62,7 @@ pub trait Call: Wire {
 }
 
 use crate::codec::{DecodeError, Wire, decode_body};
-use crate::v1::{bench, lock, meta, netbench, session, storage, transaction};
+use crate::v1::{bench, lock, meta, netbench, scrub, session, storage, transaction};
 
 ops! {
     /// Answered by every service without any effect.
@@ -132,6 +132,9 @@ ops! {
     BenchStop = 0x0222: bench::BenchStop => session::Empty;
     BenchCleanup = 0x0223: bench::BenchCleanup => session::Empty;
 
+    ScrubStart = 0x0230: scrub::ScrubStart => scrub::ScrubStarted;
+    ScrubStatus = 0x0231: scrub::ScrubStatus => scrub::ScrubStatusReply;
+    ScrubStop = 0x0232: scrub::ScrubStop => session::Empty;
     NetRead = 0x0240: netbench::NetRead => netbench::NetReadReply;
     NetWrite = 0x0241: netbench::NetWrite => netbench::NetWritten;
     NetStart = 0x0242: netbench::NetStart => netbench::NetStarted;

@@ -1,4 +1,4 @@
-//! Which targets a benchmark is about. Pure.
+//! Which targets a benchmark, or a scrub, is about. Pure.
 
 use cluster::map::{ClusterMap, NodeState, ServiceKind};
 use conf::Fatal;
@@ -23,7 +23,7 @@ impl Choice {
 
     /// # Errors
     /// A usage error where something that is named is not there, or there is no storage target.
-    pub(super) fn of(&self, map: &ClusterMap) -> Result<Vec<Place>, Fatal> {
+    pub(crate) fn of(&self, map: &ClusterMap) -> Result<Vec<Place>, Fatal> {
         let places = places(map);
         let is_node = |place: &Place, name: &String| place.alias == *name || place.node.to_string() == *name;
         for target in &self.targets {
@@ -56,7 +56,7 @@ impl Choice {
 }
 
 /// All storage targets.
-pub(super) fn places(map: &ClusterMap) -> Vec<Place> {
+pub(crate) fn places(map: &ClusterMap) -> Vec<Place> {
     let targets = map.targets.values().filter(|target| target.kind == ServiceKind::Storage);
     let place = |target: &cluster::map::Target| {
         // A group's requests go to its first member; today it has no other.

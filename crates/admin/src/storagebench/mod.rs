@@ -1,7 +1,7 @@
 //! StorageBench over all targets: each storage service measures its own; here they are told to begin, asked, and compared.
 
-mod choice;
-mod member;
+pub(crate) mod choice;
+pub(crate) mod member;
 mod report;
 #[cfg(test)]
 mod samples;
@@ -198,7 +198,7 @@ fn occupation(reply: &BenchStatusReply) -> Option<String> {
     Some(format!("a {what} run is under way: wait for its end (--status), or stop it with --stop"))
 }
 
-fn silent(place: &Place, reason: String) -> Silent {
+pub(crate) fn silent(place: &Place, reason: String) -> Silent {
     Silent { target: place.target, node: place.alias.clone(), reason }
 }
 

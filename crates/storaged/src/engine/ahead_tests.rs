@@ -14,6 +14,7 @@ use super::files::{Files, Options};
 use super::tests::{ALL, READ_AHEAD, bytes, object, on_ring, open, read, target, write};
 use crate::direct;
 use crate::object_table::ObjectTable;
+use crate::scrub::Scrub;
 use crate::served::Served;
 
 const K: u64 = 1 << 10;
@@ -22,7 +23,7 @@ const SIZE: u64 = 8 << 20;
 
 /// A store whose large requests go past the cache, with one object of `SIZE` bytes on the disk and not in the cache.
 async fn bed(dir: &std::path::Path) -> (Files, Vec<u8>) {
-    let options = Options { open_files_max: 100, write_in_place_max: 64 << 10, direct_min: PIECE };
+    let options = Options { open_files_max: 100, write_in_place_max: 64 << 10, direct_min: PIECE, checksums: true };
     let store = open(&target(dir, 0), &Rc::default(), options);
     let data = bytes(SIZE as usize, 7);
     make_cache_dear(&store);
@@ -48,6 +49,13 @@ async fn begin(store: &Files, data: &[u8], start: u64) -> u64 {
     }
     assert!(is_ahead(store, start + 4 * PIECE).await);
     start + 4 * PIECE
+}
+
+/// What a small request has brought into the page cache, and what the kernel read on with there, is no longer in the way.
+async fn leave_cache(store: &Files) {
+    store.sync(object(1, 0)).await.expect("synced");
+    let file = store.open_existing(object(1, 0)).await.expect("openable").expect("there");
+    ring::op::fadvise(file.fd(), 0, 0, libc::POSIX_FADV_DONTNEED).await.expect("advised");
 }
 
 async fn is_ahead(store: &Files, offset: u64) -> bool {
@@ -108,6 +116,7 @@ fn nothing_is_answered_from_before_a_change() {
         let large = Buf::from_slice(&bytes(PIECE as usize, 99)).freeze();
         store.write(o, at as u64 + PIECE, large.clone()).await.expect("written");
         data[at + PIECE as usize..][..PIECE as usize].copy_from_slice(&large);
+        leave_cache(&store).await;
         let mut at = begin(&store, &data, at as u64).await as usize;
 
         store.allocate(o, at as u64, 4096, Allocation::Punch).await.expect("punched");
@@ -161,6 +170,7 @@ fn readers_and_writers_at_once_see_one_file() {
             failures: Rc::default(),
             share: ALL,
             read_memory: Rc::new(ring::sync::Semaphore::new(64 << 20)),
+            scrub: Scrub::default(),
         });
         // A block is written as a whole, each time with the next number in it: a reader may never see a smaller one than
         // was answered for before it asked.

@@ -8,6 +8,7 @@ use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
 
+use super::checked::Changing;
 use super::files::{Files, READ_ONLY};
 use super::{folders, syscall};
 
@@ -32,6 +33,15 @@ impl Files {
         let file = self.open_or_create(object).await?;
         self.target.admit(range.len)?;
         file.dirty.set(true);
+        let changing = self.begin_change(object, &file).await?;
+        let bytes = range.offset..range.offset + range.len;
+        let bulk = match &changing {
+            Some(Changing { sums, .. }) => {
+                self.verify_source(source, range.source_offset..range.source_offset + range.len).await?;
+                Some((sums, self.begin_bulk(object, &file, sums, &bytes).await?))
+            }
+            None => None,
+        };
         let (root, fd, size) = (Arc::clone(&self.root), file.fd(), file.size.get());
         let outcome = op::unblock(move || {
             // Opened anew and not kept: it may be another lane's, which alone knows when it is removed.
@@ -42,7 +52,10 @@ impl Files {
             }
         })
         .await;
-        file.changed(range.offset..range.offset + range.len);
+        if let Some((sums, blocks)) = bulk {
+            self.end_bulk(object, &file, sums, blocks).await;
+        }
+        file.changed(bytes);
         // How far the data went only the file knows; others may have made it longer meanwhile.
         let stored = syscall::stat(fd);
         if let Ok((stored, _)) = stored {

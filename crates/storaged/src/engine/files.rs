@@ -11,15 +11,18 @@ use std::time::Instant;
 
 use ring::buf::{Buf, Slice};
 use ring::op;
+use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
 
 use super::copy::Range;
 use super::folders::{self, Entries, Folder, c_string};
+use super::keeping::Sums;
+use super::opening::Openings;
 use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
-use super::{ObjectStore, Page, Share, Stored, listing, syscall};
+use super::{Checked, ObjectStore, Page, Share, Stored, listing, sidecar, syscall};
 use crate::ahead::Ahead;
 use crate::failures::Failures;
 use crate::open_files::{OpenFile, OpenFiles};
@@ -30,7 +33,7 @@ use crate::target::Target;
 pub(crate) const OBJECTS: &str = "objects";
 /// Larger files are removed and cut on a helper thread: freeing their pages and blocks takes long.
 const FREE_IN_PLACE_MAX: u64 = 1 << 20;
-const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
+pub(super) const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
 pub(super) const READ_ONLY: i32 = libc::O_RDONLY | libc::O_NOFOLLOW;
 
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) write_in_place_max: usize,
     /// Bytes. Reads and writes from this length on go past the page cache.
     pub(crate) direct_min: u64,
+    /// Keep and verify the checksums of objects.
+    pub(crate) checksums: bool,
 }
 
 pub(crate) struct Files {
@@ -49,14 +54,16 @@ pub(crate) struct Files {
     pub(super) options: Options,
     path: PathBuf,
     pub(super) root: Arc<OwnedFd>,
-    open: RefCell<OpenFiles>,
-    entries: Rc<RefCell<Entries>>,
+    pub(super) open: RefCell<OpenFiles>,
+    pub(super) openings: Openings,
+    pub(super) entries: Rc<RefCell<Entries>>,
     removals: Rc<Removals>,
-    pace: Pace,
+    pub(super) pace: Pace,
     pub(super) cache_cost: CacheCost,
     /// The kernel itself reads less far ahead than we would.
     pub(super) reads_ahead: bool,
     pub(super) ahead: Rc<Ahead>,
+    pub(super) sums: Sums,
 }
 
 impl Files {
@@ -69,6 +76,7 @@ impl Files {
         failures: Rc<Failures>,
         options: Options,
         ahead: Rc<Ahead>,
+        metrics: &Metrics,
     ) -> std::io::Result<Self> {
         let path = target.path.join(OBJECTS);
         match std::fs::create_dir(&path) {
@@ -81,10 +89,12 @@ impl Files {
         let root = std::fs::File::open(&path)?;
         let reads_ahead = kernel_read_ahead(root.metadata()?.dev()) < KERNEL_WINDOW_MAX;
         let root: OwnedFd = root.into();
+        let sums = Sums::open(&target, options.checksums, metrics)?;
         Ok(Self {
             target,
             failures,
             open: RefCell::new(OpenFiles::new(options.open_files_max)),
+            openings: Openings::default(),
             options,
             path,
             root: Arc::new(root),
@@ -94,6 +104,7 @@ impl Files {
             cache_cost: CacheCost::default(),
             reads_ahead,
             ahead,
+            sums,
         })
     }
 
@@ -102,7 +113,7 @@ impl Files {
         self.open.borrow().len()
     }
 
-    fn root(&self) -> RawFd {
+    pub(super) fn root(&self) -> RawFd {
         self.root.as_raw_fd()
     }
 
@@ -112,82 +123,9 @@ impl Files {
         errno
     }
 
-    /// `None` where there is no such object.
-    pub(super) async fn open_existing(&self, object: ObjectId) -> Result<Option<Rc<OpenFile>>, Errno> {
-        if let Some(file) = self.open.borrow().get(object) {
-            return Ok(Some(file));
-        }
-        let path = folders::path(object);
-        let opened = match syscall::open_cached(self.root(), &path, READ_WRITE) {
-            Err(Errno::ENOENT) => Err(Errno::ENOENT),
-            Ok(fd) => Ok((fd, true)),
-            Err(_) => {
-                let root = Arc::clone(&self.root);
-                op::unblock(move || match syscall::open_at(root.as_raw_fd(), &path, READ_WRITE) {
-                    Err(Errno::EROFS) => syscall::open_at(root.as_raw_fd(), &path, READ_ONLY).map(|fd| (fd, false)),
-                    outcome => outcome.map(|fd| (fd, true)),
-                })
-                .await
-            }
-        };
-        match opened {
-            Ok((fd, writable)) => self.keep(object, fd, writable).map(Some),
-            Err(Errno::ENOENT) => self.check_root().map(|()| None),
-            Err(errno) => Err(self.failed(errno, "open")),
-        }
-    }
-
-    /// "No such object" may mean that everything was removed under us, which is not a hole.
-    fn check_root(&self) -> Result<(), Errno> {
-        match syscall::stat(self.root()) {
-            Ok((_, links)) if links > 0 => Ok(()),
-            _ => {
-                self.target.note_vanished("the objects directory was removed");
-                Err(Errno::EIO)
-            }
-        }
-    }
-
-    pub(super) async fn open_or_create(&self, object: ObjectId) -> Result<Rc<OpenFile>, Errno> {
-        if let Some(file) = self.open.borrow().get(object).filter(|file| file.writable) {
-            return Ok(file);
-        }
-        let outcome = if self.pace.is_calm(Instant::now()) {
-            self.pace.timed(|| open_or_create(self.root(), object))
-        } else {
-            let root = Arc::clone(&self.root);
-            op::unblock(move || open_or_create(root.as_raw_fd(), object)).await
-        };
-        match outcome {
-            Ok((fd, created)) => {
-                if created {
-                    self.entries.borrow_mut().note_created(object);
-                    self.target.note_created();
-                }
-                self.keep(object, fd, true)
-            }
-            Err(Errno::ENOENT) => Err(self.check_root().err().unwrap_or(Errno::EIO)),
-            Err(errno) => Err(self.failed(errno, "create")),
-        }
-    }
-
-    fn keep(&self, object: ObjectId, fd: OwnedFd, writable: bool) -> Result<Rc<OpenFile>, Errno> {
-        // Another task may have been faster while this one waited for its own descriptor.
-        if let Some(file) = self.open.borrow().get(object).filter(|file| file.writable || !writable) {
-            return Ok(file);
-        }
-        let (stored, _) = syscall::stat(fd.as_raw_fd()).map_err(|errno| self.failed(errno, "stat"))?;
-        let file = OpenFile::new(fd, writable, stored.size);
-        let evicted = self.open.borrow_mut().insert(object, Rc::clone(&file));
-        for (object, file) in evicted {
-            self.retire(object, file);
-        }
-        Ok(file)
-    }
-
     /// Closes a file that the cache gives up. Its dirty data is written first: once it is closed, nobody would hear of
     /// a failure.
-    fn retire(&self, object: ObjectId, file: Rc<OpenFile>) {
+    pub(super) fn retire(&self, object: ObjectId, file: Rc<OpenFile>) {
         if !file.dirty.get() {
             return;
         }
@@ -217,7 +155,7 @@ impl Files {
         });
     }
 
-    async fn put(&self, file: &OpenFile, offset: u64, data: Slice) -> Result<(), Errno> {
+    pub(super) async fn put(&self, file: &OpenFile, offset: u64, data: Slice) -> Result<(), Errno> {
         let begun = Instant::now();
         let in_place = data.len() <= self.options.write_in_place_max && self.pace.is_calm(begun);
         let is_large = data.len() as u64 >= self.options.direct_min;
@@ -237,7 +175,7 @@ impl Files {
         op::write_at(file.fd(), data, offset).await.map(drop).map_err(Errno::from)
     }
 
-    async fn resize(&self, file: &OpenFile, size: u64) -> Result<(), Errno> {
+    pub(super) async fn resize(&self, file: &OpenFile, size: u64) -> Result<(), Errno> {
         let fd = file.fd();
         if file.size.get().saturating_sub(size) <= FREE_IN_PLACE_MAX && self.pace.is_calm(Instant::now()) {
             return self.pace.timed(|| syscall::truncate(fd, size));
@@ -249,11 +187,51 @@ impl Files {
         let file = self.open.borrow_mut().remove(object);
         let path = folders::path(object);
         let small = file.is_some_and(|file| file.size.get() <= FREE_IN_PLACE_MAX);
+        let (root, sums) = (Arc::clone(&self.root), self.sums.shared_root());
+        // The sidecar first: one without its object would wait for the next object of that name.
+        let unlink = move || {
+            sums.map_or(Ok(()), |sums| sidecar::remove(sums.as_raw_fd(), object))?;
+            syscall::unlink_at(root.as_raw_fd(), &path)
+        };
+        self.sums.forget(object);
         if small && self.pace.is_calm(Instant::now()) {
-            return self.pace.timed(|| syscall::unlink_at(self.root(), &path));
+            return self.pace.timed(unlink);
         }
-        let root = Arc::clone(&self.root);
-        op::unblock(move || syscall::unlink_at(root.as_raw_fd(), &path)).await
+        op::unblock(unlink).await
+    }
+
+    /// `len` bytes, all of them within the object.
+    async fn read_unverified(
+        &self,
+        file: &Rc<OpenFile>,
+        offset: u64,
+        len: u64,
+        room: Option<Buf>,
+    ) -> Result<Buf, Errno> {
+        let room = match self.find_ahead(file, offset, len, room).await {
+            Ok(buf) => return Ok(buf),
+            Err(room) => room,
+        };
+        let buf = room.filter(|room| room.len() as u64 >= len).unwrap_or_else(|| Buf::with_whole_pages(len as usize));
+        let (done, mut buf) = match self.read_past_cache(file, offset, len, buf).await {
+            Ok(read) => read,
+            Err(buf) => (0, buf),
+        };
+        buf.truncate(len as usize);
+        if done == len as usize {
+            return Ok(buf);
+        }
+        self.advise(file, offset + done as u64, len - done as u64);
+        let (outcome, rest) = op::read_at(file.fd(), buf.split_off(done), offset + done as u64).await;
+        buf.unsplit(rest).expect("the two parts of one buffer");
+        let count = outcome.map_err(|error| self.failed(error.into(), "read"))?;
+        if file.sums().is_some() {
+            // What the file should have and has not is as good as zeros, and as bad.
+            buf[done + count..].fill(0);
+        } else {
+            buf.truncate(done + count);
+        }
+        Ok(buf)
     }
 
     async fn sync_data(&self, object: ObjectId, file: &OpenFile) -> Result<(), Errno> {
@@ -284,24 +262,8 @@ impl ObjectStore for Files {
         if len == 0 {
             return Ok((Buf::with_capacity(0), size));
         }
-        let room = match self.find_ahead(&file, offset, len, room).await {
-            Ok(buf) => return Ok((buf, size)),
-            Err(room) => room,
-        };
-        let buf = room.filter(|room| room.len() as u64 >= len).unwrap_or_else(|| Buf::with_whole_pages(len as usize));
-        let (done, mut buf) = match self.read_past_cache(&file, offset, len, buf).await {
-            Ok(read) => read,
-            Err(buf) => (0, buf),
-        };
-        buf.truncate(len as usize);
-        if done == len as usize {
-            return Ok((buf, size));
-        }
-        self.advise(&file, offset + done as u64, len - done as u64);
-        let (outcome, rest) = op::read_at(file.fd(), buf.split_off(done), offset + done as u64).await;
-        buf.unsplit(rest).expect("the two parts of one buffer");
-        let count = outcome.map_err(|error| self.failed(error.into(), "read"))?;
-        buf.truncate(done + count);
+        let mut buf = self.read_unverified(&file, offset, len, room).await?;
+        self.verify(object, &file, offset, size, &mut buf).await?;
         Ok((buf, size))
     }
 
@@ -313,7 +275,7 @@ impl ObjectStore for Files {
             self.target.admit(end.saturating_sub(file.size.get()).min(len))?;
         }
         file.dirty.set(true);
-        let outcome = self.put(&file, offset, data).await;
+        let outcome = self.write_summed(object, &file, offset, data).await;
         file.changed(offset..end);
         match outcome {
             Ok(()) => {
@@ -325,7 +287,7 @@ impl ObjectStore for Files {
                 if let Ok((stored, _)) = syscall::stat(file.fd()) {
                     file.size.set(stored.size);
                 }
-                Err(self.failed(errno, "write"))
+                Err(errno)
             }
         }
     }
@@ -333,9 +295,9 @@ impl ObjectStore for Files {
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno> {
         let file = self.open_or_create(object).await?;
         file.dirty.set(true);
-        let outcome = self.resize(&file, size).await;
+        let outcome = self.resize_summed(object, &file, size).await;
         file.changed(0..u64::MAX);
-        outcome.map_err(|errno| self.failed(errno, "truncate"))?;
+        outcome?;
         file.size.set(size);
         if size == 0 {
             self.failures.forget(object);
@@ -426,6 +388,30 @@ impl ObjectStore for Files {
                 tracing::error!(%object, target = %self.target.id(), %errno, "acknowledged data could not be written");
             }
         }
+        // So that they are verified also where this was the last thing before a boot.
+        self.clean(Instant::now()).await;
+    }
+
+    async fn check(&self, object: ObjectId, offset: u64, len: u64) -> Result<Checked, Errno> {
+        self.check_range(object, offset, len).await
+    }
+
+    async fn believe(&self, object: ObjectId) -> Result<(), Errno> {
+        self.believe_sums(object).await
+    }
+
+    fn keeps_checksums(&self) -> bool {
+        self.options.checksums
+    }
+
+    fn doubtful(&self) -> Option<ObjectId> {
+        self.sums.take_doubtful()
+    }
+
+    async fn clean(&self, idle_since: Instant) {
+        if let Err(errno) = self.clean_idle(idle_since).await {
+            tracing::warn!(target = %self.target.id(), %errno, "objects stay dirty: their checksums would be in doubt after a loss of power");
+        }
     }
 }
 
@@ -447,24 +433,6 @@ fn kernel_read_ahead(device: u64) -> u64 {
     let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", libc::major(device), libc::minor(device));
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.trim().parse::<u64>().map_or(0, |kib| kib << 10)
-}
-
-/// The file and whether it is new. Blocks, though seldom for long.
-fn open_or_create(root: RawFd, object: ObjectId) -> Result<(OwnedFd, bool), Errno> {
-    let path = folders::path(object);
-    match syscall::open_at(root, &path, READ_WRITE) {
-        Err(Errno::ENOENT) => {}
-        outcome => return outcome.map(|fd| (fd, false)),
-    }
-    let create = || syscall::open_at(root, &path, READ_WRITE | libc::O_CREAT).map(|fd| (fd, true));
-    match create() {
-        Err(Errno::ENOENT) => {}
-        outcome => return outcome,
-    }
-    let folder = Folder::of(object);
-    syscall::make_folder(root, &c_string(folder.outer_name()))?;
-    syscall::make_folder(root, &c_string(folder.path()))?;
-    create()
 }
 
 /// Makes the entries of a folder durable and, the first time, the way to it.

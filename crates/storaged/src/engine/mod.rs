@@ -1,6 +1,7 @@
 //! The seam under a lane: where objects are kept.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use ring::buf::{Buf, Slice};
 use types::allocation::Allocation;
@@ -10,14 +11,23 @@ use types::time::Timestamp;
 
 #[cfg(test)]
 mod ahead_tests;
+mod checked;
 pub(crate) mod copy;
 pub(crate) mod files;
 mod folders;
+mod keeping;
 mod listing;
+mod opening;
 mod past_cache;
 mod read_ahead;
+mod recompute;
 mod removals;
+mod settle;
+pub(crate) mod sidecar;
+mod source;
 mod space;
+#[cfg(test)]
+mod sums_tests;
 mod syscall;
 #[cfg(test)]
 mod tests;
@@ -40,6 +50,21 @@ pub(crate) struct Page {
     pub(crate) end: bool,
 }
 
+/// What a look at a range of an object found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Checked {
+    /// Of the object, in bytes; 0 where there is none, or nothing can be verified.
+    pub(crate) size: u64,
+    /// That were looked at.
+    pub(crate) bytes: u64,
+    /// Where corrupt blocks begin, in bytes.
+    pub(crate) corrupt: Vec<u64>,
+    /// Blocks without a right checksum, for an innocent reason: they have one now.
+    pub(crate) adopted: u64,
+    /// They will be believed exactly only after [`ObjectStore::believe`].
+    pub(crate) in_doubt: bool,
+}
+
 /// Which objects a lane owns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
@@ -53,8 +78,8 @@ impl Share {
     }
 }
 
-/// Objects of one target, for one lane. The caller orders what conflicts: no two changes of the same bytes, and no
-/// truncate or remove beside anything else, are asked for at once. All calls leave the lane's thread free while the
+/// Objects of one target, for one lane. The caller orders what conflicts: no two changes of the same block of 4 KiB, no read
+/// of one beside a change, and no truncate or remove beside anything else, are asked for at once. All calls leave the lane's thread free while the
 /// disk works.
 pub(crate) trait ObjectStore {
     /// The bytes of `[offset, offset + len)` that exist, and the object's size; both empty where there is no object.
@@ -95,6 +120,21 @@ pub(crate) trait ObjectStore {
 
     /// Where the object is kept, for people, and whether it is there.
     async fn place(&self, object: ObjectId) -> Result<(PathBuf, bool), Errno>;
+
+    /// Verifies a range of whole blocks and changes no data; where checksums are missing or in doubt, they are made.
+    async fn check(&self, object: ObjectId, offset: u64, len: u64) -> Result<Checked, Errno>;
+
+    /// All of the object was gone over by [`Self::check`]: its checksums are right. Alone on the object.
+    async fn believe(&self, object: ObjectId) -> Result<(), Errno>;
+
+    /// Checksums are kept and verified.
+    fn keeps_checksums(&self) -> bool;
+
+    /// The next object to go over, since its checksums are in doubt.
+    fn doubtful(&self) -> Option<ObjectId>;
+
+    /// Makes the checksums of objects that were not changed after `idle_since` hold over a loss of power.
+    async fn clean(&self, idle_since: Instant);
 
     /// Writes everything that is dirty to disk, before a stop.
     async fn sync_all(&self);

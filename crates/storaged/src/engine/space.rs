@@ -29,9 +29,20 @@ impl Files {
             self.open_or_create(object).await?
         };
         file.dirty.set(true);
+        let changing = self.begin_change(object, &file).await?;
+        // What is only reserved holds what it held.
+        let sums =
+            changing.as_ref().map(|changing| &changing.sums).filter(|_| !matches!(what, Allocation::Reserve { .. }));
+        let bulk = match sums {
+            Some(sums) => Some((sums, self.begin_bulk(object, &file, sums, &(offset..end)).await?)),
+            None => None,
+        };
         let (fd, size) = (file.fd(), file.size.get());
         // Freeing many blocks takes long, and so does marking them.
         let outcome = op::unblock(move || change(fd, offset, len, what)).await;
+        if let Some((sums, range)) = bulk {
+            self.end_bulk(object, &file, sums, range).await;
+        }
         file.changed(offset..end);
         let reached = if what.keeps_size() { size } else { end };
         match outcome {

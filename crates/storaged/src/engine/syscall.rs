@@ -121,6 +121,22 @@ pub(super) fn read_at(fd: RawFd, buffer: &mut [u8], offset: u64) -> Result<usize
     }
 }
 
+/// As [`read_at`], only what is in the page cache; `EAGAIN` or fewer bytes where the disk would be needed, `EOPNOTSUPP` where
+/// the file system cannot tell.
+pub(super) fn read_cached(fd: RawFd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let at = i64::try_from(offset).map_err(|_| Errno::EFBIG)?;
+    let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: the vector is of a live buffer.
+    let count = unsafe { libc::preadv2(fd, &raw const vector, 1, at, libc::RWF_NOWAIT) };
+    usize::try_from(count).map_err(|_| last_error())
+}
+
+/// Brings all of the file system to the disk. Blocks for long.
+pub(super) fn sync_file_system(fd: RawFd) -> Result<(), Errno> {
+    // SAFETY: no memory is passed.
+    if unsafe { libc::syncfs(fd) } == 0 { Ok(()) } else { Err(last_error()) }
+}
+
 /// All of `data`, in place.
 pub(super) fn write_at(fd: RawFd, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
     while !data.is_empty() {

@@ -41,13 +41,14 @@ pub(super) fn target(dir: &Path, reserve: u64) -> Arc<Target> {
 }
 
 fn store_of(target: &Arc<Target>, open_files_max: usize, write_in_place_max: usize) -> Files {
-    let options = Options { open_files_max, write_in_place_max, direct_min: 256 << 10 };
+    let options = Options { open_files_max, write_in_place_max, direct_min: 256 << 10, checksums: true };
     open(target, &Rc::default(), options)
 }
 
 pub(super) fn open(target: &Arc<Target>, failures: &Rc<Failures>, options: Options) -> Files {
-    let ahead = Ahead::new(READ_AHEAD, &Metrics::new("test"));
-    Files::open(Arc::clone(target), Rc::clone(failures), options, ahead).expect("a usable directory")
+    let metrics = Metrics::new("test");
+    let ahead = Ahead::new(READ_AHEAD, &metrics);
+    Files::open(Arc::clone(target), Rc::clone(failures), options, ahead, &metrics).expect("a usable directory")
 }
 
 fn store(dir: &Path) -> Files {
@@ -206,12 +207,12 @@ fn a_directory_that_was_removed_is_an_error_and_no_hole() {
 }
 
 /// A small file system of its own in a file, mounted for one test. `None` where this machine does not let us.
-struct Mounted {
+pub(super) struct Mounted {
     dir: tempfile::TempDir,
 }
 
 impl Mounted {
-    fn new(mib: u64, options: &str) -> Option<Self> {
+    pub(super) fn new(mib: u64, options: &str) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("disk")).expect("made");
         Self::on(dir, mib, options, "has_journal")
@@ -242,7 +243,7 @@ impl Mounted {
         made.then_some(mounted)
     }
 
-    fn path(&self) -> std::path::PathBuf {
+    pub(super) fn path(&self) -> std::path::PathBuf {
         self.dir.path().join("mnt")
     }
 }
@@ -326,7 +327,8 @@ fn a_disk_that_dies_is_told_to_everyone_who_syncs() {
     let Some(mounted) = Mounted::new(32, "rw") else { return };
     on_ring(async {
         let (target, failures) = (target(&mounted.path(), 0), Rc::new(Failures::default()));
-        let options = Options { open_files_max: 10, write_in_place_max: 64 << 10, direct_min: u64::MAX };
+        let options =
+            Options { open_files_max: 10, write_in_place_max: 64 << 10, direct_min: u64::MAX, checksums: true };
         let store = open(&target, &failures, options);
         write(&store, object(1, 0), 0, &bytes(1 << 20, 1)).await.expect("acknowledged");
         kill_disk(&mounted.path());
@@ -344,7 +346,8 @@ fn an_error_after_the_file_left_the_cache_is_remembered() {
     let Some(mounted) = Mounted::overcommitted() else { return };
     on_ring(async {
         let (target, failures) = (target(&mounted.path(), 0), Rc::new(Failures::default()));
-        let options = Options { open_files_max: 1, write_in_place_max: 64 << 10, direct_min: u64::MAX };
+        let options =
+            Options { open_files_max: 1, write_in_place_max: 64 << 10, direct_min: u64::MAX, checksums: true };
         let store = open(&target, &failures, options);
         write(&store, object(2, 0), 0, b"there").await.expect("acknowledged");
         store.sync(object(2, 0)).await.expect("synced");

@@ -13,6 +13,7 @@ pub(crate) mod net;
 pub(crate) mod netbench;
 pub(crate) mod node;
 pub(crate) mod pool;
+pub(crate) mod scrub;
 pub(crate) mod service;
 pub(crate) mod status;
 pub(crate) mod storagebench;

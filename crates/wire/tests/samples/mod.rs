@@ -224,7 +224,7 @@ pub fn decoded<T: Wire>(body: &[u8]) -> Result<T, DecodeError> {
     decode_body(body)
 }
 
-use wire::v1::{bench, lock, meta, netbench, session, storage, transaction};
+use wire::v1::{bench, lock, meta, netbench, scrub, session, storage, transaction};
 use wire::{hello, op};
 
 samples! {
@@ -300,6 +300,16 @@ samples! {
             node, way, load, requests, bytes, elapsed_us, p50_ns, p99_ns, p999_ns, max_ns, failure
         }
         netbench::NetStop { run }
+        scrub::ScrubStart { run, rate }
+        scrub::ScrubStarted { refused }
+        scrub::ScrubStatus {}
+        scrub::ScrubStatusReply { run }
+        scrub::ScrubRun {
+            run, rate, running, stopped, failure, elapsed_ms, objects_total, bytes_total, objects, bytes, adopted, corrupt,
+            named
+        }
+        scrub::ScrubCorrupt { object, offset, path, unreadable }
+        scrub::ScrubStop { run }
         transaction::Prepare { session, transaction, round, parts }
         transaction::Prepared { votes }
         transaction::Finish { transaction, commit }

@@ -1,0 +1,290 @@
+//! Reads that are verified, and changes that keep the sums right. `sums` says why it is done in this order.
+
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ring::buf::{Buf, Slice};
+use ring::op;
+use types::error::Errno;
+use types::id::ObjectId;
+
+use super::files::Files;
+use super::recompute::recompute;
+use super::sidecar::{Change, Sidecar};
+use super::{source, syscall};
+use crate::open_files::OpenFile;
+use crate::sums::blocks::{self, BLOCK, BLOCK_LEN};
+use crate::sums::header::place;
+use crate::sums::{Entry, Verdict};
+
+/// More entries are cut off, or written, on a helper thread.
+const IN_PLACE_MAX: u64 = 1 << 20;
+
+/// A change under way, of an object whose entries are kept.
+pub(super) struct Changing {
+    pub(super) sums: Rc<Sidecar>,
+    _change: Change,
+}
+
+impl Files {
+    /// Verifies what was read: `buf` has the object's bytes from `offset` on, as far as they go; `size` is what the object
+    /// has. What was not read as whole blocks is read again so, and taken from there.
+    pub(super) async fn verify(
+        &self,
+        object: ObjectId,
+        file: &Rc<OpenFile>,
+        offset: u64,
+        size: u64,
+        buf: &mut Buf,
+    ) -> Result<(), Errno> {
+        let len = buf.len() as u64;
+        let range = blocks::covering(&(offset..offset + len));
+        let Some(sums) = file.sums().filter(|sums| sums.is_kept()) else {
+            self.count_unverified(range.end - range.start);
+            return Ok(());
+        };
+        let entries = sums.entries(range.clone()).await.map_err(|errno| self.failed(errno, "reading checksums"))?;
+        let mut outcome = Ok(());
+        for (block, entry) in range.zip(entries) {
+            let (inside, part) = blocks::overlap(block, offset, len);
+            let whole = inside.start == 0 && (inside.end == BLOCK_LEN || offset + len >= size);
+            if whole && blocks::sum(&buf[part.clone()]) == entry.now {
+                continue;
+            }
+            // In memory that nobody else can write to.
+            let seen = self.look(file, block).await?;
+            match self.judged(object, sums, block, entry, blocks::sum(&seen)) {
+                Ok(()) => buf[part].copy_from_slice(&seen[inside]),
+                Err(errno) => outcome = Err(errno),
+            }
+        }
+        outcome
+    }
+
+    /// A whole block, filled up with zeros.
+    async fn look(&self, file: &OpenFile, block: u64) -> Result<Buf, Errno> {
+        let mut buf = Buf::with_capacity(BLOCK_LEN);
+        let count = match syscall::read_cached(file.fd(), &mut buf, block * BLOCK) {
+            Ok(count) if count == BLOCK_LEN => count,
+            _ => {
+                let (outcome, read) = op::read_at(file.fd(), buf, block * BLOCK).await;
+                buf = read;
+                outcome.map_err(|error| self.failed(error.into(), "read"))?
+            }
+        };
+        buf[count..].fill(0);
+        Ok(buf)
+    }
+
+    /// # Errors
+    /// `EIO` for a corrupt block.
+    fn judged(&self, object: ObjectId, sums: &Sidecar, block: u64, entry: Entry, sum: u32) -> Result<(), Errno> {
+        match sums.judge(block, entry, sum) {
+            Verdict::Good => Ok(()),
+            Verdict::Adopted => {
+                self.count_unverified(1);
+                if !sums.doubt_told.replace(true) {
+                    self.tell_doubt(object, block);
+                }
+                Ok(())
+            }
+            Verdict::Corrupt => {
+                self.tell_corrupt(object, block, entry, sum);
+                Err(Errno::EIO)
+            }
+        }
+    }
+
+    /// To be held while the object is changed; `None` where no entries are kept.
+    pub(super) async fn begin_change(&self, object: ObjectId, file: &Rc<OpenFile>) -> Result<Option<Changing>, Errno> {
+        let Some(sums) = self.make_sidecar(object, file).await? else { return Ok(None) };
+        let was_dirty = sums.is_dirty();
+        let change = sums.begin_change().await.map_err(|errno| self.failed(errno, "writing checksums"))?;
+        if !was_dirty {
+            self.sums.note_dirty(object);
+        }
+        Ok(Some(Changing { sums, _change: change }).filter(|changing| changing.sums.is_kept()))
+    }
+
+    /// Writes `data`, and before it its entries.
+    pub(super) async fn write_summed(
+        &self,
+        object: ObjectId,
+        file: &Rc<OpenFile>,
+        offset: u64,
+        data: Slice,
+    ) -> Result<(), Errno> {
+        let Some(Changing { sums, _change }) = self.begin_change(object, file).await? else {
+            return self.put(file, offset, data).await.map_err(|errno| self.failed(errno, "write"));
+        };
+        let range = blocks::covering(&(offset..offset + data.len() as u64));
+        let entries = self.entries_of_write(object, file, &sums, offset, &data).await?;
+        let mut outcome = self.put_entries(&sums, range.start, &entries).await;
+        if outcome.is_ok() {
+            outcome = self.put(file, offset, data).await;
+        }
+        if outcome.is_err() {
+            self.repair(object, file, &sums, range).await;
+        }
+        outcome.map_err(|errno| self.failed(errno, "write"))
+    }
+
+    async fn entries_of_write(
+        &self,
+        object: ObjectId,
+        file: &OpenFile,
+        sums: &Sidecar,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Vec<Entry>, Errno> {
+        let (size, bytes) = (file.size.get(), offset..offset + data.len() as u64);
+        let range = blocks::covering(&bytes);
+        let known = sums.entries(range.clone()).await;
+        let mut entries = known.map_err(|errno| self.failed(errno, "reading checksums"))?;
+        for (block, entry) in range.zip(&mut entries) {
+            let (inside, part) = blocks::overlap(block, offset, data.len() as u64);
+            let keeps = blocks::keeps(block, &bytes, size);
+            if inside.start == 0 && !keeps && !sums.must_look(block, *entry) {
+                *entry = Entry { now: blocks::sum(&data[part]), before: entry.now };
+                continue;
+            }
+            let mut seen = self.look(file, block).await?;
+            let before = blocks::sum(&seen);
+            if keeps {
+                self.judged(object, sums, block, *entry, before)?;
+            }
+            seen[inside].copy_from_slice(&data[part]);
+            *entry = Entry { now: blocks::sum(&seen), before };
+        }
+        Ok(entries)
+    }
+
+    pub(super) async fn put_entries(&self, sums: &Sidecar, first: u64, entries: &[Entry]) -> Result<(), Errno> {
+        let (bytes, at) = (Sidecar::encode(entries), place(first));
+        let end = at + bytes.len() as u64;
+        let outcome = if self.pace.is_calm(Instant::now()) {
+            self.pace.timed(|| syscall::write_at(sums.fd(), &bytes, at))
+        } else {
+            op::write_at(sums.fd(), Slice::from_vec(bytes), at).await.map(drop).map_err(Errno::from)
+        };
+        // A part may have been written.
+        sums.reached(end);
+        outcome
+    }
+
+    /// Makes the entries those of what the blocks hold now.
+    pub(super) async fn repair(&self, object: ObjectId, file: &Rc<OpenFile>, sums: &Rc<Sidecar>, range: Range<u64>) {
+        let (data, entries, end) = (file.fd(), sums.fd(), place(range.end));
+        // The files stay open until it has ended.
+        let repaired = op::unblock(move || recompute(data, entries, range)).await;
+        match repaired {
+            Ok(reached) => sums.reached(reached.min(end)),
+            Err(errno) => {
+                tracing::warn!(%object, target = %self.target.id(), %errno, "checksums cannot be written: they are not believed any more");
+                sums.distrust().await;
+            }
+        }
+    }
+
+    /// Gives the object `size` bytes.
+    pub(super) async fn resize_summed(&self, object: ObjectId, file: &Rc<OpenFile>, size: u64) -> Result<(), Errno> {
+        let Some(Changing { sums, _change }) = self.begin_change(object, file).await? else {
+            return self.resize(file, size).await.map_err(|errno| self.failed(errno, "truncate"));
+        };
+        let shrinks = size < file.size.get();
+        let edge = (shrinks && !size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
+        if let Some(block) = edge {
+            let entry = self.entry_of_cut(object, file, &sums, block, size).await?;
+            if let Err(errno) = self.put_entries(&sums, block, &[entry]).await {
+                self.repair(object, file, &sums, block..block + 1).await;
+                return Err(self.failed(errno, "truncate"));
+            }
+        }
+        let outcome = self.resize(file, size).await;
+        if outcome.is_err() {
+            if let Some(block) = edge {
+                self.repair(object, file, &sums, block..block + 1).await;
+            }
+        } else if shrinks {
+            let many = file.size.get() - size > IN_PLACE_MAX * BLOCK;
+            let cut = if many { self.cut_apart(&sums, size).await } else { sums.cut(size) };
+            if cut.is_err() {
+                sums.distrust().await;
+            }
+        }
+        outcome.map_err(|errno| self.failed(errno, "truncate"))
+    }
+
+    async fn entry_of_cut(
+        &self,
+        object: ObjectId,
+        file: &OpenFile,
+        sums: &Sidecar,
+        block: u64,
+        size: u64,
+    ) -> Result<Entry, Errno> {
+        let known = sums.entries(block..block + 1).await;
+        let entry = known.map_err(|errno| self.failed(errno, "reading checksums"))?[0];
+        let mut seen = self.look(file, block).await?;
+        let before = blocks::sum(&seen);
+        self.judged(object, sums, block, entry, before)?;
+        seen[(size - block * BLOCK) as usize..].fill(0);
+        Ok(Entry { now: blocks::sum(&seen), before })
+    }
+
+    /// Frees the space of many entries on a helper thread.
+    async fn cut_apart(&self, sums: &Rc<Sidecar>, size: u64) -> Result<(), Errno> {
+        let (fd, end) = (sums.fd(), place(size.div_ceil(BLOCK)));
+        op::unblock(move || if syscall::stat(fd)?.0.size > end { syscall::truncate(fd, end) } else { Ok(()) }).await?;
+        sums.cut(size)
+    }
+
+    /// Before the kernel changes a range as a whole; [`Self::end_bulk`] has to follow.
+    ///
+    /// # Errors
+    /// `EIO` where a block of which a part stays is corrupt; those of the sidecar.
+    pub(super) async fn begin_bulk(
+        &self,
+        object: ObjectId,
+        file: &Rc<OpenFile>,
+        sums: &Rc<Sidecar>,
+        bytes: &Range<u64>,
+    ) -> Result<Range<u64>, Errno> {
+        let range = blocks::covering(bytes);
+        for block in blocks::edges(bytes, file.size.get()) {
+            let known = sums.entries(block..block + 1).await;
+            let entry = known.map_err(|errno| self.failed(errno, "reading checksums"))?[0];
+            let seen = self.look(file, block).await?;
+            self.judged(object, sums, block, entry, blocks::sum(&seen))?;
+        }
+        sums.begin_pending(range.clone()).await.map_err(|errno| self.failed(errno, "writing checksums"))?;
+        Ok(range)
+    }
+
+    /// Whether what was done in between succeeded or not.
+    pub(super) async fn end_bulk(&self, object: ObjectId, file: &Rc<OpenFile>, sums: &Rc<Sidecar>, range: Range<u64>) {
+        self.repair(object, file, sums, range.clone()).await;
+        if let Err(errno) = sums.end_pending(&range).await {
+            self.failed(errno, "writing checksums");
+            sums.distrust().await;
+        }
+    }
+
+    /// Verifies what is about to be copied: its object may be another lane's.
+    pub(super) async fn verify_source(&self, source: ObjectId, bytes: Range<u64>) -> Result<(), Errno> {
+        let (Some(sums), true) = (self.sums.shared_root(), self.sums.keeping.on) else { return Ok(()) };
+        let (root, me) = (Arc::clone(&self.root), self.sums.keeping.me);
+        let found = op::unblock(move || source::verify(root.as_raw_fd(), sums.as_raw_fd(), source, bytes, me)).await;
+        match found {
+            Ok(None) => Ok(()),
+            Ok(Some(bad)) => {
+                self.tell_corrupt(source, bad.block, bad.entry, bad.sum);
+                Err(Errno::EIO)
+            }
+            Err(errno) => Err(self.failed(errno, "reading what is to be copied")),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What a target's lane keeps beside the sidecars: where they are, which may become clean, and what was found of them.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use telemetry::metrics::{Counter, Metrics};
+use telemetry::names;
+use types::id::ObjectId;
+
+use super::files::{Files, OBJECTS};
+use super::folders::{Folder, file_name};
+use super::sidecar::{Keeping, Sidecar};
+use crate::epoch;
+use crate::open_files::OpenFile;
+use crate::sums::blocks::BLOCK;
+use crate::sums::{Entry, Trust};
+use crate::target::Target;
+
+/// The directory of a target that holds the sidecars of its objects.
+pub(crate) const SUMS: &str = "sums";
+/// Objects remembered that are to become clean; further ones stay dirty until a scrub.
+const DIRTY_MAX: usize = 1 << 17;
+/// Objects remembered that are to be gone over; further ones wait for a scrub.
+const DOUBTFUL_MAX: usize = 4096;
+/// Corrupt blocks that were told once.
+const TOLD_MAX: usize = 4096;
+
+pub(super) struct Sums {
+    /// `None` where there is no such directory, and none can be made.
+    root: Option<Arc<OwnedFd>>,
+    pub(super) keeping: Keeping,
+    metrics: Metrics,
+    corrupt: RefCell<Option<Counter>>,
+    unverified: RefCell<Option<Counter>>,
+    told: RefCell<BTreeSet<(ObjectId, u64)>>,
+    /// With the time from which on they may have been idle.
+    dirty: RefCell<BTreeMap<ObjectId, Instant>>,
+    doubtful: RefCell<VecDeque<ObjectId>>,
+}
+
+impl Sums {
+    /// Opens the sidecars of a target.
+    ///
+    /// # Errors
+    /// Where their directory cannot be made or opened though checksums are on.
+    pub(super) fn open(target: &Target, on: bool, metrics: &Metrics) -> std::io::Result<Self> {
+        let path = target.path.join(SUMS);
+        if on {
+            match std::fs::create_dir(&path) {
+                Ok(()) => std::fs::File::open(&target.path)?.sync_all()?,
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let root = match std::fs::File::open(&path) {
+            Ok(root) => Some(Arc::new(OwnedFd::from(root))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let me = match &root {
+            Some(root) => epoch::owner(root.as_raw_fd()),
+            None => epoch::owner(-1),
+        };
+        Ok(Self {
+            root,
+            keeping: Keeping { me, on },
+            metrics: metrics.clone(),
+            corrupt: RefCell::default(),
+            unverified: RefCell::default(),
+            told: RefCell::default(),
+            dirty: RefCell::default(),
+            doubtful: RefCell::default(),
+        })
+    }
+
+    pub(super) fn root(&self) -> Option<RawFd> {
+        self.root.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    pub(super) fn shared_root(&self) -> Option<Arc<OwnedFd>> {
+        self.root.clone()
+    }
+
+    /// It will have to become clean.
+    pub(super) fn note_dirty(&self, object: ObjectId) {
+        let mut dirty = self.dirty.borrow_mut();
+        if dirty.len() < DIRTY_MAX {
+            dirty.insert(object, Instant::now());
+        }
+    }
+
+    /// Takes out up to `count` objects that became dirty before.
+    pub(super) fn take_dirty(&self, before: Instant, count: usize) -> Vec<ObjectId> {
+        let mut dirty = self.dirty.borrow_mut();
+        let old = dirty.iter().filter(|(_, since)| **since <= before).map(|(object, _)| *object);
+        let taken: Vec<ObjectId> = old.take(count).collect();
+        for object in &taken {
+            dirty.remove(object);
+        }
+        taken
+    }
+
+    /// Is gone, or clean by other ways.
+    pub(super) fn forget(&self, object: ObjectId) {
+        self.dirty.borrow_mut().remove(&object);
+    }
+
+    pub(super) fn take_doubtful(&self) -> Option<ObjectId> {
+        self.doubtful.borrow_mut().pop_front()
+    }
+}
+
+impl Files {
+    /// From here on the open file has its sidecar.
+    pub(super) fn take_in(&self, object: ObjectId, file: &OpenFile, sums: Rc<Sidecar>) {
+        if !self.sums.keeping.on {
+            file.set_sums(sums);
+            return;
+        }
+        if sums.is_dirty() && sums.is_writable() {
+            match sums.trust() {
+                Trust::Exact => self.sums.note_dirty(object),
+                // One that has never been gone over is left to a scrub: that is all there is after an upgrade.
+                Trust::Either | Trust::Doubt => {
+                    let mut doubtful = self.sums.doubtful.borrow_mut();
+                    if sums.had_owner() && doubtful.len() < DOUBTFUL_MAX && !doubtful.contains(&object) {
+                        doubtful.push_back(object);
+                    }
+                }
+            }
+        }
+        file.set_sums(sums);
+    }
+
+    pub(super) fn count_unverified(&self, blocks: u64) {
+        if self.sums.keeping.on {
+            let mut counter = self.sums.unverified.borrow_mut();
+            let counter = counter.get_or_insert_with(|| self.counter(&names::UNVERIFIED_BLOCKS));
+            counter.inc_by(blocks);
+        }
+    }
+
+    /// The target's id is known by the time that something is counted.
+    fn counter(&self, def: &telemetry::names::Def) -> Counter {
+        self.sums.metrics.counter(def, &[&self.target.id().to_string()])
+    }
+
+    /// Counts and logs a corrupt block, once while it is remembered.
+    pub(super) fn tell_corrupt(&self, object: ObjectId, block: u64, entry: Entry, sum: u32) {
+        self.sums.corrupt.borrow_mut().get_or_insert_with(|| self.counter(&names::CORRUPT_BLOCKS)).inc();
+        let mut told = self.sums.told.borrow_mut();
+        if told.len() >= TOLD_MAX {
+            told.clear();
+        }
+        if !told.insert((object, block)) {
+            return;
+        }
+        let (target, path) = (self.target.id(), self.object_path(object));
+        let (expected, found) = (format!("{:08x}", entry.now), format!("{sum:08x}"));
+        let (inode, stripe, offset) = (object.inode, object.stripe, block * BLOCK);
+        tracing::error!(%inode, stripe, %target, offset, expected, found, path = %path.display(),
+            "a block of 4096 bytes is corrupt: its checksum does not match; reading it is an error");
+    }
+
+    /// Once for each object that is open.
+    pub(super) fn tell_doubt(&self, object: ObjectId, block: u64) {
+        let (target, inode, stripe, offset) = (self.target.id(), object.inode, object.stripe, block * BLOCK);
+        tracing::warn!(%inode, stripe, %target, offset,
+            "checksums of an object may be older than its data, after a crash or since it had none: the data is taken as it is");
+    }
+
+    pub(super) fn tell_size(&self, object: ObjectId, found: u64, expected: u64) {
+        let (target, path) = (self.target.id(), self.object_path(object));
+        self.sums.corrupt.borrow_mut().get_or_insert_with(|| self.counter(&names::CORRUPT_BLOCKS)).inc();
+        tracing::error!(inode = %object.inode, stripe = object.stripe, %target, found, expected, path = %path.display(),
+            "an object's file has another size than when it was last changed: what is missing of it is corrupt");
+    }
+
+    pub(super) fn object_path(&self, object: ObjectId) -> PathBuf {
+        self.target.path.join(OBJECTS).join(Folder::of(object).path()).join(file_name(object))
+    }
+}

@@ -1,0 +1,244 @@
+//! From an object to its open file, with its sidecar: one opening of an object at a time.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ring::op;
+use ring::sync::Notify;
+use types::error::Errno;
+use types::id::ObjectId;
+
+use super::files::{Files, READ_ONLY, READ_WRITE};
+use super::folders::{self, Folder, c_string};
+use super::sidecar::{self, Found, Missing, Sidecar};
+use super::syscall;
+use crate::open_files::OpenFile;
+use crate::sums::header::Owner;
+
+/// Objects that are being opened.
+#[derive(Default)]
+pub(super) struct Openings {
+    under_way: RefCell<BTreeMap<ObjectId, Rc<Notify>>>,
+}
+
+struct Opening<'a> {
+    openings: &'a Openings,
+    object: ObjectId,
+}
+
+impl Openings {
+    /// Waits while somebody else opens the object; true where somebody did.
+    async fn others(&self, object: ObjectId) -> bool {
+        let Some(end) = self.under_way.borrow().get(&object).cloned() else { return false };
+        end.notified().await;
+        true
+    }
+
+    fn begin(&self, object: ObjectId) -> Opening<'_> {
+        self.under_way.borrow_mut().insert(object, Rc::default());
+        Opening { openings: self, object }
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if let Some(end) = self.openings.under_way.borrow_mut().remove(&self.object) {
+            end.notify_all();
+        }
+    }
+}
+
+/// What was opened.
+struct Opened {
+    fd: OwnedFd,
+    writable: bool,
+    created: bool,
+    sums: Option<Found>,
+}
+
+impl Files {
+    /// `None` where there is no such object.
+    pub(super) async fn open_existing(&self, object: ObjectId) -> Result<Option<Rc<OpenFile>>, Errno> {
+        let _opening = loop {
+            if let Some(file) = self.open.borrow().get(object) {
+                return Ok(Some(file));
+            }
+            if !self.openings.others(object).await {
+                break self.openings.begin(object);
+            }
+        };
+        let opened = match open_cached(self.root(), self.sums.root(), object) {
+            Ok(opened) => Ok(opened),
+            Err(Errno::ENOENT) => Err(Errno::ENOENT),
+            Err(_) => {
+                let (root, sums, me) = (Arc::clone(&self.root), self.sums.shared_root(), self.sums.keeping.me);
+                op::unblock(move || open(root.as_raw_fd(), sums.as_ref().map(AsRawFd::as_raw_fd), object, me)).await
+            }
+        };
+        match opened {
+            Ok(opened) => self.keep(object, opened).map(Some),
+            Err(Errno::ENOENT) => self.check_root().map(|()| None),
+            Err(errno) => Err(self.failed(errno, "open")),
+        }
+    }
+
+    /// "No such object" may mean that everything was removed under us, which is not a hole.
+    pub(super) fn check_root(&self) -> Result<(), Errno> {
+        match syscall::stat(self.root()) {
+            Ok((_, links)) if links > 0 => Ok(()),
+            _ => {
+                self.target.note_vanished("the objects directory was removed");
+                Err(Errno::EIO)
+            }
+        }
+    }
+
+    pub(super) async fn open_or_create(&self, object: ObjectId) -> Result<Rc<OpenFile>, Errno> {
+        let _opening = loop {
+            if let Some(file) = self.open.borrow().get(object).filter(|file| file.writable) {
+                return Ok(file);
+            }
+            if !self.openings.others(object).await {
+                break self.openings.begin(object);
+            }
+        };
+        let made = self.sums.keeping.on.then(|| self.sums.shared_root()).flatten();
+        let (sums, me) = (self.sums.shared_root(), self.sums.keeping.me);
+        let outcome = if self.pace.is_calm(Instant::now()) {
+            self.pace.timed(|| open_or_create(self.root(), raw(&sums), raw(&made), object, me))
+        } else {
+            let root = Arc::clone(&self.root);
+            op::unblock(move || open_or_create(root.as_raw_fd(), raw(&sums), raw(&made), object, me)).await
+        };
+        match outcome {
+            Ok(opened) => {
+                if opened.created {
+                    self.entries.borrow_mut().note_created(object);
+                    self.target.note_created();
+                }
+                self.keep(object, opened)
+            }
+            Err(Errno::ENOENT) => Err(self.check_root().err().unwrap_or(Errno::EIO)),
+            Err(errno) => Err(self.failed(errno, "create")),
+        }
+    }
+
+    fn keep(&self, object: ObjectId, opened: Opened) -> Result<Rc<OpenFile>, Errno> {
+        let Opened { fd, writable, sums, .. } = opened;
+        let (stored, _) = syscall::stat(fd.as_raw_fd()).map_err(|errno| self.failed(errno, "stat"))?;
+        let (sums, size) = match sums {
+            Some(found) => {
+                let (sums, size) = Sidecar::new(found, object, self.sums.keeping, stored.size);
+                (Some(sums), size)
+            }
+            None => (None, stored.size),
+        };
+        if size != stored.size {
+            self.tell_size(object, stored.size, size);
+        }
+        let file = OpenFile::new(fd, writable, size);
+        if let Some(sums) = sums {
+            self.take_in(object, &file, sums);
+        }
+        let evicted = self.open.borrow_mut().insert(object, Rc::clone(&file));
+        for (object, file) in evicted {
+            self.retire(object, file);
+        }
+        Ok(file)
+    }
+
+    /// The sidecar of an object that is about to be changed: made where it has none, and that can be.
+    pub(super) async fn make_sidecar(
+        &self,
+        object: ObjectId,
+        file: &Rc<OpenFile>,
+    ) -> Result<Option<Rc<Sidecar>>, Errno> {
+        if let Some(sums) = file.sums() {
+            return Ok(Some(Rc::clone(sums)));
+        }
+        let Some(root) = self.sums.shared_root().filter(|_| self.sums.keeping.on && file.writable) else {
+            return Ok(None);
+        };
+        let me = self.sums.keeping.me;
+        let found = op::unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make)).await;
+        let found = found.map_err(|errno| self.failed(errno, "making the file of checksums"))?;
+        // Another task may have been faster, with the same outcome.
+        if file.sums().is_none()
+            && let Some(found) = found
+        {
+            let (sums, _) = Sidecar::new(found, object, self.sums.keeping, file.size.get());
+            self.take_in(object, file, sums);
+        }
+        Ok(file.sums().cloned())
+    }
+}
+
+fn raw(fd: &Option<Arc<OwnedFd>>) -> Option<RawFd> {
+    fd.as_ref().map(AsRawFd::as_raw_fd)
+}
+
+/// Only where that needs no disk.
+fn open_cached(root: RawFd, sums: Option<RawFd>, object: ObjectId) -> Result<Opened, Errno> {
+    let fd = syscall::open_cached(root, &folders::path(object), READ_WRITE)?;
+    let sums = sums.map(|sums| sidecar::open_cached(sums, object)).transpose()?;
+    Ok(Opened { fd, writable: true, created: false, sums })
+}
+
+/// Blocks.
+fn open(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner) -> Result<Opened, Errno> {
+    let path = folders::path(object);
+    let (fd, writable) = match syscall::open_at(root, &path, READ_WRITE) {
+        Err(Errno::EROFS) => (syscall::open_at(root, &path, READ_ONLY)?, false),
+        outcome => (outcome?, true),
+    };
+    let sums = sums.map(|sums| sidecar::open(sums, object, me, Missing::Leave)).transpose()?.flatten();
+    Ok(Opened { fd, writable, created: false, sums })
+}
+
+/// `sums`: where sidecars are; `made`: where new ones are to be made. Blocks, though seldom for long.
+fn open_or_create(
+    root: RawFd,
+    sums: Option<RawFd>,
+    made: Option<RawFd>,
+    object: ObjectId,
+    me: Owner,
+) -> Result<Opened, Errno> {
+    let path = folders::path(object);
+    match syscall::open_at(root, &path, READ_WRITE) {
+        Err(Errno::ENOENT) => {}
+        outcome => {
+            let fd = outcome?;
+            let found = |sums| match made {
+                Some(_) => sidecar::open(sums, object, me, Missing::Make),
+                None => sidecar::open(sums, object, me, Missing::Leave),
+            };
+            let sums = sums.map(found).transpose()?.flatten();
+            return Ok(Opened { fd, writable: true, created: false, sums });
+        }
+    }
+    // The sidecar first: an object that has none is one of which nothing is known.
+    let found = match (made, sums) {
+        (Some(made), _) => sidecar::open(made, object, me, Missing::Begin)?,
+        (None, Some(sums)) => sidecar::remove(sums, object).map(|()| None)?,
+        (None, None) => None,
+    };
+    let fd = create(root, object)?;
+    Ok(Opened { fd, writable: true, created: true, sums: found })
+}
+
+fn create(root: RawFd, object: ObjectId) -> Result<OwnedFd, Errno> {
+    let path = folders::path(object);
+    let create = || syscall::open_at(root, &path, READ_WRITE | libc::O_CREAT);
+    match create() {
+        Err(Errno::ENOENT) => {}
+        outcome => return outcome,
+    }
+    let folder = Folder::of(object);
+    syscall::make_folder(root, &c_string(folder.outer_name()))?;
+    syscall::make_folder(root, &c_string(folder.path()))?;
+    create()
+}

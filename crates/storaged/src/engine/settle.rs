@@ -1,0 +1,145 @@
+//! Brings objects from dirty to clean while nobody changes them, and goes over those of which something is in doubt.
+
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ring::buf::Buf;
+use ring::op;
+use types::error::Errno;
+use types::id::ObjectId;
+
+use super::files::Files;
+use super::sidecar::Sidecar;
+use super::{Checked, syscall};
+use crate::open_files::OpenFile;
+use crate::sums::blocks::{self, BLOCK};
+use crate::sums::{Entry, Trust, Verdict};
+
+/// Objects that become clean together: all of them stay open for so long.
+const BATCH: usize = 512;
+
+impl Files {
+    /// Makes clean what was not changed after `idle_since`. All goes to the disk in one call for the file system.
+    pub(super) async fn clean_idle(&self, idle_since: Instant) -> Result<(), Errno> {
+        loop {
+            let objects = self.sums.take_dirty(idle_since, BATCH);
+            if objects.is_empty() {
+                return Ok(());
+            }
+            let mut files = Vec::new();
+            for object in objects {
+                // One that is not there any more, or cannot be opened, is left to whoever needs it.
+                let Ok(Some(file)) = self.open_existing(object).await else { continue };
+                let Some(sums) = file.sums().cloned() else { continue };
+                match sums.may_clean(idle_since) {
+                    Some(changes) => files.push((object, file, sums, changes)),
+                    None if sums.is_dirty() && sums.trust() == Trust::Exact => self.sums.note_dirty(object),
+                    None => {}
+                }
+            }
+            if files.is_empty() {
+                continue;
+            }
+            let root = Arc::clone(&self.root);
+            if let Err(errno) = op::unblock(move || syscall::sync_file_system(root.as_raw_fd())).await {
+                files.iter().for_each(|(object, ..)| self.sums.note_dirty(*object));
+                return Err(self.failed(errno, "sync of the file system"));
+            }
+            for (object, file, sums, changes) in files {
+                match self.pace.timed(|| sums.clean(changes, file.size.get())) {
+                    Ok(true) => {}
+                    Ok(false) => self.sums.note_dirty(object),
+                    Err(errno) => return Err(self.failed(errno, "writing checksums")),
+                }
+            }
+        }
+    }
+
+    /// See [`super::ObjectStore::check`].
+    pub(super) async fn check_range(&self, object: ObjectId, offset: u64, len: u64) -> Result<Checked, Errno> {
+        let mut checked = Checked::default();
+        let Some(file) = self.open_existing(object).await? else { return Ok(checked) };
+        let Some(sums) = self.sidecar_to_check(object, &file).await? else { return Ok(checked) };
+        checked.size = file.size.get();
+        checked.in_doubt = sums.trust() != Trust::Exact;
+        let end = (offset + len).min(checked.size);
+        if offset >= end {
+            return Ok(checked);
+        }
+        let data = self.read_apart(&file, offset, end - offset).await?;
+        checked.bytes = end - offset;
+        let range = blocks::covering(&(offset..end));
+        let known = sums.entries(range.clone()).await;
+        let mut entries = known.map_err(|errno| self.failed(errno, "reading checksums"))?;
+        let mut is_changed = false;
+        for (block, entry) in range.clone().zip(&mut entries) {
+            let (_, part) = blocks::overlap(block, offset, end - offset);
+            let sum = blocks::sum(&data[part]);
+            match sums.judge(block, *entry, sum) {
+                Verdict::Corrupt => {
+                    self.tell_corrupt(object, block, *entry, sum);
+                    checked.corrupt.push(block * BLOCK);
+                }
+                Verdict::Good | Verdict::Adopted if sums.trust() == Trust::Exact => {}
+                verdict => {
+                    checked.adopted += u64::from(verdict == Verdict::Adopted);
+                    is_changed |= *entry != Entry::settled(sum);
+                    *entry = Entry::settled(sum);
+                }
+            }
+        }
+        if is_changed && sums.is_writable() {
+            let wrote = self.put_entries(&sums, range.start, &entries).await;
+            wrote.map_err(|errno| self.failed(errno, "writing checksums"))?;
+        }
+        Ok(checked)
+    }
+
+    /// Makes one where there is none: what the object holds is then taken as it is. Where there is no room for it, it is
+    /// not checked.
+    async fn sidecar_to_check(&self, object: ObjectId, file: &Rc<OpenFile>) -> Result<Option<Rc<Sidecar>>, Errno> {
+        if !self.sums.keeping.on || self.target.health() == crate::target::Health::ReadOnly {
+            return Ok(file.sums().filter(|sums| sums.is_kept()).cloned());
+        }
+        self.make_sidecar(object, file).await
+    }
+
+    /// From the disk rather than from the page cache, where that can be. Filled up with zeros where the file is shorter.
+    async fn read_apart(&self, file: &OpenFile, offset: u64, len: u64) -> Result<Buf, Errno> {
+        let mut buf = Buf::with_whole_pages(len as usize);
+        let mut done = 0;
+        let way = file.direct().and_then(|way| Some((way, way.readable(&buf, offset, len)?)));
+        if let Some((way, rounded)) = way {
+            let rest = buf.split_off(rounded);
+            let (outcome, read) = op::read_once(way.fd(), buf, offset).await;
+            buf = read;
+            buf.unsplit(rest).expect("the two parts of one buffer");
+            // What it does not give, the usual way does, or tells why not.
+            done = outcome.unwrap_or(0).min(len as usize);
+        }
+        if done < len as usize {
+            let (outcome, rest) = op::read_at(file.fd(), buf.split_off(done), offset + done as u64).await;
+            buf.unsplit(rest).expect("the two parts of one buffer");
+            done += outcome.map_err(|error| self.failed(error.into(), "read"))?;
+        }
+        buf.truncate(len as usize);
+        let done = done.min(buf.len());
+        buf[done..].fill(0);
+        Ok(buf)
+    }
+
+    /// See [`super::ObjectStore::believe`].
+    pub(super) async fn believe_sums(&self, object: ObjectId) -> Result<(), Errno> {
+        let Some(file) = self.open_existing(object).await? else { return Ok(()) };
+        let Some(sums) = file.sums() else { return Ok(()) };
+        if sums.trust() == Trust::Exact {
+            return Ok(());
+        }
+        sums.cut(file.size.get()).map_err(|errno| self.failed(errno, "writing checksums"))?;
+        sums.believe().await.map_err(|errno| self.failed(errno, "writing checksums"))?;
+        self.sums.note_dirty(object);
+        Ok(())
+    }
+}

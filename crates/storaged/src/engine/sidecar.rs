@@ -1,0 +1,443 @@
+//! The open sidecar of one object: its entries, and the state that its header tells. `sums` has the rules.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::time::Instant;
+
+use ring::buf::{Buf, Slice};
+use ring::op;
+use ring::sync::Semaphore;
+use types::error::Errno;
+use types::id::ObjectId;
+
+use super::folders::{self, Folder, c_string};
+use super::syscall;
+use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
+use crate::sums::{Entry, Trust, Verdict, blocks, judge, must_look, trust};
+
+const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
+/// Bytes. What is not cached is read in steps of this length: the entries of 32 MiB of the object.
+const READ_STEP: u64 = 64 << 10;
+
+/// What is kept of objects' sums, and by whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keeping {
+    pub(crate) me: Owner,
+    /// Entries are written and believed. Otherwise they are only said to be out of date.
+    pub(crate) on: bool,
+}
+
+/// A sidecar's file as it was found, or made.
+#[derive(Debug)]
+pub(super) struct Found {
+    fd: OwnedFd,
+    writable: bool,
+    header: Option<Header>,
+    /// Bytes.
+    len: u64,
+    /// Where it was made now: whether nothing older is on the disk.
+    made: Option<bool>,
+}
+
+/// When an object has no sidecar.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Missing {
+    /// It stays so.
+    Leave,
+    /// One is made, and nothing is known of what the object holds.
+    Make,
+    /// The object is about to be made: what is there is a leftover.
+    Begin,
+}
+
+/// `None` where there is none. Blocks.
+pub(super) fn open(root: RawFd, object: ObjectId, me: Owner, missing: Missing) -> Result<Option<Found>, Errno> {
+    let path = folders::path(object);
+    let flags = READ_WRITE | if missing == Missing::Begin { libc::O_TRUNC } else { 0 };
+    let mut is_new = false;
+    let (fd, writable) = match syscall::open_at(root, &path, flags) {
+        Ok(fd) => (fd, true),
+        Err(Errno::ENOENT) if missing == Missing::Leave => return Ok(None),
+        Err(Errno::ENOENT) => {
+            is_new = true;
+            (create(root, object)?, true)
+        }
+        Err(Errno::EROFS) => match syscall::open_at(root, &path, super::files::READ_ONLY) {
+            Ok(fd) => (fd, false),
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(errno) => return Err(errno),
+        },
+        Err(errno) => return Err(errno),
+    };
+    let len = if missing == Missing::Begin { 0 } else { syscall::stat(fd.as_raw_fd())?.0.size };
+    let mut found = Found { fd, writable, header: None, len, made: None };
+    if found.len == 0 && missing != Missing::Leave && found.writable {
+        let owner = if missing == Missing::Begin { me } else { Owner::NOBODY };
+        let header = header(object, State::Dirty { owner, pending: None });
+        syscall::write_at(found.fd.as_raw_fd(), &header.encode(), 0)?;
+        found.len = HEADER_LEN as u64;
+        found.header = Some(header);
+        found.made = Some(is_new);
+        return Ok(Some(found));
+    }
+    let mut bytes = [0; HEADER_LEN];
+    if syscall::read_at(found.fd.as_raw_fd(), &mut bytes, 0)? == HEADER_LEN {
+        found.header = Header::decode(&bytes).filter(|header| is_of(header, object));
+    }
+    Ok(Some(found))
+}
+
+/// As [`open`] of one that may be missing, only if that needs no disk; `EAGAIN` where it does.
+pub(super) fn open_cached(root: RawFd, object: ObjectId) -> Result<Found, Errno> {
+    let again = |_| Errno::EAGAIN;
+    let fd = syscall::open_cached(root, &folders::path(object), READ_WRITE).map_err(again)?;
+    let mut bytes = [0; HEADER_LEN];
+    if syscall::read_cached(fd.as_raw_fd(), &mut bytes, 0).map_err(again)? != HEADER_LEN {
+        return Err(Errno::EAGAIN);
+    }
+    let header = Header::decode(&bytes).filter(|header| is_of(header, object));
+    Ok(Found { len: syscall::stat(fd.as_raw_fd())?.0.size, fd, writable: true, header, made: None })
+}
+
+fn create(root: RawFd, object: ObjectId) -> Result<OwnedFd, Errno> {
+    let path = folders::path(object);
+    let create = || syscall::open_at(root, &path, READ_WRITE | libc::O_CREAT);
+    match create() {
+        Err(Errno::ENOENT) => {}
+        outcome => return outcome,
+    }
+    let folder = Folder::of(object);
+    syscall::make_folder(root, &c_string(folder.outer_name()))?;
+    syscall::make_folder(root, &c_string(folder.path()))?;
+    create()
+}
+
+/// It is no error where there is none. Blocks.
+pub(super) fn remove(root: RawFd, object: ObjectId) -> Result<(), Errno> {
+    match syscall::unlink_at(root, &folders::path(object)) {
+        Err(Errno::ENOENT) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+fn header(object: ObjectId, state: State) -> Header {
+    Header { inode: object.inode.0, stripe: object.stripe, state }
+}
+
+fn is_of(header: &Header, object: ObjectId) -> bool {
+    (header.inode, header.stripe) == (object.inode.0, object.stripe)
+}
+
+pub(crate) struct Sidecar {
+    fd: OwnedFd,
+    object: ObjectId,
+    keeping: Keeping,
+    /// False where it was opened while the file system was read-only.
+    writable: bool,
+    /// Bytes of the file: beyond it, all entries are zero.
+    len: Cell<u64>,
+    state: Cell<Phase>,
+    /// That it is dirty is known to be on the disk too, or nothing else is there. Another process may have ended before it
+    /// had seen to that.
+    durable: Cell<bool>,
+    trust: Cell<Trust>,
+    /// Who made it dirty.
+    owner: Cell<Owner>,
+    /// Blocks that an earlier process was changing as a whole.
+    inherited: RefCell<Option<Range<u64>>>,
+    /// Blocks that are being changed so.
+    pending: RefCell<Vec<Range<u64>>>,
+    turning: Rc<Semaphore>,
+    changing: Cell<u32>,
+    changes: Cell<u64>,
+    last_change: Cell<Instant>,
+    /// That this object is in doubt was told.
+    pub(super) doubt_told: Cell<bool>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Clean,
+    Dirty,
+}
+
+/// Something of the object is being changed.
+pub(crate) struct Change(Rc<Sidecar>);
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.0.changing.set(self.0.changing.get() - 1);
+        self.0.note_change();
+    }
+}
+
+impl Sidecar {
+    /// `size`: of the object's file, in bytes. With it the size that the object has by the sidecar: what is missing of it
+    /// in the file was lost.
+    pub(super) fn new(found: Found, object: ObjectId, keeping: Keeping, size: u64) -> (Rc<Self>, u64) {
+        let Found { fd, writable, header, len, made } = found;
+        let trust = trust(header.as_ref(), keeping.me);
+        let (state, owner, inherited, size) = match header.map(|header| header.state) {
+            Some(State::Clean { size }) => (Phase::Clean, keeping.me, None, size),
+            Some(State::Dirty { owner, pending }) => (Phase::Dirty, owner, pending, size),
+            None => (Phase::Dirty, Owner::NOBODY, None, size),
+        };
+        let this = Rc::new(Self {
+            fd,
+            object,
+            keeping,
+            writable,
+            len: Cell::new(len),
+            state: Cell::new(state),
+            durable: Cell::new(made.unwrap_or(state == Phase::Dirty && owner == keeping.me)),
+            trust: Cell::new(trust),
+            owner: Cell::new(owner),
+            inherited: RefCell::new(inherited),
+            pending: RefCell::default(),
+            turning: Rc::new(Semaphore::new(1)),
+            changing: Cell::new(0),
+            changes: Cell::new(0),
+            last_change: Cell::new(Instant::now()),
+            doubt_told: Cell::new(false),
+        });
+        if trust != Trust::Exact && writable {
+            // What was cut off or not yet there when somebody died. Where it fails, nothing is believed.
+            if this.cut(size).is_err() {
+                this.trust.set(Trust::Doubt);
+            }
+        }
+        (this, size)
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Entries are kept here.
+    pub(super) fn is_kept(&self) -> bool {
+        self.keeping.on
+    }
+
+    pub(super) fn trust(&self) -> Trust {
+        self.trust.get()
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        self.state.get() == Phase::Dirty
+    }
+
+    /// Its entries were kept before.
+    pub(super) fn had_owner(&self) -> bool {
+        self.owner.get() != Owner::NOBODY
+    }
+
+    pub(super) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    fn is_pending(&self, block: u64) -> bool {
+        self.inherited.borrow().as_ref().is_some_and(|range| range.contains(&block))
+    }
+
+    pub(super) fn judge(&self, block: u64, entry: Entry, sum: u32) -> Verdict {
+        judge(self.trust.get(), self.is_pending(block), entry, sum)
+    }
+
+    pub(super) fn must_look(&self, block: u64, entry: Entry) -> bool {
+        must_look(self.trust.get(), self.is_pending(block), entry)
+    }
+
+    fn note_change(&self) {
+        self.changes.set(self.changes.get() + 1);
+        self.last_change.set(Instant::now());
+    }
+
+    /// To be called before anything of the object is changed, and to be held until it is.
+    ///
+    /// # Errors
+    /// Those of writing to the sidecar; nothing may be changed then.
+    pub(super) async fn begin_change(self: &Rc<Self>) -> Result<Change, Errno> {
+        if !self.writable {
+            return Err(Errno::EROFS);
+        }
+        self.changing.set(self.changing.get() + 1);
+        self.note_change();
+        let change = Change(Rc::clone(self));
+        if self.state.get() == Phase::Clean || !self.durable.get() || !self.keeping.on {
+            self.make_dirty().await?;
+        }
+        Ok(change)
+    }
+
+    /// What is clean on the disk stays so until it is known there that it is not.
+    async fn make_dirty(&self) -> Result<(), Errno> {
+        let _turn = self.turning.acquire(1).await;
+        let was_clean = self.state.get() == Phase::Clean;
+        if was_clean || !self.keeping.on && self.owner.get() != Owner::NOBODY {
+            let owner = if self.keeping.on { self.keeping.me } else { Owner::NOBODY };
+            self.write_header(State::Dirty { owner, pending: None }).await?;
+            self.owner.set(owner);
+        }
+        if was_clean || !self.durable.get() {
+            op::fsync(self.fd(), true).await?;
+        }
+        self.state.set(Phase::Dirty);
+        self.durable.set(true);
+        if !self.keeping.on {
+            self.trust.set(Trust::Doubt);
+        }
+        Ok(())
+    }
+
+    async fn write_header(&self, state: State) -> Result<(), Errno> {
+        let bytes = header(self.object, state).encode().to_vec();
+        op::write_at(self.fd(), Slice::from_vec(bytes), 0).await?;
+        Ok(())
+    }
+
+    fn dirty_state(&self) -> State {
+        let own = self.pending.borrow();
+        let all = own
+            .iter()
+            .chain(self.inherited.borrow().iter())
+            .cloned()
+            .reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+        State::Dirty { owner: self.owner.get(), pending: all }
+    }
+
+    /// These blocks may be anything until [`Self::end_pending`].
+    pub(super) async fn begin_pending(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.pending.borrow_mut().push(range);
+        self.write_pending().await
+    }
+
+    /// Their entries are right.
+    pub(super) async fn end_pending(&self, range: &Range<u64>) -> Result<(), Errno> {
+        let mut pending = self.pending.borrow_mut();
+        if let Some(at) = pending.iter().position(|other| other == range) {
+            pending.swap_remove(at);
+        }
+        drop(pending);
+        self.write_pending().await
+    }
+
+    /// One after the other, so that the last state is what stays.
+    async fn write_pending(&self) -> Result<(), Errno> {
+        let _turn = self.turning.acquire(1).await;
+        self.write_header(self.dirty_state()).await
+    }
+
+    /// The entries of these blocks.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub(super) async fn entries(&self, range: Range<u64>) -> Result<Vec<Entry>, Errno> {
+        let count = (range.end - range.start) as usize;
+        let mut entries = vec![Entry::default(); count];
+        let start = place(range.start);
+        let there = place(range.end).min(self.len.get()).saturating_sub(start) as usize;
+        let there = there - there % Entry::LEN;
+        if there == 0 {
+            return Ok(entries);
+        }
+        let mut short = [0; 64];
+        let mut long = Vec::new();
+        let bytes = match there {
+            0..=64 => &mut short[..there],
+            _ => {
+                long.resize(there, 0);
+                &mut long[..]
+            }
+        };
+        if syscall::read_cached(self.fd(), bytes, start) != Ok(there) {
+            self.read_uncached(bytes, start).await?;
+        }
+        for (entry, bytes) in entries.iter_mut().zip(bytes.as_chunks::<{ Entry::LEN }>().0) {
+            *entry = Entry::decode(*bytes);
+        }
+        Ok(entries)
+    }
+
+    /// In steps that the next ones profit from.
+    async fn read_uncached(&self, bytes: &mut [u8], start: u64) -> Result<(), Errno> {
+        let end = start + bytes.len() as u64;
+        let from = start - start % READ_STEP;
+        let to = end.next_multiple_of(READ_STEP).min(self.len.get().max(end));
+        let (outcome, buf) = op::read_at(self.fd(), Buf::with_capacity((to - from) as usize), from).await;
+        let count = outcome?;
+        let skip = (start - from) as usize;
+        let there = buf[..count].get(skip..).unwrap_or_default();
+        // Shorter than it was: somebody else's doing.
+        let there = &there[..there.len().min(bytes.len())];
+        bytes.fill(0);
+        bytes[..there.len()].copy_from_slice(there);
+        Ok(())
+    }
+
+    /// The bytes to put at [`place`] of the first block.
+    pub(super) fn encode(entries: &[Entry]) -> Vec<u8> {
+        entries.iter().flat_map(|entry| entry.encode()).collect()
+    }
+
+    /// Bytes up to this place were written.
+    pub(super) fn reached(&self, end: u64) {
+        self.len.set(self.len.get().max(end));
+    }
+
+    /// Beyond an object of this size there are no entries. Blocks, though seldom for long.
+    ///
+    /// # Errors
+    /// Those of truncating.
+    pub(super) fn cut(&self, size: u64) -> Result<(), Errno> {
+        let end = place(size.div_ceil(blocks::BLOCK));
+        if self.len.get() > end {
+            syscall::truncate(self.fd(), end)?;
+            self.len.set(end);
+        }
+        Ok(())
+    }
+
+    /// Nothing of it is believed any more, also by those who open it later where that can be said.
+    pub(super) async fn distrust(&self) {
+        self.trust.set(Trust::Doubt);
+        self.owner.set(Owner::NOBODY);
+        let _turn = self.turning.acquire(1).await;
+        if self.state.get() == Phase::Dirty {
+            let _ = self.write_header(self.dirty_state()).await;
+        }
+    }
+
+    /// All entries are right, and nobody is changing any.
+    pub(super) async fn believe(&self) -> Result<(), Errno> {
+        if self.trust.get() == Trust::Exact || !self.keeping.on || !self.writable {
+            return Ok(());
+        }
+        let owner = self.keeping.me;
+        self.write_header(State::Dirty { owner, pending: None }).await?;
+        self.owner.set(owner);
+        self.inherited.replace(None);
+        self.state.set(Phase::Dirty);
+        self.trust.set(Trust::Exact);
+        Ok(())
+    }
+
+    /// `None` where it cannot become clean now; else what to give [`Self::clean`].
+    pub(super) fn may_clean(&self, idle_since: Instant) -> Option<u64> {
+        let settled = self.trust.get() == Trust::Exact && self.state.get() == Phase::Dirty && self.keeping.on;
+        let idle = self.changing.get() == 0 && self.last_change.get() <= idle_since;
+        (settled && idle && self.writable).then(|| self.changes.get())
+    }
+
+    /// Data and entries were brought to the disk after [`Self::may_clean`] said `changes`. Blocks, though seldom for long.
+    pub(super) fn clean(&self, changes: u64, size: u64) -> Result<bool, Errno> {
+        if self.changes.get() != changes || self.changing.get() != 0 || self.turning.available() == 0 {
+            return Ok(false);
+        }
+        syscall::write_at(self.fd(), &header(self.object, State::Clean { size }).encode(), 0)?;
+        self.state.set(Phase::Clean);
+        self.durable.set(false);
+        Ok(true)
+    }
+}

@@ -1,0 +1,85 @@
+//! Verifies a range of an object from outside: another lane may be changing it. Blocks: runs on a helper thread.
+
+use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
+use std::thread;
+use std::time::Duration;
+
+use types::error::Errno;
+use types::id::ObjectId;
+
+use super::files::READ_ONLY;
+use super::{folders, syscall};
+use crate::sums::blocks::{self, BLOCK_LEN};
+use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
+use crate::sums::{Entry, Trust, Verdict, judge, trust};
+
+/// A block that is being changed may for a moment be neither what it was nor what it becomes.
+const ATTEMPTS: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A corrupt block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Bad {
+    pub(super) block: u64,
+    pub(super) entry: Entry,
+    pub(super) sum: u32,
+}
+
+/// The first corrupt block of the range.
+///
+/// # Errors
+/// Those of reading; none where there is no such object.
+pub(super) fn verify(
+    root: RawFd,
+    sums: RawFd,
+    source: ObjectId,
+    bytes: Range<u64>,
+    me: Owner,
+) -> Result<Option<Bad>, Errno> {
+    let open = |root| match syscall::open_at(root, &folders::path(source), READ_ONLY) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    };
+    let (Some(data), Some(sums)) = (open(root)?, open(sums)?) else { return Ok(None) };
+    let (data, sums) = (data.as_raw_fd(), sums.as_raw_fd());
+    let size = syscall::stat(data)?.0.size;
+    for block in blocks::covering(&(bytes.start.min(size)..bytes.end.min(size))) {
+        if let Some(bad) = verify_block(data, sums, block, me)? {
+            return Ok(Some(bad));
+        }
+    }
+    Ok(None)
+}
+
+fn verify_block(data: RawFd, sums: RawFd, block: u64, me: Owner) -> Result<Option<Bad>, Errno> {
+    let mut attempt = 0;
+    loop {
+        let mut bytes = [0; HEADER_LEN];
+        let count = syscall::read_at(sums, &mut bytes, 0)?;
+        let header = Header::decode(&bytes[..count]);
+        let pending = match header.as_ref().map(|header| &header.state) {
+            Some(State::Dirty { pending: Some(pending), .. }) => pending.contains(&block),
+            _ => false,
+        };
+        // What is exact for its own lane is not for us.
+        let trust = match trust(header.as_ref(), me) {
+            Trust::Doubt => Trust::Doubt,
+            Trust::Exact | Trust::Either => Trust::Either,
+        };
+        let mut entry = [0; Entry::LEN];
+        syscall::read_at(sums, &mut entry, place(block))?;
+        let mut seen = [0; BLOCK_LEN];
+        let count = syscall::read_at(data, &mut seen, block * blocks::BLOCK)?;
+        let (entry, sum) = (Entry::decode(entry), blocks::sum(&seen[..count]));
+        match judge(trust, pending, entry, sum) {
+            Verdict::Good | Verdict::Adopted => return Ok(None),
+            Verdict::Corrupt if attempt >= ATTEMPTS => return Ok(Some(Bad { block, entry, sum })),
+            Verdict::Corrupt => {
+                attempt += 1;
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+}

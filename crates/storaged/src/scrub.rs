@@ -1,0 +1,318 @@
+//! Goes over the objects of a lane and verifies them: all of them when an administrator asks (`weft scrub`), those of which
+//! something is in doubt by itself. It takes its turn at each object like any request, and keeps to a rate.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use types::error::Errno;
+use types::id::ObjectId;
+use wire::codec::Bytes;
+use wire::v1::scrub::{NAMED_MAX, ScrubCorrupt, ScrubRun, ScrubStart, ScrubStarted, ScrubStatusReply};
+
+use crate::engine::ObjectStore;
+use crate::order::Access;
+use crate::served::Served;
+use crate::sums::blocks::BLOCK;
+
+/// Bytes of an object that are looked at in one turn.
+const STEP: u64 = 512 << 10;
+/// Objects of one page of the listing.
+const PAGE: usize = 1024;
+/// Bytes a second, when nobody asked for it.
+const TEND_RATE: u64 = 32 << 20;
+/// How often idle objects are made clean, and from when on they count as such: by then, the kernel has written most of
+/// what they have.
+const TEND_EVERY: Duration = Duration::from_secs(30);
+
+/// The last run of one lane on one target.
+#[derive(Default)]
+pub(crate) struct Scrub {
+    run: RefCell<Option<ScrubRun>>,
+    stop: Cell<bool>,
+}
+
+impl Scrub {
+    pub(crate) fn status(&self) -> ScrubStatusReply {
+        ScrubStatusReply { run: self.run.borrow().clone() }
+    }
+
+    /// Ends this run soon; 0: whichever it is.
+    pub(crate) fn stop(&self, number: u64) {
+        if self.run.borrow().as_ref().is_some_and(|run| run.running && (number == 0 || number == run.run)) {
+            self.stop.set(true);
+        }
+    }
+
+    fn record(&self, change: impl FnOnce(&mut ScrubRun)) {
+        if let Some(run) = self.run.borrow_mut().as_mut() {
+            change(run);
+        }
+    }
+}
+
+/// Begins a run.
+pub(crate) fn start<S: ObjectStore + 'static>(served: &Rc<Served<S>>, request: &ScrubStart) -> ScrubStarted {
+    let refuse = |text: &str| ScrubStarted { refused: Bytes(text.as_bytes().to_vec()) };
+    if !served.store.keeps_checksums() {
+        return refuse("checksums are off there: set `checksums = true` in the configuration of its storage service");
+    }
+    if served.target.check_present().is_err() {
+        return refuse("its directory is not there: see the log of its storage service");
+    }
+    if served.scrub.run.borrow().as_ref().is_some_and(|run| run.running) {
+        return refuse("a scrub is under way there: wait for its end (--status), or stop it with --stop");
+    }
+    served.scrub.stop.set(false);
+    *served.scrub.run.borrow_mut() = Some(ScrubRun {
+        run: request.run,
+        rate: request.rate,
+        running: true,
+        stopped: false,
+        failure: Bytes(Vec::new()),
+        elapsed_ms: 0,
+        objects_total: 0,
+        bytes_total: 0,
+        objects: 0,
+        bytes: 0,
+        adopted: 0,
+        corrupt: 0,
+        named: Vec::new(),
+    });
+    ring::spawn(run(Rc::clone(served), request.rate));
+    ScrubStarted { refused: Bytes(Vec::new()) }
+}
+
+async fn run<S: ObjectStore>(served: Rc<Served<S>>, rate: u64) {
+    let scrub = &served.scrub;
+    let begun = ring::now();
+    let outcome = go_over_all(&served, Walk::new(rate, begun)).await;
+    scrub.record(|run| {
+        run.running = false;
+        run.stopped = scrub.stop.get();
+        run.elapsed_ms = millis(begun.elapsed());
+        if let Err(errno) = outcome {
+            run.failure = Bytes(format!("the objects cannot be listed: {errno}").into_bytes());
+        }
+    });
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+async fn go_over_all<S: ObjectStore>(served: &Rc<Served<S>>, walk: Walk) -> Result<(), Errno> {
+    let scrub = &served.scrub;
+    for_each_object(served, async |_, size| {
+        scrub.record(|run| {
+            run.objects_total += 1;
+            run.bytes_total += size;
+        });
+    })
+    .await?;
+    for_each_object(served, async |object, _| {
+        go_over(served, object, &walk, &|found| scrub.record(|run| found.add_to(run))).await;
+        scrub.record(|run| {
+            run.objects += 1;
+            run.elapsed_ms = millis(walk.begun.elapsed());
+        });
+    })
+    .await
+}
+
+/// Until the run is stopped.
+async fn for_each_object<S: ObjectStore>(
+    served: &Rc<Served<S>>,
+    mut visit: impl AsyncFnMut(ObjectId, u64),
+) -> Result<(), Errno> {
+    let mut after = None;
+    loop {
+        let page = served.store.list(after, PAGE, served.share).await?;
+        for (object, stored) in &page.objects {
+            if served.scrub.stop.get() {
+                return Ok(());
+            }
+            visit(*object, stored.size).await;
+        }
+        after = page.objects.last().map(|(object, _)| *object);
+        if page.end {
+            return Ok(());
+        }
+    }
+}
+
+/// What one step has found.
+#[derive(Default)]
+struct Found {
+    bytes: u64,
+    adopted: u64,
+    corrupt: Vec<ScrubCorrupt>,
+}
+
+impl Found {
+    fn add_to(self, run: &mut ScrubRun) {
+        run.bytes += self.bytes;
+        run.adopted += self.adopted;
+        run.corrupt += self.corrupt.len() as u64;
+        let room = NAMED_MAX.saturating_sub(run.named.len());
+        run.named.extend(self.corrupt.into_iter().take(room));
+    }
+}
+
+/// Keeps to a rate.
+struct Walk {
+    /// Bytes a second; 0: without bound.
+    rate: u64,
+    begun: Instant,
+    done: Cell<u64>,
+}
+
+impl Walk {
+    fn new(rate: u64, begun: Instant) -> Self {
+        Self { rate, begun, done: Cell::new(0) }
+    }
+
+    /// How long to wait after `bytes` more.
+    fn pause(&self, bytes: u64, now: Instant) -> Duration {
+        self.done.set(self.done.get() + bytes);
+        if self.rate == 0 {
+            return Duration::ZERO;
+        }
+        let due = Duration::from_secs_f64(self.done.get() as f64 / self.rate as f64);
+        due.saturating_sub(now.saturating_duration_since(self.begun))
+    }
+}
+
+/// One object from its beginning to its end, step by step; what is written to it meanwhile is right already.
+async fn go_over<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, walk: &Walk, report: &dyn Fn(Found)) {
+    let (mut offset, mut in_doubt, mut whole) = (0, false, true);
+    loop {
+        if served.scrub.stop.get() && served.scrub.run.borrow().as_ref().is_some_and(|run| run.running) {
+            return;
+        }
+        let (size, read) = {
+            let _turn = served.table.begin(object, Access::read(offset, offset + STEP)).await;
+            if served.table.is_buried(object) {
+                return;
+            }
+            match served.store.check(object, offset, STEP).await {
+                Ok(checked) => {
+                    in_doubt |= checked.in_doubt;
+                    let corrupt = name(served, object, &checked.corrupt, false).await;
+                    report(Found { bytes: checked.bytes, adopted: checked.adopted, corrupt });
+                    (checked.size, checked.bytes)
+                }
+                Err(_) => {
+                    whole = false;
+                    let corrupt = unreadable(served, object, offset).await;
+                    report(Found { corrupt, ..Found::default() });
+                    (served.store.stat(&[object]).await.map_or(0, |found| size_of(&found)), STEP)
+                }
+            }
+        };
+        // Also where no time is to be lost, others have their turn.
+        match walk.pause(read, ring::now()) {
+            Duration::ZERO => ring::yield_now().await,
+            pause => ring::sleep(pause).await,
+        }
+        offset += STEP;
+        if offset >= size {
+            break;
+        }
+    }
+    if in_doubt && whole {
+        let _turn = served.table.begin(object, Access::Barrier).await;
+        if !served.table.is_buried(object)
+            && let Err(errno) = served.store.believe(object).await
+        {
+            tracing::warn!(%object, target = %served.target.id(), %errno, "the checksums of an object stay in doubt");
+        }
+    }
+}
+
+fn size_of(found: &[Option<crate::engine::Stored>]) -> u64 {
+    found.first().copied().flatten().map_or(0, |stored| stored.size)
+}
+
+/// The blocks of a step that the disk does not give: one by one, since a disk fails in sectors.
+async fn unreadable<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, offset: u64) -> Vec<ScrubCorrupt> {
+    let mut bad = Vec::new();
+    for at in (offset..offset + STEP).step_by(BLOCK as usize) {
+        match served.store.check(object, at, BLOCK).await {
+            Ok(checked) => bad.extend(name(served, object, &checked.corrupt, false).await),
+            Err(_) => bad.extend(name(served, object, &[at], true).await),
+        }
+    }
+    bad
+}
+
+async fn name<S: ObjectStore>(
+    served: &Rc<Served<S>>,
+    object: ObjectId,
+    offsets: &[u64],
+    unreadable: bool,
+) -> Vec<ScrubCorrupt> {
+    if offsets.is_empty() {
+        return Vec::new();
+    }
+    let path = served.store.place(object).await.map(|(path, _)| path).unwrap_or_default();
+    let path = Bytes(path.into_os_string().into_encoded_bytes());
+    offsets.iter().map(|&offset| ScrubCorrupt { object, offset, path: path.clone(), unreadable }).collect()
+}
+
+/// For as long as the lane runs: lets idle objects become clean, and goes over those that are in doubt.
+pub(crate) async fn tend<S: ObjectStore>(served: Rc<Served<S>>) {
+    loop {
+        ring::sleep(TEND_EVERY).await;
+        if served.target.check_present().is_err() {
+            continue;
+        }
+        if let Some(idle_since) = ring::now().checked_sub(TEND_EVERY) {
+            served.store.clean(idle_since).await;
+        }
+        let walk = Walk::new(TEND_RATE, ring::now());
+        while let Some(object) = served.store.doubtful() {
+            go_over(&served, object, &walk, &|_| {}).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_keeps_to_its_rate() {
+        let begun = Instant::now();
+        let walk = Walk::new(1 << 20, begun);
+        assert_eq!(walk.pause(1 << 20, begun), Duration::from_secs(1));
+        assert_eq!(walk.pause(1 << 20, begun + Duration::from_millis(1500)), Duration::from_millis(500));
+        assert_eq!(walk.pause(0, begun + Duration::from_secs(9)), Duration::ZERO);
+        assert_eq!(Walk::new(0, begun).pause(u64::MAX >> 1, begun), Duration::ZERO);
+    }
+
+    #[test]
+    fn only_so_many_are_named_and_all_are_counted() {
+        let mut run = ScrubRun {
+            run: 1,
+            rate: 0,
+            running: true,
+            stopped: false,
+            failure: Bytes(Vec::new()),
+            elapsed_ms: 0,
+            objects_total: 0,
+            bytes_total: 0,
+            objects: 0,
+            bytes: 0,
+            adopted: 0,
+            corrupt: 0,
+            named: Vec::new(),
+        };
+        let object = ObjectId { inode: types::id::InodeId(1), stripe: 0 };
+        let one = |n| ScrubCorrupt { object, offset: n * BLOCK, path: Bytes(Vec::new()), unreadable: false };
+        for step in 0..3 {
+            Found { bytes: 7, adopted: 1, corrupt: (0..600).map(|n| one(step * 600 + n)).collect() }.add_to(&mut run);
+        }
+        assert_eq!((run.bytes, run.adopted, run.corrupt, run.named.len()), (21, 3, 1800, NAMED_MAX));
+    }
+}
