@@ -148,6 +148,9 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         | Op::NetStart
         | Op::NetStatus
         | Op::NetStop
+        | Op::ScrubStart
+        | Op::ScrubStatus
+        | Op::ScrubStop
         // The connection itself answers it.
         | Op::Share
         | Op::Fence => Ok(Answer::errno(Errno::EOPNOTSUPP)),

@@ -72,6 +72,7 @@ fn every_declared_message_has_golden_bytes() {
         ("lock", include_str!("../src/v1/lock.rs")),
         ("bench", include_str!("../src/v1/bench.rs")),
         ("netbench", include_str!("../src/v1/netbench.rs")),
+        ("scrub", include_str!("../src/v1/scrub.rs")),
     ];
     let mut declared = BTreeSet::new();
     for (module, source) in sources {
