@@ -78,8 +78,8 @@ names! {
     READ_AHEAD_BYTES = "weft_read_ahead_bytes", Counter, [], "Bytes of objects read past the page cache before they were asked for";
     READ_AHEAD_USED_BYTES = "weft_read_ahead_used_bytes", Counter, [], "Bytes of those that a request then found there";
     WRITTEN_BYTES = "weft_written_bytes", Counter, ["target"], "Bytes written to objects, by target";
-    CORRUPT_BLOCKS = "weft_corrupt_blocks", Counter, ["target"], "Times that a block of an object did not match its checksum: reading it is an error";
-    UNVERIFIED_BLOCKS = "weft_unverified_blocks", Counter, ["target"], "Blocks of objects read without a checksum to trust: it was missing, or in doubt after a crash";
+    CORRUPT_BLOCKS = "weft_corrupt_blocks", Counter, ["target"], "Reads of a block of an object that did not match its checksum";
+    UNVERIFIED_BLOCKS = "weft_unverified_blocks", Counter, ["target"], "Blocks of objects read without a checksum to trust";
     TARGET_TOTAL_BYTES = "weft_target_total_bytes", Gauge, ["target"], "Size of a target's file system";
     TARGET_FREE_BYTES = "weft_target_free_bytes", Gauge, ["target"], "Free bytes of a target's file system";
     TARGET_FREE_INODES = "weft_target_free_inodes", Gauge, ["target"], "Free inodes of a target's file system";

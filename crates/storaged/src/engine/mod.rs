@@ -79,8 +79,8 @@ impl Share {
 }
 
 /// Objects of one target, for one lane. The caller orders what conflicts: no two changes of the same block of 4 KiB, no read
-/// of one beside a change, and no truncate or remove beside anything else, are asked for at once. All calls leave the lane's thread free while the
-/// disk works.
+/// of one beside a change, and no truncate or remove beside anything else, are asked for at once. All calls leave the lane's
+/// thread free while the disk works.
 pub(crate) trait ObjectStore {
     /// The bytes of `[offset, offset + len)` that exist, and the object's size; both empty where there is no object.
     /// They are at the beginning of `room` where it is long enough for them.

@@ -315,12 +315,15 @@ impl Sidecar {
 
     /// Their entries are right.
     pub(super) async fn end_pending(&self, range: &Range<u64>) -> Result<(), Errno> {
+        self.forget_pending(range);
+        self.write_pending().await
+    }
+
+    fn forget_pending(&self, range: &Range<u64>) {
         let mut pending = self.pending.borrow_mut();
         if let Some(at) = pending.iter().position(|other| other == range) {
             pending.swap_remove(at);
         }
-        drop(pending);
-        self.write_pending().await
     }
 
     /// One after the other, so that the last state is what stays.
