@@ -85,6 +85,36 @@ pub(crate) fn foresee<K: Kv>(shard: &mut Shard<K>, op: Op, body: &[u8]) {
     }
 }
 
+/// What storage services answer. A pattern, so that the compiler still finds an operation that is in none.
+macro_rules! storage_op {
+    () => {
+        Op::Read
+            | Op::Write
+            | Op::Truncate
+            | Op::Sync
+            | Op::Remove
+            | Op::Stat
+            | Op::List
+            | Op::TargetStat
+            | Op::Place
+            | Op::Allocate
+            | Op::Seek
+            | Op::Copy
+            | Op::BenchStart
+            | Op::BenchStatus
+            | Op::BenchStop
+            | Op::BenchCleanup
+            | Op::NetRead
+            | Op::NetWrite
+            | Op::NetStart
+            | Op::NetStatus
+            | Op::NetStop
+            | Op::ScrubStart
+            | Op::ScrubStatus
+            | Op::ScrubStop
+    };
+}
+
 fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
     match op {
         Op::Lookup => call.lookup(),
@@ -127,30 +157,7 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::Climb => call.climb(),
         // These are the turn's.
         Op::Ping | Op::Recalls => Ok(Answer::Done),
-        Op::Read
-        | Op::Write
-        | Op::Truncate
-        | Op::Sync
-        | Op::Remove
-        | Op::Stat
-        | Op::List
-        | Op::TargetStat
-        | Op::Place
-        | Op::Allocate
-        | Op::Seek
-        | Op::Copy
-        | Op::BenchStart
-        | Op::BenchStatus
-        | Op::BenchStop
-        | Op::BenchCleanup
-        | Op::NetRead
-        | Op::NetWrite
-        | Op::NetStart
-        | Op::NetStatus
-        | Op::NetStop
-        | Op::ScrubStart
-        | Op::ScrubStatus
-        | Op::ScrubStop
+        storage_op!()
         // The connection itself answers it.
         | Op::Share
         | Op::Fence => Ok(Answer::errno(Errno::EOPNOTSUPP)),
