@@ -34,9 +34,8 @@ pub(super) struct Sums {
     /// `None` where there is no such directory, and none can be made.
     root: Option<Arc<OwnedFd>>,
     pub(super) keeping: Keeping,
-    metrics: Metrics,
-    corrupt: RefCell<Option<Counter>>,
-    unverified: RefCell<Option<Counter>>,
+    corrupt: Counter,
+    unverified: Counter,
     told: RefCell<BTreeSet<(ObjectId, u64)>>,
     /// With the time from which on they may have been idle.
     dirty: RefCell<BTreeMap<ObjectId, Instant>>,
@@ -67,12 +66,13 @@ impl Sums {
             Some(root) => epoch::owner(root.as_raw_fd()),
             None => epoch::owner(-1),
         };
+        // From the start, so that a sum over time begins at 0. The target's id is known by now.
+        let counter = |def| metrics.counter(def, &[&target.id().to_string()]);
         Ok(Self {
             root,
             keeping: Keeping { me, on },
-            metrics: metrics.clone(),
-            corrupt: RefCell::default(),
-            unverified: RefCell::default(),
+            corrupt: counter(&names::CORRUPT_BLOCKS),
+            unverified: counter(&names::UNVERIFIED_BLOCKS),
             told: RefCell::default(),
             dirty: RefCell::default(),
             doubtful: RefCell::default(),
@@ -140,20 +140,13 @@ impl Files {
 
     pub(super) fn count_unverified(&self, blocks: u64) {
         if self.sums.keeping.on {
-            let mut counter = self.sums.unverified.borrow_mut();
-            let counter = counter.get_or_insert_with(|| self.counter(&names::UNVERIFIED_BLOCKS));
-            counter.inc_by(blocks);
+            self.sums.unverified.inc_by(blocks);
         }
-    }
-
-    /// The target's id is known by the time that something is counted.
-    fn counter(&self, def: &telemetry::names::Def) -> Counter {
-        self.sums.metrics.counter(def, &[&self.target.id().to_string()])
     }
 
     /// Counts and logs a corrupt block, once while it is remembered.
     pub(super) fn tell_corrupt(&self, object: ObjectId, block: u64, entry: Entry, sum: u32) {
-        self.sums.corrupt.borrow_mut().get_or_insert_with(|| self.counter(&names::CORRUPT_BLOCKS)).inc();
+        self.sums.corrupt.inc();
         let mut told = self.sums.told.borrow_mut();
         if told.len() >= TOLD_MAX {
             told.clear();
@@ -177,7 +170,7 @@ impl Files {
 
     pub(super) fn tell_size(&self, object: ObjectId, found: u64, expected: u64) {
         let (target, path) = (self.target.id(), self.object_path(object));
-        self.sums.corrupt.borrow_mut().get_or_insert_with(|| self.counter(&names::CORRUPT_BLOCKS)).inc();
+        self.sums.corrupt.inc();
         tracing::error!(inode = %object.inode, stripe = object.stripe, %target, found, expected, path = %path.display(),
             "an object's file has another size than when it was last changed: what is missing of it is corrupt");
     }
