@@ -103,31 +103,61 @@ fn millis(time: Duration) -> u64 {
 
 async fn go_over_all<S: ObjectStore>(served: &Rc<Served<S>>, walk: Walk) -> Result<(), Errno> {
     let scrub = &served.scrub;
-    for_each_object(served, async |_, size| {
+    for_each_object(served, Listed::Objects, async |_, size| {
         scrub.record(|run| {
             run.objects_total += 1;
             run.bytes_total += size;
         });
     })
     .await?;
-    for_each_object(served, async |object, _| {
+    for_each_object(served, Listed::Objects, async |object, _| {
         go_over(served, object, &walk, &|found| scrub.record(|run| found.add_to(run))).await;
         scrub.record(|run| {
             run.objects += 1;
             run.elapsed_ms = millis(walk.begun.elapsed());
         });
     })
-    .await
+    .await?;
+    remove_leftovers(served).await
+}
+
+/// Checksums whose object was never made, or is no more: somebody died in between.
+async fn remove_leftovers<S: ObjectStore>(served: &Rc<Served<S>>) -> Result<(), Errno> {
+    let mut removed = 0u64;
+    for_each_object(served, Listed::Checksums, async |object, _| {
+        // Most have their object, and do not have to wait for their turn to say so.
+        if !served.store.stat(&[object]).await.is_ok_and(|found| found == [None]) {
+            return;
+        }
+        let _turn = served.table.begin(object, Access::Barrier).await;
+        removed += u64::from(served.store.remove_leftover(object).await == Ok(true));
+    })
+    .await?;
+    if removed > 0 {
+        tracing::info!(target = %served.target.id(), removed, "removed checksums of objects that are not there");
+    }
+    Ok(())
+}
+
+/// What is listed.
+#[derive(Clone, Copy)]
+enum Listed {
+    Objects,
+    Checksums,
 }
 
 /// Until the run is stopped.
 async fn for_each_object<S: ObjectStore>(
     served: &Rc<Served<S>>,
+    what: Listed,
     mut visit: impl AsyncFnMut(ObjectId, u64),
 ) -> Result<(), Errno> {
     let mut after = None;
     loop {
-        let page = served.store.list(after, PAGE, served.share).await?;
+        let page = match what {
+            Listed::Objects => served.store.list(after, PAGE, served.share).await?,
+            Listed::Checksums => served.store.list_checksums(after, PAGE, served.share).await?,
+        };
         for (object, stored) in &page.objects {
             if served.scrub.stop.get() {
                 return Ok(());
@@ -147,6 +177,7 @@ struct Found {
     bytes: u64,
     adopted: u64,
     corrupt: Vec<ScrubCorrupt>,
+    failure: Option<Errno>,
 }
 
 impl Found {
@@ -156,6 +187,9 @@ impl Found {
         run.corrupt += self.corrupt.len() as u64;
         let room = NAMED_MAX.saturating_sub(run.named.len());
         run.named.extend(self.corrupt.into_iter().take(room));
+        if let Some(errno) = self.failure {
+            run.failure = Bytes(format!("some objects could not be looked at: {errno}").into_bytes());
+        }
     }
 }
 
@@ -198,15 +232,21 @@ async fn go_over<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, walk:
             match served.store.check(object, offset, STEP).await {
                 Ok(checked) => {
                     in_doubt |= checked.in_doubt;
+                    whole &= checked.unwritten.is_none();
                     let corrupt = name(served, object, &checked.corrupt, false).await;
-                    report(Found { bytes: checked.bytes, adopted: checked.adopted, corrupt });
-                    (checked.size, checked.bytes)
+                    let (bytes, failure) = (checked.bytes, checked.unwritten);
+                    report(Found { bytes, adopted: checked.adopted, corrupt, failure });
+                    (checked.size, bytes)
                 }
-                Err(_) => {
+                Err(Errno::EIO) => {
                     whole = false;
                     let corrupt = unreadable(served, object, offset).await;
                     report(Found { corrupt, ..Found::default() });
                     (served.store.stat(&[object]).await.map_or(0, |found| size_of(&found)), STEP)
+                }
+                Err(errno) => {
+                    report(Found { failure: Some(errno), ..Found::default() });
+                    return;
                 }
             }
         };
@@ -240,7 +280,8 @@ async fn unreadable<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, of
     for at in (offset..offset + STEP).step_by(BLOCK as usize) {
         match served.store.check(object, at, BLOCK).await {
             Ok(checked) => bad.extend(name(served, object, &checked.corrupt, false).await),
-            Err(_) => bad.extend(name(served, object, &[at], true).await),
+            Err(Errno::EIO) => bad.extend(name(served, object, &[at], true).await),
+            Err(_) => {}
         }
     }
     bad
@@ -311,7 +352,8 @@ mod tests {
         let object = ObjectId { inode: types::id::InodeId(1), stripe: 0 };
         let one = |n| ScrubCorrupt { object, offset: n * BLOCK, path: Bytes(Vec::new()), unreadable: false };
         for step in 0..3 {
-            Found { bytes: 7, adopted: 1, corrupt: (0..600).map(|n| one(step * 600 + n)).collect() }.add_to(&mut run);
+            let corrupt = (0..600).map(|n| one(step * 600 + n)).collect();
+            Found { bytes: 7, adopted: 1, corrupt, failure: None }.add_to(&mut run);
         }
         assert_eq!((run.bytes, run.adopted, run.corrupt, run.named.len()), (21, 3, 1800, NAMED_MAX));
     }

@@ -104,7 +104,7 @@ impl Files {
         let was_dirty = sums.is_dirty();
         let change = sums.begin_change().await.map_err(|errno| self.failed(errno, "writing checksums"))?;
         if !was_dirty {
-            self.sums.note_dirty(object);
+            self.sums.note_dirty(object, Instant::now());
         }
         Ok(Some(Changing { sums, _change: change }).filter(|changing| changing.sums.is_kept()))
     }
@@ -152,9 +152,12 @@ impl Files {
                 continue;
             }
             let mut seen = self.look(file, block).await?;
-            let before = blocks::sum(&seen);
+            let mut before = blocks::sum(&seen);
             if keeps {
                 self.judged(object, sums, block, *entry, before)?;
+            } else if sums.judge(block, *entry, before) == Verdict::Corrupt {
+                // It stays so until it is written over.
+                before = entry.now;
             }
             seen[inside].copy_from_slice(&data[part]);
             *entry = Entry { now: blocks::sum(&seen), before };
@@ -177,14 +180,14 @@ impl Files {
 
     /// Makes the entries those of what the blocks hold now.
     pub(super) async fn repair(&self, object: ObjectId, file: &Rc<OpenFile>, sums: &Rc<Sidecar>, range: Range<u64>) {
-        let (data, entries, end) = (file.fd(), sums.fd(), place(range.end));
+        let (data, entries, end, blocks) = (file.fd(), sums.fd(), place(range.end), range.clone());
         // The files stay open until it has ended.
-        let repaired = op::unblock(move || recompute(data, entries, range)).await;
+        let repaired = op::unblock(move || recompute(data, entries, blocks)).await;
         match repaired {
             Ok(reached) => sums.reached(reached.min(end)),
             Err(errno) => {
-                tracing::warn!(%object, target = %self.target.id(), %errno, "checksums cannot be written: they are not believed any more");
-                sums.distrust().await;
+                tracing::warn!(%object, target = %self.target.id(), %errno, "checksums cannot be written: what was changed is taken as it is");
+                self.distrust(object, sums, range).await;
             }
         }
     }
@@ -212,7 +215,7 @@ impl Files {
             let many = file.size.get() - size > IN_PLACE_MAX * BLOCK;
             let cut = if many { self.cut_apart(&sums, size).await } else { sums.cut(size) };
             if cut.is_err() {
-                sums.distrust().await;
+                self.distrust(object, &sums, size.div_ceil(BLOCK)..u64::MAX).await;
             }
         }
         outcome.map_err(|errno| self.failed(errno, "truncate"))
@@ -269,7 +272,7 @@ impl Files {
         self.repair(object, file, sums, range.clone()).await;
         if let Err(errno) = sums.end_pending(&range).await {
             self.failed(errno, "writing checksums");
-            sums.distrust().await;
+            self.distrust(object, sums, range).await;
         }
     }
 

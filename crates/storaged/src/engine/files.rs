@@ -18,7 +18,7 @@ use types::id::ObjectId;
 
 use super::copy::Range;
 use super::folders::{self, Entries, Folder, c_string};
-use super::keeping::Sums;
+use super::keeping::{SUMS, Sums};
 use super::opening::Openings;
 use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
@@ -126,6 +126,7 @@ impl Files {
     /// Closes a file that the cache gives up. Its dirty data is written first: once it is closed, nobody would hear of
     /// a failure.
     pub(super) fn retire(&self, object: ObjectId, file: Rc<OpenFile>) {
+        self.note_idle(object, &file);
         if !file.dirty.get() {
             return;
         }
@@ -398,6 +399,20 @@ impl ObjectStore for Files {
 
     async fn believe(&self, object: ObjectId) -> Result<(), Errno> {
         self.believe_sums(object).await
+    }
+
+    async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
+        let path = self.target.path.join(SUMS);
+        op::unblock(move || listing::list(&path, after, count, share)).await.map_err(|errno| self.failed(errno, "list"))
+    }
+
+    async fn remove_leftover(&self, object: ObjectId) -> Result<bool, Errno> {
+        if self.stat(&[object]).await?.iter().any(Option::is_some) {
+            return Ok(false);
+        }
+        let Some(sums) = self.sums.shared_root() else { return Ok(false) };
+        let removed = op::unblock(move || sidecar::remove(sums.as_raw_fd(), object)).await;
+        removed.map(|()| true).map_err(|errno| self.failed(errno, "removing checksums"))
     }
 
     fn keeps_checksums(&self) -> bool {

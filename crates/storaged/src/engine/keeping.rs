@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -37,7 +38,7 @@ pub(super) struct Sums {
     corrupt: Counter,
     unverified: Counter,
     told: RefCell<BTreeSet<(ObjectId, u64)>>,
-    /// With the time from which on they may have been idle.
+    /// With the time of a change, from which on they may have been idle.
     dirty: RefCell<BTreeMap<ObjectId, Instant>>,
     doubtful: RefCell<VecDeque<ObjectId>>,
 }
@@ -87,28 +88,30 @@ impl Sums {
         self.root.clone()
     }
 
-    /// It will have to become clean.
-    pub(super) fn note_dirty(&self, object: ObjectId) {
+    /// It will have to become clean: it was changed at `since`, and may have been later.
+    pub(super) fn note_dirty(&self, object: ObjectId, since: Instant) {
         let mut dirty = self.dirty.borrow_mut();
-        if dirty.len() < DIRTY_MAX {
-            dirty.insert(object, Instant::now());
+        if dirty.len() < DIRTY_MAX || dirty.contains_key(&object) {
+            dirty.insert(object, since);
         }
     }
 
-    /// Takes out up to `count` objects that became dirty before.
-    pub(super) fn take_dirty(&self, before: Instant, count: usize) -> Vec<ObjectId> {
-        let mut dirty = self.dirty.borrow_mut();
-        let old = dirty.iter().filter(|(_, since)| **since <= before).map(|(object, _)| *object);
-        let taken: Vec<ObjectId> = old.take(count).collect();
-        for object in &taken {
-            dirty.remove(object);
-        }
-        taken
+    /// Up to `count` objects that were noted with a time up to `before`.
+    pub(super) fn dirty_before(&self, before: Instant, count: usize) -> Vec<ObjectId> {
+        let dirty = self.dirty.borrow();
+        dirty.iter().filter(|(_, since)| **since <= before).map(|(object, _)| *object).take(count).collect()
     }
 
-    /// Is gone, or clean by other ways.
+    /// Is gone, or need not become clean any more.
     pub(super) fn forget(&self, object: ObjectId) {
         self.dirty.borrow_mut().remove(&object);
+    }
+
+    fn note_doubtful(&self, object: ObjectId) {
+        let mut doubtful = self.doubtful.borrow_mut();
+        if doubtful.len() < DOUBTFUL_MAX && !doubtful.contains(&object) {
+            doubtful.push_back(object);
+        }
     }
 
     pub(super) fn take_doubtful(&self) -> Option<ObjectId> {
@@ -125,17 +128,33 @@ impl Files {
         }
         if sums.is_dirty() && sums.is_writable() {
             match sums.trust() {
-                Trust::Exact => self.sums.note_dirty(object),
-                // One that has never been gone over is left to a scrub: that is all there is after an upgrade.
-                Trust::Either | Trust::Doubt => {
-                    let mut doubtful = self.sums.doubtful.borrow_mut();
-                    if sums.had_owner() && doubtful.len() < DOUBTFUL_MAX && !doubtful.contains(&object) {
-                        doubtful.push_back(object);
+                Trust::Exact => {
+                    // It may have been closed and opened again.
+                    let noted = self.sums.dirty.borrow().get(&object).copied();
+                    match noted {
+                        Some(since) => sums.was_changed_at(since),
+                        None => self.sums.note_dirty(object, sums.last_change()),
                     }
                 }
+                // One that has never been gone over is left to a scrub: that is all there is after an upgrade.
+                Trust::Either | Trust::Doubt if sums.had_owner() => self.sums.note_doubtful(object),
+                Trust::Either | Trust::Doubt => {}
             }
         }
         file.set_sums(sums);
+    }
+
+    /// Before the open file goes: when the object was last changed is known by it alone.
+    pub(super) fn note_idle(&self, object: ObjectId, file: &OpenFile) {
+        if let Some(sums) = file.sums().filter(|sums| sums.must_clean()) {
+            self.sums.note_dirty(object, sums.last_change());
+        }
+    }
+
+    /// What these blocks hold is not known, since their entries could not be written.
+    pub(super) async fn distrust(&self, object: ObjectId, sums: &Sidecar, range: Range<u64>) {
+        sums.distrust(range).await;
+        self.sums.note_doubtful(object);
     }
 
     pub(super) fn count_unverified(&self, blocks: u64) {

@@ -63,6 +63,8 @@ pub(crate) struct Checked {
     pub(crate) adopted: u64,
     /// They will be believed exactly only after [`ObjectStore::believe`].
     pub(crate) in_doubt: bool,
+    /// Checksums could not be written: they stay in doubt.
+    pub(crate) unwritten: Option<Errno>,
 }
 
 /// Which objects a lane owns.
@@ -126,6 +128,12 @@ pub(crate) trait ObjectStore {
 
     /// All of the object was gone over by [`Self::check`]: its checksums are right. Alone on the object.
     async fn believe(&self, object: ObjectId) -> Result<(), Errno>;
+
+    /// Up to `count` objects of the share after `after` that have checksums, whether the objects are there or not.
+    async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno>;
+
+    /// Removes the checksums of an object that is not there; false where it is. Alone on the object.
+    async fn remove_leftover(&self, object: ObjectId) -> Result<bool, Errno>;
 
     /// Checksums are kept and verified.
     fn keeps_checksums(&self) -> bool;

@@ -24,19 +24,23 @@ impl Files {
     /// Makes clean what was not changed after `idle_since`. All goes to the disk in one call for the file system.
     pub(super) async fn clean_idle(&self, idle_since: Instant) -> Result<(), Errno> {
         loop {
-            let objects = self.sums.take_dirty(idle_since, BATCH);
+            let objects = self.sums.dirty_before(idle_since, BATCH);
             if objects.is_empty() {
                 return Ok(());
             }
             let mut files = Vec::new();
             for object in objects {
+                let file = self.open_existing(object).await;
+                let sums = file.as_ref().ok().and_then(|file| file.as_ref()?.sums().cloned());
                 // One that is not there any more, or cannot be opened, is left to whoever needs it.
-                let Ok(Some(file)) = self.open_existing(object).await else { continue };
-                let Some(sums) = file.sums().cloned() else { continue };
+                let (Ok(Some(file)), Some(sums)) = (file, sums) else {
+                    self.sums.forget(object);
+                    continue;
+                };
                 match sums.may_clean(idle_since) {
                     Some(changes) => files.push((object, file, sums, changes)),
-                    None if sums.is_dirty() && sums.trust() == Trust::Exact => self.sums.note_dirty(object),
-                    None => {}
+                    None if sums.must_clean() => self.sums.note_dirty(object, Instant::now()),
+                    None => self.sums.forget(object),
                 }
             }
             if files.is_empty() {
@@ -44,13 +48,13 @@ impl Files {
             }
             let root = Arc::clone(&self.root);
             if let Err(errno) = op::unblock(move || syscall::sync_file_system(root.as_raw_fd())).await {
-                files.iter().for_each(|(object, ..)| self.sums.note_dirty(*object));
+                files.iter().for_each(|(object, ..)| self.sums.note_dirty(*object, Instant::now()));
                 return Err(self.failed(errno, "sync of the file system"));
             }
             for (object, file, sums, changes) in files {
                 match self.pace.timed(|| sums.clean(changes, file.size.get())) {
-                    Ok(true) => {}
-                    Ok(false) => self.sums.note_dirty(object),
+                    Ok(true) => self.sums.forget(object),
+                    Ok(false) => self.sums.note_dirty(object, Instant::now()),
                     Err(errno) => return Err(self.failed(errno, "writing checksums")),
                 }
             }
@@ -61,7 +65,13 @@ impl Files {
     pub(super) async fn check_range(&self, object: ObjectId, offset: u64, len: u64) -> Result<Checked, Errno> {
         let mut checked = Checked::default();
         let Some(file) = self.open_existing(object).await? else { return Ok(checked) };
-        let Some(sums) = self.sidecar_to_check(object, &file).await? else { return Ok(checked) };
+        let sums = match self.sidecar_to_check(object, &file).await {
+            Ok(Some(sums)) => sums,
+            Ok(None) => return Ok(checked),
+            // There is no room for one, say, which makes nothing corrupt.
+            Err(errno) if errno != Errno::EIO => return Ok(Checked { unwritten: Some(errno), ..checked }),
+            Err(errno) => return Err(errno),
+        };
         checked.size = file.size.get();
         checked.in_doubt = sums.trust() != Trust::Exact;
         let end = (offset + len).min(checked.size);
@@ -76,7 +86,12 @@ impl Files {
         let mut is_changed = false;
         for (block, entry) in range.clone().zip(&mut entries) {
             let (_, part) = blocks::overlap(block, offset, end - offset);
-            let sum = blocks::sum(&data[part]);
+            let mut sum = blocks::sum(&data[part]);
+            if sums.judge(block, *entry, sum) == Verdict::Corrupt {
+                // Once more, before anybody is alarmed.
+                let (start, end) = (block * BLOCK, ((block + 1) * BLOCK).min(checked.size));
+                sum = blocks::sum(&self.read_apart(&file, start, end - start).await?);
+            }
             match sums.judge(block, *entry, sum) {
                 Verdict::Corrupt => {
                     self.tell_corrupt(object, block, *entry, sum);
@@ -92,13 +107,12 @@ impl Files {
         }
         if is_changed && sums.is_writable() {
             let wrote = self.put_entries(&sums, range.start, &entries).await;
-            wrote.map_err(|errno| self.failed(errno, "writing checksums"))?;
+            checked.unwritten = wrote.err().map(|errno| self.failed(errno, "writing checksums"));
         }
         Ok(checked)
     }
 
-    /// Makes one where there is none: what the object holds is then taken as it is. Where there is no room for it, it is
-    /// not checked.
+    /// Makes one where there is none: what the object holds is then taken as it is.
     async fn sidecar_to_check(&self, object: ObjectId, file: &Rc<OpenFile>) -> Result<Option<Rc<Sidecar>>, Errno> {
         if !self.sums.keeping.on || self.target.health() == crate::target::Health::ReadOnly {
             return Ok(file.sums().filter(|sums| sums.is_kept()).cloned());
@@ -139,7 +153,7 @@ impl Files {
         }
         sums.cut(file.size.get()).map_err(|errno| self.failed(errno, "writing checksums"))?;
         sums.believe().await.map_err(|errno| self.failed(errno, "writing checksums"))?;
-        self.sums.note_dirty(object);
+        self.sums.note_dirty(object, Instant::now());
         Ok(())
     }
 }

@@ -126,6 +126,10 @@ fn header(object: ObjectId, state: State) -> Header {
     Header { inode: object.inode.0, stripe: object.stripe, state }
 }
 
+fn hull(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
+    a.start.min(b.start)..a.end.max(b.end)
+}
+
 fn is_of(header: &Header, object: ObjectId) -> bool {
     (header.inode, header.stripe) == (object.inode.0, object.stripe)
 }
@@ -180,7 +184,8 @@ impl Sidecar {
         let Found { fd, writable, header, len, made } = found;
         let trust = trust(header.as_ref(), keeping.me);
         let (state, owner, inherited, size) = match header.map(|header| header.state) {
-            Some(State::Clean { size }) => (Phase::Clean, keeping.me, None, size),
+            // What is there beyond it has no entries, and reads as corrupt rather than as nothing.
+            Some(State::Clean { size: known }) => (Phase::Clean, keeping.me, None, known.max(size)),
             Some(State::Dirty { owner, pending }) => (Phase::Dirty, owner, pending, size),
             None => (Phase::Dirty, Owner::NOBODY, None, size),
         };
@@ -299,11 +304,7 @@ impl Sidecar {
 
     fn dirty_state(&self) -> State {
         let own = self.pending.borrow();
-        let all = own
-            .iter()
-            .chain(self.inherited.borrow().iter())
-            .cloned()
-            .reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+        let all = own.iter().chain(self.inherited.borrow().iter()).cloned().reduce(|a, b| hull(&a, &b));
         State::Dirty { owner: self.owner.get(), pending: all }
     }
 
@@ -402,10 +403,16 @@ impl Sidecar {
         Ok(())
     }
 
-    /// Nothing of it is believed any more, also by those who open it later where that can be said.
-    pub(super) async fn distrust(&self) {
-        self.trust.set(Trust::Doubt);
-        self.owner.set(Owner::NOBODY);
+    /// The entries of these blocks are not believed any more, also by those who open it later where that can be said. To be
+    /// called during a change.
+    pub(super) async fn distrust(&self, range: Range<u64>) {
+        if self.trust.get() == Trust::Exact {
+            self.trust.set(Trust::Either);
+            self.owner.set(self.keeping.me.earlier());
+        }
+        let others = self.inherited.borrow_mut().take();
+        let all = others.map_or(range.clone(), |other| hull(&other, &range));
+        self.inherited.replace(Some(all));
         let _turn = self.turning.acquire(1).await;
         if self.state.get() == Phase::Dirty {
             let _ = self.write_header(self.dirty_state()).await;
@@ -426,11 +433,23 @@ impl Sidecar {
         Ok(())
     }
 
+    pub(super) fn must_clean(&self) -> bool {
+        self.trust.get() == Trust::Exact && self.state.get() == Phase::Dirty && self.keeping.on && self.writable
+    }
+
+    pub(super) fn last_change(&self) -> Instant {
+        self.last_change.get()
+    }
+
+    /// It was closed in between, and not changed.
+    pub(super) fn was_changed_at(&self, last_change: Instant) {
+        self.last_change.set(last_change);
+    }
+
     /// `None` where it cannot become clean now; else what to give [`Self::clean`].
     pub(super) fn may_clean(&self, idle_since: Instant) -> Option<u64> {
-        let settled = self.trust.get() == Trust::Exact && self.state.get() == Phase::Dirty && self.keeping.on;
         let idle = self.changing.get() == 0 && self.last_change.get() <= idle_since;
-        (settled && idle && self.writable).then(|| self.changes.get())
+        (idle && self.must_clean()).then(|| self.changes.get())
     }
 
     /// Data and entries were brought to the disk after [`Self::may_clean`] said `changes`. Blocks, though seldom for long.

@@ -15,7 +15,7 @@ use super::files::{Files, Options};
 use super::folders;
 use super::keeping::SUMS;
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
-use super::{Checked, ObjectStore};
+use super::{Checked, ObjectStore, Share};
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
 use crate::sums::{Entry, Trust};
 
@@ -454,5 +454,86 @@ fn a_sidecar_of_another_object_is_none() {
         let second = store(dir.path());
         assert_eq!(read(&second, object(2, 0), 0, 5000).await, bytes(5000, 2));
         assert!(File::open(sidecar(dir.path(), OBJECT)).is_ok());
+    });
+}
+
+#[test]
+fn objects_that_are_closed_meanwhile_become_clean_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let options = Options { open_files_max: 2, ..options(true) };
+        let store = open(&target(dir.path(), 0), &Rc::default(), options);
+        for n in 1..8 {
+            write(&store, object(n, 0), 0, &bytes(5000, 1)).await.expect("written");
+        }
+        store.clean(Instant::now()).await;
+        for n in 1..8 {
+            assert_eq!(header(dir.path(), object(n, 0)), State::Clean { size: 5000 }, "{n}");
+        }
+    });
+}
+
+#[test]
+fn blocks_whose_checksums_could_not_be_written_are_taken_as_they_are_and_no_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let mut first = store(dir.path());
+        write(&first, OBJECT, 0, &bytes(50_000, 1)).await.expect("written");
+        let file = first.open_existing(OBJECT).await.expect("openable").expect("there");
+        first.distrust(OBJECT, file.sums().expect("kept"), 2..3).await;
+        drop(file);
+        assert_eq!(first.doubtful(), Some(OBJECT));
+        for life in 0..2 {
+            flip(&first, OBJECT, 2 * BLOCK + 5);
+            flip(&first, OBJECT, 4 * BLOCK);
+            assert_eq!(read_errno(&first, 2 * BLOCK, 100).await, None, "{life}");
+            assert_eq!(read_errno(&first, 4 * BLOCK, 100).await, Some(Errno::EIO), "{life}");
+            flip(&first, OBJECT, 4 * BLOCK);
+            drop(first);
+            first = store(dir.path());
+        }
+        let checked = check_all(&first, OBJECT).await;
+        assert!(checked.in_doubt && checked.corrupt.is_empty());
+        first.believe(OBJECT).await.expect("believed");
+        flip(&first, OBJECT, 2 * BLOCK + 5);
+        assert_eq!(read_errno(&first, 2 * BLOCK, 100).await, Some(Errno::EIO));
+    });
+}
+
+#[test]
+fn what_comes_after_the_end_of_a_clean_object_is_corrupt() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let first = store(dir.path());
+        write(&first, OBJECT, 0, &bytes(5000, 1)).await.expect("written");
+        first.clean(Instant::now()).await;
+        let path = first.object_path(OBJECT);
+        drop(first);
+        OpenOptions::new().write(true).open(path).expect("there").write_all_at(b"more", 9000).expect("written");
+        let second = store(dir.path());
+        assert_eq!(read(&second, OBJECT, 0, 4096).await, bytes(5000, 1)[..4096]);
+        assert_eq!(read_errno(&second, 8192, 1000).await, Some(Errno::EIO));
+    });
+}
+
+#[test]
+fn leftover_checksums_are_listed_and_removed_and_others_stay() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        write(&store, OBJECT, 0, &bytes(5000, 1)).await.expect("written");
+        let left = object(2, 0);
+        write(&store, left, 0, &bytes(5000, 1)).await.expect("written");
+        let copy = std::fs::read(sidecar(dir.path(), left)).expect("there");
+        store.remove(left).await.expect("removed");
+        std::fs::write(sidecar(dir.path(), left), copy).expect("written");
+        let all = Share { lane: 0, lanes: 1 };
+        let page = store.list_checksums(None, 10, all).await.expect("listed");
+        let mut listed: Vec<ObjectId> = page.objects.iter().map(|(object, _)| *object).collect();
+        listed.sort_unstable();
+        assert_eq!(listed, [OBJECT, left]);
+        assert_eq!(store.remove_leftover(OBJECT).await, Ok(false));
+        assert_eq!(store.remove_leftover(left).await, Ok(true));
+        assert!(sidecar(dir.path(), OBJECT).exists() && !sidecar(dir.path(), left).exists());
     });
 }

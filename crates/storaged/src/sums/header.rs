@@ -53,6 +53,11 @@ pub(crate) struct Owner {
 impl Owner {
     /// Of objects whose entries are not kept. No process is it.
     pub(crate) const NOBODY: Owner = Owner { epoch: 0, run: 0 };
+
+    /// One of this epoch that is nobody now.
+    pub(crate) fn earlier(self) -> Owner {
+        Owner { run: 0, ..self }
+    }
 }
 
 impl Header {

@@ -179,6 +179,26 @@ impl Process {
         })
     }
 
+    /// Its entry cannot be put right afterwards: it may be of the old or of the new.
+    fn fail_to_write(&mut self, at: usize, value: u16) -> Result<(), Crash> {
+        self.begin_change()?;
+        let (held, entry) = (self.files.block(at), self.files.entries[at].get());
+        let before = if must_look(self.trust, self.is_pending(at), entry) { sum(held) } else { entry.now };
+        let new = [value, value];
+        if value.is_multiple_of(2) {
+            self.step(|files| files.entries[at].set(Entry { now: sum(new), before }))?;
+        }
+        let all = self
+            .inherited
+            .clone()
+            .map_or(at as u64..at as u64 + 1, |old| old.start.min(at as u64)..old.end.max(at as u64 + 1));
+        if self.trust == Trust::Exact {
+            (self.trust, self.owner) = (Trust::Either, self.me.earlier());
+        }
+        self.inherited = Some(all.clone());
+        self.write_header(State::Dirty { owner: self.owner, pending: Some(all) })
+    }
+
     /// Zeros, block by block in any order.
     fn punch(&mut self, dice: &mut Dice, first: usize, end: usize) -> Result<(), Crash> {
         self.begin_change()?;
@@ -254,7 +274,8 @@ impl Process {
     fn anything(&mut self, dice: &mut Dice) -> Result<(), Crash> {
         let at = dice.below(BLOCKS);
         let value = 1 + dice.below(60_000) as u16;
-        match dice.below(12) {
+        match dice.below(13) {
+            12 if at < self.files.size.get() => self.fail_to_write(at, value),
             0..3 => self.write(at, [Some(value), Some(value / 3)]),
             3..5 => self.write(at, [Some(value), None]),
             5 => self.write(at, [None, Some(value)]),
