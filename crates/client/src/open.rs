@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// Counts a handle of a file that is open here.
-    fn open_again(&self, inode: InodeId, writable: bool) -> bool {
+    pub(crate) fn open_again(&self, inode: InodeId, writable: bool) -> bool {
         let is_known = self.shared.contents.knows(&self.shared.board, inode, Instant::now());
         let known = self.shared.with_file(inode, |file| {
             if file.closing || (file.lingers && !is_known) {

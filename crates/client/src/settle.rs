@@ -18,8 +18,9 @@ use crate::router::{Client, Destination};
 /// Attempts to settle a file that others write to; then it is left to the last of them.
 const SETTLE_ATTEMPTS: usize = 3;
 
-/// How often it is looked whether a truncate has ended.
+/// When it is first looked again whether a truncate has ended; each further pause is twice as long, up to the longest.
 const LOOK_IF_CUT: Duration = Duration::from_micros(500);
+const LOOK_IF_CUT_MAX: Duration = Duration::from_millis(10);
 
 /// What the objects of a file say together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,11 +89,13 @@ impl Client {
         caller: &Caller<'_>,
         mut reply: Box<InodeReply>,
     ) -> Result<Box<InodeReply>, Errno> {
+        let mut pause = LOOK_IF_CUT;
         while reply.cutting {
             if caller.is_ending() {
                 return Err(Errno::EINTR);
             }
-            ring::sleep(LOOK_IF_CUT).await;
+            ring::sleep(pause).await;
+            pause = (2 * pause).min(LOOK_IF_CUT_MAX);
             let inode = reply.attr.inode;
             reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
         }
@@ -144,7 +147,7 @@ impl Client {
         }
     }
 
-    /// Gets the intent anew, and tells whether this session is going to truncate the objects, or has ended to.
+    /// Gets the intent, also where it is held, and tells whether this session is going to truncate the objects.
     pub(crate) async fn intend(&self, caller: &Caller<'_>, inode: InodeId, cuts: bool) -> Result<Layout, Errno> {
         self.about_to_change(caller, inode).await?;
         self.ask_for_intent(caller, inode, cuts).await
@@ -156,7 +159,12 @@ impl Client {
         Ok(())
     }
 
-    async fn ask_for_intent(&self, caller: &Caller<'_>, inode: InodeId, cuts: bool) -> Result<Layout, Errno> {
+    pub(crate) async fn ask_for_intent(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        cuts: bool,
+    ) -> Result<Layout, Errno> {
         // A settling under way ends the intent, also one that the shard would give us before it.
         self.while_settling(inode).await;
         let numbered = self.shared.begin_change(inode.home());

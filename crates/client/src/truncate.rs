@@ -4,9 +4,12 @@
 //! an object that has less than they expect (`data.rs`), or the sizes of the objects (`settle.rs`). Who reads only what is
 //! not cut yet, reads what was before; who has asked for sizes before it began finds the old size or the new one.
 
+use std::time::Duration;
+
 use layout::{FILE_SIZE_MAX, last_stripe, object_size};
 use tracing::warn;
 use types::attr::{Attr, SetAttr};
+use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
@@ -14,9 +17,13 @@ use wire::v1::meta::{self, InodeReply};
 use wire::v1::storage;
 
 use crate::caller::Caller;
+use crate::end::Turn;
 use crate::file::Intent;
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
+
+/// Between two attempts to tell a shard that does not answer.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 impl Client {
     pub(crate) async fn truncate(
@@ -60,8 +67,16 @@ impl Client {
         let reply = if has_objects {
             let turn = self.turn_at_end(caller, inode).await?;
             let cut = self.cut_announced(caller, inode, size, change).await;
-            self.leave_end(turn, false);
-            cut?
+            match cut {
+                Ok(reply) => {
+                    self.leave_end(turn, false);
+                    reply
+                }
+                Err(errno) => {
+                    self.end_announcement(inode, turn);
+                    return Err(errno);
+                }
+            }
         } else {
             self.set_at_shard(caller, inode, change, false).await?
         };
@@ -91,13 +106,30 @@ impl Client {
             }
         }
         let layout = self.intend(caller, inode, true).await?;
-        let cut = self.cut(caller, inode, &layout, size, change).await;
-        if cut.is_err()
-            && let Err(error) = self.intend(caller, inode, false).await
-        {
-            warn!(%inode, "could not end a truncate that failed: {error}; others wait for the end of this session");
+        self.cut(caller, inode, &layout, size, change).await
+    }
+
+    /// A truncate failed, which the shard may have been told of: as long as it is not told of the end, others wait. The caller,
+    /// who may have been killed, does not wait for that. Until then the file stays open here, so that its close, which ends the
+    /// intent, does not come first.
+    fn end_announcement(&self, inode: InodeId, turn: Turn) {
+        let Some(client) = self.itself() else { return };
+        // One that is being closed needs no more.
+        if !self.open_again(inode, true) {
+            return;
         }
-        cut
+        ring::spawn(async move {
+            let caller = Caller::patient(Credentials::default());
+            while let Err(Errno::EIO) = client.ask_for_intent(&caller, inode, false).await {
+                warn!(%inode, "the shard cannot be told of the end of a truncate that failed: it is tried again");
+                if client.shared.has_ended() {
+                    break;
+                }
+                ring::sleep(TELL_AGAIN).await;
+            }
+            client.leave_end(turn, false);
+            client.close_now(&caller, inode, true).await;
+        });
     }
 
     /// Cuts objects and inode. Where others may write, nobody may append meanwhile: a record half of which is cut off

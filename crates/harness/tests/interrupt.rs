@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::os::unix::thread::JoinHandleExt as _;
 use std::path::Path;
@@ -76,6 +76,48 @@ fn a_hung_server_is_waited_for_and_can_be_interrupted() {
     thread::sleep(Duration::from_millis(300));
     process::signal(metad, libc::SIGCONT);
     assert_eq!(run::wait(&mut patient, SOON), Some(Code(Some(0))));
+}
+
+/// Opens its argument, says so, and truncates it when it is told to.
+const TRUNCATE: &str = "
+import os, sys
+file = os.open(sys.argv[1], os.O_WRONLY)
+print('open', flush=True)
+sys.stdin.readline()
+os.ftruncate(file, 1000)
+";
+
+/// The file stays open on the mount of who was killed: its close would end what the shard was told of the truncate.
+#[test]
+fn a_truncate_that_was_killed_stands_in_nobodys_way() {
+    let mut cluster = Cluster::start();
+    cluster.folder("d");
+    let second = cluster.mount_again(&[]);
+    for service in ["metad-1", "storaged-1"] {
+        let path = cluster.path("d/f");
+        let mut held = File::create(&path).unwrap();
+        held.write_all(&vec![1; 3_000_000]).unwrap();
+        let mut child = Command::new("python3");
+        child.args(["-c", TRUNCATE]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+        let pid = cluster.pid(service).unwrap();
+        process::stop(pid);
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        thread::sleep(Duration::from_millis(700));
+        assert!(child.try_wait().unwrap().is_none(), "it does not wait for {service}");
+        let begin = Instant::now();
+        child.kill().unwrap();
+        assert_eq!(run::wait(&mut child, Duration::from_secs(10)), Some(Code(None)));
+        assert!(begin.elapsed() < Duration::from_secs(1), "took {:?}", begin.elapsed());
+        process::signal(pid, libc::SIGCONT);
+        for path in [second.point.join("d/f"), path] {
+            let look = move || (fs::metadata(&path).unwrap().len(), fs::read(&path).unwrap());
+            let (size, content) = wait::within("looking at it", SOON, look);
+            assert_eq!(size, content.len() as u64, "{service}");
+            assert!(content.iter().take(1000).all(|&byte| byte == 1), "{service}");
+        }
+    }
 }
 
 extern "C" fn caught(_: libc::c_int) {}
