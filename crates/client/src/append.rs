@@ -80,6 +80,7 @@ impl Client {
             return Ok(());
         }
         let layout = self.ensure_intent(caller, inode).await?;
+        self.write_out(caller, inode).await?;
         let turn = self.turn_at_end(caller, inode).await?;
         let result = self.append_in_turn(caller, inode, &layout, data).await;
         if result.is_err() {

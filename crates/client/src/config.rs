@@ -19,6 +19,8 @@ pub struct Config {
     pub share_memory: bool,
     /// Bytes of small files' contents that are kept in memory under leases, about.
     pub data_cache: usize,
+    /// Bytes of small writes that are kept back to be written together, at most; 0: each write goes to the servers.
+    pub write_back: usize,
     /// Services on this host are reached through UNIX sockets.
     pub local_sockets: bool,
     /// Interfaces to go out by, best first; none: all.
@@ -33,6 +35,7 @@ impl Default for Config {
             metrics: None,
             share_memory: true,
             data_cache: 64 << 20,
+            write_back: 64 << 20,
             local_sockets: true,
             interfaces: Arc::default(),
         }

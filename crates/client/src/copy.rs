@@ -66,6 +66,7 @@ impl Client {
     ) -> Result<u64, Errno> {
         self.must_have_kept_locks(caller, source).await?;
         let from = self.shared.with_file(source, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
+        self.write_out(caller, source).await?;
         let size = self.getattr(caller, source).await?.attr.size;
         let len = len.min(CALL_MAX).min(size.saturating_sub(source_offset));
         if len == 0 {
@@ -76,6 +77,7 @@ impl Client {
             return Ok(count);
         }
         let to = self.ensure_intent(caller, target).await?;
+        self.write_out(caller, target).await?;
         let pieces = pieces((&from, source_offset), (&to, target_offset), len);
         if let Err(errno) = self.copy_pieces(caller, source, target, pieces).await {
             // A part may be there: what the objects say goes.

@@ -35,6 +35,7 @@ impl Client {
         if let Some(parts) = self.read_inline(caller, inode, offset..end).await? {
             return Ok(parts);
         }
+        self.write_out(caller, inode).await?;
         if end <= size_hint {
             // Where every piece comes back full, the size does not matter.
             let pieces = self.read_pieces(caller, inode, &layout, offset, end).await?;
@@ -169,12 +170,20 @@ impl Client {
         Ok(Piece { extent, data: answer.payload.freeze() })
     }
 
-    /// Writes all of `data` at `offset`. The file is open.
+    /// Writes all of `data` at `offset`. The file is open. Everybody sees it from then on; but where it is not `direct`, it
+    /// may be kept here for a while, until then or until [`Client::write_out`].
     ///
     /// # Errors
-    /// `EBADF` where it is not open here, `EFBIG`, `EIO` where a lock on it was lost, `ENOSPC`, and those of the storage:
-    /// some of the bytes may have been written then.
-    pub async fn write(&self, caller: &Caller<'_>, inode: InodeId, offset: u64, data: &Slice) -> Result<(), Errno> {
+    /// `EBADF` where it is not open here, `EFBIG`, `EIO` where a lock on it was lost, or what was kept here, `ENOSPC`, and
+    /// those of the storage: some of the bytes may have been written then.
+    pub async fn write(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        offset: u64,
+        data: &Slice,
+        direct: bool,
+    ) -> Result<(), Errno> {
         if self.write_inline(caller, inode, offset, data, false).await? {
             return Ok(());
         }
@@ -183,7 +192,23 @@ impl Client {
         if offset.saturating_add(len) > FILE_SIZE_MAX {
             return Err(Errno::EFBIG);
         }
-        let mut pieces = extents(&layout, offset, len);
+        if !direct && self.keep_back(caller, inode, &layout, offset, data).await? {
+            return Ok(());
+        }
+        self.write_out(caller, inode).await?;
+        self.write_through(caller, inode, &layout, offset, data).await
+    }
+
+    async fn write_through(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        layout: &Layout,
+        offset: u64,
+        data: &Slice,
+    ) -> Result<(), Errno> {
+        let len = data.len() as u64;
+        let mut pieces = extents(layout, offset, len);
         let result = match (pieces.next(), pieces.clone().next()) {
             (None, _) => return Ok(()),
             (Some(only), None) if only.len < SPLIT_MIN => self.write_piece(caller, inode, only, data.clone()).await,
@@ -220,7 +245,9 @@ impl Client {
     async fn write_piece(&self, caller: &Caller<'_>, inode: InodeId, extent: Extent, data: Slice) -> Result<(), Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
         let request = storage::Write { object, offset: extent.object_offset, expected_version: 0 };
-        self.call_payload(caller, Destination::Object(extent.group, object), &request, &[data], 0).await.map(drop)
+        let answer = self.call_payload(caller, Destination::Object(extent.group, object), &request, &[data], 0).await?;
+        self.wrote_through(inode, extent.stripe, answer.message.version);
+        Ok(())
     }
 
     /// Makes the file durable: its objects, and the shard's record of it.
@@ -231,6 +258,7 @@ impl Client {
         if self.fsync_inline(caller, inode).await? {
             return Ok(());
         }
+        self.write_out(caller, inode).await?;
         let objects = match self.shared.with_file(inode, |file| file.layout.clone()) {
             None => Vec::new(),
             Some(layout) => {

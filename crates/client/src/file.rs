@@ -7,6 +7,7 @@ use types::time::{Timestamp, access_is_due};
 use wire::v1::meta::{InodeReply, TimeChange};
 
 use crate::end::End;
+use crate::unwritten::Unwritten;
 
 /// One open file, however many handles it has.
 #[derive(Debug)]
@@ -50,6 +51,7 @@ pub(crate) struct File {
     /// A lock on it went to another client: data is neither read nor written until all handles are closed.
     pub(crate) has_lost_lock: bool,
     pub(crate) end: End,
+    pub(crate) unwritten: Unwritten,
 }
 
 /// The state of this session's write intent.
@@ -84,12 +86,22 @@ impl File {
             inline_limit: reply.inline_limit,
             has_lost_lock: false,
             end: End::default(),
+            unwritten: Unwritten::default(),
         }
     }
 
     /// As told now, of a file without handles.
     pub(crate) fn renew(&mut self, reply: &InodeReply, layout: Layout) {
         *self = Self { closes: self.closes, closing: self.closing, ..Self::new(reply, layout) };
+    }
+
+    pub(crate) fn add_handle(&mut self, writable: bool) {
+        if self.handles == 0 {
+            self.has_lost_lock = false;
+            self.unwritten.begin();
+        }
+        self.handles += 1;
+        self.writers += u32::from(writable);
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
@@ -260,6 +272,7 @@ mod tests {
             cutting: false,
             cuts: 0,
             exclusive,
+            alone: exclusive,
             has_objects: true,
             bare: false,
             intents: 1,

@@ -12,6 +12,7 @@ impl Client {
     /// This thread is done. The last thread of the session ends it, so that nothing waits for its expiry.
     pub async fn shutdown(&self) {
         self.later.finish().await;
+        self.write_all_out().await;
         if !self.shared.leave() {
             return;
         }

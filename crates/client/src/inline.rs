@@ -162,7 +162,7 @@ impl Client {
         let mut bytes = Vec::with_capacity(len as usize);
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
         if !bytes.is_empty() {
-            self.write(caller, target, target_offset, &Buf::from_slice(&bytes).freeze()).await?;
+            self.write(caller, target, target_offset, &Buf::from_slice(&bytes).freeze(), false).await?;
         }
         Ok(Some(bytes.len() as u64))
     }

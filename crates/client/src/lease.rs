@@ -74,6 +74,11 @@ struct Term {
 impl Lease {
     pub(crate) const NONE: Lease = Lease(None);
 
+    /// For how long it would last if it were not recalled: as long as a recall is not acknowledged, the shard counts on that.
+    pub(crate) fn rest(self, now: Instant) -> Duration {
+        self.0.map_or(Duration::ZERO, |term| term.until.saturating_duration_since(now))
+    }
+
     /// Of two on the same thing, both held, the one that is held longer.
     pub(crate) fn later(self, other: Lease) -> Lease {
         let until = |lease: &Lease| lease.0.map(|term| term.until);
@@ -144,6 +149,11 @@ impl Board {
     /// Whether the answer may be given now to who asks. (Who keeps it for later enters a [`Gate`].)
     pub(crate) fn holds(&self, lease: Lease, now: Instant) -> bool {
         !self.remaining(lease, now).is_zero()
+    }
+
+    /// The same, and that for longer than `margin`.
+    pub(crate) fn holds_for(&self, lease: Lease, now: Instant, margin: Duration) -> bool {
+        self.remaining(lease, now) > margin
     }
 
     /// The same, and three quarters of its term are not over: it need not be renewed yet.

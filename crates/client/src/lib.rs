@@ -5,10 +5,10 @@
 //! that thread's ring, with connections of its own, so that an operation never changes threads.
 //!
 //! What it promises: what it has answered, another client sees; a server that restarts is waited for, up to a bound;
-//! a change is executed exactly once however often it was sent. What it never does: keep names, attributes
-//! or data itself beyond the answer to the operation at hand (its answers say for how long their receiver may: see
-//! `lease`; it keeps what `kept` says of directories and `contents` of small files, for no longer than that), or run a
-//! thread of its own on the request path.
+//! a change is executed exactly once however often it was sent. Small writes it keeps back as long as nobody else looks
+//! (`unwritten`). What it never does: keep names, attributes or data itself beyond the answer to the operation at hand
+//! (its answers say for how long their receiver may: see `lease`; it keeps what `kept` says of directories and `contents`
+//! of small files, for no longer than that), or run a thread of its own on the request path.
 
 mod append;
 mod bare;
@@ -43,6 +43,7 @@ mod sightings;
 mod space;
 mod statfs;
 mod truncate;
+mod unwritten;
 mod xattr;
 
 pub use caller::Caller;

@@ -120,9 +120,7 @@ impl Client {
                 return false;
             }
             file.lingers = false;
-            file.has_lost_lock &= file.handles > 0;
-            file.handles += 1;
-            file.writers += u32::from(writable);
+            file.add_handle(writable);
             true
         });
         known == Some(true)
@@ -162,9 +160,7 @@ impl Client {
                     // What it says is of no lease that is held.
                     file.renew(reply, layout.clone());
                 }
-                file.has_lost_lock &= file.handles > 0;
-                file.handles += 1;
-                file.writers += u32::from(writable);
+                file.add_handle(writable);
                 if file.intent == Intent::None {
                     file.size = reply.attr.size;
                 }

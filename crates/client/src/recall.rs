@@ -77,6 +77,8 @@ async fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, recalls: &[Recall])
         Some(name) => Subject::name(recall.inode, name),
         None => Subject::inode(recall.inode),
     }));
+    let inodes = recalls.iter().filter(|recall| recall.name.is_none()).map(|recall| recall.inode);
+    ring::join_all(inodes.map(|inode| client.give_back_unwritten(inode))).await;
     for recall in recalls.iter().filter(|recall| recall.name.is_none()) {
         client.forgotten(recall.inode);
         forget_inode(keeper, recall.inode).await;

@@ -73,6 +73,9 @@ impl Client {
             }
         }
         let layout = checked_layout(&reply)?;
+        if let Err(Errno::EINTR) = self.write_out(caller, attr.inode).await {
+            return Err(Errno::EINTR);
+        }
         let gathered = self.gather(caller, attr.inode, &layout).await?;
         attr.size = gathered.size;
         attr.blocks = gathered.blocks;
@@ -188,6 +191,10 @@ impl Client {
     }
 
     async fn settle_until_accepted(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<(), Errno> {
+        if self.write_out(caller, inode).await.is_err() {
+            // The objects tell what there is.
+            self.shared.with_file(inode, File::lose_exclusivity);
+        }
         // The intent ends with the first request, whatever its answer: a write from here on gets a new one, which the
         // shard notices by the number of intents.
         let state = self.shared.with_file(inode, |file| {

@@ -27,6 +27,7 @@ use crate::locks::assurance::Assurances;
 use crate::locks::table::LockTable;
 use crate::sequence::Window;
 use crate::sightings::Sightings;
+use crate::unwritten::Total;
 
 /// Parts of the table of open files, each behind a lock of its own.
 const PARTS: usize = 16;
@@ -62,6 +63,7 @@ pub struct Shared {
     pub(crate) bare: Bare,
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
+    pub(crate) unwritten: Total,
 }
 
 impl Shared {
@@ -88,6 +90,7 @@ impl Shared {
             sightings: Sightings::default(),
             bare: Bare::default(),
             lingering: Lingering::default(),
+            unwritten: Total::default(),
         })
     }
 
@@ -203,8 +206,21 @@ impl Shared {
         let mut part = self.part(inode);
         match part.get_mut(&inode) {
             Some(file) if file.handles > 0 => file.closing = false,
-            _ => drop(part.remove(&inode)),
+            _ => {
+                if let Some(mut file) = part.remove(&inode) {
+                    file.unwritten.end(&self.unwritten, inode);
+                }
+            }
         }
+    }
+
+    /// Files of which something is kept back.
+    pub(crate) fn unwritten_files(&self) -> Vec<InodeId> {
+        let dirty = |part: &Mutex<FxHashMap<InodeId, File>>| {
+            let part = lock(part);
+            part.iter().filter(|(_, file)| !file.unwritten.is_clean()).map(|(&inode, _)| inode).collect::<Vec<_>>()
+        };
+        self.files.iter().flat_map(dirty).collect()
     }
 
     /// All that this client holds open in `shard`, for a shard that has restarted.

@@ -49,6 +49,7 @@ impl Client {
         }
         let end = offset.checked_add(len).filter(|&end| end <= FILE_SIZE_MAX).ok_or(Errno::EFBIG)?;
         let layout = self.ensure_intent(caller, inode).await?;
+        self.write_out(caller, inode).await?;
         let changes = shares(&layout, offset, end).map(async |share| {
             let object = ObjectId { inode, stripe: share.stripe };
             let (offset, length, mode) = (share.offset, share.len, what.mode());
@@ -73,6 +74,7 @@ impl Client {
     /// `EBADF` where it is not open here, `ENXIO` at or after the end, or where no data follows.
     pub async fn seek(&self, caller: &Caller<'_>, inode: InodeId, offset: u64, hole: bool) -> Result<u64, Errno> {
         let layout = self.shared.with_file(inode, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
+        self.write_out(caller, inode).await?;
         let size = self.getattr(caller, inode).await?.attr.size;
         if offset >= size {
             return Err(Errno::ENXIO);

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::dice::Dice;
+use crate::syscall;
 
 /// Longest file, in bytes: several chunks where the folder's are small.
 const LEN_MAX: u64 = 400_000;
@@ -74,11 +75,17 @@ enum Known {
     Folder,
 }
 
+/// Writes of a held file before it is synced.
+const UNSYNCED_MAX: usize = 8;
+
 /// A file that is held open, perhaps without a name.
 struct Held {
     file: File,
     content: Vec<u8>,
     name: Option<String>,
+    /// What its content was before each of the writes that end with the mount if this is killed: those after which it was
+    /// neither synced nor closed, nor read.
+    unsynced: Vec<Vec<u8>>,
 }
 
 pub struct Worker {
@@ -128,16 +135,17 @@ impl Worker {
                 if !may_fail() {
                     return Err(format!("{}: {error}", self.folder.display()));
                 }
-                self.held.clear();
-                self.wait_for_mount()?;
+                self.remount(None)?;
             }
         }
+        self.held.iter_mut().try_for_each(Held::sync)?;
         self.held.clear();
         Ok(self.longest)
     }
 
     fn step(&mut self, control: &Control, may_fail: &dyn Fn() -> bool) -> Result<(), String> {
         let operation = self.choose();
+        self.sync_held(&operation.names())?;
         match self.perform(&operation) {
             Ok(()) => {
                 self.apply(&operation);
@@ -181,9 +189,15 @@ impl Worker {
         let open = |name: &String| File::options().read(true).write(true).open(path(name));
         match operation {
             Operation::Create(name, data) => {
-                File::options().write(true).create_new(true).open(path(name))?.write_all_at(data, 0)
+                let file = File::options().write(true).create_new(true).open(path(name))?;
+                file.write_all_at(data, 0)?;
+                syscall::close(file)
             }
-            Operation::Write(name, offset, data) => open(name)?.write_all_at(data, *offset),
+            Operation::Write(name, offset, data) => {
+                let file = open(name)?;
+                file.write_all_at(data, *offset)?;
+                syscall::close(file)
+            }
             Operation::Truncate(name, len) => open(name)?.set_len(*len),
             Operation::Rename(from, to) => fs::rename(path(from), path(to)),
             Operation::Unlink(name) => fs::remove_file(path(name)),
@@ -235,17 +249,21 @@ impl Worker {
             let file = File::options().read(true).write(true).open(self.folder.join(&name));
             let file = file.map_err(|error| format!("cannot open {name}: {error}"))?;
             let content = self.content(&name).to_vec();
-            self.held.push(Held { file, content, name: Some(name) });
+            self.held.push(Held { file, content, name: Some(name), unsynced: Vec::new() });
             return Ok(());
         }
         let index = self.dice.index(self.held.len());
         match self.dice.roll(4) {
-            0 => drop(self.held.swap_remove(index)),
+            0 => {
+                self.held[index].sync()?;
+                drop(self.held.swap_remove(index));
+            }
             1 => {
-                let held = &self.held[index];
+                let held = &mut self.held[index];
                 let read = read_all(&held.file).map_err(|error| format!("reading an open file: {error}"))?;
                 let what = held.name.clone().unwrap_or_else(|| "an open file without a name".to_owned());
                 same(&what, &read, &held.content)?;
+                held.unsynced.clear();
             }
             _ => self.write_held(index, may_fail)?,
         }
@@ -257,8 +275,13 @@ impl Worker {
         let len = self.dice.index(20_000) + 1;
         let data = self.dice.bytes(len);
         let offset = self.dice.roll(self.held[index].content.len() as u64 + 1);
-        let written = self.held[index].file.write_all_at(&data, offset);
-        let name = self.held[index].name.clone();
+        let held = &mut self.held[index];
+        if held.unsynced.len() == UNSYNCED_MAX {
+            held.sync()?;
+        }
+        let written = held.file.write_all_at(&data, offset);
+        held.unsynced.push(held.content.clone());
+        let name = held.name.clone();
         match (written, name) {
             (Ok(()), Some(name)) => self.apply(&Operation::Write(name, offset, data)),
             (Ok(()), None) => write(&mut self.held[index].content, offset, &data),
@@ -275,12 +298,42 @@ impl Worker {
 
     /// The call failed with the mount: it happened, or it did not, or a long one did in part.
     fn settle_uncertain(&mut self, operation: &Operation, may_fail: &dyn Fn() -> bool) -> Result<(), String> {
-        self.held.clear();
         if !may_fail() {
             return Err("and no mount was killed".to_owned());
         }
-        self.wait_for_mount()?;
+        self.remount(Some(operation))?;
         self.accept(operation)
+    }
+
+    /// Held files of these names are synced, so that what becomes of them otherwise is all that may be uncertain.
+    fn sync_held(&mut self, names: &[String]) -> Result<(), String> {
+        let concerned = |held: &&mut Held| held.name.as_ref().is_some_and(|name| names.contains(name));
+        self.held.iter_mut().filter(concerned).try_for_each(Held::sync)
+    }
+
+    /// The mount was killed, perhaps in the midst of an operation. Waits for the next one. Of what held files were written
+    /// since they were synced, any part may be there.
+    fn remount(&mut self, under_way: Option<&Operation>) -> Result<(), String> {
+        let held = std::mem::take(&mut self.held).into_iter().filter(|held| !held.unsynced.is_empty());
+        let uncertain: Vec<_> = held.filter_map(|held| Some((held.name?, held.unsynced, held.content))).collect();
+        self.wait_for_mount()?;
+        for (name, mut states, content) in uncertain {
+            states.push(content);
+            if let Some(operation) = under_way {
+                let mut after = self.known.clone();
+                apply(&mut after, operation);
+                states.extend(
+                    after.remove(&name).and_then(|known| if let Known::File(file) = known { Some(file) } else { None }),
+                );
+            }
+            let seen = self.look(&name).map_err(|error| format!("looking at {name}, which was held: {error}"))?;
+            let Some(Known::File(seen)) = seen else { return Err(format!("{name} was held, and is no file any more")) };
+            if !is_of(&seen, &states) {
+                return Err(format!("{name}, which was held, has something that was never written"));
+            }
+            self.known.insert(name, Known::File(seen));
+        }
+        Ok(())
     }
 
     fn accept(&mut self, operation: &Operation) -> Result<(), String> {
@@ -307,13 +360,22 @@ impl Worker {
         Ok(())
     }
 
+    /// Also where the mount is killed once more: what the one before was leased is waited for.
     fn look(&self, name: &str) -> io::Result<Option<Known>> {
-        let path = self.folder.join(name);
-        match fs::symlink_metadata(&path) {
+        let (path, begin) = (self.folder.join(name), Instant::now());
+        let read = || match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_dir() => Ok(Some(Known::Folder)),
             Ok(_) => fs::read(&path).map(|content| Some(Known::File(content))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
+        };
+        loop {
+            match read() {
+                Err(error) if is_of_a_dead_mount(&error) && begin.elapsed() < MOUNT_PATIENCE => {
+                    self.wait_for_mount().map_err(io::Error::other)?;
+                }
+                seen => return seen,
+            }
         }
     }
 
@@ -433,12 +495,26 @@ fn apply(known: &mut BTreeMap<String, Known>, operation: &Operation) {
     }
 }
 
+impl Held {
+    fn sync(&mut self) -> Result<(), String> {
+        if !self.unsynced.is_empty() {
+            self.file.sync_data().map_err(|error| format!("syncing an open file: {error}"))?;
+            self.unsynced.clear();
+        }
+        Ok(())
+    }
+}
+
 fn write(content: &mut Vec<u8>, offset: u64, data: &[u8]) {
     let (start, end) = (offset as usize, offset as usize + data.len());
     if content.len() < end {
         content.resize(end, 0);
     }
     content[start..end].copy_from_slice(data);
+}
+
+fn is_of_a_dead_mount(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::ENOTCONN))
 }
 
 fn read_all(file: &File) -> io::Result<Vec<u8>> {
@@ -453,6 +529,14 @@ fn is_mixture(seen: &[u8], old: &[u8], new: &[u8]) -> bool {
     let fits = |(at, byte): (usize, &u8)| *byte == 0 || old.get(at) == Some(byte) || new.get(at) == Some(byte);
     let constant = |at: usize| old[at] != new[at] || seen[at] == old[at];
     (shortest..=longest).contains(&seen.len()) && seen.iter().enumerate().all(fits) && (0..shortest).all(constant)
+}
+
+/// Each byte as in one of the states, or a zero where it was not there in all; as long as one of them, or between.
+fn is_of(seen: &[u8], states: &[Vec<u8>]) -> bool {
+    let lengths = || states.iter().map(Vec::len);
+    let fits = |(at, byte): (usize, &u8)| states.iter().any(|state| state.get(at).copied().unwrap_or(0) == *byte);
+    let is_between = lengths().min() <= Some(seen.len()) && Some(seen.len()) <= lengths().max();
+    is_between && seen.iter().enumerate().all(fits)
 }
 
 fn same(name: &str, seen: &[u8], expected: &[u8]) -> Result<(), String> {
@@ -501,5 +585,16 @@ mod tests {
         assert!(!is_mixture(b"abYd", b"abcd", b"aXXd"));
         assert!(!is_mixture(b"a\0cd", b"abcd", b"abXd"), "what neither wrote is as it was");
         assert!(!is_mixture(b"a", b"ab", b"abcd"));
+    }
+
+    #[test]
+    fn what_was_written_in_part_is_of_its_states() {
+        let states = [b"ab".to_vec(), b"aXc".to_vec(), b"aYcd".to_vec()];
+        for seen in [b"ab".as_slice(), b"aXc", b"aY", b"aY\0d", b"abcd"] {
+            assert!(is_of(seen, &states), "{seen:?}");
+        }
+        for never in [b"a".as_slice(), b"aZ", b"ab\0dd", b"b\0c"] {
+            assert!(!is_of(never, &states), "{never:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -49,6 +49,15 @@ pub fn open_by_handle(mount: &File, handle: &FileHandle) -> io::Result<File> {
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
     // SAFETY: a fresh descriptor that nobody else owns.
     Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// Closes it, and tells what the kernel says to that: `File` forgets it.
+///
+/// # Errors
+/// As above.
+pub fn close(file: File) -> io::Result<()> {
+    // SAFETY: the descriptor was the file's, which does not close it any more.
+    checked(unsafe { libc::close(file.into_raw_fd()) }).map(drop)
 }
 
 /// # Errors

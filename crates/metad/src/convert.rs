@@ -20,6 +20,7 @@ pub(crate) fn inode(view: InodeView) -> Box<meta::InodeReply> {
         cutting: view.cutting,
         cuts: view.cuts,
         exclusive: view.exclusive,
+        alone: view.alone,
         has_objects: view.has_objects,
         intents: view.intents,
         bare: view.bare,

@@ -25,6 +25,7 @@ const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
 const O_EXCL: u32 = 0o200;
 const O_APPEND: u32 = 0o2000;
+const O_DIRECT: u32 = 0o40000;
 const O_NOATIME: u32 = 0o1_000_000;
 
 /// Unit of `statfs`; the larger of the two that Linux programs expect.
@@ -41,8 +42,8 @@ pub(crate) struct Adapter {
     gate: Gate,
     told: Arc<Told>,
     notifier: Arc<OnceLock<Notifier>>,
-    /// Locks do not leave the kernel.
-    local_locks: bool,
+    /// Nothing is to be done when a file is closed: locks do not leave the kernel, and no writes are kept back.
+    hears_no_close: bool,
     /// Files opened here so far.
     opened: Cell<u64>,
 }
@@ -53,9 +54,9 @@ impl Adapter {
         gate: Gate,
         told: Arc<Told>,
         notifier: Arc<OnceLock<Notifier>>,
-        local_locks: bool,
+        hears_no_close: bool,
     ) -> Self {
-        Self { client, gate, told, notifier, local_locks, opened: Cell::new(0) }
+        Self { client, gate, told, notifier, hears_no_close, opened: Cell::new(0) }
     }
 
     /// Every read and write comes here, past the page cache. Mapped files are cached for as long as they are open.
@@ -65,7 +66,7 @@ impl Adapter {
     fn file_opened(&self, flags: u32) -> Opened {
         let flags_out = OpenFlags {
             direct_io: true,
-            no_flush: self.local_locks,
+            no_flush: self.hears_no_close,
             parallel_direct_writes: true,
             ..OpenFlags::default()
         };
@@ -320,16 +321,19 @@ impl FileSystem for Adapter {
             if append {
                 self.client.append(caller, write.inode, &write.data, len >= CUT_MIN).await
             } else {
-                self.client.write(caller, write.inode, write.offset, &write.data).await
+                let direct = write.flags & O_DIRECT != 0 || write.from_cache;
+                self.client.write(caller, write.inode, write.offset, &write.data, direct).await
             }
         })?;
         Ok(len)
     }
 
-    async fn flush(&self, context: &Context, inode: InodeId, _handle: u64, lock_owner: u64) -> Result<(), Errno> {
-        // Writes go through: there is nothing to flush, and no error that was not reported.
-        as_caller!(context, caller => self.client.release_owner(caller, inode, lock_owner).await);
-        Ok(())
+    async fn flush(&self, context: &Context, inode: InodeId, handle: u64, lock_owner: u64) -> Result<(), Errno> {
+        as_caller!(context, caller => {
+            let written = if handle & HANDLE_WRITES == 0 { Ok(()) } else { self.client.write_out(caller, inode).await };
+            self.client.release_owner(caller, inode, lock_owner).await;
+            written
+        })
     }
 
     async fn getlk(

@@ -50,6 +50,7 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         local_sockets: config.local_sockets,
         interfaces: control::interfaces::usable(&config.interfaces)?,
         data_cache: usize::try_from(config.data_cache.0).unwrap_or(usize::MAX),
+        write_back: usize::try_from(config.write_back.0).unwrap_or(usize::MAX),
     };
     let cluster = Cluster {
         management: config.mgmtd.clone(),
@@ -77,11 +78,11 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     let shared = Arc::clone(&connected.shared);
     let (told, notifier) = (Arc::new(Told::new()), Arc::default());
     let keeper = Arc::new(KernelCache { told: Arc::clone(&told), notifier: Arc::clone(&notifier) });
-    let local_locks = config.local_locks;
+    let hears_no_close = config.local_locks && config.write_back.0 == 0;
     let kernel = Arc::clone(&notifier);
     let factory = move |_| {
         let client = Client::new(Arc::clone(&shared));
-        Adapter::new(client, shared.gate(), Arc::clone(&told), Arc::clone(&kernel), local_locks)
+        Adapter::new(client, shared.gate(), Arc::clone(&told), Arc::clone(&kernel), hears_no_close)
     };
     let mount = fuse::mount(&config.mountpoint, options, factory).map_err(|error| Fatal::usage(error.to_string()))?;
     // Nobody gives this client leases before it listens for recalls.

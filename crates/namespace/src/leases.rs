@@ -204,6 +204,11 @@ impl Leases {
         self.table.is_empty() && self.presumed.is_none()
     }
 
+    /// After a restart: somebody may hold what nobody remembers.
+    pub(crate) fn presume(&self) -> bool {
+        self.presumed.is_some()
+    }
+
     /// Whether `session` may change all of `touched` now. False: others hold leases on some of it, which are now being
     /// recalled; try again when [`Leases::take_ended`] says that one has ended.
     pub(crate) fn may_change<'a>(

@@ -357,13 +357,14 @@ impl<K: Kv> Shard<K> {
 
     /// What `session` is told of an inode.
     pub(crate) fn view(&self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
-        let Told { exclusive, intents, cutting, cuts } = self.holds.told(session, id);
+        let Told { exclusive, alone, intents, cutting, cuts } = self.holds.told(session, id);
         InodeView {
             attr: inode.attr(id),
             unsettled: inode.has(UNSETTLED),
             cutting,
             cuts,
             exclusive,
+            alone,
             has_objects: inode.has(HAS_OBJECTS),
             intents,
             bare: !inode.has(HAS_XATTRS),

@@ -144,9 +144,19 @@ impl World {
         self.caches.get_mut(&session).expect("known")
     }
 
+    /// What one session alone writes, others are told when it has given back what it holds.
+    fn ask<T>(&mut self, session: SessionId, ask: impl Fn(&mut Bed) -> Result<T>) -> Result<T> {
+        loop {
+            match ask(&mut self.bed) {
+                Err(Error::Recalling) => self.wait(session),
+                told => return told,
+            }
+        }
+    }
+
     fn look(&mut self, session: SessionId) {
         let (parent, name) = (self.inode(), self.name());
-        if let Ok(looked) = self.bed.shard.lookup(session, parent, &name) {
+        if let Ok(looked) = self.ask(session, |bed| bed.shard.lookup(session, parent, &name)) {
             let (child, lease_ms) = match &looked {
                 Looked::Found(view) => (Some(view.attr.inode), view.name_lease_ms),
                 Looked::Absent { lease_ms } => (None, *lease_ms),
@@ -160,7 +170,7 @@ impl World {
             }
         }
         let inode = self.inode();
-        if let Ok(view) = self.bed.shard.getattr(session, inode) {
+        if let Ok(view) = self.ask(session, |bed| bed.shard.getattr(session, inode)) {
             self.learn(session, view.attr, view.lease_ms);
             if let Some(standing) = view.standing {
                 self.learn_whole(session, inode, standing, view.lease_ms);
@@ -296,6 +306,10 @@ impl World {
             self.bed.wait_ms(TERM_MS);
             return;
         }
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
         for session in [A, B] {
             let recalls = self.bed.shard.recalls(session);
             self.recalls += recalls.len() as u64;
@@ -315,20 +329,37 @@ impl World {
 
     fn check(&mut self) {
         let now = self.bed.mono_ms;
+        let mut waits = false;
         for (session, cache) in &self.caches {
             for ((parent, name), (believed, until)) in &cache.names {
                 if *until <= now {
                     continue;
                 }
-                let looked = self.bed.shard.lookup(WITNESS, *parent, name).ok();
-                let truth = looked.and_then(|looked| looked.found().ok()).map(|view| view.attr.inode);
+                let shard = &mut self.bed.shard;
+                let looked = match shard.lookup(WITNESS, *parent, name) {
+                    // Of what one session alone writes, others are told only when it has given its lease back.
+                    Err(Error::Recalling) => {
+                        waits = true;
+                        shard.lookup(A, *parent, name).or_else(|_| shard.lookup(B, *parent, name))
+                    }
+                    told => told,
+                };
+                let truth = looked.ok().and_then(|looked| looked.found().ok()).map(|view| view.attr.inode);
                 assert_eq!(truth, *believed, "{session:?} believes in {parent} {name}");
             }
             for (inode, (believed, until)) in &cache.inodes {
                 if *until <= now {
                     continue;
                 }
-                let truth = self.bed.shard.getattr(WITNESS, *inode).ok().map(|view| view.attr);
+                let shard = &mut self.bed.shard;
+                let truth = match shard.getattr(WITNESS, *inode) {
+                    Err(Error::Recalling) => {
+                        waits = true;
+                        shard.getattr(A, *inode).or_else(|_| shard.getattr(B, *inode))
+                    }
+                    told => told,
+                };
+                let truth = truth.ok().map(|view| view.attr);
                 assert_eq!(truth, Some(*believed), "{session:?} believes in {inode}");
             }
             for (directory, (names, until)) in &cache.whole {
@@ -341,6 +372,10 @@ impl World {
                     assert!(names.contains(&entry.name), "{session:?} holds {directory} {} for absent", entry.name);
                 }
             }
+        }
+        if waits {
+            while self.bed.shard.next_alert().is_some() {}
+            self.give_back();
         }
     }
 }
@@ -376,6 +411,14 @@ fn what_a_session_may_believe_is_true() {
     assert!(whole > 1_000, "{whole} looks through directories known whole");
 }
 
+/// `asked` has to wait for `holder`, which gives back what it holds.
+fn give_back(bed: &mut Bed, holder: SessionId, asked: impl FnOnce(&mut Bed) -> Option<Error>) {
+    assert_eq!(asked(bed), Some(Error::Recalling));
+    let ids: Vec<_> = bed.shard.recalls(holder).iter().map(|recall| recall.id).collect();
+    assert_eq!(ids.len(), 1);
+    bed.shard.acknowledge_recalls(holder, &ids);
+}
+
 #[test]
 fn a_file_that_is_being_written_gives_a_lease_on_its_attributes_to_its_only_writer() {
     let mut bed = leasing();
@@ -388,15 +431,28 @@ fn a_file_that_is_being_written_gives_a_lease_on_its_attributes_to_its_only_writ
     bed.shard.acknowledge_recalls(B, &[recalls[0].id]);
     assert!(bed.shard.take_ended_recalls());
     bed.shard.write_intent(exactly, file, false).expect("nobody is in the way");
+    assert!(bed.shard.getattr(A, file).expect("there").alone);
     bed.wait_ms(2_000);
+    give_back(&mut bed, A, |bed| bed.shard.getattr(B, file).err());
     assert_eq!(bed.shard.getattr(B, file).expect("there").lease_ms, 0);
     let Looked::Found(view) = bed.shard.lookup(B, ROOT, &name("f")).expect("there") else { panic!("it is there") };
     assert!(view.name_lease_ms > 0 && view.lease_ms == 0);
-    assert!(bed.shard.getattr(A, file).expect("there").lease_ms > 0);
+    bed.wait_ms(2_000);
+    let alone = bed.shard.getattr(A, file).expect("there");
+    assert!(alone.lease_ms > 0 && alone.alone);
+    // What it has kept back it writes before others look, or read without asking again.
+    let page = bed.shard.readdir(B, ROOT, 0, 10, true).expect("listed");
+    assert!(page.entries.iter().any(|entry| entry.inode == file && entry.attributes.is_none()));
+    give_back(&mut bed, A, |bed| bed.shard.lookup(B, ROOT, &name("f")).err());
+    bed.wait_ms(2_000);
+    assert!(bed.shard.getattr(A, file).expect("there").alone);
+    give_back(&mut bed, A, |bed| bed.shard.open_inode(B, file, false).err());
+    bed.shard.open_inode(B, file, false).expect("nobody is in the way");
+    bed.wait_ms(2_000);
+    let watched = bed.shard.getattr(A, file).expect("there");
+    assert!(watched.lease_ms > 0 && watched.exclusive && !watched.alone, "B has it open");
     let exactly = bed.next(B);
-    assert_eq!(bed.shard.write_intent(exactly, file, false), Err(Error::Recalling));
-    let ids: Vec<_> = bed.shard.recalls(A).iter().map(|recall| recall.id).collect();
-    bed.shard.acknowledge_recalls(A, &ids);
+    give_back(&mut bed, A, |bed| bed.shard.write_intent(exactly, file, false).err());
     bed.shard.write_intent(exactly, file, false).expect("nobody is in the way");
     bed.wait_ms(2_000);
     for session in [A, B] {

@@ -44,6 +44,7 @@ struct Holder {
 /// See `InodeReply` of the protocol for the meaning of each field.
 pub(crate) struct Told {
     pub(crate) exclusive: bool,
+    pub(crate) alone: bool,
     pub(crate) intents: u64,
     pub(crate) cutting: bool,
     pub(crate) cuts: u64,
@@ -128,13 +129,17 @@ impl Holds {
 
     /// What a session is told of the holds on an inode.
     pub(crate) fn told(&self, session: SessionId, inode: InodeId) -> Told {
-        let forgotten =
-            Told { exclusive: false, intents: self.forgotten_epoch, cutting: false, cuts: self.forgotten_epoch };
-        self.held.get(&inode).map_or(forgotten, |held| Told {
-            exclusive: held.exclusive == Some(session),
-            intents: held.epoch,
-            cutting: held.holders.iter().any(|holder| holder.cuts),
-            cuts: held.cuts,
+        let epoch = self.forgotten_epoch;
+        let forgotten = Told { exclusive: false, alone: false, intents: epoch, cutting: false, cuts: epoch };
+        self.held.get(&inode).map_or(forgotten, |held| {
+            let exclusive = held.exclusive == Some(session);
+            Told {
+                exclusive,
+                alone: exclusive && held.holders.iter().all(|holder| holder.session == session),
+                intents: held.epoch,
+                cutting: held.holders.iter().any(|holder| holder.cuts),
+                cuts: held.cuts,
+            }
         })
     }
 
@@ -196,6 +201,11 @@ impl Holds {
 
     pub(crate) fn is_exclusive(&self, session: SessionId, inode: InodeId) -> bool {
         self.held.get(&inode).is_some_and(|held| held.exclusive == Some(session))
+    }
+
+    /// Another session alone writes it.
+    pub(crate) fn is_others_alone(&self, session: SessionId, inode: InodeId) -> bool {
+        self.held.get(&inode).and_then(|held| held.exclusive).is_some_and(|writer| writer != session)
     }
 
     /// The epoch of the inode's intents.

@@ -75,11 +75,13 @@ impl<K: Kv> Shard<K> {
     /// where they are in the metadata and the session may believe them for a while.
     ///
     /// # Errors
-    /// `ESTALE` where the inode is gone, `ENOTCONN` without the session, `EBUSY` with too many opens.
+    /// `ESTALE` where the inode is gone, `ENOTCONN` without the session, `EBUSY` with too many opens; `Recalling` where
+    /// another session alone writes it.
     pub fn open_inode(&mut self, session: SessionId, inode: InodeId, contents: bool) -> Result<InodeView> {
         self.must_be_open(session)?;
         self.may_read(inode)?;
         let found = self.namespace.existing(inode)?;
+        self.take_back_unwritten(session, inode, &found)?;
         let layout = self.namespace.layout(inode, &found)?;
         self.may_hold(session, Some(inode))?;
         let bytes = match found.inline_limit().filter(|_| contents) {

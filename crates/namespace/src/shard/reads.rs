@@ -12,7 +12,7 @@ use crate::view::{Deletion, DirEntry, DirPage, EntryInfo, InodeView, Looked, Sca
 
 impl<K: Kv> Shard<K> {
     /// # Errors
-    /// `ENOENT` without the directory, `ENOTDIR`.
+    /// `ENOENT` without the directory, `ENOTDIR`; `Recalling` where another session alone writes what is there.
     pub fn lookup(&mut self, session: SessionId, parent: InodeId, name: &Name) -> Result<Looked> {
         if self.is_spread()
             && let Some(edge) = self.read_name(parent, name)?
@@ -24,15 +24,17 @@ impl<K: Kv> Shard<K> {
         let Some((id, inode)) = self.namespace.lookup(parent, name)? else {
             return Ok(Looked::Absent { lease_ms: self.lease_name(session, parent, name) });
         };
+        self.take_back_unwritten(session, id, &inode)?;
         let layout = self.layout_if_unsettled(id, &inode)?;
         Ok(Looked::Found(self.named_view(session, (parent, name), id, &inode, layout)))
     }
 
     /// # Errors
-    /// `ESTALE` where the inode is gone.
+    /// `ESTALE` where the inode is gone; `Recalling` where another session alone writes it.
     pub fn getattr(&mut self, session: SessionId, inode: InodeId) -> Result<InodeView> {
         self.may_read(inode)?;
         let found = self.namespace.existing(inode)?;
+        self.take_back_unwritten(session, inode, &found)?;
         let layout = self.layout_if_unsettled(inode, &found)?;
         Ok(self.whole_view(session, inode, &found, layout))
     }
@@ -63,6 +65,8 @@ impl<K: Kv> Shard<K> {
         for entry in page.entries {
             let attributes = match &entry.inode {
                 Some(_) if self.may_read(entry.child).is_err() => None,
+                // Who wants to know more of it asks.
+                Some(inode) if self.may_be_unwritten(session, entry.child, inode) => None,
                 Some(inode) => {
                     let layout = self.layout_if_unsettled(entry.child, inode)?;
                     Some(self.named_view(session, (parent, &entry.name), entry.child, inode, layout))
@@ -125,10 +129,11 @@ impl<K: Kv> Shard<K> {
     }
 
     /// # Errors
-    /// `ESTALE`.
+    /// `ESTALE`; `Recalling` where another session alone writes it.
     pub fn entry_info(&mut self, session: SessionId, inode: InodeId) -> Result<EntryInfo> {
         self.may_read(inode)?;
         let belongs = self.namespace.belongs(inode)?;
+        self.take_back_unwritten(session, inode, &belongs.inode)?;
         let layout = self.namespace.layout(inode, &belongs.inode)?;
         Ok(EntryInfo {
             inode: self.view(session, inode, &belongs.inode, layout),

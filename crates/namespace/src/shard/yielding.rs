@@ -6,6 +6,7 @@ use types::name::Name;
 
 use crate::error::{Error, Result};
 use crate::leases::{Recall, Subject, Touched};
+use crate::schema::inode::{Inode, UNSETTLED};
 use crate::shard::Shard;
 use crate::view::{Create, RENAME_EXCHANGE, Rename};
 
@@ -18,6 +19,19 @@ impl<K: Kv> Shard<K> {
         // What is at home elsewhere is leased there, and taken back before the shard there promises to change it.
         let here = touched.iter().filter(|touched| touched.inode.home() == self.config.shard);
         if self.leases.may_change(session, here) { Ok(()) } else { Err(Error::Recalling) }
+    }
+
+    /// Before `session` is told of a file, or opens it: another one that alone writes it may have kept back what it was told
+    /// to write, and its size with it. After a restart, any may that wrote it.
+    ///
+    /// # Errors
+    /// `Recalling` where that is so.
+    pub(super) fn take_back_unwritten(&mut self, session: SessionId, id: InodeId, inode: &Inode) -> Result<()> {
+        if self.may_be_unwritten(session, id, inode) { self.take_back(session, &[Touched::inode(id)]) } else { Ok(()) }
+    }
+
+    pub(super) fn may_be_unwritten(&self, session: SessionId, id: InodeId, inode: &Inode) -> bool {
+        inode.has(UNSETTLED) && (self.holds.is_others_alone(session, id) || self.leases.presume())
     }
 
     /// A lease on an inode's attributes with the answer at hand: its term in ms, 0 for none. What a transaction has locked
@@ -52,6 +66,12 @@ impl<K: Kv> Shard<K> {
             None => self.take_back(session, &[Touched::inode(parent), Touched::name(parent, name)]),
             Some(child) if create.write_intent && !create.exclusive => {
                 self.take_back(session, &[Touched::inode(child)])
+            }
+            Some(child) if !create.exclusive && child.home() == self.config.shard => {
+                match self.namespace.find(child)? {
+                    Some(inode) => self.take_back_unwritten(session, child, &inode),
+                    None => Ok(()),
+                }
             }
             Some(_) => Ok(()),
         }

@@ -34,6 +34,9 @@ messages! {
         cuts: u64,
         /// The asking session alone holds the write intent: its own knowledge of size and mtime is exact.
         exclusive: bool,
+        /// That, and no other session has the file open: under a lease on its attributes the session may keep back what it
+        /// writes. Whoever asks for the file, or opens it, takes that lease back first.
+        alone: bool,
         /// Objects may exist: false until the first write intent. Reads of such a file need no storage group.
         has_objects: bool,
         /// Raised whenever a session gets a write intent on the inode; see `Settle::gathered`.

@@ -319,8 +319,8 @@ samples! {
         transaction::Climbed { inode }
         meta::Exactly { sequence, answered_below }
         meta::InodeReply {
-            attr, unsettled, cutting, cuts, exclusive, has_objects, intents, bare, layout, elsewhere, lease_ms, name_lease_ms,
-            standing, parent, inline_limit, contents
+            attr, unsettled, cutting, cuts, exclusive, alone, has_objects, intents, bare, layout, elsewhere, lease_ms,
+            name_lease_ms, standing, parent, inline_limit, contents
         }
         meta::Standing { order, empty }
         meta::DirectoryReply { attr, standing, lease_ms }

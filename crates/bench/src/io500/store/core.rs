@@ -151,7 +151,7 @@ impl Store for Core {
         self.wait(async |client| {
             let mut copy = Buf::shareable(bytes.len());
             copy.copy_from_slice(bytes);
-            client.write(&caller(), inode, offset, &copy.freeze()).await
+            client.write(&caller(), inode, offset, &copy.freeze(), false).await
         })
     }
 

@@ -1,0 +1,509 @@
+//! Small writes that are kept back, to be written together.
+//!
+//! Who alone writes a file, while no other session has it open, may keep back what programs have written for as long as it
+//! holds a lease on the file's attributes: whoever asks for the file, or opens it, takes that lease back first, and then
+//! all is written before it is given up (`recall.rs`). It is written as well when enough has gathered, after a while, before
+//! this client itself looks at the objects, and before `fsync` and `close` return, which so tell of errors; what could
+//! not be written stays here and is tried again.
+//!
+//! A client that was stopped or cut off may find that its lease is over: what it kept back then is lost, and everybody who
+//! has the file open here is told `EIO`. So that nothing of it arrives late, over what others have written since,
+//! each object takes it only under the version that it had when the lease was held. Where that is not known, nothing is
+//! kept back: the write goes through, and its answer tells.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster::map::CapacityClass;
+use layout::{Extent, extents};
+use ring::buf::{Buf, Slice};
+use tracing::{error, warn};
+use types::cred::Credentials;
+use types::error::Errno;
+use types::id::{InodeId, ObjectId};
+use types::layout::Layout;
+use wire::v1::meta;
+use wire::v1::storage;
+
+use crate::caller::Caller;
+use crate::file::File;
+use crate::lease::{Board, Lease, Subject};
+use crate::router::{Client, Destination};
+use crate::shared::Shared;
+use crate::unwritten::runs::Runs;
+
+mod runs;
+
+/// Longest write that is kept back, bytes: of a longer one the way to the servers costs little.
+const WRITE_MAX: usize = 256 << 10;
+/// With so many bytes of a file, writing them begins...
+const ENOUGH: usize = 1 << 20;
+/// ...and with so many, whoever writes more waits for it.
+const FILE_MAX: usize = 4 << 20;
+/// Nothing stays here for longer, unless servers do not answer.
+const AGE_MAX: Duration = Duration::from_millis(500);
+/// Small writes of a file that go through before the shard is asked whether more may be kept back.
+const PATIENCE: u32 = 2;
+/// Between two such questions, and two attempts to write what could not be written.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Nothing more is kept back when a lease lasts no longer than this.
+const MARGIN: Duration = Duration::from_secs(2);
+/// How often a task looks whether another one has written.
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
+
+/// What is kept back of one file.
+#[derive(Debug)]
+pub(crate) struct Unwritten {
+    /// While it is held, nobody else has the file open, or is told of it.
+    lease: Lease,
+    small_writes: u32,
+    ask_at: Option<Instant>,
+    /// Of objects, as of a moment at which the lease was held.
+    versions: BTreeMap<u32, u64>,
+    waiting: Runs,
+    /// On the way to the servers.
+    flying: Option<Arc<Runs>>,
+    /// A task looks after it.
+    watched: bool,
+    try_at: Option<Instant>,
+    /// Something was given up.
+    lost: bool,
+}
+
+impl Default for Unwritten {
+    fn default() -> Self {
+        Self {
+            lease: Lease::NONE,
+            small_writes: 0,
+            ask_at: None,
+            versions: BTreeMap::new(),
+            waiting: Runs::default(),
+            flying: None,
+            watched: false,
+            try_at: None,
+            lost: false,
+        }
+    }
+}
+
+impl Unwritten {
+    pub(crate) fn is_clean(&self) -> bool {
+        self.waiting.is_empty() && self.flying.is_none()
+    }
+
+    fn bytes(&self) -> usize {
+        self.waiting.bytes() + self.flying.as_ref().map_or(0, |runs| runs.bytes())
+    }
+
+    /// The first handle is being opened: nobody is left who was to be told of a loss.
+    pub(crate) fn begin(&mut self) {
+        self.lost = false;
+    }
+
+    /// The file is closed. What is still here could not be written, which the last `close` has told.
+    pub(crate) fn end(&mut self, total: &Total, inode: InodeId) {
+        let bytes = self.bytes();
+        if bytes > 0 {
+            total.change(bytes, 0);
+            error!(%inode, bytes, "a file was closed whose last writes could not be written: they are lost");
+        }
+    }
+
+    fn saw(&mut self, board: &Board, stripe: u32, version: u64) {
+        if board.holds(self.lease, Instant::now()) {
+            let known = self.versions.entry(stripe).or_insert(version);
+            *known = version.max(*known);
+        }
+    }
+}
+
+/// What is kept back will not be written: who has the file open is told, and its objects tell the size.
+fn give_up(shared: &Shared, inode: InodeId, file: &mut File, why: &str) {
+    let unwritten = &mut file.unwritten;
+    let bytes = unwritten.bytes();
+    (unwritten.waiting, unwritten.flying, unwritten.lost) = (Runs::default(), None, true);
+    shared.unwritten.change(bytes, 0);
+    file.lose_exclusivity();
+    error!(%inode, bytes, "what was kept back of a file is lost: {why}");
+}
+
+/// Bytes that are kept back of all files.
+#[derive(Default)]
+pub(crate) struct Total(AtomicUsize);
+
+impl Total {
+    fn change(&self, before: usize, after: usize) {
+        // Wraps around as the sum of both does.
+        self.0.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What became of a write.
+enum Kept {
+    Yes {
+        watch: bool,
+        write: bool,
+    },
+    No,
+    /// It may be worth asking the shard.
+    Ask,
+    /// Too much is here already.
+    Full,
+    Lost,
+}
+
+/// What is next for who wants everything written.
+enum Step {
+    Done,
+    Busy,
+    Lost,
+    Write(Flight, Layout),
+}
+
+/// Runs on their way. Unless they have landed, they come back.
+struct Flight {
+    shared: Arc<Shared>,
+    inode: InodeId,
+    runs: Arc<Runs>,
+    landed: bool,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let change = self.shared.with_file(self.inode, |file| {
+            let unwritten = &mut file.unwritten;
+            let before = unwritten.bytes();
+            if let Some(flown) = unwritten.flying.take_if(|flying| Arc::ptr_eq(flying, &self.runs))
+                && !self.landed
+            {
+                let mut all = Runs::default();
+                all.put_all(&flown);
+                all.put_all(&unwritten.waiting);
+                unwritten.waiting = all;
+                unwritten.try_at = Some(now + ASK_AGAIN);
+            }
+            (before, unwritten.bytes())
+        });
+        if let Some((before, after)) = change {
+            self.shared.unwritten.change(before, after);
+        }
+    }
+}
+
+impl Client {
+    /// Keeps `data` back, if it may; false: it has to be written now.
+    ///
+    /// # Errors
+    /// `EIO` where something that was kept back of this file is lost, `EINTR`.
+    pub(crate) async fn keep_back(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        layout: &Layout,
+        offset: u64,
+        data: &Slice,
+    ) -> Result<bool, Errno> {
+        if self.shared.config.write_back == 0 || data.len() > WRITE_MAX {
+            return Ok(false);
+        }
+        loop {
+            match self.try_to_keep_back(inode, layout, offset, data)? {
+                Kept::Yes { watch, write } => {
+                    if watch {
+                        self.watch_unwritten(inode);
+                    }
+                    if write {
+                        self.write_out_later(inode);
+                    }
+                    return Ok(true);
+                }
+                Kept::No => return Ok(false),
+                Kept::Ask => {
+                    if self.has_room(inode)
+                        && let Err(Errno::EINTR) = self.ask_if_alone(caller, inode).await
+                    {
+                        return Err(Errno::EINTR);
+                    }
+                    return Ok(false);
+                }
+                Kept::Full => self.write_out(caller, inode).await?,
+                Kept::Lost => return Err(Errno::EIO),
+            }
+        }
+    }
+
+    fn try_to_keep_back(&self, inode: InodeId, layout: &Layout, offset: u64, data: &Slice) -> Result<Kept, Errno> {
+        let (shared, now) = (&self.shared, Instant::now());
+        let kept = shared.with_file(inode, |file| {
+            let is_exclusive = file.is_exclusive();
+            let unwritten = &mut file.unwritten;
+            if unwritten.lost {
+                return Kept::Lost;
+            }
+            if !is_exclusive {
+                return Kept::No;
+            }
+            if !shared.board.holds_for(unwritten.lease, now, MARGIN) {
+                unwritten.small_writes = unwritten.small_writes.saturating_add(1);
+                let asks = unwritten.small_writes > PATIENCE && unwritten.ask_at.is_none_or(|at| now >= at);
+                if asks {
+                    unwritten.ask_at = Some(now + ASK_AGAIN);
+                }
+                return if asks { Kept::Ask } else { Kept::No };
+            }
+            let mut pieces = extents(layout, offset, data.len() as u64);
+            if !pieces.all(|piece| unwritten.versions.contains_key(&piece.stripe)) {
+                return Kept::No;
+            }
+            if unwritten.bytes() + data.len() > FILE_MAX {
+                return Kept::Full;
+            }
+            if shared.unwritten.get() + data.len() > shared.config.write_back {
+                return Kept::No;
+            }
+            let before = unwritten.bytes();
+            unwritten.waiting.put(offset, data);
+            shared.unwritten.change(before, unwritten.bytes());
+            let may_try = unwritten.try_at.is_none_or(|at| now >= at);
+            let write = unwritten.waiting.bytes() >= ENOUGH && unwritten.flying.is_none() && may_try;
+            let watch = !std::mem::replace(&mut unwritten.watched, true);
+            file.end.versions.clear();
+            file.wrote(offset, data.len() as u64, Shared::wall_clock());
+            Kept::Yes { watch, write }
+        });
+        kept.ok_or(Errno::EBADF)
+    }
+
+    /// The object was written, and has this version now.
+    pub(crate) fn wrote_through(&self, inode: InodeId, stripe: u32, version: u64) {
+        let board = &self.shared.board;
+        self.shared.with_file(inode, |file| file.unwritten.saw(board, stripe, version));
+    }
+
+    /// Asks the shard for a lease under which small writes may be kept back.
+    async fn ask_if_alone(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        let ticket = self.shared.board.ticket();
+        let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+        let lease = Board::lease(ticket, Subject::inode(inode), if reply.alone { reply.lease_ms } else { 0 });
+        let (board, now) = (&self.shared.board, Instant::now());
+        self.shared.with_file(inode, |file| {
+            if !reply.exclusive {
+                file.lose_exclusivity();
+            }
+            let unwritten = &mut file.unwritten;
+            if board.holds(unwritten.lease, now) {
+                unwritten.lease = unwritten.lease.later(lease);
+            } else if unwritten.is_clean() {
+                // Others may have changed the objects in between.
+                unwritten.versions.clear();
+                unwritten.lease = lease;
+            }
+        });
+        Ok(())
+    }
+
+    /// None of the file's targets is short of space, so that what is kept back will find some.
+    fn has_room(&self, inode: InodeId) -> bool {
+        let map = self.shared.map();
+        let groups = self.shared.with_file(inode, |file| file.layout.groups.clone()).unwrap_or_default();
+        groups.iter().all(|group| {
+            let members = map.groups.get(group).map_or(&[][..], |group| &group.members);
+            let is_normal = |target| map.targets.get(target).is_some_and(|found| found.class == CapacityClass::Normal);
+            members.iter().all(is_normal)
+        })
+    }
+
+    /// Looks after what is kept back of a file until there is nothing left.
+    fn watch_unwritten(&self, inode: InodeId) {
+        let Some(client) = self.itself() else { return };
+        ring::spawn(async move {
+            let caller = Caller::patient(Credentials::default());
+            loop {
+                ring::sleep(AGE_MAX).await;
+                let (board, now) = (&client.shared.board, Instant::now());
+                let looked = client.shared.with_file(inode, |file| {
+                    let unwritten = &mut file.unwritten;
+                    unwritten.watched = !unwritten.is_clean();
+                    let may_try = unwritten.try_at.is_none_or(|at| now >= at) && unwritten.flying.is_none();
+                    let renew = board.holds(unwritten.lease, now) && !board.holds_long(unwritten.lease, now);
+                    unwritten.watched.then_some((may_try, renew))
+                });
+                let Some((may_try, renew)) = looked.flatten() else { return };
+                if may_try {
+                    client.write_out_later(inode);
+                }
+                if renew && let Err(error) = client.ask_if_alone(&caller, inode).await {
+                    warn!(%inode, "cannot renew the lease under which writes are kept back: {error}");
+                }
+            }
+        });
+    }
+
+    fn write_out_later(&self, inode: InodeId) {
+        let Some(client) = self.itself() else { return };
+        ring::spawn(async move {
+            if let Err(error) = client.write_out(&Caller::patient(Credentials::default()), inode).await {
+                warn!(%inode, "cannot write what was kept back: {error}; fsync and close will tell");
+            }
+        });
+    }
+
+    /// Writes all that is kept back of the file, if anything is.
+    ///
+    /// # Errors
+    /// Those of the storage, and `EINTR`: then it is still here. `EIO` where something is lost.
+    pub async fn write_out(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        loop {
+            match self.next_step(inode) {
+                Step::Done => return Ok(()),
+                Step::Lost => return Err(Errno::EIO),
+                Step::Busy if caller.is_ending() => return Err(Errno::EINTR),
+                Step::Busy => ring::sleep(LOOK_AGAIN).await,
+                Step::Write(flight, layout) => self.fly(caller, flight, &layout).await?,
+            }
+        }
+    }
+
+    fn next_step(&self, inode: InodeId) -> Step {
+        let (shared, now) = (&self.shared, Instant::now());
+        let step = shared.with_file(inode, |file| {
+            let unwritten = &mut file.unwritten;
+            if unwritten.lost {
+                return Step::Lost;
+            }
+            if unwritten.flying.is_some() {
+                return Step::Busy;
+            }
+            if unwritten.waiting.is_empty() {
+                return Step::Done;
+            }
+            if unwritten.lease.rest(now).is_zero() {
+                give_up(shared, inode, file, "the lease is over under which it was");
+                return Step::Lost;
+            }
+            let runs = Arc::new(std::mem::take(&mut unwritten.waiting));
+            unwritten.flying = Some(Arc::clone(&runs));
+            let flight = Flight { shared: Arc::clone(shared), inode, runs, landed: false };
+            Step::Write(flight, file.layout.clone())
+        });
+        step.unwrap_or(Step::Done)
+    }
+
+    async fn fly(&self, caller: &Caller<'_>, mut flight: Flight, layout: &Layout) -> Result<(), Errno> {
+        let mut of_objects: BTreeMap<u32, Vec<(Extent, &[u8])>> = BTreeMap::new();
+        for (offset, run) in flight.runs.iter() {
+            for piece in extents(layout, offset, run.len() as u64) {
+                let begin = (piece.file_offset - offset) as usize;
+                let bytes = &run[begin..begin + piece.len as usize];
+                of_objects.entry(piece.stripe).or_default().push((piece, bytes));
+            }
+        }
+        // One after the other in each object: its version tells whether somebody else was there.
+        let writes = of_objects.values().map(async |pieces| {
+            for &(piece, bytes) in pieces {
+                self.write_unless_changed(caller, flight.inode, piece, bytes).await?;
+            }
+            Ok(())
+        });
+        let outcome: Result<(), Errno> = ring::join_all(writes).await.into_iter().collect();
+        drop(of_objects);
+        // Of an object that is gone nothing can be written any more.
+        let is_gone = outcome == Err(Errno::ESTALE);
+        let (shared, inode) = (Arc::clone(&self.shared), flight.inode);
+        flight.landed = outcome.is_ok();
+        drop(flight);
+        if is_gone {
+            shared.with_file(inode, |file| give_up(&shared, inode, file, "an object of the file is gone"));
+        }
+        outcome
+    }
+
+    /// Writes where the object is as it was while the lease was held.
+    async fn write_unless_changed(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        piece: Extent,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
+        let object = ObjectId { inode, stripe: piece.stripe };
+        let destination = Destination::Object(piece.group, object);
+        let mut data = Buf::shareable(bytes.len());
+        data.copy_from_slice(bytes);
+        let data = data.freeze();
+        let mut refused = None;
+        loop {
+            let known = |file: &mut File| file.unwritten.versions.get(&piece.stripe).copied();
+            let expected_version = match self.shared.with_file(inode, known).flatten() {
+                Some(version) => version,
+                None => self.object(caller, piece.group, object).await?.version,
+            };
+            if refused == Some(expected_version) {
+                // Not for its version: the object is being removed.
+                return Err(Errno::ESTALE);
+            }
+            // Asked after the version was: nobody else has changed the object before.
+            let rest = self.shared.with_file(inode, |file| file.unwritten.lease.rest(Instant::now()));
+            if rest.is_none_or(|rest| rest.is_zero()) {
+                return Err(Errno::EIO);
+            }
+            let request = storage::Write { object, offset: piece.object_offset, expected_version };
+            let written = self.call_payload(caller, destination, &request, std::slice::from_ref(&data), 0).await;
+            let version = written.as_ref().ok().map(|answer| answer.message.version);
+            self.shared.with_file(inode, |file| match version {
+                Some(version) => file.unwritten.versions.insert(piece.stripe, version),
+                None => file.unwritten.versions.remove(&piece.stripe),
+            });
+            match written {
+                Ok(_) => return Ok(()),
+                Err(Errno::ESTALE) => refused = Some(expected_version),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// The lease on the file is being taken back: writes what is kept back, as long as the lease lasts.
+    pub(crate) async fn give_back_unwritten(self: &Rc<Self>, inode: InodeId) {
+        loop {
+            let looked = self.shared.with_file(inode, |file| {
+                let unwritten = &mut file.unwritten;
+                let rest = unwritten.lease.rest(Instant::now());
+                if !unwritten.is_clean() && !rest.is_zero() {
+                    return Some(rest);
+                }
+                if !unwritten.is_clean() {
+                    give_up(&self.shared, inode, file, "it could not be written in time");
+                }
+                let unwritten = &mut file.unwritten;
+                unwritten.lease = Lease::NONE;
+                unwritten.versions.clear();
+                None
+            });
+            let Some(rest) = looked.flatten() else { return };
+            let caller = Caller::patient(Credentials::default());
+            match ring::timeout(rest, self.write_out(&caller, inode)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => ring::sleep(ASK_AGAIN.min(rest)).await,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Writes what is kept back of all files.
+    pub(crate) async fn write_all_out(&self) {
+        let caller = Caller::patient(Credentials::default());
+        for inode in self.shared.unwritten_files() {
+            if let Err(error) = self.write_out(&caller, inode).await {
+                error!(%inode, "could not write what was kept back: {error}; it is lost");
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Small writes that a mount keeps back: nobody can tell, but by the number of requests, and by what a kill takes.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::cluster::{Cluster, SecondMount};
+use harness::dice::{Dice, seed};
+use harness::{metrics, process, wait};
+
+/// The default of metad's `lease_term`, and time for everything around it.
+const TERM: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
+/// Too much for the metadata.
+const BEGINNING: usize = 100_000;
+
+fn writes(cluster: &Cluster) -> f64 {
+    metrics::sum(cluster, "storage", "weft_request_seconds_count", &["op=\"Write\""])
+}
+
+/// A file of the first mount that keeps back what is written next to one of its objects.
+fn keeping(path: &Path) -> File {
+    let file = File::options().create(true).truncate(true).read(true).write(true).open(path).unwrap();
+    file.write_all_at(&vec![b'.'; BEGINNING], 0).unwrap();
+    for at in 0..4 {
+        file.write_all_at(b"x", at).unwrap();
+    }
+    file.sync_data().unwrap();
+    file
+}
+
+fn two_mounts() -> (Cluster, SecondMount) {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    (cluster, second)
+}
+
+fn same_on(second: &SecondMount, path: &Path) -> PathBuf {
+    second.point.join(path.file_name().unwrap())
+}
+
+#[test]
+fn many_small_writes_are_few_requests() {
+    let cluster = Cluster::start();
+    let path = cluster.path("f");
+    let before = writes(&cluster);
+    let mut file = File::create(&path).unwrap();
+    let mut expected = Vec::new();
+    for number in 0..2000u32 {
+        let record = [number as u8; 1000];
+        file.write_all(&record).unwrap();
+        expected.extend_from_slice(&record);
+        if number % 500 == 3 {
+            assert_eq!(fs::metadata(&path).unwrap().len(), expected.len() as u64, "the writer sees its size");
+        }
+    }
+    drop(file);
+    let requests = writes(&cluster) - before;
+    assert!(requests < 100.0, "{requests} requests for 2000 writes");
+    assert!(fs::read(&path).unwrap() == expected);
+    cluster.assert_sound();
+}
+
+#[test]
+fn who_looks_sees_all_that_was_written() {
+    let (cluster, second) = two_mounts();
+    let mut dice = Dice::new(seed());
+    let path = cluster.path("f");
+    let there = same_on(&second, &path);
+    let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
+    let mut expected = Vec::new();
+    for round in 0..30 {
+        // Long enough for what was taken back to be given again.
+        if round % 10 == 9 {
+            thread::sleep(Duration::from_millis(1200));
+        }
+        for _ in 0..dice.index(60) + 4 {
+            let len = dice.index(3000) + 1;
+            let data = dice.bytes(len);
+            let offset = if dice.index(3) == 0 { dice.index(expected.len() + 1) } else { expected.len() };
+            file.write_all_at(&data, offset as u64).unwrap();
+            expected.resize(expected.len().max(offset + data.len()), 0);
+            expected[offset..offset + data.len()].copy_from_slice(&data);
+        }
+        match dice.index(4) {
+            0 => assert_eq!(fs::metadata(&there).unwrap().len(), expected.len() as u64, "round {round}"),
+            1 => assert!(fs::read(&there).unwrap() == expected, "round {round}: on the other mount"),
+            2 => assert!(fs::read(&path).unwrap() == expected, "round {round}: on the same mount"),
+            _ => {
+                let size = dice.index(expected.len()) + 1;
+                file.set_len(size as u64).unwrap();
+                expected.truncate(size);
+            }
+        }
+    }
+    drop(file);
+    assert!(fs::read(&there).unwrap() == expected);
+    cluster.assert_sound();
+}
+
+#[test]
+fn who_has_it_open_sees_each_write_at_once() {
+    let (cluster, second) = two_mounts();
+    let path = cluster.path("f");
+    let file = keeping(&path);
+    let reader = File::open(same_on(&second, &path)).unwrap();
+    for number in 0..200u64 {
+        let record = number.to_le_bytes();
+        file.write_all_at(&record, number * 8).unwrap();
+        let mut seen = [0; 8];
+        reader.read_exact_at(&mut seen, number * 8).unwrap();
+        assert_eq!(seen, record);
+    }
+}
+
+#[test]
+fn a_killed_mount_loses_no_more_than_was_neither_closed_nor_synced() {
+    let (cluster, second) = two_mounts();
+    let write = |name: &str, then: fn(&File)| {
+        let file = keeping(&second.point.join(name));
+        for number in 0..100u64 {
+            file.write_all_at(&[b'y'; 10], BEGINNING as u64 + number * 10).unwrap();
+        }
+        then(&file);
+        file
+    };
+    drop(write("closed", |_| ()));
+    let synced = write("synced", |file| file.sync_data().unwrap());
+    let neither = write("neither", |_| ());
+    process::kill(second.pid);
+    let begin = Instant::now();
+    let content = |name: &str| fs::read(cluster.path(name)).unwrap();
+    let mut expected = [b"xxxx".as_slice(), &[b'.'; BEGINNING - 4]].concat();
+    expected.extend([b'y'; 1000]);
+    assert!(content("closed") == expected);
+    assert!(content("synced") == expected);
+    let left = content("neither");
+    assert!(left.len() >= BEGINNING && expected.starts_with(&left), "{} bytes", left.len());
+    assert!(begin.elapsed() < 2 * TERM, "{:?}", begin.elapsed());
+    drop((synced, neither));
+    cluster.assert_sound();
+}
+
+/// It is stopped with something kept back, others do not wait for longer than its lease, and what comes late harms nobody.
+#[test]
+fn who_was_stopped_for_longer_than_its_lease_is_told_and_harms_nobody() {
+    let (cluster, second) = two_mounts();
+    let path = second.point.join("f");
+    let here = cluster.path("f");
+    let file = keeping(&path);
+    file.write_all_at(b"late", 50).unwrap();
+    process::stop(second.pid);
+    let changed = wait::within("a write on another mount", TERM + SOON, move || {
+        let other = File::options().write(true).open(&here).unwrap();
+        other.write_all_at(b"newer", 48).unwrap();
+        other.sync_all().unwrap();
+        here
+    });
+    process::signal(second.pid, libc::SIGCONT);
+    let (told, file) = wait::within("fsync", SOON, move || (file.sync_all(), file));
+    assert_eq!(told.unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(file.write_at(b"more", 60).unwrap_err().raw_os_error(), Some(libc::EIO));
+    drop(file);
+    let content = fs::read(&changed).unwrap();
+    assert_eq!(content[..60], [b"xxxx".as_slice(), &[b'.'; 44], b"newer", &[b'.'; 7]].concat());
+    // A new open is a new beginning.
+    let again = wait::until("the close", SOON, || {
+        let again = File::options().write(true).open(&path).unwrap();
+        again.write_all_at(b"again", 70).is_ok().then_some(again)
+    });
+    again.sync_all().unwrap();
+    assert_eq!(fs::read(&changed).unwrap()[70..75], *b"again");
+}
+
+#[test]
+fn what_cannot_be_written_is_told_and_stays_until_it_can() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&["--retry-timeout", "2s"]);
+    let path = second.point.join("f");
+    let file = keeping(&path);
+    let storaged = cluster.pid("storaged-1").unwrap();
+    process::stop(storaged);
+    file.write_all_at(b"kept", 50).unwrap();
+    assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(libc::EIO));
+    // Longer than the lease lasts that is not renewed.
+    thread::sleep(TERM + Duration::from_secs(2));
+    process::signal(storaged, libc::SIGCONT);
+    wait::until("it is written", SOON, || file.sync_all().ok());
+    assert_eq!(fs::read(cluster.path("f")).unwrap()[48..56], *b"..kept..");
+}
+
+#[test]
+fn a_mount_may_be_told_to_keep_nothing_back() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&["--write-back", "0"]);
+    let file = keeping(&second.point.join("f"));
+    let before = writes(&cluster);
+    for number in 0..100 {
+        file.write_all_at(b"y", number).unwrap();
+    }
+    assert!(writes(&cluster) - before >= 100.0);
+}
