@@ -202,7 +202,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         sides: &[Side::Ours, Side::Local],
-        job: |bench, side| files(bench, side, Work::Sequential { bytes: bench.scale.sequential_bytes }, 1),
+        job: |bench, side| {
+            let work = sequential(bench, 1, 1 << 20);
+            files(bench, side, work, 1)
+        },
         rows: &[
             spec("write 1M x1", "write", Unit::Bandwidth, Yardstick::Side(Side::Local, "write"), 0.80),
             spec("read 1M x1", "read", Unit::Bandwidth, Yardstick::Side(Side::Local, "read"), 0.80),
@@ -210,10 +213,35 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         sides: &[Side::Ours, Side::Local],
-        job: |bench, side| files(bench, side, Work::Sequential { bytes: bench.scale.sequential_bytes }, 4),
+        job: |bench, side| {
+            let work = sequential(bench, 1, 1 << 20);
+            files(bench, side, work, 4)
+        },
         rows: &[
             spec("write 1M x4", "write", Unit::Bandwidth, Yardstick::Side(Side::Local, "write"), 0.80),
             spec("read 1M x4", "read", Unit::Bandwidth, Yardstick::Side(Side::Local, "read"), 0.80),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| {
+            let work = sequential(bench, 4, 128 << 10);
+            files(bench, side, work, 1)
+        },
+        rows: &[
+            spec("write 128K x1", "write", Unit::Bandwidth, Yardstick::Side(Side::Local, "write"), 0.80),
+            spec("read 128K x1", "read", Unit::Bandwidth, Yardstick::Side(Side::Local, "read"), 0.80),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Local],
+        job: |bench, side| {
+            let work = sequential(bench, 16, 4 << 10);
+            files(bench, side, work, 1)
+        },
+        rows: &[
+            spec("write 4K x1", "write", Unit::Bandwidth, Yardstick::Side(Side::Local, "write"), 0.50),
+            spec("read 4K x1", "read", Unit::Bandwidth, Yardstick::Side(Side::Local, "read"), 0.50),
         ],
     },
     Scenario {
@@ -294,6 +322,11 @@ fn crowd(bench: &mut Bench, count: u64, tasks: Vec<Task>) -> anyhow::Result<Job>
     let (management, key_file) = (cluster.management.clone(), cluster.key_file.clone());
     let watch = cluster.watch.clone();
     Ok(Job::Shards(Crowd { management, key_file, run, count, in_flight: IN_FLIGHT, tasks, watch }))
+}
+
+/// A file of a `part` of the bytes of the longest ones.
+fn sequential(bench: &Bench, part: u64, step: usize) -> Work {
+    Work::Sequential { bytes: bench.scale.sequential_bytes / part, step }
 }
 
 fn files(bench: &mut Bench, side: Side, work: Work, processes: usize) -> anyhow::Result<Job> {

@@ -226,7 +226,11 @@ impl fmt::Display for Report {
         }
         let passed = self.rows.iter().filter(|row| row.pass == Some(true)).count();
         write!(f, "{passed} of {} goals reached; medians of {} rounds", self.rows.len(), self.rounds)?;
-        writeln!(f, "{}; CPU us per operation, of 1M rows per MiB", if self.quick { ", short ones" } else { "" })?;
+        writeln!(
+            f,
+            "{}; CPU us per operation, of sequential rows per MiB",
+            if self.quick { ", short ones" } else { "" }
+        )?;
         match self.load {
             Some(load) if load > 0.5 => {
                 writeln!(f, "Beware: others were using this machine ({load} of {} CPUs) before it began", self.cpus)

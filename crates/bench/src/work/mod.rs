@@ -51,7 +51,7 @@ pub(crate) enum Work {
     /// `grep -r` and `git status`, again and again for so many seconds each, in a clone.
     LookAgain { seconds: f64, repository: PathBuf, tree: PathBuf },
     /// Whole files in 1 MiB steps, `bytes` over all processes: written with fsync, then read with cold caches.
-    Sequential { bytes: u64 },
+    Sequential { bytes: u64, step: usize },
     /// Direct 4 KiB reads, then writes, for so many seconds each; `bytes` over all processes.
     Random { seconds: f64, bytes: u64 },
 }
@@ -68,7 +68,7 @@ impl Files {
             Work::Unpack { archive, tree } => unpack::run(self, archive, tree),
             Work::Clone { repository, tree } => git::clone_and_remove(self, repository, tree),
             Work::LookAgain { seconds, repository, tree } => git::look_again(self, *seconds, repository, tree),
-            Work::Sequential { bytes } => sequential::run(self, *bytes),
+            Work::Sequential { bytes, step } => sequential::run(self, *bytes, *step),
             Work::Random { seconds, bytes } => random::run(self, *seconds, *bytes),
         }
     }
