@@ -385,6 +385,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 33);
+        assert_eq!(names.len(), 37);
     }
 }
