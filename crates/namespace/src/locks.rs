@@ -445,8 +445,11 @@ impl Locks {
         while let Some(file) = self.files.get_mut(&key) {
             let (now_ms, pieces) = (self.now_ms, &self.pieces);
             let Some(waiter) = file.next(now_ms, |owner| may_pass(pieces, owner)) else { break };
+            let had_it = file.of(waiter.owner).is_some();
             self.forget(&waiter);
-            self.ends.changes_hands(key);
+            if !had_it {
+                self.ends.changes_hands(key);
+            }
             self.answers.push((waiter.ticket, LockAnswer::Done));
             self.grant(key, waiter.owner, waiter.wanted);
         }

@@ -393,6 +393,27 @@ fn locks_that_go_together_make_no_deadlock_with_each_other() {
     }
 }
 
+/// Found by `nothing_is_given_away_in_the_grace`: who held the end of a file, and got it once more, had all the time again to
+/// give it back.
+#[test]
+fn who_gets_an_end_that_it_has_keeps_it_no_longer() {
+    let (first, second, third, range) = ((0, 2, 0), (1, 2, 0), (2, 2, 0), (0, 0, false));
+    let mut pair = Pair::new();
+    for step in [
+        Step::Lock(1, third, range, false, 0),
+        Step::Lock(1, first, range, false, 1),
+        Step::Lock(1, second, range, false, 1),
+        Step::Lock(1, first, range, false, 1),
+        Step::EndSession(2),
+        Step::Lock(1, second, range, false, 1),
+        Step::Sleep(2600),
+        Step::Cancel(0),
+        Step::Sleep(2400),
+    ] {
+        pair.step(step);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
