@@ -66,8 +66,9 @@ impl Client {
     ) -> Result<u64, Errno> {
         self.must_have_kept_locks(caller, source).await?;
         let from = self.shared.with_file(source, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
-        self.write_out(caller, source).await?;
         let size = self.getattr(caller, source).await?.attr.size;
+        // After the size is known: it may be that of what is kept back.
+        self.write_out(caller, source).await?;
         let len = len.min(CALL_MAX).min(size.saturating_sub(source_offset));
         if len == 0 {
             return Ok(0);

@@ -105,6 +105,8 @@ impl Client {
                     file.size = known.size;
                 }
             });
+            // The size may be that of what was written here since, and is kept back.
+            self.write_out(caller, inode).await?;
             let pieces = self.read_pieces(caller, inode, layout, range.start, range.end.min(known.size)).await?;
             let before = known;
             if !pieces.iter().all(Piece::is_full) {

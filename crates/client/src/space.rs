@@ -74,8 +74,9 @@ impl Client {
     /// `EBADF` where it is not open here, `ENXIO` at or after the end, or where no data follows.
     pub async fn seek(&self, caller: &Caller<'_>, inode: InodeId, offset: u64, hole: bool) -> Result<u64, Errno> {
         let layout = self.shared.with_file(inode, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
-        self.write_out(caller, inode).await?;
         let size = self.getattr(caller, inode).await?.attr.size;
+        // After the size is known: it may be that of what is kept back.
+        self.write_out(caller, inode).await?;
         if offset >= size {
             return Err(Errno::ENXIO);
         }

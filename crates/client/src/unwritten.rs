@@ -66,6 +66,9 @@ pub(crate) struct Unwritten {
     waiting: Runs,
     /// On the way to the servers.
     flying: Option<Arc<Runs>>,
+    /// How many writes were kept back, and how many of these are with the servers.
+    kept: u64,
+    written: u64,
     /// A task looks after it.
     watched: bool,
     try_at: Option<Instant>,
@@ -82,6 +85,8 @@ impl Default for Unwritten {
             versions: BTreeMap::new(),
             waiting: Runs::default(),
             flying: None,
+            kept: 0,
+            written: 0,
             watched: false,
             try_at: None,
             lost: false,
@@ -172,6 +177,8 @@ struct Flight {
     shared: Arc<Shared>,
     inode: InodeId,
     runs: Arc<Runs>,
+    /// How many writes were kept back before it.
+    kept: u64,
     landed: bool,
 }
 
@@ -181,14 +188,16 @@ impl Drop for Flight {
         let change = self.shared.with_file(self.inode, |file| {
             let unwritten = &mut file.unwritten;
             let before = unwritten.bytes();
-            if let Some(flown) = unwritten.flying.take_if(|flying| Arc::ptr_eq(flying, &self.runs))
-                && !self.landed
-            {
-                let mut all = Runs::default();
-                all.put_all(&flown);
-                all.put_all(&unwritten.waiting);
-                unwritten.waiting = all;
-                unwritten.try_at = Some(now + ASK_AGAIN);
+            match unwritten.flying.take_if(|flying| Arc::ptr_eq(flying, &self.runs)) {
+                Some(_) if self.landed => unwritten.written = self.kept,
+                Some(flown) => {
+                    let mut all = Runs::default();
+                    all.put_all(&flown);
+                    all.put_all(&unwritten.waiting);
+                    unwritten.waiting = all;
+                    unwritten.try_at = Some(now + ASK_AGAIN);
+                }
+                None => {}
             }
             (before, unwritten.bytes())
         });
@@ -271,6 +280,7 @@ impl Client {
             }
             let before = unwritten.bytes();
             unwritten.waiting.put(offset, data);
+            unwritten.kept += 1;
             shared.unwritten.change(before, unwritten.bytes());
             let may_try = unwritten.try_at.is_none_or(|at| now >= at);
             let write = unwritten.waiting.bytes() >= ENOUGH && unwritten.flying.is_none() && may_try;
@@ -356,13 +366,15 @@ impl Client {
         });
     }
 
-    /// Writes all that is kept back of the file, if anything is.
+    /// Writes all that is kept back of the file when this begins, if anything is. What others write meanwhile it does not
+    /// wait for.
     ///
     /// # Errors
     /// Those of the storage, and `EINTR`: then it is still here. `EIO` where something is lost.
     pub async fn write_out(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        let kept = self.shared.with_file(inode, |file| file.unwritten.kept).unwrap_or_default();
         loop {
-            match self.next_step(inode) {
+            match self.next_step(inode, kept) {
                 Step::Done => return Ok(()),
                 Step::Lost => return Err(Errno::EIO),
                 Step::Busy if caller.is_ending() => return Err(Errno::EINTR),
@@ -372,12 +384,16 @@ impl Client {
         }
     }
 
-    fn next_step(&self, inode: InodeId) -> Step {
+    /// For who wants the first `kept` writes written.
+    fn next_step(&self, inode: InodeId, kept: u64) -> Step {
         let (shared, now) = (&self.shared, Instant::now());
         let step = shared.with_file(inode, |file| {
             let unwritten = &mut file.unwritten;
             if unwritten.lost {
                 return Step::Lost;
+            }
+            if unwritten.written >= kept {
+                return Step::Done;
             }
             if unwritten.flying.is_some() {
                 return Step::Busy;
@@ -391,7 +407,7 @@ impl Client {
             }
             let runs = Arc::new(std::mem::take(&mut unwritten.waiting));
             unwritten.flying = Some(Arc::clone(&runs));
-            let flight = Flight { shared: Arc::clone(shared), inode, runs, landed: false };
+            let flight = Flight { shared: Arc::clone(shared), inode, runs, kept: unwritten.kept, landed: false };
             Step::Write(flight, file.layout.clone())
         });
         step.unwrap_or(Step::Done)

@@ -4,8 +4,10 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -100,6 +102,41 @@ fn who_looks_sees_all_that_was_written() {
     }
     drop(file);
     assert!(fs::read(&there).unwrap() == expected);
+    cluster.assert_sound();
+}
+
+/// What others of the same mount see of a file that grows all the time has no gaps, and they need not wait for its end.
+#[test]
+fn who_reads_beside_the_writer_sees_no_gaps() {
+    let cluster = Cluster::start();
+    let path = cluster.path("f");
+    let writer = keeping(&path);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let file = File::open(&path).unwrap();
+            let mut looks = 0;
+            while !stop.load(Ordering::SeqCst) {
+                let len = file.metadata().unwrap().len();
+                let mut tail = vec![0; 30_000];
+                let count = file.read_at(&mut tail, len - 1).unwrap();
+                assert!(count > 0 && !tail[..count].contains(&0), "a gap after {len}");
+                // SAFETY: a call with numbers alone.
+                let hole = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) };
+                assert!(hole >= len as i64, "a hole at {hole} of {len}");
+                looks += 1;
+            }
+            looks
+        });
+        let (end, mut at) = (Instant::now() + Duration::from_secs(4), BEGINNING as u64);
+        while Instant::now() < end && !reader.is_finished() {
+            writer.write_all_at(&[b'y'; 700], at).unwrap();
+            at += 700;
+        }
+        stop.store(true, Ordering::SeqCst);
+        let looks = reader.join().unwrap();
+        assert!(looks > 100, "{looks} looks");
+    });
     cluster.assert_sound();
 }
 
