@@ -285,6 +285,9 @@ impl Client {
         if change.mtime.is_some() {
             // Times that are set explicitly win over those of earlier writes, also of a settling under way.
             self.while_settling(inode).await;
+            if let Err(error) = self.write_out(caller, inode).await {
+                tracing::debug!(%inode, "its times are set before all of it is written: {error}");
+            }
             self.shared.with_file(inode, |file| file.mtime = None);
         }
         if change.atime.is_some() {

@@ -191,7 +191,7 @@ impl Client {
     }
 
     async fn settle_until_accepted(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<(), Errno> {
-        if self.write_out(caller, inode).await.is_err() {
+        if !self.write_out_for_good(caller, inode).await {
             // The objects tell what there is.
             self.shared.with_file(inode, File::lose_exclusivity);
         }

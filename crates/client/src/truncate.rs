@@ -58,7 +58,14 @@ impl Client {
         if let Some(attr) = self.truncate_inline(caller, inode, size, change).await? {
             return Ok(attr);
         }
-        self.write_out(caller, inode).await?;
+        if let Err(errno) = self.write_out(caller, inode).await {
+            if errno == Errno::EINTR {
+                return Err(errno);
+            }
+            // Who makes room by it need not find room for what goes.
+            self.cut_unwritten(inode, size);
+            self.write_out(caller, inode).await?;
+        }
         let change = SetAttr { size: Some(size), ..change };
         let intends = self.shared.with_file(inode, |file| file.intent != Intent::None).ok_or(Errno::EBADF)?;
         let has_objects = intends || size > 0 || {

@@ -30,7 +30,7 @@ use wire::v1::storage;
 
 use crate::caller::Caller;
 use crate::file::File;
-use crate::lease::{Board, Lease, Subject};
+use crate::lease::{Board, Lease, Subject, Ticket};
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unwritten::runs::Runs;
@@ -39,9 +39,9 @@ mod runs;
 
 /// Longest write that is kept back, bytes: of a longer one the way to the servers costs little.
 const WRITE_MAX: usize = 256 << 10;
-/// With so many bytes of a file, writing them begins...
+/// With so much of a file ([`Runs::weight`], bytes), writing it begins...
 const ENOUGH: usize = 1 << 20;
-/// ...and with so many, whoever writes more waits for it.
+/// ...and with so much, whoever writes more waits for it.
 const FILE_MAX: usize = 4 << 20;
 /// Nothing stays here for longer, unless servers do not answer.
 const AGE_MAX: Duration = Duration::from_millis(500);
@@ -66,6 +66,8 @@ pub(crate) struct Unwritten {
     waiting: Runs,
     /// On the way to the servers.
     flying: Option<Arc<Runs>>,
+    /// Tasks that write. One goes on for a moment where what it writes was given up.
+    flights: u32,
     /// How many writes were kept back, and how many of these are with the servers.
     kept: u64,
     written: u64,
@@ -85,6 +87,7 @@ impl Default for Unwritten {
             versions: BTreeMap::new(),
             waiting: Runs::default(),
             flying: None,
+            flights: 0,
             kept: 0,
             written: 0,
             watched: false,
@@ -99,8 +102,9 @@ impl Unwritten {
         self.waiting.is_empty() && self.flying.is_none()
     }
 
-    fn bytes(&self) -> usize {
-        self.waiting.bytes() + self.flying.as_ref().map_or(0, |runs| runs.bytes())
+    /// Bytes, about: see [`Runs::weight`].
+    fn weight(&self) -> usize {
+        self.waiting.weight() + self.flying.as_ref().map_or(0, |runs| runs.weight())
     }
 
     /// The first handle is being opened: nobody is left who was to be told of a loss.
@@ -110,11 +114,20 @@ impl Unwritten {
 
     /// The file is closed. What is still here could not be written, which the last `close` has told.
     pub(crate) fn end(&mut self, total: &Total, inode: InodeId) {
-        let bytes = self.bytes();
+        let bytes = self.weight();
         if bytes > 0 {
             total.change(bytes, 0);
             error!(%inode, bytes, "a file was closed whose last writes could not be written: they are lost");
         }
+    }
+
+    /// The shard was not asked just now. It is from here on.
+    fn may_ask(&mut self, now: Instant) -> bool {
+        let may = self.ask_at.is_none_or(|at| now >= at);
+        if may {
+            self.ask_at = Some(now + ASK_AGAIN);
+        }
+        may
     }
 
     fn saw(&mut self, board: &Board, stripe: u32, version: u64) {
@@ -128,7 +141,7 @@ impl Unwritten {
 /// What is kept back will not be written: who has the file open is told, and its objects tell the size.
 fn give_up(shared: &Shared, inode: InodeId, file: &mut File, why: &str) {
     let unwritten = &mut file.unwritten;
-    let bytes = unwritten.bytes();
+    let bytes = unwritten.weight();
     (unwritten.waiting, unwritten.flying, unwritten.lost) = (Runs::default(), None, true);
     shared.unwritten.change(bytes, 0);
     file.lose_exclusivity();
@@ -187,7 +200,8 @@ impl Drop for Flight {
         let now = Instant::now();
         let change = self.shared.with_file(self.inode, |file| {
             let unwritten = &mut file.unwritten;
-            let before = unwritten.bytes();
+            let before = unwritten.weight();
+            unwritten.flights = unwritten.flights.saturating_sub(1);
             match unwritten.flying.take_if(|flying| Arc::ptr_eq(flying, &self.runs)) {
                 Some(_) if self.landed => unwritten.written = self.kept,
                 Some(flown) => {
@@ -199,7 +213,7 @@ impl Drop for Flight {
                 }
                 None => {}
             }
-            (before, unwritten.bytes())
+            (before, unwritten.weight())
         });
         if let Some((before, after)) = change {
             self.shared.unwritten.change(before, after);
@@ -236,11 +250,7 @@ impl Client {
                 }
                 Kept::No => return Ok(false),
                 Kept::Ask => {
-                    if self.has_room(inode)
-                        && let Err(Errno::EINTR) = self.ask_if_alone(caller, inode).await
-                    {
-                        return Err(Errno::EINTR);
-                    }
+                    self.ask_if_alone(inode);
                     return Ok(false);
                 }
                 Kept::Full => self.write_out(caller, inode).await?,
@@ -252,38 +262,35 @@ impl Client {
     fn try_to_keep_back(&self, inode: InodeId, layout: &Layout, offset: u64, data: &Slice) -> Result<Kept, Errno> {
         let (shared, now) = (&self.shared, Instant::now());
         let kept = shared.with_file(inode, |file| {
-            let is_exclusive = file.is_exclusive();
+            let (is_exclusive, is_settling) = (file.is_exclusive(), file.settling);
             let unwritten = &mut file.unwritten;
             if unwritten.lost {
                 return Kept::Lost;
             }
-            if !is_exclusive {
+            if !is_exclusive || is_settling {
                 return Kept::No;
             }
             if !shared.board.holds_for(unwritten.lease, now, MARGIN) {
                 unwritten.small_writes = unwritten.small_writes.saturating_add(1);
-                let asks = unwritten.small_writes > PATIENCE && unwritten.ask_at.is_none_or(|at| now >= at);
-                if asks {
-                    unwritten.ask_at = Some(now + ASK_AGAIN);
-                }
+                let asks = unwritten.small_writes > PATIENCE && unwritten.may_ask(now);
                 return if asks { Kept::Ask } else { Kept::No };
             }
             let mut pieces = extents(layout, offset, data.len() as u64);
             if !pieces.all(|piece| unwritten.versions.contains_key(&piece.stripe)) {
                 return Kept::No;
             }
-            if unwritten.bytes() + data.len() > FILE_MAX {
+            if unwritten.weight() + data.len() > FILE_MAX {
                 return Kept::Full;
             }
             if shared.unwritten.get() + data.len() > shared.config.write_back {
                 return Kept::No;
             }
-            let before = unwritten.bytes();
+            let before = unwritten.weight();
             unwritten.waiting.put(offset, data);
             unwritten.kept += 1;
-            shared.unwritten.change(before, unwritten.bytes());
+            shared.unwritten.change(before, unwritten.weight());
             let may_try = unwritten.try_at.is_none_or(|at| now >= at);
-            let write = unwritten.waiting.bytes() >= ENOUGH && unwritten.flying.is_none() && may_try;
+            let write = unwritten.waiting.weight() >= ENOUGH && unwritten.flying.is_none() && may_try;
             let watch = !std::mem::replace(&mut unwritten.watched, true);
             file.end.versions.clear();
             file.wrote(offset, data.len() as u64, Shared::wall_clock());
@@ -298,10 +305,22 @@ impl Client {
         self.shared.with_file(inode, |file| file.unwritten.saw(board, stripe, version));
     }
 
-    /// Asks the shard for a lease under which small writes may be kept back.
-    async fn ask_if_alone(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let ticket = self.shared.board.ticket();
-        let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+    /// Asks the shard for a lease under which small writes may be kept back, and has it when it comes: nobody waits for a
+    /// shard to write.
+    fn ask_if_alone(&self, inode: InodeId) {
+        let Some(client) = self.itself().filter(|_| self.has_room(inode)) else { return };
+        ring::spawn(async move {
+            let caller = Caller::patient(Credentials::default());
+            let ticket = client.shared.board.ticket();
+            match client.call(&caller, Destination::home(inode), &meta::GetAttr { inode }).await {
+                Ok(reply) => client.told_if_alone(ticket, &reply),
+                Err(error) => warn!(%inode, "cannot ask whether writes may be kept back: {error}"),
+            }
+        });
+    }
+
+    fn told_if_alone(&self, ticket: Ticket, reply: &meta::InodeReply) {
+        let inode = reply.attr.inode;
         let lease = Board::lease(ticket, Subject::inode(inode), if reply.alone { reply.lease_ms } else { 0 });
         let (board, now) = (&self.shared.board, Instant::now());
         self.shared.with_file(inode, |file| {
@@ -317,7 +336,6 @@ impl Client {
                 unwritten.lease = lease;
             }
         });
-        Ok(())
     }
 
     /// None of the file's targets is short of space, so that what is kept back will find some.
@@ -335,7 +353,6 @@ impl Client {
     fn watch_unwritten(&self, inode: InodeId) {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
-            let caller = Caller::patient(Credentials::default());
             loop {
                 ring::sleep(AGE_MAX).await;
                 let (board, now) = (&client.shared.board, Instant::now());
@@ -343,15 +360,17 @@ impl Client {
                     let unwritten = &mut file.unwritten;
                     unwritten.watched = !unwritten.is_clean();
                     let may_try = unwritten.try_at.is_none_or(|at| now >= at) && unwritten.flying.is_none();
-                    let renew = board.holds(unwritten.lease, now) && !board.holds_long(unwritten.lease, now);
+                    let renew = board.holds(unwritten.lease, now)
+                        && !board.holds_long(unwritten.lease, now)
+                        && unwritten.may_ask(now);
                     unwritten.watched.then_some((may_try, renew))
                 });
                 let Some((may_try, renew)) = looked.flatten() else { return };
                 if may_try {
                     client.write_out_later(inode);
                 }
-                if renew && let Err(error) = client.ask_if_alone(&caller, inode).await {
-                    warn!(%inode, "cannot renew the lease under which writes are kept back: {error}");
+                if renew {
+                    client.ask_if_alone(inode);
                 }
             }
         });
@@ -407,6 +426,7 @@ impl Client {
             }
             let runs = Arc::new(std::mem::take(&mut unwritten.waiting));
             unwritten.flying = Some(Arc::clone(&runs));
+            unwritten.flights += 1;
             let flight = Flight { shared: Arc::clone(shared), inode, runs, kept: unwritten.kept, landed: false };
             Step::Write(flight, file.layout.clone())
         });
@@ -467,8 +487,11 @@ impl Client {
                 return Err(Errno::ESTALE);
             }
             // Asked after the version was: nobody else has changed the object before.
-            let rest = self.shared.with_file(inode, |file| file.unwritten.lease.rest(Instant::now()));
-            if rest.is_none_or(|rest| rest.is_zero()) {
+            let may_write = |file: &mut File| {
+                let Unwritten { lease, lost, .. } = &file.unwritten;
+                !lost && !lease.rest(Instant::now()).is_zero()
+            };
+            if self.shared.with_file(inode, may_write) != Some(true) {
                 return Err(Errno::EIO);
             }
             let request = storage::Write { object, offset: piece.object_offset, expected_version };
@@ -510,6 +533,42 @@ impl Client {
                 Ok(Err(_)) => ring::sleep(ASK_AGAIN.min(rest)).await,
                 Err(_) => {}
             }
+        }
+    }
+
+    /// The file is going to be settled: nothing is kept back any more, and nothing is on its way. False where some of it could
+    /// not be written: that is given up, as whoever closed the file was told.
+    pub(crate) async fn write_out_for_good(&self, caller: &Caller<'_>, inode: InodeId) -> bool {
+        let mut is_written = true;
+        loop {
+            is_written &= self.write_out(caller, inode).await.is_ok();
+            let is_over = self.shared.with_file(inode, |file| {
+                if file.unwritten.flights > 0 {
+                    return false;
+                }
+                if !is_written && !file.unwritten.is_clean() {
+                    give_up(&self.shared, inode, file, "it could not be written before the file was closed");
+                    file.unwritten.lost = false;
+                }
+                file.unwritten.is_clean()
+            });
+            if is_over != Some(false) {
+                return is_written;
+            }
+            ring::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Drops what is kept back from `size` on, which is about to be cut off and could not be written.
+    pub(crate) fn cut_unwritten(&self, inode: InodeId, size: u64) {
+        let change = self.shared.with_file(inode, |file| {
+            let unwritten = &mut file.unwritten;
+            let before = unwritten.weight();
+            unwritten.waiting.cut(size);
+            (before, unwritten.weight())
+        });
+        if let Some((before, after)) = change {
+            self.shared.unwritten.change(before, after);
         }
     }
 

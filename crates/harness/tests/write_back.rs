@@ -4,12 +4,12 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use harness::cluster::{Cluster, SecondMount};
 use harness::dice::{Dice, seed};
@@ -25,13 +25,17 @@ fn writes(cluster: &Cluster) -> f64 {
     metrics::sum(cluster, "storage", "weft_request_seconds_count", &["op=\"Write\""])
 }
 
-/// A file of the first mount that keeps back what is written next to one of its objects.
-fn keeping(path: &Path) -> File {
+/// A file whose mount keeps back what is written next to one of its objects.
+fn keeping(cluster: &Cluster, path: &Path) -> File {
     let file = File::options().create(true).truncate(true).read(true).write(true).open(path).unwrap();
     file.write_all_at(&vec![b'.'; BEGINNING], 0).unwrap();
-    for at in 0..4 {
-        file.write_all_at(b"x", at).unwrap();
-    }
+    file.write_all_at(b"xxx", 0).unwrap();
+    wait::until("writes are kept back", SOON, || {
+        let before = writes(cluster);
+        (0..50).for_each(|_| file.write_all_at(b"x", 3).unwrap());
+        // What was kept back before may go now.
+        (writes(cluster) - before < 10.0).then_some(())
+    });
     file.sync_data().unwrap();
     file
 }
@@ -110,7 +114,7 @@ fn who_looks_sees_all_that_was_written() {
 fn who_reads_beside_the_writer_sees_no_gaps() {
     let cluster = Cluster::start();
     let path = cluster.path("f");
-    let writer = keeping(&path);
+    let writer = keeping(&cluster, &path);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
@@ -144,7 +148,7 @@ fn who_reads_beside_the_writer_sees_no_gaps() {
 fn who_has_it_open_sees_each_write_at_once() {
     let (cluster, second) = two_mounts();
     let path = cluster.path("f");
-    let file = keeping(&path);
+    let file = keeping(&cluster, &path);
     let reader = File::open(same_on(&second, &path)).unwrap();
     for number in 0..200u64 {
         let record = number.to_le_bytes();
@@ -159,7 +163,7 @@ fn who_has_it_open_sees_each_write_at_once() {
 fn a_killed_mount_loses_no_more_than_was_neither_closed_nor_synced() {
     let (cluster, second) = two_mounts();
     let write = |name: &str, then: fn(&File)| {
-        let file = keeping(&second.point.join(name));
+        let file = keeping(&cluster, &second.point.join(name));
         for number in 0..100u64 {
             file.write_all_at(&[b'y'; 10], BEGINNING as u64 + number * 10).unwrap();
         }
@@ -189,7 +193,7 @@ fn who_was_stopped_for_longer_than_its_lease_is_told_and_harms_nobody() {
     let (cluster, second) = two_mounts();
     let path = second.point.join("f");
     let here = cluster.path("f");
-    let file = keeping(&path);
+    let file = keeping(&cluster, &path);
     file.write_all_at(b"late", 50).unwrap();
     process::stop(second.pid);
     let changed = wait::within("a write on another mount", TERM + SOON, move || {
@@ -219,7 +223,7 @@ fn what_cannot_be_written_is_told_and_stays_until_it_can() {
     let mut cluster = Cluster::start();
     let second = cluster.mount_again(&["--retry-timeout", "2s"]);
     let path = second.point.join("f");
-    let file = keeping(&path);
+    let file = keeping(&cluster, &path);
     let storaged = cluster.pid("storaged-1").unwrap();
     process::stop(storaged);
     file.write_all_at(b"kept", 50).unwrap();
@@ -235,10 +239,102 @@ fn what_cannot_be_written_is_told_and_stays_until_it_can() {
 fn a_mount_may_be_told_to_keep_nothing_back() {
     let mut cluster = Cluster::start();
     let second = cluster.mount_again(&["--write-back", "0"]);
-    let file = keeping(&second.point.join("f"));
+    let file = File::create(second.point.join("f")).unwrap();
+    file.write_all_at(&vec![b'.'; BEGINNING], 0).unwrap();
     let before = writes(&cluster);
     for number in 0..100 {
         file.write_all_at(b"y", number).unwrap();
     }
     assert!(writes(&cluster) - before >= 100.0);
+}
+
+/// Who asks for it with each write, or by the flags of the open file, has each write on the disk.
+#[test]
+fn synchronous_writes_are_not_kept_back() {
+    let (cluster, second) = two_mounts();
+    let path = second.point.join("f");
+    drop(keeping(&cluster, &path));
+    let syncs = || metrics::sum(&cluster, "storage", "weft_request_seconds_count", &["op=\"Sync\""]);
+    let before = (writes(&cluster), syncs());
+    let file = File::options().write(true).custom_flags(libc::O_DSYNC).open(&path).unwrap();
+    for number in 0..20 {
+        file.write_all_at(b"synced", 100 * number).unwrap();
+    }
+    assert!(writes(&cluster) - before.0 >= 20.0 && syncs() - before.1 >= 20.0);
+    process::kill(second.pid);
+    let content = fs::read(cluster.path("f")).unwrap();
+    assert!((0..20).all(|number| content[100 * number..][..6] == *b"synced"));
+}
+
+/// The lease ends meanwhile, under which what is written is kept back: nothing of it is lost.
+#[test]
+fn a_shard_that_stands_still_holds_up_no_small_writes() {
+    let cluster = Cluster::start();
+    cluster.set_lease_term("4s");
+    let path = cluster.path("f");
+    let file = keeping(&cluster, &path);
+    let metad = cluster.pid("metad-1").unwrap();
+    let mut at = BEGINNING as u64;
+    let mut write_for = |seconds| {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < end {
+            let begin = Instant::now();
+            file.write_all_at(&[b'y'; 100], at).unwrap();
+            assert!(begin.elapsed() < Duration::from_secs(2), "it needs no shard");
+            at += 100;
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    write_for(2);
+    process::stop(metad);
+    write_for(7);
+    process::signal(metad, libc::SIGCONT);
+    write_for(1);
+    file.sync_all().unwrap();
+    drop(file);
+    let content = fs::read(&path).unwrap();
+    assert!(content.len() as u64 == at && content[BEGINNING..].iter().all(|&byte| byte == b'y'));
+    cluster.assert_sound();
+}
+
+#[test]
+fn times_that_are_set_win_over_what_was_kept_back_before() {
+    let (cluster, second) = two_mounts();
+    let path = cluster.path("f");
+    let file = keeping(&cluster, &path);
+    let set = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for round in 0..3 {
+        file.write_all_at(b"kept", 50).unwrap();
+        file.set_modified(set).unwrap();
+        assert_eq!(fs::metadata(same_on(&second, &path)).unwrap().modified().unwrap(), set, "round {round}");
+        // The lease comes back.
+        thread::sleep(Duration::from_millis(1200));
+        (0..3).for_each(|at| file.write_all_at(b"x", at).unwrap());
+    }
+}
+
+/// What `close` could not write does not come later, over what the file was settled as.
+#[test]
+fn what_close_could_not_write_is_gone_for_good() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&["--retry-timeout", "2s"]);
+    let path = second.point.join("f");
+    let file = keeping(&cluster, &path);
+    // Somebody reads on.
+    let reader = File::open(&path).unwrap();
+    let storaged = cluster.pid("storaged-1").unwrap();
+    process::stop(storaged);
+    file.write_all_at(&[b'z'; 1000], BEGINNING as u64).unwrap();
+    // SAFETY: the descriptor is not used any more.
+    assert_eq!(unsafe { libc::close(file.into_raw_fd()) }, -1, "it tells");
+    process::signal(storaged, libc::SIGCONT);
+    let len = || fs::metadata(cluster.path("f")).unwrap().len();
+    let settled = wait::until("it is settled", SOON, || {
+        let info = cluster.json(&["entry", "info", "/f"]);
+        (info["unsettled"] == false).then(len)
+    });
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(len(), settled);
+    assert_eq!(reader.metadata().unwrap().len(), settled);
+    cluster.assert_sound();
 }

@@ -26,6 +26,8 @@ const O_RDONLY: u32 = 0;
 const O_EXCL: u32 = 0o200;
 const O_APPEND: u32 = 0o2000;
 const O_DIRECT: u32 = 0o40000;
+/// `O_SYNC` has it, too; and so have writes that ask for it by themselves (`RWF_DSYNC`).
+const O_DSYNC: u32 = 0o10000;
 const O_NOATIME: u32 = 0o1_000_000;
 
 /// Unit of `statfs`; the larger of the two that Linux programs expect.
@@ -321,10 +323,13 @@ impl FileSystem for Adapter {
             if append {
                 self.client.append(caller, write.inode, &write.data, len >= CUT_MIN).await
             } else {
-                let direct = write.flags & O_DIRECT != 0 || write.from_cache;
+                let direct = write.flags & (O_DIRECT | O_DSYNC) != 0 || write.from_cache;
                 self.client.write(caller, write.inode, write.offset, &write.data, direct).await
             }
         })?;
+        if write.flags & O_DSYNC != 0 && !write.from_cache {
+            as_caller!(context, caller => self.client.fsync(caller, write.inode).await)?;
+        }
         Ok(len)
     }
 

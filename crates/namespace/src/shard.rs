@@ -364,7 +364,8 @@ impl<K: Kv> Shard<K> {
             cutting,
             cuts,
             exclusive,
-            alone,
+            // Sessions that are still to come back may have it open.
+            alone: alone && self.grace_until_ms.is_none(),
             has_objects: inode.has(HAS_OBJECTS),
             intents,
             bare: !inode.has(HAS_XATTRS),

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+/// Each run is a request of its own, and takes memory of its own: as much as so many bytes.
+pub(crate) const RUN_WEIGHT: usize = 4 << 10;
+
 /// Runs of bytes, none of which touches the next one.
 #[derive(Default, Debug)]
 pub(crate) struct Runs {
@@ -10,9 +13,9 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Bytes in all.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    /// What it takes to keep and to write them: their bytes, and [`RUN_WEIGHT`] for each.
+    pub(crate) fn weight(&self) -> usize {
+        self.bytes + RUN_WEIGHT * self.runs.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -51,6 +54,17 @@ impl Runs {
         self.runs.insert(begin, run);
     }
 
+    /// Drops what is at `size` or after it.
+    pub(crate) fn cut(&mut self, size: u64) {
+        let beyond = self.runs.split_off(&size);
+        self.bytes -= beyond.values().map(Vec::len).sum::<usize>();
+        if let Some((begin, run)) = self.runs.iter_mut().next_back() {
+            let len = run.len();
+            run.truncate(usize::try_from(size - begin).unwrap_or(usize::MAX));
+            self.bytes -= len - run.len();
+        }
+    }
+
     /// Puts all of `newer` over these.
     pub(crate) fn put_all(&mut self, newer: &Runs) {
         for (offset, run) in newer.iter() {
@@ -76,7 +90,7 @@ mod tests {
         runs.put(8, b"xy");
         assert_eq!(all(&runs), [(8, b"xyabcde".to_vec())]);
         runs.put(20, b"z");
-        assert_eq!((runs.iter().count(), runs.bytes()), (2, 8));
+        assert_eq!((runs.iter().count(), runs.weight()), (2, 8 + 2 * RUN_WEIGHT));
     }
 
     proptest! {
@@ -84,6 +98,7 @@ mod tests {
         fn is_as_bytes_written_one_after_the_other(
             writes in prop::collection::vec((0usize..200, prop::collection::vec(1u8.., 0..40)), 0..30),
             half in 0usize..30,
+            cut in prop::option::of(0usize..250),
         ) {
             let mut model = vec![0u8; 300];
             let (mut older, mut newer) = (Runs::default(), Runs::default());
@@ -92,6 +107,10 @@ mod tests {
                 if number < half { older.put(*offset as u64, data) } else { newer.put(*offset as u64, data) }
             }
             older.put_all(&newer);
+            if let Some(cut) = cut {
+                older.cut(cut as u64);
+                model[cut..].fill(0);
+            }
             let mut seen = vec![0u8; 300];
             let mut end = None;
             for (offset, run) in older.iter() {
@@ -100,7 +119,8 @@ mod tests {
                 seen[offset as usize..offset as usize + run.len()].copy_from_slice(run);
             }
             prop_assert_eq!(&seen, &model);
-            prop_assert_eq!(older.bytes(), model.iter().filter(|&&byte| byte != 0).count());
+            let bytes = older.weight() - RUN_WEIGHT * older.iter().count();
+            prop_assert_eq!(bytes, model.iter().filter(|&&byte| byte != 0).count());
         }
     }
 }

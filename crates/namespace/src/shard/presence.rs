@@ -6,7 +6,7 @@ use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::time::Timestamp;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::leases::Touched;
 use crate::locks::HeldLock;
 use crate::schema::session;
@@ -160,6 +160,12 @@ impl<K: Kv> Shard<K> {
             return Ok(());
         };
         self.may_hold(session, Some(open.inode))?;
+        // Who believed that nobody else has it open hears of it; the session, which cannot wait for that, may see what was
+        // before for a moment.
+        match self.take_back_unwritten(session, open.inode, &inode) {
+            Ok(()) | Err(Error::Recalling) => {}
+            Err(error) => return Err(error),
+        }
         self.hold_open(session, open.inode, &inode);
         if open.write_intent && inode.kind == FileType::Regular {
             // Nobody knows what others did meanwhile: never exclusive.
