@@ -17,15 +17,23 @@ use crate::router::{Client, Destination};
 use crate::shared::Shared;
 
 impl Client {
-    /// Up to `len` bytes from `offset`; fewer only at the end of the file. The file is open.
+    /// Up to `len` bytes from `offset`; fewer only at the end of the file. The file is open. Where it is not `direct`, more
+    /// than that may be asked for: see [`crate::window`].
     ///
     /// # Errors
     /// `EBADF` where it is not open here, `EIO` where a lock on it was lost, and those of the storage.
-    pub async fn read(&self, caller: &Caller<'_>, inode: InodeId, offset: u64, len: u32) -> Result<Vec<Slice>, Errno> {
+    pub async fn read(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        offset: u64,
+        len: u32,
+        direct: bool,
+    ) -> Result<Vec<Slice>, Errno> {
         let end = offset.saturating_add(u64::from(len)).min(FILE_SIZE_MAX);
         self.must_have_kept_locks(caller, inode).await?;
         if let Some(content) = self.content(inode) {
-            return self.read_known(caller, inode, &content, offset..end).await;
+            return self.read_known(caller, inode, &content, offset..end, direct).await;
         }
         let state = self.shared.with_file(inode, |file| (file.layout.clone(), file.size));
         let Some((layout, size_hint)) = state else { return Err(Errno::EBADF) };
@@ -51,6 +59,11 @@ impl Client {
         contents.look(board, inode, Instant::now(), || self.shared.may_keep(inode))
     }
 
+    /// The lease under which `content` was known has been held ever since.
+    pub(crate) fn still_knows(&self, inode: InodeId, content: &Content) -> bool {
+        self.content(inode).is_some_and(|now| now.number == content.number)
+    }
+
     /// Reads what nobody has changed, as far as a lease tells, when this begins.
     async fn read_known(
         &self,
@@ -58,32 +71,38 @@ impl Client {
         inode: InodeId,
         content: &Content,
         range: std::ops::Range<u64>,
+        direct: bool,
     ) -> Result<Vec<Slice>, Errno> {
         let (offset, end) = (range.start, range.end.min(content.size));
         if end <= offset {
             return Ok(Vec::new());
         }
         let part = |bytes: &[u8]| vec![Slice::from_vec(bytes[offset as usize..end as usize].to_vec())];
-        if let Some(bytes) = &content.bytes {
+        if !direct && let Some(bytes) = &content.bytes {
             return Ok(part(bytes));
         }
         if let Some(parts) = self.read_inline(caller, inode, offset..end).await? {
             return Ok(parts);
         }
+        let is_small = !direct && self.shared.contents.is_small(content.size);
+        if !direct
+            && !is_small
+            && let Some(part) = self.read_window(caller, inode, content, (offset, end)).await?
+        {
+            return Ok(vec![part]);
+        }
         let layout = self.shared.with_file(inode, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
-        let is_small = self.shared.contents.is_small(content.size);
         let (begin, until) = if is_small { (0, content.size) } else { (offset, end) };
         let pieces = self.read_pieces(caller, inode, &layout, begin, until).await?;
         // A hole, unless the lease has ended: then it may have been cut.
-        let is_sure = || self.content(inode).is_some_and(|now| now.number == content.number);
-        if !pieces.iter().all(Piece::is_full) && !is_sure() {
+        if !pieces.iter().all(Piece::is_full) && !self.still_knows(inode, content) {
             return self.read_across_end(caller, inode, &layout, offset..end).await;
         }
         let parts = assemble(pieces, begin, content.size);
         if !is_small {
             return Ok(parts);
         }
-        let bytes: Arc<[u8]> = parts.iter().flat_map(|part| part.iter()).copied().collect();
+        let bytes: Arc<[u8]> = joined(&parts).into();
         self.shared.contents.keep(&self.shared.board, inode, content.number, &bytes, Instant::now());
         Ok(part(&bytes))
     }
@@ -137,7 +156,7 @@ impl Client {
         self.shared.with_file(inode, |file| file.accessed(Shared::wall_clock()));
     }
 
-    async fn read_pieces(
+    pub(crate) async fn read_pieces(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
@@ -316,19 +335,19 @@ struct SizeNow {
 }
 
 /// What one object had for its part of a read.
-struct Piece {
+pub(crate) struct Piece {
     extent: Extent,
     data: Slice,
 }
 
 impl Piece {
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.data.len() == self.extent.len as usize
     }
 }
 
 /// Joins the pieces in order, with zeros where an object ends before the file does, up to `size`.
-fn assemble(pieces: Vec<Piece>, offset: u64, size: u64) -> Vec<Slice> {
+pub(crate) fn assemble(pieces: Vec<Piece>, offset: u64, size: u64) -> Vec<Slice> {
     let mut out = Vec::with_capacity(pieces.len() + 1);
     for piece in pieces {
         let begin = piece.extent.file_offset;
@@ -345,6 +364,12 @@ fn assemble(pieces: Vec<Piece>, offset: u64, size: u64) -> Vec<Slice> {
     out
 }
 
+pub(crate) fn joined(parts: &[Slice]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,10 +378,6 @@ mod tests {
     fn piece(file_offset: u64, len: u32, data: &[u8]) -> Piece {
         let extent = Extent { stripe: 0, group: GroupId(1), object_offset: 0, file_offset, len };
         Piece { extent, data: Buf::from_slice(data).freeze() }
-    }
-
-    fn joined(parts: &[Slice]) -> Vec<u8> {
-        parts.iter().flat_map(|part| part.iter().copied()).collect()
     }
 
     #[test]

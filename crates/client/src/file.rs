@@ -8,6 +8,7 @@ use wire::v1::meta::{InodeReply, TimeChange};
 
 use crate::end::End;
 use crate::unwritten::Unwritten;
+use crate::window::Window;
 
 /// One open file, however many handles it has.
 #[derive(Debug)]
@@ -52,6 +53,7 @@ pub(crate) struct File {
     pub(crate) has_lost_lock: bool,
     pub(crate) end: End,
     pub(crate) unwritten: Unwritten,
+    pub(crate) window: Window,
 }
 
 /// The state of this session's write intent.
@@ -87,6 +89,7 @@ impl File {
             has_lost_lock: false,
             end: End::default(),
             unwritten: Unwritten::default(),
+            window: Window::default(),
         }
     }
 

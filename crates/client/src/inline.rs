@@ -158,7 +158,7 @@ impl Client {
             return Ok(None);
         }
         let len = len.min(u64::from(INLINE_MAX)) as u32;
-        let parts = self.read(caller, source, source_offset, len).await?;
+        let parts = self.read(caller, source, source_offset, len, true).await?;
         let mut bytes = Vec::with_capacity(len as usize);
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
         if !bytes.is_empty() {

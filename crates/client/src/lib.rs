@@ -44,6 +44,7 @@ mod space;
 mod statfs;
 mod truncate;
 mod unwritten;
+mod window;
 mod xattr;
 
 pub use caller::Caller;

@@ -158,6 +158,7 @@ impl Client {
             |file| {
                 if file.lingers {
                     // What it says is of no lease that is held.
+                    self.shared.ahead.forget(&mut file.window);
                     file.renew(reply, layout.clone());
                 }
                 file.add_handle(writable);
@@ -258,6 +259,7 @@ impl Client {
             file.writers -= u32::from(writable);
             if file.handles == 0 {
                 file.closes += 1;
+                self.shared.ahead.forget(&mut file.window);
                 return Some(Rest::Close(file.closes));
             }
             (writable && file.writers == 0 && file.intent != Intent::None).then_some(Rest::Settle)

@@ -28,6 +28,7 @@ use crate::locks::table::LockTable;
 use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::unwritten::Total;
+use crate::window::AheadTotal;
 
 /// Parts of the table of open files, each behind a lock of its own.
 const PARTS: usize = 16;
@@ -64,6 +65,7 @@ pub struct Shared {
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
     pub(crate) unwritten: Total,
+    pub(crate) ahead: AheadTotal,
 }
 
 impl Shared {
@@ -91,6 +93,7 @@ impl Shared {
             bare: Bare::default(),
             lingering: Lingering::default(),
             unwritten: Total::default(),
+            ahead: AheadTotal::default(),
         })
     }
 
@@ -209,6 +212,7 @@ impl Shared {
             _ => {
                 if let Some(mut file) = part.remove(&inode) {
                     file.unwritten.end(&self.unwritten, inode);
+                    self.ahead.forget(&mut file.window);
                 }
             }
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use harness::cluster::{Cluster, Shape};
 use harness::dice::{Dice, seed};
-use harness::{process, wait};
+use harness::{metrics, process, wait};
 
 const SOON: Duration = Duration::from_secs(60);
 /// Bytes of a part, each of which begins with the version of what was written.
@@ -257,4 +257,46 @@ fn a_file_that_was_read_does_not_stay_open_without_its_lease() {
     let mut cluster = Cluster::start();
     cluster.set_lease_term("500ms");
     read_files_go_when_they_are_removed(&mut cluster, Duration::from_secs(1));
+}
+
+/// Small reads of a large file, one after the other, are answered from longer ones; and never with what was.
+#[test]
+fn who_reads_on_is_read_ahead_of_and_sees_each_change() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let (here, there) = (cluster.path("f"), second.point.join("f"));
+    let mut expected: Vec<u8> = (0..4_000_000u32).map(|at| (at / 4096) as u8 ^ at as u8).collect();
+    fs::write(&here, &expected).unwrap();
+    let requests = || metrics::sum(&cluster, "storage", "weft_request_seconds_count", &["op=\"Read\""]);
+    let before = requests();
+    let reader = File::open(&there).unwrap();
+    let mut piece = [0; 4096];
+    for (number, wanted) in expected.chunks(4096).enumerate() {
+        reader.read_exact_at(&mut piece[..wanted.len()], number as u64 * 4096).unwrap();
+        assert!(piece[..wanted.len()] == *wanted, "piece {number}");
+    }
+    assert_eq!(reader.read_at(&mut piece, expected.len() as u64).unwrap(), 0);
+    let asked = requests() - before;
+    assert!(asked < 100.0, "{asked} requests for {} reads", expected.len() / 4096);
+    // Each change is seen by the next read, wherever that is.
+    let writer = File::options().write(true).open(&here).unwrap();
+    for (number, piece) in expected.chunks_mut(4096).take(100).enumerate() {
+        if number % 7 == 6 {
+            // The lease comes back after a while.
+            thread::sleep(Duration::from_millis(if number % 49 == 48 { 1200 } else { 0 }));
+            writer.write_all_at(b"changed", number as u64 * 4096 + 10).unwrap();
+            piece[10..17].copy_from_slice(b"changed");
+        }
+        let mut seen = [0; 4096];
+        reader.read_exact_at(&mut seen, number as u64 * 4096).unwrap();
+        assert!(seen == *piece, "piece {number} after a change");
+    }
+    drop(writer);
+    let mut seen = [0; 4096];
+    for number in 0..20 {
+        reader.read_exact_at(&mut seen, number * 4096).unwrap();
+    }
+    fs::write(&here, b"short").unwrap();
+    assert_eq!(reader.read_at(&mut seen, 20 * 4096).unwrap(), 0, "what was read ahead is gone");
+    assert_eq!(reader.read_at(&mut seen, 0).unwrap(), 5);
 }

@@ -80,7 +80,10 @@ impl Adapter {
         self.opened.set(self.opened.get() + 1);
         let bit = |on: bool, bit: u64| if on { bit } else { 0 };
         let number = u64::from(self.client.thread()) << THREAD_SHIFT | self.opened.get() << OPENED_SHIFT;
-        number | bit(is_writable(flags), HANDLE_WRITES) | bit(flags & O_NOATIME != 0, HANDLE_LEAVES_ATIME)
+        number
+            | bit(is_writable(flags), HANDLE_WRITES)
+            | bit(flags & O_NOATIME != 0, HANDLE_LEAVES_ATIME)
+            | bit(flags & O_DIRECT != 0, HANDLE_DIRECT)
     }
 
     /// The kernel doubts size and times after a write, but not the mode, by which it decides who may run the file as whom.
@@ -135,7 +138,8 @@ impl Adapter {
 /// In a file's handle, below the numbers of the open and of the loop.
 const HANDLE_WRITES: u64 = 1;
 const HANDLE_LEAVES_ATIME: u64 = 2;
-const OPENED_SHIFT: u32 = 2;
+const HANDLE_DIRECT: u64 = 4;
+const OPENED_SHIFT: u32 = 3;
 const THREAD_SHIFT: u32 = 48;
 
 fn ask(lock: &Lock, mode: LockMode) -> LockAsk {
@@ -308,7 +312,9 @@ impl FileSystem for Adapter {
         offset: u64,
         size: u32,
     ) -> Result<Vec<Slice>, Errno> {
-        let data = as_caller!(context, caller => self.client.read(caller, inode, offset, size).await)?;
+        let data = as_caller!(context, caller => {
+            self.client.read(caller, inode, offset, size, handle & HANDLE_DIRECT != 0).await
+        })?;
         if handle & HANDLE_LEAVES_ATIME == 0 {
             self.client.accessed(inode);
         }

@@ -158,7 +158,7 @@ impl Store for Core {
     fn read_at(&mut self, file: &Open, into: &mut [u8], offset: u64) -> io::Result<usize> {
         let inode = file.inode;
         let len = u32::try_from(into.len()).map_err(|_| error(Errno::EINVAL))?;
-        let parts = self.wait(async |client| client.read(&caller(), inode, offset, len).await)?;
+        let parts = self.wait(async |client| client.read(&caller(), inode, offset, len, false).await)?;
         let mut done = 0;
         for part in parts {
             into[done..done + part.len()].copy_from_slice(&part);
