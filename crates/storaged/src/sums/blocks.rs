@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::crc::crc;
+
 /// Bytes that have a sum together.
 pub(crate) const BLOCK: u64 = 4096;
 pub(crate) const BLOCK_LEN: usize = BLOCK as usize;
@@ -13,7 +15,7 @@ const OF_ZEROS: u32 = 0x98f9_4189;
 /// The sum of a block, of which `bytes` are the first; the rest, up to a whole block, is zeros. That of zeros is 0.
 pub(crate) fn sum(bytes: &[u8]) -> u32 {
     let missing = &ZEROS[bytes.len()..];
-    let crc = crc32c::crc32c(bytes);
+    let crc = crc(bytes);
     let crc = if missing.is_empty() { crc } else { crc32c::crc32c_append(crc, missing) };
     crc ^ OF_ZEROS
 }

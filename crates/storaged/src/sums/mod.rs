@@ -27,6 +27,7 @@
 //! with a wrong sum.
 
 pub(crate) mod blocks;
+mod crc;
 pub(crate) mod header;
 #[cfg(test)]
 mod model_tests;
