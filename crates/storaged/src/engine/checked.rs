@@ -167,14 +167,19 @@ impl Files {
 
     pub(super) async fn put_entries(&self, sums: &Sidecar, first: u64, entries: &[Entry]) -> Result<(), Errno> {
         let (bytes, at) = (Sidecar::encode(entries), place(first));
-        let end = at + bytes.len() as u64;
+        let writing = sums.begin_write();
         let outcome = if self.pace.is_calm(Instant::now()) {
             self.pace.timed(|| syscall::write_at(sums.fd(), &bytes, at))
         } else {
             op::write_at(sums.fd(), Slice::from_vec(bytes), at).await.map(drop).map_err(Errno::from)
         };
-        // A part may have been written.
-        sums.reached(end);
+        match outcome {
+            Ok(()) => sums.wrote(&writing, first, entries),
+            Err(_) => {
+                let end = first + entries.len() as u64;
+                sums.may_have_written(&writing, first..end, place(end));
+            }
+        }
         outcome
     }
 
@@ -182,9 +187,13 @@ impl Files {
     pub(super) async fn repair(&self, object: ObjectId, file: &Rc<OpenFile>, sums: &Rc<Sidecar>, range: Range<u64>) {
         let (data, entries, end, blocks) = (file.fd(), sums.fd(), place(range.end), range.clone());
         // The files stay open until it has ended.
+        let writing = sums.begin_write();
         let repaired = op::unblock(move || recompute(data, entries, blocks)).await;
+        let reached = repaired.or_else(|_| syscall::stat(entries).map(|(stored, _)| stored.size)).unwrap_or(end);
+        sums.may_have_written(&writing, range.clone(), reached.min(end));
+        drop(writing);
         match repaired {
-            Ok(reached) => sums.reached(reached.min(end)),
+            Ok(_) => {}
             Err(errno) => {
                 tracing::warn!(%object, target = %self.target.id(), %errno, "checksums cannot be written: what was changed is taken as it is");
                 self.distrust(object, sums, range).await;

@@ -13,6 +13,7 @@ use telemetry::metrics::{Counter, Metrics};
 use telemetry::names;
 use types::id::ObjectId;
 
+use super::entry_cache::{EntryCache, PAGES_MAX};
 use super::files::{Files, OBJECTS};
 use super::folders::{Folder, file_name};
 use super::sidecar::{Keeping, Sidecar};
@@ -41,6 +42,7 @@ pub(super) struct Sums {
     /// With the time of a change, from which on they may have been idle.
     dirty: RefCell<BTreeMap<ObjectId, Instant>>,
     doubtful: RefCell<VecDeque<ObjectId>>,
+    pub(super) cache: Rc<EntryCache>,
 }
 
 impl Sums {
@@ -77,6 +79,7 @@ impl Sums {
             told: RefCell::default(),
             dirty: RefCell::default(),
             doubtful: RefCell::default(),
+            cache: Rc::new(EntryCache::new(PAGES_MAX)),
         })
     }
 

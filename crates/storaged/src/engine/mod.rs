@@ -13,6 +13,7 @@ use types::time::Timestamp;
 mod ahead_tests;
 mod checked;
 pub(crate) mod copy;
+mod entry_cache;
 pub(crate) mod files;
 mod folders;
 mod keeping;

@@ -132,7 +132,7 @@ impl Files {
         let (stored, _) = syscall::stat(fd.as_raw_fd()).map_err(|errno| self.failed(errno, "stat"))?;
         let (sums, size) = match sums {
             Some(found) => {
-                let (sums, size) = Sidecar::new(found, object, self.sums.keeping, stored.size);
+                let (sums, size) = Sidecar::new(found, object, self.sums.keeping, &self.sums.cache, stored.size);
                 (Some(sums), size)
             }
             None => (None, stored.size),
@@ -170,7 +170,7 @@ impl Files {
         if file.sums().is_none()
             && let Some(found) = found
         {
-            let (sums, _) = Sidecar::new(found, object, self.sums.keeping, file.size.get());
+            let (sums, _) = Sidecar::new(found, object, self.sums.keeping, &self.sums.cache, file.size.get());
             self.take_in(object, file, sums);
         }
         Ok(file.sums().cloned())

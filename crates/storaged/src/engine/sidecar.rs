@@ -12,6 +12,7 @@ use ring::sync::Semaphore;
 use types::error::Errno;
 use types::id::ObjectId;
 
+use super::entry_cache::{EntryCache, PAGE};
 use super::folders::{self, Folder, c_string};
 use super::syscall;
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
@@ -142,6 +143,12 @@ pub(crate) struct Sidecar {
     writable: bool,
     /// Bytes of the file: beyond it, all entries are zero.
     len: Cell<u64>,
+    cache: Rc<EntryCache>,
+    /// Its name there.
+    serial: u64,
+    /// Writes of entries that are under way, and the beginnings and ends of such: what is read beside one is not kept.
+    writing: Cell<u32>,
+    writes: Cell<u64>,
     state: Cell<Phase>,
     /// That it is dirty is known to be on the disk too, or nothing else is there. Another process may have ended before it
     /// had seen to that.
@@ -177,10 +184,26 @@ impl Drop for Change {
     }
 }
 
+/// Entries are being written. To be held until what the cache has is right again.
+pub(super) struct Writing<'a>(&'a Sidecar);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.writing.set(self.0.writing.get() - 1);
+        self.0.writes.set(self.0.writes.get() + 1);
+    }
+}
+
 impl Sidecar {
     /// `size`: of the object's file, in bytes. With it the size that the object has by the sidecar: what is missing of it
     /// in the file was lost.
-    pub(super) fn new(found: Found, object: ObjectId, keeping: Keeping, size: u64) -> (Rc<Self>, u64) {
+    pub(super) fn new(
+        found: Found,
+        object: ObjectId,
+        keeping: Keeping,
+        cache: &Rc<EntryCache>,
+        size: u64,
+    ) -> (Rc<Self>, u64) {
         let Found { fd, writable, header, len, made } = found;
         let trust = trust(header.as_ref(), keeping.me);
         let (state, owner, inherited, size) = match header.map(|header| header.state) {
@@ -195,6 +218,10 @@ impl Sidecar {
             keeping,
             writable,
             len: Cell::new(len),
+            cache: Rc::clone(cache),
+            serial: cache.serial(),
+            writing: Cell::new(0),
+            writes: Cell::new(0),
             state: Cell::new(state),
             durable: Cell::new(made.unwrap_or(state == Phase::Dirty && owner == keeping.me)),
             trust: Cell::new(trust),
@@ -340,23 +367,33 @@ impl Sidecar {
     pub(super) async fn entries(&self, range: Range<u64>) -> Result<Vec<Entry>, Errno> {
         let count = (range.end - range.start) as usize;
         let mut entries = vec![Entry::default(); count];
+        if self.cache.copy(self.serial, range.start, &mut entries) {
+            return Ok(entries);
+        }
+        let (first, end) = (range.start - range.start % PAGE, range.end.next_multiple_of(PAGE));
+        let (writes, is_quiet) = (self.writes.get(), self.writing.get() == 0);
+        let pages = self.read_pages(first..end).await?;
+        // What was written meanwhile may be missing in it, though nothing of what was asked for.
+        if is_quiet && self.writes.get() == writes {
+            for (page, entries) in (first / PAGE..).zip(pages.chunks(PAGE as usize)) {
+                self.cache.insert(self.serial, page, entries);
+            }
+        }
+        entries.copy_from_slice(&pages[(range.start - first) as usize..][..count]);
+        Ok(entries)
+    }
+
+    async fn read_pages(&self, range: Range<u64>) -> Result<Vec<Entry>, Errno> {
+        let mut entries = vec![Entry::default(); (range.end - range.start) as usize];
         let start = place(range.start);
         let there = place(range.end).min(self.len.get()).saturating_sub(start) as usize;
         let there = there - there % Entry::LEN;
         if there == 0 {
             return Ok(entries);
         }
-        let mut short = [0; 64];
-        let mut long = Vec::new();
-        let bytes = match there {
-            0..=64 => &mut short[..there],
-            _ => {
-                long.resize(there, 0);
-                &mut long[..]
-            }
-        };
-        if syscall::read_cached(self.fd(), bytes, start) != Ok(there) {
-            self.read_uncached(bytes, start).await?;
+        let mut bytes = vec![0; there];
+        if syscall::read_cached(self.fd(), &mut bytes, start) != Ok(there) {
+            self.read_uncached(&mut bytes, start).await?;
         }
         for (entry, bytes) in entries.iter_mut().zip(bytes.as_chunks::<{ Entry::LEN }>().0) {
             *entry = Entry::decode(*bytes);
@@ -385,8 +422,26 @@ impl Sidecar {
         entries.iter().flat_map(|entry| entry.encode()).collect()
     }
 
+    pub(super) fn begin_write(&self) -> Writing<'_> {
+        self.writing.set(self.writing.get() + 1);
+        self.writes.set(self.writes.get() + 1);
+        Writing(self)
+    }
+
+    /// These entries were written, from block `first` on.
+    pub(super) fn wrote(&self, _writing: &Writing<'_>, first: u64, entries: &[Entry]) {
+        self.reached(place(first + entries.len() as u64));
+        self.cache.update(self.serial, first, entries);
+    }
+
+    /// Entries of these blocks may have been written.
+    pub(super) fn may_have_written(&self, _writing: &Writing<'_>, blocks: Range<u64>, reached: u64) {
+        self.reached(reached);
+        self.cache.forget(self.serial, blocks);
+    }
+
     /// Bytes up to this place were written.
-    pub(super) fn reached(&self, end: u64) {
+    fn reached(&self, end: u64) {
         self.len.set(self.len.get().max(end));
     }
 
@@ -397,6 +452,8 @@ impl Sidecar {
     pub(super) fn cut(&self, size: u64) -> Result<(), Errno> {
         let end = place(size.div_ceil(blocks::BLOCK));
         if self.len.get() > end {
+            let _writing = self.begin_write();
+            self.cache.forget(self.serial, size.div_ceil(blocks::BLOCK)..u64::MAX);
             syscall::truncate(self.fd(), end)?;
             self.len.set(end);
         }

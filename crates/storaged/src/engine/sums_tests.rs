@@ -1,5 +1,6 @@
 //! Checksums of objects, on real files.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -11,11 +12,12 @@ use types::error::Errno;
 use types::id::ObjectId;
 
 use super::copy::Range;
+use super::entry_cache::EntryCache;
 use super::files::{Files, Options};
 use super::folders;
 use super::keeping::SUMS;
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
-use super::{Checked, ObjectStore, Share};
+use super::{Checked, ObjectStore, Share, syscall};
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
 use crate::sums::{Entry, Trust};
 
@@ -29,6 +31,13 @@ fn options(checksums: bool) -> Options {
 
 fn store(dir: &Path) -> Files {
     open(&target(dir, 0), &Rc::default(), options(true))
+}
+
+/// Of checksums in memory, one page is kept: entries of 2 MiB.
+fn store_of_little_memory(dir: &Path) -> Files {
+    let mut store = store(dir);
+    store.sums.cache = Rc::new(EntryCache::new(1));
+    store
 }
 
 /// As after a boot.
@@ -135,10 +144,11 @@ fn changes(seed: u64, dir: &Path) {
     on_ring(async {
         let mut dice = Dice(seed);
         let mut model: [Vec<u8>; 2] = Default::default();
-        let mut store = store(dir);
+        let reach = [1 << 20, 5 << 20][(seed % 2) as usize];
+        let mut store = store_of_little_memory(dir);
         for step in 0..400u64 {
             let grain = [4096, 4096, 512, 1][dice.below(4) as usize];
-            let offset = dice.below(1 << 20) / grain * grain;
+            let offset = dice.below(reach) / grain * grain;
             let len = (dice.below(300 * K) / grain * grain).max(grain);
             let which = dice.below(2) as usize;
             let (o, (from, to)) = (object(1 + which as u64, 0), (offset as usize, (offset + len) as usize));
@@ -164,7 +174,7 @@ fn changes(seed: u64, dir: &Path) {
                     model[which].resize(if step % 2 == 0 { size } else { size.max(to) }, 0);
                 }
                 4 => {
-                    let source_offset = dice.below(1 << 20) / grain * grain;
+                    let source_offset = dice.below(reach) / grain * grain;
                     let range = Range { source_offset, offset, len };
                     let reached = store.copy(object(2 - which as u64, 0), o, range).await.expect("copied") as usize;
                     let mut piece = model[1 - which].get(source_offset as usize..).unwrap_or_default().to_vec();
@@ -191,7 +201,7 @@ fn changes(seed: u64, dir: &Path) {
                 drop(store);
                 store = match dice.below(3) {
                     0 => store_of_another_epoch(dir),
-                    _ => self::store(dir),
+                    _ => store_of_little_memory(dir),
                 };
             }
             if step % 20 == 19 {
@@ -536,4 +546,62 @@ fn leftover_checksums_are_listed_and_removed_and_others_stay() {
         assert_eq!(store.remove_leftover(left).await, Ok(true));
         assert!(sidecar(dir.path(), OBJECT).exists() && !sidecar(dir.path(), left).exists());
     });
+}
+
+/// Many at once, each with blocks of its own, so that pages of entries are read while others are written.
+fn changes_at_once(is_slow: bool, dir: &Path) {
+    on_ring(async {
+        let options = Options { write_in_place_max: if is_slow { 0 } else { 64 << 10 }, ..options(true) };
+        let mut store = open(&target(dir, 0), &Rc::default(), options);
+        store.sums.cache = Rc::new(EntryCache::new(2));
+        if is_slow {
+            // Entries too are written through the ring.
+            let now = Instant::now();
+            store.pace.record(now, now + std::time::Duration::from_secs(3600));
+        }
+        let (store, tasks) = (&store, 16);
+        ring::join_all((0..tasks).map(|task| async move {
+            let (mut dice, mut model) = (Dice(task + 1), BTreeMap::new());
+            for step in 0..400u64 {
+                // Over four pages of entries.
+                let block = dice.below(2048 / tasks) * tasks + task;
+                match dice.below(9) {
+                    8 if is_slow => {
+                        // The entries have to come from the disk.
+                        let file = store.open_existing(OBJECT).await.expect("openable");
+                        let Some(sums) = file.as_ref().and_then(|file| file.sums()) else { continue };
+                        syscall::write_back(sums.fd()).expect("written back");
+                        // SAFETY: no memory is passed.
+                        unsafe { libc::posix_fadvise(sums.fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+                    }
+                    0 => {
+                        store.allocate(OBJECT, block * BLOCK, BLOCK, Allocation::Punch).await.expect("punched");
+                        model.insert(block, vec![0; BLOCK as usize]);
+                    }
+                    1..4 => {
+                        let data = bytes(BLOCK as usize, (task * 31 + step) as u8);
+                        write(store, OBJECT, block * BLOCK, &data).await.expect("written");
+                        model.insert(block, data);
+                    }
+                    _ => {
+                        let (seen, _) = store.read(OBJECT, block * BLOCK, BLOCK as u32, None).await.expect("right");
+                        let known = model.get(&block).map_or(&[][..], |data| data);
+                        let common = seen.len().min(known.len());
+                        assert!(seen[..common] == known[..common] && seen[common..].iter().all(|&byte| byte == 0));
+                        assert!(known[common..].iter().all(|&byte| byte == 0), "task {task}, step {step}");
+                    }
+                }
+            }
+        }))
+        .await;
+        assert_eq!(check_all(store, OBJECT).await.corrupt, Vec::<u64>::new());
+    });
+}
+
+#[test]
+fn changes_at_once_keep_the_checksums_right() {
+    for is_slow in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        changes_at_once(is_slow, dir.path());
+    }
 }
