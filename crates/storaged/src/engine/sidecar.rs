@@ -146,8 +146,7 @@ pub(crate) struct Sidecar {
     cache: Rc<EntryCache>,
     /// Its name there.
     serial: u64,
-    /// Writes of entries that are under way, and the beginnings and ends of such: what is read beside one is not kept.
-    writing: Cell<u32>,
+    /// Beginnings and ends of writes of entries: what is read beside one is not kept.
     writes: Cell<u64>,
     state: Cell<Phase>,
     /// That it is dirty is known to be on the disk too, or nothing else is there. Another process may have ended before it
@@ -189,7 +188,6 @@ pub(super) struct Writing<'a>(&'a Sidecar);
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.0.writing.set(self.0.writing.get() - 1);
         self.0.writes.set(self.0.writes.get() + 1);
     }
 }
@@ -220,7 +218,6 @@ impl Sidecar {
             len: Cell::new(len),
             cache: Rc::clone(cache),
             serial: cache.serial(),
-            writing: Cell::new(0),
             writes: Cell::new(0),
             state: Cell::new(state),
             durable: Cell::new(made.unwrap_or(state == Phase::Dirty && owner == keeping.me)),
@@ -371,10 +368,15 @@ impl Sidecar {
             return Ok(entries);
         }
         let (first, end) = (range.start - range.start % PAGE, range.end.next_multiple_of(PAGE));
-        let (writes, is_quiet) = (self.writes.get(), self.writing.get() == 0);
+        if place(first) >= self.len.get() {
+            // New objects, and the ends of those that grow, take no memory for that.
+            return Ok(entries);
+        }
+        let writes = self.writes.get();
         let pages = self.read_pages(first..end).await?;
-        // What was written meanwhile may be missing in it, though nothing of what was asked for.
-        if is_quiet && self.writes.get() == writes {
+        // What was written meanwhile may be missing in it, though nothing of what was asked for. A write that goes on will
+        // put its entries there.
+        if self.writes.get() == writes {
             for (page, entries) in (first / PAGE..).zip(pages.chunks(PAGE as usize)) {
                 self.cache.insert(self.serial, page, entries);
             }
@@ -422,8 +424,12 @@ impl Sidecar {
         entries.iter().flat_map(|entry| entry.encode()).collect()
     }
 
+    #[cfg(test)]
+    pub(super) fn serial(&self) -> u64 {
+        self.serial
+    }
+
     pub(super) fn begin_write(&self) -> Writing<'_> {
-        self.writing.set(self.writing.get() + 1);
         self.writes.set(self.writes.get() + 1);
         Writing(self)
     }

@@ -605,3 +605,32 @@ fn changes_at_once_keep_the_checksums_right() {
         changes_at_once(is_slow, dir.path());
     }
 }
+
+#[test]
+fn what_is_read_while_entries_are_written_is_not_kept() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        write(&store, OBJECT, 0, &bytes(100_000, 1)).await.expect("written");
+        let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+        let sums = file.sums().expect("kept");
+        let is_kept = || store.sums.cache.copy(sums.serial(), 0, &mut [Entry::default(); 1]);
+        sums.entries(0..1).await.expect("read");
+        assert!(is_kept());
+        store.sums.cache.forget(sums.serial(), 0..1);
+        File::open(sidecar(dir.path(), OBJECT)).expect("there").sync_all().expect("synced");
+        // SAFETY: no memory is passed.
+        unsafe { libc::posix_fadvise(sums.fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        if syscall::read_cached(sums.fd(), &mut [0; 8], 512).is_ok() {
+            return; // Nothing here has to be waited for.
+        }
+        let entry = Entry::settled(77);
+        let read = async { sums.entries(0..1).await.map(drop) };
+        let written = async { store.put_entries(sums, 5, &[entry]).await };
+        type Task<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
+        let tasks: [Task<'_>; 2] = [Box::pin(read), Box::pin(written)];
+        ring::join_all(tasks).await.into_iter().for_each(|outcome| outcome.expect("done"));
+        assert!(!is_kept());
+        assert_eq!(sums.entries(5..6).await.expect("read"), [entry]);
+    });
+}
