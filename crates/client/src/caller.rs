@@ -35,6 +35,11 @@ impl<'a> Caller<'a> {
         Self { interrupted: self.ending, ..*self }
     }
 
+    /// The same one, whose wait for a lock also ends when `interrupted`, which knows of what interrupts this one, says so.
+    pub(crate) fn interrupted_by(&self, interrupted: &'a dyn Fn() -> bool) -> Self {
+        Self { interrupted: Some(interrupted), ..*self }
+    }
+
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupted.is_some_and(|interrupted| interrupted())
     }

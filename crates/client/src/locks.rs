@@ -2,6 +2,8 @@
 //! at once, and to know at any time what is held.
 
 pub(crate) mod assurance;
+mod chase;
+mod cycles;
 pub(crate) mod table;
 
 use std::cell::Cell;
@@ -125,7 +127,12 @@ impl Client {
                 wait,
                 detect: ask.detect,
             };
-            match self.ask_for_lock(caller, inode.home(), number, &request).await {
+            let answer = if wait && ask.detect && self.shared.map().shards.len() > 1 {
+                self.unless_in_a_cycle(caller, inode.home(), &request).await
+            } else {
+                self.ask_for_lock(caller, inode.home(), number, &request).await
+            };
+            match answer {
                 Ok(_) if table.got(inode, key, ask.wanted(), stamp) => return Ok(()),
                 Ok(_) => {}
                 // Meanwhile somebody on this mount has closed a file: perhaps it was that.

@@ -239,8 +239,17 @@ fn locks_are_kept_in_eight_shards() {
     for what in ["exclusion", "closing", "waiting", "deadlock"] {
         pair.run_in(what, &folders[5]);
     }
-    let mut cycle = pair.python("cycle_over_shards");
-    run::run(cycle.env("FOLDERS", format!("{} {}", folders[1], folders[6])), run::LONG).expect_ok();
+    for shards in [&[1, 6][..], &[0, 3, 7], &[2, 2, 5]] {
+        let mut cycle = pair.python("cycle_over_shards");
+        // Of the same directory other files.
+        let folder = |(place, &shard): (usize, &usize)| {
+            let path = format!("{}/{place}", folders[shard]);
+            pair.cluster.folder(&path);
+            path
+        };
+        let inside: Vec<String> = shards.iter().enumerate().map(folder).collect();
+        run::run(cycle.env("FOLDERS", inside.join(" ")), run::LONG).expect_ok();
+    }
     let mut holders: Vec<Holder> = folders.iter().map(|folder| pair.holder_in(folder)).collect();
     for victim in ["metad-1", "metad-2"] {
         let killed = pair.cluster.kill(victim);

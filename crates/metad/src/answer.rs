@@ -7,7 +7,7 @@ use net::Responder;
 use types::error::Errno;
 use types::id::TransactionId;
 use wire::frame::Status;
-use wire::v1::lock::GetLockReply;
+use wire::v1::lock::{GetLockReply, LockWaitsReply};
 use wire::v1::meta::{
     ChangeReply, EntryInfoReply, InodeReply, LookupReply, ReadDirReply, ReadInlineReply, ReadlinkReply, ScanReply,
     SettleReply, StatFsReply, WriteInlineReply, XattrNames, XattrReply,
@@ -46,6 +46,7 @@ pub(crate) enum Answer {
     /// None yet: the request waits for this transaction.
     Blocked(TransactionId),
     LockHolder(GetLockReply),
+    LockWaits(LockWaitsReply),
     /// Goes out when the lock is there, or the wait for it over.
     Later(Ticket),
     Failed(Status),
@@ -106,6 +107,7 @@ impl Answer {
             // The turn keeps these back.
             Self::Parked | Self::Blocked(_) => responder.fail(Status::Busy),
             Self::LockHolder(reply) => responder.reply(&reply),
+            Self::LockWaits(reply) => responder.reply(&reply),
             // The wait ends without an answer: ask again, elsewhere or later.
             Self::Later(_) => responder.fail(Status::Busy),
             Self::Failed(status) => responder.fail(status),

@@ -149,6 +149,7 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::Unlock => call.unlock(),
         Op::GetLock => call.get_lock(),
         Op::CancelLock => call.cancel_lock(),
+        Op::LockWaits => call.lock_waits(),
         Op::SessionOpen => call.session_open(),
         Op::SessionClose => call.session_close(),
         Op::Prepare => call.prepare(),

@@ -3,6 +3,7 @@
 use kv::Kv;
 use namespace::locks::{HeldLock, LockAnswer, LockOwner, LockRequest, Ticket, Wait};
 use types::error::Errno;
+use types::lock::LockKind;
 use wire::codec::decode_body;
 use wire::frame::Status;
 use wire::op::Op;
@@ -10,6 +11,9 @@ use wire::v1::lock;
 
 use crate::answer::Answer;
 use crate::call::{Call, Outcome};
+
+/// Most of an answer that tells of waits.
+const WAITS_MAX: usize = 4096;
 
 impl<K: Kv> Call<'_, K> {
     pub(crate) fn lock(self) -> Outcome {
@@ -45,6 +49,20 @@ impl<K: Kv> Call<'_, K> {
         self.shard.cancel_lock(Ticket { session: self.session, number: m.number })?;
         Ok(Answer::Done)
     }
+
+    pub(crate) fn lock_waits(self) -> Outcome {
+        let m: lock::LockWaits = decode_body(self.body)?;
+        let owner =
+            |process: &lock::Process| LockOwner { session: process.session, kind: LockKind::Posix, id: process.owner };
+        let process = |owner: LockOwner| lock::Process { session: owner.session, owner: owner.id };
+        let waits = m.processes.iter().flat_map(|process| self.shard.lock_waits(owner(process)));
+        let waits = waits.take(WAITS_MAX).map(|wait| lock::LockWait {
+            waiter: process(wait.waiter),
+            number: wait.ticket.number,
+            holder: process(wait.holder),
+        });
+        Ok(Answer::LockWaits(lock::LockWaitsReply { waits: waits.collect() }))
+    }
 }
 
 /// What the shard decided, now or later.
@@ -74,5 +92,5 @@ pub(crate) fn lost(lock: &HeldLock) -> lock::HeldLock {
 
 /// Is not part of the turn's batch: where that fails, the client asks again.
 pub(crate) fn is_apart(op: Op) -> bool {
-    matches!(op, Op::Lock | Op::Unlock | Op::GetLock | Op::CancelLock)
+    matches!(op, Op::Lock | Op::Unlock | Op::GetLock | Op::CancelLock | Op::LockWaits)
 }

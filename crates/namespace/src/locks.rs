@@ -7,8 +7,8 @@
 //!
 //! - `file`: the holders of one file, and what stands in whose way; `queue`: who waits for it, and whose turn it is.
 //! - `ends`: what is special about the ends of files: their holders are asked for them, and lose them.
-//! - `deadlock`: cycles of waiting owners. The locks of other shards are not seen: a cycle that leads through them is not
-//!   found, and ends only with a signal, as on other network file systems.
+//! - `deadlock`: cycles of waiting owners. The locks of other shards are not seen: whose waits lead through several shards
+//!   finds that itself, by [`Locks::waits_of`].
 //!
 //! **Fairness.** Who may wait queues behind who came before and could not stand beside it, so that a stream of readers
 //! does not starve a writer. Two exceptions keep the queue from making deadlocks that Linux does not have: an owner that
@@ -86,6 +86,14 @@ pub enum LockAnswer {
 pub struct Holder {
     pub owner: LockOwner,
     pub held: Held,
+}
+
+/// One request waits for one holder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockWait {
+    pub waiter: LockOwner,
+    pub ticket: Ticket,
+    pub holder: LockOwner,
 }
 
 /// One lock as its session reclaims it after a restart.

@@ -113,6 +113,7 @@ ops! {
     Unlock = 0x01a1: lock::Unlock => session::Empty;
     GetLock = 0x01a2: lock::GetLock => lock::GetLockReply;
     CancelLock = 0x01a3: lock::CancelLock => session::Empty;
+    LockWaits = 0x01a4: lock::LockWaits => lock::LockWaitsReply;
 
     Read = 0x0200: storage::Read => storage::ObjectReply;
     Write = 0x0201: storage::Write => storage::ObjectReply;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use types::error::Errno;
 use types::lock::Held;
 
-use crate::locks::{FileKey, LockAnswer, LockOwner, Locks, Place};
+use crate::locks::{FileKey, LockAnswer, LockOwner, LockWait, Locks, Place};
 
 impl Locks {
     /// If `owner` waited for `wanted`, it would wait for itself.
@@ -20,15 +20,20 @@ impl Locks {
             if !seen.insert(blocker) {
                 continue;
             }
-            for ticket in self.waits.get(&blocker).into_iter().flatten() {
-                let Some(&Place::Queue(key)) = self.waiting.get(ticket) else { continue };
-                let waiter = self.files.get(&key).and_then(|file| file.queue.find(*ticket));
-                if let Some(waiter) = waiter.filter(|waiter| waiter.detect) {
-                    open.extend(self.blockers(key, blocker, waiter.wanted));
-                }
-            }
+            open.extend(self.waits_of(blocker).map(|wait| wait.holder));
         }
         false
+    }
+
+    /// Of its requests that would rather be refused than wait for ever, the holders that they wait for.
+    pub fn waits_of(&self, waiter: LockOwner) -> impl Iterator<Item = LockWait> {
+        let tickets = self.waits.get(&waiter).into_iter().flatten().copied();
+        tickets.flat_map(move |ticket| {
+            let key = if let Some(&Place::Queue(key)) = self.waiting.get(&ticket) { Some(key) } else { None };
+            let waiting = key.and_then(|key| Some((key, self.files.get(&key)?.queue.find(ticket)?.detecting()?)));
+            let holders = waiting.map_or_else(Vec::new, |(key, wanted)| self.blockers(key, waiter, wanted));
+            holders.into_iter().map(move |holder| LockWait { waiter, ticket, holder })
+        })
     }
 
     fn blockers(&self, key: FileKey, owner: LockOwner, wanted: Held) -> Vec<LockOwner> {

@@ -26,6 +26,11 @@ impl Waiter {
         Self { ticket, owner, wanted, detect, behind_since_ms }
     }
 
+    /// What it wants, where it would rather be refused than wait for ever.
+    pub(super) fn detecting(&self) -> Option<Held> {
+        self.detect.then_some(self.wanted)
+    }
+
     /// If this one had its lock, the other could not have its own.
     fn is_in_the_way_of(&self, owner: LockOwner, range: LockRange, mode: LockMode) -> bool {
         self.owner != owner && self.wanted.range.overlaps(range) && self.wanted.mode.conflicts(mode)

@@ -9,7 +9,7 @@ use types::id::{InodeId, SessionId};
 use types::lock::{LockKind, LockMode, LockRange};
 
 use crate::error::Result;
-use crate::locks::{HeldLock, LockAnswer, LockOwner, LockRequest, Ticket};
+use crate::locks::{HeldLock, LockAnswer, LockOwner, LockRequest, LockWait, Ticket};
 use crate::shard::Shard;
 
 impl<K: Kv> Shard<K> {
@@ -60,6 +60,11 @@ impl<K: Kv> Shard<K> {
         self.must_be_open(ticket.session)?;
         self.locks.cancel(ticket);
         Ok(())
+    }
+
+    /// What `owner` waits for here.
+    pub fn lock_waits(&self, owner: LockOwner) -> impl Iterator<Item = LockWait> {
+        self.locks.waits_of(owner)
     }
 
     /// What the session held before the shard, or the session, began anew. The first time counts. Answers what it has lost

@@ -28,6 +28,15 @@ messages! {
     /// nothing waits.
     CancelLock { number: u64 }
 
+    /// What processes wait for in this shard, that asked for it with `detect`: for who looks for cycles of waits.
+    LockWaits { processes: Vec<Process> }
+    /// One for each process that a wait waits for. Not all where there are very many.
+    LockWaitsReply { waits: Vec<LockWait> }
+    /// The owner of locks by `fcntl`.
+    Process { session: SessionId, owner: u64 }
+    /// The request of `waiter` with this number is not granted as long as `holder` keeps what it holds.
+    LockWait { waiter: Process, number: u64, holder: Process }
+
     /// A lock that a session holds, as it says after a restart of the shard.
     HeldLock { inode: InodeId, kind: LockKind, owner: u64, held: Held }
 }

@@ -377,6 +377,10 @@ samples! {
         lock::GetLockReply { holder }
         lock::LockHolder { session, owner, held }
         lock::CancelLock { number }
+        lock::LockWaits { processes }
+        lock::LockWaitsReply { waits }
+        lock::Process { session, owner }
+        lock::LockWait { waiter, number, holder }
         lock::HeldLock { inode, kind, owner, held }
     }
 }
