@@ -72,17 +72,48 @@ impl Client {
                 None => {}
             }
         }
-        let layout = checked_layout(&reply)?;
         if let Err(Errno::EINTR) = self.write_out(caller, attr.inode).await {
             return Err(Errno::EINTR);
         }
-        let gathered = self.gather(caller, attr.inode, &layout).await?;
+        let gathered = match self.gather_between_cuts(caller, reply).await? {
+            Ok(gathered) => gathered,
+            Err(settled) => return Ok(settled),
+        };
         attr.size = gathered.size;
         attr.blocks = gathered.blocks;
         let mtime = effective_mtime(&attr, gathered.mtime);
         attr.ctime = attr.ctime.max(mtime);
         attr.mtime = mtime;
         Ok(attr)
+    }
+
+    /// Asks the objects for the size at one moment. Each is asked by itself: where a truncate has begun meanwhile, of what they
+    /// say some is from before it, and some from after. The file may be settled when that is over: then these are its
+    /// attributes.
+    async fn gather_between_cuts(
+        &self,
+        caller: &Caller<'_>,
+        mut reply: Box<InodeReply>,
+    ) -> Result<Result<Gathered, Attr>, Errno> {
+        let inode = reply.attr.inode;
+        loop {
+            let layout = checked_layout(&reply)?;
+            let gathered = self.gather(caller, inode, &layout).await?;
+            if layout.groups.len() == 1 {
+                return Ok(Ok(gathered));
+            }
+            let again = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+            if again.cuts == reply.cuts {
+                return Ok(Ok(gathered));
+            }
+            reply = self.after_cuts(caller, again).await?;
+            if !reply.unsettled {
+                return Ok(Err(reply.attr));
+            }
+            if caller.is_ending() {
+                return Err(Errno::EINTR);
+            }
+        }
     }
 
     /// While somebody truncates a file, its objects say nothing that may be told: waits for the end of it, which is at the
