@@ -208,10 +208,12 @@ impl Admin {
     }
 
     /// Does `work` with connections to shards and lanes, under a session of its own.
-    fn on_data<T>(&self, work: impl AsyncFnOnce(&DataPlane) -> Result<T, DataError>) -> Result<T> {
+    fn on_data<T>(&self, work: impl AsyncFnOnce(&DataPlane<'_>) -> Result<T, DataError>) -> Result<T> {
         let view = self.view()?;
         let session = self.ask(self.client.register_client(&self.identity.name))?;
-        let data = DataPlane::new(self.identity.clone(), view.map.as_ref().clone(), session);
+        // Blocks the ring, where one request at a time is under way.
+        let ask_map = || self.view().ok().map(|view| view.map.as_ref().clone());
+        let data = DataPlane::new(self.identity.clone(), view.map.as_ref().clone(), Box::new(ask_map), session);
         let work = async {
             let result = work(&data).await;
             data.close().await;

@@ -32,10 +32,16 @@ pub enum DataError {
     Errno { op: &'static str, errno: Errno },
 }
 
+/// Asks mgmtd for the cluster map as it is now; `None` where it does not answer.
+pub(crate) type AskMap<'a> = Box<dyn Fn() -> Option<ClusterMap> + 'a>;
+
 /// Connections of one administrative command, on the current ring.
-pub(crate) struct DataPlane {
+pub(crate) struct DataPlane<'a> {
     identity: Rc<Identity>,
     map: ClusterMap,
+    /// `map`, or what became of it.
+    current: RefCell<ClusterMap>,
+    ask_map: AskMap<'a>,
     session: SessionId,
     sequence: Cell<u64>,
     /// Sessions opened on connections.
@@ -49,12 +55,21 @@ struct Line {
     ready: RefCell<Option<Connection>>,
 }
 
-impl DataPlane {
-    pub(crate) fn new(identity: Identity, map: ClusterMap, session: SessionId) -> Self {
-        let identity = Rc::new(identity);
-        Self { identity, map, session, sequence: Cell::new(0), connections: Cell::new(0), lines: RefCell::default() }
+impl<'a> DataPlane<'a> {
+    pub(crate) fn new(identity: Identity, map: ClusterMap, ask_map: AskMap<'a>, session: SessionId) -> Self {
+        Self {
+            identity: Rc::new(identity),
+            current: RefCell::new(map.clone()),
+            map,
+            ask_map,
+            session,
+            sequence: Cell::new(0),
+            connections: Cell::new(0),
+            lines: RefCell::default(),
+        }
     }
 
+    /// The cluster as it was when the command began.
     pub(crate) fn map(&self) -> &ClusterMap {
         &self.map
     }
@@ -67,8 +82,9 @@ impl DataPlane {
     }
 
     pub(crate) async fn shard<C: Call>(&self, shard: ShardId, request: &C) -> Result<C::Reply, DataError> {
-        let route = self.map.route_shard(shard).ok_or_else(|| DataError::NoRoute(format!("shard {shard}")))?;
-        self.call(&route, Some(self.session), request).await
+        let find =
+            |map: &ClusterMap| map.route_shard(shard).ok_or_else(|| DataError::NoRoute(format!("shard {shard}")));
+        self.call(find, Some(self.session), request).await
     }
 
     pub(crate) async fn object<C: Call>(
@@ -77,35 +93,39 @@ impl DataPlane {
         object: ObjectId,
         request: &C,
     ) -> Result<C::Reply, DataError> {
-        let route = self.map.route_object(group, object).ok_or_else(|| no_group(group))?;
-        self.call(&route, None, request).await
+        self.call(|map| map.route_object(group, object).ok_or_else(|| no_group(group)), None, request).await
     }
 
     pub(crate) async fn lane<C: Call>(&self, group: GroupId, lane: usize, request: &C) -> Result<C::Reply, DataError> {
-        let route = self.map.route_lane(group, lane).ok_or_else(|| no_group(group))?;
-        self.call(&route, None, request).await
+        self.call(|map| map.route_lane(group, lane).ok_or_else(|| no_group(group)), None, request).await
     }
 
     /// Ends the session, so that the shards need not wait for it to expire. Whoever cannot be told will see it expire.
     pub(crate) async fn close(&self) {
         for &shard in self.map.shards.keys() {
-            let open = self.map.route_shard(shard).filter(|route| self.lines.borrow().contains_key(&route.addresses));
+            let route = self.current.borrow().route_shard(shard);
+            let open = route.filter(|route| self.lines.borrow().contains_key(&route.addresses));
             if open.is_some() {
                 let _ = self.shard(shard, &SessionClose { session: self.session }).await;
             }
         }
     }
 
+    /// A server that was started again may be elsewhere: after each failure the map is asked for anew.
     async fn call<C: Call>(
         &self,
-        route: &Route,
+        find: impl Fn(&ClusterMap) -> Result<Route, DataError>,
         session: Option<SessionId>,
         request: &C,
     ) -> Result<C::Reply, DataError> {
-        let to = To { group: route.group, generation: route.generation, epoch: self.map.epoch };
-        let line = self.line(&route.addresses);
         let begin = ring::now();
         loop {
+            let (route, epoch) = {
+                let map = self.current.borrow();
+                (find(&map)?, map.epoch)
+            };
+            let to = To { group: route.group, generation: route.generation, epoch };
+            let line = self.line(&route.addresses);
             let error = match self.attempt(&line, to, session, request).await {
                 Ok(reply) => return Ok(reply),
                 Err(Attempt::Errno(errno)) => return Err(DataError::Errno { op: C::OP.name(), errno }),
@@ -116,6 +136,9 @@ impl DataPlane {
                 return Err(DataError::Unreachable { server, reason: error });
             }
             ring::sleep(PAUSE).await;
+            if let Some(map) = (self.ask_map)() {
+                *self.current.borrow_mut() = map;
+            }
         }
     }
 

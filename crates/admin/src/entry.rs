@@ -83,7 +83,7 @@ pub enum Subject {
     Path(Vec<Name>),
 }
 
-pub(crate) async fn info(data: &DataPlane, subject: &Subject) -> Result<Entry, DataError> {
+pub(crate) async fn info(data: &DataPlane<'_>, subject: &Subject) -> Result<Entry, DataError> {
     let inode = resolve(data, subject).await?;
     let mut reply = data.shard(inode.home(), &meta::EntryInfo { inode }).await?;
     // A file's policy is its directory's, which may be at home in another shard.
@@ -95,7 +95,7 @@ pub(crate) async fn info(data: &DataPlane, subject: &Subject) -> Result<Entry, D
     Ok(describe(data, inode, reply).await)
 }
 
-pub(crate) async fn set(data: &DataPlane, subject: &Subject, policy: Policy) -> Result<Entry, DataError> {
+pub(crate) async fn set(data: &DataPlane<'_>, subject: &Subject, policy: Policy) -> Result<Entry, DataError> {
     let inode = resolve(data, subject).await?;
     let Policy { chunk_size, stripe_count, pool, placement: directories, inline_limit } = policy;
     let exactly = data.exactly();
@@ -104,7 +104,7 @@ pub(crate) async fn set(data: &DataPlane, subject: &Subject, policy: Policy) -> 
     Ok(describe(data, inode, reply).await)
 }
 
-async fn resolve(data: &DataPlane, subject: &Subject) -> Result<InodeId, DataError> {
+async fn resolve(data: &DataPlane<'_>, subject: &Subject) -> Result<InodeId, DataError> {
     let names = match subject {
         Subject::Inode(inode) => return Ok(*inode),
         Subject::Path(names) => names,
@@ -117,7 +117,7 @@ async fn resolve(data: &DataPlane, subject: &Subject) -> Result<InodeId, DataErr
     Ok(at)
 }
 
-async fn describe(data: &DataPlane, id: InodeId, reply: EntryInfoReply) -> Entry {
+async fn describe(data: &DataPlane<'_>, id: InodeId, reply: EntryInfoReply) -> Entry {
     let map = data.map();
     let attr = reply.inode.attr;
     let directory = attr.kind == FileType::Directory;
@@ -148,7 +148,7 @@ async fn describe(data: &DataPlane, id: InodeId, reply: EntryInfoReply) -> Entry
 }
 
 /// A node that does not answer hides the place of the object, not the rest.
-async fn locate(data: &DataPlane, object: ObjectId, group: GroupId) -> Stripe {
+async fn locate(data: &DataPlane<'_>, object: ObjectId, group: GroupId) -> Stripe {
     let map = data.map();
     let target = map.groups.get(&group).and_then(|group| group.members.first()).copied();
     let node = target.and_then(|target| map.targets.get(&target)).and_then(|target| node_ref(map, target.node));

@@ -83,7 +83,7 @@ impl ScrubReport {
 }
 
 /// Begins a run on the chosen targets. `rate`: bytes a second of each target; 0: as many as it can.
-pub(crate) async fn start(data: &DataPlane, rate: u64, choice: &Choice) -> anyhow::Result<Started> {
+pub(crate) async fn start(data: &DataPlane<'_>, rate: u64, choice: &Choice) -> anyhow::Result<Started> {
     let places = choice.of(data.map())?;
     let known = places_with_runs(data, &places).await;
     let newest = known.iter().filter_map(|(_, answer)| answer.as_ref().ok()).flatten().flatten();
@@ -118,7 +118,7 @@ pub(crate) async fn start(data: &DataPlane, rate: u64, choice: &Choice) -> anyho
 }
 
 /// How the latest run goes, or went.
-pub(crate) async fn latest(data: &DataPlane) -> anyhow::Result<ScrubReport> {
+pub(crate) async fn latest(data: &DataPlane<'_>) -> anyhow::Result<ScrubReport> {
     let answers = places_with_runs(data, &places(data.map())).await;
     let all = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).flatten().flatten();
     let Some(run) = all.map(|run| run.run).max() else {
@@ -161,7 +161,7 @@ pub(crate) async fn latest(data: &DataPlane) -> anyhow::Result<ScrubReport> {
 }
 
 /// Ends the run of this number everywhere; 0: whichever there is.
-pub(crate) async fn stop(data: &DataPlane, run: u64) -> Reached {
+pub(crate) async fn stop(data: &DataPlane<'_>, run: u64) -> Reached {
     let mut reached = Reached::default();
     for (place, answer) in places_with_runs(data, &places(data.map())).await {
         let lanes = match answer {
@@ -190,7 +190,7 @@ pub(crate) async fn stop(data: &DataPlane, run: u64) -> Reached {
 type Lanes = Vec<Option<ScrubRun>>;
 
 /// The last run of each lane. Who is known to be away is not waited for.
-async fn places_with_runs(data: &DataPlane, places: &[Place]) -> Vec<(Place, Result<Lanes, String>)> {
+async fn places_with_runs(data: &DataPlane<'_>, places: &[Place]) -> Vec<(Place, Result<Lanes, String>)> {
     let mut answers = Vec::new();
     for place in places {
         let answer = if place.online {
@@ -203,7 +203,7 @@ async fn places_with_runs(data: &DataPlane, places: &[Place]) -> Vec<(Place, Res
     answers
 }
 
-async fn ask_lanes(data: &DataPlane, place: &Place) -> Result<Lanes, DataError> {
+async fn ask_lanes(data: &DataPlane<'_>, place: &Place) -> Result<Lanes, DataError> {
     let lanes = data.map().targets.get(&place.target).map_or(0, |target| target.ports.len());
     let mut runs = Vec::new();
     for lane in 0..lanes {
@@ -241,7 +241,7 @@ fn sum_up(place: &Place, lanes: &[Option<ScrubRun>]) -> ScrubTarget {
 
 /// Paths of files.
 struct Names<'a> {
-    data: &'a DataPlane,
+    data: &'a DataPlane<'a>,
     known: BTreeMap<InodeId, Option<String>>,
 }
 
@@ -260,7 +260,7 @@ impl Names<'_> {
 /// Directories above each other that are followed at most: deeper paths do not fit any system call.
 const DEPTH_MAX: usize = 4096;
 
-async fn climb(data: &DataPlane, inode: InodeId) -> Result<Option<String>, DataError> {
+async fn climb(data: &DataPlane<'_>, inode: InodeId) -> Result<Option<String>, DataError> {
     let mut at = inode;
     let mut names = Vec::new();
     while at != InodeId::ROOT && names.len() < DEPTH_MAX {
@@ -274,7 +274,7 @@ async fn climb(data: &DataPlane, inode: InodeId) -> Result<Option<String>, DataE
     Ok(Some(format!("/{}", names.join("/"))))
 }
 
-async fn name_in(data: &DataPlane, parent: InodeId, child: InodeId) -> Result<Option<String>, DataError> {
+async fn name_in(data: &DataPlane<'_>, parent: InodeId, child: InodeId) -> Result<Option<String>, DataError> {
     let mut cookie = 0;
     loop {
         let page =

@@ -9,6 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use harness::cluster::{Cluster, Shape};
@@ -314,6 +315,21 @@ fn a_port_that_weft_chose_itself_is_replaced_where_it_is_taken() {
 }
 
 /// Bytes that are no protocol, or one of another version: that connection is closed, and nothing else notices.
+/// The ports of a metadata service are chosen anew at each start, here after the check has asked where they are.
+#[test]
+fn a_check_finds_a_service_that_was_started_again_elsewhere() {
+    let cluster = Cluster::start();
+    fs::write(cluster.path("kept"), vec![9; 2_000_000]).unwrap();
+    cluster.freeze_supervisor();
+    cluster.kill("metad-1");
+    thread::scope(|scope| {
+        let check = scope.spawn(|| cluster.weft(&["fsck"]));
+        thread::sleep(Duration::from_secs(1));
+        cluster.resume();
+        check.join().unwrap().expect_ok();
+    });
+}
+
 #[test]
 fn foreign_bytes_close_their_connection_and_nothing_else() {
     let cluster = Cluster::start();

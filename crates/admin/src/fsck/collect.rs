@@ -56,7 +56,7 @@ pub struct Stage {
 }
 
 /// Checks everything that `data` leads to; `progress` is told now and then.
-pub(crate) async fn run(data: &DataPlane, progress: &mut dyn FnMut(Stage)) -> Result<Report, DataError> {
+pub(crate) async fn run(data: &DataPlane<'_>, progress: &mut dyn FnMut(Stage)) -> Result<Report, DataError> {
     let snapshot = collect(data, 1, progress).await?;
     let mut report = summary(&snapshot);
     let mut suspicions = check(&snapshot);
@@ -72,7 +72,7 @@ pub(crate) async fn run(data: &DataPlane, progress: &mut dyn FnMut(Stage)) -> Re
     Ok(report)
 }
 
-async fn collect(data: &DataPlane, pass: u32, progress: &mut dyn FnMut(Stage)) -> Result<Snapshot, DataError> {
+async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage)) -> Result<Snapshot, DataError> {
     let mut snapshot = Snapshot::default();
     let mut stage = Stage { pass, objects: 0, records: 0 };
     // The objects first: each of them has a file at that time, and where the file goes later, so does the object.
@@ -97,14 +97,14 @@ async fn collect(data: &DataPlane, pass: u32, progress: &mut dyn FnMut(Stage)) -
     Ok(snapshot)
 }
 
-fn lanes(data: &DataPlane, group: GroupId) -> Result<usize, DataError> {
+fn lanes(data: &DataPlane<'_>, group: GroupId) -> Result<usize, DataError> {
     let target = data.map().groups.get(&group).and_then(|group| group.members.first());
     let target = target.and_then(|target| data.map().targets.get(target));
     target.map(|target| target.ports.len()).ok_or_else(|| DataError::NoRoute(format!("group {group}")))
 }
 
 async fn list_lane(
-    data: &DataPlane,
+    data: &DataPlane<'_>,
     group: GroupId,
     lane: usize,
     snapshot: &mut Snapshot,
@@ -126,7 +126,7 @@ async fn list_lane(
 }
 
 async fn scan_shard(
-    data: &DataPlane,
+    data: &DataPlane<'_>,
     shard: ShardId,
     snapshot: &mut Snapshot,
     mut seen: impl FnMut(u64),

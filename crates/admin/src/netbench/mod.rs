@@ -147,7 +147,7 @@ fn loads(row: &mut Row, loads: &[NetLoad], progress: &mut dyn FnMut(&str), mut r
 /// # Errors
 /// Usage errors of the plan and the choice, and a node that is busy. What fails on the way is said by its row.
 pub(crate) async fn among_servers(
-    data: &DataPlane,
+    data: &DataPlane<'_>,
     plan: &NetPlan,
     choice: &NetChoice,
     progress: &mut dyn FnMut(&str),
@@ -177,7 +177,7 @@ pub(crate) async fn among_servers(
 
 /// What one node measures of its ways to `others`.
 async fn of_server(
-    data: &DataPlane,
+    data: &DataPlane<'_>,
     plan: &NetPlan,
     place: &Place,
     others: &[NodeId],

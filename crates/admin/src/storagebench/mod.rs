@@ -53,7 +53,7 @@ pub struct Reached {
 }
 
 /// Begins a run on the chosen targets, or on none.
-pub(crate) async fn start(data: &DataPlane, plan: &BenchPlan, choice: &Choice) -> anyhow::Result<Started> {
+pub(crate) async fn start(data: &DataPlane<'_>, plan: &BenchPlan, choice: &Choice) -> anyhow::Result<Started> {
     plan.check().map_err(Fatal::usage)?;
     let places = choice.of(data.map())?;
     let targets: Vec<TargetId> = places.iter().map(|place| place.target).collect();
@@ -94,7 +94,7 @@ pub(crate) async fn start(data: &DataPlane, plan: &BenchPlan, choice: &Choice) -
 }
 
 /// How the latest run goes, or went.
-pub(crate) async fn latest(data: &DataPlane) -> anyhow::Result<Report> {
+pub(crate) async fn latest(data: &DataPlane<'_>) -> anyhow::Result<Report> {
     let mut answers = Vec::new();
     for place in places(data.map()) {
         let answer = status(data, &place).await;
@@ -130,7 +130,7 @@ fn member(latest: &BenchRun, place: Place, answer: Result<BenchStatusReply, Stri
 }
 
 /// Ends the run of this number everywhere; 0: whichever there is.
-pub(crate) async fn stop(data: &DataPlane, run: u64) -> Reached {
+pub(crate) async fn stop(data: &DataPlane<'_>, run: u64) -> Reached {
     let mut reached = Reached::default();
     for place in places(data.map()) {
         let under_way = match status(data, &place).await {
@@ -151,7 +151,7 @@ pub(crate) async fn stop(data: &DataPlane, run: u64) -> Reached {
 }
 
 /// Removes the files of earlier runs, and waits for it.
-pub(crate) async fn clean(data: &DataPlane, choice: &Choice) -> anyhow::Result<Reached> {
+pub(crate) async fn clean(data: &DataPlane<'_>, choice: &Choice) -> anyhow::Result<Reached> {
     let places = choice.of(data.map())?;
     let mut reached = Reached::default();
     for place in &places {
@@ -174,7 +174,7 @@ pub(crate) async fn clean(data: &DataPlane, choice: &Choice) -> anyhow::Result<R
     Ok(reached)
 }
 
-async fn clean_one(data: &DataPlane, place: &Place) -> Result<(), DataError> {
+async fn clean_one(data: &DataPlane<'_>, place: &Place) -> Result<(), DataError> {
     if !place.online {
         return Err(DataError::NoRoute(format!("{}, which is offline,", place.name())));
     }
@@ -182,7 +182,7 @@ async fn clean_one(data: &DataPlane, place: &Place) -> Result<(), DataError> {
 }
 
 /// Who is known to be away is not waited for.
-async fn status(data: &DataPlane, place: &Place) -> Result<BenchStatusReply, String> {
+async fn status(data: &DataPlane<'_>, place: &Place) -> Result<BenchStatusReply, String> {
     if !place.online {
         return Err(format!("{} is offline: start its storage service", place.name()));
     }
