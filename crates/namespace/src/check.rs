@@ -7,15 +7,17 @@ use std::ops::ControlFlow;
 use kv::Kv;
 use types::attr::FileType;
 use types::id::{InodeId, SessionId, ShardId};
+use types::name_hash::name_hash;
+use types::parts::PartNumber;
 
 use crate::error::{Damage, Result};
 use crate::ops::scan::{self, Raw};
 use crate::ops::xattr::flag_of;
 use crate::schema::inode::{
-    Body, HAS_ACCESS_ACL, HAS_CAPABILITY, HAS_DEFAULT_ACL, HAS_OBJECTS, HAS_XATTRS, Inode, UNSETTLED,
+    Body, HAS_ACCESS_ACL, HAS_CAPABILITY, HAS_DEFAULT_ACL, HAS_OBJECTS, HAS_XATTRS, Inode, Role, UNSETTLED,
 };
 use crate::schema::meta::{self, Counts};
-use crate::schema::{contents, deletion, edge, inode, layout, orphan, session, symlink, transaction, xattr};
+use crate::schema::{contents, deletion, edge, inode, layout, orphan, parts, session, symlink, transaction, xattr};
 use crate::view::Deletion;
 
 /// Something that does not hold.
@@ -85,6 +87,10 @@ struct Records {
     entries: BTreeMap<InodeId, (u64, u32)>,
     /// Number of groups.
     layouts: BTreeMap<InodeId, usize>,
+    /// Of split directories.
+    parts: BTreeMap<InodeId, Vec<InodeId>>,
+    /// By parent: hashes of the names.
+    hashes: BTreeMap<InodeId, Vec<u64>>,
     /// Length of the target.
     symlinks: BTreeMap<InodeId, u64>,
     /// Length of what is in the metadata.
@@ -105,6 +111,8 @@ impl Records {
         }
         self.entries.extend(other.entries);
         self.layouts.extend(other.layouts);
+        self.parts.extend(other.parts);
+        self.hashes.extend(other.hashes);
         self.symlinks.extend(other.symlinks);
         self.contents.extend(other.contents);
         self.attributes.extend(other.attributes);
@@ -120,7 +128,8 @@ impl Records {
                     Raw::Inode(id, inode) => drop(self.inodes.insert(id, inode)),
                     Raw::Deletion(deletion) => self.deletions.push(deletion),
                     Raw::Contents(id, length) => drop(self.contents.insert(id, length.into())),
-                    Raw::Edge { parent, child, kind, .. } => {
+                    Raw::Edge { parent, name, child, kind } => {
+                        self.hashes.entry(parent).or_default().push(name_hash(&name));
                         self.edges.entry(child).or_default().push((parent, kind));
                         let (entries, subdirs) = self.entries.entry(parent).or_default();
                         *entries += 1;
@@ -130,6 +139,9 @@ impl Records {
             }
             Some(&layout::PREFIX) => {
                 self.layouts.insert(layout::deser_key(key)?, layout::deser_value(key, value)?.len());
+            }
+            Some(&parts::PREFIX) => {
+                self.parts.insert(parts::deser_key(key)?, parts::deser_value(key, value)?);
             }
             Some(&symlink::PREFIX) => {
                 let target = symlink::deser_value(key, value)?;
@@ -194,6 +206,7 @@ impl Records {
             self.check_parts(id, inode, found);
             if inode.is_dir() {
                 self.check_directory(id, inode, found);
+                self.check_role(id, inode, found);
             }
         }
         self.check_leftovers(found);
@@ -213,14 +226,15 @@ impl Records {
         let edges = self.edges.get(&id).map_or(&[][..], Vec::as_slice);
         found.unless(edges.iter().all(|&(_, kind)| kind == inode.kind), id, "an edge has another kind");
         let names = match (inode.is_dir(), inode.nlink) {
-            _ if id == InodeId::ROOT => 0,
+            _ if id == InodeId::ROOT || matches!(inode.role(), Role::Part(_)) => 0,
             (_, 0) => 0,
             (true, _) => 1,
             (false, nlink) => nlink as usize,
         };
         found.unless(edges.len() == names, id, "it has another number of edges than links");
         if names > 0 && (inode.is_dir() || inode.parent != InodeId(0)) {
-            let right = edges.iter().all(|&(parent, _)| parent == inode.parent);
+            let visible = |parent| self.inodes.get(&parent).map_or(parent, |directory| directory.visible(parent));
+            let right = edges.iter().all(|&(parent, _)| visible(parent) == inode.parent);
             found.unless(right && edges.len() == 1, id, "its parent is not the directory that has its edge");
         }
     }
@@ -237,6 +251,33 @@ impl Records {
             steps += 1;
         }
         found.unless(at == InodeId::ROOT, id, "it lies in a loop");
+    }
+
+    /// Split directories have all their parts, and these are in one; each name is where its hash says.
+    fn check_role(&self, id: InodeId, inode: &Inode, found: &mut Found) {
+        let parts = self.parts.get(&id).map_or(&[][..], Vec::as_slice);
+        let count = if let Role::Split(count) = inode.role() { count } else { 0 };
+        found.unless(parts.len() == usize::from(count), id, "its record of parts is wrong");
+        for (index, part) in (0..).zip(parts) {
+            let is_it = |inode: &Inode| inode.parent == id && inode.role() == Role::Part(PartNumber { index, count });
+            found.unless(
+                self.inodes.get(part).is_some_and(is_it),
+                *part,
+                "it is not the part that its directory has it for",
+            );
+        }
+        let is_home = |hash: u64| match inode.role() {
+            Role::Whole => true,
+            Role::Split(_) => false,
+            Role::Part(part) => PartNumber::of_hash(hash, part.count) == part,
+        };
+        let hashes = self.hashes.get(&id).map_or(&[][..], Vec::as_slice);
+        found.unless(hashes.iter().all(|&hash| is_home(hash)), id, "it has names that belong elsewhere");
+        if let Role::Part(part) = inode.role() {
+            let of = self.parts.get(&inode.parent).and_then(|parts| parts.get(usize::from(part.index)));
+            // One that was removed while somebody may have it open goes by itself.
+            found.unless(inode.nlink == 0 || of == Some(&id), id, "it is a part that no directory has");
+        }
     }
 
     /// The records beside the inode.
@@ -264,7 +305,8 @@ impl Records {
                 found.unless(is_dir, parent, "it has entries but is no directory");
             }
         }
-        let records = self.layouts.keys().chain(self.symlinks.keys()).chain(self.attributes.keys());
+        let records =
+            self.layouts.keys().chain(self.symlinks.keys()).chain(self.parts.keys()).chain(self.attributes.keys());
         for &id in records.chain(self.contents.keys()) {
             found.unless(self.inodes.contains_key(&id), id, "it has records but is not there");
         }

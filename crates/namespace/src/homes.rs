@@ -27,6 +27,15 @@ impl Homes {
 }
 
 impl<K: Kv> Namespace<K> {
+    /// A shard for each of so many parts of a directory: this one and those that follow it. `None` where there are fewer.
+    pub(crate) fn homes_of_parts(&self, count: u16) -> Option<Vec<ShardId>> {
+        let count = usize::from(count);
+        let Homes { all, good, .. } = &self.homes;
+        let shards = if good.len() >= count { good } else { all };
+        let first = shards.iter().position(|&shard| shard == self.shard).unwrap_or(0);
+        (shards.len() >= count).then(|| shards.iter().cycle().skip(first).take(count).copied().collect())
+    }
+
     pub(crate) fn choose_home(&mut self, policy: Placement) -> ShardId {
         let shards = if self.homes.good.is_empty() { &self.homes.all } else { &self.homes.good };
         let at = match policy {

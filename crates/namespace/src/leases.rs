@@ -17,13 +17,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::id::{InodeId, SessionId};
 use types::name::Name;
 
-use crate::hash::name_hash;
 use crate::leases::table::Table;
+use types::name_hash::name_hash;
 
 mod table;
 
 /// After a recall, nobody gets a lease on the same thing for so long.
 const COOLING_MS: u64 = 1000;
+
+/// Leases on names of a directory are not given for so long after all of them are over: who waited for that comes back soon.
+const SILENCE_MS: u64 = 10_000;
 
 /// What a lease covers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -97,8 +100,18 @@ pub(crate) struct Leases {
     /// Sessions with new recalls.
     alerts: BTreeSet<SessionId>,
     presumed: Option<Presumed>,
+    /// Directories on whose names no leases are given.
+    silent: BTreeMap<InodeId, Silence>,
     /// Something that a change may wait for has ended.
     ended: bool,
+}
+
+#[derive(Debug)]
+struct Silence {
+    /// From then on nobody holds anything.
+    free_ms: u64,
+    /// Who waits for that was told.
+    is_over: bool,
 }
 
 #[derive(Debug)]
@@ -139,6 +152,7 @@ impl Leases {
             out: BTreeMap::new(),
             alerts: BTreeSet::new(),
             presumed: known.then(|| Presumed { until_ms, sessions: presumed, given_back: BTreeSet::new() }),
+            silent: BTreeMap::new(),
             ended: false,
         }
     }
@@ -151,6 +165,10 @@ impl Leases {
             self.presumed = None;
         }
         self.gone.retain(|_, until_ms| now_ms < *until_ms);
+        self.silent.retain(|_, silence| now_ms < silence.free_ms.saturating_add(SILENCE_MS));
+        for silence in self.silent.values_mut().filter(|silence| now_ms >= silence.free_ms) {
+            self.ended |= !std::mem::replace(&mut silence.is_over, true);
+        }
         if self.recalled.values().any(|pending| now_ms >= pending.until_ms) {
             let overdue: Vec<_> =
                 self.recalled.iter().filter(|(_, pending)| now_ms >= pending.until_ms).map(|(s, _)| *s).collect();
@@ -192,11 +210,27 @@ impl Leases {
 
     /// Gives `session` a lease with the answer at hand: its term in milliseconds, or 0 where it gets none.
     pub(crate) fn grant(&mut self, session: SessionId, subject: Subject) -> u32 {
-        let refused = self.term_ms == 0 || !self.listening.contains(&session) || self.recalled.contains_key(&subject);
+        let is_silent = subject.name != 0 && !self.silent.is_empty() && self.silent.contains_key(&subject.inode);
+        let refused = is_silent
+            || self.term_ms == 0
+            || !self.listening.contains(&session)
+            || self.recalled.contains_key(&subject);
         if refused || !self.table.grant(subject, session, self.now_ms) {
             return 0;
         }
         u32::try_from(self.term_ms).unwrap_or(u32::MAX)
+    }
+
+    /// Whether nobody holds a lease on any name of this directory, also on those that are not there. Where that is not known,
+    /// none is given from now on, and it is known when those that there may be are over: [`Leases::take_ended`] says so.
+    pub(crate) fn are_names_free(&mut self, directory: InodeId) -> bool {
+        if self.are_none() {
+            return true;
+        }
+        let until_ms = self.presumed.as_ref().map_or(0, |presumed| presumed.until_ms);
+        let free_ms = self.now_ms.saturating_add(self.term_ms).max(until_ms);
+        let silence = self.silent.entry(directory).or_insert(Silence { free_ms, is_over: false });
+        self.now_ms >= silence.free_ms
     }
 
     /// Nobody holds anything.

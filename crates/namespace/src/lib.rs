@@ -21,7 +21,6 @@ mod cold;
 mod complete;
 mod edges;
 pub mod error;
-mod hash;
 mod homes;
 mod hot;
 mod inodes;

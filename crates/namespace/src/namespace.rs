@@ -14,7 +14,7 @@ use crate::error::{Damage, Result};
 use crate::homes::Homes;
 use crate::inodes::Inodes;
 use crate::placement::Placement;
-use crate::schema::inode::{Body, Inode, POLICY_IS_OWN};
+use crate::schema::inode::{Body, Inode, POLICY_IS_OWN, Role};
 use crate::schema::meta::{self, Counts};
 use crate::schema::{self, layout};
 use crate::view::PoolSpace;
@@ -152,7 +152,7 @@ impl<K: Kv> Namespace<K> {
             ctime: self.now,
             btime: self.now,
             parent: InodeId::ROOT,
-            body: Body::Directory { entries: 0, policy: LayoutPolicy::default() },
+            body: Body::Directory { entries: 0, policy: LayoutPolicy::default(), role: Role::Whole },
         };
         self.add_inode(InodeId::ROOT, root);
     }

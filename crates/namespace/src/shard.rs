@@ -37,6 +37,7 @@ pub(crate) mod holds;
 pub mod inline;
 mod load;
 mod locking;
+mod parts;
 mod presence;
 mod reads;
 mod replies;
@@ -360,7 +361,8 @@ impl<K: Kv> Shard<K> {
         let Told { exclusive, alone, intents, cutting, cuts } = self.holds.told(session, id);
         InodeView {
             attr: inode.attr(id),
-            unsettled: inode.has(UNSETTLED),
+            // Of a directory, its parts know better.
+            unsettled: inode.has(UNSETTLED) || inode.is_split(),
             cutting,
             cuts,
             exclusive,
@@ -381,10 +383,11 @@ impl<K: Kv> Shard<K> {
     }
 
     /// The same, with a lease on it for the session. While the objects know better than the inode, nobody gets one but who
-    /// alone writes them: others have to ask before they write, and that takes the lease back.
+    /// alone writes them: others have to ask before they write, and that takes the lease back. Of a split directory it is one
+    /// on what its own record says.
     fn leased_view(&mut self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
         let mut view = self.view(session, id, inode, layout);
-        if !view.unsettled || view.exclusive {
+        if !view.unsettled || view.exclusive || inode.is_split() {
             view.lease_ms = self.lease_inode(session, id);
         }
         view
@@ -417,7 +420,7 @@ impl<K: Kv> Shard<K> {
     /// As of now: what is told later of the same directory has a higher order.
     fn standing(&mut self, inode: &Inode) -> Standing {
         self.told += 1;
-        Standing { order: self.told, empty: inode.entries() == 0 }
+        Standing { order: self.told, empty: inode.entries() == 0 && !inode.is_split() }
     }
 
     /// `leased_view`, with a lease on the name that the session asked with.

@@ -23,6 +23,7 @@ pub struct Exactly {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InodeView {
     pub attr: Attr,
+    /// Also of a directory that is split: its parts know its times and links.
     pub unsettled: bool,
     pub cutting: bool,
     pub cuts: u64,
@@ -239,6 +240,15 @@ pub struct DirEntry {
     /// To go on after this entry; at least 16, less than 2^63.
     pub cookie: u64,
     pub attributes: Option<InodeView>,
+}
+
+/// What a split directory consists of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// In their order; none of a directory that has its entries itself.
+    pub parts: Vec<InodeId>,
+    /// The directory's own parent (root's is root), for `..`.
+    pub parent: InodeId,
 }
 
 /// What an administrator sees of one inode.

@@ -60,6 +60,7 @@ errnos! {
     ENOTEMPTY = 39, "directory not empty";
     ELOOP = 40, "too many symbolic links";
     ENODATA = 61, "no such attribute";
+    EREMOTE = 66, "it is elsewhere";
     EPROTO = 71, "protocol error";
     EOVERFLOW = 75, "value too large";
     EOPNOTSUPP = 95, "operation not supported";

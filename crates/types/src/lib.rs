@@ -10,6 +10,8 @@ pub mod id;
 pub mod layout;
 pub mod lock;
 pub mod name;
+pub mod name_hash;
+pub mod parts;
 pub mod placement;
 pub mod time;
 pub mod xattr;

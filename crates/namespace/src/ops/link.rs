@@ -19,7 +19,7 @@ impl<K: Kv> Namespace<K> {
         let place = self.vacancy(parent, name)?;
         self.can_be_linked(&inode)?;
         self.enter(&place, Edge { child: id, kind: inode.kind });
-        self.linked(id, inode, parent);
+        self.linked(id, inode, place.visible());
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use types::name::Name;
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::schema::edge::Edge;
-use crate::schema::inode::Body;
+use crate::schema::inode::{Body, Role};
 
 impl<K: Kv> Namespace<K> {
     /// # Errors
@@ -22,7 +22,7 @@ impl<K: Kv> Namespace<K> {
             return Err(Errno::ENOTDIR.into());
         };
         let id = self.new_id()?;
-        let body = Body::Directory { entries: 0, policy };
+        let body = Body::Directory { entries: 0, policy, role: Role::Whole };
         let newborn = self.newborn(place.home(), FileType::Directory, mode, cred, body)?;
         self.bear(id, newborn);
         self.enter(&place, Edge { child: id, kind: FileType::Directory });

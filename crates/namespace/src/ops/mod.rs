@@ -13,10 +13,11 @@ use types::time::Timestamp;
 
 use crate::acl;
 use crate::error::{Damage, Result};
-use crate::hash::name_hash;
 use crate::namespace::Namespace;
 use crate::schema::edge::{self, Edge};
-use crate::schema::inode::{Body, HAS_ACCESS_ACL, HAS_DEFAULT_ACL, HAS_XATTRS, Inode};
+use crate::schema::inode::{Body, HAS_ACCESS_ACL, HAS_DEFAULT_ACL, HAS_XATTRS, Inode, Role};
+use types::name_hash::name_hash;
+use types::parts::PartNumber;
 
 pub mod access;
 pub mod create;
@@ -26,6 +27,7 @@ pub mod inline;
 pub mod link;
 pub mod lookup;
 pub mod mkdir;
+pub mod parts;
 pub mod readdir;
 pub mod remove;
 pub mod rename;
@@ -51,10 +53,11 @@ pub(crate) struct Place<'a> {
 }
 
 impl<K: Kv> Namespace<K> {
-    /// `ENOENT` where the directory is gone, `ENOTDIR` where it is none.
+    /// `ENOENT` where the directory is gone, `ENOTDIR` where it is none, `EREMOTE` where another one has the name.
     pub(crate) fn place<'a>(&mut self, parent: InodeId, name: &'a Name) -> Result<Place<'a>> {
         let directory = self.directory(parent)?;
         let hash = name_hash(name);
+        directory.must_have(hash)?;
         let edge = if directory.entries() == 0 { None } else { self.edges.get(&self.kv, parent, hash, name)? };
         Ok(Place { parent, directory, name, hash, edge })
     }
@@ -67,6 +70,7 @@ impl<K: Kv> Namespace<K> {
             return Err(Errno::ENOENT.into());
         }
         let hash = name_hash(name);
+        directory.must_have(hash)?;
         let edge = if directory.entries() == 0 {
             self.edges.is_empty(parent);
             None
@@ -162,7 +166,7 @@ impl<K: Kv> Namespace<K> {
             mtime: self.now,
             ctime: self.now,
             btime: self.now,
-            parent,
+            parent: directory.visible(parent),
             body,
         };
         Ok(Newborn { inode, access: legacy.access, default: legacy.default })
@@ -228,6 +232,11 @@ impl Place<'_> {
         (self.parent, &self.directory)
     }
 
+    /// The directory that users see the name in.
+    pub(crate) fn visible(&self) -> InodeId {
+        self.directory.visible(self.parent)
+    }
+
     /// `ENOENT` in a directory without a name.
     pub(crate) fn must_live(&self) -> Result<()> {
         if self.directory.nlink == 0 { Err(Errno::ENOENT.into()) } else { Ok(()) }
@@ -235,6 +244,15 @@ impl Place<'_> {
 }
 
 impl Inode {
+    /// `EREMOTE` where names of this hash are in a part of the directory, or in another part.
+    fn must_have(&self, hash: u64) -> Result<()> {
+        match self.role() {
+            Role::Whole => Ok(()),
+            Role::Part(part) if PartNumber::of_hash(hash, part.count) == part => Ok(()),
+            Role::Part(_) | Role::Split(_) => Err(Errno::EREMOTE.into()),
+        }
+    }
+
     /// A directory got an entry of `kind` (`added`), or lost one.
     fn count_entry(&mut self, kind: FileType, added: bool, now: Timestamp) {
         let step = |count: u64| if added { count + 1 } else { count.saturating_sub(1) };

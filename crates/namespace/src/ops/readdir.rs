@@ -22,10 +22,10 @@ use types::name::Name;
 
 use crate::edges::Edges;
 use crate::error::{Damage, Result};
-use crate::hash::TIE_BITS;
 use crate::namespace::Namespace;
 use crate::schema::edge::{self, Edge};
 use crate::schema::inode::{self, Inode};
+use types::name_hash::TIE_BITS;
 
 /// Most entries of a page.
 pub const PAGE_ENTRIES_MAX: usize = 4096;
@@ -60,11 +60,14 @@ impl<K: Kv> Namespace<K> {
     /// Sees the turn's own changes.
     ///
     /// # Errors
-    /// `ESTALE`, `ENOTDIR`.
+    /// `ESTALE`, `ENOTDIR`, `EREMOTE` where its parts have the entries.
     pub fn readdir(&mut self, id: InodeId, cookie: u64, count: usize, attributes: bool) -> Result<Page> {
         let directory = self.existing(id)?;
         if !directory.is_dir() {
             return Err(Errno::ENOTDIR.into());
+        }
+        if directory.is_split() {
+            return Err(Errno::EREMOTE.into());
         }
         let entry_bytes = ENTRY_BYTES + if attributes { ATTRIBUTES_BYTES } else { 0 };
         let mut collector = Collector::new(cookie, count, entry_bytes);
@@ -97,7 +100,7 @@ impl<K: Kv> Namespace<K> {
         for entry in entries.iter_mut().filter(|entry| entry.child.home() == shard) {
             let inode = self.find(entry.child)?.filter(|inode| inode.kind == entry.kind);
             if inode.is_none() {
-                edge::ser_key(&mut self.key, directory, crate::hash::name_hash(&entry.name), &entry.name);
+                edge::ser_key(&mut self.key, directory, types::name_hash::name_hash(&entry.name), &entry.name);
                 return Err(Damage::new("an edge to an inode that is not there or of another kind", &self.key).into());
             }
             entry.inode = inode;

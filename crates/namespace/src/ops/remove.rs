@@ -7,7 +7,7 @@ use types::id::{GroupId, InodeId};
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::schema::inode::{Body, HAS_OBJECTS, HAS_XATTRS, Inode};
-use crate::schema::{contents, deletion, layout, symlink, xattr};
+use crate::schema::{contents, deletion, layout, parts, symlink, xattr};
 
 /// What became of an inode whose name was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +99,10 @@ impl<K: Kv> Namespace<K> {
         }
         if inode.kind == types::attr::FileType::Symlink {
             symlink::ser_key(key, id);
+            remains.keys.push(key.clone());
+        }
+        if inode.is_split() {
+            parts::ser_key(key, id);
             remains.keys.push(key.clone());
         }
         if inode.has(HAS_XATTRS) {

@@ -54,7 +54,7 @@ impl<K: Kv> Namespace<K> {
         }
         self.leave(source, moved.0.kind);
         self.enter(target, moved.0);
-        self.moved(moved.0.child, moved.1, target.parent);
+        self.moved(moved.0.child, moved.1, target.visible());
         Ok(Fate::Lives)
     }
 
@@ -84,7 +84,7 @@ impl<K: Kv> Namespace<K> {
         let loss = self.prepare_loss(other.0.child, other.1, held)?;
         self.leave(source, moved.0.kind);
         self.replace(target, other.0.kind, moved.0);
-        self.moved(moved.0.child, moved.1, target.parent);
+        self.moved(moved.0.child, moved.1, target.visible());
         Ok(self.lose(loss))
     }
 
@@ -104,8 +104,8 @@ impl<K: Kv> Namespace<K> {
         }
         self.replace(target, other.0.kind, moved.0);
         self.replace(source, moved.0.kind, other.0);
-        self.moved(moved.0.child, moved.1, target.parent);
-        self.moved(other.0.child, other.1, source.parent);
+        self.moved(moved.0.child, moved.1, target.visible());
+        self.moved(other.0.child, other.1, source.visible());
         Ok(Fate::Lives)
     }
 

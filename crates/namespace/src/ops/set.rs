@@ -66,7 +66,8 @@ impl<K: Kv> Namespace<K> {
     }
 }
 
-fn apply(inode: &mut Inode, change: &SetAttr, now: Timestamp) {
+/// The change without its marks in other records.
+pub(crate) fn apply(inode: &mut Inode, change: &SetAttr, now: Timestamp) {
     let time = |set: SetTime| match set {
         SetTime::Now => now,
         SetTime::At(time) => time,

@@ -3,11 +3,12 @@
 use kv::Kv;
 use types::error::Errno;
 use types::id::InodeId;
+use types::layout::LayoutPolicy;
 use types::placement::Placement;
 
 use crate::error::Result;
 use crate::namespace::Namespace;
-use crate::schema::inode::{Body, POLICY_IS_OWN};
+use crate::schema::inode::{Body, Inode, POLICY_IS_OWN};
 use crate::view::PolicyChange;
 
 impl<K: Kv> Namespace<K> {
@@ -17,7 +18,23 @@ impl<K: Kv> Namespace<K> {
     /// `ESTALE`, `ENOTDIR`, `EINVAL` (values out of range, or a pool or shard that is not there).
     pub fn set_policy(&mut self, id: InodeId, change: &PolicyChange) -> Result<()> {
         let inode = self.existing(id)?;
-        let Body::Directory { mut policy, .. } = inode.body else {
+        let policy = self.changed_policy(&inode, change)?;
+        if *change == PolicyChange::default() {
+            return Ok(());
+        }
+        let now = self.now;
+        let inode = self.inodes.modify(id, inode);
+        if let Body::Directory { policy: place, .. } = &mut inode.body {
+            *place = policy;
+        }
+        inode.flags |= POLICY_IS_OWN;
+        inode.ctime = now;
+        Ok(())
+    }
+
+    /// What a directory's policy is going to be. Errors as of `set_policy`.
+    pub(crate) fn changed_policy(&self, directory: &Inode, change: &PolicyChange) -> Result<LayoutPolicy> {
+        let Body::Directory { mut policy, .. } = directory.body else {
             return Err(Errno::ENOTDIR.into());
         };
         policy.chunk_size = change.chunk_size.unwrap_or(policy.chunk_size);
@@ -34,16 +51,6 @@ impl<K: Kv> Namespace<K> {
         if change.pool.is_some() && !self.placement.knows(policy.pool) {
             return Err(Errno::EINVAL.into());
         }
-        if *change == PolicyChange::default() {
-            return Ok(());
-        }
-        let now = self.now;
-        let inode = self.inodes.modify(id, inode);
-        if let Body::Directory { policy: place, .. } = &mut inode.body {
-            *place = policy;
-        }
-        inode.flags |= POLICY_IS_OWN;
-        inode.ctime = now;
-        Ok(())
+        Ok(policy)
     }
 }

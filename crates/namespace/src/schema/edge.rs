@@ -8,8 +8,8 @@ use types::attr::FileType;
 use types::id::InodeId;
 
 use crate::error::Damage;
-use crate::hash::name_hash;
 use crate::schema::{Fields, inode_end, inode_key};
+use types::name_hash::name_hash;
 
 pub const PREFIX: u8 = b'D';
 pub const VALUE_LEN: usize = 9;

@@ -17,13 +17,16 @@
 //! | 82 | 2 | of a file with its contents in the metadata, the limit for these less one; else 0 |
 //! | 84 | 16 | a file's groups where it has at most 4; of a directory what follows |
 //! | 84, 88, 92 | 4 each | a directory's pool for its new files, the placement of its new directories, how many bytes of a
-//! new file stay in the metadata; then zeros |
+//! new file stay in the metadata |
+//! | 96, 98 | 2 each | of a part of a split directory, its number and that of all; of a split one 0xffff, and the number of its
+//! parts; of other directories 0 |
 //!
 //! The placement is 0 random, 1 round robin, 2 inherit, 3 a shard, whose number is in the high half.
 
 use types::attr::{Attr, FileType, PERMISSION_BITS};
 use types::id::{GroupId, InodeId, PoolId};
 use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, INLINE_MAX, LayoutPolicy, STRIPE_COUNT_MAX};
+use types::parts::{PARTS_MAX, PARTS_MIN, PartNumber};
 use types::placement::Placement;
 use types::time::Timestamp;
 
@@ -91,9 +94,44 @@ pub enum Body {
     Directory {
         entries: u64,
         policy: LayoutPolicy,
+        role: Role,
     },
     /// Symlinks (their target is a record of its own), device nodes, fifos and sockets.
     Other,
+}
+
+/// Whether a directory has its entries itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    #[default]
+    Whole,
+    /// So many parts have them.
+    Split(u16),
+    /// Has those of a split directory whose names' hashes are in the range of this part. No name leads to it, and its
+    /// `parent` is the directory that it is a part of.
+    Part(PartNumber),
+}
+
+/// Stands in a split directory's record where a part has its number.
+const SPLIT: u16 = u16::MAX;
+
+impl Role {
+    fn to_numbers(self) -> (u16, u16) {
+        match self {
+            Self::Whole => (0, 0),
+            Self::Split(count) => (SPLIT, count),
+            Self::Part(PartNumber { index, count }) => (index, count),
+        }
+    }
+
+    fn from_numbers(index: u16, count: u16) -> Option<Self> {
+        let part = PartNumber { index, count };
+        match (index, count) {
+            (0, 0) => Some(Self::Whole),
+            (SPLIT, PARTS_MIN..=PARTS_MAX) => Some(Self::Split(count)),
+            _ => part.is_possible().then_some(Self::Part(part)),
+        }
+    }
 }
 
 /// A file's layout, as far as the inode has it.
@@ -137,6 +175,26 @@ impl Inode {
     }
 
     #[must_use]
+    pub fn role(&self) -> Role {
+        match self.body {
+            Body::Directory { role, .. } => role,
+            Body::File(_) | Body::Other => Role::Whole,
+        }
+    }
+
+    /// Its parts have its entries.
+    #[must_use]
+    pub fn is_split(&self) -> bool {
+        matches!(self.role(), Role::Split(_))
+    }
+
+    /// The directory that users see where this one's entries are.
+    #[must_use]
+    pub fn visible(&self, id: InodeId) -> InodeId {
+        if matches!(self.role(), Role::Part(_)) { self.parent } else { id }
+    }
+
+    #[must_use]
     pub fn attr(&self, id: InodeId) -> Attr {
         Attr {
             inode: id,
@@ -171,7 +229,7 @@ pub fn ser_value(inode: &Inode) -> [u8; VALUE_LEN] {
     let mut value = [0; VALUE_LEN];
     let (size, chunk_size, stripes) = match inode.body {
         Body::File(striping) => (inode.size, striping.chunk_size, striping.stripes),
-        Body::Directory { entries, policy } => (entries, policy.chunk_size, policy.stripe_count),
+        Body::Directory { entries, policy, .. } => (entries, policy.chunk_size, policy.stripe_count),
         Body::Other => (inode.size, 0, 0),
     };
     value[0] = VERSION;
@@ -200,7 +258,10 @@ pub fn ser_value(inode: &Inode) -> [u8; VALUE_LEN] {
                 place.copy_from_slice(&group.0.to_le_bytes());
             }
         }
-        Body::Directory { policy, .. } => {
+        Body::Directory { policy, role, .. } => {
+            let (index, count) = role.to_numbers();
+            value[96..98].copy_from_slice(&index.to_le_bytes());
+            value[98..100].copy_from_slice(&count.to_le_bytes());
             value[84..88].copy_from_slice(&policy.pool.0.to_le_bytes());
             value[88..92].copy_from_slice(&policy.directories.to_u32().to_le_bytes());
             value[92..96].copy_from_slice(&policy.inline_limit.to_le_bytes());
@@ -262,7 +323,11 @@ pub fn deser_value(key: &[u8], value: &[u8]) -> Result<Inode, Damage> {
             }
             let policy = LayoutPolicy { chunk_size, stripe_count: stripes, pool, directories, inline_limit };
             let entries = std::mem::take(&mut inode.size);
-            Body::Directory { entries, policy }
+            let [index, index_high, count, count_high] = numbers[3].to_le_bytes();
+            let (index, count) = (u16::from_le_bytes([index, index_high]), u16::from_le_bytes([count, count_high]));
+            let role =
+                Role::from_numbers(index, count).ok_or_else(|| fields.damage("directory with an impossible part"))?;
+            Body::Directory { entries, policy, role }
         }
         FileType::Fifo | FileType::CharDevice | FileType::BlockDevice | FileType::Symlink | FileType::Socket => {
             Body::Other
@@ -293,6 +358,12 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn roles() -> impl Strategy<Value = Role> {
+        let part = |(index, count): (u16, u16)| Role::Part(PartNumber { index: index % count, count });
+        let counts = PARTS_MIN..=PARTS_MAX;
+        prop_oneof![Just(Role::Whole), counts.clone().prop_map(Role::Split), (any::<u16>(), counts).prop_map(part),]
+    }
+
     fn body(kind: FileType) -> BoxedStrategy<(u64, Body)> {
         let chunk = (12u32..=26).prop_map(|log2| 1u32 << log2);
         match kind {
@@ -301,14 +372,16 @@ pub(crate) mod tests {
                     (size, Body::File(Striping { chunk_size, stripes, groups: groups.map(GroupId), inline_limit }))
                 })
                 .boxed(),
-            FileType::Directory => (any::<u64>(), chunk, 1..=STRIPE_COUNT_MAX, any::<[u32; 2]>(), 0..=INLINE_MAX)
-                .prop_map(|(entries, chunk_size, stripe_count, [pool, place], inline_limit)| {
-                    let directories = Placement::from_u32(place & 0xffff_0000 | 3).expect("some shard");
-                    let pool = PoolId(pool);
-                    let policy = LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit };
-                    (0, Body::Directory { entries, policy })
-                })
-                .boxed(),
+            FileType::Directory => {
+                (any::<u64>(), chunk, 1..=STRIPE_COUNT_MAX, any::<[u32; 2]>(), 0..=INLINE_MAX, roles())
+                    .prop_map(|(entries, chunk_size, stripe_count, [pool, place], inline_limit, role)| {
+                        let directories = Placement::from_u32(place & 0xffff_0000 | 3).expect("some shard");
+                        let pool = PoolId(pool);
+                        let policy = LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit };
+                        (0, Body::Directory { entries, policy, role })
+                    })
+                    .boxed()
+            }
             _ => any::<u64>().prop_map(|size| (size, Body::Other)).boxed(),
         }
     }

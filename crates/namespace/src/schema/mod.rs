@@ -10,6 +10,7 @@
 //! | layout | `L` inode:8 | version:1, group:4 each; only of files on more than 4 groups | `layout` |
 //! | counters | `M` name | superblock, inode ids, incarnation, inode count | `meta` |
 //! | orphan | `O` inode:8 session:8 | version:1 | `orphan` |
+//! | parts | `P` inode:8 | version:1, then the inode:8 of each part of a split directory | `parts` |
 //! | session | `S` session:8 slot:4 | slot 0 the session itself, others stored replies | `session` |
 //! | transaction | `T` id:8 (round:1) | version:1, then participants, or with a round the parts prepared | `transaction` |
 //! | attribute | `X` inode:8 name | the value as it is (no version) | `xattr` |
@@ -31,6 +32,7 @@ pub mod inode;
 pub mod layout;
 pub mod meta;
 pub mod orphan;
+pub mod parts;
 pub mod session;
 pub mod symlink;
 pub mod transaction;
@@ -176,12 +178,13 @@ mod tests {
             layout::PREFIX,
             meta::PREFIX,
             orphan::PREFIX,
+            parts::PREFIX,
             session::PREFIX,
             transaction::PREFIX,
             xattr::PREFIX,
             symlink::PREFIX,
         ];
-        assert_eq!(&letters, b"BDGILMOSTXY");
+        assert_eq!(&letters, b"BDGILMOPSTXY");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::layout::LayoutPolicy;
 use types::name::Name;
+use types::parts::PartNumber;
 use types::placement::Placement;
 use types::time::Timestamp;
 
@@ -16,7 +17,7 @@ use crate::acl::Acl;
 use crate::error::Damage;
 use crate::schema::Fields;
 use crate::schema::edge::Edge;
-use crate::transaction::part::{NewDirectory, Part, Vote};
+use crate::transaction::part::{Conformed, NewDirectory, Part, Vote};
 
 pub const PREFIX: u8 = b'T';
 
@@ -127,6 +128,14 @@ pub fn ser_votes(votes: &[Vote]) -> Vec<u8> {
             }
             Vote::Inode(kind) => value.extend_from_slice(&[3, *kind as u8]),
             Vote::Token => value.push(4),
+            Vote::EntryOfPart { there, of } => {
+                ser_inode(&mut value, 5, *of);
+                ser_edge(&mut value, *there);
+            }
+            Vote::Parts(parts) => {
+                value.push(6);
+                ser_inodes(&mut value, parts);
+            }
         }
     }
     value
@@ -144,6 +153,11 @@ pub fn deser_votes(value: &[u8]) -> Result<Vec<Vote>, Damage> {
             2 => Vote::Made(InodeId(fields.u64()?)),
             3 => Vote::Inode(deser_kind(&mut fields)?),
             4 => Vote::Token,
+            5 => {
+                let of = InodeId(fields.u64()?);
+                Vote::EntryOfPart { there: deser_edge(&mut fields)?, of }
+            }
+            6 => Vote::Parts(deser_inodes(&mut fields)?),
             _ => return Err(fields.damage("vote of an unknown kind")),
         });
     }
@@ -158,6 +172,13 @@ fn ser_part(value: &mut Vec<u8>, part: &Part) {
             value.push(name.len() as u8);
             value.extend_from_slice(name);
             ser_edge(value, *becomes);
+        }
+        Part::Make(new) if let Some(PartNumber { index, count }) = new.part => {
+            value.push(9);
+            value.extend_from_slice(&index.to_le_bytes());
+            value.extend_from_slice(&count.to_le_bytes());
+            value.extend_from_slice(&new.policy.inline_limit.to_le_bytes());
+            ser_new(value, new);
         }
         // As it was before there were contents in the metadata.
         Part::Make(new) if new.policy.inline_limit == 0 => {
@@ -180,7 +201,70 @@ fn ser_part(value: &mut Vec<u8>, part: &Part) {
             value.extend_from_slice(&parent.0.to_le_bytes());
         }
         Part::Token => value.push(7),
+        Part::Divide { inode, parts } => {
+            ser_inode(value, 10, *inode);
+            ser_inodes(value, parts);
+        }
+        Part::Hold(inode) => ser_inode(value, 11, *inode),
+        Part::Conform(conformed) => {
+            value.push(12);
+            ser_conformed(value, conformed);
+        }
     }
+}
+
+fn ser_inodes(value: &mut Vec<u8>, inodes: &[InodeId]) {
+    value.extend_from_slice(&(inodes.len() as u16).to_le_bytes());
+    inodes.iter().for_each(|inode| value.extend_from_slice(&inode.0.to_le_bytes()));
+}
+
+fn deser_inodes(fields: &mut Fields<'_>) -> Result<Vec<InodeId>, Damage> {
+    let count = fields.u16()?;
+    (0..count).map(|_| fields.u64().map(InodeId)).collect()
+}
+
+fn ser_policy(value: &mut Vec<u8>, policy: &LayoutPolicy) {
+    value.extend_from_slice(&policy.chunk_size.to_le_bytes());
+    value.extend_from_slice(&policy.stripe_count.to_le_bytes());
+    value.extend_from_slice(&policy.pool.0.to_le_bytes());
+    value.extend_from_slice(&policy.directories.to_u32().to_le_bytes());
+}
+
+/// Checked by `is_possible`.
+fn deser_policy(fields: &mut Fields<'_>, inline_limit: u32) -> Result<LayoutPolicy, Damage> {
+    let (chunk_size, stripe_count, pool) = (fields.u32()?, fields.u16()?, PoolId(fields.u32()?));
+    let directories = Placement::from_u32(fields.u32()?);
+    let directories = directories.ok_or_else(|| fields.damage("transaction with an unknown placement"))?;
+    Ok(LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit })
+}
+
+fn is_possible(policy: &LayoutPolicy, mode: u16) -> bool {
+    policy.validate().is_ok() && u32::from(mode) & !types::attr::PERMISSION_BITS == 0
+}
+
+fn ser_conformed(value: &mut Vec<u8>, conformed: &Conformed) {
+    let Conformed { part, mode, uid, gid, policy, default, mtime } = conformed;
+    value.extend_from_slice(&part.0.to_le_bytes());
+    value.extend_from_slice(&mode.to_le_bytes());
+    value.extend_from_slice(&uid.to_le_bytes());
+    value.extend_from_slice(&gid.to_le_bytes());
+    value.push(u8::from(mtime.is_some()));
+    value.extend_from_slice(&mtime.map_or(0, |mtime| mtime.0).to_le_bytes());
+    value.extend_from_slice(&policy.inline_limit.to_le_bytes());
+    ser_policy(value, policy);
+    ser_acl(value, default.as_deref());
+}
+
+fn deser_conformed(fields: &mut Fields<'_>) -> Result<Conformed, Damage> {
+    let (part, mode, uid, gid) = (InodeId(fields.u64()?), fields.u16()?, fields.u32()?, fields.u32()?);
+    let (is_set, mtime) = (fields.u8()?, Timestamp(fields.i64()?));
+    let inline_limit = fields.u32()?;
+    let policy = deser_policy(fields, inline_limit)?;
+    if !is_possible(&policy, mode) || is_set > 1 {
+        return Err(fields.damage("transaction with an impossible part of a directory"));
+    }
+    let default = deser_acl(fields)?;
+    Ok(Conformed { part, mode, uid, gid, policy, default, mtime: (is_set == 1).then_some(mtime) })
 }
 
 fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
@@ -202,6 +286,17 @@ fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
             let inline_limit = fields.u32()?;
             Part::Make(deser_new(fields, inline_limit)?)
         }
+        9 => {
+            let part = PartNumber { index: fields.u16()?, count: fields.u16()? };
+            if !part.is_possible() {
+                return Err(fields.damage("transaction with an impossible part of a directory"));
+            }
+            let inline_limit = fields.u32()?;
+            Part::Make(NewDirectory { part: Some(part), ..deser_new(fields, inline_limit)? })
+        }
+        10 => Part::Divide { inode: InodeId(fields.u64()?), parts: deser_inodes(fields)? },
+        11 => Part::Hold(InodeId(fields.u64()?)),
+        12 => Part::Conform(deser_conformed(fields)?),
         _ => return Err(fields.damage("transaction with an unknown part")),
     })
 }
@@ -237,10 +332,7 @@ fn ser_new(value: &mut Vec<u8>, new: &NewDirectory) {
     value.extend_from_slice(&new.uid.to_le_bytes());
     value.extend_from_slice(&new.gid.to_le_bytes());
     value.extend_from_slice(&new.time.0.to_le_bytes());
-    value.extend_from_slice(&new.policy.chunk_size.to_le_bytes());
-    value.extend_from_slice(&new.policy.stripe_count.to_le_bytes());
-    value.extend_from_slice(&new.policy.pool.0.to_le_bytes());
-    value.extend_from_slice(&new.policy.directories.to_u32().to_le_bytes());
+    ser_policy(value, &new.policy);
     ser_acl(value, new.access.as_deref());
     ser_acl(value, new.default.as_deref());
 }
@@ -268,15 +360,12 @@ fn deser_new(fields: &mut Fields<'_>, inline_limit: u32) -> Result<NewDirectory,
     let (id, parent) = (InodeId(fields.u64()?), InodeId(fields.u64()?));
     let (mode, uid, gid) = (fields.u16()?, fields.u32()?, fields.u32()?);
     let time = Timestamp(fields.i64()?);
-    let (chunk_size, stripe_count, pool) = (fields.u32()?, fields.u16()?, PoolId(fields.u32()?));
-    let directories = Placement::from_u32(fields.u32()?);
-    let directories = directories.ok_or_else(|| fields.damage("transaction with an unknown placement"))?;
-    let policy = LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit };
-    if policy.validate().is_err() || u32::from(mode) & !types::attr::PERMISSION_BITS != 0 {
+    let policy = deser_policy(fields, inline_limit)?;
+    if !is_possible(&policy, mode) {
         return Err(fields.damage("transaction with an impossible directory"));
     }
     let (access, default) = (deser_acl(fields)?, deser_acl(fields)?);
-    Ok(NewDirectory { id, parent, mode, uid, gid, time, policy, access, default })
+    Ok(NewDirectory { id, parent, mode, uid, gid, time, policy, access, default, part: None })
 }
 
 #[cfg(test)]
@@ -319,7 +408,19 @@ mod tests {
                 },
                 access: acls.0.then(|| acl(m[0])),
                 default: acls.1.then(|| acl(m[1])),
+                part: (n[0] % 2 == 0).then_some(PartNumber { index: (n[1] % 7) as u16, count: 7 }),
             })),
+            any::<(u64, [u32; 3], Option<i64>, bool)>().prop_map(|(part, m, mtime, acls)| Part::Conform(Conformed {
+                part: InodeId(part),
+                mode: 0o2755,
+                uid: m[0],
+                gid: m[1],
+                policy: LayoutPolicy { pool: PoolId(m[2]), ..LayoutPolicy::default() },
+                default: acls.then(|| acl(m[0])),
+                mtime: mtime.map(Timestamp),
+            })),
+            (any::<u64>(), inodes()).prop_map(|(inode, parts)| Part::Divide { inode: InodeId(inode), parts }),
+            any::<u64>().prop_map(|id| Part::Hold(InodeId(id))),
             any::<[u64; 2]>().prop_map(|n| Part::Link { inode: InodeId(n[0]), parent: InodeId(n[1]) }),
             any::<u64>().prop_map(|id| Part::Unlink(InodeId(id))),
             any::<u64>().prop_map(|id| Part::Rmdir(InodeId(id))),
@@ -328,12 +429,18 @@ mod tests {
         ]
     }
 
+    fn inodes() -> impl Strategy<Value = Vec<InodeId>> {
+        prop::collection::vec(any::<u64>().prop_map(InodeId), 0..9)
+    }
+
     fn votes() -> impl Strategy<Value = Vote> {
         prop_oneof![
             edges().prop_map(Vote::Entry),
             any::<u64>().prop_map(|id| Vote::Made(InodeId(id))),
             Just(Vote::Inode(FileType::Fifo)),
             Just(Vote::Token),
+            (edges(), any::<u64>()).prop_map(|(there, of)| Vote::EntryOfPart { there, of: InodeId(of) }),
+            inodes().prop_map(Vote::Parts),
         ]
     }
 

@@ -17,6 +17,7 @@ use crate::ops::set::SIZE_MAX;
 use crate::schema::inode::{Inode, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::shard::Shard;
+use crate::transaction::plan::DirectoryChange;
 use crate::view::{Changed, Create, Deletion, EntryInfo, Exactly, InodeView, PolicyChange, Rename, Settle, Settled};
 
 impl<K: Kv> Shard<K> {
@@ -33,6 +34,7 @@ impl<K: Kv> Shard<K> {
             self.may_truncate(inode, &before, size, inline)?;
         }
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
+        self.reform(exactly, inode, &before, DirectoryChange::Set(*change))?;
         let layout = self.layout_if_unsettled(inode, &before)?;
         self.namespace.set(inode, change)?;
         if change.size.is_some() {
@@ -287,6 +289,11 @@ impl<K: Kv> Shard<K> {
         }
         self.may_read(inode)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
+        let found = self.namespace.existing(inode)?;
+        if found.is_split() {
+            let (name, value) = (name.to_vec(), value.to_vec());
+            self.reform(exactly, inode, &found, DirectoryChange::SetXattr { name, value, flags })?;
+        }
         self.namespace.set_xattr(inode, name, value, flags)?;
         self.record(exactly, Outcome::Done);
         Ok(())
@@ -300,6 +307,8 @@ impl<K: Kv> Shard<K> {
         }
         self.may_read(inode)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
+        let found = self.namespace.existing(inode)?;
+        self.reform(exactly, inode, &found, DirectoryChange::RemoveXattr(name.to_vec()))?;
         self.namespace.remove_xattr(inode, name)?;
         self.record(exactly, Outcome::Done);
         Ok(())
@@ -315,6 +324,8 @@ impl<K: Kv> Shard<K> {
         }
         self.may_read(inode)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
+        let found = self.namespace.existing(inode)?;
+        self.reform(exactly, inode, &found, DirectoryChange::Policy(*change))?;
         self.namespace.set_policy(inode, change)?;
         self.record(exactly, Outcome::Inode(inode));
         self.entry_info(exactly.session, inode)

@@ -5,8 +5,8 @@ use kv::Kv;
 use types::id::InodeId;
 
 use crate::edges::Slot;
-use crate::hash::name_hash;
 use crate::shard::Shard;
+use types::name_hash::name_hash;
 
 /// What was foreseen and is not near yet.
 #[derive(Default)]

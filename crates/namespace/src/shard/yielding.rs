@@ -42,7 +42,8 @@ impl<K: Kv> Shard<K> {
 
     /// The same of a name: what it stands for, or that it is absent.
     pub(super) fn lease_name(&mut self, session: SessionId, parent: InodeId, name: &Name) -> u32 {
-        if self.transactions.locks.covers_name(parent, name) {
+        let locks = &self.transactions.locks;
+        if locks.covers_name(parent, name) || locks.covers_names(parent) {
             return 0;
         }
         self.leases.grant(session, Subject::name(parent, name))
@@ -137,9 +138,16 @@ impl<K: Kv> Shard<K> {
         self.leases.acknowledge(session, ids);
     }
 
-    /// All recalls that the session has not acknowledged, oldest first.
+    /// All recalls that the session has not acknowledged, oldest first. A name in a part of a directory is told as one of that.
     pub fn recalls(&mut self, session: SessionId) -> Vec<Recall> {
-        self.leases.unacknowledged(session)
+        let mut recalls = self.leases.unacknowledged(session);
+        for recall in recalls.iter_mut().filter(|recall| recall.name.is_some()) {
+            // A part that is gone has gone with its directory: whatever is believed of that is of no moment.
+            if let Ok(Some(directory)) = self.namespace.find(recall.inode) {
+                recall.inode = directory.visible(recall.inode);
+            }
+        }
+        recalls
     }
 
     /// A session with recalls that it was not told of; each once.

@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::ops::remove::Loss;
 use crate::ops::{Newborn, Place, flags_of_acls};
 use crate::schema::edge::Edge;
-use crate::schema::inode::{Body, Inode};
+use crate::schema::inode::{Body, Inode, Role};
 use crate::shard::Shard;
-use crate::transaction::part::{NewDirectory, Part, Vote};
+use crate::transaction::part::{Conformed, NewDirectory, Part, Vote};
 
 /// A part with all that doing it needs: nothing can fail from here on.
 enum Loaded<'a> {
@@ -20,6 +20,9 @@ enum Loaded<'a> {
     Link(InodeId, Inode, InodeId),
     Loss(Loss),
     Move(InodeId, Inode, InodeId),
+    Divide(InodeId, Inode, &'a [InodeId]),
+    Conform(Inode, &'a Conformed),
+    /// There is nothing to do.
     Token,
 }
 
@@ -36,7 +39,8 @@ impl<K: Kv> Shard<K> {
                         self.namespace.can_have_subdir(&place.directory)?;
                     }
                 }
-                Ok(Vote::Entry(place.edge))
+                let (there, of) = (place.edge, place.visible());
+                Ok(if of == *parent { Vote::Entry(there) } else { Vote::EntryOfPart { there, of } })
             }
             Part::Make(new) => {
                 if new.id.0 == 0 {
@@ -57,11 +61,15 @@ impl<K: Kv> Shard<K> {
                 let found = self.named(*inode)?;
                 match found.entries() {
                     _ if !found.is_dir() => Err(Errno::ENOTDIR.into()),
+                    0 if found.is_split() => Ok(Vote::Parts(self.namespace.parts(*inode, &found)?)),
                     0 => Ok(Vote::Inode(found.kind)),
                     _ => Err(Errno::ENOTEMPTY.into()),
                 }
             }
             Part::Move { inode, .. } => Ok(Vote::Inode(self.named(*inode)?.kind)),
+            Part::Divide { inode, .. } => Ok(Vote::Inode(self.namespace.can_be_split(*inode)?.kind)),
+            Part::Hold(inode) => Ok(Vote::Inode(self.named(*inode)?.kind)),
+            Part::Conform(conformed) => Ok(Vote::Inode(self.named(conformed.part)?.kind)),
             Part::Token => Ok(Vote::Token),
         }
     }
@@ -97,7 +105,9 @@ impl<K: Kv> Shard<K> {
                 Loaded::Loss(self.namespace.prepare_loss(*inode, found, |id| grace || holds.is_open(id))?)
             }
             Part::Move { inode, parent } => Loaded::Move(*inode, self.named(*inode)?, *parent),
-            Part::Token => Loaded::Token,
+            Part::Divide { inode, parts } => Loaded::Divide(*inode, self.named(*inode)?, parts),
+            Part::Conform(conformed) => Loaded::Conform(self.named(conformed.part)?, conformed),
+            Part::Token | Part::Hold(_) => Loaded::Token,
         })
     }
 
@@ -120,6 +130,8 @@ impl<K: Kv> Shard<K> {
                 self.account(fate);
             }
             Loaded::Move(id, inode, parent) => namespace.moved(id, inode, parent),
+            Loaded::Divide(id, inode, parts) => namespace.divide(id, inode, parts),
+            Loaded::Conform(inode, conformed) => namespace.conform(inode, conformed),
             Loaded::Token => {}
         }
     }
@@ -132,7 +144,7 @@ impl NewDirectory {
         let Inode { mode, uid, gid, parent, btime: time, body: Body::Directory { policy, .. }, .. } = inode else {
             return None;
         };
-        Some(Self { id: InodeId(0), parent, mode, uid, gid, time, policy, access, default })
+        Some(Self { id: InodeId(0), parent, mode, uid, gid, time, policy, access, default, part: None })
     }
 
     fn newborn(&self) -> Newborn {
@@ -140,7 +152,7 @@ impl NewDirectory {
     }
 
     pub(crate) fn inode(&self) -> Inode {
-        let Self { parent, mode, uid, gid, time, policy, .. } = *self;
+        let Self { parent, mode, uid, gid, time, policy, part, .. } = *self;
         Inode {
             kind: FileType::Directory,
             mode,
@@ -156,7 +168,7 @@ impl NewDirectory {
             ctime: time,
             btime: time,
             parent,
-            body: Body::Directory { entries: 0, policy },
+            body: Body::Directory { entries: 0, policy, role: part.map_or(Role::Whole, Role::Part) },
         }
     }
 }

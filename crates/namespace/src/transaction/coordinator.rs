@@ -44,7 +44,7 @@ struct Climb {
 
 impl<K: Kv> Shard<K> {
     /// Begins an operation; the request is `Blocked` by it, and finds its end when it is asked again.
-    pub(super) fn start(&mut self, exactly: Exactly, operation: Operation) -> Result<()> {
+    pub(crate) fn start(&mut self, exactly: Exactly, operation: Operation) -> Result<()> {
         let id = TransactionId(self.namespace.new_id()?.0);
         let mut running = Running {
             exactly,
@@ -156,7 +156,7 @@ impl<K: Kv> Shard<K> {
             Reply::Refused(errno) => return self.give_up(id, Ending::Refused(errno)),
             _ => return self.give_up(id, Ending::Again),
         }
-        if let Some(votes) = running.votes.iter().copied().collect::<Option<Vec<Vote>>>() {
+        if let Some(votes) = running.votes.iter().cloned().collect::<Option<Vec<Vote>>>() {
             let step = running.plan.next(&votes);
             self.go_on(id, step);
         }
@@ -229,7 +229,7 @@ impl<K: Kv> Shard<K> {
         }
         let Some(running) = self.transactions.running.get_mut(&id) else { return Ok(None) };
         running.local.extend(local);
-        if let Some(votes) = votes.iter().copied().collect::<Option<Vec<Vote>>>() {
+        if let Some(votes) = votes.iter().cloned().collect::<Option<Vec<Vote>>>() {
             return Ok(Some(running.plan.next(&votes)));
         }
         running.votes = votes;
@@ -277,9 +277,18 @@ impl<K: Kv> Shard<K> {
         if let Some(entry) = entry {
             *entry = becomes;
         }
-        let votes: Vec<Vote> = running.votes.iter().copied().flatten().collect();
+        let votes: Vec<Vote> = running.votes.iter().flatten().cloned().collect();
+        for part in &mut parts {
+            if let Part::Divide { parts, .. } = part {
+                *parts = running.plan.parts_made(&votes);
+            }
+        }
+        let change = running.plan.change();
         let (new, inode) = (running.plan.made(&votes), running.plan.told());
         let mover = running.plan.moves().then_some(exactly.session);
+        if let Some((directory, change)) = change {
+            self.change_directory(directory, &change)?;
+        }
         self.apply_parts(&parts, mover)?;
         let made = new.as_ref().map(|new| new.id);
         if let Some(new) = new {

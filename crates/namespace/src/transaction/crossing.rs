@@ -10,7 +10,7 @@ use types::name::Name;
 
 use crate::error::Result;
 use crate::schema::edge::Edge;
-use crate::schema::inode::Body;
+use crate::schema::inode::{Body, Role};
 use crate::shard::Shard;
 use crate::transaction::part::NewDirectory;
 use crate::transaction::plan::{Operation, Renaming};
@@ -71,17 +71,17 @@ impl<K: Kv> Shard<K> {
             return Ok(());
         }
         self.namespace.can_have_subdir(&place.directory)?;
-        let body = Body::Directory { entries: 0, policy };
+        let body = Body::Directory { entries: 0, policy, role: Role::Whole };
         let newborn = self.namespace.newborn(place.home(), FileType::Directory, mode, cred, body)?;
         let new = NewDirectory::of(newborn).ok_or(Errno::ENOTDIR)?;
-        self.start(exactly, Operation::Mkdir { name: name.clone(), new, home })
+        self.start(exactly, Operation::Mkdir { parent, name: name.clone(), new, home })
     }
 
-    /// Goes on where the inode is in this shard, or there is none.
+    /// Goes on where the inode is in this shard and whole, or there is none.
     pub(crate) fn cross_remove(&mut self, exactly: Exactly, parent: InodeId, name: &Name, rmdir: bool) -> Result<()> {
         self.may_change_name(parent, name)?;
         let Some(edge) = self.namespace.place(parent, name)?.edge else { return Ok(()) };
-        if !self.is_elsewhere(edge.child) {
+        if !self.is_elsewhere(edge.child) && !self.is_split(edge)? {
             return self.transactions.locks.may_change(edge.child);
         }
         let name = name.clone();
@@ -99,6 +99,12 @@ impl<K: Kv> Shard<K> {
         self.start(exactly, Operation::Link { inode, parent, name: name.clone() })
     }
 
+    /// What the name leads to is a directory of this shard that is split.
+    fn is_split(&mut self, edge: Edge) -> Result<bool> {
+        let is_dir = edge.kind == FileType::Directory && !self.is_elsewhere(edge.child);
+        Ok(is_dir && self.namespace.find(edge.child)?.is_some_and(|inode| inode.is_split()))
+    }
+
     /// Goes on where all is in this shard, and no way up from a directory leads through others.
     pub(crate) fn cross_rename(&mut self, exactly: Exactly, rename: &Rename<'_>) -> Result<()> {
         if !matches!(rename.flags, 0 | RENAME_NOREPLACE | RENAME_EXCHANGE) {
@@ -114,6 +120,7 @@ impl<K: Kv> Shard<K> {
             other = self.namespace.place(rename.target_parent, rename.target_name)?.edge;
             let at_home = |edge: Option<Edge>| edge.is_none_or(|edge| edge.child.home() == self.config.shard);
             local = at_home(moved) && at_home(other) && !(crosses && (is_dir(moved) || is_dir(other)));
+            local = local && !other.map_or(Ok(false), |other| self.is_split(other))?;
         }
         if local || !self.namespace.homes.are_several() {
             for edge in [moved, other].into_iter().flatten() {

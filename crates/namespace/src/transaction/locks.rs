@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use types::id::{InodeId, TransactionId};
 
 use crate::error::{Error, Result};
-use crate::hash::name_hash;
 use crate::transaction::part::Part;
+use types::name_hash::name_hash;
 
 #[derive(Clone, Copy)]
 struct Lock {
@@ -17,6 +17,8 @@ struct Lock {
     in_doubt: bool,
     /// The inode appears or goes: nothing may be made in it.
     dying: bool,
+    /// What is made in it waits.
+    closed: bool,
 }
 
 /// A directory some of whose names are locked.
@@ -51,6 +53,11 @@ impl Locks {
         !self.names.is_empty() && self.names.contains_key(&(parent, name_hash(name)))
     }
 
+    /// No name of the directory may be believed.
+    pub(crate) fn covers_names(&self, directory: InodeId) -> bool {
+        self.inodes.get(&directory).is_some_and(|lock| lock.dying)
+    }
+
     /// An inode's attributes, or a directory's whole list, can be told.
     pub(crate) fn may_read(&mut self, inode: InodeId) -> Result<()> {
         if let Some(lock) = self.inodes.get(&inode).filter(|lock| lock.in_doubt) {
@@ -73,8 +80,8 @@ impl Locks {
 
     /// A name can be made, changed or taken away.
     pub(crate) fn may_change_name(&self, parent: InodeId, name: &[u8]) -> Result<()> {
-        let dying = self.inodes.get(&parent).filter(|lock| lock.dying);
-        free(dying.or_else(|| self.names.get(&(parent, name_hash(name)))))
+        let closed = self.inodes.get(&parent).filter(|lock| lock.dying || lock.closed);
+        free(closed.or_else(|| self.names.get(&(parent, name_hash(name)))))
     }
 
     /// An inode can get or lose a name.
@@ -110,7 +117,9 @@ impl Locks {
             Part::Link { inode, .. } | Part::Unlink(inode) | Part::Move { inode, .. } => {
                 free(self.inodes.get(inode).filter(foreign))
             }
-            Part::Rmdir(inode) => {
+            Part::Hold(inode) => free(self.inodes.get(inode).filter(foreign)),
+            Part::Conform(conformed) => free(self.inodes.get(&conformed.part).filter(foreign)),
+            Part::Rmdir(inode) | Part::Divide { inode, .. } => {
                 free(self.inodes.get(inode).filter(foreign))?;
                 let pinned = self.pins.get(inode).and_then(|pin| pin.owners.iter().find(|(pin, _)| *pin != owner));
                 pinned.map_or(Ok(()), |(other, _)| Err(Error::Blocked(*other)))
@@ -124,7 +133,7 @@ impl Locks {
 
     /// After `may_lock`.
     pub(crate) fn lock(&mut self, owner: TransactionId, in_doubt: bool, part: &Part) {
-        let lock = Lock { owner, in_doubt, dying: false };
+        let lock = Lock { owner, in_doubt, dying: false, closed: false };
         match part {
             Part::Entry { parent, name, .. } => {
                 self.names.insert((*parent, name_hash(name)), lock);
@@ -133,7 +142,11 @@ impl Locks {
             Part::Link { inode, .. } | Part::Unlink(inode) | Part::Move { inode, .. } => {
                 self.inodes.entry(*inode).or_insert(lock);
             }
-            Part::Rmdir(inode) => drop(self.inodes.insert(*inode, Lock { dying: true, ..lock })),
+            Part::Hold(inode) => drop(self.inodes.insert(*inode, lock)),
+            Part::Conform(conformed) => drop(self.inodes.insert(conformed.part, Lock { closed: true, ..lock })),
+            Part::Rmdir(inode) | Part::Divide { inode, .. } => {
+                self.inodes.insert(*inode, Lock { dying: true, ..lock });
+            }
             Part::Make(new) => drop(self.inodes.insert(new.id, Lock { dying: true, ..lock })),
             Part::Token => self.token = Some(owner),
         }
@@ -156,6 +169,8 @@ impl Locks {
             Part::Link { inode, .. } | Part::Unlink(inode) | Part::Rmdir(inode) | Part::Move { inode, .. } => {
                 self.inodes.remove(inode);
             }
+            Part::Divide { inode, .. } | Part::Hold(inode) => drop(self.inodes.remove(inode)),
+            Part::Conform(conformed) => drop(self.inodes.remove(&conformed.part)),
             Part::Make(new) => drop(self.inodes.remove(&new.id)),
             Part::Token => self.token = None,
         }

@@ -4,6 +4,7 @@ use types::attr::FileType;
 use types::id::{InodeId, ShardId};
 use types::layout::LayoutPolicy;
 use types::name::Name;
+use types::parts::PartNumber;
 use types::time::Timestamp;
 
 use crate::leases::Touched;
@@ -26,6 +27,25 @@ pub enum Part {
     Move { inode: InodeId, parent: InodeId },
     /// The right to move a directory to another one: there is one such right, at the root's shard.
     Token,
+    /// A directory, which must be empty, is split into these. They are known when it is decided.
+    Divide { inode: InodeId, parts: Vec<InodeId> },
+    /// A directory's attributes stay as they are meanwhile, but for what the coordinator decides itself.
+    Hold(InodeId),
+    /// A part of a split directory follows a change of that.
+    Conform(Conformed),
+}
+
+/// What a part of a split directory has to have as that.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Conformed {
+    pub part: InodeId,
+    pub mode: u16,
+    pub uid: u32,
+    pub gid: u32,
+    pub policy: LayoutPolicy,
+    pub default: Option<Vec<u8>>,
+    /// Where the directory's time was set.
+    pub mtime: Option<Timestamp>,
 }
 
 /// All that the new inode's shard has to know.
@@ -42,10 +62,12 @@ pub struct NewDirectory {
     /// What it inherits: its ACLs, as they are stored.
     pub access: Option<Vec<u8>>,
     pub default: Option<Vec<u8>>,
+    /// It is this part of `parent`, and gets no name.
+    pub part: Option<PartNumber>,
 }
 
 /// A shard's promise to do a part if told so, and what it found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Vote {
     /// What the name leads to.
     Entry(Option<Edge>),
@@ -53,6 +75,24 @@ pub enum Vote {
     Made(InodeId),
     Inode(FileType),
     Token,
+    /// What the name leads to, in a part of the directory `of`.
+    EntryOfPart {
+        there: Option<Edge>,
+        of: InodeId,
+    },
+    /// The directory is split: it can be removed if these can.
+    Parts(Vec<InodeId>),
+}
+
+impl Vote {
+    /// What a name of `parent` leads to, and the directory that users see it in.
+    pub(crate) fn entry(&self, parent: InodeId) -> Option<(Option<Edge>, InodeId)> {
+        match self {
+            Self::Entry(there) => Some((*there, parent)),
+            Self::EntryOfPart { there, of } => Some((*there, *of)),
+            Self::Made(_) | Self::Inode(_) | Self::Token | Self::Parts(_) => None,
+        }
+    }
 }
 
 impl Part {
@@ -65,6 +105,8 @@ impl Part {
             Self::Link { inode, .. } | Self::Unlink(inode) | Self::Rmdir(inode) | Self::Move { inode, .. } => {
                 Some(inode.home())
             }
+            Self::Divide { inode, .. } | Self::Hold(inode) => Some(inode.home()),
+            Self::Conform(conformed) => Some(conformed.part.home()),
             Self::Token => Some(InodeId::ROOT.home()),
         }
     }
@@ -76,6 +118,8 @@ impl Part {
             Self::Link { inode, .. } | Self::Unlink(inode) | Self::Rmdir(inode) | Self::Move { inode, .. } => {
                 [Some(Touched::inode(*inode)), None]
             }
+            Self::Divide { inode, .. } | Self::Hold(inode) => [Some(Touched::inode(*inode)), None],
+            Self::Conform(conformed) => [Some(Touched::inode(conformed.part)), None],
             // Nobody knows of it yet.
             Self::Make(_) | Self::Token => [None, None],
         };

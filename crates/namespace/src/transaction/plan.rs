@@ -3,23 +3,58 @@
 //! A plan is asked for its next step with the votes on the step before. It checks what a single shard checks for the same
 //! operation, in the same order, and answers with the same errors.
 
-use types::attr::FileType;
+use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::id::{InodeId, ShardId};
 use types::name::Name;
 
 use crate::schema::edge::Edge;
-use crate::transaction::part::{NewDirectory, Part, Vote};
-use crate::view::{RENAME_EXCHANGE, RENAME_NOREPLACE};
+use crate::transaction::part::{Conformed, NewDirectory, Part, Vote};
+use crate::view::{PolicyChange, RENAME_EXCHANGE, RENAME_NOREPLACE};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
-    Mkdir { name: Name, new: NewDirectory, home: ShardId },
-    Rmdir { parent: InodeId, name: Name },
-    Unlink { parent: InodeId, name: Name },
-    Link { inode: InodeId, parent: InodeId, name: Name },
+    Mkdir {
+        parent: InodeId,
+        name: Name,
+        new: NewDirectory,
+        home: ShardId,
+    },
+    Rmdir {
+        parent: InodeId,
+        name: Name,
+    },
+    Unlink {
+        parent: InodeId,
+        name: Name,
+    },
+    Link {
+        inode: InodeId,
+        parent: InodeId,
+        name: Name,
+    },
     Rename(Renaming),
+    /// Of an empty directory into these, in their order.
+    Split {
+        inode: InodeId,
+        parts: Vec<(ShardId, NewDirectory)>,
+    },
+    /// A split directory changes, and its parts follow.
+    Reform {
+        inode: InodeId,
+        change: DirectoryChange,
+        parts: Vec<Conformed>,
+    },
+}
+
+/// What of a directory matters for what is made in it, or of its times.
+#[derive(Clone, Debug)]
+pub(crate) enum DirectoryChange {
+    Set(SetAttr),
+    Policy(PolicyChange),
+    SetXattr { name: Vec<u8>, value: Vec<u8>, flags: u32 },
+    RemoveXattr(Vec<u8>),
 }
 
 #[derive(Clone, Debug)]
@@ -58,6 +93,9 @@ pub(crate) struct Plan {
     /// What the source's name leads to, and the target's.
     moved: Option<Edge>,
     other: Option<Edge>,
+    /// The directories that users see the source in, and the target.
+    source_in: InodeId,
+    target_in: InodeId,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,17 +108,34 @@ enum Stage {
     TargetWithin,
     SourceWithin,
     Last,
+    /// The parts of a directory that is removed.
+    Parts,
 }
 
 impl Plan {
     pub(crate) fn new(operation: Operation) -> Self {
-        Self { operation, stage: Stage::Begin, moved: None, other: None }
+        let nowhere = InodeId(0);
+        Self { operation, stage: Stage::Begin, moved: None, other: None, source_in: nowhere, target_in: nowhere }
     }
 
     /// The new directory, when there is one.
     pub(crate) fn made(&self, votes: &[Vote]) -> Option<NewDirectory> {
         match (&self.operation, votes) {
             (Operation::Mkdir { new, .. }, [Vote::Made(id)]) => Some(NewDirectory { id: *id, ..new.clone() }),
+            _ => None,
+        }
+    }
+
+    /// The new parts of a directory, in their order.
+    pub(crate) fn parts_made(&self, votes: &[Vote]) -> Vec<InodeId> {
+        let id = |vote: &Vote| if let Vote::Made(id) = vote { Some(*id) } else { None };
+        votes.iter().filter_map(id).collect()
+    }
+
+    /// What the coordinator changes of a directory by its decision.
+    pub(crate) fn change(&self) -> Option<(InodeId, DirectoryChange)> {
+        match &self.operation {
+            Operation::Reform { inode, change, .. } => Some((*inode, change.clone())),
             _ => None,
         }
     }
@@ -93,7 +148,11 @@ impl Plan {
     /// The inode that the client is told of, where there was one before.
     pub(crate) fn told(&self) -> Option<InodeId> {
         match &self.operation {
-            Operation::Link { inode, .. } => Some(*inode),
+            Operation::Link { inode, .. } | Operation::Split { inode, .. } => Some(*inode),
+            Operation::Reform { inode, change: DirectoryChange::Set(_) | DirectoryChange::Policy(_), .. } => {
+                Some(*inode)
+            }
+            Operation::Reform { .. } => None,
             Operation::Mkdir { .. } | Operation::Rmdir { .. } | Operation::Unlink { .. } | Operation::Rename(_) => None,
         }
     }
@@ -102,6 +161,15 @@ impl Plan {
     pub(crate) fn next(&mut self, votes: &[Vote]) -> Step {
         match &self.operation {
             Operation::Rename(_) => self.next_of_rename(votes),
+            Operation::Split { inode, parts } => {
+                let (inode, parts) = (*inode, parts.clone());
+                self.next_of_split(inode, parts)
+            }
+            Operation::Reform { inode, parts, .. } => {
+                let all = [Part::Hold(*inode)].into_iter().chain(parts.iter().cloned().map(Part::Conform));
+                let step = ask(all);
+                if std::mem::replace(&mut self.stage, Stage::Last) == Stage::Begin { step } else { Step::Decide(None) }
+            }
             Operation::Mkdir { .. } | Operation::Rmdir { .. } | Operation::Unlink { .. } | Operation::Link { .. } => {
                 self.next_of_one(votes)
             }
@@ -115,36 +183,62 @@ impl Plan {
                 self.stage = Stage::First;
                 let (parent, name, becomes) = match &self.operation {
                     // For the check of the bound of subdirectories; the id comes with the decision.
-                    Operation::Mkdir { name, new, .. } => {
-                        (new.parent, name, Some(Edge { child: new.parent, kind: FileType::Directory }))
+                    Operation::Mkdir { parent, name, .. } => {
+                        (*parent, name, Some(Edge { child: *parent, kind: FileType::Directory }))
                     }
                     Operation::Rmdir { parent, name } | Operation::Unlink { parent, name } => (*parent, name, None),
                     Operation::Link { inode, parent, name } => {
                         (*parent, name, Some(Edge { child: *inode, kind: FileType::Regular }))
                     }
-                    Operation::Rename(_) => return Step::Again,
+                    Operation::Rename(_) | Operation::Split { .. } | Operation::Reform { .. } => return Step::Again,
                 };
                 ask([Part::Entry { parent, name: name.clone(), becomes }])
             }
-            (Stage::First, [Vote::Entry(there)]) => {
+            (Stage::First, [vote]) => {
                 self.stage = Stage::Last;
-                self.ask_inode(*there)
+                self.ask_inode(vote)
             }
             (Stage::Last, [Vote::Made(id)]) => Step::Decide(Some(Edge { child: *id, kind: FileType::Directory })),
             (Stage::Last, [Vote::Inode(kind)]) => match &self.operation {
                 Operation::Link { inode, .. } => Step::Decide(Some(Edge { child: *inode, kind: *kind })),
                 _ => Step::Decide(None),
             },
+            (Stage::Last, [Vote::Parts(parts)]) => self.ask_parts(parts),
+            (Stage::Parts, _) => Step::Decide(None),
             _ => Step::Refuse(Errno::EIO),
         }
     }
 
-    fn ask_inode(&self, there: Option<Edge>) -> Step {
+    /// A directory that is removed is split: so must be its parts.
+    fn ask_parts(&mut self, parts: &[InodeId]) -> Step {
+        self.stage = Stage::Parts;
+        ask(parts.iter().copied().map(Part::Rmdir))
+    }
+
+    fn next_of_split(&mut self, inode: InodeId, parts: Vec<(ShardId, NewDirectory)>) -> Step {
+        match self.stage {
+            Stage::Begin => {
+                self.stage = Stage::First;
+                ask([Part::Divide { inode, parts: Vec::new() }])
+            }
+            Stage::First => {
+                self.stage = Stage::Last;
+                Step::Ask(parts.into_iter().map(|(shard, new)| (shard, Part::Make(new))).collect())
+            }
+            _ => Step::Decide(None),
+        }
+    }
+
+    fn ask_inode(&self, vote: &Vote) -> Step {
+        let Some((there, visible)) = vote.entry(InodeId(0)) else { return Step::Refuse(Errno::EIO) };
+        let visible = |parent: InodeId| if visible == InodeId(0) { parent } else { visible };
         let is_dir = |edge: Edge| edge.kind == FileType::Directory;
         match (&self.operation, there) {
             (Operation::Mkdir { .. } | Operation::Link { .. }, Some(_)) => Step::Refuse(Errno::EEXIST),
             (Operation::Mkdir { new, home, .. }, None) => Step::Ask(vec![(*home, Part::Make(new.clone()))]),
-            (Operation::Link { inode, parent, .. }, None) => ask([Part::Link { inode: *inode, parent: *parent }]),
+            (Operation::Link { inode, parent, .. }, None) => {
+                ask([Part::Link { inode: *inode, parent: visible(*parent) }])
+            }
             (_, None) => Step::Refuse(Errno::ENOENT),
             (Operation::Rmdir { .. }, Some(edge)) if !is_dir(edge) => Step::Refuse(Errno::ENOTDIR),
             (Operation::Rmdir { .. }, Some(edge)) => ask([Part::Rmdir(edge.child)]),
@@ -164,25 +258,35 @@ impl Plan {
                 self.stage = Stage::First;
                 ask([entry(&renaming.source, None)])
             }
-            (Stage::First, [Vote::Entry(None)]) => Step::Refuse(Errno::ENOENT),
-            (Stage::First, [Vote::Entry(Some(moved))]) => {
+            (Stage::First, [vote]) => {
+                let Some((moved, source_in)) = vote.entry(renaming.source.0) else { return Step::Refuse(Errno::EIO) };
+                let Some(moved) = moved else { return Step::Refuse(Errno::ENOENT) };
+                self.source_in = source_in;
                 let crosses = renaming.source.0 != renaming.target.0;
                 if crosses && moved.kind == FileType::Directory && !renaming.needs_token {
                     return Step::Again;
                 }
-                self.moved = Some(*moved);
+                self.moved = Some(moved);
                 self.stage = Stage::Second;
-                ask([entry(&renaming.target, Some(*moved))])
+                ask([entry(&renaming.target, Some(moved))])
             }
-            (Stage::Second, [Vote::Entry(other)]) => {
-                self.other = *other;
+            (Stage::Second, [vote]) => {
+                let Some((other, target_in)) = vote.entry(renaming.target.0) else { return Step::Refuse(Errno::EIO) };
+                (self.other, self.target_in) = (other, target_in);
                 match (other, renaming.flags) {
                     (None, RENAME_EXCHANGE) => Step::Refuse(Errno::ENOENT),
                     (Some(_), RENAME_NOREPLACE) => Step::Refuse(Errno::EEXIST),
                     _ => self.check_target(&renaming),
                 }
             }
-            (Stage::Last, _) => Step::Decide(self.other.filter(|_| renaming.flags == RENAME_EXCHANGE)),
+            (Stage::Last, _) | (Stage::Parts, _) => {
+                let split =
+                    votes.iter().find_map(|vote| if let Vote::Parts(parts) = vote { Some(parts) } else { None });
+                match split {
+                    Some(parts) => self.ask_parts(parts),
+                    None => Step::Decide(self.other.filter(|_| renaming.flags == RENAME_EXCHANGE)),
+                }
+            }
             _ => Step::Refuse(Errno::EIO),
         }
     }
@@ -222,14 +326,14 @@ impl Plan {
     fn ask_inodes(&mut self, renaming: &Renaming) -> Step {
         let Some(moved) = self.moved else { return Step::Again };
         self.stage = Stage::Last;
-        let mut parts = vec![Part::Move { inode: moved.child, parent: renaming.target.0 }];
+        let mut parts = vec![Part::Move { inode: moved.child, parent: self.target_in }];
         let Some(other) = self.other else { return ask(parts) };
         if other.child == moved.child {
             return Step::Nothing;
         }
         let is_dir = |edge: Edge| edge.kind == FileType::Directory;
         parts.push(match (is_dir(moved), is_dir(other)) {
-            _ if renaming.flags == RENAME_EXCHANGE => Part::Move { inode: other.child, parent: renaming.source.0 },
+            _ if renaming.flags == RENAME_EXCHANGE => Part::Move { inode: other.child, parent: self.source_in },
             (true, false) => return Step::Refuse(Errno::ENOTDIR),
             (false, true) => return Step::Refuse(Errno::EISDIR),
             (true, true) => Part::Rmdir(other.child),

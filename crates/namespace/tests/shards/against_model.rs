@@ -1,6 +1,6 @@
 //! One client, and the reference model: the same results and the same tree, whatever happens to the shards and messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Limits, Model, New};
 use rand::Rng;
@@ -23,6 +23,8 @@ struct World {
     model: Model,
     /// By the model's ids.
     ids: BTreeMap<InodeId, InodeId>,
+    /// Directories that were split, by the model's ids.
+    split: BTreeSet<InodeId>,
 }
 
 impl World {
@@ -47,7 +49,8 @@ impl World {
             5..8 => Op::Create { parent, name: text },
             8..10 => Op::Rmdir { parent, name: text },
             10..12 => Op::Unlink { parent, name: text },
-            12..14 => Op::Link { inode: one, parent, name: text },
+            12 => Op::Link { inode: one, parent, name: text },
+            13 => Op::Split { inode: parent, count: rng.random_range(2..=3) },
             _ => {
                 let flags = *[0, 0, 0, 1, 2, 2, 3].choose(rng).expect("some");
                 Op::Rename { from: (parent, text), to: (other, other_text), flags }
@@ -73,6 +76,14 @@ impl World {
             Op::Lookup { .. } | Op::Stat { .. } | Op::List { .. } | Op::Place { .. } | Op::Chmod { .. } => {
                 Err(Errno::EINVAL)
             }
+            Op::Split { inode, .. } => match model.readdir(*inode, 0, 1)?.is_empty() {
+                _ if self.split.contains(inode) => Err(Errno::EEXIST),
+                true => {
+                    self.split.insert(*inode);
+                    Ok(None)
+                }
+                false => Err(Errno::ENOTEMPTY),
+            },
             Op::TmpFile { .. } | Op::SetXattr { .. } | Op::GetXattr { .. } => Err(Errno::EINVAL),
         }
     }
@@ -87,6 +98,7 @@ impl World {
             Op::Unlink { parent, name } => Op::Unlink { parent: id(&parent), name },
             Op::Rmdir { parent, name } => Op::Rmdir { parent: id(&parent), name },
             Op::Rename { from, to, flags } => Op::Rename { from: (id(&from.0), from.1), to: (id(&to.0), to.1), flags },
+            Op::Split { inode, count } => Op::Split { inode: id(&inode), count },
             other => other,
         }
     }
@@ -105,7 +117,7 @@ impl World {
         let answer = self.sim.wait(CLIENT);
         match (self.model_does(&op), answer) {
             (Ok(Some(made)), Answer::Inode(view)) => drop(self.ids.insert(made, view.attr.inode)),
-            (Ok(None), Answer::Done | Answer::Inode(_)) => {}
+            (Ok(None), Answer::Done | Answer::Inode(_) | Answer::Parts(_)) => {}
             (Err(expected), Answer::Refused(errno)) => assert_eq!(expected, errno, "{op:?}"),
             (expected, answer) => panic!("{op:?}: {expected:?}, but {answer:?}"),
         }
@@ -132,7 +144,7 @@ impl World {
         assert_eq!(tree, translated);
         for inode in expected.into_values() {
             let attr = self.model.getattr(inode).expect("listed");
-            let answer = self.sim.run(CLIENT, Op::Stat { inode: self.ids[&inode] });
+            let answer = self.sim.stat(CLIENT, self.ids[&inode]);
             let Answer::Inode(view) = answer else { panic!("{answer:?}") };
             assert_eq!((view.attr.kind, view.attr.nlink), (attr.kind, attr.nlink), "{inode}");
         }
@@ -142,7 +154,12 @@ impl World {
 
 fn agree(seed: u64, crashes: bool) {
     let model = Model::new(Limits::default(), Credentials::default(), Timestamp(1));
-    let mut world = World { sim: Sim::new(seed, 3), model, ids: BTreeMap::from([(ROOT, ROOT)]) };
+    let mut world =
+        World { sim: Sim::new(seed, 3), model, ids: BTreeMap::from([(ROOT, ROOT)]), split: BTreeSet::new() };
+    if seed % 2 == 1 {
+        world.sim.run(CLIENT, Op::Split { inode: ROOT, count: 3 });
+        world.split.insert(ROOT);
+    }
     for operation in 0..OPERATIONS {
         world.operation(crashes);
         if operation % 100 == 99 {

@@ -154,6 +154,8 @@ fn changes(part: &Part, inode: InodeId) -> bool {
         Part::Link { inode: id, .. } | Part::Unlink(id) | Part::Rmdir(id) | Part::Move { inode: id, .. } => {
             *id == inode
         }
+        Part::Divide { inode: id, .. } | Part::Hold(id) => *id == inode,
+        Part::Conform(conformed) => conformed.part == inode,
         Part::Make(_) | Part::Token => false,
     }
 }

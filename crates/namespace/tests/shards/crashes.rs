@@ -19,6 +19,12 @@ struct Tree {
     /// Directories in shards 0, 1 and 2; below each its `file`, and a directory `empty` in the next shard.
     dirs: [InodeId; SHARDS],
     files: [InodeId; SHARDS],
+    /// A directory in shard 0 that is split over all shards: with a directory in shard 1, and a file in each shard.
+    split: InodeId,
+    /// Empty and split, in `dirs[0]`.
+    hollow: InodeId,
+    /// Empty and whole, in `dirs[2]` and in its shard.
+    bare: InodeId,
     /// A file without a name in shard 1, held open by the client.
     unnamed: InodeId,
 }
@@ -37,7 +43,8 @@ fn placed(sim: &mut Sim, parent: InodeId, text: &str, shard: usize) -> InodeId {
 }
 
 fn grow(sim: &mut Sim) -> Tree {
-    let mut tree = Tree { dirs: [ROOT; SHARDS], files: [ROOT; SHARDS], unnamed: ROOT };
+    let mut tree =
+        Tree { dirs: [ROOT; SHARDS], files: [ROOT; SHARDS], split: ROOT, hollow: ROOT, bare: ROOT, unnamed: ROOT };
     for shard in 0..SHARDS {
         let dir = placed(sim, ROOT, ["zero", "one", "two"][shard], shard);
         placed(sim, dir, "empty", (shard + 1) % SHARDS);
@@ -45,11 +52,26 @@ fn grow(sim: &mut Sim) -> Tree {
         let Answer::Inode(view) = made else { panic!("{made:?}") };
         (tree.dirs[shard], tree.files[shard]) = (dir, view.attr.inode);
     }
+    tree.bare = placed(sim, tree.dirs[2], "bare", 2);
+    tree.split = placed(sim, ROOT, "split", 0);
+    tree.hollow = placed(sim, tree.dirs[0], "hollow", 1);
+    for inode in [tree.split, tree.hollow] {
+        let Answer::Parts(parts) = sim.run(CLIENT, Op::Split { inode, count: SHARDS as u16 }) else { panic!("split") };
+        assert_eq!(parts.len(), SHARDS);
+    }
+    for text in PER_SHARD {
+        let made = sim.run(CLIENT, Op::Create { parent: tree.split, name: name(text) });
+        assert!(matches!(&made, Answer::Inode(view) if !view.elsewhere), "{made:?}");
+    }
+    placed(sim, tree.split, "inner", 1);
     // A file with a name in another shard than its own, to be unlinked and replaced.
     let link = Op::Link { inode: tree.files[1], parent: tree.dirs[0], name: name("far") };
     assert!(matches!(sim.run(CLIENT, link), Answer::Inode(view) if view.elsewhere));
     tree
 }
+
+/// Names that fall to the three parts of a directory, in their order.
+const PER_SHARD: [&str; SHARDS] = ["a", "file1", "file0"];
 
 type Make = fn(&Tree) -> Op;
 
@@ -72,6 +94,24 @@ const OPERATIONS: &[(&str, Make)] = &[
     ("directory over directory", |tree| rename((tree.dirs[1], "empty"), (tree.dirs[2], "empty"), 0)),
     ("exchange of directories", |tree| rename((ROOT, "one"), (tree.dirs[2], "empty"), 2)),
     ("within a directory", |_| rename((ROOT, "one"), (ROOT, "renamed"), 0)),
+    ("split", |tree| Op::Split { inode: tree.bare, count: 3 }),
+    ("mkdir in a split directory", |tree| Op::Mkdir { parent: tree.split, name: name("new") }),
+    ("between parts", |tree| rename((tree.split, PER_SHARD[0]), (tree.split, "moved"), 0)),
+    ("over what is in another part", |tree| rename((tree.split, PER_SHARD[1]), (tree.split, PER_SHARD[2]), 0)),
+    ("exchange of parts", |tree| rename((tree.split, PER_SHARD[1]), (tree.split, "inner"), 2)),
+    ("directory between parts", |tree| rename((tree.split, "inner"), (tree.split, "moved"), 0)),
+    ("out of a split directory", |tree| rename((tree.split, "inner"), (tree.dirs[1], "moved"), 0)),
+    ("into a split directory", |tree| rename((tree.dirs[1], "empty"), (tree.split, "moved"), 0)),
+    ("over a split directory", |tree| rename((tree.dirs[1], "empty"), (tree.dirs[0], "hollow"), 0)),
+    ("of a split directory", |tree| rename((tree.dirs[0], "hollow"), (tree.dirs[1], "moved"), 0)),
+    ("rmdir of a split directory", |tree| Op::Rmdir { parent: tree.dirs[0], name: name("hollow") }),
+    ("link into a split directory", |tree| Op::Link { inode: tree.files[2], parent: tree.split, name: name("linked") }),
+    ("chmod of a split directory", |tree| Op::Chmod { inode: tree.split, mode: 0o2710 }),
+    ("default ACL of a split directory", |tree| Op::SetXattr {
+        inode: tree.split,
+        name: DEFAULT,
+        value: default_acl(),
+    }),
 ];
 
 /// Paths and inodes; those that the operation made are 0.
@@ -104,7 +144,7 @@ fn prepare() -> (Sim, Tree, Paths) {
     sim.run(CLIENT, Op::Place { inode: tree.dirs[0], placement: Placement::Shard(ShardId(2)) });
     sim.run(CLIENT, Op::SetXattr { inode: tree.dirs[0], name: DEFAULT, value: default_acl() });
     sim.quiesce();
-    let before = sim.tree(CLIENT);
+    let before = described(&mut sim);
     let made = sim.run(CLIENT, Op::TmpFile { parent: tree.dirs[1] });
     let Answer::Inode(view) = made else { panic!("{made:?}") };
     tree.unnamed = view.attr.inode;
@@ -126,8 +166,26 @@ fn default_acl() -> Vec<u8> {
 
 fn paths(sim: &mut Sim, before: &Paths) -> Paths {
     let known = |inode: &InodeId| before.values().any(|known| known == inode);
-    let paths = sim.tree(CLIENT).into_iter();
+    let paths = described(sim).into_iter();
     paths.map(|(path, inode)| (path, if known(&inode) { inode } else { InodeId(0) })).collect()
+}
+
+/// The tree, with what is to be seen of each inode, and of the parts of directories.
+fn described(sim: &mut Sim) -> Paths {
+    let mut paths = Paths::new();
+    for (path, inode) in sim.tree(CLIENT) {
+        let Answer::Inode(view) = sim.stat(CLIENT, inode) else { panic!("{path}") };
+        let (mode, nlink) = (view.attr.mode, view.attr.nlink);
+        let mut text = format!("{path} {mode:o} {nlink}");
+        sim.learn_parts(inode);
+        for part in sim.parts_of(inode) {
+            let Answer::Inode(view) = sim.run(CLIENT, Op::Stat { inode: part }) else { panic!("{path}: {part}") };
+            let has_acl = sim.run(CLIENT, Op::GetXattr { inode: part, name: DEFAULT }) == Answer::Value(default_acl());
+            text = format!("{text} ({:o} {has_acl})", view.attr.mode);
+        }
+        paths.insert(text, inode);
+    }
+    paths
 }
 
 fn without_crash(make: Make) -> Paths {
@@ -199,7 +257,7 @@ fn a_file_without_a_name_gets_one_in_another_shard_though_its_holder_leaves() {
         let links = match answer {
             Answer::Inode(view) => {
                 assert_eq!(view.attr.inode, inode);
-                expected.insert("/zero/named".into(), inode);
+                expected.insert("/zero/named 600 1".into(), inode);
                 named += 1;
                 Some(1)
             }
@@ -209,7 +267,7 @@ fn a_file_without_a_name_gets_one_in_another_shard_though_its_holder_leaves() {
             }
             other => panic!("{event}: {other:?}"),
         };
-        assert_eq!(sim.tree(CLIENT), expected, "{event}");
+        assert_eq!(described(&mut sim), expected, "{event}");
         let found = match sim.run(CLIENT, Op::Stat { inode }) {
             Answer::Inode(view) => Some(view.attr.nlink),
             _ => None,

@@ -39,8 +39,9 @@ fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
         25..27 => Op::Create { parent, name: text },
         27..29 => Op::Rmdir { parent, name: text },
         29..31 => Op::Unlink { parent, name: text },
-        31..33 => Op::Link { inode: one, parent, name: text },
-        33 => Op::Chmod { inode: one, mode: sim.rng.random_range(0..0o1000) },
+        31 => Op::Link { inode: one, parent, name: text },
+        32 if sim.rng.random_bool(0.3) => Op::Split { inode: parent, count: sim.rng.random_range(2..=3) },
+        32..34 => Op::Chmod { inode: one, mode: sim.rng.random_range(0..0o1000) },
         _ => {
             let flags = *[0, 0, 0, 1, 2, 2].choose(&mut sim.rng).expect("some");
             Op::Rename { from: (parent, text), to: (other, other_text), flags }
@@ -48,10 +49,13 @@ fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
     }
 }
 
-/// Leases that were given, and recalls.
-fn believe(seed: u64, crashes: bool) -> (u64, u64) {
+/// Leases that were given, recalls, and directories that were split.
+fn believe(seed: u64, crashes: bool) -> (u64, u64, u64) {
     let mut sim = Sim::leasing(seed, 3);
     let mut known = vec![ROOT];
+    if seed % 2 == 1 {
+        sim.run(1, Op::Split { inode: ROOT, count: 3 });
+    }
     for _ in 0..STEPS {
         sim.keep_busy(CLIENTS, &mut known, 12, draw);
         sim.step();
@@ -61,17 +65,19 @@ fn believe(seed: u64, crashes: bool) -> (u64, u64) {
         }
     }
     sim.quiesce();
-    (sim.beliefs.learned, sim.beliefs.recalled)
+    (sim.beliefs.learned, sim.beliefs.recalled, sim.split)
 }
 
 #[test]
 fn what_clients_may_believe_is_true() {
-    let (mut learned, mut recalled) = (0, 0);
+    let (mut learned, mut recalled, mut split) = (0, 0, 0);
     for seed in 0..seeds() {
-        let (leases, recalls) = believe(seed, false);
+        let (leases, recalls, splits) = believe(seed, false);
+        split += splits;
         learned += leases;
         recalled += recalls;
     }
+    assert!(split > seeds() / 2, "{split} split");
     assert!(learned > 100 * seeds() && recalled > 50 * seeds(), "{learned} leases, {recalled} recalls");
 }
 

@@ -82,9 +82,47 @@ pub(crate) enum Op {
         inode: InodeId,
         name: &'static [u8],
     },
+    /// Into so many parts.
+    Split {
+        inode: InodeId,
+        count: u16,
+    },
 }
 
 impl Op {
+    /// The directories of its names, each with the name.
+    pub(crate) fn places(&self) -> Vec<(InodeId, Name)> {
+        match self.clone() {
+            Self::Create { parent, name }
+            | Self::Mkdir { parent, name }
+            | Self::Link { parent, name, .. }
+            | Self::Unlink { parent, name }
+            | Self::Rmdir { parent, name }
+            | Self::Lookup { parent, name } => vec![(parent, name)],
+            Self::Rename { from, to, .. } => vec![from, to],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The same with its names in other directories.
+    pub(crate) fn in_places(&self, place: impl Fn(InodeId, &Name) -> InodeId) -> Self {
+        let mut op = self.clone();
+        match &mut op {
+            Self::Create { parent, name }
+            | Self::Mkdir { parent, name }
+            | Self::Link { parent, name, .. }
+            | Self::Unlink { parent, name }
+            | Self::Rmdir { parent, name }
+            | Self::Lookup { parent, name } => *parent = place(*parent, name),
+            Self::Rename { from, to, .. } => {
+                from.0 = place(from.0, &from.1);
+                to.0 = place(to.0, &to.1);
+            }
+            _ => {}
+        }
+        op
+    }
+
     pub(crate) fn is_change(&self) -> bool {
         !matches!(self, Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::GetXattr { .. })
     }
@@ -112,7 +150,8 @@ impl Op {
             | Self::Place { inode, .. }
             | Self::Chmod { inode, .. }
             | Self::SetXattr { inode, .. }
-            | Self::GetXattr { inode, .. } => inode.home(),
+            | Self::GetXattr { inode, .. }
+            | Self::Split { inode, .. } => inode.home(),
         }
     }
 }
@@ -126,6 +165,7 @@ pub(crate) enum Answer {
     Absent(u32),
     Names(Vec<DirEntry>),
     Value(Vec<u8>),
+    Parts(Vec<InodeId>),
     Refused(Errno),
 }
 
@@ -318,6 +358,7 @@ impl Node {
                 let page = shard.readdir(exactly.session, *inode, 0, 4096, true)?;
                 Answer::Names(page.entries)
             }
+            Op::Split { inode, count } => Answer::Parts(shard.split(exactly, *inode, *count)?.parts),
             Op::Place { inode, placement } => {
                 let change = PolicyChange { directories: Some(*placement), ..PolicyChange::default() };
                 Answer::Inode(shard.set_policy(exactly, *inode, &change)?.inode)

@@ -26,6 +26,7 @@ fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
         0..5 => Op::Mkdir { parent, name: text },
         5..7 => Op::Create { parent, name: text },
         7..9 => Op::Rmdir { parent, name: text },
+        9 if sim.rng.random_bool(0.5) => Op::Split { inode: parent, count: sim.rng.random_range(2..=3) },
         9 => Op::Unlink { parent, name: text },
         10 => Op::Link { inode: one, parent, name: text },
         11..18 => {
@@ -37,9 +38,13 @@ fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
     }
 }
 
-fn race(seed: u64, crashes: &[Crash]) {
+/// How many directories were split, and how many of the names left are in parts.
+fn race(seed: u64, crashes: &[Crash]) -> (u64, usize) {
     let mut sim = Sim::new(seed, 3);
     let mut known = vec![ROOT];
+    if seed % 2 == 1 {
+        sim.run(1, Op::Split { inode: ROOT, count: 3 });
+    }
     for _ in 0..STEPS {
         sim.keep_busy(CLIENTS, &mut known, 60, draw);
         sim.step();
@@ -56,13 +61,19 @@ fn race(seed: u64, crashes: &[Crash]) {
     let tree = sim.tree(1);
     let inodes: std::collections::BTreeSet<_> = tree.values().collect();
     assert_eq!(sim.inodes(), inodes.len() as u64 + 1, "seed {seed}: an inode without a name");
+    let parts: Vec<InodeId> = sim.all_parts();
+    let names = parts.into_iter().map(|part| sim.list(1, part).len()).sum();
+    (sim.split, names)
 }
 
 #[test]
 fn racing_clients_leave_a_tree() {
+    let (mut split, mut names) = (0, 0);
     for seed in 0..seeds() {
-        race(seed, &[]);
+        let (more, there) = race(seed, &[]);
+        (split, names) = (split + more, names + there);
     }
+    assert!(split > seeds() && names as u64 > 2 * seeds(), "{split} split, {names} names in parts");
 }
 
 #[test]

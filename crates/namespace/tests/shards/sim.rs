@@ -8,6 +8,7 @@ use kv::memory::MemoryKv;
 use kv::{Kv, KvError, Syncer};
 use namespace::check::check_all;
 use namespace::error::{Error, Result};
+use namespace::schema::parts::deser_value;
 use namespace::shard::Shard;
 use namespace::transaction::{Message, Outgoing, Reply};
 use namespace::view::{DirEntry, Recall};
@@ -17,6 +18,7 @@ use types::attr::FileType;
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId};
 use types::name::Name;
+use types::parts::PartNumber;
 use types::time::Timestamp;
 
 use crate::beliefs::Beliefs;
@@ -77,6 +79,12 @@ pub(crate) struct Sim {
     packets: Vec<Packet>,
     /// Asked for and not yet answered, by client.
     asked: BTreeMap<u64, (u64, Op)>,
+    /// What was sent of it last: names are asked for in parts of directories.
+    sent: BTreeMap<u64, Op>,
+    /// The parts of directories, as clients have learned.
+    splits: BTreeMap<InodeId, Vec<InodeId>>,
+    /// Directories that were split.
+    pub(crate) split: u64,
     sequences: BTreeMap<u64, u64>,
     /// The latest one of each client.
     attempts: BTreeMap<u64, u64>,
@@ -107,6 +115,9 @@ impl Sim {
             nodes: Vec::new(),
             packets: Vec::new(),
             asked: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            splits: BTreeMap::new(),
+            split: 0,
             sequences: BTreeMap::new(),
             attempts: BTreeMap::new(),
             answers: BTreeMap::new(),
@@ -139,6 +150,8 @@ impl Sim {
 
     fn send(&mut self, client: u64) {
         let Some((sequence, op)) = self.asked.get(&client).cloned() else { return };
+        let op = op.in_places(|parent, name| self.part(parent, name));
+        self.sent.insert(client, op.clone());
         let to = usize::from(op.home().0);
         let attempt = self.attempts.entry(client).or_default();
         *attempt += 1;
@@ -149,6 +162,23 @@ impl Sim {
             self.nodes[to].disconnected(client);
         }
         self.packets.push(Packet::Request { to, body });
+    }
+
+    /// The part of a directory that has this name, as far as clients know.
+    fn part(&self, parent: InodeId, name: &Name) -> InodeId {
+        let parts = self.splits.get(&parent).filter(|parts| !parts.is_empty());
+        parts.map_or(parent, |parts| parts[usize::from(PartNumber::of_name(name, parts.len() as u16).index)])
+    }
+
+    /// A directory has turned out to be split: clients learn its parts. They never change.
+    pub(crate) fn learn_parts(&mut self, inode: InodeId) {
+        if let Ok(found) = self.nodes[usize::from(inode.home().0)].shard.parts(inode) {
+            self.splits.insert(inode, found.parts);
+        }
+    }
+
+    pub(crate) fn parts_of(&self, inode: InodeId) -> Vec<InodeId> {
+        self.splits.get(&inode).cloned().unwrap_or_default()
     }
 
     /// Runs until the client has its answer.
@@ -276,8 +306,13 @@ impl Sim {
                 if !later.is_empty() {
                     self.late_recalls.entry(client).or_default().push((from, later));
                 }
-                self.beliefs.recalled(client, &recalls);
                 let ids = recalls.iter().map(|recall| recall.id).collect();
+                let in_part = |recall: Recall| match &recall.name {
+                    Some(name) => Recall { inode: self.part(recall.inode, name), ..recall },
+                    None => recall,
+                };
+                let recalls: Vec<Recall> = recalls.into_iter().map(in_part).collect();
+                self.beliefs.recalled(client, &recalls);
                 self.packets.push(Packet::Acknowledged { to: from, client, ids });
             }
             Packet::Acknowledged { to, client, ids } => {
@@ -304,9 +339,11 @@ impl Sim {
             return;
         }
         match answer {
+            Some(Answer::Refused(Errno::EREMOTE)) if !self.sent[&client].places().is_empty() => self.ask_parts(client),
             Some(answer) => {
-                if let Some((_, op)) = self.asked.remove(&client) {
-                    self.beliefs.told(client, &op, &answer);
+                self.split += u64::from(matches!(answer, Answer::Parts(_)));
+                if self.asked.remove(&client).is_some() {
+                    self.beliefs.told(client, &self.sent[&client], &answer);
                 }
                 for (from, recalls) in self.late_recalls.remove(&client).unwrap_or_default() {
                     self.packets.push(Packet::Recalls { client, from, recalls });
@@ -316,6 +353,18 @@ impl Sim {
             None if self.orderly => {}
             None => self.send(client),
         }
+    }
+
+    /// What it asked for is in parts: it learns of which, and asks there.
+    fn ask_parts(&mut self, client: u64) {
+        let Some((_, op)) = self.asked.get(&client).cloned() else { return };
+        for (parent, _) in op.places() {
+            self.learn_parts(parent);
+        }
+        let sequence = self.sequences.entry(client).or_default();
+        *sequence += 1;
+        self.asked.insert(client, (*sequence, op));
+        self.send(client);
     }
 
     /// Clients that wait for long ask again.
@@ -577,9 +626,52 @@ impl Sim {
         assert_eq!(check_all(&stores).expect("readable"), []);
     }
 
-    /// The homes of all inodes that any shard has.
+    /// All inodes that any shard has, but for parts of directories.
     pub(crate) fn inodes(&self) -> u64 {
-        self.nodes.iter().map(|node| node.shard.inode_count()).sum()
+        let all: u64 = self.nodes.iter().map(|node| node.shard.inode_count()).sum();
+        all - self.all_parts().len() as u64
+    }
+
+    /// The parts of all split directories.
+    pub(crate) fn all_parts(&self) -> Vec<InodeId> {
+        let mut parts = Vec::new();
+        for node in &self.nodes {
+            let visit = |key: &[u8], value: &[u8]| {
+                parts.extend(deser_value(key, value).expect("a list"));
+                std::ops::ControlFlow::Continue(())
+            };
+            node.kv.scan(b"P", b"Q", visit).expect("readable");
+        }
+        parts
+    }
+
+    /// What a client sees of an inode, with the help of its parts if it has some.
+    pub(crate) fn stat(&mut self, client: u64, inode: InodeId) -> Answer {
+        let Answer::Inode(mut view) = self.run(client, Op::Stat { inode }) else {
+            return Answer::Refused(Errno::ESTALE);
+        };
+        if view.unsettled && view.attr.kind == FileType::Directory {
+            self.learn_parts(inode);
+            for part in self.parts_of(inode) {
+                let Answer::Inode(found) = self.run(client, Op::Stat { inode: part }) else { panic!("no part {part}") };
+                view.attr.nlink += found.attr.nlink - 2;
+                view.attr.mtime = view.attr.mtime.max(found.attr.mtime);
+                view.attr.ctime = view.attr.ctime.max(found.attr.ctime);
+            }
+        }
+        Answer::Inode(view)
+    }
+
+    /// The entries of a directory, and those of its parts in their order.
+    pub(crate) fn list(&mut self, client: u64, inode: InodeId) -> Vec<DirEntry> {
+        match self.run(client, Op::List { inode }) {
+            Answer::Names(names) => names,
+            Answer::Refused(Errno::EREMOTE) => {
+                self.learn_parts(inode);
+                self.parts_of(inode).into_iter().flat_map(|part| self.list(client, part)).collect()
+            }
+            other => panic!("{inode}: {other:?}"),
+        }
     }
 
     /// All names of the tree with what they lead to, as a client sees them.
@@ -588,7 +680,8 @@ impl Sim {
         let mut directories = vec![(String::new(), ROOT)];
         let mut seen = BTreeSet::from([ROOT]);
         while let Some((path, inode)) = directories.pop() {
-            let Answer::Names(names) = self.run(client, Op::List { inode }) else { panic!("no directory: {path}") };
+            let names = self.list(client, inode);
+            assert!(names.is_sorted_by(|one, next| one.cookie < next.cookie), "{path}");
             for DirEntry { name, inode: child, .. } in names {
                 let path = format!("{path}/{name}");
                 let stat = self.run(client, Op::Stat { inode: child });

@@ -1,17 +1,17 @@
 //! The hash of names by which directories are ordered. **Frozen**: it is in every edge's key and in readers' cookies.
 
 /// Bits of a name's hash. A cookie is the hash and `TIE_BITS` more, and passes through `off_t`, so 63 in all.
-pub(crate) const HASH_BITS: u32 = 59;
+pub const HASH_BITS: u32 = 59;
 /// The greatest hash but one: the last cookies belong to no name, so that faces may number `.` and `..` before the names
 /// and stay within `off_t`.
-pub(crate) const HASH_MAX: u64 = (1 << HASH_BITS) - 2;
+pub const HASH_MAX: u64 = (1 << HASH_BITS) - 2;
 /// Bits of a cookie that count entries with the same hash.
-pub(crate) const TIE_BITS: u32 = 4;
+pub const TIE_BITS: u32 = 4;
 
 /// 59 bits, from 1 to [`HASH_MAX`]. The bytes are taken in words of 8 (the last one filled with zeros) and each word goes
 /// through the finaliser of `MurmurHash3` (Appleby, public domain), which loses nothing; the length goes in last.
 #[must_use]
-pub(crate) fn name_hash(name: &[u8]) -> u64 {
+pub fn name_hash(name: &[u8]) -> u64 {
     let mut hash = 0x9e37_79b9_7f4a_7c15;
     let (words, tail) = name.as_chunks::<8>();
     for word in words {
