@@ -9,8 +9,8 @@ use types::id::TransactionId;
 use wire::frame::Status;
 use wire::v1::lock::{GetLockReply, LockWaitsReply};
 use wire::v1::meta::{
-    ChangeReply, EntryInfoReply, InodeReply, LookupReply, ReadDirReply, ReadInlineReply, ReadlinkReply, ScanReply,
-    SettleReply, StatFsReply, WriteInlineReply, XattrNames, XattrReply,
+    ChangeReply, EntryInfoReply, InodeReply, LookupReply, PartsReply, ReadDirReply, ReadInlineReply, ReadlinkReply,
+    ScanReply, SettleReply, StatFsReply, WriteInlineReply, XattrNames, XattrReply,
 };
 use wire::v1::session::{Empty, RecallsReply, SessionOpened};
 use wire::v1::transaction::{Climbed, Outcome, Prepared};
@@ -31,6 +31,7 @@ pub(crate) enum Answer {
     StatFs(StatFsReply),
     Entry(Box<EntryInfoReply>),
     Scan(ScanReply),
+    Parts(PartsReply),
     Looked(LookupReply),
     Recalls(RecallsReply),
     /// Not answered now: others have to give back leases first, or contents have to be moved.
@@ -99,6 +100,7 @@ impl Answer {
             Self::StatFs(reply) => responder.reply(&reply),
             Self::Entry(reply) => responder.reply(&*reply),
             Self::Scan(reply) => responder.reply(&reply),
+            Self::Parts(reply) => responder.reply(&reply),
             Self::Looked(reply) => responder.reply(&reply),
             Self::Recalls(reply) => responder.reply(&reply),
             Self::Prepared(reply) => responder.reply(&reply),

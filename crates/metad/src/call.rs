@@ -5,7 +5,7 @@ use namespace::error::{Error, Result};
 use namespace::schema::transaction::{deser_parts, ser_votes};
 use namespace::shard::Shard;
 use namespace::view::{
-    Changed, Create, EntryInfo, Exactly, HeldOpen, InodeView, PolicyChange, Rename, Settle, Settled, WriteInline,
+    Changed, Create, EntryInfo, Exactly, HeldOpen, InodeView, Parts, PolicyChange, Rename, Settle, Settled, WriteInline,
 };
 use types::id::SessionId;
 use types::time::Timestamp;
@@ -260,6 +260,20 @@ impl<K: Kv> Call<'_, K> {
         Self::entry(self.context, self.shard.set_policy(exactly, m.inode, &change))
     }
 
+    pub(crate) fn parts(self) -> Outcome {
+        let m: meta::Parts = decode_body(self.body)?;
+        if self.context.keeps_access_times && m.lists {
+            self.shard.accessed(self.session, m.inode)?;
+        }
+        parts(self.shard.parts(m.inode))
+    }
+
+    pub(crate) fn split(self) -> Outcome {
+        let m: meta::Split = decode_body(self.body)?;
+        let exactly = self.exactly(m.exactly);
+        parts(self.shard.split(exactly, m.inode, m.count))
+    }
+
     pub(crate) fn scan(self) -> Outcome {
         let m: meta::Scan = decode_body(self.body)?;
         Ok(Answer::Scan(convert::scan(self.shard.scan(&m.after.0, m.count.clamp(1, SCAN_MAX))?)))
@@ -296,6 +310,11 @@ impl<K: Kv> Call<'_, K> {
 
 fn inode(result: Result<InodeView>) -> Outcome {
     Ok(Answer::Inode(convert::inode(result?)))
+}
+
+fn parts(result: Result<Parts>) -> Outcome {
+    let Parts { parts, parent } = result?;
+    Ok(Answer::Parts(meta::PartsReply { parts, parent }))
 }
 
 fn changed(result: Result<Changed>) -> Outcome {

@@ -145,6 +145,8 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::EntryInfo => call.entry_info(),
         Op::SetPolicy => call.set_policy(),
         Op::Scan => call.scan(),
+        Op::Parts => call.parts(),
+        Op::Split => call.split(),
         Op::Lock => call.lock(),
         Op::Unlock => call.unlock(),
         Op::GetLock => call.get_lock(),
@@ -169,7 +171,7 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
 /// to settle what clients have written goes on.
 pub(crate) fn grows(op: Op) -> bool {
     let makes = matches!(op, Op::Create | Op::TmpFile | Op::Mkdir | Op::Symlink | Op::Link);
-    makes || matches!(op, Op::WriteInline | Op::SetXattr | Op::SetPolicy)
+    makes || matches!(op, Op::WriteInline | Op::SetXattr | Op::SetPolicy | Op::Split)
 }
 
 /// Writes to the store.
@@ -195,6 +197,7 @@ pub(crate) fn is_open_to_all(op: Op) -> bool {
             | Op::Fsync
             | Op::StatFs
             | Op::EntryInfo
+            | Op::Parts
             | Op::Scan
             | Op::Prepare
             | Op::Finish

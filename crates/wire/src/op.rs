@@ -103,6 +103,8 @@ ops! {
     WriteInline = 0x0119: meta::WriteInline => meta::WriteInlineReply;
     ReadInline = 0x011a: meta::ReadInline => meta::ReadInlineReply;
     TmpFile = 0x0130: meta::TmpFile => Box<meta::InodeReply>;
+    Parts = 0x0140: meta::Parts => meta::PartsReply;
+    Split = 0x0141: meta::Split => meta::PartsReply;
 
     Prepare = 0x0180: transaction::Prepare => transaction::Prepared;
     Finish = 0x0181: transaction::Finish => session::Empty;

@@ -26,7 +26,8 @@ messages! {
     InodeReply {
         attr: Attr,
         /// The objects know better than the inode (`size`, `blocks`, `mtime`): somebody has a write intent on it, or
-        /// died with one. The client asks the storage groups of `layout`.
+        /// died with one. The client asks the storage groups of `layout`. Of a directory: it is split, and its parts know its
+        /// times and links; the lease is on the rest.
         unsettled: bool,
         /// Somebody is cutting the objects (`WriteIntent::cuts`): what they say and hold is of no moment. Ask again soon.
         cutting: bool,
@@ -300,6 +301,22 @@ messages! {
         directories: Option<Placement>,
         inline_limit: Option<u32>,
     }
+
+    /// What a directory is split into; asked for where a request about its names was answered with `EREMOTE`.
+    Parts {
+        inode: InodeId,
+        /// The directory is about to be listed: its access time is noted where that is due.
+        lists: bool,
+    }
+    PartsReply {
+        /// Directories that have the entries, in the order of their ranges of the names' hashes (see
+        /// `types::parts`); none where the directory has them itself. They never change.
+        parts: Vec<InodeId>,
+        /// The directory's own parent, for `..`.
+        parent: InodeId,
+    }
+    /// Splits an empty directory into `count` parts, each in another shard.
+    Split { exactly: Exactly, inode: InodeId, count: u16 }
 
     /// Raw records for a check of the whole cluster, in key order from after `after` (an opaque token; empty is the
     /// beginning).
