@@ -57,12 +57,49 @@ impl Client {
         count: u32,
         attributes: bool,
     ) -> Result<Listing, Errno> {
-        let request = meta::ReadDir { inode, cookie, count: count.clamp(1, PAGE_MAX), attributes };
+        let is_start = cookie == 0;
+        let mut split = self.shared.splits.get(inode);
+        if split.is_none() {
+            match self.list(caller, (inode, inode), cookie, count, attributes).await {
+                Err(Errno::EREMOTE) => {}
+                result => return result,
+            }
+        }
+        if split.is_none() || is_start {
+            split = self.learn_parts(caller, inode, is_start).await?;
+            // It may have another access time now.
+            self.shared.kept.forget(&self.shared.board, inode);
+        }
+        let split = split.ok_or(Errno::EIO)?;
+        let mut at = split.at_cookie(cookie);
+        loop {
+            let mut page = self.list(caller, (inode, split.parts[at]), cookie, count, attributes).await?;
+            page.parent = split.parent;
+            at += 1;
+            let is_last = at == split.parts.len();
+            if is_last || !page.entries.is_empty() {
+                // Who goes on after the last entry of a part is told by that part that it has no more.
+                page.end &= is_last;
+                return Ok(page);
+            }
+        }
+    }
+
+    /// A page of the entries of `inode` that are in its part `part`, which may be itself.
+    async fn list(
+        &self,
+        caller: &Caller<'_>,
+        (inode, part): (InodeId, InodeId),
+        cookie: u64,
+        count: u32,
+        attributes: bool,
+    ) -> Result<Listing, Errno> {
+        let request = meta::ReadDir { inode: part, cookie, count: count.clamp(1, PAGE_MAX), attributes };
         let ticket = self.shared.board.ticket();
-        let reply = self.call(caller, Destination::home(inode), &request).await?;
+        let reply = self.call(caller, Destination::home(part), &request).await?;
         if cookie == 0 {
             // It has another access time now.
-            self.shared.kept.forget(&self.shared.board, inode);
+            self.shared.kept.forget(&self.shared.board, part);
         }
         let mut entries = Vec::with_capacity(reply.entries.len());
         for entry in reply.entries {

@@ -12,6 +12,7 @@ use wire::v1::meta::{self, ChangeReply, DirectoryReply, InodeReply};
 
 use crate::caller::Caller;
 use crate::lease::{Board, Lease, Subject, Ticket};
+use crate::parts::{gone, is_split};
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 
@@ -47,12 +48,23 @@ impl Client {
     /// # Errors
     /// `ENOENT` where the directory is gone, `ENOTDIR`.
     pub async fn lookup(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<Looked, Errno> {
-        if self.shared.kept.is_absent(&self.shared.board, parent, &name, Instant::now()) {
+        let subject = Subject::name(parent, &name);
+        self.in_part(caller, parent, &name, async |part| self.look_up(caller, part, &name, subject).await).await
+    }
+
+    /// Looks up a name in the directory that has it, of which users see it as `subject`.
+    async fn look_up(
+        &self,
+        caller: &Caller<'_>,
+        parent: InodeId,
+        name: &Name,
+        subject: Subject,
+    ) -> Result<Looked, Errno> {
+        if self.shared.kept.is_absent(&self.shared.board, parent, name, Instant::now()) {
             // Nobody takes back a name of which the shard does not know that we believe anything.
             return Ok(Looked::Absent(Lease::NONE));
         }
-        let subject = Subject::name(parent, &name);
-        let request = meta::Lookup { parent, name };
+        let request = meta::Lookup { parent, name: name.clone() };
         for _ in 0..LOOKS_MAX {
             let ticket = self.shared.board.ticket();
             let reply = self.call(caller, Destination::home(parent), &request).await?;
@@ -86,6 +98,9 @@ impl Client {
     }
 
     async fn getattr_of_living(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Known, Errno> {
+        if self.shared.splits.get(inode).is_some() {
+            return self.known_of_split(caller, inode).await;
+        }
         if let Some(known) = self.shared.kept.attr(&self.shared.board, inode, Instant::now()) {
             return Ok(known);
         }
@@ -114,13 +129,14 @@ impl Client {
     /// What is kept of a directory, in place of what was just told: an own change of it may have been answered meanwhile,
     /// and then nobody takes back what was told before that.
     fn newest(&self, told: Known) -> Known {
-        if told.attr.kind != FileType::Directory {
+        let attr = &told.attr;
+        if attr.kind != FileType::Directory || self.shared.splits.get(attr.inode).is_some() {
             return told;
         }
         self.shared.kept.attr(&self.shared.board, told.attr.inode, Instant::now()).unwrap_or(told)
     }
 
-    async fn ask(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(Ticket, Box<InodeReply>), Errno> {
+    pub(crate) async fn ask(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let ticket = self.shared.board.ticket();
         Ok((ticket, self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?))
     }
@@ -140,7 +156,13 @@ impl Client {
     }
 
     /// The lease that a reply bears on its inode. What it tells beside attributes is kept.
-    fn inode_lease(&self, ticket: Ticket, reply: &InodeReply) -> Lease {
+    pub(crate) fn inode_lease(&self, ticket: Ticket, reply: &InodeReply) -> Lease {
+        if is_split(reply) {
+            // On its own record: none is on what its parts say.
+            let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+            self.shared.splits.while_known(reply.attr.inode, || self.learn_under(lease, reply));
+            return Lease::NONE;
+        }
         if reply.unsettled && !self.knows_size(reply) {
             return Lease::NONE;
         }
@@ -201,15 +223,15 @@ impl Client {
         self.ask(caller, reply.attr.inode).await
     }
 
-    /// Sends a change that makes `name` in `parent`.
+    /// Sends a change that makes `name` in `parent`, to the directory `part` that has such names of it.
     pub(crate) async fn make<C: Call<Reply = Box<InodeReply>>>(
         &self,
         caller: &Caller<'_>,
-        parent: InodeId,
+        (parent, part): (InodeId, InodeId),
         name: &Name,
         request: &C,
     ) -> Result<(Named, Box<InodeReply>), Errno> {
-        let (ticket, reply) = self.change_in(caller, parent, name, request).await?;
+        let (ticket, reply) = self.change_in(caller, part, name, request).await?;
         let name_lease = Board::lease(ticket, Subject::name(parent, name), reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
         // New: its size is known.
@@ -331,6 +353,7 @@ impl Client {
         let request = meta::Set { exactly: numbered.exactly.clone(), inode, change, inline };
         let result = self.call(caller, Destination::home(inode), &request).await;
         self.shared.contents.forget(inode);
+        self.parts_changed(inode);
         if !matches!(&result, Ok(reply) if reply.attr.kind != FileType::Directory) {
             self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         }
@@ -352,28 +375,35 @@ impl Client {
         mode: u32,
         rdev: u32,
     ) -> Result<Named, Errno> {
-        let numbered = self.shared.begin_change(parent.home());
-        let request = meta::Create {
-            exactly: numbered.exactly.clone(),
-            parent,
-            name,
-            kind,
-            mode,
-            rdev,
-            cred: caller.cred,
-            open: false,
-            write_intent: false,
-            exclusive: true,
+        let make = async |part: InodeId| {
+            let numbered = self.shared.begin_change(part.home());
+            let request = meta::Create {
+                exactly: numbered.exactly.clone(),
+                parent: part,
+                name: name.clone(),
+                kind,
+                mode,
+                rdev,
+                cred: caller.cred,
+                open: false,
+                write_intent: false,
+                exclusive: true,
+            };
+            self.make(caller, (parent, part), &name, &request).await.map(|(named, _)| named)
         };
-        self.make(caller, parent, &request.name, &request).await.map(|(named, _)| named)
+        self.in_part(caller, parent, &name, make).await
     }
 
     /// # Errors
     /// `EEXIST`, `ENOENT`, `ENOTDIR`, `EMLINK`, `ENOSPC`.
     pub async fn mkdir(&self, caller: &Caller<'_>, parent: InodeId, name: Name, mode: u32) -> Result<Named, Errno> {
-        let numbered = self.shared.begin_change(parent.home());
-        let request = meta::Mkdir { exactly: numbered.exactly.clone(), parent, name, mode, cred: caller.cred };
-        self.make(caller, parent, &request.name, &request).await.map(|(named, _)| named)
+        let make = async |part: InodeId| {
+            let numbered = self.shared.begin_change(part.home());
+            let (exactly, name, cred) = (numbered.exactly.clone(), name.clone(), caller.cred);
+            let request = meta::Mkdir { exactly, parent: part, name, mode, cred };
+            self.make(caller, (parent, part), &request.name, &request).await.map(|(named, _)| named)
+        };
+        self.in_part(caller, parent, &name, make).await
     }
 
     /// # Errors
@@ -385,10 +415,13 @@ impl Client {
         name: Name,
         target: &[u8],
     ) -> Result<Named, Errno> {
-        let numbered = self.shared.begin_change(parent.home());
-        let target = Bytes(target.to_vec());
-        let request = meta::Symlink { exactly: numbered.exactly.clone(), parent, name, target, cred: caller.cred };
-        self.make(caller, parent, &request.name, &request).await.map(|(named, _)| named)
+        let make = async |part: InodeId| {
+            let numbered = self.shared.begin_change(part.home());
+            let (exactly, name, cred) = (numbered.exactly.clone(), name.clone(), caller.cred);
+            let request = meta::Symlink { exactly, parent: part, name, target: Bytes(target.to_vec()), cred };
+            self.make(caller, (parent, part), &request.name, &request).await.map(|(named, _)| named)
+        };
+        self.in_part(caller, parent, &name, make).await
     }
 
     /// # Errors
@@ -401,9 +434,12 @@ impl Client {
     /// # Errors
     /// `EEXIST`, `EPERM` for a directory, `EMLINK`.
     pub async fn link(&self, caller: &Caller<'_>, inode: InodeId, parent: InodeId, name: Name) -> Result<Attr, Errno> {
-        let numbered = self.shared.begin_change(parent.home());
-        let request = meta::Link { exactly: numbered.exactly.clone(), inode, parent, name };
-        let changed = self.change_in(caller, parent, &request.name, &request).await;
+        let link = async |part: InodeId| {
+            let numbered = self.shared.begin_change(part.home());
+            let request = meta::Link { exactly: numbered.exactly.clone(), inode, parent: part, name: name.clone() };
+            self.change_in(caller, part, &name, &request).await
+        };
+        let changed = self.in_part(caller, parent, &name, link).await;
         self.shared.contents.forget(inode);
         let (ticket, reply) = changed?;
         let (_, reply) = self.at_home(caller, ticket, reply).await?;
@@ -413,12 +449,15 @@ impl Client {
     /// # Errors
     /// `ENOENT`, `EISDIR`.
     pub async fn unlink(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<(), Errno> {
-        let numbered = self.shared.begin_change(parent.home());
-        let request = meta::Unlink { exactly: numbered.exactly.clone(), parent, name };
-        let taking = self.shared.kept.taking(parent, &request.name);
-        self.take(caller, [parent; 2], &request).await?;
-        self.shared.kept.took(parent, &request.name, &taking);
-        Ok(())
+        let unlink = async |part: InodeId| {
+            let numbered = self.shared.begin_change(part.home());
+            let request = meta::Unlink { exactly: numbered.exactly.clone(), parent: part, name: name.clone() };
+            let taking = self.shared.kept.taking(part, &name);
+            self.take(caller, [part; 2], &request).await?;
+            self.shared.kept.took(part, &name, &taking);
+            Ok(())
+        };
+        self.in_part(caller, parent, &name, unlink).await
     }
 
     /// # Errors
@@ -440,12 +479,15 @@ impl Client {
     }
 
     async fn rmdir_there(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<(), Errno> {
-        let numbered = self.shared.begin_change(parent.home());
-        let request = meta::Rmdir { exactly: numbered.exactly.clone(), parent, name };
-        let taking = self.shared.kept.taking(parent, &request.name);
-        self.take(caller, [parent; 2], &request).await?;
-        self.shared.kept.took(parent, &request.name, &taking);
-        Ok(())
+        let rmdir = async |part: InodeId| {
+            let numbered = self.shared.begin_change(part.home());
+            let request = meta::Rmdir { exactly: numbered.exactly.clone(), parent: part, name: name.clone() };
+            let taking = self.shared.kept.taking(part, &name);
+            self.take(caller, [part; 2], &request).await?;
+            self.shared.kept.took(part, &name, &taking);
+            Ok(())
+        };
+        self.in_part(caller, parent, &name, rmdir).await
     }
 
     /// # Errors
@@ -460,19 +502,42 @@ impl Client {
         if flags & !RENAME_FLAGS != 0 {
             return Err(Errno::EINVAL);
         }
-        let numbered = self.shared.begin_change(source.0.home());
+        let learn = async |directory| self.learn_parts(caller, directory, false).await.map_err(gone);
+        for _ in 0..LOOKS_MAX {
+            match self.rename_there(caller, &source, &target, flags).await {
+                // One of the directories is split.
+                Err(Errno::EREMOTE) => {
+                    learn(source.0).await?;
+                    learn(target.0).await?;
+                }
+                result => return result,
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    async fn rename_there(
+        &self,
+        caller: &Caller<'_>,
+        source: &(InodeId, Name),
+        target: &(InodeId, Name),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let part = |(parent, name): &(InodeId, Name)| self.shared.splits.part(*parent, name);
+        let (source_parent, target_parent) = (part(source), part(target));
+        let numbered = self.shared.begin_change(source_parent.home());
         let request = meta::Rename {
             exactly: numbered.exactly.clone(),
-            source_parent: source.0,
-            source_name: source.1,
-            target_parent: target.0,
-            target_name: target.1,
+            source_parent,
+            source_name: source.1.clone(),
+            target_parent,
+            target_name: target.1.clone(),
             flags,
         };
         // An exchange makes both names. That a move takes the source's away need not be known.
         let (kept, board) = (&self.shared.kept, &self.shared.board);
-        let _target = kept.making(board, target.0, &request.target_name);
-        let _source = kept.making(board, source.0, &request.source_name);
-        self.take(caller, [source.0, target.0], &request).await
+        let _target = kept.making(board, target_parent, &target.1);
+        let _source = kept.making(board, source_parent, &source.1);
+        self.take(caller, [source_parent, target_parent], &request).await
     }
 }

@@ -43,20 +43,23 @@ impl Client {
         mode: u32,
         writable: bool,
     ) -> Result<Named, Errno> {
-        let numbered = self.shared.begin_change(parent.home());
-        let request = meta::Create {
-            exactly: numbered.exactly.clone(),
-            parent,
-            name,
-            kind: FileType::Regular,
-            mode,
-            rdev: 0,
-            cred: caller.cred,
-            open: true,
-            write_intent: writable,
-            exclusive: true,
+        let make = async |part: InodeId| {
+            let numbered = self.shared.begin_change(part.home());
+            let request = meta::Create {
+                exactly: numbered.exactly.clone(),
+                parent: part,
+                name: name.clone(),
+                kind: FileType::Regular,
+                mode,
+                rdev: 0,
+                cred: caller.cred,
+                open: true,
+                write_intent: writable,
+                exclusive: true,
+            };
+            self.make(caller, (parent, part), &name, &request).await
         };
-        let (named, reply) = self.make(caller, parent, &request.name, &request).await?;
+        let (named, reply) = self.in_part(caller, parent, &name, make).await?;
         self.made_and_opened(&reply, writable)?;
         Ok(named)
     }

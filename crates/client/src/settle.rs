@@ -13,6 +13,7 @@ use wire::v1::storage::{self, ObjectStat};
 
 use crate::caller::Caller;
 use crate::file::{File, Intent};
+use crate::parts::is_split;
 use crate::router::{Client, Destination};
 
 /// Attempts to settle a file that others write to; then it is left to the last of them.
@@ -49,6 +50,9 @@ fn effective_mtime(attr: &Attr, written: Option<Timestamp>) -> Timestamp {
 impl Client {
     /// The attributes as they are now, with the help of whoever knows the size.
     pub(crate) async fn attr_of(&self, caller: &Caller<'_>, reply: Box<InodeReply>) -> Result<Attr, Errno> {
+        if is_split(&reply) {
+            return self.attr_of_split(caller, reply.attr).await;
+        }
         let reply = self.after_cuts(caller, reply).await?;
         let mut attr = reply.attr;
         self.shared.with_file(attr.inode, |file| {

@@ -27,6 +27,7 @@ use crate::locks::assurance::Assurances;
 use crate::locks::table::LockTable;
 use crate::sequence::Window;
 use crate::sightings::Sightings;
+use crate::splits::Splits;
 use crate::unwritten::Total;
 use crate::window::AheadTotal;
 
@@ -61,6 +62,7 @@ pub struct Shared {
     pub(crate) kept: Kept,
     pub(crate) graves: Graves,
     pub(crate) sightings: Sightings,
+    pub(crate) splits: Splits,
     pub(crate) bare: Bare,
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
@@ -90,6 +92,7 @@ impl Shared {
             kept: Kept::default(),
             graves: Graves::default(),
             sightings: Sightings::default(),
+            splits: Splits::default(),
             bare: Bare::default(),
             lingering: Lingering::default(),
             unwritten: Total::default(),

@@ -39,6 +39,7 @@ impl Client {
         let (name, value) = (Bytes(name.to_vec()), Bytes(value.to_vec()));
         let request = meta::SetXattr { exactly: numbered.exactly.clone(), inode, name, value, flags };
         let result = self.call(caller, Destination::home(inode), &request).await;
+        self.parts_changed(inode);
         self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         self.shared.contents.forget(inode);
         result.map(drop)
@@ -68,6 +69,7 @@ impl Client {
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::RemoveXattr { exactly: numbered.exactly.clone(), inode, name: Bytes(name.to_vec()) };
         let result = self.call(caller, Destination::home(inode), &request).await;
+        self.parts_changed(inode);
         self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         self.shared.contents.forget(inode);
         result.map(drop)

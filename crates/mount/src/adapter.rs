@@ -465,7 +465,7 @@ impl FileSystem for Adapter {
     }
 
     async fn fsyncdir(&self, context: &Context, inode: InodeId, _handle: u64, _datasync: bool) -> Result<(), Errno> {
-        as_caller!(context, caller => self.client.fsync_inode(caller, inode).await)
+        as_caller!(context, caller => self.client.fsync_directory(caller, inode).await)
     }
 
     async fn statfs(&self, context: &Context) -> Result<Statfs, Errno> {

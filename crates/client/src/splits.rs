@@ -1,0 +1,111 @@
+//! Directories whose entries are in parts, as far as this client has met them. A directory's parts never change, so what is
+//! remembered is true for as long as the directory is there.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+use types::id::InodeId;
+use types::name::Name;
+use types::parts::PartNumber;
+
+/// Above this, all are forgotten: some MiB.
+const SPLITS_MAX: usize = 8192;
+
+/// One directory that is split.
+#[derive(Debug)]
+pub(crate) struct Split {
+    /// In the order of their names' hashes.
+    pub(crate) parts: Vec<InodeId>,
+    /// The directory's own parent when it was last asked for.
+    pub(crate) parent: InodeId,
+}
+
+impl Split {
+    /// The number of the part in which a listing goes on after `cookie`.
+    pub(crate) fn at_cookie(&self, cookie: u64) -> usize {
+        usize::from(PartNumber::of_cookie(cookie, self.parts.len() as u16).index)
+    }
+
+    fn part(&self, name: &Name) -> InodeId {
+        self.parts[usize::from(PartNumber::of_name(name, self.parts.len() as u16).index)]
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Splits {
+    /// Most clients never meet one: these need no lock.
+    are_some: AtomicBool,
+    table: Mutex<FxHashMap<InodeId, Arc<Split>>>,
+}
+
+impl Splits {
+    fn table(&self) -> MutexGuard<'_, FxHashMap<InodeId, Arc<Split>>> {
+        // A panic elsewhere leaves the table whole: each critical section is a single change.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, directory: InodeId) -> Option<Arc<Split>> {
+        if !self.are_some.load(Ordering::Acquire) {
+            return None;
+        }
+        self.table().get(&directory).cloned()
+    }
+
+    /// Where the entry `name` of `directory` is to be asked for.
+    pub(crate) fn part(&self, directory: InodeId, name: &Name) -> InodeId {
+        self.get(directory).map_or(directory, |split| split.part(name))
+    }
+
+    /// A directory is split. Where there are too many, all others are forgotten, and `forget` is called before.
+    pub(crate) fn learn(&self, directory: InodeId, split: Split, forget: impl FnOnce()) -> Arc<Split> {
+        let split = Arc::new(split);
+        let mut table = self.table();
+        if table.len() >= SPLITS_MAX {
+            forget();
+            table.clear();
+        }
+        table.insert(directory, Arc::clone(&split));
+        self.are_some.store(true, Ordering::Release);
+        split
+    }
+
+    /// Does something while it is sure that `directory` is known, if it is.
+    pub(crate) fn while_known(&self, directory: InodeId, act: impl FnOnce()) {
+        let table = self.table();
+        if table.contains_key(&directory) {
+            act();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(first: u64) -> Split {
+        Split { parts: (first..first + 4).map(InodeId).collect(), parent: InodeId::ROOT }
+    }
+
+    #[test]
+    fn names_are_asked_for_where_they_are() {
+        let splits = Splits::default();
+        let name = Name::new(b"Makefile").expect("a name");
+        assert_eq!(splits.part(InodeId(7), &name), InodeId(7));
+        splits.learn(InodeId(7), split(100), || unreachable!());
+        let index = PartNumber::of_name(&name, 4).index;
+        assert_eq!(splits.part(InodeId(7), &name), InodeId(100 + u64::from(index)));
+        assert_eq!(splits.part(InodeId(8), &name), InodeId(8));
+        assert_eq!((split(0).at_cookie(0), split(0).at_cookie((1 << 63) - 1)), (0, 3));
+    }
+
+    #[test]
+    fn they_are_bounded() {
+        let (splits, mut forgotten) = (Splits::default(), 0);
+        for id in 0..=SPLITS_MAX as u64 {
+            splits.learn(InodeId(id), split(100), || forgotten += 1);
+        }
+        assert_eq!((splits.table().len(), forgotten), (1, 1));
+        splits.while_known(InodeId(0), || panic!("forgotten"));
+    }
+}
