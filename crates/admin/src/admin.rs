@@ -121,6 +121,15 @@ impl Admin {
         self.on_data(async |data| entry::set(data, subject, policy).await)
     }
 
+    /// Splits an empty directory into so many parts, each in another metadata shard.
+    ///
+    /// # Errors
+    /// Where the entry is no directory, has entries or is split already, there are fewer shards than parts, or its shard does
+    /// not answer.
+    pub fn entry_split(&self, subject: &Subject, count: u16) -> Result<Entry> {
+        self.on_data(async |data| entry::split(data, subject, count).await)
+    }
+
     /// Checks the whole cluster while it works; changes nothing.
     ///
     /// # Errors

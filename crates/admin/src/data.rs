@@ -28,6 +28,8 @@ pub enum DataError {
     NoRoute(String),
     #[error("{server} does not answer: {reason}")]
     Unreachable { server: String, reason: String },
+    #[error("it cannot be split: {0}")]
+    Split(String),
     #[error("{op}: {errno}")]
     Errno { op: &'static str, errno: Errno },
 }

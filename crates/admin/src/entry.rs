@@ -7,6 +7,7 @@ use types::error::Errno;
 use types::id::{GroupId, InodeId, NodeId, ObjectId, PoolId, ShardId, TargetId};
 use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, INLINE_MAX, STRIPE_COUNT_MAX};
 use types::name::Name;
+use types::parts::{PARTS_MAX, PARTS_MIN, PartNumber};
 use types::placement::Placement;
 use wire::v1::meta::{self, EntryInfoReply, Lookup};
 use wire::v1::storage::Place;
@@ -37,11 +38,22 @@ pub struct Entry {
     pub policy_is_own: Option<bool>,
     /// Of a directory: which shard directories that are made in it go to.
     pub placement: Option<Placement>,
+    /// Of a directory that is split: where its parts are, in the order of their names' hashes.
+    pub parts: Vec<Part>,
     /// Bytes: of a directory, up to which new files have their contents in the metadata (0: none have); of a file with its
     /// contents there, how long they may become before they move to the targets.
     pub inline_limit: Option<u32>,
     /// Of a regular file, in the order of its chunks; none where its contents are in the metadata.
     pub stripes: Vec<Stripe>,
+}
+
+/// One part of a split directory.
+#[derive(Clone, Debug, Serialize)]
+pub struct Part {
+    /// Hexadecimal.
+    pub id: String,
+    pub shard: ShardId,
+    pub metadata_node: Option<NodeRef>,
 }
 
 /// A node for people.
@@ -76,6 +88,15 @@ pub struct Policy {
     pub inline_limit: Option<u32>,
 }
 
+/// A directory can be split into so many parts in some cluster.
+///
+/// # Errors
+/// One line that names the bounds.
+pub fn validate_split(count: u16) -> Result<(), String> {
+    let is_possible = (PARTS_MIN..=PARTS_MAX).contains(&count);
+    is_possible.then_some(()).ok_or_else(|| format!("split into {count}: must be {PARTS_MIN} to {PARTS_MAX}"))
+}
+
 /// Whom a command is about: an inode, or a path from the root of the file system.
 #[derive(Clone, Debug)]
 pub enum Subject {
@@ -92,7 +113,7 @@ pub(crate) async fn info(data: &DataPlane<'_>, subject: &Subject) -> Result<Entr
     {
         reply.policy = data.shard(parent.home(), &meta::EntryInfo { inode: parent }).await?.policy;
     }
-    Ok(describe(data, inode, reply).await)
+    describe(data, inode, reply).await
 }
 
 pub(crate) async fn set(data: &DataPlane<'_>, subject: &Subject, policy: Policy) -> Result<Entry, DataError> {
@@ -101,7 +122,32 @@ pub(crate) async fn set(data: &DataPlane<'_>, subject: &Subject, policy: Policy)
     let exactly = data.exactly();
     let request = meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool, directories, inline_limit };
     let reply = data.shard(inode.home(), &request).await?;
-    Ok(describe(data, inode, reply).await)
+    describe(data, inode, reply).await
+}
+
+/// Splits a directory into so many parts.
+pub(crate) async fn split(data: &DataPlane<'_>, subject: &Subject, count: u16) -> Result<Entry, DataError> {
+    let inode = resolve(data, subject).await?;
+    let exactly = data.exactly();
+    let why = |error| match error {
+        DataError::Errno { errno: Errno::ENOTEMPTY, .. } => DataError::Split("it has entries".to_owned()),
+        DataError::Errno { errno: Errno::ENOTDIR, .. } => DataError::Split("it is no directory".to_owned()),
+        DataError::Errno { errno: Errno::EEXIST, .. } => DataError::Split("it is split already".to_owned()),
+        DataError::Errno { errno: Errno::EINVAL, .. } => {
+            let shards = data.map().shards.len();
+            DataError::Split(format!("{count} parts need as many metadata shards, and there are {shards}"))
+        }
+        other => other,
+    };
+    data.shard(inode.home(), &meta::Split { exactly, inode, count }).await.map_err(why)?;
+    info(data, &Subject::Inode(inode)).await
+}
+
+/// The directory that has the entry `name` of `parent`: that, or one of its parts.
+async fn part(data: &DataPlane<'_>, parent: InodeId, name: &Name) -> Result<InodeId, DataError> {
+    let parts = data.shard(parent.home(), &meta::Parts { inode: parent, lists: false }).await?.parts;
+    let index = usize::from(PartNumber::of_name(name, parts.len() as u16).index);
+    Ok(parts.get(index).copied().unwrap_or(parent))
 }
 
 async fn resolve(data: &DataPlane<'_>, subject: &Subject) -> Result<InodeId, DataError> {
@@ -111,30 +157,37 @@ async fn resolve(data: &DataPlane<'_>, subject: &Subject) -> Result<InodeId, Dat
     };
     let mut at = InodeId::ROOT;
     for name in names {
-        let reply = data.shard(at.home(), &Lookup { parent: at, name: name.clone() }).await?;
+        let parent = part(data, at, name).await?;
+        let reply = data.shard(parent.home(), &Lookup { parent, name: name.clone() }).await?;
         at = reply.found.ok_or(DataError::Errno { op: "Lookup", errno: Errno::ENOENT })?.attr.inode;
     }
     Ok(at)
 }
 
-async fn describe(data: &DataPlane<'_>, id: InodeId, reply: EntryInfoReply) -> Entry {
+async fn describe(data: &DataPlane<'_>, id: InodeId, reply: EntryInfoReply) -> Result<Entry, DataError> {
     let map = data.map();
     let attr = reply.inode.attr;
     let directory = attr.kind == FileType::Directory;
     let layout = reply.inode.layout.as_ref();
     let inline = Some(reply.inode.inline_limit).filter(|&limit| limit > 0);
+    let mut parts = Vec::new();
+    if directory && reply.inode.unsettled {
+        parts = data.shard(id.home(), &meta::Parts { inode: id, lists: false }).await?.parts;
+    }
     let mut stripes = Vec::new();
     for (stripe, &group) in (0u32..).zip(layout.filter(|_| inline.is_none()).map_or(&[][..], |layout| &layout.groups)) {
         stripes.push(locate(data, ObjectId { inode: id, stripe }, group).await);
     }
-    Entry {
+    let node = |shard| map.route_shard(shard).and_then(|route| node_ref(map, route.node));
+    let part = |id: InodeId| Part { id: id.to_string(), shard: id.home(), metadata_node: node(id.home()) };
+    Ok(Entry {
         id: id.to_string(),
         parent: reply.parent.map(|parent| parent.to_string()),
         kind: kind_name(attr.kind),
         size: attr.size,
-        unsettled: reply.inode.unsettled,
+        unsettled: reply.inode.unsettled && !directory,
         shard: reply.shard,
-        metadata_node: map.route_shard(reply.shard).and_then(|route| node_ref(map, route.node)),
+        metadata_node: node(reply.shard),
         pattern: "raid0",
         chunk_size: layout.map_or(reply.policy.chunk_size, |layout| layout.chunk_size),
         desired_targets: reply.policy.stripe_count,
@@ -142,9 +195,10 @@ async fn describe(data: &DataPlane<'_>, id: InodeId, reply: EntryInfoReply) -> E
         pool_name: map.pools.get(&reply.policy.pool).map(|pool| pool.name.clone()),
         policy_is_own: directory.then_some(reply.policy_is_own),
         placement: directory.then_some(reply.policy.directories),
+        parts: parts.into_iter().map(part).collect(),
         inline_limit: if directory { Some(reply.policy.inline_limit) } else { inline },
         stripes,
-    }
+    })
 }
 
 /// A node that does not answer hides the place of the object, not the rest.

@@ -6,8 +6,10 @@ use serde::Serialize;
 use types::attr::FileType;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
+use types::name_hash::HASH_BITS;
+use types::parts::PartNumber;
 
-use super::snapshot::{Edge, Inode, Object, Snapshot};
+use super::snapshot::{Edge, Inode, Object, PartOf, Snapshot};
 
 /// Something that does not belong together.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -31,6 +33,10 @@ pub enum Kind {
     DanglingName,
     /// A name in something that is no directory.
     StrayName,
+    /// A name in a part of a directory that is not the one for such names.
+    MisplacedName,
+    /// A part of a split directory that is not there, or is none.
+    MissingPart,
     /// A name that says another type than its inode.
     WrongType,
     /// An inode without a name that nobody holds open.
@@ -67,6 +73,7 @@ const LISTED_MIN: u64 = 5 * BLOCK;
 pub(super) fn check(snapshot: &Snapshot) -> BTreeSet<Finding> {
     let mut findings = BTreeSet::new();
     check_edges(snapshot, &mut findings);
+    check_parts(snapshot, &mut findings);
     check_inodes(snapshot, &mut findings);
     check_reachability(snapshot, &mut findings);
     check_objects(snapshot, &mut findings);
@@ -81,7 +88,7 @@ fn finding(kind: Kind, id: InodeId, inode: Option<&Inode>, text: String) -> Find
 
 fn check_edges(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
     for edge in &snapshot.edges {
-        let Edge { parent, name, child, kind } = edge;
+        let Edge { parent, name, child, kind, .. } = edge;
         match snapshot.inodes.get(parent) {
             Some(inode) if inode.kind == FileType::Directory => {}
             other => {
@@ -103,6 +110,33 @@ fn check_edges(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
     }
 }
 
+/// Split directories have their parts, and these the names that are theirs.
+fn check_parts(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
+    for (part, PartOf { directory, number }) in &snapshot.parts {
+        let inode = snapshot.inodes.get(part);
+        if inode.is_none_or(|inode| inode.kind != FileType::Directory) {
+            let text =
+                format!("part {} of directory {directory} should be {part}, which is no directory", number.index);
+            findings.insert(finding(Kind::MissingPart, *directory, snapshot.inodes.get(directory), text));
+        }
+    }
+    for Edge { parent, hash, name, .. } in &snapshot.edges {
+        if !is_home(snapshot, *parent, *hash) {
+            let text = format!("name {name:?} is in {parent}, where nobody looks for it");
+            findings.insert(finding(Kind::MisplacedName, *parent, snapshot.inodes.get(parent), text));
+        }
+    }
+}
+
+/// Names with these upper bits of their hashes can be in this directory.
+fn is_home(snapshot: &Snapshot, directory: InodeId, hash: u32) -> bool {
+    let Some(part) = snapshot.parts.get(&directory) else { return !snapshot.split.contains(&directory) };
+    let least = u64::from(hash) << (HASH_BITS - u32::BITS);
+    let greatest = least | ((1 << (HASH_BITS - u32::BITS)) - 1);
+    let number = |hash| PartNumber::of_hash(hash, part.number.count);
+    number(least) == part.number || number(greatest) == part.number
+}
+
 fn check_inodes(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
     let mut subdirectories: BTreeMap<InodeId, u32> = BTreeMap::new();
     for edge in snapshot.edges.iter().filter(|edge| edge.kind == FileType::Directory) {
@@ -114,7 +148,7 @@ fn check_inodes(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
         };
         let count = snapshot.names(id).len() as u32;
         let held = inode.orphan.is_some_and(|holders| holders > 0);
-        if count == 0 && id != InodeId::ROOT && !held {
+        if count == 0 && id != InodeId::ROOT && !held && !snapshot.parts.contains_key(&id) {
             found(Kind::Unreachable, format!("inode {id} ({:?}) has no name, and nobody holds it open", inode.kind));
         }
         let expected = if inode.kind == FileType::Directory {
@@ -142,9 +176,10 @@ fn check_reachability(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
         let mut path = BTreeSet::new();
         let mut at = id;
         while !rooted.contains(&at) && path.insert(at) {
-            match snapshot.names(at).first() {
-                Some(edge) => at = edge.parent,
-                None => break,
+            match (snapshot.parts.get(&at), snapshot.names(at).first()) {
+                (Some(part), _) => at = part.directory,
+                (None, Some(edge)) => at = edge.parent,
+                (None, None) => break,
             }
         }
         if rooted.contains(&at) {
@@ -264,6 +299,7 @@ fn lost_stripe(inode: &Inode, layout: &Layout, objects: &[Object]) -> Option<Los
 
 #[cfg(test)]
 mod tests {
+    use types::name_hash::name_hash;
     use types::time::Timestamp;
 
     use super::*;
@@ -295,7 +331,8 @@ mod tests {
     }
 
     fn edge(parent: InodeId, name: &str, child: InodeId, kind: FileType) -> Edge {
-        Edge { parent, name: name.into(), child, kind }
+        let hash = (name_hash(name.as_bytes()) >> (HASH_BITS - u32::BITS)) as u32;
+        Edge { parent, hash, name: name.into(), child, kind }
     }
 
     /// Root, a directory, and in it a file of 5000 bytes in two objects.
@@ -359,6 +396,55 @@ mod tests {
                 s.inodes.push(DIR, inode(FileType::Directory, 3));
             }),
             [Kind::WrongLinkCount]
+        );
+    }
+
+    /// `DIR` in two parts, of which the first has the file.
+    fn split(s: &mut Snapshot) {
+        s.split.insert(DIR);
+        for index in 0..2 {
+            let part = InodeId(30 + u64::from(index));
+            s.inodes.push(part, inode(FileType::Directory, 2));
+            s.parts.insert(part, PartOf { directory: DIR, number: PartNumber { index, count: 2 } });
+        }
+        let index = PartNumber::of_name(b"f", 2).index;
+        s.edges[1].parent = InodeId(30 + u64::from(index));
+    }
+
+    #[test]
+    fn parts_of_directories_are_there_and_have_their_names() {
+        assert_eq!(kinds(split), []);
+        assert_eq!(
+            kinds(|s| {
+                split(s);
+                s.edges[1].parent = InodeId(61 - s.edges[1].parent.0);
+            }),
+            [Kind::MisplacedName]
+        );
+        assert_eq!(
+            kinds(|s| {
+                split(s);
+                s.edges[1].parent = DIR;
+            }),
+            [Kind::MisplacedName]
+        );
+        let empty = |s: &Snapshot| InodeId(61 - s.edges[1].parent.0);
+        assert_eq!(
+            kinds(|s| {
+                split(s);
+                let part = empty(s);
+                s.inodes.remove(&part);
+            }),
+            [Kind::MissingPart]
+        );
+        assert_eq!(
+            kinds(|s| {
+                split(s);
+                let part = empty(s);
+                s.parts.remove(&part);
+            }),
+            [Kind::Unreachable],
+            "a part that no directory has"
         );
     }
 

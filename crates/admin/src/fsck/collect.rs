@@ -5,13 +5,15 @@ use std::time::Duration;
 use cluster::map::ServiceKind;
 use serde::Serialize;
 use types::attr::FileType;
-use types::id::{GroupId, ObjectId, ShardId};
+use types::id::{GroupId, InodeId, ObjectId, ShardId};
+use types::name_hash::{HASH_BITS, name_hash};
+use types::parts::PartNumber;
 use wire::codec::Bytes;
-use wire::v1::meta::{Scan, ScanRecord};
+use wire::v1::meta::{Parts, Scan, ScanRecord};
 use wire::v1::storage::List;
 
 use super::check::{Finding, check};
-use super::snapshot::{Edge, Inode, Object, Snapshot};
+use super::snapshot::{Edge, Inode, Object, PartOf, Snapshot};
 use crate::data::{DataError, DataPlane};
 
 /// Records in one reply of a shard, and objects in one of a lane.
@@ -93,8 +95,24 @@ async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage
         })
         .await?;
     }
+    for directory in snapshot.split.clone() {
+        find_parts(data, directory, &mut snapshot).await?;
+    }
     snapshot.seal();
     Ok(snapshot)
+}
+
+async fn find_parts(data: &DataPlane<'_>, directory: InodeId, snapshot: &mut Snapshot) -> Result<(), DataError> {
+    let reply = match data.shard(directory.home(), &Parts { inode: directory, lists: false }).await {
+        // It has gone meanwhile.
+        Err(DataError::Errno { .. }) => return Ok(()),
+        reply => reply?,
+    };
+    let count = reply.parts.len() as u16;
+    for (index, part) in (0..).zip(reply.parts) {
+        snapshot.parts.insert(part, PartOf { directory, number: PartNumber { index, count } });
+    }
+    Ok(())
 }
 
 fn lanes(data: &DataPlane<'_>, group: GroupId) -> Result<usize, DataError> {
@@ -158,11 +176,15 @@ fn add_record(snapshot: &mut Snapshot, record: ScanRecord) {
             inline: found.reply.inline_limit > 0,
             orphan: found.orphan.then_some(found.orphan_holders),
         };
+        if inode.kind == FileType::Directory && inode.unsettled {
+            snapshot.split.insert(attr.inode);
+        }
         snapshot.inodes.push(attr.inode, inode);
     }
     if let Some(edge) = record.edge {
+        let hash = (name_hash(&edge.name) >> (HASH_BITS - u32::BITS)) as u32;
         let (name, kind) = (edge.name.to_string().into_boxed_str(), edge.kind);
-        snapshot.edges.push(Edge { parent: edge.parent, name, child: edge.child, kind });
+        snapshot.edges.push(Edge { parent: edge.parent, hash, name, child: edge.child, kind });
     }
     if let Some(deletion) = record.deletion {
         let object = ObjectId { inode: deletion.inode, stripe: deletion.stripe };
@@ -175,13 +197,14 @@ fn add_record(snapshot: &mut Snapshot, record: ScanRecord) {
 
 fn summary(snapshot: &Snapshot) -> Report {
     let count = |of: &dyn Fn(&Inode) -> bool| snapshot.inodes.iter().filter(|(_, inode)| of(inode)).count() as u64;
+    let parts = snapshot.parts.keys().filter(|part| snapshot.inodes.contains(part)).count() as u64;
     Report {
-        inodes: snapshot.inodes.len() as u64,
-        directories: count(&|inode| inode.kind == FileType::Directory),
+        inodes: snapshot.inodes.len() as u64 - parts,
+        directories: count(&|inode| inode.kind == FileType::Directory) - parts,
         names: snapshot.edges.len() as u64,
         objects: snapshot.objects.len() as u64,
         object_bytes: snapshot.objects.iter().map(|(_, object)| object.size).sum(),
-        unsettled: count(&|inode| inode.unsettled),
+        unsettled: count(&|inode| inode.unsettled && inode.kind != FileType::Directory),
         orphans: count(&|inode| inode.orphan.is_some()),
         deletions: snapshot.deletions.len() as u64,
         inline_files: snapshot.contents.len() as u64,

@@ -1,11 +1,12 @@
 //! What one pass of the check has seen.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use types::attr::FileType;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
+use types::parts::PartNumber;
 use types::time::Timestamp;
 
 use super::sorted::Sorted;
@@ -21,6 +22,10 @@ pub(super) struct Snapshot {
     pub(super) objects: Sorted<(GroupId, ObjectId), Object>,
     /// Lengths of contents in the metadata, in bytes.
     pub(super) contents: Sorted<InodeId, u32>,
+    /// Directories that are split.
+    pub(super) split: BTreeSet<InodeId>,
+    /// Their parts.
+    pub(super) parts: BTreeMap<InodeId, PartOf>,
     /// Each layout once: with few storage groups, files have few different ones.
     pub(super) layouts: BTreeSet<Arc<Layout>>,
 }
@@ -77,8 +82,17 @@ pub(super) struct Inode {
     pub(super) orphan: Option<u32>,
 }
 
+/// A part of a split directory.
+#[derive(Clone, Copy)]
+pub(super) struct PartOf {
+    pub(super) directory: InodeId,
+    pub(super) number: PartNumber,
+}
+
 pub(super) struct Edge {
     pub(super) parent: InodeId,
+    /// The upper bits of the name's hash: there is room for so many.
+    pub(super) hash: u32,
     pub(super) name: Box<str>,
     pub(super) child: InodeId,
     pub(super) kind: FileType,

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use admin::Admin;
-use admin::entry::{Entry, Policy, Subject, components};
+use admin::entry::{Entry, Policy, Subject, components, validate_split};
 use anyhow::Context;
 use clap::Subcommand;
 use conf::units::Size;
@@ -23,7 +23,8 @@ use crate::output::{Output, Table, bytes};
 #[command(after_help = "\
 Example:
   weft entry info /mnt/weft/a/file
-  weft entry set /mnt/weft/a --chunk-size 1MiB --stripe-count 8")]
+  weft entry set /mnt/weft/a --chunk-size 1MiB --stripe-count 8
+  weft entry set /mnt/weft/busy --split 4")]
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -39,7 +40,7 @@ enum Verb {
         /// On a mount; with --dir or --mgmtd also from the root of the file system, such as /a/file
         path: PathBuf,
     },
-    /// Set where files that are made in a directory from now on have their contents
+    /// Set where files that are made in a directory from now on have their contents, or split it over metadata shards
     #[command(after_help = "Example:\n  weft entry set /mnt/weft/a --chunk-size 1MiB --stripe-count 8 --pool default")]
     Set {
         #[command(flatten)]
@@ -61,6 +62,10 @@ enum Verb {
         /// Up to so many bytes a new file's contents lie in the metadata: 0 (never) to 64KiB
         #[arg(long, value_name = "SIZE")]
         inline_limit: Option<Size>,
+        /// Spread the entries of this directory, which must be empty, over so many metadata shards: 2 to 64, and for good.
+        /// It may take as long as clients may believe what they were told (lease_term of the metadata service)
+        #[arg(long, value_name = "N")]
+        split: Option<u16>,
     },
 }
 
@@ -72,10 +77,11 @@ impl Args {
                 let entry = admin.entry_info(&subject).with_context(|| path.display().to_string())?;
                 output.show(&entry, text)
             }
-            Verb::Set { selection, path, chunk_size, stripe_count, pool, placement, inline_limit } => {
+            Verb::Set { selection, path, chunk_size, stripe_count, pool, placement, inline_limit, split } => {
                 let striping = chunk_size.is_some() || stripe_count.is_some() || pool.is_some();
-                if !striping && placement.is_none() && inline_limit.is_none() {
-                    let options = "--chunk-size, --stripe-count, --pool, --placement or --inline-limit";
+                let has_policy = striping || placement.is_some() || inline_limit.is_some();
+                if !has_policy && split.is_none() {
+                    let options = "--chunk-size, --stripe-count, --pool, --placement, --inline-limit or --split";
                     return Err(usage!("nothing to set: give {options}"));
                 }
                 let (admin, subject) = find(&selection, &path)?;
@@ -84,8 +90,16 @@ impl Args {
                 let inline_limit = inline_limit.map(inline).transpose()?;
                 let policy = Policy { chunk_size, stripe_count, pool, placement, inline_limit };
                 policy.validate().map_err(|reason| usage!("{reason}"))?;
-                let entry = admin.entry_set(&subject, policy).with_context(|| path.display().to_string())?;
-                output.show(&entry, text)
+                split.map_or(Ok(()), validate_split).map_err(|reason| usage!("{reason}"))?;
+                let context = || path.display().to_string();
+                let mut entry = None;
+                if has_policy {
+                    entry = Some(admin.entry_set(&subject, policy).with_context(context)?);
+                }
+                if let Some(count) = split {
+                    entry = Some(admin.entry_split(&subject, count).with_context(context)?);
+                }
+                entry.map_or(Ok(()), |entry| output.show(&entry, text))
             }
         }
     }
@@ -151,7 +165,11 @@ fn text(entry: &Entry) -> String {
         line("striping", if own { "set on this directory" } else { "as its parent had when it was made" }.to_owned());
     }
     if let Some(placement) = entry.placement {
-        lines.push(format!("{:<17}new ones here: {placement}", "directories"));
+        line("directories", format!("new ones here: {placement}"));
+    }
+    if !entry.parts.is_empty() {
+        let shards: Vec<String> = entry.parts.iter().map(|part| part.shard.to_string()).collect();
+        line("entries", format!("split over shards {}", shards.join(", ")));
     }
     let mut text = lines.join("\n") + "\n";
     if !entry.stripes.is_empty() {
