@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -151,6 +151,8 @@ fn killed_services_leave_nothing_half_done() {
     for shard in 0..4 {
         cluster.weft(&["entry", "set", &format!("/in-{shard}"), "--placement", "random"]).expect_ok();
     }
+    // And one has its entries in all shards.
+    cluster.weft(&["entry", "set", "/in-3", "--split", "4"]).expect_ok();
     let balls: Vec<Vec<String>> = (0..3).map(|n| (0..4).map(|ball| format!("ball-{n}-{ball}")).collect()).collect();
     for ball in balls.iter().flatten() {
         fs::write(folders[0].join(ball), ball).unwrap();
@@ -183,6 +185,97 @@ fn killed_services_leave_nothing_half_done() {
         }
     }
     assert!(moves.load(Ordering::Relaxed) > kills, "hardly any load");
+    cluster.assert_sound();
+}
+
+/// What is one directory to all who use it lies in several shards.
+#[test]
+fn a_split_directory_is_one_directory() {
+    let mut cluster = Cluster::of(Shape { metadata: 2, shards: 2, targets: 2, ..Shape::default() });
+    let second = cluster.mount_again(&[]).point;
+    let (here, there) = (cluster.folder("busy"), second.join("busy"));
+    let set = |path: &str, count: &str| cluster.weft(&["entry", "set", path, "--split", count]);
+    for (path, count, why) in [("/busy", "5", "there are 4"), ("/busy", "1", "2 to 64")] {
+        let refused = set(path, count);
+        assert!(refused.code != Some(0) && refused.to_string().contains(why), "{refused}");
+    }
+    // Whoever believes that a name is not there hears of it when it is made in another shard.
+    let is_there = |name: &str| there.join(name).try_exists().unwrap();
+    assert!((0..8).all(|n| !is_there(&format!("f{n}"))));
+    set("/busy", "4").expect_ok();
+    let parts = cluster.json(&["entry", "info", "/busy"])["parts"].as_array().unwrap().clone();
+    let shards: BTreeSet<u64> = parts.iter().map(|part| part["shard"].as_u64().unwrap()).collect();
+    assert_eq!(shards, (0..4).collect());
+    let time = |path: &Path| fs::metadata(path).map(|meta| (meta.mtime(), meta.mtime_nsec())).unwrap();
+    let mut before = time(&there);
+    for n in 0..8 {
+        fs::write(here.join(format!("f{n}")), b"x").unwrap();
+        assert!(is_there(&format!("f{n}")));
+        let now = time(&there);
+        assert!(now > before, "{n}: it was changed");
+        before = now;
+    }
+    let homes: BTreeSet<u64> = (0..8).map(|n| shard_of(&cluster, &here.join(format!("f{n}")))).collect();
+    assert!(homes.len() > 2, "{homes:?}");
+    let refused = set("/busy", "2");
+    assert!(refused.code != Some(0) && refused.to_string().contains("split already"), "{refused}");
+
+    // What is made in it follows what it is changed to.
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o2775)).unwrap();
+    std::os::unix::fs::chown(&here, None, Some(4711)).unwrap();
+    for n in 0..8 {
+        let inner = there.join(format!("d{n}"));
+        fs::create_dir(&inner).unwrap();
+        assert_eq!((mode(&inner) & 0o2000, fs::metadata(&inner).unwrap().gid()), (0o2000, 4711));
+    }
+    assert_eq!((fs::metadata(&here).unwrap().nlink(), mode(&there)), (10, 0o2775));
+    // Back in time, and on.
+    let file = fs::File::open(&here).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1000)).unwrap();
+    assert_eq!((time(&here), time(&there)), ((1000, 0), (1000, 0)));
+    file.sync_all().unwrap();
+    fs::rename(here.join("f0"), here.join("g0")).unwrap();
+    assert!(time(&there) > (1000, 0) && is_there("g0") && !is_there("f0"));
+
+    // Listings in pieces, while names come and go.
+    for n in 0..3000 {
+        fs::write(here.join(format!("many-{n}")), b"").unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0.. {
+                let (one, other) = (here.join(format!("passing-{n}")), here.join(format!("by-{n}")));
+                fs::write(&one, b"").unwrap();
+                fs::rename(&one, &other).unwrap();
+                fs::remove_file(&other).unwrap();
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        for _ in 0..5 {
+            let entries = fs::read_dir(&there).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let mut many: Vec<String> = entries.filter(|name| name.starts_with("many-")).collect();
+            many.sort();
+            let mut expected: Vec<String> = (0..3000).map(|n| format!("many-{n}")).collect();
+            expected.sort();
+            assert!(many == expected, "{} of 3000", many.len());
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(errno(fs::remove_dir(&there)), libc::ENOTEMPTY);
+    cluster.assert_sound();
+    for name in names(&there) {
+        let path = there.join(name);
+        if path.is_dir() { fs::remove_dir(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    }
+    // One shard less that answers: it stays whole, and goes when that is back.
+    let old = cluster.kill("metad-2");
+    fs::remove_dir(&there).unwrap();
+    cluster.wait_for_another("metad-2", old);
+    assert!(!here.exists() && names(&cluster.mount_point()).is_empty());
     cluster.assert_sound();
 }
 

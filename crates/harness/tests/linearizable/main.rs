@@ -30,6 +30,9 @@ const CALLS_OF_ROUND: u64 = 40;
 const STANDSTILL_MS: u64 = 600;
 const PAUSE_MS: u64 = 700;
 
+/// A directory whose entries are spread over all shards.
+const SPLIT: &str = "split";
+
 /// What the clients meet at.
 trait Arena: Thing {
     /// Of one client: what it works with.
@@ -64,6 +67,8 @@ impl Floor {
             cluster.folder(folder);
             cluster.weft(&["entry", "set", &format!("/{folder}"), "--chunk-size", "16KiB"]).expect_ok();
         }
+        cluster.folder(SPLIT);
+        cluster.weft(&["entry", "set", &format!("/{SPLIT}"), "--split", "4"]).expect_ok();
         Self { cluster, mounts, pids, is_calm }
     }
 

@@ -1,4 +1,4 @@
-//! Names in two directories of different shards: made, removed, renamed, linked, looked up.
+//! Names in two directories of different shards, or in the parts of a split one: made, removed, renamed, linked, looked up.
 //!
 //! Of a rename the kernel looks up both names, one after the other, before it asks for anything. What it decides by
 //! itself on what it has seen may never have been so at one moment, and is taken as right where each half was.
@@ -14,7 +14,7 @@ use harness::linear::Thing;
 use harness::syscall;
 use libc::{EEXIST, EISDIR, ENOENT, ENOTDIR, ESTALE};
 
-use crate::{Arena, Floor, errno};
+use crate::{Arena, Floor, SPLIT, errno};
 
 const NAMES: usize = 4;
 /// Files with names of their own beside those.
@@ -192,17 +192,21 @@ impl Arena for Names {
     type Hands = Hands;
 
     fn prepare(floor: &Floor, round: u64) -> (Self, Vec<Hands>) {
-        let folders = ["one", "two"].map(|folder| format!("{folder}/names-{round}"));
-        for folder in &folders {
+        // One that is split is split for good: all rounds share it.
+        let folders = [("one", round % 3 == 1), ("two", round % 3 > 0)].map(|(folder, is_split)| {
+            let fresh = format!("{folder}/names-{round}");
+            if is_split { SPLIT.to_owned() } else { fresh }
+        });
+        for folder in folders.iter().filter(|folder| *folder != SPLIT) {
             floor.cluster.folder(folder);
         }
-        let held = [0, 1].map(|held| format!("{}/held", folders[held]));
+        let held = [0, 1].map(|held| format!("{}/held-{round}-{held}", folders[held]));
         let inodes = held.each_ref().map(|path| {
             fs::write(floor.cluster.path(path), b"held").unwrap();
             fs::metadata(floor.cluster.path(path)).unwrap().ino()
         });
         let hands = floor.mounts.iter().map(|mount| Hands {
-            paths: [0, 1, 2, 3].map(|name| mount.join(&folders[name % 2]).join(format!("name-{}", name / 2))),
+            paths: [0, 1, 2, 3].map(|name| mount.join(&folders[name % 2]).join(format!("name-{round}-{name}"))),
             held: held.each_ref().map(|path| File::open(mount.join(path)).unwrap()),
         });
         (Self { entries: [const { None }; NAMES], been: [0; NAMES], held: inodes }, hands.collect())

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use harness::cluster::Cluster;
+use harness::cluster::{Cluster, Shape};
 
 /// Where a statement is tried: a directory of its own, through the mount that acts and the one that looks.
 struct Place {
@@ -105,12 +105,20 @@ fn the_document_and_the_tests_name_the_same_statements() {
 }
 
 fn run_all(cluster: &Cluster, there: &Path) {
+    for (name, _) in STATEMENTS {
+        cluster.folder(name);
+    }
+    run_in_folders(cluster, there);
+}
+
+/// Where the folders of the statements are there.
+fn run_in_folders(cluster: &Cluster, there: &Path) {
     // Every mode below is the one that is asked for.
     // SAFETY: sets this process's umask.
     unsafe { libc::umask(0) };
     let mut failed = Vec::new();
     for (name, statement) in STATEMENTS {
-        let place = Place { here: cluster.folder(name), there: there.join(name) };
+        let place = Place { here: cluster.path(name), there: there.join(name) };
         fs::set_permissions(&place.here, Permissions::from_mode(0o777)).unwrap();
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| statement(&place)));
         if outcome.is_err() {
@@ -133,6 +141,22 @@ fn on_two_mounts() {
     let mut cluster = Cluster::start();
     let there = cluster.mount_again(&[]).point;
     run_all(&cluster, &there);
+}
+
+/// Where the entries of each directory that a statement is tried in lie in two shards.
+#[test]
+fn on_two_mounts_in_split_directories() {
+    let mut cluster = Cluster::of(Shape { metadata: 2, ..Shape::default() });
+    let there = cluster.mount_again(&[]).point;
+    // Together: each waits until nobody may believe in names that are not there.
+    thread::scope(|scope| {
+        for (name, _) in STATEMENTS {
+            cluster.folder(name);
+            let cluster = &cluster;
+            scope.spawn(move || cluster.weft(&["entry", "set", &format!("/{name}"), "--split", "2"]).expect_ok());
+        }
+    });
+    run_in_folders(&cluster, &there);
 }
 
 impl Place {
