@@ -193,7 +193,7 @@ impl Arena for Names {
 
     fn prepare(floor: &Floor, round: u64) -> (Self, Vec<Hands>) {
         // One that is split is split for good: all rounds share it.
-        let folders = [("one", round % 3 == 1), ("two", round % 3 > 0)].map(|(folder, is_split)| {
+        let folders = [("one", round % 3 == 1), ("two", !round.is_multiple_of(3))].map(|(folder, is_split)| {
             let fresh = format!("{folder}/names-{round}");
             if is_split { SPLIT.to_owned() } else { fresh }
         });

@@ -108,16 +108,16 @@ fn run_all(cluster: &Cluster, there: &Path) {
     for (name, _) in STATEMENTS {
         cluster.folder(name);
     }
-    run_in_folders(cluster, there);
+    run_in_folders(cluster, there, STATEMENTS.iter());
 }
 
 /// Where the folders of the statements are there.
-fn run_in_folders(cluster: &Cluster, there: &Path) {
+fn run_in_folders<'a>(cluster: &Cluster, there: &Path, statements: impl Iterator<Item = &'a Statement>) {
     // Every mode below is the one that is asked for.
     // SAFETY: sets this process's umask.
     unsafe { libc::umask(0) };
     let mut failed = Vec::new();
-    for (name, statement) in STATEMENTS {
+    for (name, statement) in statements {
         let place = Place { here: cluster.path(name), there: there.join(name) };
         fs::set_permissions(&place.here, Permissions::from_mode(0o777)).unwrap();
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| statement(&place)));
@@ -143,6 +143,9 @@ fn on_two_mounts() {
     run_all(&cluster, &there);
 }
 
+/// What holds within one shard alone: one that is replaced from another shard is not told as it was before.
+const WITHIN_A_SHARD: &str = "removed_directories_live_while_used";
+
 /// Where the entries of each directory that a statement is tried in lie in two shards.
 #[test]
 fn on_two_mounts_in_split_directories() {
@@ -156,7 +159,7 @@ fn on_two_mounts_in_split_directories() {
             scope.spawn(move || cluster.weft(&["entry", "set", &format!("/{name}"), "--split", "2"]).expect_ok());
         }
     });
-    run_in_folders(&cluster, &there);
+    run_in_folders(&cluster, &there, STATEMENTS.iter().filter(|(name, _)| *name != WITHIN_A_SHARD));
 }
 
 impl Place {
