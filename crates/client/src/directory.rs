@@ -65,8 +65,12 @@ impl Client {
                 result => return result,
             }
         }
-        if split.is_none() || is_start {
-            split = self.learn_parts(caller, inode, is_start).await?;
+        if split.is_none() {
+            split = self.learn_parts(caller, inode, false).await?;
+        }
+        if is_start {
+            // It may have moved.
+            split = self.learn_parts(caller, inode, true).await?;
             // It may have another access time now.
             self.shared.kept.forget(&self.shared.board, inode);
         }

@@ -32,6 +32,8 @@ pub(crate) enum Answer {
     Entry(Box<EntryInfoReply>),
     Scan(ScanReply),
     Parts(PartsReply),
+    /// The same for who did not know of them yet: it is going to rely on that for good, so it must be on disk.
+    NewParts(PartsReply),
     Looked(LookupReply),
     Recalls(RecallsReply),
     /// Not answered now: others have to give back leases first, or contents have to be moved.
@@ -68,7 +70,7 @@ impl Answer {
 
     /// Must be on disk before it goes out.
     pub(crate) fn needs_sync(&self) -> bool {
-        matches!(self, Self::Synced | Self::Prepared(_) | Self::Outcome(_) | Self::Finished)
+        matches!(self, Self::Synced | Self::Prepared(_) | Self::Outcome(_) | Self::Finished | Self::NewParts(_))
     }
 
     /// Somebody waits for that: the log is to be synced at once.
@@ -100,7 +102,7 @@ impl Answer {
             Self::StatFs(reply) => responder.reply(&reply),
             Self::Entry(reply) => responder.reply(&*reply),
             Self::Scan(reply) => responder.reply(&reply),
-            Self::Parts(reply) => responder.reply(&reply),
+            Self::Parts(reply) | Self::NewParts(reply) => responder.reply(&reply),
             Self::Looked(reply) => responder.reply(&reply),
             Self::Recalls(reply) => responder.reply(&reply),
             Self::Prepared(reply) => responder.reply(&reply),

@@ -265,13 +265,14 @@ impl<K: Kv> Call<'_, K> {
         if self.context.keeps_access_times && m.lists {
             self.shard.accessed(self.session, m.inode)?;
         }
-        parts(self.shard.parts(m.inode))
+        let reply = parts(self.shard.parts(m.inode)?);
+        Ok(if m.lists || reply.parts.is_empty() { Answer::Parts(reply) } else { Answer::NewParts(reply) })
     }
 
     pub(crate) fn split(self) -> Outcome {
         let m: meta::Split = decode_body(self.body)?;
         let exactly = self.exactly(m.exactly);
-        parts(self.shard.split(exactly, m.inode, m.count))
+        Ok(Answer::NewParts(parts(self.shard.split(exactly, m.inode, m.count)?)))
     }
 
     pub(crate) fn scan(self) -> Outcome {
@@ -312,9 +313,8 @@ fn inode(result: Result<InodeView>) -> Outcome {
     Ok(Answer::Inode(convert::inode(result?)))
 }
 
-fn parts(result: Result<Parts>) -> Outcome {
-    let Parts { parts, parent } = result?;
-    Ok(Answer::Parts(meta::PartsReply { parts, parent }))
+fn parts(Parts { parts, parent }: Parts) -> meta::PartsReply {
+    meta::PartsReply { parts, parent }
 }
 
 fn changed(result: Result<Changed>) -> Outcome {

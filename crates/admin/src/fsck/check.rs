@@ -113,11 +113,14 @@ fn check_edges(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
 /// Split directories have their parts, and these the names that are theirs.
 fn check_parts(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
     for (part, PartOf { directory, number }) in &snapshot.parts {
-        let inode = snapshot.inodes.get(part);
-        if inode.is_none_or(|inode| inode.kind != FileType::Directory) {
+        let whole = snapshot.inodes.get(directory);
+        // Its parts may go before it does.
+        let is_removed = whole.is_some_and(|whole| whole.orphan.is_some());
+        let is_there = snapshot.inodes.get(part).is_some_and(|inode| inode.kind == FileType::Directory);
+        if !is_removed && !is_there {
             let text =
                 format!("part {} of directory {directory} should be {part}, which is no directory", number.index);
-            findings.insert(finding(Kind::MissingPart, *directory, snapshot.inodes.get(directory), text));
+            findings.insert(finding(Kind::MissingPart, *directory, whole, text));
         }
     }
     for Edge { parent, hash, name, .. } in &snapshot.edges {

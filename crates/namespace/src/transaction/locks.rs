@@ -118,7 +118,13 @@ impl Locks {
                 free(self.inodes.get(inode).filter(foreign))
             }
             Part::Hold(inode) => free(self.inodes.get(inode).filter(foreign)),
-            Part::Conform(conformed) => free(self.inodes.get(&conformed.part).filter(foreign)),
+            Part::Conform(conformed) => {
+                free(self.inodes.get(&conformed.part).filter(foreign))?;
+                // What has happened already elsewhere must not come after it here.
+                let pins = self.pins.get(&conformed.part).into_iter().flat_map(|pin| &pin.owners);
+                let doubted = pins.into_iter().find(|(pin, in_doubt)| *in_doubt && *pin != owner);
+                doubted.map_or(Ok(()), |(other, _)| Err(Error::Blocked(*other)))
+            }
             Part::Rmdir(inode) | Part::Divide { inode, .. } => {
                 free(self.inodes.get(inode).filter(foreign))?;
                 let pinned = self.pins.get(inode).and_then(|pin| pin.owners.iter().find(|(pin, _)| *pin != owner));
