@@ -7,12 +7,16 @@ use types::error::Errno;
 use types::id::{GroupId, InodeId, NodeId, ObjectId, PoolId, ShardId, TargetId};
 use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, INLINE_MAX, STRIPE_COUNT_MAX};
 use types::name::Name;
-use types::parts::{PARTS_MAX, PARTS_MIN, PartNumber};
+use types::name_hash::name_hash;
+use types::parts::{HASH_END, PARTS_MAX, PARTS_MIN, PartNumber};
 use types::placement::Placement;
 use wire::v1::meta::{self, EntryInfoReply, Lookup};
 use wire::v1::storage::Place;
 
 use crate::data::{DataError, DataPlane};
+
+/// How often a name is looked up that moves meanwhile.
+const LOOKS_MAX: usize = 16;
 
 /// What `weft entry info` shows.
 #[derive(Clone, Debug, Serialize)]
@@ -40,6 +44,8 @@ pub struct Entry {
     pub placement: Option<Placement>,
     /// Of a directory that is split: where its parts are, in the order of their names' hashes.
     pub parts: Vec<Part>,
+    /// Of a directory that is being split: which share of its names' hashes the parts have by now, in percent.
+    pub split_percent: Option<u32>,
     /// Bytes: of a directory, up to which new files have their contents in the metadata (0: none have); of a file with its
     /// contents there, how long they may become before they move to the targets.
     pub inline_limit: Option<u32>,
@@ -130,7 +136,6 @@ pub(crate) async fn split(data: &DataPlane<'_>, subject: &Subject, count: u16) -
     let inode = resolve(data, subject).await?;
     let exactly = data.exactly();
     let why = |error| match error {
-        DataError::Errno { errno: Errno::ENOTEMPTY, .. } => DataError::Split("it has entries".to_owned()),
         DataError::Errno { errno: Errno::ENOTDIR, .. } => DataError::Split("it is no directory".to_owned()),
         DataError::Errno { errno: Errno::EEXIST, .. } => DataError::Split("it is split already".to_owned()),
         DataError::Errno { errno: Errno::EINVAL, .. } => {
@@ -145,9 +150,25 @@ pub(crate) async fn split(data: &DataPlane<'_>, subject: &Subject, count: u16) -
 
 /// The directory that has the entry `name` of `parent`: that, or one of its parts.
 async fn part(data: &DataPlane<'_>, parent: InodeId, name: &Name) -> Result<InodeId, DataError> {
-    let parts = data.shard(parent.home(), &meta::Parts { inode: parent, lists: false }).await?.parts;
-    let index = usize::from(PartNumber::of_name(name, parts.len() as u16).index);
-    Ok(parts.get(index).copied().unwrap_or(parent))
+    let reply = data.shard(parent.home(), &meta::Parts { inode: parent, lists: false }).await?;
+    let index = usize::from(PartNumber::of_name(name, reply.parts.len() as u16).index);
+    let has_come = reply.cursor == 0 || name_hash(name) < reply.cursor;
+    Ok(reply.parts.get(index).copied().filter(|_| has_come).unwrap_or(parent))
+}
+
+/// What `name` of `parent` leads to. In a directory that is being split it may move while it is looked for.
+async fn look_up(data: &DataPlane<'_>, parent: InodeId, name: &Name) -> Result<InodeId, DataError> {
+    let mut looks = 0;
+    loop {
+        let part = part(data, parent, name).await?;
+        match data.shard(part.home(), &Lookup { parent: part, name: name.clone() }).await {
+            Err(DataError::Errno { errno: Errno::EREMOTE, .. }) if looks < LOOKS_MAX => looks += 1,
+            reply => {
+                let absent = DataError::Errno { op: "Lookup", errno: Errno::ENOENT };
+                return Ok(reply?.found.ok_or(absent)?.attr.inode);
+            }
+        }
+    }
 }
 
 async fn resolve(data: &DataPlane<'_>, subject: &Subject) -> Result<InodeId, DataError> {
@@ -157,9 +178,7 @@ async fn resolve(data: &DataPlane<'_>, subject: &Subject) -> Result<InodeId, Dat
     };
     let mut at = InodeId::ROOT;
     for name in names {
-        let parent = part(data, at, name).await?;
-        let reply = data.shard(parent.home(), &Lookup { parent, name: name.clone() }).await?;
-        at = reply.found.ok_or(DataError::Errno { op: "Lookup", errno: Errno::ENOENT })?.attr.inode;
+        at = look_up(data, at, name).await?;
     }
     Ok(at)
 }
@@ -170,9 +189,10 @@ async fn describe(data: &DataPlane<'_>, id: InodeId, reply: EntryInfoReply) -> R
     let directory = attr.kind == FileType::Directory;
     let layout = reply.inode.layout.as_ref();
     let inline = Some(reply.inode.inline_limit).filter(|&limit| limit > 0);
-    let mut parts = Vec::new();
+    let (mut parts, mut cursor) = (Vec::new(), 0);
     if directory && reply.inode.unsettled {
-        parts = data.shard(id.home(), &meta::Parts { inode: id, lists: false }).await?.parts;
+        let split = data.shard(id.home(), &meta::Parts { inode: id, lists: false }).await?;
+        (parts, cursor) = (split.parts, split.cursor);
     }
     let mut stripes = Vec::new();
     for (stripe, &group) in (0u32..).zip(layout.filter(|_| inline.is_none()).map_or(&[][..], |layout| &layout.groups)) {
@@ -196,6 +216,7 @@ async fn describe(data: &DataPlane<'_>, id: InodeId, reply: EntryInfoReply) -> R
         policy_is_own: directory.then_some(reply.policy_is_own),
         placement: directory.then_some(reply.policy.directories),
         parts: parts.into_iter().map(part).collect(),
+        split_percent: (cursor > 0).then_some((u128::from(cursor) * 100 / u128::from(HASH_END)) as u32),
         inline_limit: if directory { Some(reply.policy.inline_limit) } else { inline },
         stripes,
     })

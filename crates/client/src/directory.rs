@@ -1,15 +1,20 @@
 //! Listing directories.
 
+use std::sync::Arc;
+
 use types::attr::FileType;
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
+use types::parts::{HASH_END, cookie_before, hash_after};
 use wire::v1::meta;
 
 use crate::caller::Caller;
 use crate::lease::Subject;
 use crate::names::Named;
+use crate::parts::ATTEMPTS_MAX;
 use crate::router::{Client, Destination};
+use crate::splits::Split;
 
 /// Most entries of one page on the wire.
 pub(crate) const PAGE_MAX: u32 = 4096;
@@ -57,36 +62,57 @@ impl Client {
         count: u32,
         attributes: bool,
     ) -> Result<Listing, Errno> {
-        let is_start = cookie == 0;
+        let (mut at, mut lists) = (cookie, cookie == 0);
         let mut split = self.shared.splits.get(inode);
-        if split.is_none() {
-            match self.list(caller, (inode, inode), cookie, count, attributes).await {
-                Err(Errno::EREMOTE) => {}
-                result => return result,
-            }
+        if lists && split.is_some() {
+            split = self.relearn_parts(caller, inode, &mut lists).await?;
         }
-        if split.is_none() {
-            split = self.learn_parts(caller, inode, false).await?;
-        }
-        if is_start {
-            // It may have moved.
-            split = self.learn_parts(caller, inode, true).await?;
-            // It may have another access time now.
-            self.shared.kept.forget(&self.shared.board, inode);
-        }
-        let split = split.ok_or(Errno::EIO)?;
-        let mut at = split.at_cookie(cookie);
-        loop {
-            let mut page = self.list(caller, (inode, split.parts[at]), cookie, count, attributes).await?;
-            page.parent = split.parent;
-            at += 1;
-            let is_last = at == split.parts.len();
-            if is_last || !page.entries.is_empty() {
+        // Each goes to another part, or on with names that have moved there meanwhile.
+        for _ in 0..4 * ATTEMPTS_MAX {
+            let part = split.as_ref().and_then(|split| split.part_at(hash_after(at)));
+            let place = part.map_or(inode, |(_, part)| part);
+            let mut page = match self.list(caller, (inode, place), at, count, attributes).await {
+                Err(Errno::EREMOTE) => {
+                    split = self.relearn_parts(caller, inode, &mut lists).await?;
+                    continue;
+                }
+                page => page?,
+            };
+            let (Some(known), Some((number, _))) = (&split, part) else { return Ok(page) };
+            page.parent = known.parent;
+            let is_last = number.end() == HASH_END;
+            if !page.entries.is_empty() || (page.end && is_last) {
                 // Who goes on after the last entry of a part is told by that part that it has no more.
                 page.end &= is_last;
                 return Ok(page);
             }
+            if page.end {
+                at = cookie_before(number.end());
+                continue;
+            }
+            // It had all names below the cursor, so what comes next is above.
+            at = at.max(cookie_before(known.cursor.max(1)));
+            split = self.relearn_parts(caller, inode, &mut lists).await?;
         }
+        Err(Errno::EIO)
+    }
+
+    /// `lists`: the directory does not know yet that it is listed, and then may have another access time.
+    async fn relearn_parts(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        lists: &mut bool,
+    ) -> Result<Option<Arc<Split>>, Errno> {
+        if *lists && self.shared.splits.get(inode).is_none() {
+            // What is new is told when it is on disk, and listings do not wait for that.
+            self.learn_parts(caller, inode, false).await?;
+        }
+        let split = self.learn_parts(caller, inode, *lists).await?;
+        if std::mem::take(lists) {
+            self.shared.kept.forget(&self.shared.board, inode);
+        }
+        Ok(split)
     }
 
     /// A page of the entries of `inode` that are in its part `part`, which may be itself.

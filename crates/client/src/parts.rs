@@ -16,7 +16,7 @@ use crate::router::{Client, Destination};
 use crate::splits::Split;
 
 /// How often a directory is asked for its parts for one operation, or for itself where it changes all the time.
-const ATTEMPTS_MAX: usize = 64;
+pub(crate) const ATTEMPTS_MAX: usize = 64;
 
 impl Client {
     /// Asks the directory that has the entry `name` of `parent`: that itself, or one of its parts.
@@ -47,7 +47,7 @@ impl Client {
         if reply.parts.is_empty() {
             return Ok(None);
         }
-        let split = Split { parts: reply.parts, parent: reply.parent };
+        let split = Split { parts: reply.parts, cursor: reply.cursor, parent: reply.parent };
         // What is kept of the forgotten would be taken for that of whole directories.
         let forget = || self.shared.kept.forget_all(&self.shared.board);
         Ok(Some(self.shared.splits.learn(inode, split, forget)))

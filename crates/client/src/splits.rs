@@ -1,5 +1,6 @@
 //! Directories whose entries are in parts, as far as this client has met them. A directory's parts never change, so what is
-//! remembered is true for as long as the directory is there.
+//! remembered is true for as long as the directory is there. Where it is being split, only the cursor changes: who asks in the
+//! wrong place because of that is told so, and learns it anew.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 use types::id::InodeId;
 use types::name::Name;
+use types::name_hash::name_hash;
 use types::parts::PartNumber;
 
 /// Above this, all are forgotten: some MiB.
@@ -17,18 +19,18 @@ const SPLITS_MAX: usize = 8192;
 pub(crate) struct Split {
     /// In the order of their names' hashes.
     pub(crate) parts: Vec<InodeId>,
+    /// Names whose hashes are below this are in the parts, the others in the directory itself. 0: all are in the parts.
+    pub(crate) cursor: u64,
     /// The directory's own parent when it was last asked for.
     pub(crate) parent: InodeId,
 }
 
 impl Split {
-    /// The number of the part in which a listing goes on after `cookie`.
-    pub(crate) fn at_cookie(&self, cookie: u64) -> usize {
-        usize::from(PartNumber::of_cookie(cookie, self.parts.len() as u16).index)
-    }
-
-    fn part(&self, name: &Name) -> InodeId {
-        self.parts[usize::from(PartNumber::of_name(name, self.parts.len() as u16).index)]
+    /// The part that has the names of this hash; `None` where the directory itself has them.
+    pub(crate) fn part_at(&self, hash: u64) -> Option<(PartNumber, InodeId)> {
+        let number = PartNumber::of_hash(hash, self.parts.len() as u16);
+        let has_come = self.cursor == 0 || hash < self.cursor;
+        has_come.then(|| (number, self.parts[usize::from(number.index)]))
     }
 }
 
@@ -54,7 +56,8 @@ impl Splits {
 
     /// Where the entry `name` of `directory` is to be asked for.
     pub(crate) fn part(&self, directory: InodeId, name: &Name) -> InodeId {
-        self.get(directory).map_or(directory, |split| split.part(name))
+        let split = self.get(directory);
+        split.and_then(|split| split.part_at(name_hash(name))).map_or(directory, |(_, part)| part)
     }
 
     /// A directory is split. Where there are too many, all others are forgotten, and `forget` is called before.
@@ -82,9 +85,10 @@ impl Splits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::name_hash::HASH_MAX;
 
     fn split(first: u64) -> Split {
-        Split { parts: (first..first + 4).map(InodeId).collect(), parent: InodeId::ROOT }
+        Split { parts: (first..first + 4).map(InodeId).collect(), cursor: 0, parent: InodeId::ROOT }
     }
 
     #[test]
@@ -96,7 +100,14 @@ mod tests {
         let index = PartNumber::of_name(&name, 4).index;
         assert_eq!(splits.part(InodeId(7), &name), InodeId(100 + u64::from(index)));
         assert_eq!(splits.part(InodeId(8), &name), InodeId(8));
-        assert_eq!((split(0).at_cookie(0), split(0).at_cookie((1 << 63) - 1)), (0, 3));
+        let at = |hash| split(0).part_at(hash).map(|(number, part)| (number.index, part.0));
+        assert_eq!((at(1), at(HASH_MAX)), (Some((0, 0)), Some((3, 3))));
+        // Those that have not come yet are in the directory.
+        let hash = name_hash(&name);
+        splits.learn(InodeId(7), Split { cursor: hash, ..split(100) }, || unreachable!());
+        assert_eq!(splits.part(InodeId(7), &name), InodeId(7));
+        splits.learn(InodeId(7), Split { cursor: hash + 1, ..split(100) }, || unreachable!());
+        assert_eq!(splits.part(InodeId(7), &name), InodeId(100 + u64::from(index)));
     }
 
     #[test]

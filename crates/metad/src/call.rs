@@ -266,7 +266,8 @@ impl<K: Kv> Call<'_, K> {
             self.shard.accessed(self.session, m.inode)?;
         }
         let reply = parts(self.shard.parts(m.inode)?);
-        Ok(if m.lists || reply.parts.is_empty() { Answer::Parts(reply) } else { Answer::NewParts(reply) })
+        let is_known = m.lists && reply.cursor == 0;
+        Ok(if is_known || reply.parts.is_empty() { Answer::Parts(reply) } else { Answer::NewParts(reply) })
     }
 
     pub(crate) fn split(self) -> Outcome {
@@ -313,8 +314,8 @@ fn inode(result: Result<InodeView>) -> Outcome {
     Ok(Answer::Inode(convert::inode(result?)))
 }
 
-fn parts(Parts { parts, parent }: Parts) -> meta::PartsReply {
-    meta::PartsReply { parts, parent }
+fn parts(Parts { parts, cursor, parent }: Parts) -> meta::PartsReply {
+    meta::PartsReply { parts, cursor, parent }
 }
 
 fn changed(result: Result<Changed>) -> Outcome {

@@ -46,6 +46,9 @@ conf::knobs! {
         /// changes it is taken back from all that were told; one that does not answer delays the change for so long at
         /// most. At most half of session_expiry counts. 0s: clients ask each time.
         lease_term: Period = "10s",
+        /// A directory with more entries than this is split over the metadata shards, at most 16, by itself and while it is
+        /// used, where there are several. 0: only "weft entry set --split" does that.
+        split_above: u64 = "50000",
         /// Changes are on the disk after this time at the latest, also where no application asks for it.
         sync_interval: Period = "100ms",
         /// Free space of the file system below which nothing new can be made. Removing goes on, and needs this.

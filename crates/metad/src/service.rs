@@ -183,6 +183,7 @@ impl Server {
             bounds: namespace::shard::Limits {
                 cached_inodes: config.hot_entries,
                 cached_edges: config.hot_entries,
+                split_above: config.split_above,
                 ..namespace::shard::Limits::default()
             },
             metrics: self.metrics.clone(),

@@ -207,6 +207,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     chair.take_view(&setup.view);
     ring::spawn(turns(Rc::clone(&core)));
     ring::spawn(tasks::tick(Rc::clone(&core)));
+    ring::spawn(tasks::split(Rc::clone(&core)));
     ring::spawn(tasks::answer_synced(Rc::clone(&core), synced));
     ring::spawn(space::watch(Rc::clone(&core), setup.dir, setup.reserve_bytes));
     ring::spawn(removal.run());

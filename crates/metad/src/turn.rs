@@ -83,6 +83,8 @@ struct State {
     /// Room for the answers of a turn, kept for the next one.
     answered: Vec<Answered>,
     tick: bool,
+    /// Directories that are being split are to be gone on with.
+    split: bool,
     /// Objects that are gone from their storage groups.
     removed: Vec<Deletion>,
     /// Files whose contents are to be moved to objects, and what became of others.
@@ -170,6 +172,7 @@ impl Core {
             queue_bytes: 0,
             answered: Vec::new(),
             tick: false,
+            split: false,
             removed: Vec::new(),
             growing: Vec::new(),
             grown: Vec::new(),
@@ -267,6 +270,18 @@ impl Core {
     pub(crate) fn tick(&self) {
         self.state.borrow_mut().tick = true;
         self.work.notify_one();
+    }
+
+    /// Goes on with directories that are being split. False where there are none.
+    pub(crate) fn go_on_splitting(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        // What moves needs space on both sides for a while.
+        let may = state.condition == Condition::Good && !state.stopping && self.serving.get().is_some();
+        state.split = may && state.shard.is_splitting();
+        if state.split {
+            self.work.notify_one();
+        }
+        state.split
     }
 
     /// The object is gone from its storage group.
@@ -535,6 +550,11 @@ impl State {
             if let Err(error) = self.shard.replied(from, &message, reply) {
                 tracing::error!(%error, "a transaction cannot go on yet");
             }
+        }
+        if mem::take(&mut self.split)
+            && let Err(error) = self.shard.go_on_splitting()
+        {
+            tracing::error!(%error, "a directory cannot be split yet");
         }
         if !mem::take(&mut self.tick) {
             return;

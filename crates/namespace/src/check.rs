@@ -8,7 +8,7 @@ use kv::Kv;
 use types::attr::FileType;
 use types::id::{InodeId, SessionId, ShardId};
 use types::name_hash::name_hash;
-use types::parts::PartNumber;
+use types::parts::{HASH_END, PartNumber};
 
 use crate::error::{Damage, Result};
 use crate::ops::scan::{self, Raw};
@@ -226,7 +226,7 @@ impl Records {
         let edges = self.edges.get(&id).map_or(&[][..], Vec::as_slice);
         found.unless(edges.iter().all(|&(_, kind)| kind == inode.kind), id, "an edge has another kind");
         let names = match (inode.is_dir(), inode.nlink) {
-            _ if id == InodeId::ROOT || matches!(inode.role(), Role::Part(_)) => 0,
+            _ if id == InodeId::ROOT || inode.is_part() => 0,
             (_, 0) => 0,
             (true, _) => 1,
             (false, nlink) => nlink as usize,
@@ -256,10 +256,17 @@ impl Records {
     /// Split directories have all their parts, and these are in one; each name is where its hash says.
     fn check_role(&self, id: InodeId, inode: &Inode, found: &mut Found) {
         let parts = self.parts.get(&id).map_or(&[][..], Vec::as_slice);
-        let count = if let Role::Split(count) = inode.role() { count } else { 0 };
+        let (count, cursor) = match inode.role() {
+            Role::Split(count) => (count, HASH_END),
+            Role::Splitting { count, cursor } => (count, cursor),
+            Role::Whole | Role::Part(_) | Role::Filling { .. } => (0, 0),
+        };
         found.unless(parts.len() == usize::from(count), id, "its record of parts is wrong");
         for (index, part) in (0..).zip(parts) {
-            let is_it = |inode: &Inode| inode.parent == id && inode.role() == Role::Part(PartNumber { index, count });
+            let number = PartNumber { index, count };
+            let filled = Role::Filling { part: number, until: number.begin() };
+            let role = if cursor < number.begin() { filled } else { filled.moved_to(cursor) };
+            let is_it = |inode: &Inode| inode.parent == id && inode.role() == role;
             found.unless(
                 self.inodes.get(part).is_some_and(is_it),
                 *part,
@@ -269,11 +276,13 @@ impl Records {
         let is_home = |hash: u64| match inode.role() {
             Role::Whole => true,
             Role::Split(_) => false,
+            Role::Splitting { cursor, .. } => hash >= cursor,
             Role::Part(part) => PartNumber::of_hash(hash, part.count) == part,
+            Role::Filling { part, until } => PartNumber::of_hash(hash, part.count) == part && hash < until,
         };
         let hashes = self.hashes.get(&id).map_or(&[][..], Vec::as_slice);
         found.unless(hashes.iter().all(|&hash| is_home(hash)), id, "it has names that belong elsewhere");
-        if let Role::Part(part) = inode.role() {
+        if let Role::Part(part) | Role::Filling { part, .. } = inode.role() {
             let of = self.parts.get(&inode.parent).and_then(|parts| parts.get(usize::from(part.index)));
             // One that was removed while somebody may have it open goes by itself.
             found.unless(inode.nlink == 0 || of == Some(&id), id, "it is a part that no directory has");

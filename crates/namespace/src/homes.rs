@@ -21,6 +21,11 @@ impl Homes {
         Self { all, good, placed: 0 }
     }
 
+    /// How many seem to be there.
+    pub(crate) fn count_good(&self) -> usize {
+        self.good.len()
+    }
+
     pub(crate) fn are_several(&self) -> bool {
         self.all.len() > 1
     }

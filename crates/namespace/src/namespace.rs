@@ -1,5 +1,7 @@
 //! The namespace of one shard: its records in memory and store, and the turn's changes on their way to one batch.
 
+use std::collections::BTreeSet;
+
 use kv::{Batch, Kv, KvError};
 use types::attr::FileType;
 use types::cred::Credentials;
@@ -51,6 +53,9 @@ pub struct Namespace<K: Kv> {
     inodes_committed: u64,
     /// Objects to be removed were recorded since somebody asked.
     pub(crate) has_new_deletions: bool,
+    pub(crate) split_above: u64,
+    /// Directories with more entries than that, which should be split. A hint.
+    pub(crate) overgrown: BTreeSet<InodeId>,
 }
 
 /// Bounds that the namespace needs to know.
@@ -61,6 +66,8 @@ pub struct Bounds {
     pub cached_edges: usize,
     /// Owns the root directory of a shard that is formatted.
     pub root_owner: Credentials,
+    /// Entries that a directory may have until it should be split. 0: any number.
+    pub split_above: u64,
 }
 
 /// Whether a commit writes the record of counts.
@@ -98,6 +105,8 @@ impl<K: Kv> Namespace<K> {
             counts: Counts::default(),
             inodes_committed: 0,
             has_new_deletions: false,
+            split_above: bounds.split_above,
+            overgrown: BTreeSet::new(),
             kv,
         };
         namespace.load()?;

@@ -21,13 +21,14 @@ use crate::leases::Leases;
 use crate::locks::{LockLimits, Locks};
 use crate::namespace::{Bounds, CountsRecord, Namespace};
 use crate::ops::remove::Fate;
-use crate::schema::inode::{HAS_OBJECTS, HAS_XATTRS, Inode, UNSETTLED};
+use crate::schema::inode::{HAS_OBJECTS, HAS_XATTRS, Inode, Role, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::schema::{orphan, session};
 use crate::shard::foresight::Foresight;
 use crate::shard::holds::{Holds, Told};
 use crate::shard::inline::Growing;
 use crate::shard::replies::Replies;
+use crate::shard::splitting::Splitting;
 use crate::transaction::Transactions;
 use crate::view::{DirectoryView, Exactly, InodeView, PoolSpace, Standing};
 
@@ -41,6 +42,7 @@ mod parts;
 mod presence;
 mod reads;
 mod replies;
+mod splitting;
 mod unnamed;
 mod yielding;
 
@@ -78,6 +80,10 @@ pub struct Limits {
     /// Names and inodes on which leases are given in one term; above it, there are none.
     pub leased: usize,
     pub locks: LockLimits,
+    /// Entries that a directory may have until it is split over shards by itself. 0: any number.
+    pub split_above: u64,
+    /// Entries of a directory that is split that go to a part at a time.
+    pub split_batch: usize,
 }
 
 impl Default for Limits {
@@ -91,6 +97,8 @@ impl Default for Limits {
             cached_edges: 1 << 16,
             leased: 1 << 20,
             locks: LockLimits::default(),
+            split_above: 50_000,
+            split_batch: 256,
         }
     }
 }
@@ -119,6 +127,7 @@ pub struct Shard<K: Kv> {
     leases: Leases,
     locks: Locks,
     pub(crate) transactions: Transactions,
+    pub(crate) splitting: Splitting,
     /// Of the latest session; above that of all earlier incarnations.
     birth: u64,
     /// Standings told, above those of all earlier incarnations.
@@ -184,6 +193,7 @@ impl<K: Kv> Shard<K> {
             cached_inodes: limits.cached_inodes,
             cached_edges: limits.cached_edges,
             root_owner: config.root_owner,
+            split_above: limits.split_above,
         };
         let namespace = Namespace::open(store, config.shard, config.seed, bounds, now)?;
         load::load(namespace, config, mono_ms)
@@ -405,7 +415,8 @@ impl<K: Kv> Shard<K> {
     /// What `session` has just made of a directory by a change in it; `None` where it gets no lease, where it is at home
     /// elsewhere, or where it cannot be read: the change has happened, whatever can be told of it.
     fn directory_view(&mut self, session: SessionId, id: InodeId) -> Option<Box<DirectoryView>> {
-        if self.is_elsewhere(id) {
+        // Of one that is being split, its record is not the whole truth.
+        if self.is_elsewhere(id) || self.splitting.has(id) {
             return None;
         }
         let lease_ms = self.lease_inode(session, id);
@@ -420,7 +431,8 @@ impl<K: Kv> Shard<K> {
     /// As of now: what is told later of the same directory has a higher order.
     fn standing(&mut self, inode: &Inode) -> Standing {
         self.told += 1;
-        Standing { order: self.told, empty: inode.entries() == 0 && !inode.is_split() }
+        let has_all = matches!(inode.role(), Role::Whole | Role::Part(_));
+        Standing { order: self.told, empty: inode.entries() == 0 && has_all }
     }
 
     /// `leased_view`, with a lease on the name that the session asked with.

@@ -247,6 +247,9 @@ pub struct DirEntry {
 pub struct Parts {
     /// In their order; none of a directory that has its entries itself.
     pub parts: Vec<InodeId>,
+    /// Of a directory that is being split: names whose hashes are below this are in its parts, the others in itself. 0: all
+    /// are in parts.
+    pub cursor: u64,
     /// The directory's own parent (root's is root), for `..`.
     pub parent: InodeId,
 }

@@ -5,6 +5,9 @@
 
 use crate::name_hash::{HASH_BITS, TIE_BITS, name_hash};
 
+/// Above the hashes of all names.
+pub const HASH_END: u64 = 1 << HASH_BITS;
+
 /// Into so many parts at least, and at most.
 pub const PARTS_MIN: u16 = 2;
 pub const PARTS_MAX: u16 = 64;
@@ -32,10 +35,18 @@ impl PartNumber {
         Self { index: (index as u16).min(count.saturating_sub(1)), count }
     }
 
-    /// The part in which a listing goes on after `cookie`.
+    /// The least hash of its names.
     #[must_use]
-    pub fn of_cookie(cookie: u64, count: u16) -> Self {
-        Self::of_hash(cookie >> TIE_BITS, count)
+    pub fn begin(self) -> u64 {
+        let begin = (u128::from(self.index) << HASH_BITS).div_ceil(u128::from(self.count.max(1)));
+        (begin as u64).max(1)
+    }
+
+    /// Above the hashes of its names: where the next part begins.
+    #[must_use]
+    pub fn end(self) -> u64 {
+        let next = self.index.saturating_add(1);
+        if next >= self.count { HASH_END } else { Self { index: next, ..self }.begin() }
     }
 
     /// There can be such a part.
@@ -43,6 +54,19 @@ impl PartNumber {
     pub fn is_possible(self) -> bool {
         (PARTS_MIN..=PARTS_MAX).contains(&self.count) && self.index < self.count
     }
+}
+
+/// The least hash of what comes next in a listing after `cookie`.
+#[must_use]
+pub fn hash_after(cookie: u64) -> u64 {
+    // The greatest tie: after all names of its hash. No name has the hash 0.
+    ((cookie + 1) >> TIE_BITS).max(1)
+}
+
+/// After which the names of `hash` come next, and it is at least 1.
+#[must_use]
+pub fn cookie_before(hash: u64) -> u64 {
+    (hash << TIE_BITS) - 1
 }
 
 #[cfg(test)]
@@ -59,6 +83,19 @@ mod tests {
             let indexes: Vec<u16> =
                 (0..7 * u64::from(count)).map(|n| PartNumber::of_hash(n * step, count).index).collect();
             assert!(indexes.is_sorted() && indexes.windows(2).all(|pair| pair[1] - pair[0] <= 1));
+        }
+    }
+
+    #[test]
+    fn a_part_begins_where_the_one_before_ends() {
+        for count in PARTS_MIN..=PARTS_MAX {
+            let mut at = 1;
+            for part in (0..count).map(|index| PartNumber { index, count }) {
+                assert_eq!(part.begin(), at);
+                at = part.end();
+                assert_eq!([part.begin(), at - 1].map(|hash| PartNumber::of_hash(hash, count)), [part; 2]);
+            }
+            assert_eq!(at, HASH_END);
         }
     }
 
@@ -80,11 +117,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_lies_where_its_name_does() {
+    fn a_listing_goes_on_after_its_cookie() {
         for name in ["a", "b", "Makefile"] {
             let cookie = name_hash(name.as_bytes()) << TIE_BITS | 15;
-            assert_eq!(PartNumber::of_cookie(cookie, 9), PartNumber::of_name(name.as_bytes(), 9));
+            let hash = name_hash(name.as_bytes());
+            assert_eq!(
+                (hash_after(cookie), hash_after(cookie - 1), hash_after(cookie_before(hash))),
+                (hash + 1, hash, hash)
+            );
         }
-        assert_eq!(PartNumber::of_cookie(0, 9).index, 0);
+        assert_eq!(hash_after(0), 1);
     }
 }

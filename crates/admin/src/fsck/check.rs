@@ -133,7 +133,13 @@ fn check_parts(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
 
 /// Names with these upper bits of their hashes can be in this directory.
 fn is_home(snapshot: &Snapshot, directory: InodeId, hash: u32) -> bool {
-    let Some(part) = snapshot.parts.get(&directory) else { return !snapshot.split.contains(&directory) };
+    let Some(part) = snapshot.parts.get(&directory) else {
+        // Names that have not gone to the parts yet.
+        return snapshot.split.get(&directory).is_none_or(|&cursor| cursor < u32::MAX && hash >= cursor);
+    };
+    if snapshot.split.get(&part.directory).is_some_and(|&cursor| hash > cursor) {
+        return false;
+    }
     let least = u64::from(hash) << (HASH_BITS - u32::BITS);
     let greatest = least | ((1 << (HASH_BITS - u32::BITS)) - 1);
     let number = |hash| PartNumber::of_hash(hash, part.number.count);
@@ -404,7 +410,7 @@ mod tests {
 
     /// `DIR` in two parts, of which the first has the file.
     fn split(s: &mut Snapshot) {
-        s.split.insert(DIR);
+        s.split.insert(DIR, u32::MAX);
         for index in 0..2 {
             let part = InodeId(30 + u64::from(index));
             s.inodes.push(part, inode(FileType::Directory, 2));
@@ -431,6 +437,21 @@ mod tests {
             }),
             [Kind::MisplacedName]
         );
+        // While it is being split, each is on its side of the cursor.
+        let hash = edge(DIR, "f", FILE, FileType::Regular).hash;
+        for (cursor, is_in_part, expected) in [
+            (hash, false, vec![]),
+            (hash + 1, true, vec![]),
+            (hash + 1, false, vec![Kind::MisplacedName]),
+            (hash - 1, true, vec![Kind::MisplacedName]),
+        ] {
+            let found = kinds(|s| {
+                split(s);
+                s.split.insert(DIR, cursor);
+                s.edges[1].parent = if is_in_part { s.edges[1].parent } else { DIR };
+            });
+            assert_eq!(found, expected, "{cursor} {is_in_part}");
+        }
         let empty = |s: &Snapshot| InodeId(61 - s.edges[1].parent.0);
         assert_eq!(
             kinds(|s| {

@@ -95,7 +95,7 @@ async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage
         })
         .await?;
     }
-    for directory in snapshot.split.clone() {
+    for directory in snapshot.split.keys().copied().collect::<Vec<_>>() {
         find_parts(data, directory, &mut snapshot).await?;
     }
     snapshot.seal();
@@ -108,6 +108,9 @@ async fn find_parts(data: &DataPlane<'_>, directory: InodeId, snapshot: &mut Sna
         Err(DataError::Errno { .. }) => return Ok(()),
         reply => reply?,
     };
+    if reply.cursor > 0 {
+        snapshot.split.insert(directory, (reply.cursor >> (HASH_BITS - u32::BITS)) as u32);
+    }
     let count = reply.parts.len() as u16;
     for (index, part) in (0..).zip(reply.parts) {
         snapshot.parts.insert(part, PartOf { directory, number: PartNumber { index, count } });
@@ -177,7 +180,7 @@ fn add_record(snapshot: &mut Snapshot, record: ScanRecord) {
             orphan: found.orphan.then_some(found.orphan_holders),
         };
         if inode.kind == FileType::Directory && inode.unsettled {
-            snapshot.split.insert(attr.inode);
+            snapshot.split.insert(attr.inode, u32::MAX);
         }
         snapshot.inodes.push(attr.inode, inode);
     }

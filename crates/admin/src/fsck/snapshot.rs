@@ -22,8 +22,9 @@ pub(super) struct Snapshot {
     pub(super) objects: Sorted<(GroupId, ObjectId), Object>,
     /// Lengths of contents in the metadata, in bytes.
     pub(super) contents: Sorted<InodeId, u32>,
-    /// Directories that are split.
-    pub(super) split: BTreeSet<InodeId>,
+    /// Directories that are split, with the upper bits of the hash below which their parts have the names: all bits set where
+    /// they have all.
+    pub(super) split: BTreeMap<InodeId, u32>,
     /// Their parts.
     pub(super) parts: BTreeMap<InodeId, PartOf>,
     /// Each layout once: with few storage groups, files have few different ones.

@@ -25,6 +25,17 @@ pub(crate) async fn tick(core: Rc<Core>) {
     }
 }
 
+/// Between two batches of names of a directory that is being split: others have the shard to themselves.
+const SPLIT_EVERY: Duration = Duration::from_millis(5);
+
+/// Lets directories be split, batch by batch.
+pub(crate) async fn split(core: Rc<Core>) {
+    loop {
+        let pause = if core.go_on_splitting() { SPLIT_EVERY } else { TICK_EVERY };
+        ring::sleep(pause).await;
+    }
+}
+
 /// Answers those who wait for the disk.
 pub(crate) async fn answer_synced(core: Rc<Core>, mut results: Receiver<Synced>) {
     while let Some(synced) = results.recv().await {

@@ -115,8 +115,13 @@ impl<K: Kv> Namespace<K> {
     /// Puts `edge` at `place`, which is vacant.
     pub(crate) fn enter(&mut self, place: &Place<'_>, edge: Edge) {
         self.edges.set(place.parent, place.hash, place.name, Some(edge));
-        let now = self.now;
-        self.inodes.modify(place.parent, place.directory).count_entry(edge.kind, true, now);
+        let (now, split_above) = (self.now, self.split_above);
+        let directory = self.inodes.modify(place.parent, place.directory);
+        directory.count_entry(edge.kind, true, now);
+        let is_large = split_above > 0 && directory.entries() > split_above && directory.role() == Role::Whole;
+        if is_large && self.homes.are_several() {
+            self.overgrown.insert(place.parent);
+        }
     }
 
     /// Takes the edge at `place` away.
@@ -244,12 +249,16 @@ impl Place<'_> {
 }
 
 impl Inode {
-    /// `EREMOTE` where names of this hash are in a part of the directory, or in another part.
+    /// `EREMOTE` where names of this hash are in a part of the directory, in another part, or still in the directory.
     fn must_have(&self, hash: u64) -> Result<()> {
         match self.role() {
             Role::Whole => Ok(()),
             Role::Part(part) if PartNumber::of_hash(hash, part.count) == part => Ok(()),
-            Role::Part(_) | Role::Split(_) => Err(Errno::EREMOTE.into()),
+            Role::Splitting { cursor, .. } if hash >= cursor => Ok(()),
+            Role::Filling { part, until } if hash < until && PartNumber::of_hash(hash, part.count) == part => Ok(()),
+            Role::Part(_) | Role::Split(_) | Role::Splitting { .. } | Role::Filling { .. } => {
+                Err(Errno::EREMOTE.into())
+            }
         }
     }
 

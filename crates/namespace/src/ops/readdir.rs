@@ -24,7 +24,7 @@ use crate::edges::Edges;
 use crate::error::{Damage, Result};
 use crate::namespace::Namespace;
 use crate::schema::edge::{self, Edge};
-use crate::schema::inode::{self, Inode};
+use crate::schema::inode::{self, Inode, Role};
 use types::name_hash::TIE_BITS;
 
 /// Most entries of a page.
@@ -60,25 +60,37 @@ impl<K: Kv> Namespace<K> {
     /// Sees the turn's own changes.
     ///
     /// # Errors
-    /// `ESTALE`, `ENOTDIR`, `EREMOTE` where its parts have the entries.
+    /// `ESTALE`, `ENOTDIR`, `EREMOTE` where its parts have the next entries. A part to which names will still come has no
+    /// end: after its last entry, it has an empty page that is not the end.
     pub fn readdir(&mut self, id: InodeId, cookie: u64, count: usize, attributes: bool) -> Result<Page> {
         let directory = self.existing(id)?;
         if !directory.is_dir() {
             return Err(Errno::ENOTDIR.into());
         }
-        if directory.is_split() {
-            return Err(Errno::EREMOTE.into());
-        }
         let entry_bytes = ENTRY_BYTES + if attributes { ATTRIBUTES_BYTES } else { 0 };
         let mut collector = Collector::new(cookie, count, entry_bytes);
+        match directory.role() {
+            Role::Split(_) => return Err(Errno::EREMOTE.into()),
+            Role::Splitting { cursor, .. } if collector.hash.max(1) < cursor => return Err(Errno::EREMOTE.into()),
+            Role::Whole | Role::Splitting { .. } | Role::Part(_) | Role::Filling { .. } => {}
+        }
         if directory.entries() > 0 {
             collect(&self.kv, &self.edges, id, &mut collector)?;
         }
-        let (mut entries, end) = collector.finish();
+        let (mut entries, is_last) = collector.finish();
         if attributes {
             self.add_attributes(id, &mut entries)?;
         }
+        // What comes next is still in the directory that it is a part of.
+        let end = is_last && !matches!(directory.role(), Role::Filling { .. });
         Ok(Page { entries, end, parent: directory.parent })
+    }
+
+    /// The entries of a directory after `cookie`, as in a page, and whether these are all.
+    pub(crate) fn entries_after(&self, id: InodeId, cookie: u64, count: usize) -> Result<(Vec<PageEntry>, bool)> {
+        let mut collector = Collector::new(cookie, count, ENTRY_BYTES);
+        collect(&self.kv, &self.edges, id, &mut collector)?;
+        Ok(collector.finish())
     }
 
     fn add_attributes(&mut self, directory: InodeId, entries: &mut [PageEntry]) -> Result<()> {

@@ -10,7 +10,7 @@
 //! | 7 | 1 | 0 |
 //! | 8, 12, 16, 20 | 4 each | uid, gid, nlink, rdev |
 //! | 24 | 8 | size, bytes; of a directory its number of entries |
-//! | 32 | 8 | blocks of 512 bytes |
+//! | 32 | 8 | blocks of 512 bytes; of a directory that is being split, or a part of one, a hash, below |
 //! | 40, 48, 56, 64 | 8 each | atime, mtime, ctime, btime, nanoseconds |
 //! | 72 | 8 | parent |
 //! | 80 | 2 | a file's number of stripes; a directory's wished number for its new files |
@@ -19,14 +19,15 @@
 //! | 84, 88, 92 | 4 each | a directory's pool for its new files, the placement of its new directories, how many bytes of a
 //! new file stay in the metadata |
 //! | 96, 98 | 2 each | of a part of a split directory, its number and that of all; of a split one 0xffff, and the number of its
-//! parts; of other directories 0 |
+//! parts; of other directories 0. While it is being split, a directory has 0xfffe, and the hash at 32: names below are in its
+//! parts. A part to which names will still come has 0x8000 more as the number of all, and the hash up to which they have |
 //!
 //! The placement is 0 random, 1 round robin, 2 inherit, 3 a shard, whose number is in the high half.
 
 use types::attr::{Attr, FileType, PERMISSION_BITS};
 use types::id::{GroupId, InodeId, PoolId};
 use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, INLINE_MAX, LayoutPolicy, STRIPE_COUNT_MAX};
-use types::parts::{PARTS_MAX, PARTS_MIN, PartNumber};
+use types::parts::{HASH_END, PARTS_MAX, PARTS_MIN, PartNumber};
 use types::placement::Placement;
 use types::time::Timestamp;
 
@@ -110,26 +111,63 @@ pub enum Role {
     /// Has those of a split directory whose names' hashes are in the range of this part. No name leads to it, and its
     /// `parent` is the directory that it is a part of.
     Part(PartNumber),
+    /// Is being split: so many parts have the names with hashes below `cursor`, it has the others.
+    Splitting { count: u16, cursor: u64 },
+    /// Such a part; it has the names with hashes below `until`.
+    Filling { part: PartNumber, until: u64 },
 }
 
-/// Stands in a split directory's record where a part has its number.
+/// Stands in a split directory's record where a part has its number, and in that of one which is being split.
 const SPLIT: u16 = u16::MAX;
+const SPLITTING: u16 = u16::MAX - 1;
+/// With the number of parts in the record of a part that is being filled.
+const FILLING: u16 = 1 << 15;
 
 impl Role {
-    fn to_numbers(self) -> (u16, u16) {
+    fn to_numbers(self) -> (u16, u16, u64) {
         match self {
-            Self::Whole => (0, 0),
-            Self::Split(count) => (SPLIT, count),
-            Self::Part(PartNumber { index, count }) => (index, count),
+            Self::Whole => (0, 0, 0),
+            Self::Split(count) => (SPLIT, count, 0),
+            Self::Part(PartNumber { index, count }) => (index, count, 0),
+            Self::Splitting { count, cursor } => (SPLITTING, count, cursor),
+            Self::Filling { part: PartNumber { index, count }, until } => (index, count | FILLING, until),
         }
     }
 
-    fn from_numbers(index: u16, count: u16) -> Option<Self> {
+    fn from_numbers(index: u16, count: u16, hash: u64) -> Option<Self> {
         let part = PartNumber { index, count };
-        match (index, count) {
-            (0, 0) => Some(Self::Whole),
-            (SPLIT, PARTS_MIN..=PARTS_MAX) => Some(Self::Split(count)),
-            _ => part.is_possible().then_some(Self::Part(part)),
+        let filled = PartNumber { index, count: count & !FILLING };
+        match (index, count, hash) {
+            (0, 0, 0) => Some(Self::Whole),
+            (SPLIT, PARTS_MIN..=PARTS_MAX, 0) => Some(Self::Split(count)),
+            (SPLITTING, PARTS_MIN..=PARTS_MAX, 1..HASH_END) => Some(Self::Splitting { count, cursor: hash }),
+            (_, FILLING.., until) => {
+                let is_possible = filled.is_possible() && (filled.begin()..filled.end()).contains(&until);
+                is_possible.then_some(Self::Filling { part: filled, until })
+            }
+            (_, _, 0) => part.is_possible().then_some(Self::Part(part)),
+            _ => None,
+        }
+    }
+
+    /// A directory of this role after its names below `hash` have gone to its parts, or a part after they have come.
+    #[must_use]
+    pub(crate) fn moved_to(self, hash: u64) -> Self {
+        match self {
+            Self::Splitting { count, .. } if hash >= HASH_END => Self::Split(count),
+            Self::Splitting { count, .. } => Self::Splitting { count, cursor: hash },
+            Self::Filling { part, .. } if hash >= part.end() => Self::Part(part),
+            Self::Filling { part, .. } => Self::Filling { part, until: hash },
+            Self::Whole | Self::Split(_) | Self::Part(_) => self,
+        }
+    }
+
+    /// From which hash on names go to its parts next, or come to it.
+    pub(crate) fn moves_from(self) -> Option<u64> {
+        match self {
+            Self::Splitting { cursor, .. } => Some(cursor),
+            Self::Filling { until, .. } => Some(until),
+            Self::Whole | Self::Split(_) | Self::Part(_) => None,
         }
     }
 }
@@ -182,16 +220,22 @@ impl Inode {
         }
     }
 
-    /// Its parts have its entries.
+    /// Its parts have its entries, or some of them: it is being split.
     #[must_use]
     pub fn is_split(&self) -> bool {
-        matches!(self.role(), Role::Split(_))
+        matches!(self.role(), Role::Split(_) | Role::Splitting { .. })
+    }
+
+    /// It is a part of a directory.
+    #[must_use]
+    pub fn is_part(&self) -> bool {
+        matches!(self.role(), Role::Part(_) | Role::Filling { .. })
     }
 
     /// The directory that users see where this one's entries are.
     #[must_use]
     pub fn visible(&self, id: InodeId) -> InodeId {
-        if matches!(self.role(), Role::Part(_)) { self.parent } else { id }
+        if self.is_part() { self.parent } else { id }
     }
 
     #[must_use]
@@ -259,7 +303,8 @@ pub fn ser_value(inode: &Inode) -> [u8; VALUE_LEN] {
             }
         }
         Body::Directory { policy, role, .. } => {
-            let (index, count) = role.to_numbers();
+            let (index, count, hash) = role.to_numbers();
+            value[32..40].copy_from_slice(&hash.to_le_bytes());
             value[96..98].copy_from_slice(&index.to_le_bytes());
             value[98..100].copy_from_slice(&count.to_le_bytes());
             value[84..88].copy_from_slice(&policy.pool.0.to_le_bytes());
@@ -325,8 +370,8 @@ pub fn deser_value(key: &[u8], value: &[u8]) -> Result<Inode, Damage> {
             let entries = std::mem::take(&mut inode.size);
             let [index, index_high, count, count_high] = numbers[3].to_le_bytes();
             let (index, count) = (u16::from_le_bytes([index, index_high]), u16::from_le_bytes([count, count_high]));
-            let role =
-                Role::from_numbers(index, count).ok_or_else(|| fields.damage("directory with an impossible part"))?;
+            let role = Role::from_numbers(index, count, std::mem::take(&mut inode.blocks));
+            let role = role.ok_or_else(|| fields.damage("directory with an impossible part"))?;
             Body::Directory { entries, policy, role }
         }
         FileType::Fifo | FileType::CharDevice | FileType::BlockDevice | FileType::Symlink | FileType::Socket => {
@@ -361,7 +406,18 @@ pub(crate) mod tests {
     fn roles() -> impl Strategy<Value = Role> {
         let part = |(index, count): (u16, u16)| Role::Part(PartNumber { index: index % count, count });
         let counts = PARTS_MIN..=PARTS_MAX;
-        prop_oneof![Just(Role::Whole), counts.clone().prop_map(Role::Split), (any::<u16>(), counts).prop_map(part),]
+        let splitting = |(count, cursor)| Role::Splitting { count, cursor };
+        let filling = |(index, count, at): (u16, u16, u64)| {
+            let part = PartNumber { index: index % count, count };
+            Role::Filling { part, until: part.begin() + at % (part.end() - part.begin()) }
+        };
+        prop_oneof![
+            Just(Role::Whole),
+            counts.clone().prop_map(Role::Split),
+            (any::<u16>(), counts.clone()).prop_map(part),
+            (counts.clone(), 1..HASH_END).prop_map(splitting),
+            (any::<u16>(), counts, any::<u64>()).prop_map(filling),
+        ]
     }
 
     fn body(kind: FileType) -> BoxedStrategy<(u64, Body)> {
@@ -400,7 +456,7 @@ pub(crate) mod tests {
                     nlink: n[2],
                     rdev: n[3],
                     size,
-                    blocks: big[0],
+                    blocks: if kind == FileType::Directory { 0 } else { big[0] },
                     atime: Timestamp(times[0]),
                     mtime: Timestamp(times[1]),
                     ctime: Timestamp(times[2]),

@@ -6,6 +6,7 @@
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::layout::LayoutPolicy;
 use types::name::Name;
+use types::name_hash::name_hash;
 use types::parts::PartNumber;
 use types::placement::Placement;
 use types::time::Timestamp;
@@ -17,7 +18,7 @@ use crate::acl::Acl;
 use crate::error::Damage;
 use crate::schema::Fields;
 use crate::schema::edge::Edge;
-use crate::transaction::part::{Conformed, NewDirectory, Part, Vote};
+use crate::transaction::part::{Conformed, Moved, NewDirectory, Part, Vote};
 
 pub const PREFIX: u8 = b'T';
 
@@ -169,12 +170,11 @@ fn ser_part(value: &mut Vec<u8>, part: &Part) {
         Part::Entry { parent, name, becomes } => {
             value.push(1);
             value.extend_from_slice(&parent.0.to_le_bytes());
-            value.push(name.len() as u8);
-            value.extend_from_slice(name);
+            ser_name(value, name);
             ser_edge(value, *becomes);
         }
         Part::Make(new) if let Some(PartNumber { index, count }) = new.part => {
-            value.push(9);
+            value.push(if new.fills { 15 } else { 9 });
             value.extend_from_slice(&index.to_le_bytes());
             value.extend_from_slice(&count.to_le_bytes());
             value.extend_from_slice(&new.policy.inline_limit.to_le_bytes());
@@ -210,7 +210,47 @@ fn ser_part(value: &mut Vec<u8>, part: &Part) {
             value.push(12);
             ser_conformed(value, conformed);
         }
+        Part::Give { directory, moved } => {
+            ser_inode(value, 13, *directory);
+            ser_moved(value, moved);
+        }
+        Part::Take { part, moved } => {
+            ser_inode(value, 14, *part);
+            ser_moved(value, moved);
+        }
     }
+}
+
+fn ser_moved(value: &mut Vec<u8>, Moved { from, to, entries }: &Moved) {
+    value.extend_from_slice(&from.to_le_bytes());
+    value.extend_from_slice(&to.to_le_bytes());
+    value.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+    for (name, edge) in entries {
+        ser_name(value, name);
+        ser_edge(value, Some(*edge));
+    }
+}
+
+fn deser_moved(fields: &mut Fields<'_>) -> Result<Moved, Damage> {
+    let (from, to, count) = (fields.u64()?, fields.u64()?, fields.u32()?);
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let name = deser_name(fields)?;
+        let edge = deser_edge(fields)?.filter(|_| (from..to).contains(&name_hash(&name)));
+        entries.push((name, edge.ok_or_else(|| fields.damage("transaction that moves an impossible name"))?));
+    }
+    Ok(Moved { from, to, entries })
+}
+
+fn ser_name(value: &mut Vec<u8>, name: &Name) {
+    value.push(name.len() as u8);
+    value.extend_from_slice(name);
+}
+
+fn deser_name(fields: &mut Fields<'_>) -> Result<Name, Damage> {
+    let length = usize::from(fields.u8()?);
+    let name = Name::new(fields.bytes(length)?);
+    name.map_err(|_| fields.damage("transaction with an impossible name"))
 }
 
 fn ser_inodes(value: &mut Vec<u8>, inodes: &[InodeId]) {
@@ -271,9 +311,7 @@ fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
     Ok(match fields.u8()? {
         1 => {
             let parent = InodeId(fields.u64()?);
-            let length = usize::from(fields.u8()?);
-            let name = Name::new(fields.bytes(length)?);
-            let name = name.map_err(|_| fields.damage("transaction with an impossible name"))?;
+            let name = deser_name(fields)?;
             Part::Entry { parent, name, becomes: deser_edge(fields)? }
         }
         2 => Part::Make(deser_new(fields, 0)?),
@@ -286,17 +324,19 @@ fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
             let inline_limit = fields.u32()?;
             Part::Make(deser_new(fields, inline_limit)?)
         }
-        9 => {
+        tag @ (9 | 15) => {
             let part = PartNumber { index: fields.u16()?, count: fields.u16()? };
             if !part.is_possible() {
                 return Err(fields.damage("transaction with an impossible part of a directory"));
             }
             let inline_limit = fields.u32()?;
-            Part::Make(NewDirectory { part: Some(part), ..deser_new(fields, inline_limit)? })
+            Part::Make(NewDirectory { part: Some(part), fills: tag == 15, ..deser_new(fields, inline_limit)? })
         }
         10 => Part::Divide { inode: InodeId(fields.u64()?), parts: deser_inodes(fields)? },
         11 => Part::Hold(InodeId(fields.u64()?)),
         12 => Part::Conform(deser_conformed(fields)?),
+        13 => Part::Give { directory: InodeId(fields.u64()?), moved: deser_moved(fields)? },
+        14 => Part::Take { part: InodeId(fields.u64()?), moved: deser_moved(fields)? },
         _ => return Err(fields.damage("transaction with an unknown part")),
     })
 }
@@ -365,7 +405,7 @@ fn deser_new(fields: &mut Fields<'_>, inline_limit: u32) -> Result<NewDirectory,
         return Err(fields.damage("transaction with an impossible directory"));
     }
     let (access, default) = (deser_acl(fields)?, deser_acl(fields)?);
-    Ok(NewDirectory { id, parent, mode, uid, gid, time, policy, access, default, part: None })
+    Ok(NewDirectory { id, parent, mode, uid, gid, time, policy, access, default, part: None, fills: false })
 }
 
 #[cfg(test)]
@@ -373,6 +413,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use types::layout::INLINE_MAX;
+    use types::name_hash::HASH_MAX;
 
     fn edges() -> impl Strategy<Value = Option<Edge>> {
         prop::option::of((1u64.., prop::sample::select(vec![FileType::Regular, FileType::Directory])))
@@ -409,6 +450,7 @@ mod tests {
                 access: acls.0.then(|| acl(m[0])),
                 default: acls.1.then(|| acl(m[1])),
                 part: (n[0] % 2 == 0).then_some(PartNumber { index: (n[1] % 7) as u16, count: 7 }),
+                fills: n[0].is_multiple_of(4),
             })),
             any::<(u64, [u32; 3], Option<i64>, bool)>().prop_map(|(part, m, mtime, acls)| Part::Conform(Conformed {
                 part: InodeId(part),
@@ -421,12 +463,20 @@ mod tests {
             })),
             (any::<u64>(), inodes()).prop_map(|(inode, parts)| Part::Divide { inode: InodeId(inode), parts }),
             any::<u64>().prop_map(|id| Part::Hold(InodeId(id))),
+            (any::<u64>(), moved()).prop_map(|(id, moved)| Part::Give { directory: InodeId(id), moved }),
+            (any::<u64>(), moved()).prop_map(|(id, moved)| Part::Take { part: InodeId(id), moved }),
             any::<[u64; 2]>().prop_map(|n| Part::Link { inode: InodeId(n[0]), parent: InodeId(n[1]) }),
             any::<u64>().prop_map(|id| Part::Unlink(InodeId(id))),
             any::<u64>().prop_map(|id| Part::Rmdir(InodeId(id))),
             any::<[u64; 2]>().prop_map(|n| Part::Move { inode: InodeId(n[0]), parent: InodeId(n[1]) }),
             Just(Part::Token),
         ]
+    }
+
+    fn moved() -> impl Strategy<Value = Moved> {
+        let names = prop::collection::vec(128u8.., 1..9).prop_map(|bytes| Name::new(&bytes).expect("a name"));
+        let entry = (names, edges().prop_filter_map("an entry", |edge| edge));
+        prop::collection::vec(entry, 0..4).prop_map(|entries| Moved { from: 1, to: HASH_MAX + 1, entries })
     }
 
     fn inodes() -> impl Strategy<Value = Vec<InodeId>> {

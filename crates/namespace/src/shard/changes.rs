@@ -290,7 +290,7 @@ impl<K: Kv> Shard<K> {
         self.may_read(inode)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let found = self.namespace.existing(inode)?;
-        if found.is_split() {
+        if found.is_dir() {
             let (name, value) = (name.to_vec(), value.to_vec());
             self.reform(exactly, inode, &found, DirectoryChange::SetXattr { name, value, flags })?;
         }

@@ -16,6 +16,7 @@ use crate::shard::foresight::Foresight;
 use crate::shard::holds::Holds;
 use crate::shard::inline::Growing;
 use crate::shard::replies::Replies;
+use crate::shard::splitting::Splitting;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage, Turn};
 use crate::transaction::Transactions;
 
@@ -53,7 +54,9 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     namespace.kv.syncer().sync()?;
     let presumed = sessions.keys().copied().collect();
     let leases = Leases::new(config.lease_term_ms, config.limits.leased, presumed, incarnation << RECALL_BITS, mono_ms);
+    let splitting = Splitting::new(namespace.being_split()?);
     let mut shard = Shard {
+        splitting,
         growing: Growing::new(namespace.next_counter()),
         namespace,
         config,

@@ -10,7 +10,7 @@ use crate::acl::{self, Acl};
 use crate::error::{Error, Result};
 use crate::leases::Touched;
 use crate::ops::set::apply;
-use crate::schema::inode::{Body, HAS_DEFAULT_ACL, Inode};
+use crate::schema::inode::{Body, HAS_DEFAULT_ACL, Inode, Role};
 use crate::schema::session::Outcome;
 use crate::shard::Shard;
 use crate::transaction::part::{Conformed, NewDirectory};
@@ -28,13 +28,15 @@ impl<K: Kv> Shard<K> {
         if !found.is_dir() {
             return Err(Errno::ENOTDIR.into());
         }
-        Ok(Parts { parts: self.namespace.parts(inode, &found)?, parent: found.parent })
+        let cursor = if let Role::Splitting { cursor, .. } = found.role() { cursor } else { 0 };
+        Ok(Parts { parts: self.namespace.parts(inode, &found)?, cursor, parent: found.parent })
     }
 
-    /// Splits an empty directory into so many parts, each in another shard.
+    /// Splits a directory into so many parts, each in another shard. What entries it has go there from then on
+    /// (`go_on_splitting`).
     ///
     /// # Errors
-    /// `ENOTEMPTY`, `ENOTDIR`, `ESTALE`; `EEXIST` where it is split already, `EINVAL` for an impossible number or more than
+    /// `ENOTDIR`, `ESTALE`; `EEXIST` where it is split already, or begins to be, `EINVAL` for an impossible number or more than
     /// there are shards. `Recalling` also while somebody may believe what is told of names in it.
     pub fn split(&mut self, exactly: Exactly, inode: InodeId, count: u16) -> Result<Parts> {
         match self.begin(exactly)? {
@@ -42,6 +44,12 @@ impl<K: Kv> Shard<K> {
             Some(_) => return Err(Errno::EPROTO.into()),
             None => {}
         }
+        self.begin_split(exactly, inode, count)?;
+        self.parts(inode)
+    }
+
+    /// Begins the transaction that gives a directory its parts: `Blocked` by it.
+    pub(super) fn begin_split(&mut self, exactly: Exactly, inode: InodeId, count: u16) -> Result<()> {
         self.may_read(inode)?;
         let homes = self.namespace.homes_of_parts(count).filter(|_| (PARTS_MIN..=PARTS_MAX).contains(&count));
         let homes = homes.ok_or(Errno::EINVAL)?;
@@ -56,8 +64,7 @@ impl<K: Kv> Shard<K> {
         let number = |index| PartNumber { index, count };
         let parts = (0..).zip(homes).map(|(index, home)| (home, all.new_part(inode, &directory, number(index))));
         let parts = parts.collect();
-        self.start(exactly, Operation::Split { inode, parts })?;
-        Ok(Parts { parts: Vec::new(), parent: directory.parent })
+        self.start(exactly, Operation::Split { inode, parts })
     }
 
     /// Goes on where the change of `inode` leaves no parts behind: it has none, or they need not know.
@@ -69,7 +76,7 @@ impl<K: Kv> Shard<K> {
         change: DirectoryChange,
     ) -> Result<()> {
         if !inode.is_split() {
-            return Ok(());
+            return if inode.is_dir() { self.transactions.locks.may_reform(id) } else { Ok(()) };
         }
         let mut all = self.conformed(id, inode)?;
         let before = all.clone();
@@ -124,6 +131,7 @@ impl Conformed {
     fn new_part(&self, of: InodeId, directory: &Inode, part: PartNumber) -> NewDirectory {
         let Self { mode, uid, gid, policy, default, .. } = self.clone();
         let (id, time, access) = (InodeId(0), directory.mtime, None);
-        NewDirectory { id, parent: of, mode, uid, gid, time, policy, access, default, part: Some(part) }
+        let (part, fills) = (Some(part), directory.entries() != 0);
+        NewDirectory { id, parent: of, mode, uid, gid, time, policy, access, default, part, fills }
     }
 }

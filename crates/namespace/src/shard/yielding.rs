@@ -43,7 +43,7 @@ impl<K: Kv> Shard<K> {
     /// The same of a name: what it stands for, or that it is absent.
     pub(super) fn lease_name(&mut self, session: SessionId, parent: InodeId, name: &Name) -> u32 {
         let locks = &self.transactions.locks;
-        if locks.covers_name(parent, name) || locks.covers_names(parent) {
+        if locks.covers_name(parent, name) || locks.covers_names(parent) || self.splitting.has(parent) {
             return 0;
         }
         self.leases.grant(session, Subject::name(parent, name))

@@ -4,14 +4,15 @@ use kv::Kv;
 use types::attr::FileType;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
+use types::parts::PartNumber;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ops::remove::Loss;
 use crate::ops::{Newborn, Place, flags_of_acls};
 use crate::schema::edge::Edge;
 use crate::schema::inode::{Body, Inode, Role};
 use crate::shard::Shard;
-use crate::transaction::part::{Conformed, NewDirectory, Part, Vote};
+use crate::transaction::part::{Conformed, Moved, NewDirectory, Part, Vote};
 
 /// A part with all that doing it needs: nothing can fail from here on.
 enum Loaded<'a> {
@@ -22,6 +23,8 @@ enum Loaded<'a> {
     Move(InodeId, Inode, InodeId),
     Divide(InodeId, Inode, &'a [InodeId]),
     Conform(Inode, &'a Conformed),
+    Give(InodeId, Inode, &'a Moved),
+    Take(InodeId, Inode, &'a Moved),
     /// There is nothing to do.
     Token,
 }
@@ -70,8 +73,17 @@ impl<K: Kv> Shard<K> {
             Part::Divide { inode, .. } => Ok(Vote::Inode(self.namespace.can_be_split(*inode)?.kind)),
             Part::Hold(inode) => Ok(Vote::Inode(self.named(*inode)?.kind)),
             Part::Conform(conformed) => Ok(Vote::Inode(self.named(conformed.part)?.kind)),
+            Part::Give { directory: id, moved } | Part::Take { part: id, moved } => {
+                Ok(Vote::Inode(self.moving(*id, moved)?.kind))
+            }
             Part::Token => Ok(Vote::Token),
         }
+    }
+
+    /// The directory that gives or takes these names next. `Again` where others have gone or come meanwhile.
+    fn moving(&mut self, id: InodeId, moved: &Moved) -> Result<Inode> {
+        let is_next = |inode: &Inode| inode.nlink > 0 && inode.role().moves_from() == Some(moved.from);
+        self.namespace.find(id)?.filter(is_next).ok_or(Error::Again)
     }
 
     /// An inode that a name leads to. `EIO` where it is not there: the name is damaged.
@@ -107,6 +119,8 @@ impl<K: Kv> Shard<K> {
             Part::Move { inode, parent } => Loaded::Move(*inode, self.named(*inode)?, *parent),
             Part::Divide { inode, parts } => Loaded::Divide(*inode, self.named(*inode)?, parts),
             Part::Conform(conformed) => Loaded::Conform(self.named(conformed.part)?, conformed),
+            Part::Give { directory: id, moved } => Loaded::Give(*id, self.moving(*id, moved)?, moved),
+            Part::Take { part: id, moved } => Loaded::Take(*id, self.moving(*id, moved)?, moved),
             Part::Token | Part::Hold(_) => Loaded::Token,
         })
     }
@@ -130,8 +144,14 @@ impl<K: Kv> Shard<K> {
                 self.account(fate);
             }
             Loaded::Move(id, inode, parent) => namespace.moved(id, inode, parent),
-            Loaded::Divide(id, inode, parts) => namespace.divide(id, inode, parts),
+            Loaded::Divide(id, inode, parts) => {
+                if namespace.divide(id, inode, parts) {
+                    self.splitting.begin(id);
+                }
+            }
             Loaded::Conform(inode, conformed) => namespace.conform(inode, conformed),
+            Loaded::Give(id, inode, moved) => namespace.give(id, inode, moved),
+            Loaded::Take(id, inode, moved) => namespace.take(id, inode, moved),
             Loaded::Token => {}
         }
     }
@@ -144,7 +164,8 @@ impl NewDirectory {
         let Inode { mode, uid, gid, parent, btime: time, body: Body::Directory { policy, .. }, .. } = inode else {
             return None;
         };
-        Some(Self { id: InodeId(0), parent, mode, uid, gid, time, policy, access, default, part: None })
+        let id = InodeId(0);
+        Some(Self { id, parent, mode, uid, gid, time, policy, access, default, part: None, fills: false })
     }
 
     fn newborn(&self) -> Newborn {
@@ -152,7 +173,10 @@ impl NewDirectory {
     }
 
     pub(crate) fn inode(&self) -> Inode {
-        let Self { parent, mode, uid, gid, time, policy, part, .. } = *self;
+        let Self { parent, mode, uid, gid, time, policy, part, fills, .. } = *self;
+        let role = |part: PartNumber| {
+            if fills { Role::Filling { part, until: part.begin() } } else { Role::Part(part) }
+        };
         Inode {
             kind: FileType::Directory,
             mode,
@@ -168,7 +192,7 @@ impl NewDirectory {
             ctime: time,
             btime: time,
             parent,
-            body: Body::Directory { entries: 0, policy, role: part.map_or(Role::Whole, Role::Part) },
+            body: Body::Directory { entries: 0, policy, role: part.map_or(Role::Whole, role) },
         }
     }
 }

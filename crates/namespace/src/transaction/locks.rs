@@ -21,6 +21,19 @@ struct Lock {
     closed: bool,
 }
 
+/// A range of names' hashes in a directory: the names there move to a part of it, or come to it.
+struct Range {
+    lock: Lock,
+    from: u64,
+    to: u64,
+}
+
+impl Range {
+    fn has(&self, name: &[u8]) -> bool {
+        (self.from..self.to).contains(&name_hash(name))
+    }
+}
+
 /// A directory some of whose names are locked.
 #[derive(Default)]
 struct Pin {
@@ -35,22 +48,29 @@ pub(crate) struct Locks {
     names: BTreeMap<(InodeId, u64), Lock>,
     inodes: BTreeMap<InodeId, Lock>,
     pins: BTreeMap<InodeId, Pin>,
+    /// One of a directory at a time.
+    ranges: BTreeMap<InodeId, Range>,
     token: Option<TransactionId>,
 }
 
 impl Locks {
     pub(crate) fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.inodes.is_empty() && self.token.is_none()
+        self.names.is_empty() && self.inodes.is_empty() && self.ranges.is_empty() && self.token.is_none()
     }
 
     /// The inode is about to change, or names in it.
     pub(crate) fn covers_inode(&self, inode: InodeId) -> bool {
-        self.inodes.contains_key(&inode) || self.pins.contains_key(&inode)
+        self.inodes.contains_key(&inode) || self.pins.contains_key(&inode) || self.ranges.contains_key(&inode)
     }
 
     /// What the name leads to is about to change.
     pub(crate) fn covers_name(&self, parent: InodeId, name: &[u8]) -> bool {
-        !self.names.is_empty() && self.names.contains_key(&(parent, name_hash(name)))
+        let is_locked = !self.names.is_empty() && self.names.contains_key(&(parent, name_hash(name)));
+        is_locked || self.range_of(parent, name).is_some()
+    }
+
+    fn range_of(&self, parent: InodeId, name: &[u8]) -> Option<&Lock> {
+        self.ranges.get(&parent).filter(|range| range.has(name)).map(|range| &range.lock)
     }
 
     /// No name of the directory may be believed.
@@ -63,6 +83,7 @@ impl Locks {
         if let Some(lock) = self.inodes.get(&inode).filter(|lock| lock.in_doubt) {
             return Err(Error::Blocked(lock.owner));
         }
+        free(self.ranges.get(&inode).map(|range| &range.lock).filter(|lock| lock.in_doubt))?;
         if let Some(pin) = self.pins.get_mut(&inode)
             && let Some((owner, _)) = pin.owners.iter().find(|(_, in_doubt)| *in_doubt)
         {
@@ -72,25 +93,31 @@ impl Locks {
         Ok(())
     }
 
-    pub(crate) fn may_read_name(&self, parent: InodeId, name: &[u8]) -> Result<()> {
+    pub(crate) fn may_read_name(&self, parent: InodeId, name_of: &[u8]) -> Result<()> {
         let dying = self.inodes.get(&parent).filter(|lock| lock.in_doubt && lock.dying);
-        let name = self.names.get(&(parent, name_hash(name))).filter(|lock| lock.in_doubt);
-        free(dying.or(name))
+        let name = self.names.get(&(parent, name_hash(name_of))).filter(|lock| lock.in_doubt);
+        free(dying.or(name).or_else(|| self.range_of(parent, name_of).filter(|lock| lock.in_doubt)))
     }
 
     /// A name can be made, changed or taken away.
     pub(crate) fn may_change_name(&self, parent: InodeId, name: &[u8]) -> Result<()> {
         let closed = self.inodes.get(&parent).filter(|lock| lock.dying || lock.closed);
-        free(closed.or_else(|| self.names.get(&(parent, name_hash(name)))))
+        let name_lock = || self.names.get(&(parent, name_hash(name))).or_else(|| self.range_of(parent, name));
+        free(closed.or_else(name_lock))
     }
 
     /// An inode can get or lose a name.
     pub(crate) fn may_change(&self, inode: InodeId) -> Result<()> {
-        free(self.inodes.get(&inode))?;
+        free(self.inodes.get(&inode).or_else(|| self.ranges.get(&inode).map(|range| &range.lock)))?;
         match self.pins.get(&inode).and_then(|pin| pin.owners.first()) {
             Some((owner, _)) => Err(Error::Blocked(*owner)),
             None => Ok(()),
         }
+    }
+
+    /// A directory's attributes can change: no transaction is about to make or remove it, or to give it parts.
+    pub(crate) fn may_reform(&self, directory: InodeId) -> Result<()> {
+        free(self.inodes.get(&directory).filter(|lock| lock.dying))
     }
 
     /// A directory's parent can be told: also to a transaction that has locked names in it.
@@ -105,10 +132,12 @@ impl Locks {
     /// `owner` can lock what the part touches.
     pub(crate) fn may_lock(&self, owner: TransactionId, in_doubt: bool, part: &Part) -> Result<()> {
         let foreign = |lock: &&Lock| lock.owner != owner;
+        let no_range = |directory: &InodeId| free(self.ranges.get(directory).map(|range| &range.lock).filter(foreign));
         match part {
             Part::Entry { parent, name, .. } => {
                 let dying = self.inodes.get(parent).filter(|lock| lock.dying);
                 free(dying.filter(foreign).or(self.names.get(&(*parent, name_hash(name))).filter(foreign)))?;
+                free(self.range_of(*parent, name).filter(foreign))?;
                 match self.pins.get(parent).filter(|pin| in_doubt && pin.wanted).and_then(|pin| pin.owners.first()) {
                     Some((first, _)) => Err(Error::Blocked(*first)),
                     None => Ok(()),
@@ -117,15 +146,26 @@ impl Locks {
             Part::Link { inode, .. } | Part::Unlink(inode) | Part::Move { inode, .. } => {
                 free(self.inodes.get(inode).filter(foreign))
             }
-            Part::Hold(inode) => free(self.inodes.get(inode).filter(foreign)),
+            Part::Hold(inode) => {
+                no_range(inode)?;
+                free(self.inodes.get(inode).filter(foreign))
+            }
             Part::Conform(conformed) => {
+                no_range(&conformed.part)?;
                 free(self.inodes.get(&conformed.part).filter(foreign))?;
                 // What has happened already elsewhere must not come after it here.
                 let pins = self.pins.get(&conformed.part).into_iter().flat_map(|pin| &pin.owners);
                 let doubted = pins.into_iter().find(|(pin, in_doubt)| *in_doubt && *pin != owner);
                 doubted.map_or(Ok(()), |(other, _)| Err(Error::Blocked(*other)))
             }
+            Part::Give { directory: inode, moved } | Part::Take { part: inode, moved } => {
+                no_range(inode)?;
+                free(self.inodes.get(inode).filter(foreign))?;
+                let mut names = self.names.range((*inode, moved.from)..(*inode, moved.to)).map(|(_, lock)| lock);
+                free(names.find(foreign))
+            }
             Part::Rmdir(inode) | Part::Divide { inode, .. } => {
+                no_range(inode)?;
                 free(self.inodes.get(inode).filter(foreign))?;
                 let pinned = self.pins.get(inode).and_then(|pin| pin.owners.iter().find(|(pin, _)| *pin != owner));
                 pinned.map_or(Ok(()), |(other, _)| Err(Error::Blocked(*other)))
@@ -154,6 +194,9 @@ impl Locks {
                 self.inodes.insert(*inode, Lock { dying: true, ..lock });
             }
             Part::Make(new) => drop(self.inodes.insert(new.id, Lock { dying: true, ..lock })),
+            Part::Give { directory: inode, moved } | Part::Take { part: inode, moved } => {
+                self.ranges.insert(*inode, Range { lock, from: moved.from, to: moved.to });
+            }
             Part::Token => self.token = Some(owner),
         }
     }
@@ -178,6 +221,7 @@ impl Locks {
             Part::Divide { inode, .. } | Part::Hold(inode) => drop(self.inodes.remove(inode)),
             Part::Conform(conformed) => drop(self.inodes.remove(&conformed.part)),
             Part::Make(new) => drop(self.inodes.remove(&new.id)),
+            Part::Give { directory: inode, .. } | Part::Take { part: inode, .. } => drop(self.ranges.remove(inode)),
             Part::Token => self.token = None,
         }
     }

@@ -160,6 +160,16 @@ impl Transactions {
         self.turn.is_clean()
     }
 
+    /// The transaction of this change, if it is under way.
+    pub(crate) fn of_change(&self, change: Change) -> Option<TransactionId> {
+        self.by_change.get(&change).copied()
+    }
+
+    /// Decided here, and not yet done by all.
+    pub(crate) fn is_decided(&self, transaction: TransactionId) -> bool {
+        self.decided.contains_key(&transaction)
+    }
+
     /// A session ends: nobody asks for its answers.
     pub(crate) fn forget_session(&mut self, session: SessionId) {
         self.endings.retain(|(of, _), _| *of != session);

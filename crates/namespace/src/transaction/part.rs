@@ -33,6 +33,36 @@ pub enum Part {
     Hold(InodeId),
     /// A part of a split directory follows a change of that.
     Conform(Conformed),
+    /// A directory that is being split gives up these names,
+    Give { directory: InodeId, moved: Moved },
+    /// and one of its parts takes them.
+    Take { part: InodeId, moved: Moved },
+}
+
+/// All names of a directory with hashes from `from` to below `to`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Moved {
+    pub from: u64,
+    pub to: u64,
+    /// In the order of their hashes.
+    pub entries: Vec<(Name, Edge)>,
+}
+
+impl Moved {
+    /// Entries, and directories among them.
+    pub(crate) fn counts(&self) -> (u64, u32) {
+        (
+            self.entries.len() as u64,
+            self.entries.iter().filter(|(_, edge)| edge.kind == FileType::Directory).count() as u32,
+        )
+    }
+
+    /// Whoever believes any of these names. The links of the directory that has them change with directories among them.
+    fn touches(&self, directory: InodeId) -> Vec<Touched<'_>> {
+        let names = self.entries.iter().map(|(name, _)| Touched::name(directory, name));
+        let itself = (self.counts().1 > 0).then(|| Touched::inode(directory));
+        names.chain(itself).collect()
+    }
 }
 
 /// What a part of a split directory has to have as that.
@@ -64,6 +94,8 @@ pub struct NewDirectory {
     pub default: Option<Vec<u8>>,
     /// It is this part of `parent`, and gets no name.
     pub part: Option<PartNumber>,
+    /// Such a part gets names that are in `parent` now.
+    pub fills: bool,
 }
 
 /// A shard's promise to do a part if told so, and what it found.
@@ -107,22 +139,25 @@ impl Part {
             }
             Self::Divide { inode, .. } | Self::Hold(inode) => Some(inode.home()),
             Self::Conform(conformed) => Some(conformed.part.home()),
+            Self::Give { directory, .. } => Some(directory.home()),
+            Self::Take { part, .. } => Some(part.home()),
             Self::Token => Some(InodeId::ROOT.home()),
         }
     }
 
     /// What it changes: whoever believes any of it has to be told before.
-    pub(crate) fn touches(&self) -> impl Iterator<Item = Touched<'_>> {
-        let touched = match self {
-            Self::Entry { parent, name, .. } => [Some(Touched::inode(*parent)), Some(Touched::name(*parent, name))],
+    pub(crate) fn touches(&self) -> Vec<Touched<'_>> {
+        match self {
+            Self::Entry { parent, name, .. } => vec![Touched::inode(*parent), Touched::name(*parent, name)],
             Self::Link { inode, .. } | Self::Unlink(inode) | Self::Rmdir(inode) | Self::Move { inode, .. } => {
-                [Some(Touched::inode(*inode)), None]
+                vec![Touched::inode(*inode)]
             }
-            Self::Divide { inode, .. } | Self::Hold(inode) => [Some(Touched::inode(*inode)), None],
-            Self::Conform(conformed) => [Some(Touched::inode(conformed.part)), None],
+            Self::Divide { inode, .. } | Self::Hold(inode) => vec![Touched::inode(*inode)],
+            Self::Conform(conformed) => vec![Touched::inode(conformed.part)],
+            Self::Give { directory, moved } => moved.touches(*directory),
+            Self::Take { part, moved } => moved.touches(*part),
             // Nobody knows of it yet.
-            Self::Make(_) | Self::Token => [None, None],
-        };
-        touched.into_iter().flatten()
+            Self::Make(_) | Self::Token => Vec::new(),
+        }
     }
 }

@@ -9,7 +9,7 @@ use types::id::{InodeId, ShardId};
 use types::name::Name;
 
 use crate::schema::edge::Edge;
-use crate::transaction::part::{Conformed, NewDirectory, Part, Vote};
+use crate::transaction::part::{Conformed, Moved, NewDirectory, Part, Vote};
 use crate::view::{PolicyChange, RENAME_EXCHANGE, RENAME_NOREPLACE};
 
 /// What is to be done.
@@ -35,7 +35,7 @@ pub(crate) enum Operation {
         name: Name,
     },
     Rename(Renaming),
-    /// Of an empty directory into these, in their order.
+    /// Of a directory into these, in their order. What entries it has they get after that.
     Split {
         inode: InodeId,
         parts: Vec<(ShardId, NewDirectory)>,
@@ -45,6 +45,12 @@ pub(crate) enum Operation {
         inode: InodeId,
         change: DirectoryChange,
         parts: Vec<Conformed>,
+    },
+    /// Names of a directory that is being split go to one of its parts.
+    Shift {
+        directory: InodeId,
+        part: InodeId,
+        moved: Moved,
     },
 }
 
@@ -152,7 +158,7 @@ impl Plan {
             Operation::Reform { inode, change: DirectoryChange::Set(_) | DirectoryChange::Policy(_), .. } => {
                 Some(*inode)
             }
-            Operation::Reform { .. } => None,
+            Operation::Reform { .. } | Operation::Shift { .. } => None,
             Operation::Mkdir { .. } | Operation::Rmdir { .. } | Operation::Unlink { .. } | Operation::Rename(_) => None,
         }
     }
@@ -168,6 +174,11 @@ impl Plan {
             Operation::Reform { inode, parts, .. } => {
                 let all = [Part::Hold(*inode)].into_iter().chain(parts.iter().cloned().map(Part::Conform));
                 let step = ask(all);
+                if std::mem::replace(&mut self.stage, Stage::Last) == Stage::Begin { step } else { Step::Decide(None) }
+            }
+            Operation::Shift { directory, part, moved } => {
+                let give = Part::Give { directory: *directory, moved: moved.clone() };
+                let step = ask([give, Part::Take { part: *part, moved: moved.clone() }]);
                 if std::mem::replace(&mut self.stage, Stage::Last) == Stage::Begin { step } else { Step::Decide(None) }
             }
             Operation::Mkdir { .. } | Operation::Rmdir { .. } | Operation::Unlink { .. } | Operation::Link { .. } => {
@@ -190,7 +201,10 @@ impl Plan {
                     Operation::Link { inode, parent, name } => {
                         (*parent, name, Some(Edge { child: *inode, kind: FileType::Regular }))
                     }
-                    Operation::Rename(_) | Operation::Split { .. } | Operation::Reform { .. } => return Step::Again,
+                    Operation::Rename(_)
+                    | Operation::Split { .. }
+                    | Operation::Reform { .. }
+                    | Operation::Shift { .. } => return Step::Again,
                 };
                 ask([Part::Entry { parent, name: name.clone(), becomes }])
             }

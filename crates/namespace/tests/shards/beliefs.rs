@@ -7,7 +7,7 @@ use namespace::error::Error;
 use namespace::shard::Shard;
 use namespace::transaction::part::Part;
 use namespace::view::{InodeView, Looked, Recall};
-use types::attr::Attr;
+use types::attr::{Attr, FileType};
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId};
 use types::name::Name;
@@ -92,7 +92,7 @@ impl Beliefs {
                 learned += client.believe_name(*parent, name, None, *lease_ms);
             }
             (Op::Stat { .. }, Answer::Inode(view)) => learned += client.learn(view),
-            (Op::List { inode }, Answer::Names(entries)) => {
+            (Op::List { inode, .. }, Answer::Names(entries, _)) => {
                 for entry in entries {
                     learned += entry.attributes.as_ref().map_or(0, |v| client.learn_name(*inode, &entry.name, v));
                 }
@@ -118,6 +118,9 @@ impl Beliefs {
                 let changes = |part: &Part| match part {
                     Part::Entry { parent: p, name: n, becomes } => {
                         p == parent && n == name && (becomes.is_none() || becomes.map(|edge| edge.child) != *believed)
+                    }
+                    Part::Give { directory: p, moved } | Part::Take { part: p, moved } => {
+                        p == parent && moved.entries.iter().any(|(n, _)| n == name)
                     }
                     _ => false,
                 };
@@ -156,6 +159,10 @@ fn changes(part: &Part, inode: InodeId) -> bool {
         }
         Part::Divide { inode: id, .. } | Part::Hold(id) => *id == inode,
         Part::Conform(conformed) => conformed.part == inode,
+        // Its links.
+        Part::Give { directory: id, moved } | Part::Take { part: id, moved } => {
+            *id == inode && moved.entries.iter().any(|(_, edge)| edge.kind == FileType::Directory)
+        }
         Part::Make(_) | Part::Token => false,
     }
 }

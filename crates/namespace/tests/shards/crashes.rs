@@ -95,6 +95,7 @@ const OPERATIONS: &[(&str, Make)] = &[
     ("exchange of directories", |tree| rename((ROOT, "one"), (tree.dirs[2], "empty"), 2)),
     ("within a directory", |_| rename((ROOT, "one"), (ROOT, "renamed"), 0)),
     ("split", |tree| Op::Split { inode: tree.bare, count: 3 }),
+    ("split of what has entries", |tree| Op::Split { inode: tree.dirs[0], count: 3 }),
     ("mkdir in a split directory", |tree| Op::Mkdir { parent: tree.split, name: name("new") }),
     ("between parts", |tree| rename((tree.split, PER_SHARD[0]), (tree.split, "moved"), 0)),
     ("over what is in another part", |tree| rename((tree.split, PER_SHARD[1]), (tree.split, PER_SHARD[2]), 0)),

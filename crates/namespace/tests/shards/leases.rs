@@ -34,7 +34,7 @@ fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
     match sim.rng.random_range(0..60) {
         0..12 | 40..52 => Op::Lookup { parent, name: text },
         12..20 | 52..60 => Op::Stat { inode: one },
-        20..22 => Op::List { inode: parent },
+        20..22 => Op::List { inode: parent, cookie: 0 },
         22..25 => Op::Mkdir { parent, name: text },
         25..27 => Op::Create { parent, name: text },
         27..29 => Op::Rmdir { parent, name: text },
@@ -90,7 +90,7 @@ fn what_clients_may_believe_is_true_though_processes_are_killed() {
 
 /// One shard of several, asked by hand.
 fn participant() -> Shard<MemoryKv> {
-    let mut shard = Shard::open(MemoryKv::new(), config(0, 3_000), Timestamp(1), 1).expect("opens");
+    let mut shard = Shard::open(MemoryKv::new(), config(0, 3_000, 0), Timestamp(1), 1).expect("opens");
     shard.set_shards(vec![ShardId(0), ShardId(1)], vec![ShardId(0), ShardId(1)]);
     for session in [SessionId(1), SessionId(2)] {
         shard.session_open(session, b"").expect("opens");

@@ -58,8 +58,10 @@ pub(crate) enum Op {
     Stat {
         inode: InodeId,
     },
+    /// What comes after the cookie, two entries at a time or so.
     List {
         inode: InodeId,
+        cookie: u64,
     },
     Place {
         inode: InodeId,
@@ -146,7 +148,7 @@ impl Op {
             | Self::Lookup { parent, .. } => parent.home(),
             Self::Rename { from, .. } => from.0.home(),
             Self::Stat { inode }
-            | Self::List { inode }
+            | Self::List { inode, .. }
             | Self::Place { inode, .. }
             | Self::Chmod { inode, .. }
             | Self::SetXattr { inode, .. }
@@ -163,7 +165,8 @@ pub(crate) enum Answer {
     Inode(InodeView),
     /// With a lease, in ms.
     Absent(u32),
-    Names(Vec<DirEntry>),
+    /// And whether nothing comes after these.
+    Names(Vec<DirEntry>, bool),
     Value(Vec<u8>),
     Parts(Vec<InodeId>),
     Refused(Errno),
@@ -205,9 +208,9 @@ pub(crate) enum Held {
     Reply(usize, Message, Reply),
 }
 
-pub(crate) fn config(shard: usize, lease_term_ms: u64) -> Config {
+pub(crate) fn config(shard: usize, lease_term_ms: u64, split_above: u64) -> Config {
     let (session_expiry_ms, root_owner) = (EXPIRY_MS, Credentials::default());
-    let limits = Limits { cached_inodes: 64, cached_edges: 64, ..Limits::default() };
+    let limits = Limits { cached_inodes: 64, cached_edges: 64, split_above, split_batch: 2, ..Limits::default() };
     let (shard, seed) = (ShardId(shard as u16), 7 + shard as u64);
     Config { shard, seed, session_expiry_ms, lease_term_ms, root_owner, limits }
 }
@@ -283,12 +286,13 @@ impl Node {
     }
 
     pub(crate) fn has_work(&self, now_ms: u64) -> bool {
-        !self.queue.is_empty() || !self.replies.is_empty() || now_ms >= self.last_tick_ms + 500
+        let due = now_ms >= self.last_tick_ms + 500 || self.shard.is_splitting();
+        !self.queue.is_empty() || !self.replies.is_empty() || due
     }
 
     pub(crate) fn is_busy(&self) -> bool {
         let waiting = !self.parked.is_empty() || !self.recalling.is_empty() || !self.held.is_empty();
-        waiting || !self.queue.is_empty() || !self.replies.is_empty()
+        waiting || !self.queue.is_empty() || !self.replies.is_empty() || self.shard.is_splitting()
     }
 
     pub(crate) fn execute(&mut self, body: &Body) -> Result<Told> {
@@ -354,9 +358,9 @@ impl Node {
             }
             Op::GetXattr { inode, name } => Answer::Value(shard.get_xattr(*inode, name)?),
             Op::Stat { inode } => Answer::Inode(shard.getattr(exactly.session, *inode)?),
-            Op::List { inode } => {
-                let page = shard.readdir(exactly.session, *inode, 0, 4096, true)?;
-                Answer::Names(page.entries)
+            Op::List { inode, cookie } => {
+                let page = shard.readdir(exactly.session, *inode, *cookie, 3, true)?;
+                Answer::Names(page.entries, page.end)
             }
             Op::Split { inode, count } => Answer::Parts(shard.split(exactly, *inode, *count)?.parts),
             Op::Place { inode, placement } => {

@@ -34,13 +34,14 @@ fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
             Op::Rename { from: (parent, text), to: (other, other_text), flags }
         }
         18 => Op::Lookup { parent, name: text },
-        _ => Op::List { inode: parent },
+        _ => Op::List { inode: parent, cookie: 0 },
     }
 }
 
 /// How many directories were split, and how many of the names left are in parts.
 fn race(seed: u64, crashes: &[Crash]) -> (u64, usize) {
-    let mut sim = Sim::new(seed, 3);
+    // In some, directories are split by themselves as well.
+    let mut sim = if seed % 3 == 2 { Sim::growing(seed, 3, 2) } else { Sim::new(seed, 3) };
     let mut known = vec![ROOT];
     if seed % 2 == 1 {
         sim.run(1, Op::Split { inode: ROOT, count: 3 });
@@ -87,6 +88,62 @@ fn racing_clients_leave_a_tree_though_processes_are_killed() {
 fn racing_clients_leave_a_tree_though_the_power_is_cut() {
     for seed in 2000..2000 + seeds() {
         race(seed, &[Crash::Kill, Crash::PowerCut, Crash::PowerCut]);
+    }
+}
+
+/// A directory is split while names come and go in it: those that were there throughout are in each listing, once.
+fn list_while_it_splits(seed: u64, crashes: bool) -> u64 {
+    let by_itself = seed.is_multiple_of(2);
+    let mut sim = if by_itself { Sim::growing(seed, 3, 23) } else { Sim::new(seed, 3) };
+    let busy = two_directories(&mut sim, ["busy", "other"])[0];
+    let stable: std::collections::BTreeSet<_> = (0..24).map(|n| name(&format!("stable-{n}"))).collect();
+    for (text, n) in stable.iter().zip(0..) {
+        let (parent, name) = (busy, text.clone());
+        sim.run(1, if n % 3 == 0 { Op::Mkdir { parent, name } } else { Op::Create { parent, name } });
+    }
+    if !by_itself {
+        sim.ask(5, Op::Split { inode: busy, count: 2 + (seed % 2) as u16 });
+    }
+    let passing = |sim: &mut Sim, _: &[InodeId]| {
+        let (one, two) = (sim.rng.random_range(0..6), sim.rng.random_range(0..6));
+        let (one, two) = (name(&format!("passing-{one}")), name(&format!("passing-{two}")));
+        match sim.rng.random_range(0..5) {
+            0 => Op::Create { parent: busy, name: one },
+            1 => Op::Mkdir { parent: busy, name: one },
+            2 => Op::Unlink { parent: busy, name: one },
+            3 => Op::Rmdir { parent: busy, name: one },
+            _ => Op::Rename { from: (busy, one), to: (busy, two), flags: 0 },
+        }
+    };
+    for _ in 0..6 {
+        let listed = sim.list_while(4, busy, |sim| {
+            sim.keep_busy(1..=3, &mut vec![ROOT], 0, passing);
+            if crashes && sim.rng.random_range(0..30) == 0 {
+                let node = sim.rng.random_range(0..3);
+                sim.crash(node, Crash::Kill);
+            }
+        });
+        let names: Vec<_> = listed.into_iter().map(|entry| entry.name).filter(|name| stable.contains(name)).collect();
+        assert_eq!(names.len(), stable.len(), "seed {seed}: {names:?}");
+        assert_eq!(names.into_iter().collect::<std::collections::BTreeSet<_>>(), stable, "seed {seed}");
+        let Answer::Inode(view) = sim.stat(4, busy) else { panic!("seed {seed}") };
+        assert!((10..=16).contains(&view.attr.nlink), "seed {seed}: {} links", view.attr.nlink);
+    }
+    sim.quiesce();
+    sim.all_parts().len() as u64
+}
+
+#[test]
+fn a_listing_shows_all_while_the_directory_is_split() {
+    for seed in 0..seeds() {
+        assert!(list_while_it_splits(seed, false) > 1, "seed {seed}: it is not split");
+    }
+}
+
+#[test]
+fn a_listing_shows_all_while_the_directory_is_split_and_processes_are_killed() {
+    for seed in 0..seeds() {
+        assert!(list_while_it_splits(3000 + seed, true) > 1, "seed {seed}: it is not split");
     }
 }
 

@@ -18,7 +18,8 @@ use types::attr::FileType;
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId};
 use types::name::Name;
-use types::parts::PartNumber;
+use types::name_hash::name_hash;
+use types::parts::{HASH_END, PartNumber, cookie_before, hash_after};
 use types::time::Timestamp;
 
 use crate::beliefs::Beliefs;
@@ -81,8 +82,8 @@ pub(crate) struct Sim {
     asked: BTreeMap<u64, (u64, Op)>,
     /// What was sent of it last: names are asked for in parts of directories.
     sent: BTreeMap<u64, Op>,
-    /// The parts of directories, as clients have learned.
-    splits: BTreeMap<InodeId, Vec<InodeId>>,
+    /// The parts of directories, as clients have learned, with the cursor of those that are being split.
+    splits: BTreeMap<InodeId, (Vec<InodeId>, u64)>,
     /// Directories that were split.
     pub(crate) split: u64,
     sequences: BTreeMap<u64, u64>,
@@ -94,6 +95,7 @@ pub(crate) struct Sim {
     pub(crate) orderly: bool,
     pub(crate) events: u64,
     lease_term_ms: u64,
+    split_above: u64,
     pub(crate) beliefs: Beliefs,
     /// Which a client hears when it has its answer.
     late_recalls: BTreeMap<u64, Vec<(usize, Vec<Recall>)>>,
@@ -101,15 +103,20 @@ pub(crate) struct Sim {
 
 impl Sim {
     pub(crate) fn new(seed: u64, shards: usize) -> Self {
-        Self::with(seed, shards, 0)
+        Self::with(seed, shards, 0, 0)
+    }
+
+    /// Directories with more entries than `split_above` are split by themselves.
+    pub(crate) fn growing(seed: u64, shards: usize, split_above: u64) -> Self {
+        Self::with(seed, shards, 0, split_above)
     }
 
     /// Clients believe what they were told for as long as they may.
     pub(crate) fn leasing(seed: u64, shards: usize) -> Self {
-        Self::with(seed, shards, LEASE_TERM_MS)
+        Self::with(seed, shards, LEASE_TERM_MS, 0)
     }
 
-    fn with(seed: u64, shards: usize, lease_term_ms: u64) -> Self {
+    fn with(seed: u64, shards: usize, lease_term_ms: u64, split_above: u64) -> Self {
         let mut sim = Self {
             rng: StdRng::seed_from_u64(seed),
             nodes: Vec::new(),
@@ -125,12 +132,14 @@ impl Sim {
             orderly: false,
             events: 0,
             lease_term_ms,
+            split_above,
             beliefs: Beliefs::default(),
             late_recalls: BTreeMap::new(),
         };
         for index in 0..shards {
             let kv = MemoryKv::new();
-            let shard = Shard::open(kv.clone(), config(index, lease_term_ms), Timestamp(1), 1).expect("opens");
+            let config = config(index, lease_term_ms, split_above);
+            let shard = Shard::open(kv.clone(), config, Timestamp(1), 1).expect("opens");
             sim.nodes.push(Node::new(kv, shard, 1));
         }
         for node in &mut sim.nodes {
@@ -166,19 +175,25 @@ impl Sim {
 
     /// The part of a directory that has this name, as far as clients know.
     fn part(&self, parent: InodeId, name: &Name) -> InodeId {
-        let parts = self.splits.get(&parent).filter(|parts| !parts.is_empty());
-        parts.map_or(parent, |parts| parts[usize::from(PartNumber::of_name(name, parts.len() as u16).index)])
+        self.part_at(parent, name_hash(name)).map_or(parent, |(part, _)| part)
     }
 
-    /// A directory has turned out to be split: clients learn its parts. They never change.
+    /// The same of the names of this hash; `None` where the directory itself has them.
+    fn part_at(&self, parent: InodeId, hash: u64) -> Option<(InodeId, PartNumber)> {
+        let (parts, cursor) = self.splits.get(&parent).filter(|(parts, _)| !parts.is_empty())?;
+        let number = PartNumber::of_hash(hash, parts.len() as u16);
+        (*cursor == 0 || hash < *cursor).then(|| (parts[usize::from(number.index)], number))
+    }
+
+    /// A directory has turned out to be split: clients learn its parts. They never change, but the cursor does.
     pub(crate) fn learn_parts(&mut self, inode: InodeId) {
         if let Ok(found) = self.nodes[usize::from(inode.home().0)].shard.parts(inode) {
-            self.splits.insert(inode, found.parts);
+            self.splits.insert(inode, (found.parts, found.cursor));
         }
     }
 
     pub(crate) fn parts_of(&self, inode: InodeId) -> Vec<InodeId> {
-        self.splits.get(&inode).cloned().unwrap_or_default()
+        self.splits.get(&inode).map(|(parts, _)| parts.clone()).unwrap_or_default()
     }
 
     /// Runs until the client has its answer.
@@ -307,11 +322,15 @@ impl Sim {
                     self.late_recalls.entry(client).or_default().push((from, later));
                 }
                 let ids = recalls.iter().map(|recall| recall.id).collect();
-                let in_part = |recall: Recall| match &recall.name {
-                    Some(name) => Recall { inode: self.part(recall.inode, name), ..recall },
-                    None => recall,
+                // Of a name, they name the directory that users see.
+                let in_part = |recall: &Recall| {
+                    let name = recall.name.as_ref()?;
+                    let parts = self.parts_of(recall.inode);
+                    let number = PartNumber::of_name(name, parts.len() as u16);
+                    Some(Recall { inode: *parts.get(usize::from(number.index))?, ..recall.clone() })
                 };
-                let recalls: Vec<Recall> = recalls.into_iter().map(in_part).collect();
+                let of_parts: Vec<Recall> = recalls.iter().filter_map(in_part).collect();
+                let recalls = [recalls, of_parts].concat();
                 self.beliefs.recalled(client, &recalls);
                 self.packets.push(Packet::Acknowledged { to: from, client, ids });
             }
@@ -413,6 +432,9 @@ impl Sim {
             node.shard.tick().expect("ticks");
         }
         node.go_on();
+        if self.orderly || self.rng.random_range(0..3) == 0 {
+            node.shard.go_on_splitting().expect("the store is whole");
+        }
         let mut answers = Vec::new();
         for body in std::mem::take(&mut node.queue) {
             if let Body::Client { client, attempt, .. } = &body
@@ -523,7 +545,7 @@ impl Sim {
             node.kv.crash_keeping(self.rng.random_range(0..=unsynced));
         }
         let (kv, incarnation, now_ms) = (node.kv.clone(), node.incarnation + 1, self.now_ms);
-        let config = config(index, self.lease_term_ms);
+        let config = config(index, self.lease_term_ms, self.split_above);
         let shard = Shard::open(kv.clone(), config, Timestamp(now_ms as i64), now_ms).expect("opens");
         let old = std::mem::replace(node, Node::new(kv, shard, incarnation));
         node.introduce(shards);
@@ -650,28 +672,68 @@ impl Sim {
         let Answer::Inode(mut view) = self.run(client, Op::Stat { inode }) else {
             return Answer::Refused(Errno::ESTALE);
         };
-        if view.unsettled && view.attr.kind == FileType::Directory {
+        while view.unsettled && view.attr.kind == FileType::Directory {
             self.learn_parts(inode);
+            let own = view.attr;
             for part in self.parts_of(inode) {
                 let Answer::Inode(found) = self.run(client, Op::Stat { inode: part }) else { panic!("no part {part}") };
                 view.attr.nlink += found.attr.nlink - 2;
                 view.attr.mtime = view.attr.mtime.max(found.attr.mtime);
                 view.attr.ctime = view.attr.ctime.max(found.attr.ctime);
             }
+            // What is moved between them changes both.
+            let Answer::Inode(after) = self.run(client, Op::Stat { inode }) else {
+                return Answer::Refused(Errno::ESTALE);
+            };
+            if after.attr == own {
+                break;
+            }
+            view = after;
         }
         Answer::Inode(view)
     }
 
-    /// The entries of a directory, and those of its parts in their order.
+    /// The entries of a directory, also those that are in its parts, page by page.
     pub(crate) fn list(&mut self, client: u64, inode: InodeId) -> Vec<DirEntry> {
-        match self.run(client, Op::List { inode }) {
-            Answer::Names(names) => names,
-            Answer::Refused(Errno::EREMOTE) => {
-                self.learn_parts(inode);
-                self.parts_of(inode).into_iter().flat_map(|part| self.list(client, part)).collect()
+        self.list_while(client, inode, |_| ())
+    }
+
+    /// The same, and `between` its pages something else.
+    pub(crate) fn list_while(
+        &mut self,
+        client: u64,
+        inode: InodeId,
+        mut between: impl FnMut(&mut Self),
+    ) -> Vec<DirEntry> {
+        let (mut listed, mut cookie) = (Vec::new(), 0);
+        for _ in 0..10_000 {
+            between(self);
+            let part = self.part_at(inode, hash_after(cookie));
+            let cursor = self.splits.get(&inode).map_or(0, |(_, cursor)| *cursor);
+            let place = part.map_or(inode, |(part, _)| part);
+            let (page, end) = match self.run(client, Op::List { inode: place, cookie }) {
+                Answer::Names(page, end) => (page, end),
+                Answer::Refused(Errno::EREMOTE) => {
+                    self.learn_parts(inode);
+                    continue;
+                }
+                other => panic!("{inode}: {other:?}"),
+            };
+            let is_empty = page.is_empty();
+            cookie = page.last().map_or(cookie, |last| last.cookie);
+            listed.extend(page);
+            match part {
+                None if end => return listed,
+                Some((_, number)) if end && number.end() == HASH_END => return listed,
+                Some((_, number)) if end => cookie = cookie_before(number.end()),
+                Some(_) if is_empty => {
+                    cookie = cookie.max(cookie_before(cursor.max(1)));
+                    self.learn_parts(inode);
+                }
+                None | Some(_) => {}
             }
-            other => panic!("{inode}: {other:?}"),
         }
+        panic!("{inode} is listed without an end");
     }
 
     /// All names of the tree with what they lead to, as a client sees them.

@@ -62,8 +62,9 @@ enum Verb {
         /// Up to so many bytes a new file's contents lie in the metadata: 0 (never) to 64KiB
         #[arg(long, value_name = "SIZE")]
         inline_limit: Option<Size>,
-        /// Spread the entries of this directory, which must be empty, over so many metadata shards: 2 to 64, and for good.
-        /// It may take as long as clients may believe what they were told (lease_term of the metadata service)
+        /// Spread the entries of this directory over so many metadata shards: 2 to 64, and for good. It may take as long as
+        /// clients may believe what they were told (lease_term of the metadata service) until it begins. What entries there
+        /// are then move while the directory is used; "weft entry info" shows how far that is
         #[arg(long, value_name = "N")]
         split: Option<u16>,
     },
@@ -169,7 +170,8 @@ fn text(entry: &Entry) -> String {
     }
     if !entry.parts.is_empty() {
         let shards: Vec<String> = entry.parts.iter().map(|part| part.shard.to_string()).collect();
-        line("entries", format!("split over shards {}", shards.join(", ")));
+        let over = format!("split over shards {}", shards.join(", "));
+        line("entries", entry.split_percent.map_or(over.clone(), |percent| format!("being {over} ({percent} % done)")));
     }
     let mut text = lines.join("\n") + "\n";
     if !entry.stripes.is_empty() {

@@ -312,10 +312,13 @@ messages! {
         /// Directories that have the entries, in the order of their ranges of the names' hashes (see
         /// `types::parts`); none where the directory has them itself. They never change.
         parts: Vec<InodeId>,
+        /// It is being split: names whose hashes are below this are in the parts, the others in the directory itself. 0: all
+        /// are in the parts. It rises.
+        cursor: u64,
         /// The directory's own parent, for `..`.
         parent: InodeId,
     }
-    /// Splits an empty directory into `count` parts, each in another shard.
+    /// Splits a directory into `count` parts, each in another shard. What entries it has go there one after the other.
     Split { exactly: Exactly, inode: InodeId, count: u16 }
 
     /// Raw records for a check of the whole cluster, in key order from after `after` (an opaque token; empty is the

@@ -365,7 +365,7 @@ samples! {
         meta::EntryInfoReply { inode, parent, shard, group, policy, policy_is_own }
         meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool, directories, inline_limit }
         meta::Parts { inode, lists }
-        meta::PartsReply { parts, parent }
+        meta::PartsReply { parts, cursor, parent }
         meta::Split { exactly, inode, count }
         meta::Scan { after, count }
         meta::ScanReply { records, next }

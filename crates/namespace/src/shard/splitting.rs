@@ -1,0 +1,145 @@
+//! Directories that are split while they have entries, and are used: one batch of names after the other goes to the parts.
+//!
+//! Each batch is a transaction of the directory's shard with that of one part (`Operation::Shift`). How far it has come is in
+//! the directory's own record, so a restart goes on where that stopped, and a batch that is tried twice is moved once. The
+//! shell calls [`Shard::go_on_splitting`] again and again while [`Shard::is_splitting`]; it decides the pace.
+
+use std::collections::BTreeMap;
+
+use kv::Kv;
+use types::id::{InodeId, SessionId, TransactionId};
+use types::parts::{PARTS_MIN, PartNumber};
+
+use crate::error::{Error, Result};
+use crate::schema::inode::{Inode, Role};
+use crate::shard::Shard;
+use crate::transaction::plan::Operation;
+use crate::view::Exactly;
+
+/// Who asks for what a shard does by itself: no session has this id.
+const NOBODY: SessionId = SessionId(0);
+/// A directory that splits by itself gets as many parts as there are shards, at most so many.
+const PARTS_BY_ITSELF: usize = 16;
+/// Pauses after a step that met locks or leases of others, and after one that was refused.
+const BUSY_MS: u64 = 50;
+const REFUSED_MS: u64 = 2000;
+
+/// The directories that are being split, or are about to be.
+#[derive(Default)]
+pub(crate) struct Splitting(BTreeMap<InodeId, Progress>);
+
+#[derive(Default)]
+struct Progress {
+    /// Not before.
+    due_ms: u64,
+    /// The latest batch.
+    latest: Option<TransactionId>,
+}
+
+/// What comes next for a directory.
+enum Next {
+    After(u64),
+    /// Nothing more.
+    End,
+}
+
+impl Splitting {
+    pub(crate) fn new(directories: impl IntoIterator<Item = InodeId>) -> Self {
+        Self(directories.into_iter().map(|directory| (directory, Progress::default())).collect())
+    }
+
+    pub(crate) fn begin(&mut self, directory: InodeId) {
+        self.0.entry(directory).or_default();
+    }
+
+    /// Nobody may believe anything of names in it for longer than an answer takes: they may be gone to a part.
+    pub(crate) fn has(&self, directory: InodeId) -> bool {
+        !self.0.is_empty() && self.0.contains_key(&directory)
+    }
+}
+
+impl<K: Kv> Shard<K> {
+    /// Some directory is being split: [`Shard::go_on_splitting`] is to be called.
+    #[must_use]
+    pub fn is_splitting(&self) -> bool {
+        !self.splitting.0.is_empty() || !self.namespace.overgrown.is_empty()
+    }
+
+    /// Begins what can be done next to split directories. Its changes belong to the turn and need a `commit`.
+    ///
+    /// # Errors
+    /// Where the store fails; what was not done is done at a later call.
+    pub fn go_on_splitting(&mut self) -> Result<()> {
+        for directory in std::mem::take(&mut self.namespace.overgrown) {
+            self.splitting.begin(directory);
+        }
+        let directories: Vec<InodeId> = self.splitting.0.keys().copied().collect();
+        for directory in directories {
+            let next = self.step_of_split(directory);
+            let Some(progress) = self.splitting.0.get_mut(&directory) else { continue };
+            match next {
+                Ok(Next::After(due_ms)) => progress.due_ms = due_ms,
+                Ok(Next::End) => drop(self.splitting.0.remove(&directory)),
+                Err(error) => {
+                    progress.due_ms = self.mono_ms.saturating_add(REFUSED_MS);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn step_of_split(&mut self, id: InodeId) -> Result<Next> {
+        let exactly = Exactly { session: NOBODY, sequence: id.0, answered_below: id.0 };
+        let Some(Progress { due_ms, latest }) = self.splitting.0.get(&id) else { return Ok(Next::End) };
+        let (due_ms, latest) = (*due_ms, *latest);
+        match self.under_way(exactly) {
+            Ok(()) if latest.is_some_and(|latest| self.transactions.is_decided(latest)) => {
+                return Ok(Next::After(due_ms));
+            }
+            Ok(()) => {}
+            Err(Error::Blocked(_)) => return Ok(Next::After(due_ms)),
+            Err(Error::Refused(_)) => return Ok(Next::After(self.mono_ms.saturating_add(REFUSED_MS))),
+            Err(_) => return Ok(Next::After(self.mono_ms.saturating_add(BUSY_MS))),
+        }
+        if self.mono_ms < due_ms {
+            return Ok(Next::After(due_ms));
+        }
+        let found = self.namespace.find(id)?.filter(|inode| inode.is_dir() && inode.nlink > 0);
+        let Some(inode) = found else { return Ok(Next::End) };
+        let split_above = self.namespace.split_above;
+        let begun = match inode.role() {
+            Role::Splitting { count, cursor } => self.shift(exactly, id, &inode, (count, cursor)),
+            Role::Whole if split_above > 0 && inode.entries() > split_above => {
+                let count = self.namespace.homes.count_good().min(PARTS_BY_ITSELF) as u16;
+                if count < PARTS_MIN {
+                    return Ok(Next::End);
+                }
+                self.begin_split(exactly, id, count)
+            }
+            Role::Whole | Role::Split(_) | Role::Part(_) | Role::Filling { .. } => return Ok(Next::End),
+        };
+        let latest = self.transactions.of_change((NOBODY, id.0));
+        if let Some(progress) = self.splitting.0.get_mut(&id) {
+            progress.latest = latest;
+        }
+        match begun {
+            Err(Error::Blocked(_)) if latest.is_some() => Ok(Next::After(self.mono_ms)),
+            Ok(()) | Err(Error::Blocked(_) | Error::Recalling | Error::Again) => {
+                Ok(Next::After(self.mono_ms.saturating_add(BUSY_MS)))
+            }
+            Err(Error::Refused(_)) => Ok(Next::After(self.mono_ms.saturating_add(REFUSED_MS))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Begins to move the next names, never beyond the range of one part.
+    fn shift(&mut self, exactly: Exactly, id: InodeId, inode: &Inode, (count, cursor): (u16, u64)) -> Result<()> {
+        let number = PartNumber::of_hash(cursor, count);
+        let parts = self.namespace.parts(id, inode)?;
+        let Some(&part) = parts.get(usize::from(number.index)) else { return Ok(()) };
+        let most = self.config.limits.split_batch;
+        let moved = self.namespace.names_to_move(id, cursor, number.end(), most)?;
+        self.start(exactly, Operation::Shift { directory: id, part, moved })
+    }
+}
