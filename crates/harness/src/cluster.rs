@@ -238,14 +238,23 @@ impl Cluster {
         }
     }
 
-    /// Starts a cluster of one metadata service again with another `lease_term`.
+    /// Starts the cluster again with another `lease_term` of its metadata services.
     pub fn set_lease_term(&self, term: &str) {
+        self.set_metadata(&[("#lease_term = \"10s\"", &format!("lease_term = \"{term}\""))]);
+    }
+
+    /// Starts the cluster again with other lines in the configurations of its metadata services.
+    pub fn set_metadata(&self, lines: &[(&str, &str)]) {
         self.down().expect_ok();
-        let file = self.dir().join("metad-1.toml");
-        let text = fs::read_to_string(&file).expect("there is a metadata service");
-        let line = format!("lease_term = \"{term}\"");
-        assert!(text.contains("#lease_term = \"10s\""), "it is not the default that changes:\n{text}");
-        fs::write(&file, text.replace("#lease_term = \"10s\"", &line)).expect("its configuration can be written");
+        for number in 1..=self.shape.metadata {
+            let file = self.dir().join(format!("metad-{number}.toml"));
+            let mut text = fs::read_to_string(&file).expect("there is a metadata service");
+            for (default, line) in lines {
+                assert!(text.contains(default), "it is not the default that changes:\n{text}");
+                text = text.replace(default, line);
+            }
+            fs::write(&file, text).expect("its configuration can be written");
+        }
         self.up().expect_ok();
         self.wait_for_mount();
     }
