@@ -1,6 +1,8 @@
 //! The shards, their network, and the shell that metad is to them. One seed decides all.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod eyes;
+
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
@@ -11,15 +13,13 @@ use namespace::error::{Error, Result};
 use namespace::schema::parts::deser_value;
 use namespace::shard::Shard;
 use namespace::transaction::{Message, Outgoing, Reply};
-use namespace::view::{DirEntry, Recall};
+use namespace::view::Recall;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use types::attr::FileType;
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId};
 use types::name::Name;
-use types::name_hash::name_hash;
-use types::parts::{HASH_END, PartNumber, cookie_before, hash_after};
+use types::parts::PartNumber;
 use types::time::Timestamp;
 
 use crate::beliefs::Beliefs;
@@ -171,29 +171,6 @@ impl Sim {
             self.nodes[to].disconnected(client);
         }
         self.packets.push(Packet::Request { to, body });
-    }
-
-    /// The part of a directory that has this name, as far as clients know.
-    fn part(&self, parent: InodeId, name: &Name) -> InodeId {
-        self.part_at(parent, name_hash(name)).map_or(parent, |(part, _)| part)
-    }
-
-    /// The same of the names of this hash; `None` where the directory itself has them.
-    fn part_at(&self, parent: InodeId, hash: u64) -> Option<(InodeId, PartNumber)> {
-        let (parts, cursor) = self.splits.get(&parent).filter(|(parts, _)| !parts.is_empty())?;
-        let number = PartNumber::of_hash(hash, parts.len() as u16);
-        (*cursor == 0 || hash < *cursor).then(|| (parts[usize::from(number.index)], number))
-    }
-
-    /// A directory has turned out to be split: clients learn its parts. They never change, but the cursor does.
-    pub(crate) fn learn_parts(&mut self, inode: InodeId) {
-        if let Ok(found) = self.nodes[usize::from(inode.home().0)].shard.parts(inode) {
-            self.splits.insert(inode, (found.parts, found.cursor));
-        }
-    }
-
-    pub(crate) fn parts_of(&self, inode: InodeId) -> Vec<InodeId> {
-        self.splits.get(&inode).map(|(parts, _)| parts.clone()).unwrap_or_default()
     }
 
     /// Runs until the client has its answer.
@@ -665,97 +642,6 @@ impl Sim {
             node.kv.scan(b"P", b"Q", visit).expect("readable");
         }
         parts
-    }
-
-    /// What a client sees of an inode, with the help of its parts if it has some.
-    pub(crate) fn stat(&mut self, client: u64, inode: InodeId) -> Answer {
-        let Answer::Inode(mut view) = self.run(client, Op::Stat { inode }) else {
-            return Answer::Refused(Errno::ESTALE);
-        };
-        while view.unsettled && view.attr.kind == FileType::Directory {
-            self.learn_parts(inode);
-            let own = view.attr;
-            for part in self.parts_of(inode) {
-                let Answer::Inode(found) = self.run(client, Op::Stat { inode: part }) else { panic!("no part {part}") };
-                view.attr.nlink += found.attr.nlink - 2;
-                view.attr.mtime = view.attr.mtime.max(found.attr.mtime);
-                view.attr.ctime = view.attr.ctime.max(found.attr.ctime);
-            }
-            // What is moved between them changes both.
-            let Answer::Inode(after) = self.run(client, Op::Stat { inode }) else {
-                return Answer::Refused(Errno::ESTALE);
-            };
-            if after.attr == own {
-                break;
-            }
-            view = after;
-        }
-        Answer::Inode(view)
-    }
-
-    /// The entries of a directory, also those that are in its parts, page by page.
-    pub(crate) fn list(&mut self, client: u64, inode: InodeId) -> Vec<DirEntry> {
-        self.list_while(client, inode, |_| ())
-    }
-
-    /// The same, and `between` its pages something else.
-    pub(crate) fn list_while(
-        &mut self,
-        client: u64,
-        inode: InodeId,
-        mut between: impl FnMut(&mut Self),
-    ) -> Vec<DirEntry> {
-        let (mut listed, mut cookie) = (Vec::new(), 0);
-        for _ in 0..10_000 {
-            between(self);
-            let part = self.part_at(inode, hash_after(cookie));
-            let cursor = self.splits.get(&inode).map_or(0, |(_, cursor)| *cursor);
-            let place = part.map_or(inode, |(part, _)| part);
-            let (page, end) = match self.run(client, Op::List { inode: place, cookie }) {
-                Answer::Names(page, end) => (page, end),
-                Answer::Refused(Errno::EREMOTE) => {
-                    self.learn_parts(inode);
-                    continue;
-                }
-                other => panic!("{inode}: {other:?}"),
-            };
-            let is_empty = page.is_empty();
-            cookie = page.last().map_or(cookie, |last| last.cookie);
-            listed.extend(page);
-            match part {
-                None if end => return listed,
-                Some((_, number)) if end && number.end() == HASH_END => return listed,
-                Some((_, number)) if end => cookie = cookie_before(number.end()),
-                Some(_) if is_empty => {
-                    cookie = cookie.max(cookie_before(cursor.max(1)));
-                    self.learn_parts(inode);
-                }
-                None | Some(_) => {}
-            }
-        }
-        panic!("{inode} is listed without an end");
-    }
-
-    /// All names of the tree with what they lead to, as a client sees them.
-    pub(crate) fn tree(&mut self, client: u64) -> BTreeMap<String, InodeId> {
-        let mut tree = BTreeMap::new();
-        let mut directories = vec![(String::new(), ROOT)];
-        let mut seen = BTreeSet::from([ROOT]);
-        while let Some((path, inode)) = directories.pop() {
-            let names = self.list(client, inode);
-            assert!(names.is_sorted_by(|one, next| one.cookie < next.cookie), "{path}");
-            for DirEntry { name, inode: child, .. } in names {
-                let path = format!("{path}/{name}");
-                let stat = self.run(client, Op::Stat { inode: child });
-                let Answer::Inode(view) = stat else { panic!("{path} ({child}): {stat:?}") };
-                if view.attr.kind == FileType::Directory {
-                    assert!(seen.insert(child), "{path} is there twice");
-                    directories.push((path.clone(), child));
-                }
-                tree.insert(path, child);
-            }
-        }
-        tree
     }
 }
 
