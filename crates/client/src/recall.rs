@@ -20,7 +20,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// that waits for us. After so long, all names are put in doubt instead.
 const NAME_PATIENCE: Duration = Duration::from_millis(5);
 /// An answer that was passed on becomes known to the keeper a moment later, when the asking thread runs again: for so
-/// long, an inode that it does not know yet is tried again...
+/// long, an inode that it was told of and does not know yet is tried again...
 const LATE_ANSWER: Duration = Duration::from_secs(1);
 /// ...as often as this.
 const TRY_AGAIN: Duration = Duration::from_micros(200);
@@ -36,8 +36,8 @@ pub trait Keeper: Send + Sync + 'static {
     /// Doubts all names: each is asked for before it is believed again. Never blocks. False where it cannot.
     fn doubt_all_names(&self) -> bool;
 
-    /// When an answer about `inode` was last passed on, if that is not long ago.
-    fn told_of(&self, inode: InodeId) -> Option<Instant>;
+    /// It knows `inode`, or has an answer that it is about to learn of it from.
+    fn is_told_of(&self, inode: InodeId) -> bool;
 }
 
 /// Obeys recalls until it is dropped. One task per process, on a thread that never waits for applications.
@@ -88,11 +88,10 @@ async fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, recalls: &[Recall])
 }
 
 async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId) {
-    while !keeper.forget_inode(inode) {
-        match keeper.told_of(inode) {
-            Some(at) if at.elapsed() < LATE_ANSWER => ring::sleep(TRY_AGAIN).await,
-            _ => return,
-        }
+    let begun = Instant::now();
+    // What is passed on from now on is not believed.
+    while !keeper.forget_inode(inode) && keeper.is_told_of(inode) && begun.elapsed() < LATE_ANSWER {
+        ring::sleep(TRY_AGAIN).await;
     }
 }
 
@@ -109,5 +108,60 @@ async fn forget_names(keeper: &Arc<dyn Keeper>, names: Vec<(InodeId, Name)>) {
     let mut forgotten = std::pin::pin!(forgotten);
     if ring::timeout(NAME_PATIENCE, forgotten.as_mut()).await.is_err() && !keeper.doubt_all_names() {
         forgotten.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Learns of each inode when it was asked so often to forget it.
+    struct Late {
+        told: bool,
+        learns_after: u32,
+        asked: AtomicU32,
+    }
+
+    impl Keeper for Late {
+        fn forget_inode(&self, _: InodeId) -> bool {
+            self.asked.fetch_add(1, Ordering::Relaxed) >= self.learns_after
+        }
+
+        fn forget_name(&self, _: InodeId, _: &Name) {}
+
+        fn doubt_all_names(&self) -> bool {
+            true
+        }
+
+        fn is_told_of(&self, _: InodeId) -> bool {
+            self.told
+        }
+    }
+
+    /// How often it is asked, and for how long.
+    fn forget(told: bool, learns_after: u32) -> (u32, Duration) {
+        let late = Arc::new(Late { told, learns_after, asked: AtomicU32::new(0) });
+        let (keeper, begun): (Arc<dyn Keeper>, _) = (Arc::<Late>::clone(&late), Instant::now());
+        let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
+        ring.run(async { forget_inode(&keeper, InodeId(77)).await });
+        (late.asked.load(Ordering::Relaxed), begun.elapsed())
+    }
+
+    #[test]
+    fn what_the_keeper_was_not_told_of_is_not_waited_for() {
+        assert_eq!(forget(false, u32::MAX).0, 1);
+    }
+
+    #[test]
+    fn what_the_keeper_is_about_to_learn_is_forgotten_then() {
+        assert_eq!(forget(true, 20).0, 21);
+    }
+
+    #[test]
+    fn a_keeper_that_never_learns_is_not_waited_for_without_end() {
+        let (asked, took) = forget(true, u32::MAX);
+        assert!(asked > 10 && took >= LATE_ANSWER, "{asked} times, {took:?}");
     }
 }

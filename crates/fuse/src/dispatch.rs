@@ -162,7 +162,8 @@ async fn listing<F: FileSystem>(
     let capacity = size.min(shape.reply_max) as usize;
     let (mut listing, cookie) = Listing::new(offset, capacity, plus, page);
     let parent = fs.readdir(cx, inode, handle, cookie, &mut listing).await?;
-    Ok(Body::Bytes(listing.finish(inode, parent)))
+    let (bytes, told) = listing.finish(inode, parent);
+    Ok(Body::Listing(bytes, told))
 }
 
 async fn xattr<F: FileSystem>(fs: &F, cx: &Context, inode: InodeId, operation: Operation) -> Result<Body, Errno> {

@@ -16,6 +16,7 @@ mod early;
 pub mod filesystem;
 mod init;
 pub mod listing;
+mod lookups;
 mod metrics;
 pub mod model_fs;
 mod mount;

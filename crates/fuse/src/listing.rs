@@ -21,6 +21,8 @@ pub struct Listing {
     /// `.` and `..` at the front of `bytes`, as far as they belong to this page: filled in by [`Listing::finish`].
     dots: &'static [(&'static [u8], u64)],
     template: Page,
+    /// The kernel learns of these.
+    told: Vec<InodeId>,
 }
 
 /// What is the same for all entries of a page.
@@ -35,7 +37,7 @@ impl Listing {
     /// For the kernel's `offset` and buffer of `capacity` bytes. Also gives the cookie to ask the file system for.
     pub(crate) fn new(offset: u64, capacity: usize, plus: bool, template: Page) -> (Self, u64) {
         let dots = &DOTS[offset.min(COOKIE_BASE) as usize..];
-        let mut listing = Self { bytes: Vec::new(), capacity, plus, dots, template };
+        let mut listing = Self { bytes: Vec::new(), capacity, plus, dots, template, told: Vec::new() };
         let len = dots.iter().map(|(name, _)| listing.entry_len(name)).sum();
         if len > capacity {
             // No kernel asks with so little room. An empty page is the end of the listing.
@@ -76,6 +78,7 @@ impl Listing {
         };
         let dirent = dirent(name, inode, kind, cookie + COOKIE_BASE);
         if self.plus {
+            self.told.extend(entry.map(|entry| entry.attr.inode));
             self.bytes.extend_from_slice(bytes_of(&out));
         }
         self.bytes.extend_from_slice(bytes_of(&dirent));
@@ -89,8 +92,8 @@ impl Listing {
         (head + size_of::<Dirent>() + name.len()).next_multiple_of(DIRENT_ALIGN)
     }
 
-    /// The page as it goes to the kernel.
-    pub(crate) fn finish(mut self, inode: InodeId, parent: InodeId) -> Vec<u8> {
+    /// The page as it goes to the kernel, and the inodes that it tells of.
+    pub(crate) fn finish(mut self, inode: InodeId, parent: InodeId) -> (Vec<u8>, Vec<InodeId>) {
         let head = if self.plus { size_of::<EntryOut>() } else { 0 };
         let mut at = 0;
         for &(name, offset) in self.dots {
@@ -102,7 +105,7 @@ impl Listing {
             self.bytes[name_start..name_start + name.len()].copy_from_slice(name);
             at += self.entry_len(name);
         }
-        self.bytes
+        (self.bytes, self.told)
     }
 }
 
@@ -138,7 +141,7 @@ mod tests {
             let (mut listing, cookie) = Listing::new(0, 4096, plus, PAGE);
             assert_eq!(cookie, 0);
             assert!(listing.push(b"file", InodeId(20), FileType::Regular, 1, None));
-            let bytes = listing.finish(InodeId(16), InodeId(1));
+            let bytes = listing.finish(InodeId(16), InodeId(1)).0;
             let expected = [(".", 16, 1), ("..", 1, 2), ("file", 20, 3)];
             assert_eq!(names(&bytes, plus), expected.map(|(name, ino, off)| (name.to_owned(), ino, off)));
         }
@@ -148,10 +151,10 @@ mod tests {
     fn later_pages_go_on_after_the_cookie() {
         let (listing, cookie) = Listing::new(1, 4096, false, PAGE);
         assert_eq!(cookie, 0);
-        assert_eq!(names(&listing.finish(InodeId(16), InodeId(1)), false), [("..".to_owned(), 1, 2)]);
+        assert_eq!(names(&listing.finish(InodeId(16), InodeId(1)).0, false), [("..".to_owned(), 1, 2)]);
         let (listing, cookie) = Listing::new(9, 4096, false, PAGE);
         assert_eq!(cookie, 7);
-        assert_eq!(listing.finish(InodeId(16), InodeId(1)), Vec::<u8>::new());
+        assert_eq!(listing.finish(InodeId(16), InodeId(1)).0, Vec::<u8>::new());
     }
 
     #[test]
@@ -159,7 +162,7 @@ mod tests {
         let (mut listing, _) = Listing::new(2, 4096, true, PAGE);
         let cookie = COOKIE_MAX - COOKIE_BASE;
         assert!(listing.push(b"late", InodeId(20), FileType::Regular, cookie, None));
-        let bytes = listing.finish(InodeId(16), InodeId(1));
+        let bytes = listing.finish(InodeId(16), InodeId(1)).0;
         assert_eq!(names(&bytes, true), [("late".to_owned(), 20, COOKIE_MAX)]);
         assert_eq!(Listing::new(COOKIE_MAX, 4096, true, PAGE).1, cookie);
     }
@@ -170,6 +173,6 @@ mod tests {
         assert!(listing.push(b"a", InodeId(20), FileType::Regular, 1, None));
         assert!(listing.push(b"b", InodeId(21), FileType::Regular, 2, None));
         assert!(!listing.push(b"c", InodeId(22), FileType::Regular, 3, None));
-        assert_eq!(listing.finish(InodeId(16), InodeId(1)).len(), 64);
+        assert_eq!(listing.finish(InodeId(16), InodeId(1)).0.len(), 64);
     }
 }

@@ -8,6 +8,7 @@ use types::id::InodeId;
 use types::name::Name;
 
 use crate::abi::{self, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHeader, bytes_of};
+use crate::lookups::Lookups;
 
 /// From which minor version of the protocol on all names can be put in doubt at once (Linux 6.16).
 const MINOR_EPOCH: u32 = 44;
@@ -17,6 +18,7 @@ const MINOR_EPOCH: u32 = 44;
 pub struct Notifier {
     device: Weak<OwnedFd>,
     minor: u32,
+    lookups: Arc<Lookups>,
 }
 
 /// What the kernel made of it.
@@ -30,14 +32,20 @@ pub enum Noted {
 }
 
 impl Notifier {
-    pub(crate) fn new(device: &Arc<OwnedFd>, minor: u32) -> Self {
-        Self { device: Arc::downgrade(device), minor }
+    pub(crate) fn new(device: &Arc<OwnedFd>, minor: u32, lookups: Arc<Lookups>) -> Self {
+        Self { device: Arc::downgrade(device), minor, lookups }
     }
 
     /// Attributes and cached data of `inode`. Waits for pages that are being written back, for nothing else.
     #[must_use]
     pub fn forget_inode(&self, inode: InodeId) -> Noted {
         self.send(abi::notify::INVAL_INODE, &[bytes_of(&NotifyInvalInodeOut { ino: inode.0, off: 0, len: 0 })])
+    }
+
+    /// The kernel knows `inode`, or is about to learn of it from an answer that it has.
+    #[must_use]
+    pub fn is_told_of(&self, inode: InodeId) -> bool {
+        self.lookups.are_some(inode)
     }
 
     /// The attributes of `inode`, not its data: waits for nothing, and so also for who answers a request about it.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ring::buf::Slice;
 use types::attr::Attr;
 use types::error::Errno;
+use types::id::InodeId;
 use types::lock::{Held, LockMode};
 use types::time::Timestamp;
 
@@ -27,6 +28,8 @@ pub(crate) enum Body {
     Lock(abi::LkOut),
     XattrSize(abi::GetxattrOut),
     Bytes(Vec<u8>),
+    /// And the inodes that it tells of.
+    Listing(Vec<u8>, Vec<InodeId>),
     Data(Vec<Slice>),
 }
 
@@ -52,7 +55,7 @@ impl Body {
             Self::Statfs(statfs) => send(&[bytes_of(statfs)]),
             Self::Lock(lock) => send(&[bytes_of(lock)]),
             Self::XattrSize(size) => send(&[bytes_of(size)]),
-            Self::Bytes(bytes) => send(&[bytes]),
+            Self::Bytes(bytes) | Self::Listing(bytes, _) => send(&[bytes]),
             Self::Data(slices) if slices.len() == 1 => send(&[&slices[0]]),
             Self::Data(slices) if slices.len() <= PARTS_MAX => {
                 let parts: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
@@ -63,6 +66,17 @@ impl Body {
                 send(&[&whole])
             }
         }
+    }
+
+    /// The inodes that the kernel learns of from this, each as often as it counts.
+    pub(crate) fn told(&self) -> impl Iterator<Item = InodeId> {
+        let (one, several) = match self {
+            // That of an absent name is 0.
+            Self::Entry(entry) | Self::Created(entry, _) => (Some(InodeId(entry.nodeid)), &[][..]),
+            Self::Listing(_, told) => (None, &told[..]),
+            _ => (None, &[][..]),
+        };
+        one.filter(|inode| inode.0 != 0).into_iter().chain(several.iter().copied())
     }
 
     pub(crate) fn entry(entry: &Entry, block_size: u32) -> Self {

@@ -14,6 +14,7 @@ use crate::dev::Device;
 use crate::dispatch::Shape;
 use crate::filesystem::FileSystem;
 use crate::init::{self, Agreed};
+use crate::lookups::Lookups;
 use crate::metrics::OperationMetrics;
 use crate::mount::{self, MountError};
 use crate::notify::Notifier;
@@ -22,7 +23,7 @@ use crate::signals::{Ended, Signals};
 use crate::team::Team;
 use crate::transport::Transport;
 use crate::uring::{self, Uring, queues};
-use crate::worker::{Control, Loop};
+use crate::worker::{Control, Loop, Place};
 
 /// How long the kernel gets to begin talking after a mount.
 const INIT_WAIT: Duration = Duration::from_secs(10);
@@ -136,7 +137,8 @@ impl Handle {
         let agreed = greet(device, &self.options)?;
         self.over_ring = agreed.over_ring();
         let channel = Arc::new(mount::clone_device(device).map_err(|error| MountError::Loop(error.to_string()))?);
-        let notifier = Notifier::new(&channel, agreed.minor);
+        let lookups = Arc::new(Lookups::new());
+        let notifier = Notifier::new(&channel, agreed.minor, Arc::clone(&lookups));
         self.notifier = Some((channel, notifier));
         tracing::debug!(?agreed, mountpoint = %self.mountpoint.display(), "mounted");
         let cpus = allowed_cpus();
@@ -161,8 +163,7 @@ impl Handle {
                 agreed,
                 options: self.options.clone(),
                 cpu: bound[index],
-                index,
-                team: Arc::clone(&team),
+                place: Place { index, team: Arc::clone(&team), lookups: Arc::clone(&lookups) },
                 control,
             };
             let (factory, started, running) = (Arc::clone(&factory), started.clone(), self.ended.running());
@@ -241,8 +242,7 @@ struct Plan {
     agreed: Agreed,
     options: Options,
     cpu: Option<usize>,
-    index: usize,
-    team: Arc<Team>,
+    place: Place,
     control: mailbox::Receiver<Control>,
 }
 
@@ -274,7 +274,13 @@ impl Plan {
 
     fn device(&self) -> io::Result<Device> {
         let fd = Arc::clone(&self.fd);
-        Device::new(fd, self.agreed.max_write, self.options.requests_max, self.index, Arc::clone(&self.team))
+        Device::new(
+            fd,
+            self.agreed.max_write,
+            self.options.requests_max,
+            self.place.index,
+            Arc::clone(&self.place.team),
+        )
     }
 
     async fn uring(&self, queues: Vec<u16>) -> io::Result<Uring> {
@@ -282,9 +288,9 @@ impl Plan {
             queues,
             requests_max: self.options.requests_max,
             payload_max: self.agreed.max_write.max(abi::READ_BUFFER_MIN as u32),
-            device: if self.index == 0 { Some(self.device()?) } else { None },
+            device: if self.place.index == 0 { Some(self.device()?) } else { None },
         };
-        let registered = Uring::register(Arc::clone(&self.fd), share, Arc::clone(&self.team)).await;
+        let registered = Uring::register(Arc::clone(&self.fd), share, Arc::clone(&self.place.team)).await;
         registered.map_err(|error| {
             io::Error::other(format!(
                 "the kernel refuses FUSE over io_uring: {error} (fuse_channel = dev does without)"
@@ -315,7 +321,7 @@ impl Plan {
         let fs = factory();
         let _ = started.send(Ok(()));
         let wait = self.options.drain_wait;
-        Loop::new(fs, transport, shape, metrics, (self.index, self.team), wait).run(self.control).await;
+        Loop::new(fs, transport, shape, metrics, self.place, wait).run(self.control).await;
     }
 }
 

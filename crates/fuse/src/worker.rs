@@ -20,6 +20,7 @@ use crate::decode::{self, Operation, Refusal};
 use crate::dispatch::{Shape, dispatch};
 use crate::early::EarlyInterrupts;
 use crate::filesystem::FileSystem;
+use crate::lookups::Lookups;
 use crate::metrics::OperationMetrics;
 use crate::reply::{Outcome, error_number};
 use crate::team::Team;
@@ -38,14 +39,19 @@ pub(crate) enum Control {
     Stop(Duration),
 }
 
+/// A loop's place among those of its mount.
+pub(crate) struct Place {
+    pub(crate) index: usize,
+    pub(crate) team: Arc<Team>,
+    pub(crate) lookups: Arc<Lookups>,
+}
+
 pub(crate) struct Loop<F, T> {
     pub(crate) fs: F,
     pub(crate) transport: T,
     pub(crate) shape: Shape,
     pub(crate) metrics: OperationMetrics,
-    /// This loop among those of the mount.
-    pub(crate) index: usize,
-    pub(crate) team: Arc<Team>,
+    place: Place,
     /// How long the file system gets to say goodbye.
     shutdown_wait: Duration,
     lines: RefCell<Vec<Rc<Interrupt>>>,
@@ -60,7 +66,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         transport: T,
         shape: Shape,
         metrics: OperationMetrics,
-        (index, team): (usize, Arc<Team>),
+        place: Place,
         shutdown_wait: Duration,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -68,8 +74,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             transport,
             shape,
             metrics,
-            index,
-            team,
+            place,
             shutdown_wait,
             lines: RefCell::default(),
             early: EarlyInterrupts::default(),
@@ -160,6 +165,8 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             self.transport.recycle(message);
             return self.interrupt(unique);
         }
+        let inode = InodeId(header.nodeid);
+        self.place.lookups.heed(inode, &operation);
         // Only a write needs the message for longer; the others have copied the few bytes that they need.
         let kept = if opcode == Opcode::Write {
             Some(message)
@@ -177,7 +184,6 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         }
         let mut context = Context::new(header.uid, header.gid, header.pid, header.unique, Rc::clone(line));
         context.umask = operation.umask();
-        let inode = InodeId(header.nodeid);
         let mut running = pin!(Guarded(dispatch(&self.fs, self.shape, &context, inode, operation, kept)));
         let outcome = match poll_once(running.as_mut()).await {
             Some(outcome) => outcome,
@@ -208,9 +214,17 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
     }
 
     fn reply(&self, entry: &mut T::Entry, unique: u64, outcome: Outcome) {
+        let lookups = &self.place.lookups;
         let sent = match &outcome {
             None => return,
-            Some(Ok(body)) => body.with_parts(|parts| self.transport.reply(entry, unique, 0, parts)),
+            Some(Ok(body)) => {
+                body.told().for_each(|inode| lookups.tell(inode));
+                let sent = body.with_parts(|parts| self.transport.reply(entry, unique, 0, parts));
+                if sent.is_err() {
+                    body.told().for_each(|inode| lookups.give_back(inode, 1));
+                }
+                sent
+            }
             Some(Err(errno)) => self.transport.reply(entry, unique, error_number(*errno), &[]),
         };
         let Err(error) = sent else { return };
@@ -226,7 +240,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         if self.raise(unique) {
             return;
         }
-        self.team.interrupt(self.index, unique);
+        self.place.team.interrupt(self.place.index, unique);
     }
 
     /// False where the request is with another loop, has been answered, or is about to come.

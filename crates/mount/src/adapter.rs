@@ -5,19 +5,18 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use client::{Caller, Client, Gate, Known, Lease, LockAsk, Named};
+use client::{Caller, Client, Gate, Known, LockAsk, Named};
 use fuse::filesystem::{Attributes, CopyRange, Entry, Lock, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::{Context, FileSystem, Notifier};
 use ring::buf::Slice;
 use types::allocation::Allocation;
-use types::attr::{Attr, FileType, SetAttr};
+use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::id::InodeId;
 use types::lock::{Held, LockKind, LockMode};
 use types::name::Name;
 
-use crate::keeper::Told;
 use crate::process;
 
 /// `O_*` of Linux as they come with FUSE requests.
@@ -42,7 +41,6 @@ pub(crate) struct Adapter {
     client: Rc<Client>,
     /// Entered where an answer is made that the kernel may keep, left when it has it.
     gate: Gate,
-    told: Arc<Told>,
     notifier: Arc<OnceLock<Notifier>>,
     /// Nothing is to be done when a file is closed: locks do not leave the kernel, and no writes are kept back.
     hears_no_close: bool,
@@ -51,14 +49,8 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    pub(crate) fn new(
-        client: Rc<Client>,
-        gate: Gate,
-        told: Arc<Told>,
-        notifier: Arc<OnceLock<Notifier>>,
-        hears_no_close: bool,
-    ) -> Self {
-        Self { client, gate, told, notifier, hears_no_close, opened: Cell::new(0) }
+    pub(crate) fn new(client: Rc<Client>, gate: Gate, notifier: Arc<OnceLock<Notifier>>, hears_no_close: bool) -> Self {
+        Self { client, gate, notifier, hears_no_close, opened: Cell::new(0) }
     }
 
     /// Every read and write comes here, past the page cache. Mapped files are cached for as long as they are open.
@@ -116,22 +108,13 @@ impl Adapter {
         }
         self.gate.enter();
         let now = Instant::now();
-        let attr_valid = self.attributes_inside(&known.attr, known.lease, now);
+        let attr_valid = self.gate.remaining(known.lease, now);
         Ok(Entry { attr: known.attr, attr_valid, name_valid: Duration::ZERO })
     }
 
     fn entry_inside(&self, named: &Named, now: Instant) -> Entry {
-        let attr_valid = self.attributes_inside(&named.attr, named.lease, now);
+        let attr_valid = self.gate.remaining(named.lease, now);
         Entry { attr: named.attr, attr_valid, name_valid: self.gate.remaining(named.name_lease, now) }
-    }
-
-    /// For how long the kernel may believe the attributes of an inode that it may not know yet.
-    fn attributes_inside(&self, attr: &Attr, lease: Lease, now: Instant) -> Duration {
-        let valid = self.gate.remaining(lease, now);
-        if !valid.is_zero() {
-            self.told.tell(attr.inode, now);
-        }
-        valid
     }
 }
 

@@ -17,7 +17,7 @@ use tracing::info;
 
 use adapter::Adapter;
 use config::Config;
-use keeper::{KernelCache, Told};
+use keeper::KernelCache;
 use recalls::RecallThread;
 
 /// What others may want to know of a mount that has begun.
@@ -76,13 +76,13 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         ..fuse::Options::default()
     };
     let shared = Arc::clone(&connected.shared);
-    let (told, notifier) = (Arc::new(Told::new()), Arc::default());
-    let keeper = Arc::new(KernelCache { told: Arc::clone(&told), notifier: Arc::clone(&notifier) });
+    let notifier = Arc::default();
+    let keeper = Arc::new(KernelCache { notifier: Arc::clone(&notifier) });
     let hears_no_close = config.local_locks && config.write_back.0 == 0;
     let kernel = Arc::clone(&notifier);
     let factory = move |_| {
         let client = Client::new(Arc::clone(&shared));
-        Adapter::new(client, shared.gate(), Arc::clone(&told), Arc::clone(&kernel), hears_no_close)
+        Adapter::new(client, shared.gate(), Arc::clone(&kernel), hears_no_close)
     };
     let mount = fuse::mount(&config.mountpoint, options, factory).map_err(|error| Fatal::usage(error.to_string()))?;
     // Nobody gives this client leases before it listens for recalls.
