@@ -109,8 +109,20 @@ impl Beliefs {
 
     /// All that is believed of what is at home in this shard is true, and is not about to change as another shard has
     /// decided.
-    pub(crate) fn check(&self, home: ShardId, shard: &mut Shard<MemoryKv>, doubtful: &[Part], now_ms: u64) {
+    pub(crate) fn check(
+        &self,
+        home: ShardId,
+        shard: &mut Shard<MemoryKv>,
+        doubtful: &[(SessionId, Part)],
+        now_ms: u64,
+    ) {
         for (number, client) in &self.clients {
+            // What it asked for itself was decided before it had the answer, and it believes nothing until then: a promise
+            // that was asked for late is going to be taken back.
+            let (own, of_others): (Vec<_>, Vec<_>) = doubtful.iter().partition(|(session, _)| session.0 == *number);
+            let is_in_doubt = |parts: &[&(SessionId, Part)], changes: &dyn Fn(&Part) -> bool| {
+                parts.iter().any(|(_, part)| changes(part))
+            };
             let names =
                 client.names.iter().filter(|((parent, _), (_, until))| parent.home() == home && *until > now_ms);
             for ((parent, name), (believed, _)) in names {
@@ -124,7 +136,10 @@ impl Beliefs {
                     }
                     _ => false,
                 };
-                assert!(!doubtful.iter().any(changes), "client {number} believes in {parent} {name}: it is in doubt");
+                assert!(
+                    !is_in_doubt(&of_others, &changes),
+                    "client {number} believes in {parent} {name}: it is in doubt"
+                );
                 let truth = match shard.lookup(WITNESS, *parent, name) {
                     Ok(Looked::Found(view)) => Some(view.attr.inode),
                     Ok(Looked::Absent { .. }) | Err(Error::Refused(_)) => None,
@@ -137,10 +152,13 @@ impl Beliefs {
             let inodes = client.inodes.iter().filter(|(inode, (_, until))| inode.home() == home && *until > now_ms);
             for (inode, (believed, _)) in inodes {
                 assert!(
-                    !doubtful.iter().any(|part| changes(part, *inode)),
+                    !is_in_doubt(&of_others, &|part| changes(part, *inode)),
                     "client {number} believes in {inode}: it is in doubt"
                 );
                 let truth = shard.getattr(WITNESS, *inode).map(|view| view.attr);
+                if matches!(truth, Err(Error::Blocked(_))) && is_in_doubt(&own, &|part| changes(part, *inode)) {
+                    continue;
+                }
                 // An orphan goes with its last holder: who knows that it has no name expects no more of it.
                 if truth == Err(Error::Refused(Errno::ESTALE)) && believed.nlink == 0 {
                     continue;

@@ -7,4 +7,6 @@ mod crashes;
 mod leases;
 mod node;
 mod racing;
+mod repeat;
+mod seeds;
 mod sim;

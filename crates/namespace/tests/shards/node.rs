@@ -272,12 +272,13 @@ impl Node {
         self.parked.retain(|_, waiting| !waiting.is_empty());
     }
 
-    /// What was promised to a transaction that another shard decides.
-    pub(crate) fn doubtful(&self) -> Vec<Part> {
+    /// What was promised to transactions that other shards decide, and for whom.
+    pub(crate) fn doubtful(&self) -> Vec<(SessionId, Part)> {
         let mut parts = Vec::new();
         let visit = |key: &[u8], value: &[u8]| {
             if let (_, Some(_)) = deser_key(key).expect("a key") {
-                parts.extend(deser_round(key, value).expect("parts").1);
+                let (session, promised) = deser_round(key, value).expect("parts");
+                parts.extend(promised.into_iter().map(|part| (session, part)));
             }
             std::ops::ControlFlow::Continue(())
         };

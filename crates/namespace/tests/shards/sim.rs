@@ -1,6 +1,7 @@
 //! The shards, their network, and the shell that metad is to them. One seed decides all.
 
 mod eyes;
+mod record;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -25,6 +26,7 @@ use types::time::Timestamp;
 use crate::beliefs::Beliefs;
 pub(crate) use crate::node::{Answer, CRED, Op};
 use crate::node::{Body, EXPIRY_MS, Held, Node, Told, config};
+use crate::seeds;
 
 pub(crate) const ROOT: InodeId = InodeId::ROOT;
 /// Where there are leases.
@@ -36,6 +38,7 @@ pub(crate) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).expect("a name")
 }
 
+#[derive(Debug)]
 enum Packet {
     Request {
         to: usize,
@@ -75,6 +78,7 @@ pub(crate) enum Crash {
 }
 
 pub(crate) struct Sim {
+    seed: u64,
     pub(crate) rng: StdRng,
     nodes: Vec<Node>,
     packets: Vec<Packet>,
@@ -99,6 +103,8 @@ pub(crate) struct Sim {
     pub(crate) beliefs: Beliefs,
     /// Which a client hears when it has its answer.
     late_recalls: BTreeMap<u64, Vec<(usize, Vec<Recall>)>>,
+    /// What arrived, if somebody wants to know.
+    record: Option<String>,
 }
 
 impl Sim {
@@ -118,6 +124,7 @@ impl Sim {
 
     fn with(seed: u64, shards: usize, lease_term_ms: u64, split_above: u64) -> Self {
         let mut sim = Self {
+            seed,
             rng: StdRng::seed_from_u64(seed),
             nodes: Vec::new(),
             packets: Vec::new(),
@@ -135,6 +142,7 @@ impl Sim {
             split_above,
             beliefs: Beliefs::default(),
             late_recalls: BTreeMap::new(),
+            record: seeds::alone().map(|_| String::new()),
         };
         for index in 0..shards {
             let kv = MemoryKv::new();
@@ -281,7 +289,9 @@ impl Sim {
     }
 
     fn deliver(&mut self, at: usize) {
-        match self.packets.remove(at) {
+        let packet = self.packets.remove(at);
+        self.note(&packet);
+        match packet {
             Packet::Request { to, body } => self.nodes[to].queue.push(body),
             Packet::Answer { client, attempt, answer } => self.answered(client, attempt, answer),
             Packet::Reply { to, incarnation, from, message, reply } => {

@@ -27,8 +27,11 @@ impl Sim {
 
     /// A directory has turned out to be split: clients learn its parts. They never change, but the cursor does.
     pub(crate) fn learn_parts(&mut self, inode: InodeId) {
-        if let Ok(found) = self.nodes[usize::from(inode.home().0)].shard.parts(inode) {
-            self.splits.insert(inode, (found.parts, found.cursor));
+        let home = usize::from(inode.home().0);
+        let Ok(found) = self.nodes[home].shard.parts(inode) else { return };
+        // A client is going to rely on them for good, so it is told when they are on disk.
+        if self.splits.insert(inode, (found.parts, found.cursor)).is_none() {
+            self.sync(home);
         }
     }
 
