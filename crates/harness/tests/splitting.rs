@@ -210,3 +210,23 @@ fn a_directory_splits_by_itself_when_it_has_grown() {
     thread::sleep(Duration::from_secs(3));
     assert!(cluster.json(&["entry", "info", "/small"])["parts"].as_array().unwrap().is_empty());
 }
+
+/// A spool: it never has many entries, and all of them are new.
+#[test]
+fn a_directory_splits_by_itself_when_its_names_change_often() {
+    let cluster = four_shards();
+    cluster.set_metadata(&[LEASE_TERM, ("#split_rate = 30000", "split_rate = 40")]);
+    let (busy, quiet) = (cluster.folder("busy"), cluster.folder("quiet"));
+    wait::until("the directory is split", PATIENCE, || {
+        for n in 0..100 {
+            let (coming, there) = (busy.join(format!("coming-{n}")), busy.join(format!("there-{n}")));
+            fs::write(&coming, "x").unwrap();
+            fs::rename(&coming, &there).unwrap();
+            fs::remove_file(&there).unwrap();
+        }
+        fs::write(quiet.join("file"), "x").unwrap();
+        is_split(&cluster).then_some(())
+    });
+    assert!(cluster.json(&["entry", "info", "/quiet"])["parts"].as_array().unwrap().is_empty());
+    cluster.assert_sound();
+}

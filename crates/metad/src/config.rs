@@ -49,6 +49,9 @@ conf::knobs! {
         /// A directory with more entries than this is split over the metadata shards, at most 16, by itself and while it is
         /// used, where there are several. 0: only "weft entry set --split" does that.
         split_above: u64 = "50000",
+        /// So is a directory of which more names than this are made, removed or replaced per second, for five seconds on
+        /// end. 0: however many.
+        split_rate: u64 = "30000",
         /// Changes are on the disk after this time at the latest, also where no application asks for it.
         sync_interval: Period = "100ms",
         /// Free space of the file system below which nothing new can be made. Removing goes on, and needs this.

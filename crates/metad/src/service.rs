@@ -184,6 +184,7 @@ impl Server {
                 cached_inodes: config.hot_entries,
                 cached_edges: config.hot_entries,
                 split_above: config.split_above,
+                split_rate: config.split_rate,
                 ..namespace::shard::Limits::default()
             },
             metrics: self.metrics.clone(),

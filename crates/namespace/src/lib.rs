@@ -16,6 +16,7 @@
 //! - `check`: what must hold of a whole store.
 
 pub mod acl;
+mod busy;
 pub mod check;
 mod cold;
 mod complete;

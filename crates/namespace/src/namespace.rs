@@ -10,6 +10,7 @@ use types::id::{InodeId, ShardId};
 use types::layout::{Layout, LayoutPolicy};
 use types::time::Timestamp;
 
+use crate::busy::Busy;
 use crate::cold::Cold;
 use crate::edges::Edges;
 use crate::error::{Damage, Result};
@@ -56,6 +57,7 @@ pub struct Namespace<K: Kv> {
     pub(crate) split_above: u64,
     /// Directories with more entries than that, which should be split. A hint.
     pub(crate) overgrown: BTreeSet<InodeId>,
+    pub(crate) busy: Busy,
 }
 
 /// Bounds that the namespace needs to know.
@@ -68,6 +70,8 @@ pub struct Bounds {
     pub root_owner: Credentials,
     /// Entries that a directory may have until it should be split. 0: any number.
     pub split_above: u64,
+    /// Changes of a directory's names per second that one shard bears until it should be split. 0: any number.
+    pub split_rate: u64,
 }
 
 /// Whether a commit writes the record of counts.
@@ -107,6 +111,7 @@ impl<K: Kv> Namespace<K> {
             has_new_deletions: false,
             split_above: bounds.split_above,
             overgrown: BTreeSet::new(),
+            busy: Busy::new(bounds.split_rate),
             kv,
         };
         namespace.load()?;

@@ -82,6 +82,8 @@ pub struct Limits {
     pub locks: LockLimits,
     /// Entries that a directory may have until it is split over shards by itself. 0: any number.
     pub split_above: u64,
+    /// Changes of a directory's names per second, for five seconds on end, from which on it is as well. 0: any number.
+    pub split_rate: u64,
     /// Entries of a directory that is split that go to a part at a time.
     pub split_batch: usize,
 }
@@ -98,6 +100,7 @@ impl Default for Limits {
             leased: 1 << 20,
             locks: LockLimits::default(),
             split_above: 50_000,
+            split_rate: 30_000,
             split_batch: 256,
         }
     }
@@ -194,6 +197,7 @@ impl<K: Kv> Shard<K> {
             cached_edges: limits.cached_edges,
             root_owner: config.root_owner,
             split_above: limits.split_above,
+            split_rate: limits.split_rate,
         };
         let namespace = Namespace::open(store, config.shard, config.seed, bounds, now)?;
         load::load(namespace, config, mono_ms)
@@ -205,6 +209,7 @@ impl<K: Kv> Shard<K> {
         self.mono_ms = mono_ms;
         self.leases.advance(mono_ms);
         self.locks.set_now(mono_ms);
+        self.split_what_is_busy();
     }
 
     /// What placement may choose from, whole; at each change of the map.

@@ -122,6 +122,7 @@ impl<K: Kv> Namespace<K> {
         if is_large && self.homes.are_several() {
             self.overgrown.insert(place.parent);
         }
+        self.busy.note(place.parent);
     }
 
     /// Takes the edge at `place` away.
@@ -129,6 +130,7 @@ impl<K: Kv> Namespace<K> {
         self.edges.set(place.parent, place.hash, place.name, None);
         let now = self.now;
         self.inodes.modify(place.parent, place.directory).count_entry(kind, false, now);
+        self.busy.note(place.parent);
     }
 
     /// Leads the edge at `place` to another inode.
@@ -138,6 +140,7 @@ impl<K: Kv> Namespace<K> {
         let directory = self.inodes.modify(place.parent, place.directory);
         directory.count_entry(old, false, now);
         directory.count_entry(new.kind, true, now);
+        self.busy.note(place.parent);
     }
 
     /// An inode of `kind` about to be made in `directory`: POSIX ownership, and the BSD rule where the directory has

@@ -32,6 +32,8 @@ pub(crate) struct Splitting(BTreeMap<InodeId, Progress>);
 struct Progress {
     /// Not before.
     due_ms: u64,
+    /// Its names change too often for one shard.
+    is_busy: bool,
     /// The latest batch.
     latest: Option<TransactionId>,
 }
@@ -52,6 +54,10 @@ impl Splitting {
         self.0.entry(directory).or_default();
     }
 
+    fn begin_busy(&mut self, directory: InodeId) {
+        self.0.entry(directory).or_default().is_busy = true;
+    }
+
     /// Nobody may believe anything of names in it for longer than an answer takes: they may be gone to a part.
     pub(crate) fn has(&self, directory: InodeId) -> bool {
         !self.0.is_empty() && self.0.contains_key(&directory)
@@ -63,6 +69,17 @@ impl<K: Kv> Shard<K> {
     #[must_use]
     pub fn is_splitting(&self) -> bool {
         !self.splitting.0.is_empty() || !self.namespace.overgrown.is_empty()
+    }
+
+    /// At the beginning of each turn.
+    pub(crate) fn split_what_is_busy(&mut self) {
+        for directory in self.namespace.busy.advance(self.mono_ms) {
+            let is_whole =
+                self.namespace.inodes.peek(directory).flatten().is_some_and(|inode| inode.role() == Role::Whole);
+            if is_whole && self.namespace.homes.are_several() {
+                self.splitting.begin_busy(directory);
+            }
+        }
     }
 
     /// Begins what can be done next to split directories. Its changes belong to the turn and need a `commit`.
@@ -91,8 +108,7 @@ impl<K: Kv> Shard<K> {
 
     fn step_of_split(&mut self, id: InodeId) -> Result<Next> {
         let exactly = Exactly { session: NOBODY, sequence: id.0, answered_below: id.0 };
-        let Some(Progress { due_ms, latest }) = self.splitting.0.get(&id) else { return Ok(Next::End) };
-        let (due_ms, latest) = (*due_ms, *latest);
+        let Some(&Progress { due_ms, is_busy, latest }) = self.splitting.0.get(&id) else { return Ok(Next::End) };
         match self.under_way(exactly) {
             Ok(()) if latest.is_some_and(|latest| self.transactions.is_decided(latest)) => {
                 return Ok(Next::After(due_ms));
@@ -108,9 +124,10 @@ impl<K: Kv> Shard<K> {
         let found = self.namespace.find(id)?.filter(|inode| inode.is_dir() && inode.nlink > 0);
         let Some(inode) = found else { return Ok(Next::End) };
         let split_above = self.namespace.split_above;
+        let is_large = split_above > 0 && inode.entries() > split_above;
         let begun = match inode.role() {
             Role::Splitting { count, cursor } => self.shift(exactly, id, &inode, (count, cursor)),
-            Role::Whole if split_above > 0 && inode.entries() > split_above => {
+            Role::Whole if is_large || is_busy => {
                 let count = self.namespace.homes.count_good().min(PARTS_BY_ITSELF) as u16;
                 if count < PARTS_MIN {
                     return Ok(Next::End);
@@ -128,6 +145,8 @@ impl<K: Kv> Shard<K> {
             Ok(()) | Err(Error::Blocked(_) | Error::Recalling | Error::Again) => {
                 Ok(Next::After(self.mono_ms.saturating_add(BUSY_MS)))
             }
+            // It may be less busy by then, or it is found to be busy again.
+            Err(Error::Refused(_)) if inode.role() == Role::Whole && !is_large => Ok(Next::End),
             Err(Error::Refused(_)) => Ok(Next::After(self.mono_ms.saturating_add(REFUSED_MS))),
             Err(error) => Err(error),
         }

@@ -13,7 +13,7 @@ use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::placement::Placement;
 use types::time::Timestamp;
 
-use crate::node::config;
+use crate::node::{Splits, config};
 use crate::seeds::seeds;
 use crate::sim::{Answer, Crash, Op, ROOT, Sim, name};
 
@@ -95,7 +95,7 @@ fn what_clients_may_believe_is_true_though_processes_are_killed() {
 
 /// One shard of several, asked by hand.
 fn participant() -> Shard<MemoryKv> {
-    let mut shard = Shard::open(MemoryKv::new(), config(0, 3_000, 0), Timestamp(1), 1).expect("opens");
+    let mut shard = Shard::open(MemoryKv::new(), config(0, 3_000, Splits::default()), Timestamp(1), 1).expect("opens");
     shard.set_shards(vec![ShardId(0), ShardId(1)], vec![ShardId(0), ShardId(1)]);
     for session in [SessionId(1), SessionId(2)] {
         shard.session_open(session, b"").expect("opens");

@@ -208,9 +208,24 @@ pub(crate) enum Held {
     Reply(usize, Message, Reply),
 }
 
-pub(crate) fn config(shard: usize, lease_term_ms: u64, split_above: u64) -> Config {
+/// When directories are split by themselves; zeros: never.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Splits {
+    pub(crate) above: u64,
+    /// Changes per second.
+    pub(crate) rate: u64,
+}
+
+pub(crate) fn config(shard: usize, lease_term_ms: u64, splits: Splits) -> Config {
     let (session_expiry_ms, root_owner) = (EXPIRY_MS, Credentials::default());
-    let limits = Limits { cached_inodes: 64, cached_edges: 64, split_above, split_batch: 2, ..Limits::default() };
+    let limits = Limits {
+        cached_inodes: 64,
+        cached_edges: 64,
+        split_above: splits.above,
+        split_rate: splits.rate,
+        split_batch: 2,
+        ..Limits::default()
+    };
     let (shard, seed) = (ShardId(shard as u16), 7 + shard as u64);
     Config { shard, seed, session_expiry_ms, lease_term_ms, root_owner, limits }
 }

@@ -145,9 +145,32 @@ fn a_listing_shows_all_while_the_directory_is_split() {
 
 #[test]
 fn a_listing_shows_all_while_the_directory_is_split_and_processes_are_killed() {
-    for seed in seeds(0, SEEDS) {
-        assert!(list_while_it_splits(3000 + seed, true) > 1, "seed {seed}: it is not split");
+    for seed in seeds(3000, SEEDS) {
+        assert!(list_while_it_splits(seed, true) > 1, "seed {seed}: it is not split");
     }
+}
+
+/// A directory whose few names come and go all the time is split, one beside it that is used at times is not.
+#[test]
+fn a_directory_whose_names_change_all_the_time_is_split() {
+    let mut sim = Sim::bustling(2, 3, 4);
+    let [bustling, quiet] = two_directories(&mut sim, ["bustling", "quiet"])[..] else { panic!("two") };
+    let come_and_go = |sim: &mut Sim, _: &[InodeId]| {
+        let parent = if sim.rng.random_range(0..60) == 0 { quiet } else { bustling };
+        let name = name(&format!("passing-{}", sim.rng.random_range(0..3)));
+        if sim.rng.random() { Op::Create { parent, name } } else { Op::Unlink { parent, name } }
+    };
+    let begun_ms = sim.now_ms;
+    while sim.parts_of(bustling).is_empty() {
+        sim.keep_busy(1..=4, &mut vec![ROOT], 0, come_and_go);
+        sim.step();
+        sim.learn_parts(bustling);
+        assert!(sim.now_ms < begun_ms + 60_000, "it is not split");
+    }
+    assert!(sim.now_ms > begun_ms + 5_000, "it was busy for {} ms alone", sim.now_ms - begun_ms);
+    sim.quiesce();
+    sim.learn_parts(quiet);
+    assert_eq!((sim.parts_of(bustling).len(), sim.parts_of(quiet).len()), (3, 0));
 }
 
 /// In the root, at home in two other shards.

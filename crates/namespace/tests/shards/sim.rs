@@ -25,7 +25,7 @@ use types::time::Timestamp;
 
 use crate::beliefs::Beliefs;
 pub(crate) use crate::node::{Answer, CRED, Op};
-use crate::node::{Body, EXPIRY_MS, Held, Node, Told, config};
+use crate::node::{Body, EXPIRY_MS, Held, Node, Splits, Told, config};
 use crate::seeds;
 
 pub(crate) const ROOT: InodeId = InodeId::ROOT;
@@ -99,7 +99,7 @@ pub(crate) struct Sim {
     pub(crate) orderly: bool,
     pub(crate) events: u64,
     lease_term_ms: u64,
-    split_above: u64,
+    splits_itself: Splits,
     pub(crate) beliefs: Beliefs,
     /// Which a client hears when it has its answer.
     late_recalls: BTreeMap<u64, Vec<(usize, Vec<Recall>)>>,
@@ -109,20 +109,25 @@ pub(crate) struct Sim {
 
 impl Sim {
     pub(crate) fn new(seed: u64, shards: usize) -> Self {
-        Self::with(seed, shards, 0, 0)
+        Self::with(seed, shards, 0, Splits::default())
     }
 
     /// Directories with more entries than `split_above` are split by themselves.
     pub(crate) fn growing(seed: u64, shards: usize, split_above: u64) -> Self {
-        Self::with(seed, shards, 0, split_above)
+        Self::with(seed, shards, 0, Splits { above: split_above, rate: 0 })
+    }
+
+    /// So are those whose names change more often than so many times per second.
+    pub(crate) fn bustling(seed: u64, shards: usize, split_rate: u64) -> Self {
+        Self::with(seed, shards, 0, Splits { above: 0, rate: split_rate })
     }
 
     /// Clients believe what they were told for as long as they may.
     pub(crate) fn leasing(seed: u64, shards: usize) -> Self {
-        Self::with(seed, shards, LEASE_TERM_MS, 0)
+        Self::with(seed, shards, LEASE_TERM_MS, Splits::default())
     }
 
-    fn with(seed: u64, shards: usize, lease_term_ms: u64, split_above: u64) -> Self {
+    fn with(seed: u64, shards: usize, lease_term_ms: u64, splits_itself: Splits) -> Self {
         let mut sim = Self {
             seed,
             rng: StdRng::seed_from_u64(seed),
@@ -139,14 +144,14 @@ impl Sim {
             orderly: false,
             events: 0,
             lease_term_ms,
-            split_above,
+            splits_itself,
             beliefs: Beliefs::default(),
             late_recalls: BTreeMap::new(),
             record: seeds::alone().map(|_| String::new()),
         };
         for index in 0..shards {
             let kv = MemoryKv::new();
-            let config = config(index, lease_term_ms, split_above);
+            let config = config(index, lease_term_ms, splits_itself);
             let shard = Shard::open(kv.clone(), config, Timestamp(1), 1).expect("opens");
             sim.nodes.push(Node::new(kv, shard, 1));
         }
@@ -532,7 +537,7 @@ impl Sim {
             node.kv.crash_keeping(self.rng.random_range(0..=unsynced));
         }
         let (kv, incarnation, now_ms) = (node.kv.clone(), node.incarnation + 1, self.now_ms);
-        let config = config(index, self.lease_term_ms, self.split_above);
+        let config = config(index, self.lease_term_ms, self.splits_itself);
         let shard = Shard::open(kv.clone(), config, Timestamp(now_ms as i64), now_ms).expect("opens");
         let old = std::mem::replace(node, Node::new(kv, shard, incarnation));
         node.introduce(shards);
