@@ -11,6 +11,9 @@ enum Cli {
 
 fn main() -> anyhow::Result<()> {
     let Cli::Bench(options) = Cli::parse();
+    if options.peers.is_some() && options.job.is_none() {
+        return Ok(write!(std::io::stdout(), "{}", bench::peers::run(&options)?)?);
+    }
     let report = bench::run(&options)?;
     Ok(write!(std::io::stdout(), "{report}")?)
 }

@@ -16,6 +16,8 @@ pub enum Who {
     Client,
     /// The services.
     Server,
+    /// All that this machine does, kernel threads and others' programs among it.
+    Machine,
 }
 
 /// Processes to be watched while others work.
@@ -23,11 +25,15 @@ pub enum Who {
 pub(crate) struct Watch(pub(crate) Vec<(Who, i32)>);
 
 impl Watch {
+    /// The whole machine is watched under this number.
+    pub(crate) const MACHINE: (Who, i32) = (Who::Machine, 0);
+
     /// CPU time of each kind until now, in microseconds. Processes that are gone count nothing.
     pub(crate) fn read(&self) -> BTreeMap<Who, f64> {
         let mut sums = BTreeMap::new();
         for &(who, pid) in &self.0 {
-            *sums.entry(who).or_default() += of_process(pid).unwrap_or(0.0);
+            let used = if who == Who::Machine { of_machine() } else { of_process(pid) };
+            *sums.entry(who).or_default() += used.unwrap_or(0.0);
         }
         sums
     }
@@ -35,17 +41,30 @@ impl Watch {
     /// Waits until they have nothing left to do of what was before, such as to write it down: less than a twentieth of a
     /// CPU in use, or a bound is reached.
     pub(crate) fn settle(&self) {
+        self.settle_to(0.0);
+    }
+
+    /// The same of processes that use so many CPUs with nothing to do.
+    pub(crate) fn settle_to(&self, idle: f64) {
         const LOOK: Duration = Duration::from_millis(100);
         const PATIENCE: Duration = Duration::from_secs(20);
         let deadline = Instant::now() + PATIENCE;
-        loop {
-            let before = self.read();
-            std::thread::sleep(LOOK);
-            let used: f64 = self.since(&before).values().sum();
-            if used * 20.0 < LOOK.as_micros() as f64 || Instant::now() > deadline {
-                return;
-            }
-        }
+        while self.cpus_in_use(LOOK) >= idle + 0.05 && Instant::now() <= deadline {}
+    }
+
+    /// How many CPUs they use with nothing to do, which they have now: the least of several looks, since what they do for
+    /// themselves comes in bursts.
+    pub(crate) fn idle(&self) -> f64 {
+        const LOOK: Duration = Duration::from_millis(500);
+        (0..4).map(|_| self.cpus_in_use(LOOK)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// From now on for so long. Without those of the whole machine, which others use too.
+    fn cpus_in_use(&self, look: Duration) -> f64 {
+        let before = self.read();
+        std::thread::sleep(look);
+        let used: f64 = self.since(&before).iter().filter(|(who, _)| **who != Who::Machine).map(|(_, used)| used).sum();
+        used / look.as_micros() as f64
     }
 
     /// What was used since `before` was read.
@@ -63,6 +82,24 @@ impl Watch {
 pub(crate) fn of_process(pid: i32) -> io::Result<f64> {
     // As clock_getcpuclockid(3) makes it: the process's scheduler clock.
     read_clock((!pid << 3) | 2)
+}
+
+/// Microseconds that the CPUs of this machine have not been idle, in steps of a clock tick (10 ms).
+fn of_machine() -> io::Result<f64> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    // SAFETY: a system call without memory.
+    let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    let ticks = busy_ticks(&text).ok_or_else(|| io::Error::other("/proc/stat has no line of all CPUs"))?;
+    Ok(ticks as f64 * 1e6 / ticks_per_second)
+}
+
+/// Of `/proc/stat`: user, nice, system, irq and softirq of all CPUs. Not idle and iowait; nor what a host took for others
+/// (steal), or what guests used, which is in user already.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let line = stat.lines().find(|line| line.starts_with("cpu "))?;
+    let ticks: Vec<u64> = line.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+    let &[user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks.as_slice() else { return None };
+    Some(user + nice + system + irq + softirq)
 }
 
 /// Microseconds of this process and of the children that it has waited for.
@@ -92,6 +129,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_idle_or_taken_by_the_host_is_no_work() {
+        let stat = "cpu  100 20 30 4000 500 6 7 800 90 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(busy_ticks(stat), Some(163));
+        assert_eq!(busy_ticks("cpu 1 2\n"), None);
+        assert_eq!(busy_ticks(""), None);
+        assert!(of_machine().expect("Linux has it") > 0.0);
+    }
+
+    #[test]
     fn work_is_seen() {
         let pid = i32::try_from(std::process::id()).expect("a process id");
         let watch = Watch(vec![(Who::App, pid)]);
@@ -105,5 +151,18 @@ mod tests {
         let used = watch.since(&before)[&Who::App];
         assert!(used >= reached, "{used} us by one clock, {reached} by the other");
         assert!(of_process(5_000_000).is_err(), "beyond the largest process id there can be");
+    }
+
+    #[test]
+    fn those_that_are_never_idle_are_not_waited_for() {
+        let mut busy = std::process::Command::new("sh");
+        let mut busy = busy.args(["-c", "while :; do :; done"]).spawn().expect("sh starts");
+        let watch = Watch(vec![(Who::Server, i32::try_from(busy.id()).expect("a process id")), Watch::MACHINE]);
+        let idle = watch.idle();
+        assert!(idle > 0.0 && idle < 1.5, "{idle}");
+        let begin = Instant::now();
+        watch.settle_to(1.5);
+        assert!(begin.elapsed() < Duration::from_secs(10), "it cannot use more than one CPU");
+        busy.kill().and_then(|()| busy.wait()).expect("it ends");
     }
 }

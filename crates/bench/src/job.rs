@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -99,16 +101,27 @@ impl Program {
     /// # Errors
     /// What the job says where it fails.
     pub(crate) fn measure(&self, job: &Job) -> Result<Vec<Measured>> {
+        self.measure_within(Duration::MAX, job)
+    }
+
+    /// The same, of a job that may hang in a file system that is not ours.
+    ///
+    /// # Errors
+    /// [`Hung`] where the job was killed because it took longer than `patience`; else as above.
+    pub(crate) fn measure_within(&self, patience: Duration, job: &Job) -> Result<Vec<Measured>> {
         let mut command = self.command(job)?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start a measurement")?;
         let (mut figures, mut complaint) = (Vec::new(), Vec::new());
-        {
+        let hung = {
             let _measuring = Measuring::begin(child.id());
+            let watchdog = Watchdog::begin(&child, patience)?;
             child.stdout.take().context("no output")?.read_to_end(&mut figures)?;
             child.stderr.take().context("no errors")?.read_to_end(&mut complaint)?;
-        }
+            watchdog.end()
+        };
         let status = child.wait()?;
+        ensure!(!hung, Hung(patience));
         if !status.success() {
             bail!("{} ({status})", String::from_utf8_lossy(&complaint).trim());
         }
@@ -149,6 +162,47 @@ impl Program {
     }
 }
 
+/// A measurement was killed after so long.
+#[derive(Debug)]
+pub(crate) struct Hung(Duration);
+
+impl std::error::Error for Hung {}
+
+impl std::fmt::Display for Hung {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "it hangs: not done in {} s, and killed", self.0.as_secs())
+    }
+}
+
+/// Kills a measurement, with the programs that it has started, unless it ends in time.
+struct Watchdog {
+    done: Sender<()>,
+    thread: JoinHandle<bool>,
+}
+
+impl Watchdog {
+    fn begin(child: &Child, patience: Duration) -> Result<Self> {
+        let group = i32::try_from(child.id())?;
+        let (done, waiting) = mpsc::channel();
+        let watch = move || {
+            let late = waiting.recv_timeout(patience) == Err(RecvTimeoutError::Timeout);
+            if late {
+                // SAFETY: kill touches no memory; the child is waited for after this thread has ended, so the number of
+                // its group is its own.
+                unsafe { libc::kill(-group, libc::SIGKILL) };
+            }
+            late
+        };
+        Ok(Self { done, thread: std::thread::Builder::new().spawn(watch)? })
+    }
+
+    /// Whether it has killed.
+    fn end(self) -> bool {
+        drop(self.done);
+        self.thread.join().unwrap_or(false)
+    }
+}
+
 /// A job that serves, until this is dropped.
 pub(crate) struct Served {
     child: Child,
@@ -177,5 +231,30 @@ impl Drop for Served {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeping(seconds: &str) -> Child {
+        Command::new("sleep").arg(seconds).process_group(0).spawn().expect("sleep starts")
+    }
+
+    #[test]
+    fn what_hangs_is_killed_and_what_ends_in_time_is_not() {
+        let mut child = sleeping("600");
+        let watchdog = Watchdog::begin(&child, Duration::from_millis(50)).expect("a thread");
+        let begin = Instant::now();
+        while child.try_wait().expect("it is ours").is_none() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(watchdog.end());
+        let mut child = sleeping("0");
+        let watchdog = Watchdog::begin(&child, Duration::MAX).expect("a thread");
+        assert!(child.wait().expect("it is ours").success());
+        assert!(!watchdog.end());
     }
 }

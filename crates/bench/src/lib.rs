@@ -10,6 +10,7 @@
 //!   start together, make real system calls, and check that these did what they should.
 //! - [`job`]: each measurement is a process of its own, which prints what it measured.
 //! - [`cpu`]: CPU time of processes; [`report`]: the table.
+//! - [`peers`]: the same work on other file systems beside ours; a bench of its own.
 //! - [`io500`]: the phases of IO500, on any directory or through the client core; a bench of its own.
 
 mod cpu;
@@ -17,6 +18,7 @@ mod interrupt;
 pub mod io500;
 mod job;
 mod options;
+pub mod peers;
 mod plan;
 mod report;
 mod runner;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::peers::Kind;
+
 /// What to measure, and where.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -15,9 +17,13 @@ pub struct Options {
     /// Only rows whose name has this in it; several times: any of them
     #[arg(long, value_name = "PATTERN")]
     pub only: Vec<String>,
-    /// How often each row is measured, in turns with its yardstick; the medians count
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
-    pub rounds: u32,
+    /// The same mixed work on Weft, the local file system and the peers that are installed, or on those named
+    // The value only after `=`: what follows a blank may be a subcommand.
+    #[arg(long, value_name = "PEER,...", value_enum, num_args = 0.., require_equals = true, value_delimiter = ',')]
+    pub peers: Option<Vec<Kind>>,
+    /// How often each row is measured, in turns with its yardstick; the medians count [default: 3, of --peers 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub rounds: Option<u32>,
     /// Also write everything that was measured to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
@@ -30,4 +36,10 @@ pub struct Options {
     /// One measurement, described in JSON: how the bench calls itself
     #[arg(long, value_name = "JSON", hide = true)]
     pub job: Option<String>,
+}
+
+impl Options {
+    pub(crate) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.peers.is_some() { 1 } else { 3 })
+    }
 }

@@ -182,7 +182,7 @@ impl Report {
         let load = std::fs::read_to_string("/proc/loadavg").ok();
         Self {
             rows: Vec::new(),
-            rounds: options.rounds,
+            rounds: options.rounds(),
             quick: options.quick,
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             load: load.and_then(|load| load.split(' ').next()?.parse().ok()),

@@ -156,13 +156,18 @@ impl Bench {
 
     fn rounds(&mut self, scenario: &Scenario, options: &Options) -> Vec<Round> {
         let mut rounds = Vec::new();
-        for number in 1..=options.rounds {
+        for number in 1..=options.rounds() {
             let mut round = Round::new();
             // In turns: the first one after the caches were dropped finds less memory at hand than the others.
             let turned = number % 2 == 0;
             let order = |place: usize| if turned { scenario.sides.len() - 1 - place } else { place };
             for side in (0..scenario.sides.len()).map(|place| scenario.sides[order(place)]) {
-                progress(&format!("{}: {}, round {number} of {}", scenario.rows[0].name, side.name(), options.rounds));
+                progress(&format!(
+                    "{}: {}, round {number} of {}",
+                    scenario.rows[0].name,
+                    side.name(),
+                    options.rounds()
+                ));
                 let measured = (scenario.job)(self, side).and_then(|job| self.program.measure(&job));
                 round.insert(side, measured.map_err(|error| format!("{}: {error:#}", side.name())));
             }

@@ -32,6 +32,22 @@ pub(crate) fn unlink(dir: &File, name: &CStr) -> io::Result<()> {
     }
 }
 
+pub(crate) fn rename(dir: &File, from: &CStr, to: &CStr) -> io::Result<()> {
+    // SAFETY: both names live through the call.
+    match unsafe { libc::renameat(dir.as_raw_fd(), from.as_ptr(), dir.as_raw_fd(), to.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+pub(crate) fn mkdir(dir: &File, name: &CStr) -> io::Result<()> {
+    // SAFETY: the name lives through the call.
+    match unsafe { libc::mkdirat(dir.as_raw_fd(), name.as_ptr(), 0o755) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 pub(crate) fn stat(dir: &File, name: &CStr) -> io::Result<libc::stat> {
     // SAFETY: all zeros are a valid `stat`; name and buffer live through the call.
     unsafe {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -31,51 +31,74 @@ pub(crate) fn make_repository(at: &Path, tree: &Path) -> Result<()> {
 /// `git clone` of a repository on the local file system, then `rm -rf` of the clone; one operation is one file of the
 /// tree. Nothing is synced at the end, as neither of them does.
 pub(crate) fn clone_and_remove(files: &Files, repository: &Path, original: &Path) -> Result<Vec<Measured>> {
-    // In the page cache, whoever comes first.
-    tree::compare(repository, repository, 1)?;
-    let expected = tree::compare(original, original, 1)?;
-    let dir = |number: usize| files.place.join(format!("clone-{number}"));
-    let tally = Tally { operations: tree::FILES as u64, bytes: expected.bytes };
-    let cloning = |number: usize, gate: &mut Gate<'_>| {
-        gate.pass();
-        output(&mut clone(repository, &dir(number)))?;
-        Ok((tally, ()))
-    };
-    let cloned = together("clone", files.processes, &files.watch, cloning, |number, ()| {
-        let found = tree::compare(&dir(number), original, SAMPLE)?;
-        ensure!(found == expected, "cloned {found:?}, committed {expected:?}");
-        Ok(())
-    })?;
+    let cloned = clone_once(files, repository, original)?;
     let removing = |number: usize, gate: &mut Gate<'_>| {
         gate.pass();
-        output(Command::new("rm").arg("-rf").arg(dir(number)))?;
-        Ok((tally, ()))
+        output(Command::new("rm").arg("-rf").arg(place(files, number)))?;
+        Ok((Tally { operations: cloned.operations, bytes: cloned.bytes }, ()))
     };
     let removed = together("remove", files.processes, &files.watch, removing, |number, ()| {
-        ensure!(!dir(number).exists(), "{} is still there", dir(number).display());
+        ensure!(!place(files, number).exists(), "{} is still there", place(files, number).display());
         Ok(())
     })?;
     Ok(vec![cloned, removed])
+}
+
+/// `git clone`, whose clone stays.
+pub(crate) fn clone_once(files: &Files, repository: &Path, original: &Path) -> Result<Measured> {
+    // In the page cache, whoever comes first.
+    tree::compare(repository, repository, 1)?;
+    let expected = tree::compare(original, original, 1)?;
+    let cloning = |number: usize, gate: &mut Gate<'_>| {
+        gate.pass();
+        output(&mut clone(repository, &place(files, number)))?;
+        Ok((Tally { operations: tree::FILES as u64, bytes: expected.bytes }, ()))
+    };
+    together("clone", files.processes, &files.watch, cloning, |number, ()| {
+        let found = tree::compare(&place(files, number), original, SAMPLE)?;
+        ensure!(found == expected, "cloned {found:?}, committed {expected:?}");
+        Ok(())
+    })
+}
+
+/// `git status` of what [`clone_once`] has left; one operation is one file of the tree.
+pub(crate) fn status_once(files: &Files) -> Result<Measured> {
+    let work = |number: usize, gate: &mut Gate<'_>| {
+        gate.pass();
+        status(&place(files, number))?;
+        Ok((Tally { operations: tree::FILES as u64, bytes: 0 }, ()))
+    };
+    together("status", files.processes, &files.watch, work, |_, ()| Ok(()))
+}
+
+/// Of the clone of a process.
+fn place(files: &Files, number: usize) -> PathBuf {
+    files.place.join(format!("clone-{number}"))
+}
+
+fn status(dir: &Path) -> Result<()> {
+    let found = output(git(Some(dir)).args(["status", "--porcelain"]))?;
+    ensure!(found.is_empty(), "nothing was changed, and git status says {found:?}");
+    Ok(())
+}
+
+/// `grep -r` in a tree like `original` for what is in one file of it alone.
+pub(crate) fn grep(dir: &Path, original: &Path) -> Result<()> {
+    let content = fs::read_to_string(original.join(tree::name(0)))?;
+    let needle = content.lines().next().context("an empty file")?;
+    let mut grep = Command::new("grep");
+    grep.args(["-rlF", "--exclude-dir=.git", needle]).arg(dir).env("LC_ALL", "C");
+    let found = output(&mut grep)?;
+    ensure!(found.trim_end() == dir.join(tree::name(0)).to_string_lossy(), "grep found {found:?}");
+    Ok(())
 }
 
 /// `grep -r` for what is in one file, then `git status`, again and again in a clone that both have gone through before;
 /// one operation is one file of the tree.
 pub(crate) fn look_again(files: &Files, seconds: f64, repository: &Path, original: &Path) -> Result<Vec<Measured>> {
     let dir = |number: usize| files.place.join(format!("held-{number}"));
-    let content = fs::read_to_string(original.join(tree::name(0)))?;
-    let needle = content.lines().next().context("an empty file")?;
-    let grep = |number: usize| {
-        let mut grep = Command::new("grep");
-        grep.args(["-rlF", "--exclude-dir=.git", needle]).arg(dir(number)).env("LC_ALL", "C");
-        let found = output(&mut grep)?;
-        ensure!(found.trim_end() == dir(number).join(tree::name(0)).to_string_lossy(), "grep found {found:?}");
-        Ok(())
-    };
-    let status = |number: usize| {
-        let found = output(git(Some(&dir(number))).args(["status", "--porcelain"]))?;
-        ensure!(found.is_empty(), "nothing was changed, and git status says {found:?}");
-        Ok(())
-    };
+    let grep = |number: usize| grep(&dir(number), original);
+    let status = |number: usize| status(&dir(number));
     let again = |phase: &str, look: &dyn Fn(usize) -> Result<()>| {
         let work = |number: usize, gate: &mut Gate<'_>| {
             if !dir(number).join(".git").exists() {
@@ -122,7 +145,7 @@ fn git(dir: Option<&Path>) -> Command {
 }
 
 /// What `command` prints.
-fn output(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = match command.output() {
         Ok(output) => output,

@@ -1,10 +1,12 @@
 //! What is done to a file system, whatever is behind its directory.
 
+pub(crate) mod archive;
 pub(crate) mod calls;
 pub(crate) mod churn;
 pub(crate) mod gate;
 pub(crate) mod git;
 pub(crate) mod pattern;
+pub(crate) mod population;
 pub(crate) mod random;
 pub(crate) mod scan;
 pub(crate) mod sequential;
@@ -15,7 +17,7 @@ pub(crate) mod unpack;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::Watch;
@@ -54,6 +56,62 @@ pub(crate) enum Work {
     Sequential { bytes: u64, step: usize },
     /// Direct 4 KiB reads, then writes, for so many seconds each; `bytes` over all processes.
     Random { seconds: f64, bytes: u64 },
+    /// A step of a longer work, between which caches are dropped.
+    Part(Part),
+}
+
+/// What one measurement does of a longer work. It finds what the parts before have left in the same place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Part {
+    /// Makes the place; nothing is measured.
+    Begin,
+    /// Removes the place with all that is in it; nothing is measured.
+    End,
+    /// As [`Work::Sequential`].
+    WriteFiles {
+        bytes: u64,
+        step: usize,
+    },
+    ReadFiles {
+        bytes: u64,
+        step: usize,
+    },
+    /// As [`Work::Random`]; nothing is measured.
+    PrepareRandom {
+        bytes: u64,
+    },
+    ReadRandom {
+        seconds: f64,
+        bytes: u64,
+    },
+    WriteRandom {
+        seconds: f64,
+        bytes: u64,
+        synced: bool,
+    },
+    Population(population::Population),
+    /// As [`Work::Scan`] needs them; nothing is measured.
+    MakeShape {
+        shape: scan::Shape,
+    },
+    Unpack {
+        archive: PathBuf,
+        tree: PathBuf,
+    },
+    Pack {
+        tree: PathBuf,
+    },
+    Grep {
+        seconds: f64,
+        tree: PathBuf,
+    },
+    Remove,
+    Clone {
+        repository: PathBuf,
+        tree: PathBuf,
+    },
+    Status,
 }
 
 impl Files {
@@ -70,13 +128,34 @@ impl Files {
             Work::LookAgain { seconds, repository, tree } => git::look_again(self, *seconds, repository, tree),
             Work::Sequential { bytes, step } => sequential::run(self, *bytes, *step),
             Work::Random { seconds, bytes } => random::run(self, *seconds, *bytes),
+            Work::Part(part) => self.run_part(part).map(|measured| measured.into_iter().collect()),
         }
+    }
+
+    fn run_part(&self, part: &Part) -> Result<Option<Measured>> {
+        let measured = match part {
+            Part::Begin => return std::fs::create_dir_all(&self.place).map(|()| None).context("cannot begin"),
+            Part::End => return std::fs::remove_dir_all(&self.place).map(|()| None).context("cannot clean up"),
+            Part::PrepareRandom { bytes } => return random::prepare_files(self, *bytes).map(|()| None),
+            Part::MakeShape { shape } => return shape.make(&self.place).map(|()| None),
+            Part::WriteFiles { bytes, step } => sequential::write_files(self, *bytes, *step),
+            Part::ReadFiles { bytes, step } => sequential::read_files(self, *bytes, *step),
+            Part::ReadRandom { seconds, bytes } => random::read_files(self, *seconds, *bytes),
+            Part::WriteRandom { seconds, bytes, synced } => random::write_files(self, *seconds, *bytes, *synced),
+            Part::Population(population) => population.run(self),
+            Part::Unpack { archive, tree } => unpack::unpack(self, archive, tree),
+            Part::Pack { tree } => archive::pack(self, tree),
+            Part::Grep { seconds, tree } => archive::grep(self, *seconds, tree),
+            Part::Remove => archive::remove(self),
+            Part::Clone { repository, tree } => git::clone_once(self, repository, tree),
+            Part::Status => git::status_once(self),
+        };
+        measured.map(Some)
     }
 }
 
 /// Makes what was written last on the disk, and lets the kernel forget what it has cached, so that reads are cold.
 pub(crate) fn drop_caches() -> Result<()> {
-    use anyhow::Context;
     // SAFETY: a system call without arguments that cannot fail.
     unsafe { libc::sync() };
     std::fs::write("/proc/sys/vm/drop_caches", "3\n").context("cannot drop the page cache (needs root)")

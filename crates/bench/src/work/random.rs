@@ -17,19 +17,44 @@ const SAMPLE: u64 = 64;
 
 /// `read` and `write`, in files that are there whole before.
 pub(crate) fn run(files: &Files, seconds: f64, bytes: u64) -> Result<Vec<Measured>> {
-    let path = |number: usize| files.place.join(format!("random-{number}"));
+    prepare_files(files, bytes)?;
+    drop_caches()?;
+    let read = read_files(files, seconds, bytes)?;
+    drop_caches()?;
+    Ok(vec![read, write_files(files, seconds, bytes, false)?])
+}
+
+/// Makes the files, `bytes` over all processes, where they are not there whole.
+pub(crate) fn prepare_files(files: &Files, bytes: u64) -> Result<()> {
+    let blocks = blocks(files, bytes)?;
+    (0..files.processes).try_for_each(|number| prepare(&path(files, number), number, blocks))
+}
+
+pub(crate) fn read_files(files: &Files, seconds: f64, bytes: u64) -> Result<Measured> {
+    let blocks = blocks(files, bytes)?;
+    let read = |number: usize, gate: &mut Gate<'_>| read(number, path(files, number), blocks, seconds, gate);
+    together("read", files.processes, &files.watch, read, |_, ()| Ok(()))
+}
+
+/// `synced`: with an fsync after each write, which is part of the operation.
+pub(crate) fn write_files(files: &Files, seconds: f64, bytes: u64, synced: bool) -> Result<Measured> {
+    let blocks = blocks(files, bytes)?;
+    let write = |number: usize, gate: &mut Gate<'_>| {
+        let written = Written { file: open_direct(&path(files, number))?, number, samples: Default::default() };
+        write(written, blocks, seconds, synced, gate)
+    };
+    together("write", files.processes, &files.watch, write, read_back)
+}
+
+fn path(files: &Files, number: usize) -> PathBuf {
+    files.place.join(format!("random-{number}"))
+}
+
+/// Of each process.
+fn blocks(files: &Files, bytes: u64) -> Result<u64> {
     let blocks = bytes / BLOCK as u64 / files.processes as u64;
     ensure!(blocks > 0, "too few bytes");
-    for number in 0..files.processes {
-        prepare(&path(number), number, blocks)?;
-    }
-    drop_caches()?;
-    let read = |number: usize, gate: &mut Gate<'_>| read(number, path(number), blocks, seconds, gate);
-    let read = together("read", files.processes, &files.watch, read, |_, ()| Ok(()))?;
-    drop_caches()?;
-    let write = |number: usize, gate: &mut Gate<'_>| write(number, path(number), blocks, seconds, gate);
-    let written = together("write", files.processes, &files.watch, write, read_back)?;
-    Ok(vec![read, written])
+    Ok(blocks)
 }
 
 fn prepare(path: &Path, number: usize, blocks: u64) -> Result<()> {
@@ -80,8 +105,14 @@ struct Written {
 /// Where in a block the mark of a write stands, behind the stamp.
 const MARK: std::ops::Range<usize> = 16..24;
 
-fn write(number: usize, path: PathBuf, blocks: u64, seconds: f64, gate: &mut Gate<'_>) -> Result<(Tally, Written)> {
-    let mut written = Written { file: open_direct(&path)?, number, samples: Default::default() };
+fn write(
+    mut written: Written,
+    blocks: u64,
+    seconds: f64,
+    synced: bool,
+    gate: &mut Gate<'_>,
+) -> Result<(Tally, Written)> {
+    let number = written.number;
     let mut buffer = Pages::noise(BLOCK, number as u64);
     let mut random = Random::new(!(number as u64));
     let end = gate.pass() + Duration::from_secs_f64(seconds);
@@ -91,6 +122,9 @@ fn write(number: usize, path: PathBuf, blocks: u64, seconds: f64, gate: &mut Gat
         stamp(buffer.bytes_mut(), number, offset);
         buffer.bytes_mut()[MARK].copy_from_slice(&operations.to_le_bytes());
         written.file.write_all_at(buffer.bytes(), offset)?;
+        if synced {
+            written.file.sync_all()?;
+        }
         if operations.is_multiple_of(SAMPLE) || written.samples.contains_key(&offset) {
             written.samples.insert(offset, operations);
         }

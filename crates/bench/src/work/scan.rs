@@ -95,7 +95,7 @@ impl Shape {
     }
 
     /// Where they are not there yet.
-    fn make(self, at: &Path) -> Result<()> {
+    pub(crate) fn make(self, at: &Path) -> Result<()> {
         let whole = at.join(self.name() + "-whole");
         if whole.exists() {
             return Ok(());
@@ -125,7 +125,7 @@ fn directory(index: u64) -> String {
 }
 
 /// How many lines `command` prints.
-fn lines(command: &mut Command) -> Result<u64> {
+pub(crate) fn lines(command: &mut Command) -> Result<u64> {
     let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let child = child.as_mut().map_err(|error| anyhow::anyhow!("cannot run {name}: {error}"))?;

@@ -13,17 +13,38 @@ use crate::job::Measured;
 
 /// One operation is one step. `write` ends with an fsync; `read` finds all caches cold.
 pub(crate) fn run(files: &Files, bytes: u64, step: usize) -> Result<Vec<Measured>> {
-    let path = |number: usize| files.place.join(format!("sequential-{number}"));
+    let written = write_files(files, bytes, step)?;
+    drop_caches()?;
+    let read = read_files(files, bytes, step)?;
+    for number in 0..files.processes {
+        fs::remove_file(path(files, number)).context("cannot remove what was written")?;
+    }
+    Ok(vec![written, read])
+}
+
+/// Writes a file of each process, `bytes` over all of them.
+pub(crate) fn write_files(files: &Files, bytes: u64, step: usize) -> Result<Measured> {
+    let steps = steps(files, bytes, step)?;
+    let write = |number: usize, gate: &mut Gate<'_>| write(number, path(files, number), step, steps, gate);
+    together("write", files.processes, &files.watch, write, |_, ()| Ok(()))
+}
+
+/// Reads the files that [`write_files`] has written with the same arguments.
+pub(crate) fn read_files(files: &Files, bytes: u64, step: usize) -> Result<Measured> {
+    let steps = steps(files, bytes, step)?;
+    let read = |number: usize, gate: &mut Gate<'_>| read(number, path(files, number), step, steps, gate);
+    together("read", files.processes, &files.watch, read, |_, ()| Ok(()))
+}
+
+fn path(files: &Files, number: usize) -> PathBuf {
+    files.place.join(format!("sequential-{number}"))
+}
+
+/// Of each process.
+fn steps(files: &Files, bytes: u64, step: usize) -> Result<u64> {
     let steps = bytes / step as u64 / files.processes as u64;
     ensure!(steps > 0, "too few bytes");
-    let write = |number: usize, gate: &mut Gate<'_>| write(number, path(number), step, steps, gate);
-    let written = together("write", files.processes, &files.watch, write, |_, ()| Ok(()))?;
-    drop_caches()?;
-    let read = |number: usize, gate: &mut Gate<'_>| read(number, path(number), step, steps, gate);
-    let read = together("read", files.processes, &files.watch, read, |number, ()| {
-        fs::remove_file(path(number)).context("cannot remove what was written")
-    })?;
-    Ok(vec![written, read])
+    Ok(steps)
 }
 
 fn write(number: usize, path: PathBuf, len: usize, steps: u64, gate: &mut Gate<'_>) -> Result<(Tally, ())> {

@@ -1,7 +1,7 @@
 //! `tar -x` of a source tree.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -13,12 +13,26 @@ use crate::job::Measured;
 /// Of so many files one is compared byte by byte.
 const SAMPLE: u64 = 17;
 
-/// One operation is one file. Nothing is synced at the end, as `tar` doesn't.
+/// One operation is one file. Nothing is synced at the end, as `tar` doesn't. What was unpacked is removed.
 pub(crate) fn run(files: &Files, archive: &Path, original: &Path) -> Result<Vec<Measured>> {
+    let unpacked = unpack(files, archive, original)?;
+    for number in 0..files.processes {
+        fs::remove_dir_all(place(files, number)).context("cannot remove what was unpacked")?;
+    }
+    Ok(vec![unpacked])
+}
+
+/// Where a process unpacks.
+pub(crate) fn place(files: &Files, number: usize) -> PathBuf {
+    files.place.join(format!("unpack-{number}"))
+}
+
+/// The same, and leaves the tree there.
+pub(crate) fn unpack(files: &Files, archive: &Path, original: &Path) -> Result<Measured> {
     // In the page cache, whoever comes first.
     let expected = tree::compare(original, original, u64::MAX)?;
     fs::read(archive).context("cannot read the archive")?;
-    let dir = |number: usize| files.place.join(format!("unpack-{number}"));
+    let dir = |number: usize| place(files, number);
     let work = |number: usize, gate: &mut Gate<'_>| {
         fs::create_dir(dir(number))?;
         gate.pass();
@@ -29,7 +43,7 @@ pub(crate) fn run(files: &Files, archive: &Path, original: &Path) -> Result<Vec<
     let check = |number: usize, ()| {
         let found = tree::compare(&dir(number), original, SAMPLE)?;
         ensure!(found == expected, "unpacked {found:?}, packed {expected:?}");
-        fs::remove_dir_all(dir(number)).context("cannot remove what was unpacked")
+        Ok(())
     };
-    Ok(vec![together("unpack", files.processes, &files.watch, work, check)?])
+    together("unpack", files.processes, &files.watch, work, check)
 }

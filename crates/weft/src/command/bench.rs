@@ -11,8 +11,11 @@ use crate::output::Output;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-Example: a short look at what concerns stat; then all storage targets of a cluster; then IO500's phases on a mount
+Example: a short look at what concerns stat; then the same work on whatever other file systems are installed, or on
+JuiceFS alone; then all storage targets of a cluster; then IO500's phases on a mount
   weft bench --quick --only stat
+  weft bench --peers --quick
+  weft bench --peers=weft,juicefs --only 'read 1M'
   weft bench storage --write --all-targets
   weft bench io500 --path /mnt/weft"
 )]
@@ -36,6 +39,11 @@ impl Args {
             Some(Verb::Io500(args)) => args.run(output),
             Some(Verb::Net(args)) => args.run(output),
             Some(Verb::Storage(args)) => args.run(output),
+            None if self.options.peers.is_some() && self.options.job.is_none() => {
+                let report = ::bench::peers::run(&self.options)?;
+                output.show(&report, ToString::to_string)?;
+                if report.has_failed() { Err(Failure::Found) } else { Ok(()) }
+            }
             None => output.show(&::bench::run(&self.options)?, ToString::to_string),
         }
     }
