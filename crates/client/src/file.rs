@@ -117,6 +117,11 @@ impl File {
         self.is_exclusive() || self.settles_exactly
     }
 
+    /// To make it `size` bytes long one object is made longer, and no other changes. Where it may have holes each must be.
+    pub(crate) fn grows_by_one_object(&self, size: u64) -> bool {
+        self.is_exclusive() && size >= self.size && !self.uneven
+    }
+
     /// From here on the objects have to be asked.
     pub(crate) fn lose_exclusivity(&mut self) {
         self.settles_exactly = false;
@@ -308,6 +313,16 @@ mod tests {
         file.lose_exclusivity();
         file.granted(&reply(100, 8, true));
         assert!(!file.is_exclusive(), "nor makes it what this client knows exact again");
+    }
+
+    #[test]
+    fn what_has_holes_grows_by_all_its_objects() {
+        let mut file = file(100, 8);
+        assert!(!file.grows_by_one_object(200), "others may write");
+        file.granted(&reply(100, 8, true));
+        assert!(file.grows_by_one_object(200) && file.grows_by_one_object(100) && !file.grows_by_one_object(99));
+        file.truncated(200);
+        assert!(!file.grows_by_one_object(300));
     }
 
     #[test]

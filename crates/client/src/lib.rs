@@ -21,6 +21,7 @@ mod data;
 mod directory;
 mod end;
 mod file;
+mod gather;
 mod goodbye;
 mod graves;
 mod heartbeat;

@@ -13,6 +13,7 @@ use wire::v1::storage::{self, ObjectStat};
 
 use crate::caller::Caller;
 use crate::file::{File, Intent};
+use crate::gather::Sweep;
 use crate::parts::is_split;
 use crate::router::{Client, Destination};
 
@@ -92,8 +93,8 @@ impl Client {
     }
 
     /// Asks the objects for the size at one moment. Each is asked by itself: where a truncate has begun meanwhile, of what they
-    /// say some is from before it, and some from after. The file may be settled when that is over: then these are its
-    /// attributes.
+    /// say some is from before it, and some from after, and it is asked anew. The file may be settled when that is over: then
+    /// these are its attributes.
     async fn gather_between_cuts(
         &self,
         caller: &Caller<'_>,
@@ -102,7 +103,7 @@ impl Client {
         let inode = reply.attr.inode;
         loop {
             let layout = checked_layout(&reply)?;
-            let gathered = self.gather(caller, inode, &layout).await?;
+            let gathered = self.sweep(caller, inode, &layout).await?;
             if layout.groups.len() == 1 {
                 return Ok(Ok(gathered));
             }
@@ -146,9 +147,21 @@ impl Client {
         reply.exclusive && self.shared.with_file(reply.attr.inode, knows) == Some(true)
     }
 
-    /// Asks all objects of a file for their size.
+    /// Asks all objects of a file, each once: the size is right where nobody writes meanwhile.
     pub(crate) async fn gather(&self, caller: &Caller<'_>, inode: InodeId, layout: &Layout) -> Result<Gathered, Errno> {
         Ok(combine(layout, &self.objects(caller, inode, layout).await?))
+    }
+
+    /// Asks the objects for the size at one moment, while others may write: see [`crate::gather`].
+    async fn sweep(&self, caller: &Caller<'_>, inode: InodeId, layout: &Layout) -> Result<Gathered, Errno> {
+        let mut sweep = Sweep::new(layout);
+        loop {
+            let wanted = sweep.wanted();
+            if wanted.is_empty() {
+                return Ok(combine(layout, &sweep.into_objects()));
+            }
+            sweep.saw(self.some_objects(caller, inode, layout, wanted).await?);
+        }
     }
 
     /// What all objects of a file say, in the order of the stripes.
@@ -158,9 +171,19 @@ impl Client {
         inode: InodeId,
         layout: &Layout,
     ) -> Result<Vec<ObjectStat>, Errno> {
-        let asked = (0u32..)
-            .zip(&layout.groups)
-            .map(async |(stripe, &group)| self.object(caller, group, ObjectId { inode, stripe }).await);
+        self.some_objects(caller, inode, layout, 0..layout.groups.len() as u32).await
+    }
+
+    async fn some_objects(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        layout: &Layout,
+        stripes: impl IntoIterator<Item = u32>,
+    ) -> Result<Vec<ObjectStat>, Errno> {
+        let asked = stripes
+            .into_iter()
+            .map(async |stripe| self.object(caller, layout.groups[stripe as usize], ObjectId { inode, stripe }).await);
         ring::join_all(asked).await.into_iter().collect()
     }
 

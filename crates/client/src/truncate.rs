@@ -25,6 +25,13 @@ use crate::settle::Settling;
 /// Between two attempts to tell a shard that does not answer.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
+/// What became of a truncate.
+enum Cut {
+    Whole(Box<InodeReply>),
+    /// Another session has got a write intent since this one was alone. This one is not exclusive any more.
+    Raced,
+}
+
 impl Client {
     pub(crate) async fn truncate(
         &self,
@@ -108,13 +115,19 @@ impl Client {
     ) -> Result<Box<InodeReply>, Errno> {
         if size > 0 {
             let layout = self.ensure_intent(caller, inode).await?;
-            let grows = self.shared.with_file(inode, |file| file.is_exclusive() && size >= file.size);
-            if grows.ok_or(Errno::EBADF)? {
-                return self.cut(caller, inode, &layout, size, change).await;
+            let grows = self.shared.with_file(inode, |file| file.grows_by_one_object(size));
+            if grows.ok_or(Errno::EBADF)?
+                && let Cut::Whole(reply) = self.cut(caller, inode, &layout, size, change).await?
+            {
+                return Ok(reply);
             }
         }
-        let layout = self.intend(caller, inode, true).await?;
-        self.cut(caller, inode, &layout, size, change).await
+        loop {
+            let layout = self.intend(caller, inode, true).await?;
+            if let Cut::Whole(reply) = self.cut(caller, inode, &layout, size, change).await? {
+                return Ok(reply);
+            }
+        }
     }
 
     /// A truncate failed, which the shard may have been told of: as long as it is not told of the end, others wait. The caller,
@@ -141,8 +154,8 @@ impl Client {
     }
 
     /// Cuts objects and inode. Where others may write, nobody may append meanwhile: a record half of which is cut off
-    /// would be left. Who alone has a write intent needs not hold the end for that, unless others came meanwhile: what
-    /// they have appended then is cut off as well.
+    /// would be left. Who alone has a write intent needs not hold the end for that, unless others came meanwhile: then the cut
+    /// is raced, and made again, so that what they have appended is cut off as well.
     async fn cut(
         &self,
         caller: &Caller<'_>,
@@ -150,7 +163,7 @@ impl Client {
         layout: &Layout,
         size: u64,
         change: SetAttr,
-    ) -> Result<Box<InodeReply>, Errno> {
+    ) -> Result<Cut, Errno> {
         let state = self.shared.with_file(inode, |file| (file.is_exclusive(), file.uneven, file.size));
         let (alone, uneven, known_size) = state.ok_or(Errno::EBADF)?;
         let old_size = if alone {
@@ -172,10 +185,9 @@ impl Client {
         let reply = self.set_at_shard(caller, inode, change, false).await?;
         if alone && !reply.exclusive {
             self.shared.with_file(inode, crate::file::File::lose_exclusivity);
-            self.hold_end(caller, inode).await?;
-            self.truncate_objects(caller, inode, objects_to_cut(layout, FILE_SIZE_MAX, size, true)).await?;
+            return Ok(Cut::Raced);
         }
-        Ok(reply)
+        Ok(Cut::Whole(reply))
     }
 
     async fn truncate_objects(

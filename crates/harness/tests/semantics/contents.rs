@@ -58,6 +58,34 @@ pub(super) fn truncates_are_one_moment(place: &Place) {
     });
 }
 
+/// Written far from the beginning, then nearer to it, then made longer: nobody sees the nearer end, or one on the way.
+pub(super) fn sizes_were_those_of_some_moment(place: &Place) {
+    const CHUNK: u64 = 512 << 10;
+    const SIZES: [u64; 3] = [0, 4 * CHUNK + 100, 9 * CHUNK + 100];
+    let (a, b) = place.both("f");
+    let (file, other) = (open(&a), open(&b));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let look = || {
+            while !done.load(Ordering::Relaxed) {
+                let len = other.metadata().unwrap().len();
+                assert!(SIZES.contains(&len), "{len} was never the size");
+            }
+        };
+        let lookers = [(); 2].map(|()| scope.spawn(look));
+        for _ in 0..150 {
+            file.write_all_at(b"far", SIZES[1] - 3).unwrap();
+            file.write_all_at(b"nearer", CHUNK + 7).unwrap();
+            file.set_len(SIZES[2]).unwrap();
+            file.set_len(0).unwrap();
+            if lookers.iter().any(std::thread::ScopedJoinHandle::is_finished) {
+                break;
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
 pub(super) fn files_grow_out_of_the_metadata(place: &Place) {
     let (a, b) = place.both("f");
     let (file, all) = (open(&a), bytes(10_000));

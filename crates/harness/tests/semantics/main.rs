@@ -56,6 +56,7 @@ statements! {
     contents {
         holes_read_as_zeros
         truncates_are_one_moment
+        sizes_were_those_of_some_moment
         files_grow_out_of_the_metadata
         blocks_are_what_is_allocated
         fallocate_reserves_punches_and_zeros
