@@ -21,6 +21,8 @@ pub struct Config {
     pub data_cache: usize,
     /// Bytes of small writes that are kept back to be written together, at most; 0: each write goes to the servers.
     pub write_back: usize,
+    /// Payloads that go over a socket carry a checksum.
+    pub checksums: bool,
     /// Services on this host are reached through UNIX sockets.
     pub local_sockets: bool,
     /// Interfaces to go out by, best first; none: all.
@@ -36,6 +38,7 @@ impl Default for Config {
             share_memory: true,
             data_cache: 64 << 20,
             write_back: 64 << 20,
+            checksums: true,
             local_sockets: true,
             interfaces: Arc::default(),
         }

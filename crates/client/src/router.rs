@@ -164,7 +164,7 @@ impl Client {
     fn limits(&self) -> Limits {
         let config = &self.shared.config;
         let interfaces = Arc::clone(&config.interfaces);
-        Limits { local_sockets: config.local_sockets, interfaces, ..Limits::default() }
+        Limits { local_sockets: config.local_sockets, payload_sums: config.checksums, interfaces, ..Limits::default() }
     }
 
     fn count_retry(&self, destination: Destination) {

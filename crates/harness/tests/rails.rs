@@ -249,3 +249,34 @@ fn an_interface_that_comes_later_is_registered_and_used() {
     stream(&file, 8);
     assert!(hosts.bytes()[1] > before + 4 * MIB as u64, "the new rail carries nothing: {}", hosts.net());
 }
+
+#[test]
+fn bytes_that_change_on_the_way_are_noticed_and_sent_again() {
+    let seconds = scale("WEFT_TEST_CORRUPTION_SECONDS", 8);
+    let seed = seed();
+    let hosts = Hosts::start(1, "800mbit");
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let load = Load { stop: &stop, done: &done };
+    hosts.corrupt(0, 200);
+    thread::scope(|scope| {
+        let stops = Stops(&stop);
+        let workers: Vec<_> = (0..3u64)
+            .map(|worker| {
+                let (load, path) = (&load, hosts.file(&format!("corrupted-{worker}")));
+                scope.spawn(move || load.run(&path, seed + worker))
+            })
+            .collect();
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < end && !workers.iter().any(thread::ScopedJoinHandle::is_finished) {
+            thread::sleep(Duration::from_millis(100));
+        }
+        drop(stops);
+        for worker in workers {
+            worker.join().expect("no error and no wrong byte");
+        }
+    });
+    hosts.mend(0);
+    let noticed = ["mount", "storaged"].map(|side| hosts.log(side).matches("payload checksum does not match").count());
+    println!("{} operations; noticed by mount and storage service: {noticed:?}", done.load(Ordering::SeqCst));
+    assert!(noticed.iter().all(|&count| count > 0), "what was read and what was written is to be hit: {noticed:?}");
+}

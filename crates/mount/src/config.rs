@@ -31,6 +31,9 @@ conf::knobs! {
         share_memory: bool = "true",
         /// Reach services on this host through UNIX sockets rather than TCP.
         local_sockets: bool = "true",
+        /// Send a checksum with file contents that go over the network, which the storage service verifies before it takes
+        /// them. What it sends has one of its own, which is always verified.
+        checksums: bool = "true",
         /// Interfaces (names, addresses, or networks as in 10.1.0.0/16) to reach services over, best first. None: all that
         /// are up.
         interfaces: Vec<String>,

@@ -48,6 +48,7 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         metrics: Some(metrics.clone()),
         share_memory: config.share_memory,
         local_sockets: config.local_sockets,
+        checksums: config.checksums,
         interfaces: control::interfaces::usable(&config.interfaces)?,
         data_cache: usize::try_from(config.data_cache.0).unwrap_or(usize::MAX),
         write_back: usize::try_from(config.write_back.0).unwrap_or(usize::MAX),

@@ -398,7 +398,10 @@ impl Connection {
         let inner = &self.inner;
         let permits = (inner.requests.acquire(1).await, inner.bytes.acquire(cost + HEADER_LEN).await);
         inner.check_open()?;
-        let Outgoing { payload, flags, lent } = inner.lending.place(payload, into.as_ref());
+        let Outgoing { payload, mut flags, lent } = inner.lending.place(payload, into.as_ref());
+        if flags == 0 && inner.limits.payload_sums && !payload.is_empty() {
+            flags = flags::CHECKED;
+        }
         let held = Held { into, lent, permits: Some(permits) };
         let _share = inner.load.as_ref().map(|load| load.take(cost + HEADER_LEN));
         inner.post_and_wait(to, request, (payload, flags), held).await
@@ -523,6 +526,7 @@ impl Inner {
     fn close_loudly(&self, error: &FrameError) {
         if self.close(&error.to_string()) {
             self.rail.failed();
+            metrics::frame_refused(error);
             warn!(peer = %self.address, reason = %error, "closed a connection that broke the protocol");
         }
     }

@@ -18,6 +18,8 @@ pub struct Limits {
     pub connections: usize,
     /// Reach a server on the same host through a UNIX socket where it has one.
     pub local_sockets: bool,
+    /// Payloads that this side sends over a socket carry their CRC32C. What comes with one is verified in any case.
+    pub payload_sums: bool,
     /// Interfaces to go out by, best first; none: all.
     pub interfaces: Arc<[Selector]>,
     /// Connecting and the handshake together.
@@ -42,6 +44,7 @@ impl Default for Limits {
             bytes: 64 << 20,
             connections: 4096,
             local_sockets: true,
+            payload_sums: true,
             interfaces: Arc::default(),
             handshake: Duration::from_secs(5),
             silence: Duration::from_secs(15),

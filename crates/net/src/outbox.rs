@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use ring::buf::Slice;
 use ring::op;
 use ring::sync::Notify;
-use wire::frame::{BODY_MAX, HEADER_LEN, Header, PAYLOAD_MAX, crc32c};
+use wire::frame::{BODY_MAX, HEADER_LEN, Header, PAYLOAD_MAX, crc32c, crc32c_of_parts, flags};
 
 use crate::metrics::Meter;
 
@@ -78,7 +78,8 @@ pub(crate) struct Sent {
 }
 
 impl Outbox {
-    /// Queues one frame; lengths and body checksum of `header` are set here. `cost` comes back in [`Sent`].
+    /// Queues one frame; lengths and checksums of `header` are set here, the payload's where its flags promise one. `cost`
+    /// comes back in [`Sent`].
     pub(crate) fn push(
         &self,
         mut header: Header,
@@ -107,6 +108,9 @@ impl Outbox {
         header.body_len = body_len as u32;
         header.payload_len = payload_len as u32;
         header.body_crc = crc32c(&queue.small[body_start..]);
+        if header.flags & flags::CHECKED != 0 {
+            header.payload_crc = crc32c_of_parts(payload.iter().map(|part| &part[..]));
+        }
         queue.small[start..body_start].copy_from_slice(&header.encode(seed));
         for part in payload {
             if part.len() < COPY_MAX {

@@ -247,6 +247,8 @@ impl Responder {
             metrics::placed(payload.iter().map(|part| part.len()).sum());
             payload = vec![place];
             header.flags |= flags::PLACED;
+        } else if self.connection.limits.payload_sums && !payload.is_empty() {
+            header.flags |= flags::CHECKED;
         }
         let cost = HEADER_LEN + payload.iter().map(|part| part.len()).sum::<usize>();
         self.connection.exchange_cost(self.cost, cost);

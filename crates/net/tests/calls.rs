@@ -4,15 +4,16 @@
 mod common;
 
 use std::cell::Cell;
+use std::net::TcpListener;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{encode, identity, object, pattern, run, serve, until};
+use common::{Raw, aside, encode, identity, object, pattern, run, serve, until};
 use net::{CallError, Connection, Limits, To};
 use ring::buf::{Buf, Slice};
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId};
-use wire::frame::Status;
+use wire::frame::{Header, Status, crc32c, flags};
 use wire::op::Ping;
 use wire::v1::{meta, storage};
 
@@ -26,6 +27,46 @@ fn write(stripe: u32) -> storage::Write {
 
 fn read(stripe: u32, length: usize) -> storage::Read {
     storage::Read { object: object(stripe), offset: 0, length: length as u32 }
+}
+
+/// Whether header and payload belong together: `None` where there is no checksum.
+fn sum_fits(header: &Header, payload: &[u8]) -> Option<bool> {
+    (header.flags & flags::CHECKED != 0).then(|| header.payload_crc == crc32c(payload))
+}
+
+#[test]
+fn payloads_bear_checksums_unless_they_are_switched_off() {
+    for payload_sums in [true, false] {
+        let (limits, expected) = (Limits { payload_sums, ..Limits::default() }, payload_sums.then_some(true));
+        run(async {
+            let running = serve(limits.clone());
+            let address = running.address;
+            let data = pattern(300_001, 1);
+            running.store.objects.borrow_mut().insert(1, data.clone());
+            let (header, payload) = aside(move || {
+                let mut raw = Raw::connect(address);
+                let asked = raw.frame(1, &read(1, 1 << 20), b"");
+                raw.send(&asked);
+                let (header, _, payload) = raw.read_frame().unwrap();
+                (header, payload)
+            })
+            .await;
+            assert_eq!((sum_fits(&header, &payload), payload == data), (expected, true), "of a reply");
+
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let taken = std::thread::spawn(move || {
+                let mut raw = Raw::accept(&listener);
+                let (header, _, payload) = raw.read_frame().unwrap();
+                sum_fits(&header, &payload)
+            });
+            let connection = Connection::connect(address, &identity(), &limits).await.unwrap();
+            let parts = vec![Slice::from_vec(data[..1001].to_vec()), Slice::from_vec(data[1001..].to_vec())];
+            let lost = connection.call_payload(To::default(), &write(1), parts, None).await;
+            assert!(matches!(lost, Err(CallError::Closed(_))));
+            assert_eq!(taken.join().unwrap(), expected, "of a request");
+        });
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use common::{Raw, Running, aside, encode, identity, identity_of, object, pattern
 use net::handshake::HandshakeError;
 use net::{CallError, ConnectError, Connection, Limits, To};
 use ring::buf::Buf;
-use wire::frame::{Header, flags};
+use wire::frame::{Header, crc32c, flags};
 use wire::op::{Op, Ping};
 use wire::v1::storage;
 
@@ -226,12 +226,22 @@ const REPLIES: &[Reply] = &[
     (|raw, request| raw.reply(request, &object_reply(), &[1; 1001]), "1001 bytes where 1000 were asked for"),
     (|raw, request| raw.reply(request, &object_reply(), &[1; 100_000]), "100000 bytes where 1000"),
     (|raw, request| raw.reply(request, b"short", b""), "does not decode"),
+    (|raw, request| checked_reply(raw, request, 1000), "payload checksum does not match"),
     (|raw, request| raw.frame(request.request, &Ping {}, b""), "a request where only replies come"),
     (|_, _| b"HTTP/1.1 200 OK\r\n\r\n".repeat(4), "does not speak Weft"),
     (|raw, request| raw.reply(request, &object_reply(), &[1; 1000])[..500].to_vec(), "middle of a frame"),
     (|raw, request| raw.reply(request, &object_reply(), &[1; 1000])[..30].to_vec(), "middle of a frame"),
     (|_, _| Vec::new(), "has closed"),
 ];
+
+/// With a checksum that is not that of the payload.
+fn checked_reply(raw: &Raw, request: &Header, len: usize) -> Vec<u8> {
+    let flags = flags::REPLY | flags::CHECKED;
+    let mut header = Header { flags, payload_len: len as u32, payload_crc: 7, ..*request };
+    let body = object_reply();
+    (header.body_len, header.body_crc) = (body.len() as u32, crc32c(&body));
+    [&header.encode(raw.established.seed)[..], &body, &vec![1; len]].concat()
+}
 
 fn object_reply() -> Vec<u8> {
     encode(&storage::ObjectReply { version: 1, size: 1000 })

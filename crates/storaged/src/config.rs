@@ -55,6 +55,7 @@ conf::knobs! {
         direct: Size = "256KiB",
         /// Keep a checksum of each 4 KiB of objects on the disk, and verify it at each read: a corrupt block is an error
         /// and never wrong data. What is written while this is off is not verified until `weft scrub` has gone over it.
+        /// And send one with what is read.
         checksums: bool = "true",
         /// Memory for the data of reads in flight, per lane.
         read_memory: Size = "128MiB",

@@ -91,7 +91,7 @@ impl LocalNode {
                 listener,
                 targets: targets.clone(),
                 identity: identity(config),
-                limits: Limits::default(),
+                limits: Limits { payload_sums: config.checksums, ..Limits::default() },
                 ring: ring::Config { cpu: config.cpu.map(|first| first + lane), ..ring::Config::default() },
                 engine: Options {
                     open_files_max: config.open_files_max,

@@ -268,7 +268,7 @@ fn start_lanes(
             listener,
             targets: targets.to_vec(),
             identity: identity.clone(),
-            limits: Limits::default(),
+            limits: Limits { payload_sums: config.checksums, ..Limits::default() },
             ring: ring::Config { cpu: config.cpus.get(lane).copied(), spin: *config.spin, ..ring::Config::default() },
             engine,
             read_memory_max: usize::try_from(config.read_memory.0).unwrap_or(usize::MAX),

@@ -171,6 +171,14 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
+/// CRC32C of all parts, one after the other.
+#[must_use]
+pub fn crc32c_of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    parts.into_iter().for_each(|part| digest.update(part));
+    digest.finalize() as u32
+}
+
 impl Header {
     /// `seed` is the connection's, agreed in the handshake, so that a frame recorded elsewhere is refused.
     #[must_use]
