@@ -64,7 +64,7 @@ pub fn connect(cluster: &Cluster, config: Config) -> Result<Connected, Fatal> {
         let has_storage = view.map.pools.values().any(|pool| !pool.groups.is_empty());
         (has_storage && view.map.route_shard(ShardId(0)).is_some()).then(|| Arc::clone(&view.map))
     })?;
-    let identity = Identity { cluster: map.cluster.clone(), ..identity };
+    let identity = Identity { cluster: map.cluster.clone(), incarnation: session.0, ..identity };
     let made = shared.get_or_init(|| Shared::new(config, session, identity, map)).clone();
     // A map that came between the wait and the line above was told to nobody.
     made.update_map(agent.view().map);

@@ -122,7 +122,13 @@ impl File {
         self.is_exclusive() && size >= self.size && !self.uneven
     }
 
-    /// From here on the objects have to be asked.
+    /// The session had ended, and others may have been told that nobody writes.
+    pub(crate) fn lose_intent(&mut self) {
+        self.settles_exactly = false;
+        self.intent = Intent::None;
+    }
+
+    /// From here on, as after a restart of the shard, the objects have to be asked.
     pub(crate) fn lose_exclusivity(&mut self) {
         self.settles_exactly = false;
         if let Intent::Held { exclusive, .. } = &mut self.intent {

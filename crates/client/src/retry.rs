@@ -18,6 +18,8 @@ pub(crate) enum Failure {
     Busy,
     /// The shard has forgotten the session.
     NoSession,
+    /// The shard may have told others that this session writes no more: it is to be asked before anything is changed.
+    Lapsed,
     /// An answer for the application.
     Errno(Errno),
 }
@@ -30,6 +32,7 @@ impl fmt::Display for Failure {
             Failure::StaleMap => f.write_str("it has another version of the cluster map"),
             Failure::Busy => f.write_str("it is busy"),
             Failure::NoSession => f.write_str("it does not know this session"),
+            Failure::Lapsed => f.write_str("the session may have ended"),
             Failure::Errno(errno) => errno.fmt(f),
         }
     }
@@ -77,7 +80,12 @@ impl Ladder {
             return Step::GiveUp;
         }
         // A lost session needs a new handshake, not a wait.
-        let after = if *failure == Failure::NoSession { Duration::ZERO } else { self.delay };
+        let after = match failure {
+            Failure::NoSession | Failure::Lapsed => Duration::ZERO,
+            Failure::NoRoute | Failure::Unreachable(_) | Failure::StaleMap | Failure::Busy | Failure::Errno(_) => {
+                self.delay
+            }
+        };
         self.delay = (self.delay * 2).min(DELAY_MAX);
         let report = !self.reported && self.waited(now) >= PATIENCE;
         self.reported |= report;

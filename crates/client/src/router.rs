@@ -20,6 +20,7 @@ use wire::op::{Call, Op};
 use wire::v1::session::SessionOpen;
 
 use crate::caller::Caller;
+use crate::file::File;
 use crate::heartbeat;
 use crate::later::Later;
 use crate::making::Making;
@@ -130,6 +131,10 @@ impl Client {
             let failure = match waited.map_err(|errno| self.gave_up(C::OP, errno))? {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(Failure::Errno(errno))) => return Err(errno),
+                Some(Err(Failure::Lapsed)) => {
+                    self.regain(caller, destination).await?;
+                    Failure::Lapsed
+                }
                 Some(Err(failure)) => failure,
                 None => Failure::Unreachable("it does not answer".into()),
             };
@@ -182,6 +187,10 @@ impl Client {
         room: usize,
     ) -> Result<Answer<C::Reply>, Failure> {
         let (route, connection) = self.connection(destination).await?;
+        // With the connection in hand: where the session ends from here on, the connection does too, before anybody is told.
+        if changes_objects(C::OP) && !self.may_change(destination) {
+            return Err(Failure::Lapsed);
+        }
         let into = (room >= net::PLACED_MIN).then(|| Buf::shareable(room));
         let answer = connection.call_payload(route.to, request, payload.to_vec(), into).await;
         answer.map_err(|error| self.failed(&route, destination, error))
@@ -266,16 +275,19 @@ impl Client {
         let opened = connection.call(to, &request).await.map_err(failure_of_call)?;
         let expiry = Duration::from_millis(opened.expiry_ms);
         if self.shared.shard_restarted(shard, opened.incarnation) {
-            self.shared.lose_exclusivity(shard);
+            self.shared.change_files(shard, File::lose_exclusivity);
             request.tells = true;
             request.connection = number();
             request.opens = self.shared.held_opens(shard);
             request.locks = self.shared.locks.tell(shard);
             request.locks.extend(self.shared.held_ends(shard));
             let (opens, locks) = (request.opens.len(), request.locks.len());
-            info!(%shard, opens, locks, "the shard has restarted: telling it what is held here");
+            info!(%shard, opens, locks, "the shard has restarted, or forgotten us: telling it what is held here");
             let told = connection.call(to, &request).await.map_err(failure_of_call)?;
             self.shared.lost_locks(&told.lost);
+            if !told.keeps_intents {
+                self.shared.change_files(shard, File::lose_intent);
+            }
         }
         self.shared.assurances.opened(shard, sent, expiry);
         self.shared.saw_incarnation(shard, opened.incarnation);
@@ -405,7 +417,11 @@ fn changes_files(op: Op) -> bool {
             | Op::Close
             | Op::WriteInline
     );
-    of_shard || matches!(op, Op::Write | Op::Truncate | Op::Allocate | Op::Copy)
+    of_shard || changes_objects(op)
+}
+
+fn changes_objects(op: Op) -> bool {
+    matches!(op, Op::Write | Op::Truncate | Op::Allocate | Op::Copy)
 }
 
 fn failure_of(status: Status) -> Failure {

@@ -8,6 +8,7 @@ use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
 use types::time::Timestamp;
+use wire::op::Ping;
 use wire::v1::meta::{self, InodeReply, TimeChange};
 use wire::v1::storage::{self, ObjectStat};
 
@@ -205,6 +206,34 @@ impl Client {
         match known.flatten() {
             Some(layout) => Ok(layout),
             None => self.ask_for_intent(caller, inode, false).await,
+        }
+    }
+
+    /// As far as this client knows without asking, the shard still keeps others from believing that nobody writes the file
+    /// of this object.
+    pub(crate) fn may_change(&self, object: Destination) -> bool {
+        let Destination::Object(_, ObjectId { inode, .. }) = object else { return true };
+        let holds = self.shared.with_file(inode, |file| file.intent != Intent::None && !file.has_lost_lock);
+        holds != Some(false) && self.shared.assurances.is_sure(inode.home(), ring::now())
+    }
+
+    /// Where that is in doubt: asks the shard whether it has kept the session, and for the intent if it has not. A client
+    /// that stood still, or was cut off, so long that it lost them does no harm, since it goes through here first.
+    ///
+    /// # Errors
+    /// `EIO` where a lock was lost, or the shard cannot be asked; `ESTALE` where the file is gone.
+    pub(crate) async fn regain(&self, caller: &Caller<'_>, object: Destination) -> Result<(), Errno> {
+        let Destination::Object(_, ObjectId { inode, .. }) = object else { return Ok(()) };
+        let shard = inode.home();
+        if !self.shared.assurances.is_sure(shard, ring::now()) {
+            self.reopen_session(shard);
+            // Boxed: what asks objects asks a shard within.
+            Box::pin(self.call(caller, Destination::Shard(shard), &Ping {})).await?;
+        }
+        match self.shared.with_file(inode, |file| (file.has_lost_lock, file.intent == Intent::None)) {
+            Some((true, _)) => Err(Errno::EIO),
+            Some((false, true)) => Box::pin(self.ask_for_intent(caller, inode, false)).await.map(drop),
+            Some((false, false)) | None => Ok(()),
         }
     }
 

@@ -255,14 +255,10 @@ impl Shared {
         ends
     }
 
-    /// After a shard's restart no intent is exclusive any more: the objects have to be asked.
-    pub(crate) fn lose_exclusivity(&self, shard: ShardId) {
+    /// All files that are open here and at home there.
+    pub(crate) fn change_files(&self, shard: ShardId, change: impl Fn(&mut File)) {
         for part in &self.files {
-            for (inode, file) in lock(part).iter_mut() {
-                if inode.home() == shard {
-                    file.lose_exclusivity();
-                }
-            }
+            lock(part).iter_mut().filter(|(inode, _)| inode.home() == shard).for_each(|(_, file)| change(file));
         }
     }
 }

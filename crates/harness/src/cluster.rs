@@ -73,6 +73,18 @@ impl Cluster {
         Self { shape, seconds: Vec::new(), guard, all }
     }
 
+    /// One whose first metadata service ends sessions that it has not heard of for `seconds`.
+    #[must_use]
+    pub fn expiring_after(seconds: u32) -> Self {
+        let cluster = Self::start();
+        cluster.down().expect_ok();
+        let config = cluster.dir().join("metad-1.toml");
+        let text = fs::read_to_string(&config).expect("a configuration");
+        fs::write(&config, text + &format!("session_expiry = \"{seconds}s\"\n")).expect("it can be changed");
+        cluster.up().expect_ok();
+        cluster
+    }
+
     /// `weft up` with this cluster's shape.
     pub fn up(&self) -> Ended {
         // Two at once might find the same port free.

@@ -223,12 +223,7 @@ fn fsync_syncs_the_objects_that_the_other_mount_appended_to() {
 
 #[test]
 fn an_idle_mount_keeps_what_it_has_open() {
-    let mut cluster = Cluster::start();
-    cluster.down().expect_ok();
-    let config = cluster.dir().join("metad-1.toml");
-    let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, text + "session_expiry = \"2s\"\n").unwrap();
-    cluster.up().expect_ok();
+    let mut cluster = Cluster::expiring_after(2);
     let second = cluster.mount_again(&[]).point;
     fs::write(second.join("f"), vec![7; 100_000]).unwrap();
     let open = File::open(second.join("f")).unwrap();

@@ -29,13 +29,7 @@ impl Pair {
 
     /// With sessions that end when they were not heard of for `seconds`.
     fn expiring_after(seconds: u32) -> Self {
-        let cluster = Cluster::start();
-        cluster.down().expect_ok();
-        let config = cluster.dir().join("metad-1.toml");
-        let text = fs::read_to_string(&config).unwrap();
-        fs::write(&config, text + &format!("session_expiry = \"{seconds}s\"\n")).unwrap();
-        cluster.up().expect_ok();
-        Self::on(cluster)
+        Self::on(Cluster::expiring_after(seconds))
     }
 
     fn on(mut cluster: Cluster) -> Self {

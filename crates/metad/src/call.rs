@@ -292,8 +292,8 @@ impl<K: Kv> Call<'_, K> {
             (self.shard.session_open(m.session, &m.description.0)?, Vec::new())
         };
         let lost = lost.iter().map(locking::lost).collect();
-        let (incarnation, expiry_ms) = (opened.incarnation, opened.expiry_ms);
-        Ok(Answer::Opened(session::SessionOpened { incarnation, expiry_ms, lost }))
+        let namespace::view::SessionOpened { incarnation, expiry_ms, keeps_intents } = opened;
+        Ok(Answer::Opened(session::SessionOpened { incarnation, expiry_ms, lost, keeps_intents }))
     }
 
     pub(crate) fn session_close(self) -> Outcome {

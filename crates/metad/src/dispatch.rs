@@ -163,7 +163,7 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         storage_op!()
         // The connection itself answers it.
         | Op::Share
-        | Op::Fence => Ok(Answer::errno(Errno::EOPNOTSUPP)),
+        | Op::Fence | Op::FenceSession => Ok(Answer::errno(Errno::EOPNOTSUPP)),
     }
 }
 

@@ -28,6 +28,7 @@ use types::id::{Generation, GroupId, ShardId, TargetId};
 use crate::dispatch::Context;
 use crate::metrics::ShardMetrics;
 use crate::syncer::Syncer;
+use crate::tasks::fencing::Fencing;
 use crate::tasks::messenger::Messenger;
 use crate::tasks::removal::Removal;
 use crate::tasks::spill::Spill;
@@ -195,6 +196,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     let storage = Storage::new(Rc::clone(&identity), Arc::clone(&setup.limits.interfaces));
     let removal = Removal::new(Rc::clone(&core), Rc::clone(&storage));
     let spill = Spill::new(Rc::clone(&core), Rc::clone(&storage));
+    let fencing = Fencing::new(Rc::clone(&core), Rc::clone(&storage), setup.session_expiry);
     let messenger = Messenger::new(Rc::clone(&core), Rc::clone(&identity), Arc::clone(&setup.limits.interfaces));
     let chair = Chair {
         core: Rc::clone(&core),
@@ -212,6 +214,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     ring::spawn(space::watch(Rc::clone(&core), setup.dir, setup.reserve_bytes));
     ring::spawn(removal.run());
     ring::spawn(spill.run());
+    ring::spawn(fencing.run());
     ring::spawn(messenger.run());
     let front = Rc::new(Front(Rc::clone(&core)));
     let served = net::serve(setup.listener, identity, setup.limits, Rc::clone(&core.epoch), front);

@@ -33,6 +33,8 @@ use crate::pools;
 use crate::syncer::{Synced, Syncer};
 use crate::waiting::Waiting;
 
+mod upkeep;
+
 pub(crate) type Store = Rc<RocksKv>;
 
 /// Bounds of what waits for a turn.
@@ -64,6 +66,8 @@ pub(crate) struct Core {
     pub(crate) to_send: Notify,
     /// There are contents to be moved to objects.
     pub(crate) to_grow: Notify,
+    /// There are sessions whose writes are to be ended.
+    pub(crate) to_fence: Notify,
     pub(crate) metrics: ShardMetrics,
     syncer: Syncer,
     begun: Instant,
@@ -90,6 +94,9 @@ struct State {
     /// Files whose contents are to be moved to objects, and what became of others.
     growing: Vec<InodeId>,
     grown: Vec<(InodeId, Grown)>,
+    /// Sessions that may write objects no more before they end, and those that cannot by now.
+    fencing: Vec<SessionId>,
+    fenced: Vec<SessionId>,
     commits: u64,
     /// Of these, durable.
     synced: u64,
@@ -175,6 +182,8 @@ impl Core {
             split: false,
             removed: Vec::new(),
             growing: Vec::new(),
+            fencing: Vec::new(),
+            fenced: Vec::new(),
             grown: Vec::new(),
             // The opening of the shard has committed.
             commits: 1,
@@ -198,6 +207,7 @@ impl Core {
             removable: Notify::new(),
             to_send: Notify::new(),
             to_grow: Notify::new(),
+            to_fence: Notify::new(),
             metrics,
             syncer,
             begun,
@@ -306,6 +316,16 @@ impl Core {
 
     pub(crate) fn growth(&self, inode: InodeId) -> namespace::error::Result<Option<Growth>> {
         self.state.borrow_mut().shard.growth(inode)
+    }
+
+    pub(crate) fn take_fencing(&self) -> Vec<SessionId> {
+        mem::take(&mut self.state.borrow_mut().fencing)
+    }
+
+    /// Nothing that the session has asked of objects can happen any more.
+    pub(crate) fn fenced(&self, session: SessionId) {
+        self.state.borrow_mut().fenced.push(session);
+        self.work.notify_one();
     }
 
     /// What became of the move of a file's contents to its objects.
@@ -454,6 +474,9 @@ impl Core {
         if !state.growing.is_empty() {
             self.to_grow.notify_one();
         }
+        if !state.fencing.is_empty() {
+            self.to_fence.notify_one();
+        }
         let ended = state.shard.take_ended();
         if !ended.is_empty() {
             state.queue.splice(0..0, state.parking.leave(&ended));
@@ -529,51 +552,6 @@ impl Core {
 }
 
 impl State {
-    /// What the shard does without being asked.
-    fn by_itself(&mut self) {
-        if self.reopening {
-            return;
-        }
-        for (connection, session) in mem::take(&mut self.lost) {
-            self.abandon(connection, session);
-        }
-        if !self.removed.is_empty() {
-            self.shard.deletions_done(&self.removed);
-            self.removed.clear();
-        }
-        for (inode, grown) in mem::take(&mut self.grown) {
-            if let Err(error) = self.shard.end_growth(inode, grown) {
-                tracing::error!(%inode, %error, "a file cannot grow out of the metadata yet");
-            }
-        }
-        for (from, message, reply) in mem::take(&mut self.replies) {
-            if let Err(error) = self.shard.replied(from, &message, reply) {
-                tracing::error!(%error, "a transaction cannot go on yet");
-            }
-        }
-        if mem::take(&mut self.split)
-            && let Err(error) = self.shard.go_on_splitting()
-        {
-            tracing::error!(%error, "a directory cannot be split yet");
-        }
-        if !mem::take(&mut self.tick) {
-            return;
-        }
-        match self.shard.tick() {
-            Ok(ticked) => {
-                let (connections, shard) = (&mut self.connections, &self.shard);
-                connections.retain(|session| shard.knows(session));
-                for session in &ticked.expired {
-                    tracing::warn!(%session, "a client was not heard of for too long: its session has ended");
-                }
-                if ticked.grace_ended {
-                    tracing::info!("the time for clients to reclaim what they held is over");
-                }
-            }
-            Err(error) => tracing::error!(%error, "sessions could not be ended"),
-        }
-    }
-
     fn answer(&mut self, serving: Option<(GroupId, Generation)>, queued: &Queued) -> Answer {
         let Header { op, group, generation, .. } = queued.header;
         if op == Op::Ping {

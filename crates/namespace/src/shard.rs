@@ -111,6 +111,9 @@ impl Default for Limits {
 pub struct Ticked {
     /// Sessions that were not heard of for too long and ended.
     pub expired: Vec<SessionId>,
+    /// Those that are to end as well, but may yet write objects: what they have asked for there is to be ended first, then
+    /// [`Shard::session_fenced`] called.
+    pub to_fence: Vec<SessionId>,
     /// The time after a restart in which sessions reclaim what they held is over.
     pub grace_ended: bool,
 }
@@ -153,6 +156,10 @@ struct Session {
     stage: Stage,
     /// It has said which locks it held before this birth: no second telling counts, which may be older.
     has_told_locks: bool,
+    /// It was there before a restart of the shard, and has not ended since: what it says it held is its own.
+    reclaims: bool,
+    /// It is overdue, and what it may yet do to objects is being ended.
+    fencing: bool,
     replies: Replies,
 }
 
@@ -178,6 +185,10 @@ struct Turn {
 impl Session {
     fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Back | Stage::Open)
+    }
+
+    fn is_overdue(&self, mono_ms: u64, expiry_ms: u64) -> bool {
+        !matches!(self.stage, Stage::Ended(_)) && mono_ms >= self.last_seen_ms.saturating_add(expiry_ms)
     }
 }
 
@@ -237,27 +248,27 @@ impl<K: Kv> Shard<K> {
     /// Where the store fails; what was not done is done at the next call.
     pub fn tick(&mut self) -> Result<Ticked> {
         let mut ticked = Ticked::default();
-        let expiry_ms = self.config.session_expiry_ms;
-        let overdue = |session: &Session| self.mono_ms >= session.last_seen_ms.saturating_add(expiry_ms);
-        let expired: Vec<_> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| !matches!(session.stage, Stage::Ended(_)) && overdue(session))
-            .map(|(id, _)| *id)
-            .collect();
-        for session in expired {
-            self.end_session(session)?;
-            ticked.expired.push(session);
+        for session in self.overdue() {
+            if self.may_write_objects(session) {
+                ticked.to_fence.extend(self.begin_fencing(session));
+            } else {
+                self.end_session(session)?;
+                ticked.expired.push(session);
+            }
         }
         if let Some(until_ms) = self.grace_until_ms {
             let all_back = !self.sessions.values().any(|session| matches!(session.stage, Stage::Known | Stage::Back));
-            if all_back || self.mono_ms >= until_ms {
+            let is_fencing = self.sessions.values().any(|session| session.fencing);
+            if all_back || (self.mono_ms >= until_ms && !is_fencing) {
                 self.grace_until_ms = None;
                 ticked.grace_ended = true;
             }
         }
         if ticked.grace_ended {
             self.locks.end_grace();
+            // Who tells only now does so too late: from here on others are told that nobody writes.
+            let late = |session: &&mut Session| matches!(session.stage, Stage::Known | Stage::Back);
+            self.sessions.values_mut().filter(late).for_each(|session| session.reclaims = false);
         }
         self.locks.tick();
         self.tell_participants();

@@ -327,6 +327,8 @@ pub struct SessionOpened {
     /// was started again, or the session had expired. The client then opens it once more with its `opens`.
     pub incarnation: u64,
     pub expiry_ms: u64,
+    /// The write intents that it tells of are its own still: it has not ended since it got them.
+    pub keeps_intents: bool,
 }
 
 /// How full a group's targets are: new files avoid `Low`, and use `Emergency` only where nothing else is left.

@@ -75,7 +75,7 @@ fn a_restarted_shard_hears_of_ends_before_it_gives_them_to_others() {
     // A has lost one of them before, or never says so.
     let (_, lost) = bed.shard.session_tell(A, b"", &[held(f, true), held(g, true)], &[of(f)]).unwrap();
     assert!(lost.is_empty());
-    bed.shard.tick().unwrap();
+    bed.tick();
     bed.turn();
     assert_eq!(bed.shard.take_lock_answers(), done(B, 2), "all are back");
     assert_eq!(bed.shard.sessions_to_tell().into_iter().collect::<Vec<_>>(), [A]);
@@ -96,7 +96,7 @@ fn who_does_not_come_back_is_waited_for_a_while() {
     for (ms, expected) in [(END_PATIENCE_MS - 10, vec![]), (20, done(B, 1))] {
         bed.wait_ms(ms);
         bed.shard.touch(B);
-        bed.shard.tick().unwrap();
+        bed.tick();
         bed.turn();
         assert_eq!(bed.shard.take_lock_answers(), expected);
     }

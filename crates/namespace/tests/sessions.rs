@@ -4,7 +4,7 @@ mod common;
 
 use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, held, name, refused};
 use kv::KvError;
-use namespace::shard::{Config, Limits};
+use namespace::shard::{Config, Limits, Ticked};
 use namespace::view::{Create, Exactly, Settle};
 use types::attr::{FileType, SetAttr};
 use types::error::Errno;
@@ -79,7 +79,7 @@ fn a_repeated_create_opens_again_after_a_restart() {
     bed.wait_ms(EXPIRY_MS);
     bed.shard.touch(A);
     bed.shard.touch(B);
-    assert!(bed.shard.tick().unwrap().grace_ended);
+    assert!(bed.tick().grace_ended);
     bed.turn();
     assert!(bed.stat(f).is_ok(), "the session holds it");
     bed.shard.close_inode(A, f, None).unwrap();
@@ -173,15 +173,85 @@ fn a_silent_session_expires() {
     bed.turn();
     bed.wait_ms(EXPIRY_MS / 2);
     assert!(bed.shard.touch(A));
-    assert_eq!(bed.shard.tick().unwrap().expired, []);
+    assert_eq!(bed.tick().expired, []);
     bed.wait_ms(EXPIRY_MS / 2);
-    assert_eq!(bed.shard.tick().unwrap().expired, [B]);
+    assert_eq!(bed.tick().expired, [B]);
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
     assert!(!bed.shard.touch(B) && bed.shard.touch(A));
     let again = bed.shard.session_tell(B, b"", &[held(f, true)], &[]).unwrap().0;
     assert!(again.incarnation > first.incarnation, "it must say what it holds");
     assert_eq!(bed.shard.session_open(B, b"").unwrap(), again);
+    bed.turn();
+}
+
+#[test]
+fn a_silent_session_that_may_write_ends_when_its_writes_are_over() {
+    let mut bed = Bed::in_objects();
+    let f = bed.file(ROOT, "f");
+    bed.shard.open_inode(B, f, false).unwrap();
+    bed.write_intent(B, f).unwrap();
+    bed.turn();
+    let silent = |bed: &mut Bed| {
+        bed.wait_ms(EXPIRY_MS);
+        bed.shard.touch(A);
+        bed.shard.tick().unwrap()
+    };
+    let asked = Ticked { to_fence: vec![B], ..Ticked::default() };
+    assert_eq!(silent(&mut bed), asked);
+    assert_eq!(bed.shard.tick().unwrap(), Ticked::default(), "once is enough");
+    assert!(bed.stat(f).unwrap().unsettled && bed.stat(f).unwrap().lease_ms == 0);
+    // It comes back meanwhile: nothing is lost.
+    assert!(bed.shard.touch(B));
+    assert!(!bed.shard.session_fenced(B).unwrap());
+    assert!(bed.settle(B, f, 5, None, false).settled);
+    bed.write_intent(B, f).unwrap();
+    bed.turn();
+
+    assert_eq!(silent(&mut bed), asked);
+    assert!(bed.shard.session_fenced(B).unwrap());
+    bed.turn();
+    assert!(!bed.shard.touch(B));
+    let told = bed.shard.session_tell(B, b"", &[held(f, true)], &[]).unwrap().0;
+    assert!(!told.keeps_intents, "others may have been told that nobody writes");
+    bed.turn();
+    // So it has none, and nothing is to be ended when it is silent again.
+    assert_eq!(silent(&mut bed), Ticked { expired: vec![B], ..Ticked::default() });
+    bed.turn();
+}
+
+#[test]
+fn after_a_restart_nobody_s_intents_end_before_their_writes_are_over() {
+    let mut bed = Bed::in_objects();
+    let f = bed.file(ROOT, "f");
+    bed.shard.open_inode(B, f, false).unwrap();
+    bed.write_intent(B, f).unwrap();
+    bed.turn();
+    bed.restart();
+    assert!(bed.shard.session_tell(A, b"", &[], &[]).unwrap().0.keeps_intents);
+    bed.wait_ms(EXPIRY_MS);
+    bed.shard.touch(A);
+    assert_eq!(
+        bed.shard.tick().unwrap(),
+        Ticked { to_fence: vec![B], ..Ticked::default() },
+        "it may have told of one yet"
+    );
+    assert!(!bed.shard.tick().unwrap().grace_ended);
+    assert!(bed.shard.session_fenced(B).unwrap());
+    assert!(bed.shard.tick().unwrap().grace_ended);
+    bed.turn();
+
+    // One that is back, but has not said by the end of the grace what it holds, is too late with it.
+    bed.shard.session_open(B, b"").unwrap();
+    bed.turn();
+    bed.restart();
+    bed.shard.session_tell(A, b"", &[], &[]).unwrap();
+    assert!(bed.shard.session_open(B, b"").unwrap().keeps_intents);
+    bed.wait_ms(EXPIRY_MS);
+    bed.shard.touch(A);
+    bed.shard.touch(B);
+    assert!(bed.tick().grace_ended);
+    assert!(!bed.shard.session_tell(B, b"", &[held(f, true)], &[]).unwrap().0.keeps_intents);
     bed.turn();
 }
 
@@ -195,14 +265,14 @@ fn a_restart_keeps_what_sessions_reclaim() {
     bed.turn();
     bed.restart();
     let first = bed.shard.session_open(A, b"").unwrap();
-    assert!(!bed.shard.tick().unwrap().grace_ended);
+    assert!(!bed.tick().grace_ended);
     // Nobody has said that it holds f or g: the grace keeps both.
     bed.unlink(ROOT, "f").unwrap();
     bed.unlink(ROOT, "g").unwrap();
     bed.turn();
     assert_eq!(bed.shard.session_tell(A, b"", &[held(f, false)], &[]).unwrap().0, first, "the same incarnation");
     bed.shard.session_tell(B, b"", &[held(f, false)], &[]).unwrap();
-    assert!(bed.shard.tick().unwrap().grace_ended);
+    assert!(bed.tick().grace_ended);
     bed.turn();
     assert_eq!(refused(bed.stat(g)), Errno::ESTALE, "nobody reclaimed it");
     bed.shard.close_inode(A, f, None).unwrap();
@@ -213,7 +283,7 @@ fn a_restart_keeps_what_sessions_reclaim() {
     assert!(bed.stat(f).is_ok(), "the orphan record of the other session holds it");
     bed.wait_ms(EXPIRY_MS);
     bed.shard.touch(A);
-    assert_eq!(bed.shard.tick().unwrap().expired, [B]);
+    assert_eq!(bed.tick().expired, [B]);
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
 }
@@ -359,9 +429,9 @@ fn after_a_restart_nobody_is_exclusive_and_the_grace_leaves_files_unsettled() {
     // Each of its threads may ask before one of them tells.
     bed.shard.session_open(B, b"").unwrap();
     bed.shard.session_open(B, b"").unwrap();
-    assert!(!bed.shard.tick().unwrap().grace_ended);
+    assert!(!bed.tick().grace_ended);
     bed.shard.session_tell(B, b"", &[], &[]).unwrap();
-    assert!(bed.shard.tick().unwrap().grace_ended);
+    assert!(bed.tick().grace_ended);
     assert!(bed.settle(A, f, 7, Some(view.intents), true).settled);
     let view = bed.stat(f).unwrap();
     assert!(!view.unsettled && view.attr.size == 7);
@@ -423,10 +493,10 @@ fn grace_ends_again_after_a_failed_commit() {
     bed.wait_ms(EXPIRY_MS);
     bed.shard.touch(A);
     bed.kv.fail_commit(1, full());
-    assert!(bed.shard.tick().unwrap().grace_ended);
+    assert!(bed.tick().grace_ended);
     bed.shard.commit().unwrap_err();
     assert!(bed.stat(f).is_ok());
-    assert_eq!(bed.shard.tick().unwrap().expired, [B]);
+    assert_eq!(bed.tick().expired, [B]);
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
 }

@@ -56,7 +56,7 @@ pub struct PeerHello {
     pub cluster: String,
     /// Only initiators say one.
     pub name: String,
-    /// Only responders say one.
+    /// Of an initiator that is a client, its session.
     pub incarnation: u64,
 }
 
@@ -317,6 +317,7 @@ impl Initiator {
             version_max: self.versions.1,
             cluster: outgoing(&self.identity.cluster),
             name: outgoing(&self.identity.name),
+            incarnation: self.identity.incarnation,
         }
     }
 
@@ -410,7 +411,8 @@ impl Responder {
     fn judge(&self, hello: &ClientHello, bond: Bond) -> Result<Established, HandshakeError> {
         let theirs = (hello.version_min, hello.version_max);
         let version = negotiate(self.versions, theirs).map_err(HandshakeError::Version)?;
-        let peer = PeerHello { cluster: incoming(&hello.cluster), name: incoming(&hello.name), incarnation: 0 };
+        let (cluster, name) = (incoming(&hello.cluster), incoming(&hello.name));
+        let peer = PeerHello { cluster, name, incarnation: hello.incarnation };
         check_cluster(&self.identity.cluster, &peer.cluster)?;
         Ok(Established { version, seed: bond.seed, id: bond.id, peer })
     }

@@ -10,6 +10,6 @@ pub struct Identity {
     pub cluster: String,
     /// For the other side's logs: what it is, such as `client host1:/mnt` or `storaged 4`.
     pub name: String,
-    /// Changes at each start of the service; 0 for clients.
+    /// Of a service, changes at each of its starts; of a client, its session. 0 where it has none yet.
     pub incarnation: u64,
 }

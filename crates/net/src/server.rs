@@ -16,7 +16,7 @@ use types::id::Epoch;
 use wire::codec::decode_body;
 use wire::frame::{Header, Status, flags};
 use wire::op::Op;
-use wire::v1::session::{Empty, Fence};
+use wire::v1::session::{Empty, Fence, FenceSession};
 
 use crate::fences::Fences;
 use crate::handshake::{self, HandshakeError};
@@ -189,6 +189,7 @@ impl<S: Service> Place<S> {
     /// The whole life of a connection.
     async fn attend(self, socket: OwnedFd, address: SocketAddr) {
         let server = &self.server;
+        let order = server.fences.borrow_mut().accept();
         let machine = handshake::Responder::new(&server.identity);
         let established = match shake(socket.as_raw_fd(), machine, server.limits.handshake).await {
             Ok(established) => established,
@@ -205,7 +206,7 @@ impl<S: Service> Place<S> {
             Some(place) => *place = Rc::downgrade(&connection),
             None => return, // The service stopped meanwhile.
         }
-        if !server.fences.borrow_mut().begin(&connection) {
+        if !server.fences.borrow_mut().begin(&connection, order) {
             return debug!(peer = %address, "a connection that its caller has given up before it began");
         }
         metrics::connected();
@@ -308,8 +309,8 @@ async fn take_request<S: Service>(
     if connection.is_closed() {
         return Err(End::Closed);
     }
-    if header.op == Op::Fence {
-        fence(server, connection.admit(&header), &incoming.body);
+    if matches!(header.op, Op::Fence | Op::FenceSession) {
+        fence(server, header.op, connection.admit(&header), &incoming.body);
         return Ok(());
     }
     if header.op == Op::Share {
@@ -332,15 +333,28 @@ async fn take_request<S: Service>(
     Ok(())
 }
 
-/// Ends the named connection and answers when it is at rest.
-fn fence<S: Service>(server: &Rc<Server<S>>, mut responder: Responder, body: &Slice) {
-    let id = decode_body(body).ok().and_then(|Fence { connection }| connection.0.try_into().ok());
-    let Some(id) = id else { return responder.fail(Status::Errno(Errno::EINVAL)) };
-    let ended = server.fences.borrow_mut().end(id);
+/// Ends the named connection, or all of the named client, and answers when they are at rest.
+fn fence<S: Service>(server: &Rc<Server<S>>, op: Op, mut responder: Responder, body: &Slice) {
+    let ended = match op {
+        Op::FenceSession => {
+            // Callers without a session have none to end.
+            let session = decode_body(body).ok().filter(|FenceSession { session }| session.0 != 0);
+            session.map(|FenceSession { session }| {
+                let ended = server.fences.borrow_mut().end_client(session.0);
+                info!(%session, connections = ended.len(), "a client's session is over: its connections have ended");
+                ended
+            })
+        }
+        _ => {
+            let id = decode_body(body).ok().and_then(|Fence { connection }| connection.0.try_into().ok());
+            id.map(|id| server.fences.borrow_mut().end(id).into_iter().collect())
+        }
+    };
+    let Some(ended) = ended else { return responder.fail(Status::Errno(Errno::EINVAL)) };
     // Two that end each other do not wait for each other.
     responder.park();
     ring::spawn(async move {
-        if let Some(ended) = ended {
+        for ended in ended {
             ended.at_rest().await;
         }
         responder.reply(&Empty {});

@@ -5,13 +5,14 @@ mod common;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{Raw, aside, identity, object, run, serve, until};
+use common::{Raw, aside, identity, identity_of, object, run, serve, until};
 use net::{CallError, Connection, Limits, Peer, To};
 use types::error::Errno;
+use types::id::SessionId;
 use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::op::Ping;
-use wire::v1::session::Fence;
+use wire::v1::session::{Fence, FenceSession};
 use wire::v1::storage::Write;
 
 fn write(stripe: u32) -> Write {
@@ -70,6 +71,49 @@ fn a_fence_for_a_connection_that_is_gone_is_answered_at_once_and_nonsense_is_ref
         let refused = connection.call_patiently(To::default(), &fence(b"short")).await.unwrap_err();
         assert_eq!(refused, CallError::Status(Status::Errno(Errno::EINVAL)));
         assert!(!connection.is_closed());
+    });
+}
+
+/// Whether a write that goes out on it now is refused with the connection.
+async fn is_over(mut raw: Raw) -> bool {
+    aside(move || {
+        let frame = raw.frame(9, &write(9), b"late");
+        let _ = std::io::Write::write_all(&mut raw.stream, &frame);
+        while raw.read_frame().is_ok() {}
+        raw.is_closed_by_peer()
+    })
+    .await
+}
+
+#[test]
+fn all_connections_of_a_client_are_ended_and_only_its_own() {
+    run(async {
+        let running = serve(Limits::default());
+        let address = running.address;
+        // `Raw` is the client with session 1.
+        let (old, also, unborn) = aside(move || {
+            let unborn = std::net::TcpStream::connect(address).unwrap();
+            (Raw::connect(address), Raw::connect(address), unborn)
+        })
+        .await;
+        let other = identity_of(1, 2);
+        let bystander = Connection::connect(address, &other, &Limits::default()).await.unwrap();
+        let shard = Connection::connect(address, &identity_of(1, 3), &Limits::default()).await.unwrap();
+        let session = SessionId(1);
+        shard.call_patiently(To::default(), &FenceSession { session }).await.unwrap();
+        assert!(is_over(old).await && is_over(also).await);
+        // Its handshake was under way: what comes of it was asked for before.
+        let late = aside(move || Raw::over(unborn)).await;
+        assert!(is_over(late).await);
+        assert_eq!(running.store.requests.get(), 0, "a late write was taken");
+
+        bystander.call(To::default(), &Ping {}).await.unwrap();
+        let nobody = FenceSession { session: SessionId(0) };
+        let refused = shard.call_patiently(To::default(), &nobody).await.unwrap_err();
+        assert_eq!(refused, CallError::Status(Status::Errno(Errno::EINVAL)));
+        // It may come back, and knows then what it lost.
+        let back = Connection::connect(address, &identity(), &Limits::default()).await.unwrap();
+        back.call_payload(To::default(), &write(3), Vec::new(), None).await.unwrap();
     });
 }
 

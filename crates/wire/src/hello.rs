@@ -13,6 +13,9 @@ messages! {
         cluster: Bytes,
         /// For logs: what it is, such as `client host1:/mnt`.
         name: Bytes,
+        /// Of a service, changes at each of its starts; of a client, its session, under which `FenceSession` ends its
+        /// connections. 0 where it has none yet.
+        incarnation: u64,
     }
     /// The accepting side's answer.
     ServerHello {

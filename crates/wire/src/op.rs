@@ -71,6 +71,8 @@ ops! {
     Share = 0x0002: session::Share => session::Empty;
     /// Answered by every service.
     Fence = 0x0003: session::Fence => session::Empty;
+    /// Answered by every service.
+    FenceSession = 0x0004: session::FenceSession => session::Empty;
     SessionOpen = 0x0010: session::SessionOpen => session::SessionOpened;
     SessionClose = 0x0011: session::SessionClose => session::Empty;
     Recalls = 0x0012: session::Recalls => session::RecallsReply;

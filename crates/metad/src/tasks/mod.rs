@@ -1,5 +1,6 @@
 //! What the shard does by itself, each in a task of its thread with a bound on what it takes.
 
+pub(crate) mod fencing;
 pub(crate) mod messenger;
 pub(crate) mod removal;
 pub(crate) mod space;

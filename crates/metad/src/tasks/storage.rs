@@ -2,16 +2,17 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::map::{ClusterMap, Route};
+use cluster::map::{ClusterMap, NodeState};
 use net::pairs::Selector;
 use net::{CallError, Identity, Limits, Peer, To};
 use ring::buf::Slice;
 use types::error::Errno;
-use types::id::{GroupId, ObjectId, TargetId};
+use types::id::{GroupId, NodeId, ObjectId, TargetId};
 use wire::frame::Status;
 use wire::op::Call;
 
@@ -19,6 +20,8 @@ use wire::op::Call;
 const IN_FLIGHT_MAX: usize = 512;
 /// Longest wait for one answer.
 const CALL_MAX: Duration = Duration::from_secs(60);
+/// Longest wait for one answer of a thread as a whole, and for a connection to it.
+const LANE_CALL_MAX: Duration = Duration::from_secs(10);
 
 /// Connections to storage lanes, of one thread.
 pub(crate) struct Storage {
@@ -27,6 +30,12 @@ pub(crate) struct Storage {
     interfaces: Arc<[Selector]>,
     /// By target and lane.
     peers: RefCell<BTreeMap<(TargetId, usize), Rc<Peer>>>,
+}
+
+/// A thread of a storage service.
+pub(crate) struct Lane {
+    pub(crate) node: NodeId,
+    number: usize,
 }
 
 /// Why a request was not done.
@@ -65,7 +74,7 @@ impl Storage {
         let route = self.map.borrow().route_object(group, object);
         let route = route.ok_or_else(|| missed("it is not in the cluster map"))?;
         let lanes = self.map.borrow().targets.get(&route.target).map_or(1, |target| target.ports.len());
-        let peer = self.peer(&route, object.lane(lanes));
+        let peer = self.peer((route.target, object.lane(lanes)), route.addresses);
         let connection = match peer.pick() {
             Some(connection) => connection,
             None => peer.connection().await.map_err(|error| Failure::Missed(error.to_string()))?,
@@ -79,15 +88,44 @@ impl Storage {
         }
     }
 
-    fn peer(&self, route: &Route, lane: usize) -> Rc<Peer> {
+    /// All threads of all storage services.
+    pub(crate) fn lanes(&self) -> Vec<Lane> {
+        let map = self.map.borrow();
+        let of_node = |&node: &NodeId| (0..map.lanes(node).len()).map(move |number| Lane { node, number });
+        map.nodes.keys().flat_map(of_node).collect()
+    }
+
+    /// mgmtd has not heard of it for long, or it is none of the cluster any more.
+    pub(crate) fn is_offline(&self, node: NodeId) -> bool {
+        self.map.borrow().nodes.get(&node).is_none_or(|node| node.state == NodeState::Offline)
+    }
+
+    /// One attempt at a request that concerns the thread, and that it may take some time to answer.
+    pub(crate) async fn call_lane<C: Call>(&self, lane: &Lane, request: &C) -> Result<C::Reply, Failure> {
+        let (target, addresses) = {
+            let map = self.map.borrow();
+            let target = map.targets.values().find(|target| target.node == lane.node).map(|target| target.id);
+            target.zip(map.lanes(lane.node).into_iter().nth(lane.number))
+        }
+        .ok_or_else(|| Failure::Missed("it is not in the cluster map".to_owned()))?;
+        let peer = self.peer((target, lane.number), addresses);
+        let answer = ring::timeout(LANE_CALL_MAX, async {
+            let connection = peer.connection().await.map_err(|error| error.to_string())?;
+            connection.call_patiently(To::default(), request).await.map_err(|error| error.to_string())
+        });
+        let answer = answer.await.map_err(|_| Failure::Missed("no answer".to_owned()))?;
+        answer.map_err(Failure::Missed)
+    }
+
+    fn peer(&self, lane: (TargetId, usize), addresses: Vec<SocketAddr>) -> Rc<Peer> {
         let mut peers = self.peers.borrow_mut();
         let make = || {
             let interfaces = Arc::clone(&self.interfaces);
             let limits = Limits { requests: IN_FLIGHT_MAX, interfaces, ..Limits::default() };
-            Rc::new(Peer::new(route.addresses.clone(), Rc::clone(&self.identity), limits))
+            Rc::new(Peer::new(addresses.clone(), Rc::clone(&self.identity), limits))
         };
-        let peer = peers.entry((route.target, lane)).or_insert_with(make);
-        peer.set_addresses(route.addresses.clone());
+        let peer = peers.entry(lane).or_insert_with(make);
+        peer.set_addresses(addresses.clone());
         Rc::clone(peer)
     }
 }

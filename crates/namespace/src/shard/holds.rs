@@ -106,6 +106,11 @@ impl Holds {
         self.change(session, inode, |holder| (holder.intent, holder.cuts) = (false, false));
     }
 
+    /// The session intends to write something.
+    pub(crate) fn has_intents(&self, session: SessionId) -> bool {
+        self.by_session.get(&session).is_some_and(|held| held.iter().any(|&inode| self.intends(session, inode)))
+    }
+
     /// Under its intent the session begins or ends to truncate the objects. A size that was asked of them before is refused.
     pub(crate) fn cut(&mut self, session: SessionId, inode: InodeId, cuts: bool) {
         if self.holder(session, inode).is_none_or(|holder| !holder.intent || holder.cuts == cuts) {

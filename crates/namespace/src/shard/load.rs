@@ -39,6 +39,8 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
         birth,
         stage: Stage::Known,
         has_told_locks: false,
+        reclaims: true,
+        fencing: false,
         replies: Replies::default(),
     };
     let (mut sessions, counts) = read_sessions(&namespace.kv, unknown)?;

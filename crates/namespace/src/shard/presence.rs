@@ -11,7 +11,7 @@ use crate::leases::Touched;
 use crate::locks::HeldLock;
 use crate::schema::session;
 use crate::shard::replies::Replies;
-use crate::shard::{ABSENT, Session, Shard, Stage};
+use crate::shard::{ABSENT, Config, Session, Shard, Stage};
 use crate::view::{HeldOpen, InodeView, SessionOpened};
 
 /// What of a session's description is kept, in bytes.
@@ -24,12 +24,12 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `EINVAL` for session 0, `EBUSY` with too many sessions.
     pub fn session_open(&mut self, session: SessionId, description: &[u8]) -> Result<SessionOpened> {
-        let incarnation = self.enroll(session, description, false)?;
-        Ok(SessionOpened { incarnation, expiry_ms: self.config.session_expiry_ms })
+        self.enroll(session, description, false)
     }
 
     /// The same, and the session tells all that it holds. What `opens` names is added to what it is known to have open;
-    /// nothing is taken away. Inodes that are gone are passed over. Of `locks`, the first telling counts; answered are
+    /// nothing is taken away. Inodes that are gone are passed over. Write intents count only where the session has not ended
+    /// since it got them: else others may believe that nobody writes. Of `locks`, the first telling counts; answered are
     /// those that the session has lost to others.
     ///
     /// # Errors
@@ -41,12 +41,13 @@ impl<K: Kv> Shard<K> {
         opens: &[HeldOpen],
         locks: &[HeldLock],
     ) -> Result<(SessionOpened, Vec<HeldLock>)> {
-        let incarnation = self.enroll(session, description, true)?;
+        let opened = self.enroll(session, description, true)?;
         for open in opens {
-            self.reclaim(session, open)?;
+            let write_intent = open.write_intent && opened.keeps_intents;
+            self.reclaim(session, &HeldOpen { write_intent, ..*open })?;
         }
         let lost = self.reclaim_locks(session, locks);
-        Ok((SessionOpened { incarnation, expiry_ms: self.config.session_expiry_ms }, lost))
+        Ok((opened, lost))
     }
 
     /// Ends the session and releases what it held. Closing one that is not there is no error.
@@ -126,7 +127,7 @@ impl<K: Kv> Shard<K> {
 
     /// `tells`: the session says what it holds. One that comes back after a restart without is waited for until it does,
     /// or the grace is over: clients ask for the incarnation first, each of their threads for itself.
-    fn enroll(&mut self, id: SessionId, description: &[u8], tells: bool) -> Result<u64> {
+    fn enroll(&mut self, id: SessionId, description: &[u8], tells: bool) -> Result<SessionOpened> {
         if id == ABSENT {
             return Err(Errno::EINVAL.into());
         }
@@ -138,21 +139,62 @@ impl<K: Kv> Shard<K> {
                 Stage::Known | Stage::Back | Stage::Open => Stage::Open,
             };
             session.last_seen_ms = mono_ms;
-            return Ok(session.birth);
+            return Ok(opened(session, &self.config));
         }
         if self.sessions.len() >= self.config.limits.sessions {
             return Err(Errno::EBUSY.into());
         }
         self.birth += 1;
-        let birth = self.birth;
-        let replies = Replies::default();
-        let session = Session { last_seen_ms: mono_ms, birth, stage: Stage::Open, has_told_locks: false, replies };
+        let session = Session {
+            last_seen_ms: mono_ms,
+            birth: self.birth,
+            stage: Stage::Open,
+            has_told_locks: false,
+            reclaims: false,
+            fencing: false,
+            replies: Replies::default(),
+        };
+        let opened = opened(&session, &self.config);
         self.sessions.insert(id, session);
         self.turn.created.push(id);
         session::ser_key(&mut self.key, id, session::SELF);
         session::ser_self(&mut self.value, &description[..description.len().min(DESCRIPTION_MAX)]);
         self.namespace.cold.put(&self.key, &self.value);
-        Ok(birth)
+        Ok(opened)
+    }
+
+    /// Sessions not heard of for too long.
+    pub(super) fn overdue(&self) -> Vec<SessionId> {
+        let (now, expiry_ms) = (self.mono_ms, self.config.session_expiry_ms);
+        self.sessions.iter().filter(|(_, session)| session.is_overdue(now, expiry_ms)).map(|(id, _)| *id).collect()
+    }
+
+    /// Something that the session has asked of objects may still be on its way. Who has not come back since a restart may
+    /// hold any intent.
+    pub(super) fn may_write_objects(&self, id: SessionId) -> bool {
+        let told = self.sessions.get(&id).is_some_and(|session| session.stage == Stage::Open);
+        !told || self.holds.has_intents(id)
+    }
+
+    /// The session, unless that is under way.
+    pub(super) fn begin_fencing(&mut self, id: SessionId) -> Option<SessionId> {
+        let session = self.sessions.get_mut(&id)?;
+        (!std::mem::replace(&mut session.fencing, true)).then_some(id)
+    }
+
+    /// What [`super::Ticked::to_fence`] asked for is done: nothing that the session asked of objects before can happen any
+    /// more. It ends, unless it was heard of meanwhile; true where it does.
+    ///
+    /// # Errors
+    /// Where the store fails; then it is to be fenced again.
+    pub fn session_fenced(&mut self, id: SessionId) -> Result<bool> {
+        let (now, expiry_ms) = (self.mono_ms, self.config.session_expiry_ms);
+        let Some(session) = self.sessions.get_mut(&id) else { return Ok(false) };
+        let ends = std::mem::replace(&mut session.fencing, false) && session.is_overdue(now, expiry_ms);
+        if ends {
+            self.end_session(id)?;
+        }
+        Ok(ends)
     }
 
     fn reclaim(&mut self, session: SessionId, open: &HeldOpen) -> Result<()> {
@@ -176,4 +218,8 @@ impl<K: Kv> Shard<K> {
         }
         Ok(())
     }
+}
+
+fn opened(session: &Session, config: &Config) -> SessionOpened {
+    SessionOpened { incarnation: session.birth, expiry_ms: config.session_expiry_ms, keeps_intents: session.reclaims }
 }

@@ -4,7 +4,7 @@
 use kv::memory::MemoryKv;
 use namespace::check::check;
 use namespace::error::{Error, Result};
-use namespace::shard::{Config, Limits, Shard};
+use namespace::shard::{Config, Limits, Shard, Ticked};
 use namespace::view::{
     Create, Exactly, GroupSpace, HeldOpen, InodeView, PolicyChange, PoolSpace, Rename, Settle, Settled, SpaceClass,
 };
@@ -114,6 +114,18 @@ impl Bed {
     pub fn wait_ms(&mut self, ms: u64) {
         self.mono_ms += ms;
         self.shard.begin_turn(Timestamp(self.now), self.mono_ms);
+    }
+
+    /// As [`Shard::tick`], where the storage services have fenced sessions at once.
+    pub fn tick(&mut self) -> Ticked {
+        let mut ticked = self.shard.tick().expect("ticks");
+        let fenced = std::mem::take(&mut ticked.to_fence);
+        if !fenced.is_empty() {
+            let ended = fenced.into_iter().filter(|&session| self.shard.session_fenced(session).expect("ends"));
+            ticked.expired.extend(ended);
+            ticked.grace_ended |= self.shard.tick().expect("ticks").grace_ended;
+        }
+        ticked
     }
 
     pub fn next(&mut self, session: SessionId) -> Exactly {

@@ -269,6 +269,18 @@ impl Node {
         self.shard.set_pools(vec![PoolSpace { pool: PoolId(1), groups: (101..=106).map(space).collect() }]);
     }
 
+    /// Storage services fence sessions at once.
+    pub(crate) fn tick(&mut self) {
+        let to_fence = self.shard.tick().expect("ticks").to_fence;
+        for &session in &to_fence {
+            self.shard.session_fenced(session).expect("the store is whole");
+        }
+        if !to_fence.is_empty() {
+            // The grace after a restart may have waited for that.
+            self.shard.tick().expect("ticks");
+        }
+    }
+
     /// What waited for leases that are given back now.
     pub(crate) fn go_on(&mut self) {
         if self.shard.take_ended_recalls() {

@@ -421,7 +421,7 @@ impl Sim {
         }
         if now_ms >= node.last_tick_ms + 500 {
             node.last_tick_ms = now_ms;
-            node.shard.tick().expect("ticks");
+            node.tick();
         }
         node.go_on();
         if self.orderly || self.rng.random_range(0..3) == 0 {
@@ -590,7 +590,7 @@ impl Sim {
         for index in 0..self.nodes.len() {
             let (now_ms, node) = (self.now_ms, &mut self.nodes[index]);
             node.shard.begin_turn(Timestamp(now_ms as i64), now_ms);
-            node.shard.tick().expect("ticks");
+            node.tick();
             if !node.shard.is_clean() {
                 node.shard.commit().expect("commits");
                 node.commits += 1;

@@ -195,7 +195,10 @@ pub struct Raw {
 impl Raw {
     /// As a caller. Blocks: call it on another thread than the ring's.
     pub fn connect(address: SocketAddr) -> Self {
-        let mut stream = TcpStream::connect(address).unwrap();
+        Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    pub fn over(mut stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let established = drive_blocking(&mut Initiator::new(&identity()), &mut stream).unwrap();
         Self { stream, established }

@@ -30,6 +30,10 @@ messages! {
         connection: crate::codec::Bytes,
     }
 
+    /// Ends all connections of a client to the same thread, and refuses those that it had begun to make. Answered when
+    /// nothing that was asked on them can have an effect any more. New ones it may make.
+    FenceSession { session: SessionId }
+
     /// Registers a session at a shard, or resumes it on a new connection or after the shard's restart. Requests on
     /// this connection run under it from here on. Session ids come from mgmtd and are never reused.
     SessionOpen {
@@ -58,6 +62,9 @@ messages! {
         expiry_ms: u64,
         /// Of `locks`: those that somebody else holds by now, since the session had expired.
         lost: Vec<HeldLock>,
+        /// The write intents that it told of are its own still. Else the session had ended, and others may have been told
+        /// that nobody writes: it has to ask for each anew before it changes any more of the file.
+        keeps_intents: bool,
     }
     /// Asks for leases that the session has to give back; one such request per session is answered as soon as there are
     /// any, so it waits for as long as there are none. A session that has none waiting gets no leases.

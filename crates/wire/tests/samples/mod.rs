@@ -238,15 +238,16 @@ samples! {
         Held { range, mode, pid }
     }
     messages {
-        hello::ClientHello { version_min, version_max, cluster, name }
+        hello::ClientHello { version_min, version_max, cluster, name, incarnation }
         hello::ServerHello { version, version_min, version_max, cluster, refusal, incarnation }
         op::Ping {}
         session::Empty {}
         session::Share { process, descriptor, length, mark }
         session::Fence { connection }
+        session::FenceSession { session }
         session::SessionOpen { session, description, tells, opens, locks, thread, connection }
         session::HeldOpen { inode, write_intent }
-        session::SessionOpened { incarnation, expiry_ms, lost }
+        session::SessionOpened { incarnation, expiry_ms, lost, keeps_intents }
         session::SessionClose { session }
         session::Recalls { done }
         session::RecallsReply { recalls, ends }

@@ -1,0 +1,66 @@
+//! What the shard does in a turn without being asked.
+
+use std::mem;
+
+use types::id::SessionId;
+
+use super::State;
+
+impl State {
+    pub(super) fn by_itself(&mut self) {
+        if self.reopening {
+            return;
+        }
+        for (connection, session) in mem::take(&mut self.lost) {
+            self.abandon(connection, session);
+        }
+        if !self.removed.is_empty() {
+            self.shard.deletions_done(&self.removed);
+            self.removed.clear();
+        }
+        for (inode, grown) in mem::take(&mut self.grown) {
+            if let Err(error) = self.shard.end_growth(inode, grown) {
+                tracing::error!(%inode, %error, "a file cannot grow out of the metadata yet");
+            }
+        }
+        for (from, message, reply) in mem::take(&mut self.replies) {
+            if let Err(error) = self.shard.replied(from, &message, reply) {
+                tracing::error!(%error, "a transaction cannot go on yet");
+            }
+        }
+        if mem::take(&mut self.split)
+            && let Err(error) = self.shard.go_on_splitting()
+        {
+            tracing::error!(%error, "a directory cannot be split yet");
+        }
+        for session in mem::take(&mut self.fenced) {
+            match self.shard.session_fenced(session) {
+                Ok(true) => tell_end(session),
+                Ok(false) => tracing::info!(%session, "a client that was silent for too long is back"),
+                Err(error) => tracing::error!(%session, %error, "a session could not be ended"),
+            }
+        }
+        if mem::take(&mut self.tick) {
+            self.tick();
+        }
+    }
+
+    fn tick(&mut self) {
+        match self.shard.tick() {
+            Ok(ticked) => {
+                let (connections, shard) = (&mut self.connections, &self.shard);
+                connections.retain(|session| shard.knows(session));
+                ticked.expired.into_iter().for_each(tell_end);
+                self.fencing.extend(ticked.to_fence);
+                if ticked.grace_ended {
+                    tracing::info!("the time for clients to reclaim what they held is over");
+                }
+            }
+            Err(error) => tracing::error!(%error, "sessions could not be ended"),
+        }
+    }
+}
+
+fn tell_end(session: SessionId) {
+    tracing::warn!(%session, "a client was not heard of for too long: its session has ended");
+}
