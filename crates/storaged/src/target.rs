@@ -216,12 +216,21 @@ impl Target {
             .is_some_and(|failed_at| failed_at.elapsed() < FAILING_FOR);
         if statvfs.f_flag & libc::ST_RDONLY != 0 {
             self.set_health(Health::ReadOnly, "mounted read-only");
+        } else if refuses_changes(identity_file) {
+            self.set_health(Health::ReadOnly, "turned read-only after an error");
         } else if failing {
             self.set_health(Health::Failing, "failed within the last minute");
         } else {
             self.set_health(Health::Good, "");
         }
     }
+}
+
+/// An ext4 that turned read-only by itself says so in its flags before Linux 6.14, and from then on only by what it refuses.
+/// Nothing is written.
+fn refuses_changes(file: &Path) -> bool {
+    let opened = std::fs::OpenOptions::new().write(true).open(file);
+    opened.is_err_and(|error| error.raw_os_error() == Some(libc::EROFS))
 }
 
 /// Finds out which of a node's targets lie on the same file system.

@@ -312,6 +312,29 @@ fn a_read_only_target_serves_reads_and_refuses_changes() {
     });
 }
 
+#[test]
+fn a_target_that_turned_read_only_by_itself_stays_so() {
+    let Some(mounted) = Mounted::new(16, "rw") else { return };
+    let identity = mounted.path().join("identity");
+    std::fs::write(&identity, b"who it is").expect("written");
+    on_ring(async {
+        let target = target(&mounted.path(), 0);
+        let store = store_of(&target, 10, 0);
+        write(&store, object(1, 0), 0, b"kept").await.expect("written");
+        target.probe(&identity);
+        assert_eq!(target.health(), Health::Good);
+        // As it does after an error, with files open for writing.
+        assert!(run("mount", &["-o", "remount,abort", mounted.path().to_str().expect("plain path")]), "aborted");
+        assert_eq!(write(&store, object(2, 0), 0, b"x").await, Err(Errno::EROFS));
+        for _ in 0..2 {
+            target.probe(&identity);
+            assert_eq!(target.health(), Health::ReadOnly);
+        }
+        assert_eq!(read(&store, object(1, 0), 0, 10).await, b"kept");
+    });
+    assert_eq!(std::fs::read(&identity).expect("it is there"), b"who it is");
+}
+
 /// Makes a mounted ext4 answer every further call with an error, as a disk that died does.
 fn kill_disk(mount: &Path) {
     const EXT4_IOC_SHUTDOWN: libc::Ioctl = 0x8004_587d;
