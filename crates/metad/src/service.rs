@@ -35,7 +35,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     let endpoint = match config.metrics_listen {
         Some(address) => Some(
             telemetry::http::Server::start(address, metrics.clone(), log)
-                .map_err(|error| seat::cannot_listen(address, &error))?,
+                .map_err(|error| Fatal::usage(format!("metrics_listen: cannot listen on {address}: {error}")))?,
         ),
         None => None,
     };
