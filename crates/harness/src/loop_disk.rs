@@ -10,10 +10,15 @@ use crate::mounts;
 use crate::run::{LONG, run};
 use crate::wait;
 
+/// What the image is called in its directory.
+const IMAGE: &str = "image";
+
+const EXT4: &[&str] = &["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0"];
+
 /// A file system of some MiB, mounted. Unmounted and gone when dropped.
 pub struct LoopDisk {
     point: PathBuf,
-    _image: TempDir,
+    image: TempDir,
 }
 
 impl LoopDisk {
@@ -23,25 +28,34 @@ impl LoopDisk {
     /// Where this process may not do so.
     #[must_use]
     pub fn mount(point: &Path, mib: u64) -> Self {
-        Self::mount_as(point, mib, "mkfs.ext4", &["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0"])
+        Self::mount_as(point, mib, "mkfs.ext4", EXT4)
     }
 
     fn mount_as(point: &Path, mib: u64, make: &str, flags: &[&str]) -> Self {
         let image = tempfile::Builder::new().prefix("weft-test-disk-").tempdir().expect("a temporary directory");
-        let file = image.path().join("image");
+        let file = image.path().join(IMAGE);
         std::fs::File::create(&file).and_then(|file| file.set_len(mib << 20)).expect("a sparse file");
         std::fs::create_dir_all(point).expect("a mount point");
         run(Command::new(make).args(flags).arg(&file), LONG).expect_ok();
-        run(Command::new("mount").args(["-o", "loop"]).arg(&file).arg(point), LONG).expect_ok();
+        let disk = Self { point: point.to_owned(), image };
+        disk.appear();
         // It would be a foreign thing in a directory that should be empty.
         let _ = std::fs::remove_dir(point.join("lost+found"));
-        Self { point: point.to_owned(), _image: image }
+        disk
     }
 
     /// Puts an ext4 under a directory that exists, with all that is in it.
     #[must_use]
     pub fn under(folder: &Path, mib: u64) -> Self {
         Self::under_as(folder, |point| Self::mount(point, mib))
+    }
+
+    /// The same with `inodes` inodes in all, the file system's own ten among them.
+    #[must_use]
+    pub fn under_with_inodes(folder: &Path, mib: u64, inodes: u64) -> Self {
+        let inodes = inodes.to_string();
+        let flags = [EXT4, &["-N", &inodes]].concat();
+        Self::under_as(folder, |point| Self::mount_as(point, mib, "mkfs.ext4", &flags))
     }
 
     /// The same with an XFS, which needs 300 MiB at least.
@@ -55,6 +69,8 @@ impl LoopDisk {
         std::fs::rename(folder, &aside).expect("a directory can be moved");
         let disk = mount(folder);
         run(Command::new("cp").arg("-a").arg(aside.join(".")).arg(folder), LONG).expect_ok();
+        // What services have synced stays synced.
+        run(Command::new("sync").arg("-f").arg(folder), LONG).expect_ok();
         std::fs::remove_dir_all(&aside).expect("the old place can be removed");
         disk
     }
@@ -72,6 +88,28 @@ impl LoopDisk {
     /// As when its cable is pulled: what lies on it is out of sight.
     pub fn vanish(&self) {
         mounts::unmount(&self.point, true).expect("it is mounted");
+    }
+
+    /// Mounts it where it was. Where somebody still holds files of it open, it is the same file system as before.
+    pub fn appear(&self) {
+        let image = self.image.path().join(IMAGE);
+        run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(&self.point), LONG).expect_ok();
+    }
+
+    /// An ext4 turns read-only as it does after an error of its own, whoever writes to it at the moment.
+    pub fn abort(&self) {
+        run(Command::new("mount").args(["-o", "remount,abort"]).arg(&self.point), LONG).expect_ok();
+    }
+
+    /// An XFS answers everything with `EIO` from now on, as a disk that has died does.
+    pub fn die(&self) {
+        run(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(&self.point), LONG).expect_ok();
+    }
+
+    /// Mounts it anew, with what had come to the disk. Nobody may hold files of it open.
+    pub fn renew(&self) {
+        wait::until("unmounting a loop disk", Duration::from_secs(10), || mounts::unmount(&self.point, false).ok());
+        self.appear();
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use harness::cluster::Cluster;
 use harness::run::{Ended, run};
-use harness::{binary, wait};
+use harness::{binary, ports, wait};
 use net::handshake::{HandshakeError, Initiator, Responder, drive_blocking};
 use net::{ClusterKey, Identity};
 use wire::frame::{VERSION, VERSION_MIN};
@@ -31,46 +32,14 @@ fn line(theirs: (u16, u16), ours: (u16, u16)) -> String {
     format!("speaks protocol versions {their_min} to {their_max}, this side {} to {}", ours.0, ours.1)
 }
 
-/// `host:port` of every service, by name.
-fn addresses(cluster: &Cluster) -> Vec<(String, String)> {
-    let status = cluster.json(&["status"]);
-    let mut found = vec![("mgmtd".to_owned(), status["mgmtd"].as_str().unwrap().to_owned())];
-    let nodes = cluster.json(&["node", "list"]);
-    let metrics: Vec<&str> = nodes.as_array().unwrap().iter().filter_map(|node| node["metrics"].as_str()).collect();
-    for (name, pid) in
-        cluster.pids().into_iter().filter(|(name, _)| name.starts_with("metad") || name.starts_with("storaged"))
-    {
-        let ports = listening(pid);
-        let port = ports.into_iter().find(|port| !metrics.iter().any(|address| address.ends_with(&format!(":{port}"))));
-        found.push((name.clone(), format!("127.0.0.1:{}", port.unwrap_or_else(|| panic!("{name} listens nowhere")))));
-    }
-    found
-}
-
-/// TCP ports that a process listens on.
-fn listening(pid: i32) -> Vec<u16> {
-    let links =
-        fs::read_dir(format!("/proc/{pid}/fd")).unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
-    let sockets: Vec<String> =
-        links.filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())).collect();
-    let listening = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let of_it =
-            fields.get(3) == Some(&"0A") && fields.get(9).is_some_and(|inode| sockets.iter().any(|s| s == inode));
-        let port = fields.get(1).and_then(|address| address.rsplit(':').next())?;
-        of_it.then(|| u16::from_str_radix(port, 16).ok()).flatten()
-    };
-    let tables = ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default());
-    tables.iter().flat_map(|table| table.lines()).filter_map(listening).collect()
-}
-
 #[test]
 fn every_service_tells_a_peer_of_another_version_and_goes_on() {
     let cluster = Cluster::start();
     fs::write(cluster.path("kept"), vec![9; 2_000_000]).unwrap();
     let before = cluster.pids();
-    let addresses = addresses(&cluster);
-    assert_eq!(addresses.len(), 3);
+    let addresses = ports::of_services(&cluster);
+    let names: BTreeSet<&str> = addresses.iter().map(|(name, _)| &name[..]).collect();
+    assert_eq!(names.len(), 3);
     for (name, address) in addresses {
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();

@@ -1,0 +1,248 @@
+//! Disks that turn read-only, fail or vanish while programs write to them.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use harness::cluster::Cluster;
+use harness::loop_disk::LoopDisk;
+use harness::run::run;
+use harness::wait;
+
+use super::{
+    SOON, assert_data_is_there, assert_refused, cluster_with_data, config_of, fill, folder_on, service, set, state_of,
+};
+
+#[test]
+fn a_read_only_disk_is_named_and_harmless() {
+    let cluster = cluster_with_data();
+    for (name, kind) in [("storaged-1", "storaged"), ("metad-1", "metad")] {
+        let disk = LoopDisk::under(&cluster.dir().join(name), 128);
+        disk.remount("ro");
+        let refused = service(kind, &config_of(&cluster, name), &[]);
+        assert_refused(&refused, &[name, "Read-only file system"]);
+        let refused = cluster.up();
+        assert_refused(&refused, &[name, "Read-only file system"]);
+        assert!(cluster.pids().is_empty(), "nothing half started stays behind");
+        disk.remount("rw");
+        set(&config_of(&cluster, name), "reserve", "16MiB");
+        cluster.up().expect_ok();
+        assert_data_is_there(&cluster);
+        cluster.down().expect_ok();
+        // Back from the small disk.
+        let folder = cluster.dir().join(name);
+        run(Command::new("cp").arg("-a").arg(&folder).arg(cluster.beside("saved")), SOON).expect_ok();
+        drop(disk);
+        fs::remove_dir(&folder).unwrap();
+        fs::rename(cluster.beside("saved"), &folder).unwrap();
+    }
+}
+
+/// Bytes of each file that is written under load.
+const LEN: usize = 100_000;
+/// So many files of each writer are on the disk before it breaks.
+const BEFORE: usize = 10;
+
+/// Writes files, and syncs each, until there is an error.
+struct Writer {
+    folder: PathBuf,
+    /// Files that were acknowledged, `0..synced`.
+    synced: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Writer {
+    fn new(folder: &Path, name: &str) -> Self {
+        let folder = folder.join(name);
+        fs::create_dir(&folder).unwrap();
+        Self { folder, synced: AtomicUsize::new(0), stop: AtomicBool::new(false) }
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        self.folder.join(number.to_string())
+    }
+
+    fn content(number: usize) -> Vec<u8> {
+        (0..LEN).map(|at| (at * 31 + number * 7) as u8).collect()
+    }
+
+    fn run(&self) -> io::Result<()> {
+        while !self.stop.load(Ordering::SeqCst) {
+            let number = self.synced();
+            let file = File::create(self.path(number))?;
+            file.write_all_at(&Self::content(number), 0)?;
+            file.sync_all()?;
+            self.synced.store(number + 1, Ordering::SeqCst);
+            // The disk is small.
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    fn synced(&self) -> usize {
+        self.synced.load(Ordering::SeqCst)
+    }
+
+    /// Ends its work when dropped, also where the test fails meanwhile.
+    fn stop_later(&self) -> Stopping<'_> {
+        Stopping(&self.stop)
+    }
+
+    fn wait_for(&self, count: usize) {
+        wait::until(&format!("{count} files in {}", self.folder.display()), SOON, || {
+            (self.synced() >= count).then_some(())
+        });
+    }
+
+    /// All that was acknowledged is there, and right.
+    fn verify(&self) {
+        for number in 0..self.synced() {
+            let path = self.path(number);
+            let content = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            assert!(content == Self::content(number), "{} is not as it was acknowledged", path.display());
+        }
+    }
+}
+
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// How a disk breaks, and what that looks like.
+struct Breakdown {
+    disk: fn(&Path) -> LoopDisk,
+    happens: fn(&LoopDisk),
+    /// What programs may get.
+    errors: &'static [i32],
+    /// Of the line in the log.
+    words: &'static str,
+    still_reads: bool,
+}
+
+#[test]
+fn a_disk_that_turns_read_only_under_load_gives_errors_and_loses_nothing() {
+    break_under_load(&Breakdown {
+        disk: |place| LoopDisk::under(place, 160),
+        happens: LoopDisk::abort,
+        errors: &[libc::EROFS, libc::EIO],
+        words: "target is read-only",
+        still_reads: true,
+    });
+}
+
+#[test]
+fn a_disk_that_fails_under_load_gives_errors_and_loses_nothing() {
+    break_under_load(&Breakdown {
+        disk: |place| LoopDisk::xfs_under(place, 320),
+        happens: LoopDisk::die,
+        errors: &[libc::EIO],
+        words: "target answers with input/output errors",
+        still_reads: false,
+    });
+}
+
+fn break_under_load(breakdown: &Breakdown) {
+    let cluster = cluster_with_data();
+    let place = cluster.dir().join("storaged-1/target-2");
+    let disk = (breakdown.disk)(&place);
+    set(&config_of(&cluster, "storaged-1"), "reserve", "16MiB");
+    cluster.up().expect_ok();
+    let sick = folder_on(&cluster, "sick", &place);
+    let well = folder_on(&cluster, "well", &cluster.dir().join("storaged-1/target-1"));
+    let writers = [Writer::new(&sick, "one"), Writer::new(&sick, "two")];
+    let other = Writer::new(&well, "other");
+    thread::scope(|scope| {
+        let load: Vec<_> = writers.iter().map(|writer| scope.spawn(|| writer.run())).collect();
+        let others = scope.spawn(|| other.run());
+        let stopping = writers.iter().chain([&other]).map(Writer::stop_later).collect::<Vec<_>>();
+        writers.iter().chain([&other]).for_each(|writer| writer.wait_for(BEFORE));
+        (breakdown.happens)(&disk);
+        for writer in load {
+            wait::until("each writer to have its error", SOON, || writer.is_finished().then_some(()));
+            let error = writer.join().unwrap().unwrap_err();
+            assert!(error.raw_os_error().is_some_and(|errno| breakdown.errors.contains(&errno)), "{error}");
+        }
+        // The other target of the same service goes on.
+        other.wait_for(other.synced() + BEFORE);
+        wait::until("the target counts as bad", SOON, || (state_of(&cluster, &place) == "bad").then_some(()));
+        other.wait_for(other.synced() + BEFORE);
+        drop(stopping);
+        others.join().unwrap().unwrap();
+    });
+    assert_is_told(&cluster, &place, breakdown.words);
+    if breakdown.still_reads {
+        writers.iter().for_each(Writer::verify);
+    }
+    mend(&cluster, &disk);
+    writers.iter().chain([&other]).for_each(Writer::verify);
+    wait::until("the target counts as good", SOON, || (state_of(&cluster, &place) == "good").then_some(()));
+    fill(&sick.join("new"), 3).unwrap();
+    assert_data_is_there(&cluster);
+    cluster.down().expect_ok();
+}
+
+/// One line that names the place; and no taking it back while nothing is mended.
+fn assert_is_told(cluster: &Cluster, place: &Path, words: &str) {
+    let log = cluster.log("storaged-1");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(words)).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].contains("ERROR") && lines[0].contains(place.to_str().unwrap()), "{}", lines[0]);
+    assert!(!log.contains("target is good again"), "{log}");
+}
+
+/// What an administrator does: stops the service, mounts the disk anew, starts it.
+fn mend(cluster: &Cluster, disk: &LoopDisk) {
+    cluster.freeze_supervisor();
+    let old = cluster.kill("storaged-1");
+    disk.renew();
+    cluster.resume();
+    cluster.wait_for_another("storaged-1", old);
+}
+
+#[test]
+fn a_target_that_vanishes_while_it_is_used_is_told_and_comes_back_whole() {
+    let cluster = cluster_with_data();
+    let place = cluster.dir().join("storaged-1/target-2");
+    let disk = LoopDisk::under(&place, 160);
+    set(&config_of(&cluster, "storaged-1"), "reserve", "16MiB");
+    cluster.up().expect_ok();
+    let before = cluster.pids();
+    let sick = folder_on(&cluster, "sick", &place);
+    let well = folder_on(&cluster, "well", &cluster.dir().join("storaged-1/target-1"));
+    let (lost, other) = (Writer::new(&sick, "lost"), Writer::new(&well, "other"));
+    thread::scope(|scope| {
+        let (load, others) = (scope.spawn(|| lost.run()), scope.spawn(|| other.run()));
+        let stopping = [&lost, &other].map(Writer::stop_later);
+        [&lost, &other].into_iter().for_each(|writer| writer.wait_for(BEFORE));
+        disk.vanish();
+        wait::until("the writer to have its error", SOON, || load.is_finished().then_some(()));
+        assert_eq!(load.join().unwrap().unwrap_err().raw_os_error(), Some(libc::EIO));
+        other.wait_for(other.synced() + BEFORE);
+        drop(stopping);
+        others.join().unwrap().unwrap();
+    });
+    // Nothing is taken for a hole, and nothing is made in the place of what was there.
+    assert_eq!(fs::read(lost.path(0)).unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(fill(&sick.join("new"), 1).unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+    wait::until("the target counts as bad", SOON, || (state_of(&cluster, &place) == "bad").then_some(()));
+    assert_is_told(&cluster, &place, "target's directory vanished: it is not served");
+    // Its files can be removed as soon as it is back.
+    disk.appear();
+    wait::until("it is served again", SOON, || fs::read(lost.path(0)).ok());
+    [&lost, &other].into_iter().for_each(Writer::verify);
+    wait::until("the target counts as good", SOON, || (state_of(&cluster, &place) == "good").then_some(()));
+    fill(&sick.join("new"), 3).unwrap();
+    assert_eq!(cluster.pids(), before, "no service had to be started again");
+    assert_data_is_there(&cluster);
+    cluster.down().expect_ok();
+}

@@ -1,0 +1,121 @@
+//! Disks without room, or without inodes.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use harness::cluster::Cluster;
+use harness::loop_disk::LoopDisk;
+use harness::{syscall, wait};
+
+use super::{SOON, assert_data_is_there, cluster_with_data, config_of, fill, folder_on, set};
+
+#[test]
+fn a_full_storage_disk_says_so_and_takes_removals() {
+    let cluster = cluster_with_data();
+    let _disk = LoopDisk::under(&cluster.dir().join("storaged-1"), 160);
+    set(&config_of(&cluster, "storaged-1"), "reserve", "16MiB");
+    cluster.up().expect_ok();
+    let before = syscall::free_bytes(&cluster.mount_point()).unwrap();
+    let error = fill(&cluster.path("big"), 400).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    let error = fill(&cluster.path("other"), 40).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "still full");
+    // What was written is right, and names can still be made and removed.
+    let mut block = vec![0; 1 << 20];
+    File::open(cluster.path("big")).unwrap().read_exact(&mut block).unwrap();
+    assert!(block.iter().all(|&byte| byte == 7));
+    fs::create_dir(cluster.path("d")).unwrap();
+    for name in ["big", "other"] {
+        fs::remove_file(cluster.path(name)).unwrap();
+    }
+    wait::until("the space is free again", SOON, || {
+        (syscall::free_bytes(&cluster.mount_point()).unwrap() + (8 << 20) > before).then_some(())
+    });
+    fill(&cluster.path("again"), 40).unwrap();
+    assert_data_is_there(&cluster);
+    cluster.down().expect_ok();
+}
+
+#[test]
+fn a_full_metadata_disk_says_so_and_takes_removals() {
+    let cluster = cluster_with_data();
+    let disk_at = cluster.dir().join("metad-1");
+    let _disk = LoopDisk::under(&disk_at, 160);
+    cluster.up().expect_ok();
+    let folder = cluster.folder("d");
+    fs::write(folder.join("f"), b"x").unwrap();
+    // Somebody else's file on the same disk leaves less than the reserve.
+    let free = syscall::free_bytes(&disk_at).unwrap();
+    fill(&disk_at.join("foreign"), free / (1 << 20) - 30).unwrap();
+    wait::until("making names is refused", SOON, || match File::create_new(folder.join("probe")) {
+        Ok(_) => fs::remove_file(folder.join("probe")).map(|()| None).unwrap(),
+        Err(error) => {
+            assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+            Some(())
+        }
+    });
+    assert_eq!(fs::create_dir(folder.join("sub")).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    // Its contents are there too.
+    let file = File::options().write(true).open(folder.join("f")).unwrap();
+    assert_eq!(file.write_all_at(b"more", 0).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    drop(file);
+    assert_eq!(fs::read(folder.join("f")).unwrap(), b"x");
+    fs::remove_file(folder.join("f")).unwrap();
+    fs::remove_dir(&folder).unwrap();
+    fs::remove_file(disk_at.join("foreign")).unwrap();
+    wait::until("making names works again", SOON, || fs::write(cluster.path("new"), b"y").ok());
+    assert_data_is_there(&cluster);
+    cluster.down().expect_ok();
+}
+
+#[test]
+fn a_target_without_inodes_says_so_and_takes_removals() {
+    let cluster = cluster_with_data();
+    let place = cluster.dir().join("storaged-1/target-2");
+    let _disk = LoopDisk::under_with_inodes(&place, 160, INODES);
+    set(&config_of(&cluster, "storaged-1"), "reserve", "16MiB");
+    cluster.up().expect_ok();
+    let (poor, rich) = (folder_on(&cluster, "poor", &place), folder_on(&cluster, "rich", &beside_it(&cluster)));
+    // One object a file, and perhaps one for its checksums.
+    let (made, error) = make_until_refused(&poor, INODES);
+    assert_eq!(error.and_then(|error| error.raw_os_error()), Some(libc::ENOSPC), "after {made} files");
+    assert!(made > 20, "{made} files");
+    let (others, error) = make_until_refused(&rich, INODES);
+    assert!(error.is_none() && others == INODES, "other targets go on: {error:?} after {others}");
+    // What is there is right, and making room helps.
+    for number in 0..made {
+        assert_eq!(fs::read(poor.join(number.to_string())).unwrap(), [number as u8; 5000]);
+    }
+    fs::remove_file(poor.join(made.to_string())).unwrap();
+    for number in made / 2..made {
+        fs::remove_file(poor.join(number.to_string())).unwrap();
+    }
+    wait::until("there are inodes again", SOON, || make(&poor, "new", 1).ok());
+    assert_data_is_there(&cluster);
+    cluster.down().expect_ok();
+}
+
+/// Of the small disk.
+const INODES: u64 = 256;
+
+fn beside_it(cluster: &Cluster) -> PathBuf {
+    cluster.dir().join("storaged-1/target-1")
+}
+
+/// How many files of up to `most` could be made; the next one is there without its content.
+fn make_until_refused(folder: &Path, most: u64) -> (u64, Option<io::Error>) {
+    for number in 0..most {
+        if let Err(error) = make(folder, &number.to_string(), number as u8) {
+            return (number, Some(error));
+        }
+    }
+    (most, None)
+}
+
+fn make(folder: &Path, name: &str, byte: u8) -> io::Result<()> {
+    let file = File::create(folder.join(name))?;
+    file.write_all_at(&[byte; 5000], 0)?;
+    file.sync_all()
+}
