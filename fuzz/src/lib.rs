@@ -2,7 +2,12 @@
 //!
 //! `cargo fuzz run TARGET --features libfuzzer` explores them; `cargo test` runs them for some seconds on any toolchain.
 
+mod control;
+mod kernel;
+mod place;
 mod receive;
+mod records;
+pub mod seeds;
 
 use net::handshake::{Handshake, Initiator, MESSAGE_MAX, Responder, Step};
 use net::{ClusterKey, Identity};
@@ -11,14 +16,27 @@ use wire::frame::{BODY_MAX, HEADER_LEN, Header, PAYLOAD_MAX, VERSION};
 use wire::hello::{ClientHello, ServerHello};
 use wire::op::Op;
 
+pub use control::control;
+pub use kernel::kernel;
+pub use place::place;
 pub use receive::receive;
+pub use records::records;
 
 /// A name and what it runs.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: &[Target] =
-    &[("header", header), ("hello", hello), ("message", message), ("receive", receive), ("handshake", handshake)];
+pub const TARGETS: &[Target] = &[
+    ("header", header),
+    ("hello", hello),
+    ("message", message),
+    ("receive", receive),
+    ("handshake", handshake),
+    ("place", place),
+    ("control", control),
+    ("records", records),
+    ("kernel", kernel),
+];
 
 /// A header of 60 bytes; its magic and checksum are made right, since no fuzzer guesses a checksum.
 pub fn header(data: &[u8]) {
@@ -50,13 +68,21 @@ fn canonical<T: Wire>(data: &[u8]) {
     }
 }
 
-/// The first two bytes choose the message, the rest is its body.
+/// The number of an operation, as a header has it (so that a seed stays what it is when operations are added), whether it
+/// is the reply, and a body.
 pub fn message(data: &[u8]) {
-    let [choice, reply, body @ ..] = data else { return };
-    let op = Op::ALL[usize::from(*choice) % Op::ALL.len()];
-    if let Ok(again) = op.reencode(reply & 1 == 1, body) {
+    decodes(data);
+}
+
+/// Whether `data` is a message that exists.
+fn decodes(data: &[u8]) -> bool {
+    let [low, high, reply, body @ ..] = data else { return false };
+    let Some(op) = Op::from_u16(u16::from_le_bytes([*low, *high])) else { return false };
+    let again = op.reencode(reply & 1 == 1, body);
+    if let Ok(again) = &again {
         assert_eq!(again, body, "one encoding of each {} message", op.name());
     }
+    again.is_ok()
 }
 
 /// Both sides of the handshake, given pieces of `data` in the lengths that they ask for.
@@ -92,4 +118,25 @@ fn survives(machine: &mut impl Handshake, data: &[u8]) {
         }
     }
     panic!("a handshake has fewer steps");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operation_has_its_seeds_and_each_of_them_decodes() {
+        let seeds = seeds::messages();
+        for op in Op::ALL {
+            for reply in [0, 1] {
+                let [low, high] = (*op as u16).to_le_bytes();
+                let of_it = seeds.iter().filter(|seed| seed.bytes.starts_with(&[low, high, reply]));
+                assert_eq!(of_it.count(), 1, "{} {reply}", op.name());
+            }
+        }
+        assert_eq!(seeds.len(), 2 * Op::ALL.len());
+        for seed in &seeds {
+            assert!(decodes(&seed.bytes), "{}", seed.name);
+        }
+    }
 }

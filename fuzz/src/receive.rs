@@ -1,7 +1,7 @@
 //! The receive path: frames with right checksums and any content, in pieces of any length.
 
 use net::receive::{FrameError, Parsed, Receiver, Role, check_payload};
-use wire::frame::{HEADER_LEN, MAGIC, VERSION, crc32c};
+use wire::frame::{HEADER_LEN, MAGIC, VERSION, crc32c, flags};
 
 const SEED: u32 = 0x0102_0304;
 
@@ -44,7 +44,8 @@ fn repair(bytes: &mut [u8], body_len: usize, payload_len: usize, mode: u8) {
     bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
     bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
     bytes[7] &= 2;
-    bytes[8] &= 3;
+    let known = flags::REPLY | flags::CHECKED | flags::PLACED | flags::ROOM;
+    bytes[8] &= known as u8;
     bytes[9] = 0;
     if mode & 1 == 0 {
         bytes[10..12].fill(0);
@@ -114,5 +115,20 @@ mod tests {
         assert_eq!(count(include_bytes!("../corpus/receive/requests")), (3, None));
         assert_eq!(count(include_bytes!("../corpus/receive/replies")), (3, None));
         assert_eq!(count(include_bytes!("../corpus/receive/broken")), (1, Some(FrameError::BodyChecksum)));
+    }
+
+    /// Of requests that name places instead of sending bytes, and that offer room for the reply.
+    #[test]
+    fn frames_in_shared_memory_are_taken() {
+        let script = include_bytes!("../corpus/receive/places");
+        let stream = stream(&script[1..]);
+        let mut receiver = Receiver::new(VERSION, SEED, Role::Requests);
+        let (mut rest, mut seen) = (&stream[..], Vec::new());
+        while !rest.is_empty() {
+            let Ok(Parsed::Frame { header, payload, missing: 0, .. }) = receiver.parse(rest) else { panic!("no frame") };
+            seen.push(header.flags);
+            rest = &rest[payload.end..];
+        }
+        assert_eq!(seen, [flags::PLACED, flags::ROOM, flags::CHECKED | flags::PLACED]);
     }
 }

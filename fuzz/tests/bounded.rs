@@ -85,8 +85,31 @@ fn handshake() {
 }
 
 #[test]
+fn place() {
+    explore("place", 20_000);
+}
+
+#[test]
+fn control() {
+    explore("control", 10_000);
+}
+
+#[test]
+fn records() {
+    explore("records", 10_000);
+}
+
+#[test]
+fn kernel() {
+    explore("kernel", 100_000);
+}
+
+#[test]
 fn every_target_has_a_test_and_a_corpus() {
     let names: Vec<&str> = fuzz::TARGETS.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["header", "hello", "message", "receive", "handshake"]);
+    assert_eq!(
+        names,
+        ["header", "hello", "message", "receive", "handshake", "place", "control", "records", "kernel"]
+    );
     assert!(names.iter().all(|name| !corpus(name).is_empty()));
 }

@@ -226,6 +226,15 @@ pub(crate) fn header(message: &[u8]) -> Option<InHeader> {
     read_front::<InHeader>(message).filter(|header| header.len as usize == message.len())
 }
 
+/// What a whole message asks for, as metrics call it; `None` where it makes no sense or is refused. For tools and tests
+/// that try any bytes. `extended_setxattr`: that feature was agreed on.
+#[must_use]
+pub fn asked(message: &[u8], extended_setxattr: bool) -> Option<&'static str> {
+    let opcode = Opcode::from_u32(header(message)?.opcode)?;
+    let arguments = &message[size_of::<InHeader>()..];
+    operation(opcode, arguments, extended_setxattr).ok().map(|_| opcode.label())
+}
+
 /// What is asked in `arguments`, the bytes after the header. `extended_setxattr`: that feature was agreed on.
 pub(crate) fn operation(opcode: Opcode, arguments: &[u8], extended_setxattr: bool) -> Result<Operation, Refusal> {
     let mut r = Reader(arguments);

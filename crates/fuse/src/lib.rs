@@ -32,6 +32,7 @@ mod uring;
 mod worker;
 
 pub use context::Context;
+pub use decode::asked;
 pub use filesystem::FileSystem;
 pub use mount::MountError;
 pub use notify::{Noted, Notifier};
