@@ -116,7 +116,34 @@ pub(crate) fn place(block: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// A disk may say anything, with the right checksum too: some older or newer release wrote it.
+        #[test]
+        fn what_is_taken_for_a_header_is_one(
+            bytes in prop::collection::vec(any::<u8>(), CRC_AT),
+            (version, state) in (0u16..3, 0u16..4),
+        ) {
+            let mut bytes = bytes;
+            bytes[..4].copy_from_slice(MAGIC);
+            bytes[4..6].copy_from_slice(&version.to_le_bytes());
+            bytes[6..8].copy_from_slice(&state.to_le_bytes());
+            bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+            let header = Header::decode(&bytes);
+            prop_assert_eq!(header.is_some(), version == VERSION && (1..=2).contains(&state));
+            if let Some(header) = header {
+                prop_assert_eq!(Header::decode(&header.encode()), Some(header));
+            }
+        }
+
+        #[test]
+        fn noise_is_no_header(bytes in prop::collection::vec(any::<u8>(), 0..=HEADER_LEN + 1)) {
+            prop_assert_eq!(Header::decode(&bytes), None);
+        }
+    }
 
     fn dirty() -> Header {
         let owner = Owner { epoch: 0x1122_3344_5566_7788, run: 9 };
