@@ -4,23 +4,25 @@
 //! it takes no error from that. Only when the mount itself is killed may calls fail; the one that was under way may have
 //! happened or not, and the worker looks which it was.
 
-use std::collections::BTreeMap;
+mod held;
+mod operation;
+mod picture;
+mod seen;
+
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::dice::Dice;
-use crate::syscall;
 
-/// Longest file, in bytes: several chunks where the folder's are small.
-const LEN_MAX: u64 = 400_000;
-/// Bounds of what one call writes, in bytes.
-const LENGTHS: [usize; 4] = [100, 3_000, 30_000, 200_000];
-/// Names in a folder, so few that operations meet each other.
-const NAMES: u64 = 24;
+use held::Held;
+use operation::{FOLDERS, Operation};
+use picture::{FileId, Picture};
+use seen::{Seen, is_mixture, is_of};
+
 /// Files that are kept open.
 const OPEN_MAX: usize = 3;
 /// For a killed mount to be back.
@@ -68,46 +70,12 @@ impl Excuse {
     }
 }
 
-/// What a name stands for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Known {
-    File(Vec<u8>),
-    Folder,
-}
-
-/// Writes of a held file before it is synced.
-const UNSYNCED_MAX: usize = 8;
-
-/// A file that is held open, perhaps without a name.
-struct Held {
-    file: File,
-    content: Vec<u8>,
-    name: Option<String>,
-    /// What its content was before each of the writes that end with the mount if this is killed: those after which it was
-    /// neither synced nor closed, nor read.
-    unsynced: Vec<Vec<u8>>,
-}
-
 pub struct Worker {
     folder: PathBuf,
     dice: Dice,
-    known: BTreeMap<String, Known>,
+    picture: Picture,
     held: Vec<Held>,
     longest: Duration,
-}
-
-/// One call, as the log has it.
-#[derive(Clone, Debug)]
-enum Operation {
-    Create(String, Vec<u8>),
-    Write(String, u64, Vec<u8>),
-    Truncate(String, u64),
-    Rename(String, String),
-    Unlink(String),
-    Mkdir(String),
-    Rmdir(String),
-    Sync(String),
-    Read(String),
 }
 
 impl Worker {
@@ -115,8 +83,9 @@ impl Worker {
     /// Where the folder cannot be made.
     pub fn new(folder: PathBuf, seed: u64) -> io::Result<Self> {
         fs::create_dir(&folder)?;
-        let (known, held, longest) = (BTreeMap::new(), Vec::new(), Duration::ZERO);
-        Ok(Self { folder, dice: Dice::new(seed), known, held, longest })
+        FOLDERS.iter().try_for_each(|name| fs::create_dir(folder.join(name)))?;
+        let (picture, held, longest) = (Picture::default(), Vec::new(), Duration::ZERO);
+        Ok(Self { folder, dice: Dice::new(seed), picture, held, longest })
     }
 
     /// Works until it is told to stop; answers the longest time that one call took.
@@ -144,113 +113,33 @@ impl Worker {
     }
 
     fn step(&mut self, control: &Control, may_fail: &dyn Fn() -> bool) -> Result<(), String> {
-        let operation = self.choose();
-        self.sync_held(&operation.names())?;
-        match self.perform(&operation) {
+        let operation = Operation::choose(&self.picture, &mut self.dice);
+        self.sync_concerned(&operation)?;
+        match operation.perform(&self.folder, &self.picture) {
             Ok(()) => {
-                self.apply(&operation);
+                self.picture.apply(&operation);
+                self.picture.forget_nameless(|id| self.held.iter().any(|held| held.id == id));
                 control.acknowledged.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
             Err(error) => {
-                let text = format!("{} failed: {error}", operation.name());
+                let text = format!("{} failed: {error}", operation.describe());
                 self.settle_uncertain(&operation, may_fail).map_err(|why| format!("{text}; {why}"))?;
                 Err(text)
             }
         }
     }
 
-    fn choose(&mut self) -> Operation {
-        let name = format!("name-{}", self.dice.roll(NAMES));
-        let other = format!("name-{}", self.dice.roll(NAMES));
-        let longest = *self.dice.pick(&LENGTHS);
-        let len = self.dice.index(longest);
-        match (self.known.get(&name).cloned(), self.dice.roll(10)) {
-            (None, 0..=1) => Operation::Mkdir(name),
-            (None, _) => Operation::Create(name, self.dice.bytes(len)),
-            (Some(Known::Folder), _) => Operation::Rmdir(name),
-            (Some(Known::File(content)), 0..=3) => {
-                let offset = self.dice.roll(content.len() as u64 + 5000);
-                Operation::Write(name, offset, self.dice.bytes(len + 1))
-            }
-            (Some(Known::File(_)), 4) => Operation::Truncate(name, self.dice.roll(LEN_MAX)),
-            (Some(Known::File(_)), 5) => Operation::Sync(name),
-            (Some(Known::File(_)), 6) => Operation::Read(name),
-            (Some(Known::File(_)), 7) => Operation::Unlink(name),
-            (Some(Known::File(_)), _) => match self.known.get(&other) {
-                Some(Known::Folder) => Operation::Read(name),
-                Some(Known::File(_)) | None => Operation::Rename(name, other),
-            },
-        }
-    }
-
-    fn perform(&self, operation: &Operation) -> io::Result<()> {
-        let path = |name: &String| self.folder.join(name);
-        let open = |name: &String| File::options().read(true).write(true).open(path(name));
-        match operation {
-            Operation::Create(name, data) => {
-                let file = File::options().write(true).create_new(true).open(path(name))?;
-                file.write_all_at(data, 0)?;
-                syscall::close(file)
-            }
-            Operation::Write(name, offset, data) => {
-                let file = open(name)?;
-                file.write_all_at(data, *offset)?;
-                syscall::close(file)
-            }
-            Operation::Truncate(name, len) => open(name)?.set_len(*len),
-            Operation::Rename(from, to) => fs::rename(path(from), path(to)),
-            Operation::Unlink(name) => fs::remove_file(path(name)),
-            Operation::Mkdir(name) => fs::create_dir(path(name)),
-            Operation::Rmdir(name) => fs::remove_dir(path(name)),
-            Operation::Sync(name) => open(name)?.sync_all(),
-            Operation::Read(name) => self.compare(name),
-        }
-    }
-
-    /// What the call has changed.
-    fn apply(&mut self, operation: &Operation) {
-        // Those that are held open follow the file that they have.
-        match operation {
-            Operation::Write(name, offset, data) => self.each_held(name, |content| write(content, *offset, data)),
-            Operation::Truncate(name, len) => self.each_held(name, |content| content.resize(*len as usize, 0)),
-            Operation::Unlink(name) => self.rename_held(name, None),
-            Operation::Rename(from, to) if from != to => {
-                self.rename_held(to, None);
-                self.rename_held(from, Some(to.clone()));
-            }
-            _ => {}
-        }
-        apply(&mut self.known, operation);
-    }
-
-    fn each_held(&mut self, name: &str, mut change: impl FnMut(&mut Vec<u8>)) {
-        for held in self.held.iter_mut().filter(|held| held.name.as_deref() == Some(name)) {
-            change(&mut held.content);
-        }
-    }
-
-    fn rename_held(&mut self, from: &str, to: Option<String>) {
-        for held in self.held.iter_mut().filter(|held| held.name.as_deref() == Some(from)) {
-            held.name.clone_from(&to);
-        }
+    /// Held files that it concerns are synced, so that what becomes of them otherwise is all that may be uncertain.
+    fn sync_concerned(&mut self, operation: &Operation) -> Result<(), String> {
+        let concerned: Vec<FileId> = operation.names().iter().filter_map(|name| self.picture.id(name)).collect();
+        self.held.iter_mut().filter(|held| concerned.contains(&held.id)).try_for_each(Held::sync)
     }
 
     /// Opens a file, or works with one that is held: writes and reads through it, or closes it.
     fn hold(&mut self, control: &Control, may_fail: &dyn Fn() -> bool) -> Result<(), String> {
         if self.held.len() < OPEN_MAX {
-            // Each file once: a second handle would not follow what is written through the first when the name is gone.
-            let is_held = |name: &str| self.held.iter().any(|held| held.name.as_deref() == Some(name));
-            let files: Vec<String> = self.files().map(|(name, _)| name.clone()).filter(|name| !is_held(name)).collect();
-            if files.is_empty() {
-                return Ok(());
-            }
-            let name = self.dice.pick(&files).clone();
-            let file = File::options().read(true).write(true).open(self.folder.join(&name));
-            let file = file.map_err(|error| format!("cannot open {name}: {error}"))?;
-            let content = self.content(&name).to_vec();
-            self.held.push(Held { file, content, name: Some(name), unsynced: Vec::new() });
-            return Ok(());
+            return self.open();
         }
         let index = self.dice.index(self.held.len());
         match self.dice.roll(4) {
@@ -260,10 +149,11 @@ impl Worker {
             }
             1 => {
                 let held = &mut self.held[index];
-                let read = read_all(&held.file).map_err(|error| format!("reading an open file: {error}"))?;
-                let what = held.name.clone().unwrap_or_else(|| "an open file without a name".to_owned());
-                same(&what, &read, &held.content)?;
-                held.unsynced.clear();
+                let read = held.read().map_err(|error| format!("reading an open file: {error}"))?;
+                if read != self.picture.content(held.id) {
+                    let name = self.picture.name_of(held.id);
+                    return Err(format!("an open file has not what was written to it; its name is {name:?}"));
+                }
             }
             _ => self.write_held(index, may_fail)?,
         }
@@ -271,29 +161,42 @@ impl Worker {
         Ok(())
     }
 
+    /// Each file once: what its handle has written and not synced is known of one handle.
+    fn open(&mut self) -> Result<(), String> {
+        let is_held = |id: FileId| self.held.iter().any(|held| held.id == id);
+        let free = self.picture.file_names().filter(|(_, id)| !is_held(*id));
+        let files: Vec<(String, FileId)> = free.map(|(name, id)| (name.clone(), id)).collect();
+        if files.is_empty() {
+            return Ok(());
+        }
+        let (name, id) = self.dice.pick(&files);
+        let file = File::options().read(true).write(true).open(self.folder.join(name));
+        self.held.push(Held::new(file.map_err(|error| format!("cannot open {name}: {error}"))?, *id));
+        Ok(())
+    }
+
     fn write_held(&mut self, index: usize, may_fail: &dyn Fn() -> bool) -> Result<(), String> {
         let len = self.dice.index(20_000) + 1;
         let data = self.dice.bytes(len);
-        let offset = self.dice.roll(self.held[index].content.len() as u64 + 1);
         let held = &mut self.held[index];
-        if held.unsynced.len() == UNSYNCED_MAX {
+        if held.is_due() {
             held.sync()?;
         }
-        let written = held.file.write_all_at(&data, offset);
-        held.unsynced.push(held.content.clone());
-        let name = held.name.clone();
-        match (written, name) {
-            (Ok(()), Some(name)) => self.apply(&Operation::Write(name, offset, data)),
-            (Ok(()), None) => write(&mut self.held[index].content, offset, &data),
-            (Err(error), Some(name)) => {
-                let text = format!("writing to {name}, open: {error}");
-                let write = Operation::Write(name, offset, data);
-                self.settle_uncertain(&write, may_fail).map_err(|why| format!("{text}; {why}"))?;
-                return Err(text);
-            }
-            (Err(error), None) => return Err(format!("writing to an open file without a name: {error}")),
-        }
-        Ok(())
+        let before = self.picture.content(held.id).to_vec();
+        let offset = self.dice.roll(before.len() as u64 + 1);
+        let written = held.write(offset, &data, before);
+        let id = held.id;
+        let Err(error) = written else {
+            self.picture.write(id, offset, &data);
+            return Ok(());
+        };
+        let Some(name) = self.picture.name_of(id).cloned() else {
+            return Err(format!("writing to an open file without a name: {error}"));
+        };
+        let text = format!("writing to {name}, open: {error}");
+        let write = Operation::Write(name, offset, data);
+        self.settle_uncertain(&write, may_fail).map_err(|why| format!("{text}; {why}"))?;
+        Err(text)
     }
 
     /// The call failed with the mount: it happened, or it did not, or a long one did in part.
@@ -305,72 +208,73 @@ impl Worker {
         self.accept(operation)
     }
 
-    /// Held files of these names are synced, so that what becomes of them otherwise is all that may be uncertain.
-    fn sync_held(&mut self, names: &[String]) -> Result<(), String> {
-        let concerned = |held: &&mut Held| held.name.as_ref().is_some_and(|name| names.contains(name));
-        self.held.iter_mut().filter(concerned).try_for_each(Held::sync)
-    }
-
     /// The mount was killed, perhaps in the midst of an operation. Waits for the next one. Of what held files were written
     /// since they were synced, any part may be there.
     fn remount(&mut self, under_way: Option<&Operation>) -> Result<(), String> {
-        let held = std::mem::take(&mut self.held).into_iter().filter(|held| !held.unsynced.is_empty());
-        let uncertain: Vec<_> = held.filter_map(|held| Some((held.name?, held.unsynced, held.content))).collect();
+        let uncertain: Vec<Held> =
+            std::mem::take(&mut self.held).into_iter().filter(|held| !held.unsynced.is_empty()).collect();
         self.wait_for_mount()?;
-        for (name, mut states, content) in uncertain {
-            states.push(content);
-            if let Some(operation) = under_way {
-                let mut after = self.known.clone();
-                apply(&mut after, operation);
-                states.extend(
-                    after.remove(&name).and_then(|known| if let Known::File(file) = known { Some(file) } else { None }),
-                );
-            }
+        let after = under_way.map(|operation| {
+            let mut after = self.picture.clone();
+            after.apply(operation);
+            after
+        });
+        for Held { id, unsynced: mut states, .. } in uncertain {
+            let Some(name) = self.picture.name_of(id).cloned() else { continue };
+            states.push(self.picture.content(id).to_vec());
+            states.extend(after.as_ref().map(|after| after.content(id).to_vec()));
             let seen = self.look(&name).map_err(|error| format!("looking at {name}, which was held: {error}"))?;
-            let Some(Known::File(seen)) = seen else { return Err(format!("{name} was held, and is no file any more")) };
-            if !is_of(&seen, &states) {
+            let Some(Seen::File(seen)) = seen else { return Err(format!("{name} was held, and is no file any more")) };
+            if !is_of(&seen.content, &states) {
                 return Err(format!("{name}, which was held, has something that was never written"));
             }
-            self.known.insert(name, Known::File(seen));
+            self.picture.set_content(id, seen.content);
         }
+        self.picture.forget_nameless(|_| false);
         Ok(())
     }
 
+    /// Finds out which it was, and takes that for the truth. What changes several names does so at once.
     fn accept(&mut self, operation: &Operation) -> Result<(), String> {
-        let mut after = self.known.clone();
-        apply(&mut after, operation);
+        let mut seen = Vec::new();
         for name in operation.names() {
-            let seen = self.look(&name).map_err(|error| format!("then looking at {name}: {error}"))?;
-            let (old, new) = (self.known.get(&name).cloned(), after.get(&name).cloned());
-            let partly = match (&seen, &old, &new) {
-                (Some(Known::File(seen)), _, Some(Known::File(new))) => {
-                    let old = if let Some(Known::File(old)) = &old { old.as_slice() } else { &[] };
-                    is_mixture(seen, old, new)
-                }
-                _ => false,
-            };
-            if seen != old && seen != new && !partly {
-                return Err(format!("then {name} is neither as before nor as after"));
-            }
-            match seen {
-                Some(seen) => self.known.insert(name, seen),
-                None => self.known.remove(&name),
-            };
+            seen.push((name, self.look(name).map_err(|error| format!("then looking at {name}: {error}"))?));
         }
-        Ok(())
+        let (mut before, mut after) = (self.picture.clone(), self.picture.clone());
+        after.apply(operation);
+        if let (Some(name), Some(Seen::File(file))) = (operation.changes_content_of(), &seen[0].1) {
+            if !is_mixture(&file.content, before.content_of(name), after.content_of(name)) {
+                return Err(format!("then {name} has something that was never written"));
+            }
+            // Also what was done in part has changed its time.
+            for picture in [&mut before, &mut after] {
+                if let Some(id) = picture.id(name) {
+                    picture.set_content(id, file.content.clone());
+                }
+            }
+        }
+        let compare = |picture: &Picture| -> Result<(), String> {
+            seen.iter().try_for_each(|(name, seen)| picture.compare(name, seen.as_ref()))
+        };
+        let neither = match (compare(&after), compare(&before)) {
+            (Ok(()), _) => {
+                self.picture = after;
+                return Ok(());
+            }
+            (_, Ok(())) => {
+                self.picture = before;
+                return Ok(());
+            }
+            (Err(why), Err(other)) => format!("{why}; {other}"),
+        };
+        Err(format!("then it is neither as after nor as before: {neither}"))
     }
 
     /// Also where the mount is killed once more: what the one before was leased is waited for.
-    fn look(&self, name: &str) -> io::Result<Option<Known>> {
+    fn look(&self, name: &str) -> io::Result<Option<Seen>> {
         let (path, begin) = (self.folder.join(name), Instant::now());
-        let read = || match fs::symlink_metadata(&path) {
-            Ok(meta) if meta.is_dir() => Ok(Some(Known::Folder)),
-            Ok(_) => fs::read(&path).map(|content| Some(Known::File(content))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        };
         loop {
-            match read() {
+            match Seen::look(&path) {
                 Err(error) if is_of_a_dead_mount(&error) && begin.elapsed() < MOUNT_PATIENCE => {
                     self.wait_for_mount().map_err(io::Error::other)?;
                 }
@@ -391,160 +295,36 @@ impl Worker {
         Ok(())
     }
 
-    fn compare(&self, name: &str) -> io::Result<()> {
-        let read = fs::read(self.folder.join(name))?;
-        same(name, &read, self.content(name)).map_err(io::Error::other)
-    }
-
     /// Whether the folder holds exactly what was acknowledged.
     ///
     /// # Errors
     /// What differs.
     pub fn verify(&self) -> Result<(), String> {
         let place = |error: &dyn std::fmt::Display| format!("{}: {error}", self.folder.display());
-        let mut listed = BTreeMap::new();
-        for entry in fs::read_dir(&self.folder).map_err(|error| place(&error))? {
-            let name = entry.map_err(|error| place(&error))?.file_name().to_string_lossy().into_owned();
-            if listed.insert(name.clone(), ()).is_some() {
-                return Err(place(&format!("{name} is listed twice")));
+        let mut listed = BTreeSet::new();
+        for folder in FOLDERS {
+            for entry in fs::read_dir(self.folder.join(folder)).map_err(|error| place(&error))? {
+                let name = entry.map_err(|error| place(&error))?.file_name();
+                let name = format!("{folder}/{}", name.to_string_lossy());
+                if !listed.insert(name.clone()) {
+                    return Err(place(&format!("{name} is listed twice")));
+                }
             }
         }
-        let (listed, known): (Vec<_>, Vec<_>) = (listed.keys().collect(), self.known.keys().collect());
+        let known: BTreeSet<String> = self.picture.names().cloned().collect();
         if listed != known {
             return Err(place(&format!("holds {listed:?}, and should {known:?}")));
         }
-        for (name, content) in self.files() {
-            let read = fs::read(self.folder.join(name)).map_err(|error| place(&format!("{name}: {error}")))?;
-            same(name, &read, content).map_err(|error| place(&error))?;
+        for name in &known {
+            let seen = Seen::look(&self.folder.join(name)).map_err(|error| place(&format!("{name}: {error}")))?;
+            self.picture.compare(name, seen.as_ref()).map_err(|error| place(&error))?;
         }
         Ok(())
     }
-
-    fn files(&self) -> impl Iterator<Item = (&String, &[u8])> {
-        self.known.iter().filter_map(|(name, known)| match known {
-            Known::File(content) => Some((name, content.as_slice())),
-            Known::Folder => None,
-        })
-    }
-
-    fn content(&self, name: &str) -> &[u8] {
-        match self.known.get(name) {
-            Some(Known::File(content)) => content,
-            Some(Known::Folder) | None => &[],
-        }
-    }
-}
-
-impl Operation {
-    fn name(&self) -> String {
-        match self {
-            Self::Create(name, data) => format!("making {name} of {} bytes", data.len()),
-            Self::Write(name, offset, data) => format!("writing {} bytes at {offset} of {name}", data.len()),
-            Self::Truncate(name, len) => format!("truncating {name} to {len}"),
-            Self::Rename(from, to) => format!("renaming {from} to {to}"),
-            Self::Unlink(name) => format!("removing {name}"),
-            Self::Mkdir(name) => format!("making the folder {name}"),
-            Self::Rmdir(name) => format!("removing the folder {name}"),
-            Self::Sync(name) => format!("syncing {name}"),
-            Self::Read(name) => format!("reading {name}"),
-        }
-    }
-
-    fn names(&self) -> Vec<String> {
-        match self {
-            Self::Rename(from, to) => vec![from.clone(), to.clone()],
-            Self::Create(name, _)
-            | Self::Write(name, ..)
-            | Self::Truncate(name, _)
-            | Self::Unlink(name)
-            | Self::Mkdir(name)
-            | Self::Rmdir(name)
-            | Self::Sync(name)
-            | Self::Read(name) => vec![name.clone()],
-        }
-    }
-}
-
-fn apply(known: &mut BTreeMap<String, Known>, operation: &Operation) {
-    match operation {
-        Operation::Create(name, data) => {
-            known.insert(name.clone(), Known::File(data.clone()));
-        }
-        Operation::Write(name, offset, data) => {
-            if let Some(Known::File(content)) = known.get_mut(name) {
-                write(content, *offset, data);
-            }
-        }
-        Operation::Truncate(name, len) => {
-            if let Some(Known::File(content)) = known.get_mut(name) {
-                content.resize(*len as usize, 0);
-            }
-        }
-        Operation::Rename(from, to) => {
-            if let Some(moved) = known.remove(from) {
-                known.insert(to.clone(), moved);
-            }
-        }
-        Operation::Unlink(name) | Operation::Rmdir(name) => {
-            known.remove(name);
-        }
-        Operation::Mkdir(name) => {
-            known.insert(name.clone(), Known::Folder);
-        }
-        Operation::Sync(_) | Operation::Read(_) => {}
-    }
-}
-
-impl Held {
-    fn sync(&mut self) -> Result<(), String> {
-        if !self.unsynced.is_empty() {
-            self.file.sync_data().map_err(|error| format!("syncing an open file: {error}"))?;
-            self.unsynced.clear();
-        }
-        Ok(())
-    }
-}
-
-fn write(content: &mut Vec<u8>, offset: u64, data: &[u8]) {
-    let (start, end) = (offset as usize, offset as usize + data.len());
-    if content.len() < end {
-        content.resize(end, 0);
-    }
-    content[start..end].copy_from_slice(data);
 }
 
 fn is_of_a_dead_mount(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::ENOTCONN))
-}
-
-fn read_all(file: &File) -> io::Result<Vec<u8>> {
-    let mut content = vec![0; file.metadata()?.len() as usize];
-    file.read_exact_at(&mut content, 0)?;
-    Ok(content)
-}
-
-/// Each byte as before or as after, or a zero where the file grew or shrank in part; as long as one of both, or between.
-fn is_mixture(seen: &[u8], old: &[u8], new: &[u8]) -> bool {
-    let (shortest, longest) = (old.len().min(new.len()), old.len().max(new.len()));
-    let fits = |(at, byte): (usize, &u8)| *byte == 0 || old.get(at) == Some(byte) || new.get(at) == Some(byte);
-    let constant = |at: usize| old[at] != new[at] || seen[at] == old[at];
-    (shortest..=longest).contains(&seen.len()) && seen.iter().enumerate().all(fits) && (0..shortest).all(constant)
-}
-
-/// Each byte as in one of the states, or a zero where it was not there in all; as long as one of them, or between.
-fn is_of(seen: &[u8], states: &[Vec<u8>]) -> bool {
-    let lengths = || states.iter().map(Vec::len);
-    let fits = |(at, byte): (usize, &u8)| states.iter().any(|state| state.get(at).copied().unwrap_or(0) == *byte);
-    let is_between = lengths().min() <= Some(seen.len()) && Some(seen.len()) <= lengths().max();
-    is_between && seen.iter().enumerate().all(fits)
-}
-
-fn same(name: &str, seen: &[u8], expected: &[u8]) -> Result<(), String> {
-    if seen == expected {
-        return Ok(());
-    }
-    let at = seen.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(seen.len().min(expected.len()));
-    Err(format!("{name} has {} bytes and should have {}; they differ from {at} on", seen.len(), expected.len()))
 }
 
 /// A folder below `root` for each of `count` workers.
@@ -559,42 +339,69 @@ pub fn workers(root: &Path, count: u64, seed: u64) -> io::Result<Vec<Worker>> {
 mod tests {
     use super::*;
 
+    const NEVER: fn() -> bool = || false;
+    const ALWAYS: fn() -> bool = || true;
+
+    /// After so many calls on the local file system, which never fails.
+    fn worker(folder: &Path, steps: usize) -> Worker {
+        let mut worker = Worker::new(folder.join("w"), 1).expect("a folder can be made");
+        let control = Control::default();
+        for _ in 0..steps {
+            let hold = worker.dice.roll(6) == 0;
+            let step = if hold { worker.hold(&control, &NEVER) } else { worker.step(&control, &NEVER) };
+            step.expect("nothing fails here");
+        }
+        worker
+    }
+
     #[test]
     fn a_local_folder_keeps_what_it_acknowledged() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut worker = Worker::new(folder.path().join("w"), 1).expect("a folder can be made");
-        let control = Control::default();
-        for _ in 0..2000 {
-            let never = || false;
-            let hold = worker.dice.roll(6) == 0;
-            let step = if hold { worker.hold(&control, &never) } else { worker.step(&control, &never) };
-            step.expect("nothing fails here");
-        }
+        let worker = worker(folder.path(), 3000);
         worker.verify().expect("all is there");
-        let (name, content) = worker.files().find(|(_, content)| !content.is_empty()).expect("some file");
-        let mut other = content.to_vec();
+        let (name, id) =
+            worker.picture.file_names().find(|(_, id)| !worker.picture.content(*id).is_empty()).expect("one");
+        let mut other = worker.picture.content(id).to_vec();
         other[0] ^= 1;
-        fs::write(folder.path().join("w").join(name), other).expect("writable");
+        let path = worker.folder.join(name);
+        fs::write(&path, other).expect("writable");
         worker.verify().expect_err("one byte differs");
+        fs::write(&path, worker.picture.content(id)).expect("writable");
+        fs::hard_link(&path, folder.path().join("another")).expect("room for a name");
+        worker.verify().expect_err("a name too many");
     }
 
+    /// Of each kind of call: where it failed and the mount was killed, both outcomes are taken, and nothing else.
     #[test]
-    fn mixtures_are_of_both_and_nothing_else() {
-        assert!(is_mixture(b"abXd", b"abcd", b"aXXd"));
-        assert!(is_mixture(b"ab\0", b"ab", b"abcd"));
-        assert!(!is_mixture(b"abYd", b"abcd", b"aXXd"));
-        assert!(!is_mixture(b"a\0cd", b"abcd", b"abXd"), "what neither wrote is as it was");
-        assert!(!is_mixture(b"a", b"ab", b"abcd"));
-    }
-
-    #[test]
-    fn what_was_written_in_part_is_of_its_states() {
-        let states = [b"ab".to_vec(), b"aXc".to_vec(), b"aYcd".to_vec()];
-        for seen in [b"ab".as_slice(), b"aXc", b"aY", b"aY\0d", b"abcd"] {
-            assert!(is_of(seen, &states), "{seen:?}");
+    fn what_was_under_way_has_happened_or_has_not() {
+        for happens in [false, true] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut worker = worker(folder.path(), 300);
+            for _ in 0..700 {
+                let operation = Operation::choose(&worker.picture, &mut worker.dice);
+                worker.sync_concerned(&operation).expect("synced");
+                if happens {
+                    operation.perform(&worker.folder, &worker.picture).expect("nothing fails here");
+                }
+                worker.settle_uncertain(&operation, &ALWAYS).expect("one of both");
+            }
+            worker.verify().expect("it knows which");
         }
-        for never in [b"a".as_slice(), b"aZ", b"ab\0dd", b"b\0c"] {
-            assert!(!is_of(never, &states), "{never:?}");
+    }
+
+    #[test]
+    fn half_of_what_happens_at_once_is_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut worker = worker(folder.path(), 0);
+        let (one, other) = ("left/one".to_owned(), "right/other".to_owned());
+        for name in [&one, &other] {
+            let create = Operation::Create(name.clone(), name.clone().into_bytes());
+            create.perform(&worker.folder, &worker.picture).expect("made");
+            worker.picture.apply(&create);
+        }
+        fs::copy(worker.folder.join(&one), worker.folder.join(&other)).expect("copied");
+        for operation in [Operation::Rename(one.clone(), other.clone()), Operation::Exchange(one, other)] {
+            worker.settle_uncertain(&operation, &ALWAYS).expect_err("half of it");
         }
     }
 }
