@@ -1,6 +1,6 @@
 //! Real programs on a mount.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and says where it cannot run")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,15 +40,41 @@ fn git_works_in_a_repository_of_many_commits() {
     cluster.assert_sound();
 }
 
-/// This repository, where the test runs in a checkout of it.
+/// This repository with its history; where only its files are here, as in an archive of them, one is made of those.
+fn repository(cluster: &Cluster, source: &Path) -> PathBuf {
+    if source.join(".git").exists() {
+        return source.to_owned();
+    }
+    let made = cluster.beside("repository.git");
+    let script = r#"
+        export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@b HOME=$1
+        git init -q --bare "$2"
+        git --git-dir="$2" --work-tree=. add .
+        git --git-dir="$2" --work-tree=. commit -q -m files
+    "#;
+    let mut command = Command::new("sh");
+    command.args(["-euc", script, "sh"]).arg(cluster.beside("")).arg(&made).current_dir(source);
+    run(&mut command, LONG).expect_ok();
+    made
+}
+
 #[test]
 fn git_clones_and_collects_this_repository() {
-    let source = harness::checkout::file("../..").canonicalize().unwrap();
-    if !source.join(".git").exists() {
-        println!("not a checkout: nothing to clone");
-        return;
+    clone_and_collect(&harness::checkout::file("../..").canonicalize().unwrap());
+}
+
+#[test]
+fn git_clones_and_collects_what_is_no_checkout() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["Cargo.toml", "README.md"] {
+        fs::copy(harness::checkout::file("../..").join(name), folder.path().join(name)).unwrap();
     }
+    clone_and_collect(folder.path());
+}
+
+fn clone_and_collect(source: &Path) {
     let cluster = Cluster::start();
+    let source = repository(&cluster, source);
     let root = cluster.folder("git");
     let script = r#"
         export HOME=$PWD GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@b
@@ -56,7 +82,9 @@ fn git_clones_and_collects_this_repository() {
         [ -z "$(git status --porcelain)" ]
         echo more >> README.md && git commit -q -a -m more
         git gc -q && git fsck
-        [ -z "$(git status --porcelain)" ]
+        [ -z "$(git status --porcelain)" ] && [ "$(git show --name-only --format=%s)" = "more
+
+README.md" ]
     "#;
     let mut command = Command::new("sh");
     command.args(["-euc", script, "sh"]).arg(source).current_dir(&root);
