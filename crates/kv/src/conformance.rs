@@ -16,6 +16,7 @@ pub fn suite<K: Kv>(mut fresh: impl FnMut() -> K) {
     scans_are_ordered_and_half_open(&fresh());
     scans_compare_bytes_as_unsigned(&fresh());
     scans_stop_when_told(&fresh());
+    groups_are_scanned_whole(&fresh());
     reads_may_nest(&fresh());
     odd_keys_and_values_survive(&fresh());
     a_sync_from_another_thread_works(&fresh());
@@ -232,6 +233,27 @@ fn scans_compare_bytes_as_unsigned<K: Kv>(kv: &K) {
 fn scans_stop_when_told<K: Kv>(kv: &K) {
     put(kv, &[(b"a", b""), (b"b", b""), (b"c", b"")]);
     assert_eq!(keys(&scan(kv, b"a", b"z", 2)), [b"a", b"b"]);
+}
+
+/// A group is what begins with the same two bytes, where the store was told so.
+fn groups_are_scanned_whole<K: Kv>(kv: &K) {
+    put(kv, &[(b"aax", b"1"), (b"aay", b"2"), (b"ab", b"3"), (b"abz", b"4"), (b"c", b"5")]);
+    let group = |from: &[u8], to: &[u8]| {
+        let mut found = Vec::new();
+        let visit = |key: &[u8], _: &[u8]| {
+            found.push(key.to_vec());
+            ControlFlow::Continue(())
+        };
+        kv.scan_group(from, to, visit).expect("scan");
+        found
+    };
+    assert_eq!(group(b"aa", b"ab"), [b"aax", b"aay"]);
+    assert_eq!(group(b"ab", b"ac"), [&b"ab"[..], b"abz"]);
+    assert!(group(b"ac", b"ad").is_empty());
+    let mut batch = kv.batch();
+    batch.delete(b"aax");
+    kv.commit(&mut batch).expect("commit");
+    assert_eq!(group(b"aa", b"ab"), [b"aay"]);
 }
 
 fn reads_may_nest<K: Kv>(kv: &K) {

@@ -28,6 +28,20 @@ pub trait Kv {
     /// Where the store cannot be read.
     fn scan(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<(), KvError>;
 
+    /// As [`Kv::scan`], where all keys of the range begin with `from` and the store was told that those belong together: it
+    /// may know without a look that there are none.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    fn scan_group(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), KvError> {
+        self.scan(from, to, visit)
+    }
+
     fn batch(&self) -> Self::Batch;
 
     /// Applies all of `batch` or nothing, and empties it. Survives a kill of the process when this returns; survives a
@@ -73,6 +87,15 @@ impl<K: Kv> Kv for Rc<K> {
 
     fn scan(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<(), KvError> {
         (**self).scan(from, to, visit)
+    }
+
+    fn scan_group(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), KvError> {
+        (**self).scan_group(from, to, visit)
     }
 
     fn batch(&self) -> Self::Batch {

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rocksdb::{DB, ReadOptions, WriteBatch, WriteOptions};
 
 use crate::{Batch, Kv, KvError, Syncer};
-pub use options::RocksConfig;
+pub use options::{Grouping, RocksConfig};
 
 /// A RocksDB database. `Send` but not `Sync`: one thread reads and commits, its syncers may live on others.
 pub struct RocksKv {
@@ -142,6 +142,30 @@ impl RocksKv {
         &self.path
     }
 
+    fn visit(
+        &self,
+        mut options: ReadOptions,
+        (from, to): (&[u8], &[u8]),
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), KvError> {
+        if from >= to {
+            return Ok(());
+        }
+        self.with(|db| {
+            options.set_iterate_upper_bound(to);
+            let mut entries = db.raw_iterator_opt(options);
+            entries.seek(from);
+            while let Some((key, value)) = entries.item() {
+                if visit(key, value).is_break() {
+                    return Ok(());
+                }
+                entries.next();
+            }
+            // An iterator that meets an error looks as if it were at the end.
+            entries.status()
+        })
+    }
+
     fn with<R>(&self, act: impl FnOnce(&DB) -> Result<R, rocksdb::Error>) -> Result<R, KvError> {
         let db = self.db.borrow();
         let db = db.as_deref().ok_or_else(error::closed)?;
@@ -200,29 +224,25 @@ impl Kv for RocksKv {
         self.with(|db| Ok(read(db.get_pinned_opt(key, &self.point_read)?.as_deref())))
     }
 
-    fn scan(
+    fn scan(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<(), KvError> {
+        let mut options = ReadOptions::default();
+        // Else only what belongs together with `from` would be looked for.
+        options.set_total_order_seek(true);
+        self.visit(options, (from, to), visit)
+    }
+
+    fn scan_group(
         &self,
         from: &[u8],
         to: &[u8],
-        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), KvError> {
-        if from >= to {
-            return Ok(());
+        let mut options = ReadOptions::default();
+        match self.config.grouping {
+            Some(_) => options.set_prefix_same_as_start(true),
+            None => options.set_total_order_seek(true),
         }
-        self.with(|db| {
-            let mut options = ReadOptions::default();
-            options.set_iterate_upper_bound(to);
-            let mut entries = db.raw_iterator_opt(options);
-            entries.seek(from);
-            while let Some((key, value)) = entries.item() {
-                if visit(key, value).is_break() {
-                    return Ok(());
-                }
-                entries.next();
-            }
-            // An iterator that meets an error looks as if it were at the end.
-            entries.status()
-        })
+        self.visit(options, (from, to), visit)
     }
 
     fn batch(&self) -> RocksBatch {

@@ -71,7 +71,7 @@ pub(crate) fn page(page: DirPage) -> meta::ReadDirReply {
 }
 
 /// How many of the entries go into one reply. Entries with one cookie are never parted: who asks for those after it
-/// would not see the rest of them. There are far too few of these to fill a page.
+/// would not see the rest of them. Only directories that an earlier release filled with names of one hash have such.
 fn fitting(entries: &[DirEntry]) -> usize {
     let mut bytes = 0;
     let mut whole = 0;

@@ -34,5 +34,11 @@ mod tasks;
 mod turn;
 mod waiting;
 
+use kv::rocks::Grouping;
+use namespace::schema;
+
 pub use config::Config;
 pub use service::run;
+
+/// What the filters of a shard's store are made for.
+const GROUPING: Grouping = Grouping { name: schema::GROUPS, front: schema::group };

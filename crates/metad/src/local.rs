@@ -62,7 +62,7 @@ impl LocalConfig {
             lease_term: Duration::from_secs(10),
             sync_interval: Duration::from_millis(100),
             reserve_bytes: 0,
-            rocks: RocksConfig::default(),
+            rocks: RocksConfig { grouping: Some(crate::GROUPING), ..RocksConfig::default() },
             cpu: None,
         }
     }

@@ -170,6 +170,7 @@ fn open_store(config: &Config, home: &Home) -> Result<RocksKv, Fatal> {
         block_cache_bytes: usize::try_from(config.block_cache.0).unwrap_or(usize::MAX),
         write_buffer_bytes: usize::try_from(config.write_buffer.0).unwrap_or(usize::MAX),
         create: !known,
+        grouping: Some(crate::GROUPING),
         ..RocksConfig::default()
     };
     RocksKv::open(&path, &rocks).map_err(|error| store_fatal(&path, &error))

@@ -1,7 +1,7 @@
 //! Edges in memory: those that the turn changed, and the hot ones, also names known to be absent.
 
 use std::collections::hash_map::Entry;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use kv::{Batch, Kv};
 use rustc_hash::FxHashMap;
@@ -131,6 +131,31 @@ impl Edges {
         edge::ser_key(&mut self.key, parent, hash, name);
         let key = &self.key;
         Ok(kv.get(key, |value| value.map(|value| edge::deser_value(key, value)).transpose())??)
+    }
+
+    /// How many names of this hash the directory has, at least `enough` or all.
+    pub(crate) fn count<K: Kv>(&mut self, kv: &K, parent: InodeId, hash: u64, enough: usize) -> Result<usize> {
+        if self.complete.excludes(parent, hash) {
+            return Ok(0);
+        }
+        let mut count = 0;
+        let mut next = self.index.get(&(parent, hash)).copied();
+        while let Some(at) = next {
+            count += usize::from(self.changed[at].edge.is_some());
+            next = self.changed[at].next;
+        }
+        let (mut from, mut to) = (Vec::new(), Vec::new());
+        edge::ser_start(&mut from, parent, hash);
+        edge::ser_start(&mut to, parent, hash + 1);
+        kv.scan_group(&from, &to, |key, _| {
+            if count >= enough {
+                return ControlFlow::Break(());
+            }
+            let name = key.get(from.len()..).unwrap_or_default();
+            count += usize::from(self.find((parent, hash), name).is_none());
+            ControlFlow::Continue(())
+        })?;
+        Ok(count)
     }
 
     /// The directory has no entry at this moment.

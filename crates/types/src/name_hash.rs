@@ -7,6 +7,8 @@ pub const HASH_BITS: u32 = 59;
 pub const HASH_MAX: u64 = (1 << HASH_BITS) - 2;
 /// Bits of a cookie that count entries with the same hash.
 pub const TIE_BITS: u32 = 4;
+/// So many names of one hash can a directory have: cookies tell so many apart.
+pub const SAME_HASH_MAX: usize = (1 << TIE_BITS) - 1;
 
 /// 59 bits, from 1 to [`HASH_MAX`]. The bytes are taken in words of 8 (the last one filled with zeros) and each word goes
 /// through the finaliser of `MurmurHash3` (Appleby, public domain), which loses nothing; the length goes in last.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use kv::rocks::{RocksConfig, RocksKv};
+use kv::rocks::{Grouping, RocksConfig, RocksKv};
+use namespace::schema;
 use namespace::shard::{Config, Limits, Shard};
 use namespace::view::{Create, Exactly, GroupSpace, PoolSpace, SpaceClass};
 use serde::{Deserialize, Serialize};
@@ -75,7 +76,8 @@ impl Driver {
             root_owner: Credentials::default(),
             limits: Limits::default(),
         };
-        let kv = RocksKv::open(dir, &RocksConfig::default())?;
+        let grouping = Some(Grouping { name: schema::GROUPS, front: schema::group });
+        let kv = RocksKv::open(dir, &RocksConfig { grouping, ..RocksConfig::default() })?;
         let mut shard = Shard::open(kv, config, now(), 0)?;
         shard.scattered_memory().iter().for_each(ring::memory::prefer_large_pages);
         let group = |id| GroupSpace { group: GroupId(id), class: SpaceClass::Normal, free_bytes: 1 << 40 };

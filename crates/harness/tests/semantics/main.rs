@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../../../namespace/tests/common/collisions.rs"]
+mod collisions;
 mod contents;
 mod locks;
 mod names;
@@ -44,6 +46,7 @@ statements! {
         unlinked_files_live_while_open
         removed_directories_live_while_used
         hard_links_are_one_file
+        names_of_one_hash_are_few
         names_have_255_bytes
         paths_have_4095_bytes
         every_kind_of_node

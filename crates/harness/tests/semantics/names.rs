@@ -1,15 +1,18 @@
 //! Names, and who sees what when.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::thread;
 
 use harness::syscall;
 
+use crate::collisions::names_of;
 use crate::{Place, bytes, errno, open};
 
 pub(super) fn changes_are_seen_at_once(place: &Place) {
@@ -66,6 +69,26 @@ pub(super) fn rename_replaces_atomically(place: &Place) {
         writer.join().unwrap();
     });
     assert_eq!(fs::read_to_string(&b).unwrap(), "99");
+}
+
+pub(super) fn names_of_one_hash_are_few(place: &Place) {
+    // Long ones, so that the kernel asks for them in several pages.
+    let names = names_of(0x0123_4567_89ab_cdef, 31, 20);
+    let path = |name: &Vec<u8>| place.here.join(OsStr::from_bytes(name));
+    let (inside, outside) = names.split_at(15);
+    inside.iter().for_each(|name| drop(File::create(path(name)).unwrap()));
+    for name in outside {
+        assert_eq!(errno(File::create(path(name))), libc::ENOSPC);
+        assert_eq!(errno(fs::create_dir(path(name))), libc::ENOSPC);
+    }
+    for directory in [&place.here, &place.there] {
+        let seen: Vec<Vec<u8>> =
+            fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_vec()).collect();
+        let once: BTreeSet<&Vec<u8>> = seen.iter().collect();
+        assert_eq!((seen.len(), once), (15, inside.iter().collect()));
+    }
+    fs::remove_file(path(&inside[0])).unwrap();
+    File::create(path(&outside[0])).unwrap();
 }
 
 pub(super) fn rename_flags(place: &Place) {

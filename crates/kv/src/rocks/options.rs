@@ -1,9 +1,20 @@
 //! How RocksDB is tuned for a shard, and why.
 
-use rocksdb::{BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, LruCacheOptions, Options};
+use rocksdb::{
+    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, LruCacheOptions, Options, SliceTransform,
+};
+
+/// Which keys belong together.
+#[derive(Clone, Copy, Debug)]
+pub struct Grouping {
+    /// Stands in table files beside their filters: those of another rule are not asked.
+    pub name: &'static str,
+    /// The front of a key that those of its group have in common, perhaps all of it.
+    pub front: fn(&[u8]) -> &[u8],
+}
 
 /// What a user of the store chooses; the rest is decided in `options`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct RocksConfig {
     /// Blocks of table files kept in memory, with their indexes and filters. Bytes.
     pub block_cache_bytes: usize,
@@ -14,11 +25,14 @@ pub struct RocksConfig {
     pub open_files_max: u16,
     /// Make the database where there is none. Reopening never does.
     pub create: bool,
+    /// What filters are made for. `None`: each key is by itself.
+    pub grouping: Option<Grouping>,
 }
 
 impl Default for RocksConfig {
     fn default() -> Self {
-        Self { block_cache_bytes: 32 << 20, write_buffer_bytes: 16 << 20, open_files_max: 512, create: true }
+        let (block_cache_bytes, write_buffer_bytes) = (32 << 20, 16 << 20);
+        Self { block_cache_bytes, write_buffer_bytes, open_files_max: 512, create: true, grouping: None }
     }
 }
 
@@ -26,7 +40,8 @@ impl RocksConfig {
     /// For stores of some thousands of keys, such as the management service's: about 3 MiB in all.
     #[must_use]
     pub fn small() -> Self {
-        Self { block_cache_bytes: 1 << 20, write_buffer_bytes: 512 << 10, open_files_max: 32, create: true }
+        let (block_cache_bytes, write_buffer_bytes) = (1 << 20, 512 << 10);
+        Self { block_cache_bytes, write_buffer_bytes, open_files_max: 32, create: true, grouping: None }
     }
 
     pub(super) fn options(&self, create: bool) -> Options {
@@ -35,7 +50,14 @@ impl RocksConfig {
         options.set_max_open_files(i32::from(self.open_files_max));
         write_path(&mut options, self.write_buffer_bytes);
         log_files(&mut options);
-        options.set_block_based_table_factory(&tables(self.block_cache_bytes));
+        let mut tables = tables(self.block_cache_bytes);
+        if let Some(Grouping { name, front }) = self.grouping {
+            // One entry in a filter for each group, in place of one for each key.
+            options.set_prefix_extractor(SliceTransform::create(name, front, None));
+            options.set_memtable_whole_key_filtering(false);
+            tables.set_whole_key_filtering(false);
+        }
+        options.set_block_based_table_factory(&tables);
         options.set_compression_type(DBCompressionType::Lz4);
         quiet(&mut options);
         options

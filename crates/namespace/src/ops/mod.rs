@@ -16,7 +16,7 @@ use crate::error::{Damage, Result};
 use crate::namespace::Namespace;
 use crate::schema::edge::{self, Edge};
 use crate::schema::inode::{Body, HAS_ACCESS_ACL, HAS_DEFAULT_ACL, HAS_XATTRS, Inode, Role};
-use types::name_hash::name_hash;
+use types::name_hash::{SAME_HASH_MAX, name_hash};
 use types::parts::PartNumber;
 
 pub mod access;
@@ -62,7 +62,7 @@ impl<K: Kv> Namespace<K> {
         Ok(Place { parent, directory, name, hash, edge })
     }
 
-    /// The same where a new entry is to be made, unless there is one.
+    /// The same where a new entry is to be made, unless there is one. `ENOSPC` as of `has_room`.
     pub(crate) fn place_for_new<'a>(&mut self, parent: InodeId, name: &'a Name) -> Result<Place<'a>> {
         let directory = self.directory(parent)?;
         if directory.nlink == 0 {
@@ -77,7 +77,21 @@ impl<K: Kv> Namespace<K> {
         } else {
             self.edges.get_new(&self.kv, parent, hash, name)?
         };
-        Ok(Place { parent, directory, name, hash, edge })
+        let place = Place { parent, directory, name, hash, edge };
+        if edge.is_none() {
+            self.has_room(&place)?;
+        }
+        Ok(place)
+    }
+
+    /// `ENOSPC` where the directory has as many names of this hash as a listing can tell apart. By chance no directory comes
+    /// to three; but names can be made for it, and then nobody could list it any more.
+    pub(crate) fn has_room(&mut self, place: &Place<'_>) -> Result<()> {
+        if place.directory.entries() < SAME_HASH_MAX as u64 {
+            return Ok(());
+        }
+        let count = self.edges.count(&self.kv, place.parent, place.hash, SAME_HASH_MAX)?;
+        if count < SAME_HASH_MAX { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
     pub(crate) fn directory(&mut self, id: InodeId) -> Result<Inode> {

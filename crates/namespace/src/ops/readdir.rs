@@ -8,8 +8,10 @@
 //! A cookie is `hash << 4 | tie`. The last entry with a hash has tie 15: "after all entries of this hash". Others (two
 //! names of one directory with the same 59 bits: once in 10^5 directories of a million entries) have their number
 //! within the hash, from 1: "after so many of this hash", for kernels that cut a page in its midst; a page from
-//! here never ends between them, unless they are more than 14, whose rest cannot be told apart and is shown again rather
-//! than lost. The least hash is 1, so the least cookie is 17, and those below are the caller's, for `.` and `..`.
+//! here never ends between them. A directory takes no more than 15 names of one hash (`has_room`), so that all have
+//! cookies of their own, and no page grows beyond its bounds; of more, made by an earlier release, the rest cannot be told
+//! apart and is shown again rather than lost. The least hash is 1, so the least cookie is 17, and those below are the
+//! caller's, for `.` and `..`.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;

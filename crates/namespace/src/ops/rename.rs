@@ -22,7 +22,8 @@ impl<K: Kv> Namespace<K> {
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR` (a parent is none, or a directory would replace another kind), `EISDIR` (another kind would
-    /// replace a directory), `EEXIST` (NOREPLACE), `ENOTEMPTY`, `EINVAL` (a directory into itself, or flags), `EMLINK`.
+    /// replace a directory), `EEXIST` (NOREPLACE), `ENOTEMPTY`, `EINVAL` (a directory into itself, or flags), `EMLINK`,
+    /// `ENOSPC` (too many names of one hash).
     pub fn rename(&mut self, rename: &Rename<'_>, held: impl FnOnce(InodeId) -> bool) -> Result<Fate> {
         if !matches!(rename.flags, 0 | RENAME_NOREPLACE | RENAME_EXCHANGE) {
             return Err(Errno::EINVAL.into());
@@ -49,6 +50,9 @@ impl<K: Kv> Namespace<K> {
 
     fn move_to_vacancy(&mut self, source: &Place<'_>, target: &Place<'_>, moved: Occupant) -> Result<Fate> {
         self.check_no_loop(source, target, &moved)?;
+        if (source.parent, source.hash) != (target.parent, target.hash) {
+            self.has_room(target)?;
+        }
         if moved.1.is_dir() && source.parent != target.parent {
             self.can_have_subdir(&target.directory)?;
         }

@@ -13,6 +13,8 @@ use types::name_hash::name_hash;
 
 pub const PREFIX: u8 = b'D';
 pub const VALUE_LEN: usize = 9;
+/// Bytes of a key before the name.
+pub const GROUP_LEN: usize = 17;
 
 /// Where an entry leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

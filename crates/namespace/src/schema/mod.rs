@@ -44,6 +44,19 @@ pub const FORMAT: u32 = 1;
 /// Longest key: an edge with a name of 255 bytes.
 pub const KEY_MAX: usize = 1 + 8 + 8 + 255;
 
+/// The name of the rule by which keys are grouped. It changes with [`group`].
+pub const GROUPS: &str = "weft.edges.1";
+
+/// The front of a key that it has in common with those that it is looked for together with: of an edge's the directory and
+/// the hash, of others all of it. A store may make its filters for these.
+#[must_use]
+pub fn group(key: &[u8]) -> &[u8] {
+    match key {
+        [edge::PREFIX, ..] => key.get(..edge::GROUP_LEN).unwrap_or(key),
+        _ => key,
+    }
+}
+
 /// Takes fixed-width fields off the front of a record.
 pub(crate) struct Fields<'a> {
     record: &'a [u8],

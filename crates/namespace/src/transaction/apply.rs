@@ -37,6 +37,10 @@ impl<K: Kv> Shard<K> {
                 let place = self.namespace.place(*parent, name)?;
                 if let Some(edge) = becomes {
                     place.must_live()?;
+                    if place.edge.is_none() {
+                        // Nobody else makes a name of this hash until it is done: locks are on hashes.
+                        self.namespace.has_room(&place)?;
+                    }
                     let is_dir = |edge: &Edge| edge.kind == FileType::Directory;
                     if is_dir(edge) && !place.edge.as_ref().is_some_and(is_dir) {
                         self.namespace.can_have_subdir(&place.directory)?;

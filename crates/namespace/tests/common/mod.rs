@@ -1,6 +1,8 @@
 //! A shard over a store in memory, and a client of it.
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses its part")]
 
+pub mod collisions;
+
 use kv::memory::MemoryKv;
 use namespace::check::check;
 use namespace::error::{Error, Result};

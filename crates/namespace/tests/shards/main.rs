@@ -1,9 +1,13 @@
 //! Several shards over stores in memory, and messages between them that are delayed, reordered and lost, while processes
 //! are killed and the power is cut.
 
+#[path = "../common/collisions.rs"]
+mod collisions;
+
 mod against_model;
 mod beliefs;
 mod crashes;
+mod crowds;
 mod leases;
 mod node;
 mod racing;
