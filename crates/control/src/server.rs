@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use net::handshake::Responder;
+use net::handshake::{HandshakeError, Responder};
+use net::metrics::Counted;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -71,23 +72,25 @@ async fn prove(mut stream: TcpStream, address: SocketAddr, identity: &net::Ident
         Ok(Ok(established)) => {
             // Answers are small and waited for.
             let _ = stream.set_nodelay(true);
-            Some(Peer { stream, info: PeerInfo { address, name: established.peer.name } })
+            let counted = Counted::accepted(stream.local_addr().ok()?.ip());
+            Some(Peer { stream, counted, info: PeerInfo { address, name: established.peer.name } })
         }
-        Ok(Err(error)) => {
-            tracing::warn!(%address, %error, "connection refused");
-            None
-        }
-        Err(_) => {
-            tracing::warn!(%address, "connection refused: no handshake in time");
-            None
-        }
+        Ok(Err(error)) => refuse(address, &error),
+        Err(_) => refuse(address, &HandshakeError::TimedOut),
     }
+}
+
+fn refuse(address: SocketAddr, reason: &HandshakeError) -> Option<Peer> {
+    net::metrics::handshake_refused(reason);
+    tracing::warn!(%address, %reason, "connection refused");
+    None
 }
 
 /// A connection that has proved the key.
 #[derive(Debug)]
 pub struct Peer {
     stream: TcpStream,
+    counted: Counted,
     info: PeerInfo,
 }
 
@@ -106,15 +109,28 @@ impl Connected for Peer {
     }
 }
 
+impl Peer {
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.counted.sent(*bytes);
+        }
+        written
+    }
+}
+
 impl AsyncRead for Peer {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.counted.received(buf.filled().len() - before);
+        read
     }
 }
 
 impl AsyncWrite for Peer {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.wrote(written)
     }
 
     fn poll_write_vectored(
@@ -122,7 +138,8 @@ impl AsyncWrite for Peer {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use telemetry::metrics::{Counter, Histogram, Metrics};
-use telemetry::names::{FUSE_SECONDS, REQUEST_ERRORS};
+use telemetry::metrics::{Counter, Gauge, Histogram, Metrics};
+use telemetry::names::{FUSE_SECONDS, REQUEST_ERRORS, REQUESTS_IN_FLIGHT};
 use types::error::Errno;
 
 use crate::abi::Opcode;
@@ -14,6 +14,7 @@ use crate::abi::Opcode;
 pub(crate) struct OperationMetrics {
     by_opcode: Vec<Option<Histogram>>,
     metrics: Option<Metrics>,
+    in_flight: Gauge,
     /// Of the errors that have been: by operation number and error number.
     errors: RefCell<BTreeMap<(u32, u16), Counter>>,
 }
@@ -28,7 +29,14 @@ impl OperationMetrics {
                 by_opcode[opcode as usize] = Some(metrics.histogram(&FUSE_SECONDS, &[opcode.label()]));
             }
         }
-        Self { by_opcode, metrics: metrics.cloned(), errors: RefCell::default() }
+        let in_flight = metrics.map(|metrics| metrics.gauge(&REQUESTS_IN_FLIGHT, &[])).unwrap_or_default();
+        Self { by_opcode, metrics: metrics.cloned(), in_flight, errors: RefCell::default() }
+    }
+
+    /// A request of the kernel is here, until what this gives goes.
+    pub(crate) fn begin(&self) -> InFlight<'_> {
+        self.in_flight.inc();
+        InFlight(&self.in_flight)
     }
 
     pub(crate) fn failed(&self, opcode: Opcode, error: Errno) {
@@ -44,5 +52,13 @@ impl OperationMetrics {
         if let Some(Some(histogram)) = self.by_opcode.get(opcode as usize) {
             histogram.observe(took);
         }
+    }
+}
+
+pub(crate) struct InFlight<'a>(&'a Gauge);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

@@ -165,6 +165,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             self.transport.recycle(message);
             return self.interrupt(unique);
         }
+        let _in_flight = self.metrics.begin();
         let inode = InodeId(header.nodeid);
         self.place.lookups.heed(inode, &operation);
         // Only a write needs the message for longer; the others have copied the few bytes that they need.

@@ -1,4 +1,5 @@
-//! What the services tell of themselves: every metric that has a name is served by somebody, and moves with the work.
+//! What the services tell of themselves: every metric that has a name is served by somebody, and each service shows what
+//! moves with its work, and what went wrong.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -6,10 +7,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use harness::cluster::Cluster;
 use harness::wait;
+use net::handshake::{HandshakeError, Initiator, drive_blocking};
+use net::{ClusterKey, Identity};
 use telemetry::names;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -50,24 +54,116 @@ fn of<'a>(all: &'a [(String, String)], name: &str) -> &'a str {
     &all.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("no metrics of {name}")).1
 }
 
-#[test]
-fn every_service_counts_what_it_does() {
-    let cluster = Cluster::start();
+/// What each service has to show of its work, as lines begin; the values of all have to have moved.
+const MOVED: &[(&str, &[&str])] = &[
+    (
+        "mgmtd",
+        &[
+            r#"weft_request_seconds_count{service="mgmtd",op="heartbeat"}"#,
+            r#"weft_request_seconds_count{service="mgmtd",op="create_pool"}"#,
+            "weft_batch_requests_count",
+            "weft_sync_seconds_count",
+            "weft_heartbeats_total",
+            "weft_map_subscribers",
+            r#"weft_nodes{service="mgmtd",state="online"}"#,
+            r#"weft_targets{service="mgmtd",state="good"}"#,
+        ],
+    ),
+    (
+        "metad-1",
+        &[
+            r#"weft_request_seconds_count{service="metad",op="Create"}"#,
+            r#"weft_request_seconds_count{service="metad",op="Rmdir"}"#,
+            "weft_batch_requests_count",
+            "weft_commit_seconds_count",
+            "weft_sync_seconds_count",
+            "weft_sessions",
+            "weft_open_inodes",
+        ],
+    ),
+    (
+        "storaged-1",
+        &[
+            r#"weft_request_seconds_count{service="storaged",op="Read"}"#,
+            r#"weft_request_seconds_count{service="storaged",op="Write"}"#,
+            r#"weft_request_seconds_count{service="storaged",op="Sync"}"#,
+            "weft_batch_requests_count",
+            "weft_sync_seconds_count",
+            "weft_read_bytes_total",
+            "weft_written_bytes_total",
+            "weft_target_free_bytes",
+        ],
+    ),
+    (
+        "mount",
+        &[
+            r#"weft_fuse_seconds_count{service="mount",op="create"}"#,
+            r#"weft_fuse_seconds_count{service="mount",op="write"}"#,
+            "weft_client_retries_total",
+        ],
+    ),
+];
+
+/// What every service shows, and that has moved.
+const MOVED_EVERYWHERE: &[&str] =
+    &["weft_connections{", "weft_sent_bytes_total", "weft_received_bytes_total"];
+
+/// Whether anybody waits is a matter of the moment: that it is shown.
+const SHOWN: &[(&str, &[&str])] = &[
+    ("mgmtd", &[r#"weft_queue_depth{service="mgmtd",queue="events"}"#, "weft_requests_in_flight"]),
+    (
+        "metad-1",
+        &[
+            r#"weft_queue_depth{service="metad",queue="requests"}"#,
+            r#"weft_queue_depth{service="metad",queue="sync"}"#,
+            r#"weft_queue_depth{service="metad",queue="leases"}"#,
+            r#"weft_queue_depth{service="metad",queue="locks"}"#,
+            r#"weft_queue_depth{service="metad",queue="transactions"}"#,
+        ],
+    ),
+    (
+        "storaged-1",
+        &[
+            r#"weft_queue_depth{service="storaged",queue="order"}"#,
+            r#"weft_queue_depth{service="storaged",queue="memory"}"#,
+            "weft_requests_in_flight",
+        ],
+    ),
+    (
+        "mount",
+        &[
+            "weft_requests_in_flight",
+        ],
+    ),
+];
+
+/// Everything that moves something, but for errors.
+fn work(cluster: &Cluster) {
     let file = cluster.path("f");
     fs::write(&file, vec![7; 3_000_000]).unwrap();
     fs::File::open(&file).unwrap().sync_all().unwrap();
     assert_eq!(fs::read(&file).unwrap().len(), 3_000_000);
-    assert!(fs::read(cluster.path("none")).is_err());
-    fs::create_dir_all(cluster.path("full/of")).unwrap();
-    assert!(fs::remove_dir(cluster.path("full")).is_err());
+    cluster.weft(&["pool", "create", "fast"]).expect_ok();
     let old = cluster.kill("storaged-1");
     fs::write(cluster.path("g"), vec![7; 3_000_000]).unwrap();
     cluster.wait_for_another("storaged-1", old);
-    let held = fs::File::open(&file).unwrap();
+    fs::write(cluster.path("h"), vec![7; 3_000_000]).unwrap();
+    fs::File::open(cluster.path("h")).unwrap().sync_all().unwrap();
+    assert_eq!(fs::read(cluster.path("h")).unwrap().len(), 3_000_000);
+}
+
+#[test]
+fn every_service_counts_what_it_does() {
+    let cluster = Cluster::start();
+    work(&cluster);
+    fs::create_dir_all(cluster.path("full/of")).unwrap();
+    assert!(fs::remove_dir(cluster.path("full")).is_err());
+    fs::write(cluster.path("small"), vec![7; 30_000]).unwrap();
+    let held = fs::File::open(cluster.path("small")).unwrap();
     let all = wait::until("metad has looked around, and a heartbeat has come", SOON, || {
         let all = scrape(&cluster);
-        let looked = sum(of(&all, "metad-1"), "weft_open_inodes") > 0.0;
-        (looked && sum(of(&all, "mgmtd"), "weft_heartbeats_total") > 0.0).then_some(all)
+        let now = [("metad-1", "weft_open_inodes"), ("mgmtd", "weft_heartbeats_total")];
+        now.iter().all(|(service, start)| sum(of(&all, service), start) > 0.0).then_some(all)
     });
     drop(held);
 
@@ -80,30 +176,76 @@ fn every_service_counts_what_it_does() {
     let missing: Vec<&str> = names::ALL.iter().map(|def| def.name).filter(|name| !served.contains(name)).collect();
     assert!(missing.is_empty(), "nobody serves {missing:?}");
 
-    let counted = |service: &str, start: &str| {
+    for (service, lines) in MOVED {
         let text = of(&all, service);
-        assert!(sum(text, start) > 0.0, "{service} has not counted {start}: {text}");
-    };
-    for service in ["metad-1", "storaged-1", "mgmtd"] {
-        counted(service, "weft_request_seconds_count{");
+        for start in lines.iter().chain(MOVED_EVERYWHERE) {
+            assert!(sum(text, start) > 0.0, "{service} has not counted {start}: {text}");
+        }
     }
-    counted("metad-1", "weft_request_seconds_count{service=\"metad\",op=\"Create\"}");
-    counted("metad-1", "weft_batch_requests_count");
-    counted("metad-1", "weft_commit_seconds_count");
-    counted("metad-1", "weft_request_errors_total");
-    counted("metad-1", "weft_sessions");
-    counted("storaged-1", "weft_written_bytes_total");
-    counted("mount", "weft_fuse_seconds_count");
-    counted("mount", "weft_request_errors_total");
-    counted("mount", "weft_client_retries_total");
-    counted("metad-1", "weft_connections{");
-    counted("storaged-1", "weft_connections{");
-    for service in ["metad-1", "storaged-1", "mount"] {
-        counted(service, "weft_sent_bytes_total");
-        counted(service, "weft_received_bytes_total");
+    for (service, lines) in SHOWN {
+        let text = of(&all, service);
+        for start in *lines {
+            assert!(text.lines().any(|line| line.starts_with(start)), "{service} does not show {start}: {text}");
+        }
     }
-    counted("mgmtd", "weft_nodes{service=\"mgmtd\",state=\"online\"}");
-    counted("mgmtd", "weft_heartbeats_total");
+}
+
+/// Which errors are counted where.
+const ERRORS: &[(&str, &str)] = &[
+    ("mgmtd", r#"weft_request_errors_total{service="mgmtd",op="create_pool","#),
+    ("mgmtd", r#"weft_connections_refused_total{service="mgmtd",reason="key"}"#),
+    ("mgmtd", r#"weft_connections_refused_total{service="mgmtd",reason="foreign"}"#),
+    ("metad-1", r#"weft_request_errors_total{service="metad",op="Rmdir",error="ENOTEMPTY"}"#),
+    ("metad-1", r#"weft_connections_refused_total{service="metad",reason="key"}"#),
+    ("metad-1", r#"weft_connections_refused_total{service="metad",reason="foreign"}"#),
+    ("storaged-1", r#"weft_request_errors_total{service="storaged",op="Read",error="EIO"}"#),
+    ("storaged-1", r#"weft_connections_refused_total{service="storaged",reason="key"}"#),
+    ("storaged-1", r#"weft_connections_refused_total{service="storaged",reason="foreign"}"#),
+    ("mount", r#"weft_request_errors_total{service="mount",op="rmdir",error="ENOTEMPTY"}"#),
+];
+
+/// Changes a byte of one of its objects where it lies.
+fn corrupt(cluster: &Cluster, name: &str) {
+    let info = cluster.json(&["entry", "info", name]);
+    let place = info["stripes"][0]["place"].as_str().unwrap();
+    let object = fs::File::options().read(true).write(true).open(place).unwrap();
+    let mut byte = [0];
+    object.read_exact_at(&mut byte, 5000).unwrap();
+    object.write_all_at(&[byte[0] ^ 1], 5000).unwrap();
+}
+
+#[test]
+fn errors_and_refusals_are_counted_by_who_met_them() {
+    let mut cluster = Cluster::start();
+    fs::write(cluster.path("f"), vec![7; 300_000]).unwrap();
+    fs::File::open(cluster.path("f")).unwrap().sync_all().unwrap();
+    fs::create_dir_all(cluster.path("full/of")).unwrap();
+    let fresh = cluster.mount_again(&[]);
+    let before = scrape(&cluster);
+
+    assert!(fs::remove_dir(cluster.path("full")).is_err());
+    corrupt(&cluster, "/f");
+    assert!(fs::read(fresh.point.join("f")).is_err());
+    assert_eq!(cluster.weft(&["pool", "create", "default"]).code, Some(2));
+    let key = ClusterKey::generate().unwrap();
+    for (name, address) in ports::of_services(&cluster) {
+        let mut stranger = TcpStream::connect(&address).unwrap();
+        stranger.set_read_timeout(Some(SOON)).unwrap();
+        let identity = Identity { key: key.clone(), cluster: String::new(), name: name.clone(), incarnation: 0 };
+        let error = drive_blocking(&mut Initiator::new(&identity), &mut stranger).unwrap_err();
+        assert!(matches!(error, HandshakeError::Key), "{name}: {error}");
+        let mut other = TcpStream::connect(&address).unwrap();
+        other.set_read_timeout(Some(SOON)).unwrap();
+        other.write_all(&[b'?'; 4096]).unwrap();
+        // It hangs up on who does not speak its language.
+        let _ = other.read_to_end(&mut Vec::new());
+    }
+
+    let after = scrape(&cluster);
+    for (service, start) in ERRORS {
+        let (before, after) = (sum(of(&before, service), start), sum(of(&after, service), start));
+        assert!(after > before, "{service}: {start} was {before} and is {after}");
+    }
 }
 
 #[test]

@@ -429,6 +429,8 @@ impl Core {
             self.removable.notify_one();
         }
         state.unpark_if_due();
+        // What is left: else the last turn's requests would seem to wait until the next one.
+        self.metrics.queue.set(i64::try_from(state.queue.len()).unwrap_or(i64::MAX));
         !state.queue.is_empty()
     }
 

@@ -54,6 +54,7 @@ impl ManagementService {
     async fn apply(&self, event: Event) -> Result<(Answer, View), Status> {
         let (reply, outcome) = oneshot::channel();
         let gone = || Status::unavailable("the management service is stopping");
+        self.metrics.queue.inc();
         self.commands.send(Command { event, reply }).map_err(|_| gone())?;
         let outcome = outcome.await.map_err(|_| gone())?;
         match outcome.result {
@@ -68,6 +69,7 @@ impl ManagementService {
         op: &'static str,
         handler: impl Future<Output = Result<T, Status>>,
     ) -> Result<Response<T>, Status> {
+        let _in_flight = self.metrics.begin();
         let started = Instant::now();
         let result = handler.await;
         self.metrics.request(op).observe(started.elapsed());

@@ -12,6 +12,9 @@ pub(crate) struct MgmtMetrics {
     requests: BTreeMap<&'static str, Histogram>,
     pub(crate) heartbeats: Counter,
     pub(crate) subscribers: Gauge,
+    /// Events that the owner has not taken yet.
+    pub(crate) queue: Gauge,
+    in_flight: Gauge,
     pub(crate) batch: Histogram,
     pub(crate) sync: Histogram,
     epoch: Gauge,
@@ -41,10 +44,18 @@ impl MgmtMetrics {
             requests: OPERATIONS.iter().map(histogram).collect(),
             heartbeats: metrics.counter(&names::HEARTBEATS, &[]),
             subscribers: metrics.gauge(&names::MAP_SUBSCRIBERS, &[]),
+            queue: metrics.gauge(&names::QUEUE_DEPTH, &["events"]),
+            in_flight: metrics.gauge(&names::REQUESTS_IN_FLIGHT, &[]),
             batch: metrics.histogram(&names::BATCH_REQUESTS, &[]),
             sync: metrics.histogram(&names::SYNC_SECONDS, &[]),
             epoch: metrics.gauge(&names::MAP_EPOCH, &[]),
         }
+    }
+
+    /// A request is here, until what this gives goes.
+    pub(crate) fn begin(&self) -> InFlight {
+        self.in_flight.inc();
+        InFlight(self.in_flight.clone())
     }
 
     /// # Panics
@@ -69,5 +80,14 @@ impl MgmtMetrics {
             let count = map.targets.values().filter(|target| target.state == state).count();
             self.metrics.gauge(&names::TARGETS, &[&state.to_string()]).set(number(count));
         }
+    }
+}
+
+/// A request that is not answered yet. Whoever hangs up takes his request with him.
+pub(crate) struct InFlight(Gauge);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

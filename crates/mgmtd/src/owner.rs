@@ -109,6 +109,7 @@ where
         let mut answers = Vec::with_capacity(batch.len());
         let mut publish = false;
         if !batch.is_empty() {
+            self.metrics.queue.dec_by(batch.len() as i64);
             self.metrics.batch.record(batch.len() as u64);
         }
         for Command { event, reply } in batch {
@@ -120,8 +121,9 @@ where
         }
         let started = Instant::now();
         // On failure the state in memory is ahead of the disk: nobody may see it.
-        self.store.save()?;
-        self.metrics.sync.observe(started.elapsed());
+        if self.store.save()? {
+            self.metrics.sync.observe(started.elapsed());
+        }
         self.publish(publish, tick);
         for (result, reply) in answers {
             // Fails where the one who asked has hung up.

@@ -37,6 +37,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     let log = telemetry::log::init(config.log_format, &config.log_level)
         .map_err(|error| Fatal::usage(format!("log_level: {error}")))?;
     let metrics = Metrics::new("mgmtd");
+    net::metrics::install(&metrics);
     let mut server = Server::start(config, &metrics)?;
     let _endpoint = match config.metrics_listen {
         Some(address) => Some(

@@ -48,12 +48,13 @@ impl<K: Kv> Store<K> {
         }
     }
 
-    /// All that was added is on disk when this returns.
-    pub(crate) fn save(&mut self) -> Result<(), KvError> {
+    /// All that was added is on disk when this returns; false where there was nothing.
+    pub(crate) fn save(&mut self) -> Result<bool, KvError> {
         if self.batch.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         self.kv.commit(&mut self.batch)?;
-        self.syncer.sync()
+        self.syncer.sync()?;
+        Ok(true)
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use telemetry::metrics::{Counter, Gauge, Metrics};
 use telemetry::names;
 
+use crate::handshake::HandshakeError;
 use crate::receive::FrameError;
 
 static HANDLES: OnceLock<Handles> = OnceLock::new();
@@ -57,8 +58,35 @@ pub(crate) fn unanswered() {
     }
 }
 
+/// One connection of a service that has its own transport under the same handshake: it counts for as long as this lives.
+#[derive(Debug)]
+pub struct Counted(Meter);
+
+impl Counted {
+    /// Accepted at this address of ours.
+    #[must_use]
+    pub fn accepted(at: IpAddr) -> Self {
+        connected();
+        Self(Meter::on(Some(at.to_canonical())))
+    }
+
+    pub fn sent(&self, bytes: usize) {
+        self.0.sent(bytes);
+    }
+
+    pub fn received(&self, bytes: usize) {
+        self.0.received(bytes);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        disconnected();
+    }
+}
+
 /// Counts the bytes of one connection, under its rail: the address of our interface.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Meter {
     sent: Counter,
     received: Counter,
@@ -68,8 +96,13 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn accepted(socket: &OwnedFd) -> Self {
+        Self::on(local_address(socket))
+    }
+
+    /// `None`: within this host.
+    fn on(rail: Option<IpAddr>) -> Self {
         let Some(handles) = HANDLES.get() else { return Self::default() };
-        let rail = local_address(socket).map_or_else(|| WITHIN_HOST.to_owned(), |address| address.to_string());
+        let rail = rail.map_or_else(|| WITHIN_HOST.to_owned(), |address| address.to_string());
         Self {
             sent: handles.metrics.counter(&names::SENT_BYTES, &[&rail]),
             received: handles.metrics.counter(&names::RECEIVED_BYTES, &[&rail]),
@@ -128,11 +161,13 @@ impl RailState {
     }
 
     pub(crate) fn began(&self) {
+        connected();
         self.connections.inc();
         self.healthy.set(1);
     }
 
     pub(crate) fn ended(&self) {
+        disconnected();
         self.connections.dec();
     }
 
@@ -156,6 +191,23 @@ pub(crate) fn placed(bytes: usize) {
 pub(crate) fn refused(reason: &str) {
     if let Some(handles) = HANDLES.get() {
         count(&handles.refused, reason);
+    }
+}
+
+/// A connection ended in its handshake.
+pub fn handshake_refused(reason: &HandshakeError) {
+    refused(refusal_label(reason));
+}
+
+fn refusal_label(reason: &HandshakeError) -> &'static str {
+    match reason {
+        HandshakeError::Foreign | HandshakeError::HandshakeVersion(_) => "foreign",
+        HandshakeError::Key => "key",
+        HandshakeError::Forged | HandshakeError::Length(_) | HandshakeError::Malformed(_) => "malformed",
+        HandshakeError::Version(_) => "version",
+        HandshakeError::Cluster { .. } | HandshakeError::Refused(_) => "cluster",
+        HandshakeError::Ended => "ended",
+        HandshakeError::TimedOut => "timeout",
     }
 }
 
@@ -206,9 +258,20 @@ mod tests {
         meter.sent(10);
         meter.received(20);
         unanswered();
+        let counted = [10, 20].map(|bytes| {
+            let counted = Counted::accepted("::ffff:127.0.0.3".parse().expect("an address"));
+            counted.sent(bytes);
+            counted
+        });
+        drop(counted);
+        handshake_refused(&HandshakeError::TimedOut);
         let text = metrics.text();
-        for (name, reason) in [("connections_refused", "key"), ("frames_refused", "header"), ("frames_refused", "kind")]
-        {
+        for (name, reason) in [
+            ("connections_refused", "key"),
+            ("connections_refused", "timeout"),
+            ("frames_refused", "header"),
+            ("frames_refused", "kind"),
+        ] {
             let found = text.lines().any(|line| {
                 line.starts_with(&format!("weft_{name}_total")) && line.contains(reason) && line.ends_with(" 1")
             });
@@ -216,6 +279,7 @@ mod tests {
         }
         for line in [
             r#"weft_sent_bytes_total{service="test",rail="127.0.0.1"} 10"#,
+            r#"weft_sent_bytes_total{service="test",rail="127.0.0.3"} 30"#,
             r#"weft_rail_received_bytes_total{service="test",rail="127.0.0.1",peer="192.0.2.1"} 20"#,
         ] {
             assert!(text.contains(line), "no {line} in {text}");

@@ -19,7 +19,7 @@ use wire::op::Op;
 use wire::v1::session::{Empty, Fence, FenceSession};
 
 use crate::fences::Fences;
-use crate::handshake::{self, HandshakeError};
+use crate::handshake;
 use crate::identity::Identity;
 use crate::inbound::{Inbound, Incoming};
 use crate::limits::Limits;
@@ -194,7 +194,7 @@ impl<S: Service> Place<S> {
         let established = match shake(socket.as_raw_fd(), machine, server.limits.handshake).await {
             Ok(established) => established,
             Err(reason) => {
-                metrics::refused(refusal_label(&reason));
+                metrics::handshake_refused(&reason);
                 warn!(peer = %address, %reason, "refused a connection");
                 return;
             }
@@ -218,18 +218,6 @@ impl<S: Service> Place<S> {
         log_end(&connection, &end);
         server.service.on_disconnect(connection.peer.connection);
         metrics::disconnected();
-    }
-}
-
-fn refusal_label(reason: &HandshakeError) -> &'static str {
-    match reason {
-        HandshakeError::Foreign | HandshakeError::HandshakeVersion(_) => "foreign",
-        HandshakeError::Key => "key",
-        HandshakeError::Forged | HandshakeError::Length(_) | HandshakeError::Malformed(_) => "malformed",
-        HandshakeError::Version(_) => "version",
-        HandshakeError::Cluster { .. } | HandshakeError::Refused(_) => "cluster",
-        HandshakeError::Ended => "ended",
-        HandshakeError::TimedOut => "timeout",
     }
 }
 

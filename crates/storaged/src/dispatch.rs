@@ -51,17 +51,21 @@ pub(crate) struct Dispatch<S> {
     pub(crate) net_bench: Arc<NetBench>,
     /// What NetBench's reads are answered with.
     pub(crate) memory: Memory,
+    /// Requests of this turn.
+    pub(crate) taken: Cell<u64>,
 }
 
 impl<S: ObjectStore + 'static> Service for Dispatch<S> {
     fn on_request(self: &Rc<Self>, request: Request) {
         let op = request.header.op;
         let begun = Instant::now();
+        self.count();
         match self.route(&request) {
             Ok(None) => {
                 if let Err(status) = self.answer_without_target(request) {
                     self.metrics.refused(op, status);
                 }
+                self.metrics.answered(op, begun.elapsed());
             }
             Ok(Some(route)) => {
                 let this = Rc::clone(self);
@@ -82,7 +86,19 @@ impl<S: ObjectStore + 'static> Service for Dispatch<S> {
     }
 }
 
-impl<S: ObjectStore> Dispatch<S> {
+impl<S: ObjectStore + 'static> Dispatch<S> {
+    fn count(self: &Rc<Self>) {
+        let taken = self.taken.get() + 1;
+        self.taken.set(taken);
+        if taken == 1 {
+            let this = Rc::clone(self);
+            ring::spawn(async move {
+                ring::turn_end().await;
+                this.metrics.batch.record(this.taken.take());
+            });
+        }
+    }
+
     /// `None` for what concerns no target.
     fn route(&self, request: &Request) -> Result<Option<Route<S>>, Status> {
         let op = request.header.op;

@@ -26,7 +26,7 @@ use crate::dispatch::{Dispatch, Route};
 use crate::engine::files::{Files, Options};
 use crate::engine::{ObjectStore, Share};
 use crate::failures::Failures;
-use crate::metrics::{LaneMetrics, TargetMetrics};
+use crate::metrics::{LaneMetrics, TargetMetrics, Waits};
 use crate::netbench::NetBench;
 use crate::object_table::ObjectTable;
 use crate::scrub::{Scrub, tend};
@@ -121,6 +121,7 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
         metrics: LaneMetrics::new(&setup.metrics),
         net_bench: setup.net_bench,
         memory: Memory::default(),
+        taken: Cell::default(),
     });
     let served = net::serve(
         setup.listener,
@@ -163,6 +164,7 @@ fn open_targets(setup: &Setup) -> io::Result<LaneTargets> {
             failures,
             share: setup.share,
             read_memory: Rc::clone(&read_memory),
+            waits: Waits::new(&setup.metrics),
             scrub: Scrub::default(),
         };
         Ok((Rc::new(served), TargetMetrics::new(&setup.metrics, target.id())))

@@ -1,5 +1,7 @@
 //! What a storage node counts. Handles are resolved at start; only an error looks one up by its number.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::time::Duration;
 
 use telemetry::metrics::{Counter, Gauge, Histogram, Metrics};
@@ -15,6 +17,8 @@ pub(crate) struct LaneMetrics {
     /// In the order of `Op::ALL`; operations of other services stay empty.
     seconds: Vec<(Op, Histogram)>,
     pub(crate) in_flight: Gauge,
+    /// Requests of one turn.
+    pub(crate) batch: Histogram,
     pub(crate) epoch: Gauge,
 }
 
@@ -25,6 +29,7 @@ impl LaneMetrics {
             metrics: metrics.clone(),
             seconds: served.map(|&op| (op, metrics.histogram(&names::REQUEST_SECONDS, &[op.name()]))).collect(),
             in_flight: metrics.gauge(&names::REQUESTS_IN_FLIGHT, &[]),
+            batch: metrics.histogram(&names::BATCH_REQUESTS, &[]),
             epoch: metrics.gauge(&names::MAP_EPOCH, &[]),
         }
     }
@@ -42,6 +47,49 @@ impl LaneMetrics {
             Status::StaleMap | Status::NoSession | Status::Busy => format!("{status:?}"),
         };
         self.metrics.counter(&names::REQUEST_ERRORS, &[op.name(), &error]).inc();
+    }
+}
+
+/// What requests wait for before a target does anything, and how long its disk takes.
+pub(crate) struct Waits {
+    /// For earlier requests on the same object.
+    pub(crate) order: Gauge,
+    /// For the memory of reads.
+    pub(crate) memory: Gauge,
+    pub(crate) sync: Histogram,
+}
+
+impl Waits {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        Self {
+            order: metrics.gauge(&names::QUEUE_DEPTH, &["order"]),
+            memory: metrics.gauge(&names::QUEUE_DEPTH, &["memory"]),
+            sync: metrics.histogram(&names::SYNC_SECONDS, &[]),
+        }
+    }
+}
+
+/// Waits for what `queue` counts as waited for meanwhile. What is there at once is not counted.
+pub(crate) async fn in_queue<T>(queue: &Gauge, wait: impl Future<Output = T>) -> T {
+    let mut wait = pin!(wait);
+    let mut place = None;
+    poll_fn(|cx| {
+        let polled = wait.as_mut().poll(cx);
+        if polled.is_pending() && place.is_none() {
+            queue.inc();
+            place = Some(Place(queue));
+        }
+        polled
+    })
+    .await
+}
+
+/// In a queue, also where whoever waits is given up.
+struct Place<'a>(&'a Gauge);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 
@@ -70,4 +118,34 @@ impl TargetMetrics {
 
 fn is_served(op: Op) -> bool {
     op == Op::Ping || (op as u16) >> 8 == 2
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use ring::sync::Semaphore;
+
+    use super::*;
+
+    #[test]
+    fn a_queue_counts_those_that_wait_and_no_others() {
+        let config = ring::Config { entries: 16, cpu: None, spin: Duration::ZERO };
+        ring::Ring::new(&config).expect("io_uring is there").run(async {
+            let (queue, memory) = (Gauge::default(), Rc::new(Semaphore::new(1)));
+            let first = in_queue(&queue, memory.acquire(1)).await;
+            assert_eq!(queue.get(), 0, "it was there at once");
+            for _ in 0..2 {
+                let (queue, memory) = (queue.clone(), Rc::clone(&memory));
+                ring::spawn(async move { drop(in_queue(&queue, memory.acquire(1)).await) });
+            }
+            let given_up = ring::timeout(Duration::from_millis(5), in_queue(&queue, memory.acquire(1))).await;
+            assert!(given_up.is_err());
+            assert_eq!(queue.get(), 2);
+            drop(first);
+            drop(memory.acquire(1).await);
+            ring::next_turn().await;
+            assert_eq!(queue.get(), 0);
+        });
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ring::buf::{Buf, Slice};
 use ring::sync::Semaphore;
@@ -19,7 +20,8 @@ use wire::v1::storage::{
 use crate::engine::copy::Range;
 use crate::engine::{ObjectStore, Share, Stored};
 use crate::failures::Failures;
-use crate::object_table::ObjectTable;
+use crate::metrics::{Waits, in_queue};
+use crate::object_table::{ObjectTable, Running};
 use crate::order::Access;
 use crate::scrub::Scrub;
 use crate::target::Target;
@@ -37,6 +39,7 @@ pub(crate) struct Served<S> {
     pub(crate) share: Share,
     /// Bounds the memory of all reads in flight in this lane, in bytes.
     pub(crate) read_memory: Rc<Semaphore>,
+    pub(crate) waits: Waits,
     pub(crate) scrub: Scrub,
 }
 
@@ -48,8 +51,8 @@ impl<S: ObjectStore> Served<S> {
             return Err(Errno::EINVAL);
         }
         let end = request.offset.checked_add(u64::from(request.length)).ok_or(Errno::EINVAL)?;
-        let _memory = self.read_memory.acquire(request.length as usize).await;
-        let _turn = self.table.begin(request.object, Access::read(request.offset, end)).await;
+        let _memory = in_queue(&self.waits.memory, self.read_memory.acquire(request.length as usize)).await;
+        let _turn = self.turn(request.object, Access::read(request.offset, end)).await;
         let version = self.table.version(request.object);
         if self.table.is_buried(request.object) {
             return Ok((ObjectReply { version, size: 0 }, Slice::empty()));
@@ -61,7 +64,7 @@ impl<S: ObjectStore> Served<S> {
     pub(crate) async fn write(&self, request: &Write, data: Slice) -> Result<ObjectReply, Errno> {
         self.target.check_present()?;
         let end = request.offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
-        let _turn = self.table.begin(request.object, Access::write(request.offset, end)).await;
+        let _turn = self.turn(request.object, Access::write(request.offset, end)).await;
         self.check_changeable(request.object, request.expected_version)?;
         let outcome = self.store.write(request.object, request.offset, data).await;
         // A write that failed may have changed a part.
@@ -71,7 +74,7 @@ impl<S: ObjectStore> Served<S> {
 
     pub(crate) async fn truncate(&self, request: &Truncate) -> Result<ObjectReply, Errno> {
         self.target.check_present()?;
-        let _turn = self.table.begin(request.object, Access::Barrier).await;
+        let _turn = self.turn(request.object, Access::Barrier).await;
         self.check_changeable(request.object, request.expected_version)?;
         let outcome = self.store.truncate(request.object, request.size).await;
         let version = self.table.changed(request.object);
@@ -86,7 +89,7 @@ impl<S: ObjectStore> Served<S> {
             return Err(Errno::EINVAL);
         }
         let end = request.offset.checked_add(request.length).ok_or(Errno::EFBIG)?;
-        let _turn = self.table.begin(request.object, Access::write(request.offset, end)).await;
+        let _turn = self.turn(request.object, Access::write(request.offset, end)).await;
         self.check_changeable(request.object, request.expected_version)?;
         let outcome = self.store.allocate(request.object, request.offset, request.length, what).await;
         // One that failed may have changed a part.
@@ -99,7 +102,7 @@ impl<S: ObjectStore> Served<S> {
         self.target.check_present()?;
         let &Copy { object, offset, source, source_offset, length, expected_version } = request;
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
-        let _turn = self.table.begin(object, Access::write(offset, end)).await;
+        let _turn = self.turn(object, Access::write(offset, end)).await;
         self.check_changeable(object, expected_version)?;
         let outcome = self.store.copy(source, object, Range { source_offset, offset, len: length }).await;
         // One that failed may have copied a part.
@@ -109,7 +112,7 @@ impl<S: ObjectStore> Served<S> {
 
     pub(crate) async fn seek(&self, request: &Seek) -> Result<SeekReply, Errno> {
         self.target.check_present()?;
-        let _turn = self.table.begin(request.object, Access::PRESENT).await;
+        let _turn = self.turn(request.object, Access::PRESENT).await;
         if self.table.is_buried(request.object) {
             return Ok(SeekReply { offset: None });
         }
@@ -119,18 +122,20 @@ impl<S: ObjectStore> Served<S> {
     /// An error of data that was acknowledged before comes out once for each connection that asks.
     pub(crate) async fn sync(&self, object: ObjectId, connection: u64) -> Result<(), Errno> {
         self.target.check_present()?;
-        let _turn = self.table.begin(object, Access::PRESENT).await;
+        let _turn = self.turn(object, Access::PRESENT).await;
         if self.table.is_buried(object) {
             return Ok(());
         }
+        let begun = Instant::now();
         let synced = self.store.sync(object).await;
+        self.waits.sync.observe(begun.elapsed());
         let told = self.failures.tell(object, connection);
         synced.and(told)
     }
 
     pub(crate) async fn remove(&self, object: ObjectId) -> Result<(), Errno> {
         self.target.check_present()?;
-        let _turn = self.table.begin(object, Access::Barrier).await;
+        let _turn = self.turn(object, Access::Barrier).await;
         // Also where the disk refuses: the file is gone from the namespace, so nothing may write to its objects.
         self.table.bury(object);
         self.store.remove(object).await
@@ -175,6 +180,11 @@ impl<S: ObjectStore> Served<S> {
         self.target.check_present()?;
         let (path, exists) = self.store.place(object).await?;
         Ok(PlaceReply { path: Bytes(path.into_os_string().into_encoded_bytes()), exists })
+    }
+
+    /// Waits for what came earlier and conflicts.
+    async fn turn(&self, object: ObjectId, access: Access) -> Running {
+        in_queue(&self.waits.order, self.table.begin(object, access)).await
     }
 
     fn check_changeable(&self, object: ObjectId, expected_version: u64) -> Result<(), Errno> {

@@ -39,17 +39,19 @@ names! {
     // All services.
     REQUEST_SECONDS = "weft_request_seconds", Seconds, ["op"], "Time from a request's arrival to its reply, by operation";
     REQUEST_ERRORS = "weft_request_errors", Counter, ["op", "error"], "Requests answered with an error, by operation and error; of a mount, the kernel's";
-    REQUESTS_IN_FLIGHT = "weft_requests_in_flight", Gauge, [], "Requests taken and not yet answered";
-    QUEUE_DEPTH = "weft_queue_depth", Gauge, ["queue"], "Entries waiting in a queue";
+    REQUESTS_IN_FLIGHT = "weft_requests_in_flight", Gauge, [], "Requests taken and not yet answered; of a shard, see its queues";
+    QUEUE_DEPTH = "weft_queue_depth", Gauge, ["queue"], "Requests that wait, by what they wait for";
+    BATCH_REQUESTS = "weft_batch_requests", Sizes, [], "Requests handled together: by a shard or mgmtd in one write batch, by a storage lane in one turn";
+    SYNC_SECONDS = "weft_sync_seconds", Seconds, [], "Time to make what was written durable on disk: a log, mgmtd's store, an object";
     MAP_EPOCH = "weft_map_epoch", Gauge, [], "Epoch of the cluster map in use";
+    CONNECTIONS = "weft_connections", Gauge, [], "Open connections with other processes of the cluster, accepted and made";
+    CONNECTIONS_REFUSED = "weft_connections_refused", Counter, ["reason"], "Connections closed in or before the handshake, by reason";
+    SENT_BYTES = "weft_sent_bytes", Counter, ["rail"], "Bytes sent, by the own address; local: within the host";
+    RECEIVED_BYTES = "weft_received_bytes", Counter, ["rail"], "Bytes received, by the own address; local: within the host";
 
     // The data plane.
-    CONNECTIONS = "weft_connections", Gauge, [], "Open data connections";
-    CONNECTIONS_REFUSED = "weft_connections_refused", Counter, ["reason"], "Connections closed in or before the handshake, by reason";
     FRAMES_REFUSED = "weft_frames_refused", Counter, ["reason"], "Connections closed for a malformed frame, by reason";
-    SENT_BYTES = "weft_sent_bytes", Counter, ["rail"], "Bytes sent, by the own address; local: within the host";
     PLACED_BYTES = "weft_placed_bytes", Counter, [], "Bytes exchanged in memory shared with a process of this host, as the answering side counts";
-    RECEIVED_BYTES = "weft_received_bytes", Counter, ["rail"], "Bytes received, by the own address; local: within the host";
     RAIL_SENT_BYTES = "weft_rail_sent_bytes", Counter, ["rail", "peer"], "Bytes sent on connections made from here, by own and peer's address";
     RAIL_RECEIVED_BYTES = "weft_rail_received_bytes", Counter, ["rail", "peer"], "Bytes received on connections made from here, by own and peer's address";
     RAIL_CONNECTIONS = "weft_rail_connections", Gauge, ["rail", "peer"], "Open connections made from here, by own and peer's address";
@@ -64,9 +66,7 @@ names! {
     MAP_SUBSCRIBERS = "weft_map_subscribers", Gauge, [], "Services and clients that watch the cluster map";
 
     // metad.
-    BATCH_REQUESTS = "weft_batch_requests", Sizes, [], "Requests executed in one write batch";
     COMMIT_SECONDS = "weft_commit_seconds", Seconds, [], "Time to commit one write batch";
-    SYNC_SECONDS = "weft_sync_seconds", Seconds, [], "Time to make the log or an object durable on disk";
     SESSIONS = "weft_sessions", Gauge, [], "Sessions of clients";
     OPEN_INODES = "weft_open_inodes", Gauge, [], "Inodes held open by sessions";
     DELETIONS_PENDING = "weft_deletions_pending", Gauge, [], "Objects of removed files still to be removed from their storage group";

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ring::buf::{Buf, Slice};
+use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
 use types::id::ObjectId;
 use wire::v1::storage::{Read, Truncate, Write};
@@ -13,6 +14,7 @@ use super::copy::Range;
 use super::files::{Files, Options};
 use super::tests::{ALL, READ_AHEAD, bytes, object, on_ring, open, read, target, write};
 use crate::direct;
+use crate::metrics::Waits;
 use crate::object_table::ObjectTable;
 use crate::scrub::Scrub;
 use crate::served::Served;
@@ -170,6 +172,7 @@ fn readers_and_writers_at_once_see_one_file() {
             failures: Rc::default(),
             share: ALL,
             read_memory: Rc::new(ring::sync::Semaphore::new(64 << 20)),
+            waits: Waits::new(&Metrics::new("test")),
             scrub: Scrub::default(),
         });
         // A block is written as a whole, each time with the next number in it: a reader may never see a smaller one than
