@@ -23,5 +23,6 @@ pub mod ports;
 pub mod process;
 pub mod run;
 pub mod syscall;
+pub mod terminal;
 pub mod tree;
 pub mod wait;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use harness::binary;
 use harness::cluster::{Cluster, Shape};
 use harness::run::{Ended, run};
+use harness::terminal;
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -179,6 +181,36 @@ fn the_lists_agree_with_each_other_and_with_the_disks() {
     let again = cluster.json(&["up"]);
     assert_eq!((again["already"].as_bool(), again["mounted"].as_bool()), (Some(true), Some(true)));
     assert_eq!(cluster.json(&["down"])["was_running"], true);
+}
+
+/// Nobody listens there.
+fn silent_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[test]
+fn who_waits_at_a_terminal_is_told_for_what() {
+    let cluster = Cluster::of(Shape { shards: 2, ..Shape::default() });
+    let silent = silent_address();
+    let (key, point) = (cluster.dir().join("cluster.key"), cluster.beside("late"));
+    fs::create_dir(&point).unwrap();
+    let mut mount = Command::new(binary::weft());
+    mount.arg("mount").arg(&point).args(["--mgmtd", &silent, "--start-timeout", "3s", "--key-file"]).arg(key);
+    let shown = terminal::run(&mut mount, SOON);
+    assert_eq!(shown.code, Some(1), "{shown:?}");
+    assert!(shown.text.contains(&format!("waiting for the cluster of mgmtd at {silent}, 2 s")), "{shown:?}");
+    assert!(shown.text.contains("no mgmtd answers"), "{shown:?}");
+
+    // What the mount believes of absent names nobody takes back: it ends by itself.
+    let folder = cluster.folder("d");
+    fs::write(folder.join("f"), b"x").unwrap();
+    assert!(!folder.join("absent").exists());
+    let mut split = Command::new(binary::weft());
+    split.args(["entry", "set", "--split", "2"]).arg(&folder);
+    let shown = terminal::run(&mut split, SOON);
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    let waiting = format!("waiting for the leases of clients on {}, 1 s", folder.display());
+    assert!(shown.text.contains(&waiting) && shown.text.contains("split over shards"), "{shown:?}");
 }
 
 /// `mount(8)` finds a helper by the type of the file system: here in a namespace of its own, where nothing else is

@@ -1,6 +1,9 @@
 //! What commands print: tables for people, JSON for programs.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -46,22 +49,50 @@ pub(crate) fn complain(line: &str) {
 /// Shows on a terminal how far a long piece of work has come; elsewhere nothing.
 pub(crate) struct Progress {
     shown: bool,
-    last: Option<std::time::Instant>,
+    last: Option<Instant>,
 }
 
 impl Progress {
-    const INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
+    const INTERVAL: Duration = Duration::from_millis(100);
 
     pub(crate) fn new() -> Self {
         Self { shown: io::stderr().is_terminal(), last: None }
     }
 
+    /// `what` is waited for, since `begin`: shown from the first full second on.
+    pub(crate) fn waiting(&mut self, what: &str, begin: Instant) {
+        let waited = begin.elapsed().as_secs();
+        if waited > 0 {
+            self.update(&format!("{what}, {waited} s"));
+        }
+    }
+
     pub(crate) fn update(&mut self, text: &str) {
         if self.shown && self.last.is_none_or(|last| last.elapsed() >= Self::INTERVAL) {
-            self.last = Some(std::time::Instant::now());
+            self.last = Some(Instant::now());
             let _ = write!(io::stderr().lock(), "\r\x1b[K{text}");
         }
     }
+}
+
+/// Does `work`, and shows on a terminal that it goes on when that has taken a second: `what`, and for how long.
+pub(crate) fn patiently<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let mut progress = Progress::new();
+    if !progress.shown {
+        return work();
+    }
+    let (working, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let begin = Instant::now();
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Progress::INTERVAL) {
+                progress.waiting(what, begin);
+            }
+        });
+        // Goes with this closure, however that ends, and then the one who shows it ends as well.
+        let _working = working;
+        work()
+    })
 }
 
 impl Drop for Progress {

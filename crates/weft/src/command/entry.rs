@@ -16,7 +16,7 @@ use crate::command::{connect_to, pool};
 use crate::failure::{Failure, usage};
 use crate::local::mounts;
 use crate::locate::{Cluster, Selection};
-use crate::output::{Output, Table, bytes};
+use crate::output::{Output, Table, bytes, patiently};
 
 /// Show where a file or directory lies, and set how new files of a directory are striped and new directories placed
 #[derive(Debug, clap::Args)]
@@ -98,7 +98,8 @@ impl Args {
                     entry = Some(admin.entry_set(&subject, policy).with_context(context)?);
                 }
                 if let Some(count) = split {
-                    entry = Some(admin.entry_split(&subject, count).with_context(context)?);
+                    let what = format!("waiting for the leases of clients on {}", path.display());
+                    entry = Some(patiently(&what, || admin.entry_split(&subject, count)).with_context(context)?);
                 }
                 entry.map_or(Ok(()), |entry| output.show(&entry, text))
             }

@@ -31,6 +31,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::locate::{Cluster, Selection};
+use crate::output::patiently;
 
 /// The cluster that the command is about; `path` may say which.
 fn connect(selection: &Selection, path: Option<&Path>) -> Result<Admin, Failure> {
@@ -38,7 +39,8 @@ fn connect(selection: &Selection, path: Option<&Path>) -> Result<Admin, Failure>
 }
 
 fn connect_to(cluster: &Cluster) -> Result<Admin, Failure> {
-    match Admin::connect(&cluster.mgmtd, &cluster.key_file) {
+    let what = format!("waiting for mgmtd at {}", cluster.mgmtd);
+    match patiently(&what, || Admin::connect(&cluster.mgmtd, &cluster.key_file)) {
         Ok(admin) => Ok(admin),
         Err(error) => match &cluster.dir {
             Some(dir) if !dir.is_running()? => {

@@ -16,7 +16,7 @@ use crate::failure::{EXIT_USAGE, Failure, usage};
 use crate::local::runstate::RunState;
 use crate::local::{log, mounts};
 use crate::locate::Selection;
-use crate::output::Output;
+use crate::output::{Output, Progress};
 
 /// Mount a cluster's file system
 #[derive(Debug, clap::Args)]
@@ -137,7 +137,7 @@ fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure>
     let interrupted = super::up::catch_interrupts()?;
     let mut child = command.spawn().context("cannot start the mount's process")?;
     let limit = *config.start_timeout + Duration::from_secs(5);
-    let wait = Wait { point: &point, log_file: &log_file, log_from, limit, interrupted };
+    let wait = Wait { point: &point, mgmtd: &config.mgmtd, log_file: &log_file, log_from, limit, interrupted };
     wait.until_mounted(&mut child)?;
     let mounted = Mounted { mount: point, mgmtd: config.mgmtd.clone(), pid: child.id(), log: log_file };
     output
@@ -147,6 +147,7 @@ fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure>
 /// For a mount's process to say that it serves.
 struct Wait<'a> {
     point: &'a Path,
+    mgmtd: &'a str,
     log_file: &'a Path,
     /// Where its words begin in the log.
     log_from: u64,
@@ -159,7 +160,10 @@ impl Wait<'_> {
     /// Where it does not come to that, nothing is left behind that mounts later.
     fn until_mounted(&self, child: &mut Child) -> Result<(), Failure> {
         let begin = Instant::now();
+        let mut progress = Progress::new();
+        let what = format!("waiting for the cluster of mgmtd at {}", self.mgmtd);
         loop {
+            progress.waiting(&what, begin);
             if RunState::read(self.point).is_some_and(|state| state.pid == child.id()) {
                 return Ok(());
             }

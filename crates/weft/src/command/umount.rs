@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::failure::{Failure, usage};
 use crate::local::runstate::RunState;
 use crate::local::{mounts, users};
-use crate::output::Output;
+use crate::output::{Output, patiently};
 
 /// A process whose mount is gone has ended after so long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ impl Args {
         let process = RunState::read(&mount.point).map(|state| state.pid);
         take_away(&mount.point, self.force)?;
         if let (Some(pid), false) = (process, self.force) {
-            wait_for_end(pid);
+            patiently(&format!("waiting for the mount's process {pid} to end"), || wait_for_end(pid));
         }
         output.show(&Unmounted { mount: mount.point }, |unmounted| format!("unmounted {}", unmounted.mount.display()))
     }
