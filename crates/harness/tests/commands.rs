@@ -4,14 +4,15 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use harness::binary;
 use harness::cluster::{Cluster, Shape};
 use harness::run::{Ended, run};
-use harness::terminal;
+use harness::{terminal, wait};
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -181,6 +182,110 @@ fn the_lists_agree_with_each_other_and_with_the_disks() {
     let again = cluster.json(&["up"]);
     assert_eq!((again["already"].as_bool(), again["mounted"].as_bool()), (Some(true), Some(true)));
     assert_eq!(cluster.json(&["down"])["was_running"], true);
+}
+
+/// One document, and nothing else.
+fn json_of(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended}"))
+}
+
+#[test]
+fn what_mounts_networks_and_pools_answer_is_json() {
+    let mut cluster = Cluster::of(Shape { targets: 2, ..Shape::default() });
+    let second = cluster.mount_again(&[]);
+    let services = cluster.json(&["net"]);
+    let services: Vec<&Value> = services.as_array().unwrap().iter().collect();
+    let rails_of = |service: &str| {
+        let found = services.iter().find(|of| of["service"] == service).unwrap_or_else(|| panic!("no {service}"));
+        found["rails"].as_array().unwrap().len() + found["interfaces"].as_array().unwrap().len()
+    };
+    assert!(rails_of("storaged-1") > 0 && rails_of(second.point.to_str().unwrap()) > 0);
+    let point = second.point.to_str().unwrap();
+    let one = cluster.json(&["net", point]);
+    assert_eq!((one[0]["service"].as_str(), one.as_array().unwrap().len()), (Some(point), 1));
+    let gone = json_of(&cluster.weft_alone(&["umount", point, "--json"]).expect_ok());
+    assert_eq!(gone["mount"].as_str(), Some(point));
+
+    let pool = cluster.json(&["pool", "create", "fast"])["pool"].as_u64().unwrap();
+    let targets = cluster.json(&["target", "list"]);
+    let group =
+        targets.as_array().unwrap().iter().find(|target| target["pool"] == "default").unwrap()["group"].as_u64();
+    let group = group.unwrap();
+    assert_eq!(cluster.json(&["pool", "assign", "fast", &group.to_string()])["groups"], serde_json::json!([group]));
+    cluster.json(&["pool", "assign", "default", &group.to_string()]);
+    assert_eq!(cluster.json(&["pool", "remove", "fast"])["removed"].as_u64(), Some(pool));
+}
+
+#[test]
+fn what_deletions_answer_is_json() {
+    let cluster = Cluster::start();
+    let mgmtd = cluster.json(&["status"])["mgmtd"].as_str().unwrap().to_owned();
+    let (key, target) = (cluster.dir().join("cluster.key"), cluster.beside("further"));
+    let mut service = Command::new(binary::weft());
+    service.args(["storaged", "--init", "--alias", "further", "--mgmtd", &mgmtd, "--key-file"]).arg(key);
+    service.args(["--lanes", "1", "--listen", "127.0.0.1", "--targets"]).arg(&target);
+    let mut service = service.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let further = || {
+        let nodes = cluster.json(&["node", "list"]);
+        nodes.as_array().unwrap().iter().find(|node| node["alias"] == "further").cloned()
+    };
+    let node = wait::until("it has registered", SOON, further);
+    let number = node["targets"][0].to_string();
+    let path_of = |deletion: &Value| deletion["deleted"][0].as_str().unwrap().contains(target.to_str().unwrap());
+    let would = wait::until("it is known to be empty", SOON, || {
+        let ended = cluster.weft(&["target", "delete", &number, "--json"]);
+        (ended.code == Some(0)).then(|| json_of(&ended))
+    });
+    assert!(would["dry_run"] == true && path_of(&would), "{would}");
+    service.kill().unwrap();
+    service.wait().unwrap();
+    wait::until("it is offline", SOON, || (further()?["state"] == "offline").then_some(()));
+    let gone = cluster.json(&["target", "delete", &number, "--yes"]);
+    assert!(gone["dry_run"] == false && path_of(&gone), "{gone}");
+    let gone = cluster.json(&["node", "delete", "further", "--yes"]);
+    assert_eq!((gone["dry_run"].as_bool(), gone["deleted"].as_array().unwrap().len()), (Some(false), 1), "{gone}");
+    assert!(further().is_none());
+}
+
+#[test]
+fn the_bench_answers_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["bench", "--quick", "--rounds", "1", "--only", "shard create", "--json"];
+    let report = json_of(&weft(folder.path(), &[], &words).expect_ok());
+    let row = &report["rows"][0];
+    assert_eq!((row["name"].as_str(), row["unit"].as_str()), (Some("shard create"), Some("op/s")), "{report}");
+    assert!(row["ours"].as_f64() > Some(0.0) && row["yardstick"].as_f64() > Some(0.0), "{report}");
+}
+
+/// Whoever reads the results by program reads failures so, too.
+#[test]
+fn a_failure_is_json_where_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    fs::write(&key, "ab".repeat(32)).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let (key, silent) = (key.to_str().unwrap(), silent_address());
+    let mount = folder.path().join("mnt");
+    fs::create_dir(&mount).unwrap();
+    let waits = ["mount", mount.to_str().unwrap(), "--mgmtd", &silent, "--key-file", key, "--start-timeout", "1s"];
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&["target", "list"], 2, "--mgmtd"),
+        (&["target", "list", "--mgmtd", &silent, "--key-file", key], 1, "no mgmtd answers"),
+        (&["target", "lsit"], 2, "lsit"),
+        (&["umount", "/nonexistent"], 2, "is not a mount of Weft"),
+        (&waits, 1, "no mgmtd answers"),
+    ];
+    for (words, code, reason) in cases {
+        let plain = weft(folder.path(), &[], words);
+        let ended = weft(folder.path(), &[], &[words, &["--json"]].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{ended}");
+        let said: Value = serde_json::from_str(&ended.stderr).unwrap_or_else(|error| panic!("{error}: {ended}"));
+        let error = said["error"].as_str().unwrap();
+        assert!(error.contains(reason) && !error.starts_with('{'), "{ended}");
+        assert_eq!(said["code"].as_i64(), Some(code.into()), "{ended}");
+        assert_eq!(plain.code, Some(code), "{plain}");
+        assert!(plain.stderr.contains(error.lines().next().unwrap()), "{plain}\n{ended}");
+    }
 }
 
 /// Nobody listens there.

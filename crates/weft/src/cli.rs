@@ -1,10 +1,12 @@
 //! All commands in one list.
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 use crate::command;
-use crate::failure::Failure;
-use crate::output::Output;
+use crate::failure::{EXIT_USAGE, Failure};
+use crate::output::{self, Output};
 
 /// A parallel file system: files striped over storage servers, metadata in key-value shards, one POSIX namespace.
 #[derive(Debug, Parser)]
@@ -19,7 +21,7 @@ Example: a cluster on this machine, mounted at ./mnt, with its data in ./.weft
   weft down"
 )]
 pub(crate) struct Cli {
-    /// Print the result as one JSON document
+    /// Print the result as one JSON document, and a failure as one on standard error: {"error": ..., "code": ...}
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -52,8 +54,26 @@ enum Command {
 }
 
 impl Cli {
+    /// The command line's, or its failure told and the exit code: asked for help, that is shown.
+    pub(crate) fn read() -> Result<Self, ExitCode> {
+        Self::try_parse().map_err(|error| {
+            let wants_json = std::env::args_os().skip(1).any(|word| word == "--json");
+            if !error.use_stderr() || !wants_json {
+                error.exit();
+            }
+            let text = error.render().to_string();
+            let line = text.lines().next().unwrap_or_default();
+            output::complain(&output::failure_document(line.trim_start_matches("error: "), EXIT_USAGE));
+            ExitCode::from(EXIT_USAGE)
+        })
+    }
+
+    pub(crate) fn output(&self) -> Output {
+        Output { json: self.json }
+    }
+
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let output = Output { json: self.json };
+        let output = self.output();
         match self.command {
             Command::Up(args) => args.run(output),
             Command::Down(args) => args.run(output),

@@ -1,8 +1,8 @@
 //! The door: one binary that is every service and every command.
 //!
 //! Each command is a file of `command/`: its flags, and a function that does it with crate `admin`, the service crates
-//! or `local` and shows what came of it. Errors end up here, as one line on standard error and an exit code: 2 for what
-//! the caller has to change, 1 for the rest.
+//! or `local` and shows what came of it. Errors end up here, as one line on standard error (with `--json` of JSON) and an
+//! exit code: 2 for what the caller has to change, 1 for the rest.
 
 mod cli;
 mod command;
@@ -14,22 +14,22 @@ mod output;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::cli::Cli;
-use crate::failure::Failure;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     if helper::is_asked(arguments.next().as_deref()) {
         return helper::run(arguments);
     }
-    match Cli::parse().run() {
+    let cli = match Cli::read() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    let output = cli.output();
+    match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !matches!(failure, Failure::Found) {
-                output::complain(&format!("weft: {failure}"));
-            }
+            output.fail(&failure);
             ExitCode::from(failure.code())
         }
     }

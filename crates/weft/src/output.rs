@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::failure::Failure;
 
@@ -27,10 +28,24 @@ impl Output {
         }
     }
 
+    /// Says on standard error how the command failed: a line, or one JSON document in a line. What it found was its result.
+    pub(crate) fn fail(self, failure: &Failure) {
+        match failure {
+            Failure::Found => {}
+            _ if self.json => complain(&failure_document(&failure.to_string(), failure.code())),
+            _ => complain(&format!("weft: {failure}")),
+        }
+    }
+
     /// Prints a line for people only: what they see happening.
     pub(crate) fn say(self, line: &str) -> Result<(), Failure> {
         if self.json { Ok(()) } else { print(line) }
     }
+}
+
+/// Of a failure, what `--json` promises.
+pub(crate) fn failure_document(error: &str, code: u8) -> String {
+    json!({ "error": error, "code": code }).to_string()
 }
 
 /// A line to standard output. A reader that has gone away (`| head`) is no error.
@@ -153,6 +168,14 @@ mod tests {
         let mut table = Table::new(["A", "LONG"]);
         table.row(["wide cell".into(), "x".into()]);
         assert_eq!(table.render(), "A          LONG\nwide cell  x\n");
+    }
+
+    #[test]
+    fn a_failure_is_one_line_of_json() {
+        let document = failure_document("no \"such\" thing:\n  at all", 2);
+        assert!(!document.contains('\n'), "{document}");
+        let read: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+        assert_eq!((read["error"].as_str(), read["code"].as_u64()), (Some("no \"such\" thing:\n  at all"), Some(2)));
     }
 
     #[test]

@@ -131,7 +131,8 @@ fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure>
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
-    command.args(arguments).arg("--foreground");
+    // What it says goes to its log, where people look, and from there to whoever waits here.
+    command.args(arguments.filter(|word| word != "--json")).arg("--foreground");
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     super::up::lead_session(&mut command);
     let interrupted = super::up::catch_interrupts()?;
