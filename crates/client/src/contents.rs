@@ -20,6 +20,7 @@ use types::id::InodeId;
 
 use crate::kept::DOUBT;
 use crate::lease::{Board, Lease};
+use crate::metrics::Bytes;
 use crate::names::Known;
 
 /// Largest file whose contents are kept, bytes. Any part of it that is read brings all of it.
@@ -69,6 +70,8 @@ struct Part {
     /// In the order in which they came, or had their turn last; with the numbers that they had then.
     order: VecDeque<(InodeId, u64)>,
     bytes: usize,
+    /// Of all parts.
+    total: Bytes,
 }
 
 struct Kept {
@@ -93,11 +96,11 @@ pub(crate) struct Content {
 }
 
 impl Contents {
-    /// Keeps about `bytes_max` bytes at most; 0: none.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// Keeps about `bytes_max` bytes at most, counted in `kept`; 0: none.
+    pub(crate) fn new(bytes_max: usize, kept: &Bytes) -> Self {
         let forgotten = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
         Self {
-            parts: Default::default(),
+            parts: std::array::from_fn(|_| Mutex::new(Part { total: kept.clone(), ..Part::default() })),
             bytes_max: bytes_max / PARTS,
             number: AtomicU64::new(0),
             forgotten,
@@ -249,7 +252,9 @@ impl Contents {
 impl Part {
     fn remove(&mut self, inode: InodeId) {
         if let Some(kept) = self.files.remove(&inode) {
-            self.bytes -= kept.bytes.map_or(0, |bytes| bytes.len());
+            let bytes = kept.bytes.map_or(0, |bytes| bytes.len());
+            self.bytes -= bytes;
+            self.total.change(bytes, 0);
         }
     }
 
@@ -258,6 +263,7 @@ impl Part {
         let is_whole = bytes.len() as u64 == kept.attr.size && bytes.len() as u64 <= FILE_MAX;
         if kept.number == number && kept.bytes.is_none() && is_whole {
             self.bytes += bytes.len();
+            self.total.change(0, bytes.len());
             kept.bytes = Some(Arc::clone(bytes));
             self.make_room(bytes_max);
         }
@@ -296,7 +302,7 @@ mod tests {
     }
 
     fn bed() -> Bed {
-        Bed { board: Board::new(), contents: Contents::new(PARTS * 100_000), now: Instant::now() }
+        Bed { board: Board::new(), contents: Contents::new(PARTS * 100_000, &Bytes::default()), now: Instant::now() }
     }
 
     impl Bed {

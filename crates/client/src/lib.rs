@@ -32,6 +32,7 @@ mod lease;
 mod linger;
 mod locks;
 mod making;
+mod metrics;
 mod names;
 mod open;
 mod parts;

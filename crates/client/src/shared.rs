@@ -25,11 +25,11 @@ use crate::lease::{Board, Gate, Lease};
 use crate::linger::Lingering;
 use crate::locks::assurance::Assurances;
 use crate::locks::table::LockTable;
+use crate::metrics::ClientMetrics;
 use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::splits::Splits;
-use crate::unwritten::Total;
-use crate::window::AheadTotal;
+use crate::window;
 
 /// Parts of the table of open files, each behind a lock of its own.
 const PARTS: usize = 16;
@@ -66,15 +66,16 @@ pub struct Shared {
     pub(crate) bare: Bare,
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
-    pub(crate) unwritten: Total,
-    pub(crate) ahead: AheadTotal,
+    pub(crate) metrics: ClientMetrics,
 }
 
 impl Shared {
     #[must_use]
     pub fn new(config: Config, session: SessionId, identity: net::Identity, map: Arc<ClusterMap>) -> Arc<Self> {
+        let metrics = ClientMetrics::new(config.metrics.as_ref());
+        metrics.epoch.set(i64::try_from(map.epoch.0).unwrap_or(i64::MAX));
         Arc::new(Self {
-            contents: Contents::new(config.data_cache),
+            contents: Contents::new(config.data_cache, &metrics.contents),
             config,
             session,
             identity,
@@ -95,8 +96,7 @@ impl Shared {
             splits: Splits::default(),
             bare: Bare::default(),
             lingering: Lingering::default(),
-            unwritten: Total::default(),
-            ahead: AheadTotal::default(),
+            metrics,
         })
     }
 
@@ -122,6 +122,7 @@ impl Shared {
             let epoch = map.epoch.0;
             self.map.store(map);
             self.epoch.store(epoch, Ordering::Release);
+            self.metrics.epoch.set(i64::try_from(epoch).unwrap_or(i64::MAX));
         }
     }
 
@@ -214,8 +215,8 @@ impl Shared {
             Some(file) if file.handles > 0 => file.closing = false,
             _ => {
                 if let Some(mut file) = part.remove(&inode) {
-                    file.unwritten.end(&self.unwritten, inode);
-                    self.ahead.forget(&mut file.window);
+                    file.unwritten.end(&self.metrics.unwritten, inode);
+                    window::forget(&mut file.window, &self.metrics.ahead);
                 }
             }
         }

@@ -14,7 +14,6 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::map::CapacityClass;
@@ -31,6 +30,7 @@ use wire::v1::storage;
 use crate::caller::Caller;
 use crate::file::File;
 use crate::lease::{Board, Lease, Subject, Ticket};
+use crate::metrics::Bytes;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unwritten::runs::Runs;
@@ -113,7 +113,7 @@ impl Unwritten {
     }
 
     /// The file is closed. What is still here could not be written, which the last `close` has told.
-    pub(crate) fn end(&mut self, total: &Total, inode: InodeId) {
+    pub(crate) fn end(&mut self, total: &Bytes, inode: InodeId) {
         let bytes = self.weight();
         if bytes > 0 {
             total.change(bytes, 0);
@@ -143,24 +143,9 @@ fn give_up(shared: &Shared, inode: InodeId, file: &mut File, why: &str) {
     let unwritten = &mut file.unwritten;
     let bytes = unwritten.weight();
     (unwritten.waiting, unwritten.flying, unwritten.lost) = (Runs::default(), None, true);
-    shared.unwritten.change(bytes, 0);
+    shared.metrics.unwritten.change(bytes, 0);
     file.lose_exclusivity();
     error!(%inode, bytes, "what was kept back of a file is lost: {why}");
-}
-
-/// Bytes that are kept back of all files.
-#[derive(Default)]
-pub(crate) struct Total(AtomicUsize);
-
-impl Total {
-    fn change(&self, before: usize, after: usize) {
-        // Wraps around as the sum of both does.
-        self.0.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
-    }
-
-    fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// What became of a write.
@@ -216,7 +201,7 @@ impl Drop for Flight {
             (before, unwritten.weight())
         });
         if let Some((before, after)) = change {
-            self.shared.unwritten.change(before, after);
+            self.shared.metrics.unwritten.change(before, after);
         }
     }
 }
@@ -282,13 +267,13 @@ impl Client {
             if unwritten.weight() + data.len() > FILE_MAX {
                 return Kept::Full;
             }
-            if shared.unwritten.get() + data.len() > shared.config.write_back {
+            if shared.metrics.unwritten.get() + data.len() > shared.config.write_back {
                 return Kept::No;
             }
             let before = unwritten.weight();
             unwritten.waiting.put(offset, data);
             unwritten.kept += 1;
-            shared.unwritten.change(before, unwritten.weight());
+            shared.metrics.unwritten.change(before, unwritten.weight());
             let may_try = unwritten.try_at.is_none_or(|at| now >= at);
             let write = unwritten.waiting.weight() >= ENOUGH && unwritten.flying.is_none() && may_try;
             let watch = !std::mem::replace(&mut unwritten.watched, true);
@@ -568,7 +553,7 @@ impl Client {
             (before, unwritten.weight())
         });
         if let Some((before, after)) = change {
-            self.shared.unwritten.change(before, after);
+            self.shared.metrics.unwritten.change(before, after);
         }
     }
 

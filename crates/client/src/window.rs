@@ -2,8 +2,6 @@
 //! reads are answered from it. Only under a lease that tells of every change ([`crate::contents`]), and of one piece per
 //! file: several readers at different places of one file go to the servers.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use ring::buf::Slice;
 use types::error::Errno;
 use types::id::InodeId;
@@ -11,6 +9,7 @@ use types::id::InodeId;
 use crate::caller::Caller;
 use crate::contents::Content;
 use crate::data::{Piece, assemble, joined};
+use crate::metrics::Bytes;
 use crate::router::Client;
 
 /// Longer reads gain little, bytes.
@@ -76,25 +75,10 @@ impl Window {
     }
 }
 
-/// Bytes that were read ahead of all files.
-#[derive(Default)]
-pub(crate) struct AheadTotal(AtomicUsize);
-
-impl AheadTotal {
-    fn replace(&self, before: usize, after: usize) {
-        // Wraps around as the sum of both does.
-        self.0.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
-    }
-
-    /// Nobody reads the file any more.
-    pub(crate) fn forget(&self, window: &mut Window) {
-        self.replace(window.bytes(), 0);
-        *window = Window::default();
-    }
-
-    fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
+/// Nobody reads the file any more. `total`: of all files.
+pub(crate) fn forget(window: &mut Window, total: &Bytes) {
+    total.change(window.bytes(), 0);
+    *window = Window::default();
 }
 
 impl Client {
@@ -115,7 +99,9 @@ impl Client {
         }
         let length = match self.shared.with_file(inode, next).ok_or(Errno::EBADF)? {
             Next::Here(bytes) => return Ok(Some(Slice::from_vec(bytes))),
-            Next::Ask(length) if self.shared.ahead.get() < self.shared.config.data_cache => length.max(end - offset),
+            Next::Ask(length) if self.shared.metrics.ahead.get() < self.shared.config.data_cache => {
+                length.max(end - offset)
+            }
             Next::Ask(_) | Next::Nothing => return Ok(None),
         };
         let layout = self.shared.with_file(inode, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
@@ -127,9 +113,9 @@ impl Client {
         }
         let bytes = joined(&assemble(pieces, offset, until));
         let read = bytes[..(end - offset) as usize].to_vec();
-        let total = &self.shared.ahead;
+        let total = &self.shared.metrics.ahead;
         self.shared.with_file(inode, |file| {
-            total.replace(file.window.bytes(), bytes.len());
+            total.change(file.window.bytes(), bytes.len());
             file.window.ahead = Some(Ahead { number: content.number, offset, bytes });
         });
         Ok(Some(Slice::from_vec(read)))

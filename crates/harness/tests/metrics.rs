@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use harness::cluster::Cluster;
-use harness::wait;
+use harness::{metrics, wait};
 use net::handshake::{HandshakeError, Initiator, drive_blocking};
 use net::{ClusterKey, Identity};
 use telemetry::names;
@@ -91,6 +91,7 @@ const MOVED: &[(&str, &[&str])] = &[
             "weft_sync_seconds_count",
             "weft_read_bytes_total",
             "weft_written_bytes_total",
+            r#"weft_past_cache_bytes_total{service="storaged",way="written"}"#,
             "weft_target_free_bytes",
         ],
     ),
@@ -100,13 +101,16 @@ const MOVED: &[(&str, &[&str])] = &[
             r#"weft_fuse_seconds_count{service="mount",op="create"}"#,
             r#"weft_fuse_seconds_count{service="mount",op="write"}"#,
             "weft_client_retries_total",
+            CONTENTS,
         ],
     ),
 ];
 
+const CONTENTS: &str = r#"weft_kept_bytes{service="mount",what="contents"}"#;
+
 /// What every service shows, and that has moved.
 const MOVED_EVERYWHERE: &[&str] =
-    &["weft_connections{", "weft_sent_bytes_total", "weft_received_bytes_total"];
+    &["weft_connections{", "weft_sent_bytes_total", "weft_received_bytes_total", "weft_map_epoch"];
 
 /// Whether anybody waits is a matter of the moment: that it is shown.
 const SHOWN: &[(&str, &[&str])] = &[
@@ -133,9 +137,24 @@ const SHOWN: &[(&str, &[&str])] = &[
         "mount",
         &[
             "weft_requests_in_flight",
+            r#"weft_kept_bytes{service="mount",what="ahead"}"#,
+            r#"weft_kept_bytes{service="mount",what="unwritten"}"#,
         ],
     ),
 ];
+
+/// Starts it again with what sends long writes past the page cache.
+fn cluster() -> Cluster {
+    let cluster = Cluster::start();
+    cluster.down().expect_ok();
+    let file = cluster.dir().join("storaged-1.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let changed = text.replace("#write_in_place = \"1MiB\"", "write_in_place = \"64KiB\"");
+    assert_ne!(changed, text);
+    fs::write(&file, changed).unwrap();
+    cluster.up().expect_ok();
+    cluster
+}
 
 /// Everything that moves something, but for errors.
 fn work(cluster: &Cluster) {
@@ -154,15 +173,16 @@ fn work(cluster: &Cluster) {
 
 #[test]
 fn every_service_counts_what_it_does() {
-    let cluster = Cluster::start();
+    let cluster = cluster();
     work(&cluster);
     fs::create_dir_all(cluster.path("full/of")).unwrap();
     assert!(fs::remove_dir(cluster.path("full")).is_err());
     fs::write(cluster.path("small"), vec![7; 30_000]).unwrap();
-    let held = fs::File::open(cluster.path("small")).unwrap();
-    let all = wait::until("metad has looked around, and a heartbeat has come", SOON, || {
+    let held = fs::File::open(cluster.path("f")).unwrap();
+    let all = wait::until("metad has looked around, a heartbeat has come, and the mount keeps something", SOON, || {
+        assert_eq!(fs::read(cluster.path("small")).unwrap().len(), 30_000);
         let all = scrape(&cluster);
-        let now = [("metad-1", "weft_open_inodes"), ("mgmtd", "weft_heartbeats_total")];
+        let now = [("metad-1", "weft_open_inodes"), ("mgmtd", "weft_heartbeats_total"), ("mount", CONTENTS)];
         now.iter().all(|(service, start)| sum(of(&all, service), start) > 0.0).then_some(all)
     });
     drop(held);
@@ -246,6 +266,42 @@ fn errors_and_refusals_are_counted_by_who_met_them() {
         let (before, after) = (sum(of(&before, service), start), sum(of(&after, service), start));
         assert!(after > before, "{service}: {start} was {before} and is {after}");
     }
+}
+
+/// What a mount keeps in memory comes and goes.
+#[test]
+fn a_mount_tells_what_it_keeps() {
+    let cluster = Cluster::start();
+    let endpoint = cluster.json(&["log-level", cluster.mount_point().to_str().unwrap()]);
+    let endpoint = endpoint["endpoint"].as_str().unwrap().to_owned();
+    let kept = |what: &str| metrics::sum_of(&endpoint, "weft_kept_bytes", &[what]);
+    let path = cluster.path("f");
+    fs::write(&path, vec![7; 3_000_000]).unwrap();
+    assert_eq!(kept("contents"), 0.0);
+
+    fs::write(cluster.path("small"), vec![7; 30_000]).unwrap();
+    wait::until("a small file is kept", SOON, || {
+        assert_eq!(fs::read(cluster.path("small")).unwrap().len(), 30_000);
+        (kept("contents") == 30_000.0).then_some(())
+    });
+    fs::remove_file(cluster.path("small")).unwrap();
+
+    wait::until("what follows is read ahead", SOON, || {
+        let file = fs::File::open(&path).unwrap();
+        let mut piece = [0; 4096];
+        (0..200).for_each(|at| file.read_exact_at(&mut piece, at * 4096).unwrap());
+        (kept("ahead") > 0.0).then_some(())
+    });
+
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    wait::until("a write is kept back", SOON, || {
+        (0..8).for_each(|at| file.write_all_at(&[8; 4096], at * 4096).unwrap());
+        (kept("unwritten") > 0.0).then_some(())
+    });
+    file.sync_all().unwrap();
+    assert_eq!(kept("unwritten"), 0.0, "all of it is written");
+    drop(file);
+    assert_eq!(kept("ahead"), 0.0, "nobody reads any more, and it was changed");
 }
 
 #[test]

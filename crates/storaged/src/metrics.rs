@@ -50,6 +50,19 @@ impl LaneMetrics {
     }
 }
 
+/// Bytes that went past the page cache.
+pub(crate) struct PastCache {
+    pub(crate) read: Counter,
+    pub(crate) written: Counter,
+}
+
+impl PastCache {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let counter = |way| metrics.counter(&names::PAST_CACHE_BYTES, &[way]);
+        Self { read: counter("read"), written: counter("written") }
+    }
+}
+
 /// What requests wait for before a target does anything, and how long its disk takes.
 pub(crate) struct Waits {
     /// For earlier requests on the same object.

@@ -77,6 +77,7 @@ names! {
     READ_BYTES = "weft_read_bytes", Counter, ["target"], "Bytes read from objects, by target";
     READ_AHEAD_BYTES = "weft_read_ahead_bytes", Counter, [], "Bytes of objects read past the page cache before they were asked for";
     READ_AHEAD_USED_BYTES = "weft_read_ahead_used_bytes", Counter, [], "Bytes of those that a request then found there";
+    PAST_CACHE_BYTES = "weft_past_cache_bytes", Counter, ["way"], "Bytes of objects read for requests, and written, past the page cache";
     WRITTEN_BYTES = "weft_written_bytes", Counter, ["target"], "Bytes written to objects, by target";
     CORRUPT_BLOCKS = "weft_corrupt_blocks", Counter, ["target"], "Reads of a block of an object that did not match its checksum";
     UNVERIFIED_BLOCKS = "weft_unverified_blocks", Counter, ["target"], "Blocks of objects read without a checksum to trust";
@@ -86,6 +87,7 @@ names! {
 
     // Client and mount.
     FUSE_SECONDS = "weft_fuse_seconds", Seconds, ["op"], "Time from a kernel request's arrival to its reply, by operation";
+    KEPT_BYTES = "weft_kept_bytes", Gauge, ["what"], "Bytes that the mount keeps in memory: contents of small files, read ahead, unwritten";
     CLIENT_RETRIES = "weft_client_retries", Counter, ["group"], "Requests sent again after a lost connection or a stale map, by group";
 }
 

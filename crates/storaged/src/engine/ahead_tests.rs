@@ -78,6 +78,7 @@ fn a_sequential_reader_finds_what_follows_and_leaves_nothing_behind() {
             assert!(n < 1 || offset + PIECE == SIZE || is_ahead(&store, offset + PIECE).await, "at {offset}");
         }
         assert_eq!(store.ahead.used_bytes(), SIZE - 2 * PIECE);
+        assert_eq!((store.past_bytes.written.get(), store.past_bytes.read.get()), (SIZE, 2 * PIECE));
         assert_eq!(store.ahead.window_max(), (READ_AHEAD / 4).min(2 << 20) as u64, "memory was not given back");
         let file = store.open_existing(object(1, 0)).await.expect("openable").expect("there");
         assert_eq!(direct::cached(file.fd(), 0, SIZE).expect("told").pages, 0);

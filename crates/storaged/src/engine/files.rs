@@ -25,6 +25,7 @@ use super::removals::Removals;
 use super::{Checked, ObjectStore, Page, Share, Stored, listing, sidecar, syscall};
 use crate::ahead::Ahead;
 use crate::failures::Failures;
+use crate::metrics::PastCache;
 use crate::open_files::{OpenFile, OpenFiles};
 use crate::pace::{CacheCost, Pace};
 use crate::target::Target;
@@ -64,6 +65,7 @@ pub(crate) struct Files {
     pub(super) reads_ahead: bool,
     pub(super) ahead: Rc<Ahead>,
     pub(super) sums: Sums,
+    pub(super) past_bytes: PastCache,
 }
 
 impl Files {
@@ -105,6 +107,7 @@ impl Files {
             reads_ahead,
             ahead,
             sums,
+            past_bytes: PastCache::new(metrics),
         })
     }
 

@@ -50,7 +50,11 @@ impl Files {
         buf = read;
         buf.unsplit(rest).expect("the two parts of one buffer");
         match outcome {
-            Ok(count) => Ok((count.min(len as usize), buf)),
+            Ok(count) => {
+                let count = count.min(len as usize);
+                self.past_bytes.read.inc_by(count as u64);
+                Ok((count, buf))
+            }
             // Whatever it is, the usual way has it too, and tells it.
             Err(_) => Err(buf),
         }
@@ -70,7 +74,12 @@ impl Files {
         match op::write_at(way.fd(), data.clone(), offset).await.map_err(Errno::from) {
             // After a part, the rest may be no longer aligned; and not every file system says before what it wants.
             Err(Errno::EINVAL | Errno::EOPNOTSUPP) => None,
-            outcome => Some(outcome.map(drop)),
+            outcome => {
+                if outcome.is_ok() {
+                    self.past_bytes.written.inc_by(data.len() as u64);
+                }
+                Some(outcome.map(drop))
+            }
         }
     }
 }
