@@ -250,7 +250,8 @@ type Started = mpsc::Sender<Result<(), String>>;
 
 impl Plan {
     fn run<F: FileSystem>(self, factory: impl FnOnce() -> F, started: &Started) {
-        let config = ring::Config { entries: RING_ENTRIES, cpu: self.cpu, spin: self.options.spin };
+        let spin = self.options.spin;
+        let config = ring::Config { entries: RING_ENTRIES, cpu: self.cpu, spin, ..ring::Config::default() };
         match ring::Ring::new(&config) {
             Ok(mut ring) => ring.run(self.serve(factory, started)),
             Err(error) => {

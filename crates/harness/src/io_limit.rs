@@ -1,5 +1,6 @@
 //! Slow disks: a bound on what processes may write to a file system's disk, by control groups. Needs root.
 
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,11 +9,21 @@ use std::path::{Path, PathBuf};
 const FIRST: &str = "/sys/fs/cgroup/blkio";
 const SECOND: &str = "/sys/fs/cgroup";
 
+/// The bounds of a disk in the first version's files, and in the words of the second.
+const BOUNDS: [(&str, &str); 4] = [
+    ("blkio.throttle.read_bps_device", "rbps"),
+    ("blkio.throttle.write_bps_device", "wbps"),
+    ("blkio.throttle.read_iops_device", "riops"),
+    ("blkio.throttle.write_iops_device", "wiops"),
+];
+
 /// A control group, gone when dropped. Processes that are left go back to where all are.
 pub struct IoLimit {
     parent: PathBuf,
     group: PathBuf,
     is_first: bool,
+    /// Disks with bounds for everybody.
+    slow: RefCell<Vec<String>>,
 }
 
 impl IoLimit {
@@ -30,25 +41,47 @@ impl IoLimit {
         }
         let group = parent.join(format!("weft-test-{}", std::process::id()));
         fs::create_dir(&group).expect("a control group can be made");
-        Self { parent, group, is_first }
+        Self { parent, group, is_first, slow: RefCell::default() }
     }
 
     /// Direct writes to the disk of the file system that `path` lies on.
     pub fn writes(&self, path: &Path, bytes_per_second: u64) {
-        let device = fs::metadata(path).expect("there is a file system").dev();
-        let (major, minor) = (libc::major(device), libc::minor(device));
+        let disk = disk_of(path);
         let (file, line) = if self.is_first {
-            ("blkio.throttle.write_bps_device", format!("{major}:{minor} {bytes_per_second}"))
+            ("blkio.throttle.write_bps_device", format!("{disk} {bytes_per_second}"))
         } else {
-            ("io.max", format!("{major}:{minor} wbps={bytes_per_second}"))
+            ("io.max", format!("{disk} wbps={bytes_per_second}"))
         };
         fs::write(self.group.join(file), line).expect("a bound can be set");
+    }
+
+    /// Makes the disk of the file system that `path` lies on slow in all that it does, reading and writing: so many bytes,
+    /// and so many requests, a second. Where the kernel tells whose delayed writes are whose (the second version), those of
+    /// the processes that are held alone; else everybody's, the journal's and the kernel's own.
+    pub fn slow(&self, path: &Path, bytes_per_second: u64, requests_per_second: u64) {
+        let disk = disk_of(path);
+        let values = [bytes_per_second, bytes_per_second, requests_per_second, requests_per_second];
+        if self.is_first {
+            self.slow.borrow_mut().push(disk.clone());
+            for ((file, _), value) in BOUNDS.iter().zip(values) {
+                fs::write(self.parent.join(file), format!("{disk} {value}")).expect("a bound can be set");
+            }
+        } else {
+            let words = BOUNDS.iter().zip(values).map(|((_, word), value)| format!(" {word}={value}"));
+            let line = format!("{disk}{}", words.collect::<String>());
+            fs::write(self.group.join("io.max"), line).expect("a bound can be set");
+        }
     }
 
     /// From here on for this process, with all its threads.
     pub fn hold(&self, pid: i32) {
         fs::write(self.group.join("cgroup.procs"), pid.to_string()).expect("a process can be put into a control group");
     }
+}
+
+fn disk_of(path: &Path) -> String {
+    let device = fs::metadata(path).expect("there is a file system").dev();
+    format!("{}:{}", libc::major(device), libc::minor(device))
 }
 
 impl Default for IoLimit {
@@ -59,6 +92,11 @@ impl Default for IoLimit {
 
 impl Drop for IoLimit {
     fn drop(&mut self) {
+        for disk in self.slow.borrow().iter() {
+            for (file, _) in BOUNDS {
+                let _ = fs::write(self.parent.join(file), format!("{disk} 0"));
+            }
+        }
         let left = fs::read_to_string(self.group.join("cgroup.procs")).unwrap_or_default();
         for pid in left.lines() {
             let _ = fs::write(self.parent.join("cgroup.procs"), pid);

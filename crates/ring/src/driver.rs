@@ -11,6 +11,7 @@ use io_uring::squeue::{Entry, Entry128, EntryMarker};
 use io_uring::{IoUring, opcode, types};
 use slab::Slab;
 
+use crate::executor::Config;
 use crate::spin::{Look, Spinner};
 
 /// Which ring pair an operation goes through.
@@ -32,8 +33,6 @@ const REMOTE: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 const SECONDARY: u64 = u64::MAX - 8;
 
-/// Threads that one ring may use for calls which would block (buffered writes on ext4, fsync).
-const WORKERS_MAX: u32 = 16;
 /// How long a dying ring waits for the kernel to give its buffers back before it leaks them.
 const TEARDOWN_MAX: Duration = Duration::from_secs(5);
 
@@ -45,6 +44,7 @@ pub(crate) struct Driver {
     file_poll_armed: [bool; 2],
     files_in_flight: [usize; 2],
     entries: u32,
+    workers: u32,
     ops: Slab<OpState>,
     remote_fd: RawFd,
     remote_signalled: bool,
@@ -61,7 +61,8 @@ enum OpState {
 }
 
 impl Driver {
-    pub(crate) fn new(entries: u32, spin: Duration, remote_fd: RawFd) -> io::Result<Self> {
+    pub(crate) fn new(config: &Config, remote_fd: RawFd) -> io::Result<Self> {
+        let &Config { entries, spin, workers, .. } = config;
         let main = IoUring::<Entry128>::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -70,13 +71,14 @@ impl Driver {
             .setup_clamp()
             .setup_cqsize(entries.saturating_mul(4).max(1024))
             .build(entries)?;
-        limit_workers(&main)?;
+        limit_workers(&main, workers)?;
         let mut driver = Self {
             main,
             files: [None, None],
             file_poll_armed: [false; 2],
             files_in_flight: [0; 2],
             entries,
+            workers,
             ops: Slab::with_capacity(256),
             remote_fd,
             remote_signalled: false,
@@ -133,7 +135,7 @@ impl Driver {
                     .setup_clamp()
                     .setup_cqsize(self.entries.saturating_mul(4).max(1024))
                     .build(self.entries)?;
-                limit_workers(&ring)?;
+                limit_workers(&ring, self.workers)?;
                 slot.insert(ring)
             }
         };
@@ -392,8 +394,9 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }
 
-fn limit_workers<E: EntryMarker>(ring: &IoUring<E>) -> io::Result<()> {
-    let mut limits = [WORKERS_MAX, WORKERS_MAX];
+/// All rings of a thread share their workers: the last word counts.
+fn limit_workers<E: EntryMarker>(ring: &IoUring<E>, workers: u32) -> io::Result<()> {
+    let mut limits = [workers.max(1); 2];
     ring.submitter().register_iowq_max_workers(&mut limits)
 }
 

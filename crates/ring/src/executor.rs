@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 
 use crate::driver::{Driver, Wakeup};
+use crate::place;
 use crate::timer::Timers;
 
 /// Most task polls of one turn, so that tasks which wake each other cannot keep the loop from the kernel.
@@ -31,11 +32,14 @@ pub struct Config {
     pub cpu: Option<usize>,
     /// How long to look for completions before going to sleep, where experience says that it pays. Zero: never.
     pub spin: Duration,
+    /// Most threads that the kernel may use at once for this ring's calls on files that would block (buffered writes on
+    /// ext4, fsync).
+    pub workers: u32,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { entries: 256, cpu: None, spin: Duration::from_micros(100) }
+        Self { entries: 256, cpu: None, spin: Duration::from_micros(100), workers: 16 }
     }
 }
 
@@ -115,10 +119,10 @@ impl Ring {
     /// Where the kernel refuses a ring (needs Linux 6.1 with io_uring enabled) or the CPU to bind to.
     pub fn new(config: &Config) -> io::Result<Self> {
         if let Some(cpu) = config.cpu {
-            bind_to_cpu(cpu)?;
+            place::bind(&[cpu])?;
         }
         let wakeup = Wakeup::new()?;
-        let driver = Driver::new(config.entries, config.spin, wakeup.fd())?;
+        let driver = Driver::new(config, wakeup.fd())?;
         let remote = Arc::new(Remote { owner: thread::current().id(), queue: Mutex::default(), wakeup });
         let core = Core {
             driver: RefCell::new(driver),
@@ -343,14 +347,4 @@ async fn park_once(park: impl FnOnce(&Rc<Core>, Waker)) {
         None => Poll::Ready(()),
     })
     .await;
-}
-
-fn bind_to_cpu(cpu: usize) -> io::Result<()> {
-    // SAFETY: a zeroed cpu_set_t is an empty set; CPU_SET checks its bounds; the pointer lives through the call.
-    let result = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

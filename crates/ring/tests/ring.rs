@@ -132,6 +132,35 @@ fn blocking_calls_run_aside() {
 }
 
 #[test]
+fn helpers_that_are_blocked_hold_up_no_others() {
+    let (slow, fast) = (ring::Helpers::new("slow", 2), ring::Helpers::new("fast", 2));
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Arc::new(std::sync::Mutex::new(released));
+    ring().run(async {
+        let done = Rc::new(Cell::new(0));
+        for _ in 0..5 {
+            let (slow, released, done) = (slow.clone(), std::sync::Arc::clone(&released), Rc::clone(&done));
+            ring::spawn(async move {
+                slow.run(move || released.lock().is_ok_and(|released| released.recv().is_ok())).await;
+                done.set(done.get() + 1);
+            });
+        }
+        ring::sleep(Duration::from_millis(20)).await;
+        assert_eq!(fast.run(|| 42).await, 42);
+        assert_eq!(done.get(), 0);
+        for _ in 0..5 {
+            release.send(()).expect("they wait for it");
+        }
+        while done.get() < 5 {
+            ring::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let names = std::fs::read_dir("/proc/self/task").expect("there is /proc").flatten();
+    let names = names.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    assert_eq!(names.filter(|name| name.trim() == "slow").count(), 2, "no more threads than were allowed");
+}
+
+#[test]
 fn semaphores_serve_in_order_and_get_permits_back() {
     ring().run(async {
         let semaphore = Rc::new(sync::Semaphore::new(10));

@@ -11,9 +11,11 @@ use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use ring::buf::Buf;
-use ring::sync::{Notify, Permit, Semaphore};
+use ring::sync::{Notify, Permit};
 use telemetry::metrics::{Counter, Metrics};
 use telemetry::names;
+
+use crate::memory::Memory;
 
 /// Bytes. Farthest that one reader is read ahead of.
 const WINDOW_MAX: usize = 2 << 20;
@@ -22,9 +24,9 @@ const PART: usize = 4;
 /// What nobody has come for in this time is given up.
 const KEEP: Duration = Duration::from_secs(10);
 
-/// What all objects of a lane have in common: the memory and its bound.
+/// What all objects of a target in a lane have in common: the memory and its bound.
 pub(crate) struct Ahead {
-    memory: Rc<Semaphore>,
+    memory: Memory,
     /// Those that may have something.
     pieces: RefCell<Vec<Weak<Pieces>>>,
     is_sweeping: Cell<bool>,
@@ -33,10 +35,9 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// With room for `bytes`; with none where that is 0.
-    pub(crate) fn new(bytes: usize, metrics: &Metrics) -> Rc<Self> {
+    pub(crate) fn new(memory: Memory, metrics: &Metrics) -> Rc<Self> {
         Rc::new(Self {
-            memory: Rc::new(Semaphore::new(bytes)),
+            memory,
             pieces: RefCell::default(),
             is_sweeping: Cell::new(false),
             fetched: metrics.counter(&names::READ_AHEAD_BYTES, &[]),
@@ -82,8 +83,8 @@ impl Ahead {
 
     /// All memory that is free.
     #[cfg(test)]
-    pub(crate) fn take_all(&self) -> Option<Permit> {
-        self.memory.try_acquire(self.memory.available())
+    pub(crate) fn take_all(&self) -> Vec<Permit> {
+        self.memory.take_all()
     }
 
     /// Gives up what nobody comes for, until nothing is left.

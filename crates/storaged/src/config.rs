@@ -11,6 +11,8 @@ use telemetry::log::LogFormat;
 const LANES_MAX: u16 = 64;
 /// Most lanes that are made without being asked for.
 const LANES_AUTO_MAX: usize = 8;
+/// Most requests of one target and lane at the disk.
+const QUEUE_DEPTH_MAX: u32 = 1024;
 
 conf::knobs! {
     /// A storage service: keeps the contents of files, as objects on storage targets. A host may run several, such as
@@ -57,10 +59,16 @@ conf::knobs! {
         /// and never wrong data. What is written while this is off is not verified until `weft scrub` has gone over it.
         /// And send one with what is read.
         checksums: bool = "true",
-        /// Memory for the data of reads in flight, per lane.
+        /// Reads of one target that are at its disk at once, and as many changes, per lane. 16 times as many requests, of at
+        /// most 64MiB, may be taken in all; further ones are told to come back. So a slow disk takes nothing from the
+        /// targets beside it.
+        queue_depth: u32 = "32",
+        /// Memory for the data of reads in flight, per lane. One half is the targets' own, in equal shares; the other half
+        /// is for whichever needs more.
         read_memory: Size = "128MiB",
         /// Memory for what is read before a sequential reader asks for it, where reads go past the kernel's page cache
-        /// (see `direct`), per lane. It is used while there are such readers. 0: none.
+        /// (see `direct`), per lane; shared by the targets as `read_memory` is. It is used while there are such readers.
+        /// 0: none.
         read_ahead: Size = "64MiB",
         /// Address and port for metrics (Prometheus) and the log level, by HTTP. Not protected by the cluster key.
         metrics_listen: Option<SocketAddr>,
@@ -92,6 +100,9 @@ impl Config {
         }
         if self.read_memory.0 < wire::frame::PAYLOAD_MAX as u64 {
             return refuse("read_memory: must be at least 8MiB, the longest read".into());
+        }
+        if !(1..=QUEUE_DEPTH_MAX).contains(&self.queue_depth) {
+            return refuse(format!("queue_depth: must be 1 to {QUEUE_DEPTH_MAX}"));
         }
         Ok(())
     }
@@ -132,6 +143,8 @@ mod tests {
             (&[("targets", "/a"), ("lanes", "1000")], "lanes"),
             (&[("targets", "/a"), ("lanes", "8"), ("port", "65530")], "port"),
             (&[("targets", "/a"), ("read_memory", "1MiB")], "read_memory"),
+            (&[("targets", "/a"), ("queue_depth", "0")], "queue_depth"),
+            (&[("targets", "/a"), ("queue_depth", "1025")], "queue_depth"),
         ] {
             let refusal = config(set).unwrap_err();
             assert!(refusal.starts_with(key), "{refusal}");
@@ -141,7 +154,7 @@ mod tests {
     #[test]
     fn the_template_documents_every_key() {
         let text = conf::template::<Config>(&[]);
-        for key in ["targets", "init", "mgmtd", "lanes", "reserve", "write_in_place", "log_level"] {
+        for key in ["targets", "init", "mgmtd", "lanes", "reserve", "queue_depth", "write_in_place", "log_level"] {
             assert!(text.contains(&format!("\n#{key} =")), "no {key} in\n{text}");
         }
     }

@@ -144,6 +144,9 @@ impl<S: ObjectStore + 'static> Dispatch<S> {
 /// The protocol: a line per operation. Answers the request in any case; the error is for the metrics.
 async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) -> Result<(), Status> {
     let Request { header, body, payload, room, connection, responder } = request;
+    let Some(_taken) = route.served.queue.take(body.len() + payload.len()) else {
+        return reply::<Empty>(responder, Err(Status::Busy));
+    };
     let (served, metrics, share) = (&route.served, &route.metrics, route.served.share);
     match header.op {
         Op::Read => match of(share, &body, |m: &Read| m.object, async |m| served.read(&m, room).await).await {

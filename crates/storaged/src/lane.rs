@@ -12,10 +12,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use cluster::map::ClusterMap;
-use net::bench::memory::Memory;
+use net::bench::memory::Memory as BenchMemory;
 use net::{Identity, Limits};
 use ring::mailbox::{self, Receiver, Sender};
-use ring::sync::Semaphore;
 use ring::{Ring, turn_end};
 use rustc_hash::FxHashMap;
 use telemetry::metrics::Metrics;
@@ -26,9 +25,11 @@ use crate::dispatch::{Dispatch, Route};
 use crate::engine::files::{Files, Options};
 use crate::engine::{ObjectStore, Share};
 use crate::failures::Failures;
+use crate::memory::Memory;
 use crate::metrics::{LaneMetrics, TargetMetrics, Waits};
 use crate::netbench::NetBench;
 use crate::object_table::ObjectTable;
+use crate::queue::Queue;
 use crate::scrub::{Scrub, tend};
 use crate::served::Served;
 use crate::target::Target;
@@ -37,6 +38,8 @@ use crate::target::Target;
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Longest write-out of dirty data when the lane stops. The kernel goes on with what is left.
 const SYNC_MAX: Duration = Duration::from_secs(10);
+/// Of the kernel's workers: those for what the targets do for nobody's request, such as the sync of a removal.
+const WORKERS_BESIDE: usize = 16;
 
 /// What a lane is told while it runs.
 pub(crate) enum Order {
@@ -53,12 +56,22 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) ring: ring::Config,
     pub(crate) engine: Options,
+    /// Reads, and changes, of each target that are at its disk at once.
+    pub(crate) queue_depth: usize,
     /// Bytes of reads in flight.
     pub(crate) read_memory_max: usize,
     /// Bytes that are read before they are asked for.
     pub(crate) read_ahead_max: usize,
     pub(crate) metrics: Metrics,
     pub(crate) net_bench: Arc<NetBench>,
+}
+
+impl Setup {
+    /// With workers enough that each target can have all that is its own at work at once.
+    fn ring(&self) -> ring::Config {
+        let workers = self.targets.len() * Queue::calls_max(self.queue_depth) + WORKERS_BESIDE;
+        ring::Config { workers: u32::try_from(workers).unwrap_or(u32::MAX), ..self.ring.clone() }
+    }
 }
 
 /// A running lane.
@@ -77,7 +90,7 @@ impl Lane {
         let (ready, started) = std::sync::mpsc::channel();
         let thread = thread::Builder::new()
             .name(format!("lane-{}", setup.share.lane))
-            .spawn(move || Ring::new(&setup.ring)?.run(run(setup, inbox, ready)))?;
+            .spawn(move || Ring::new(&setup.ring())?.run(run(setup, inbox, ready)))?;
         match started.recv() {
             Ok(()) => Ok(Self { orders, thread }),
             // It ended before it was ready: its result says why.
@@ -120,7 +133,7 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
         epoch: Rc::new(Cell::new(Epoch(0))),
         metrics: LaneMetrics::new(&setup.metrics),
         net_bench: setup.net_bench,
-        memory: Memory::default(),
+        memory: BenchMemory::default(),
         taken: Cell::default(),
     });
     let served = net::serve(
@@ -149,12 +162,19 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
 }
 
 fn open_targets(setup: &Setup) -> io::Result<LaneTargets> {
-    let read_memory = Rc::new(Semaphore::new(setup.read_memory_max));
-    let ahead = Ahead::new(setup.read_ahead_max, &setup.metrics);
-    let open = |target: &Arc<Target>| {
+    let count = setup.targets.len();
+    let memory = Memory::shares(setup.read_memory_max, count).zip(Memory::shares(setup.read_ahead_max, count));
+    let open = |(target, (read_memory, ahead)): (&Arc<Target>, (Memory, Memory))| {
         let failures = Rc::new(Failures::default());
-        let files =
-            Files::open(Arc::clone(target), Rc::clone(&failures), setup.engine, Rc::clone(&ahead), &setup.metrics);
+        let queue = Queue::new(setup.queue_depth, &setup.metrics, target.id());
+        let files = Files::open(
+            Arc::clone(target),
+            Rc::clone(&failures),
+            setup.engine,
+            Ahead::new(ahead, &setup.metrics),
+            Rc::clone(&queue),
+            &setup.metrics,
+        );
         let store =
             files.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", target.path.display())))?;
         let served = Served {
@@ -163,13 +183,14 @@ fn open_targets(setup: &Setup) -> io::Result<LaneTargets> {
             table: ObjectTable::new(setup.identity.incarnation),
             failures,
             share: setup.share,
-            read_memory: Rc::clone(&read_memory),
+            queue,
+            read_memory,
             waits: Waits::new(&setup.metrics),
             scrub: Scrub::default(),
         };
         Ok((Rc::new(served), TargetMetrics::new(&setup.metrics, target.id())))
     };
-    setup.targets.iter().map(open).collect()
+    setup.targets.iter().zip(memory).map(open).collect()
 }
 
 /// Takes orders until the one to stop.
@@ -208,11 +229,8 @@ async fn drain(targets: &LaneTargets) {
         turn_end().await;
         ring::sleep(Duration::from_millis(5)).await;
     }
-    let written = ring::timeout(SYNC_MAX, async {
-        for (served, _) in targets {
-            served.store.sync_all().await;
-        }
-    });
+    let written = ring::join_all(targets.iter().map(|(served, _)| served.store.sync_all()));
+    let written = ring::timeout(SYNC_MAX, written);
     if written.await.is_err() {
         tracing::warn!("stopped before all dirty data was written: the kernel goes on with it");
     }

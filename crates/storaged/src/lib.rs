@@ -7,7 +7,7 @@
 //! **Promises**: operations that overlap on an object take effect in the order in which they came. A write that was
 //! answered survives the end of the process; after an answered `Sync` it survives the end of the machine, and an error
 //! of data that was answered before is told to everyone who syncs the object. A removed object stays removed. Requests
-//! that name another generation of a group than the cluster map are refused.
+//! that name another generation of a group than the cluster map are refused. A slow disk holds up its own target alone.
 //!
 //! **Never** interprets files: it knows no inode, size of a file or layout. Never blocks a lane for long in a disk call.
 //! Never fills a directory that is not known to be its own.
@@ -26,6 +26,7 @@ mod failures;
 mod homes;
 mod lane;
 pub mod local;
+mod memory;
 mod metrics;
 mod netbench;
 mod object_table;
@@ -33,6 +34,7 @@ mod open_files;
 mod order;
 mod pace;
 mod ports;
+mod queue;
 mod readers;
 mod scrub;
 mod served;

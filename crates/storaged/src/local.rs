@@ -36,6 +36,8 @@ pub struct LocalConfig {
     /// Bytes from which on requests go past the page cache.
     pub direct_min: u64,
     pub checksums: bool,
+    /// Reads, and changes, of each target and lane that are at the disk at once.
+    pub queue_depth: usize,
     /// CPU of the first lane; the others follow.
     pub cpu: Option<usize>,
 }
@@ -53,6 +55,7 @@ impl LocalConfig {
             write_in_place_max: 1 << 20,
             direct_min: 256 << 10,
             checksums: true,
+            queue_depth: 32,
             cpu: None,
         }
     }
@@ -99,6 +102,7 @@ impl LocalNode {
                     direct_min: config.direct_min,
                     checksums: config.checksums,
                 },
+                queue_depth: config.queue_depth,
                 read_memory_max: 256 << 20,
                 read_ahead_max: 64 << 20,
                 metrics: Metrics::new("storaged"),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn on_ring(test: impl Future<Output = ()>) {
-        let config = ring::Config { entries: 16, cpu: None, spin: Duration::ZERO };
+        let config = ring::Config { entries: 16, spin: Duration::ZERO, ..ring::Config::default() };
         ring::Ring::new(&config).expect("io_uring is there").run(test);
     }
 

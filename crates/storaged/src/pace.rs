@@ -4,42 +4,56 @@
 //! CPUs, random 4 KiB overwrites of a cached file cost 15 us of CPU each that way with 16 in flight (42 us with one),
 //! and 3 to 4.5 us as a plain `pwrite`, whose slowest of 100,000 took 8 ms. Of longer writes, up to a whole chunk, the
 //! two wake-ups of a worker cost as much as the copy itself (1 MiB steps of one writer: 510 to 630 us of server CPU per
-//! MiB in place, 580 to 730 through workers). So calls are made in place as long as they stay fast. One that does not
-//! (the kernel throttles dirtying, the journal commits, a cold block is read) sends those of the next moments through
-//! the ring.
+//! MiB in place, 580 to 730 through workers). So calls are made in place as long as they stay fast.
+//!
+//! One that does not (the kernel throttles dirtying, the journal commits, a cold block is read) has held up all targets of
+//! the lane. So those of the next moments take a detour through the target's helper threads, for so much longer than the
+//! stall that trying again costs the others a small part of their time only. On the detour calls are timed too, and as long
+//! as one of them is slow, nothing is tried: a disk that stays slow is found out by calls that hold up nobody. (The kernel's
+//! workers for the ring are no detour: they take turns with buffered writes to files that fall into one of 64 classes, and
+//! one that is stuck holds up those of other disks in its class.)
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// A call that took longer was held up by the disk.
 const STALL: Duration = Duration::from_millis(3);
-/// How long the ring is used after a stall.
-const DETOUR: Duration = Duration::from_millis(100);
+/// How much longer than the stall the detour is that follows it.
+const DETOUR_FACTOR: u32 = 16;
+/// How long it is at least, and lasts after a call on it that was slow.
+const DETOUR_MIN: Duration = Duration::from_millis(100);
+const DETOUR_MAX: Duration = Duration::from_secs(60);
+/// A call on it that has not ended for so long does not wait for a CPU.
+const HANGS: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(crate) struct Pace {
     detour_until: Cell<Option<Instant>>,
+    /// Calls on a detour that have not ended, in the order in which they began.
+    under_way: RefCell<VecDeque<(u64, Instant)>>,
+    next: Cell<u64>,
     stalls: Cell<u64>,
 }
 
 impl Pace {
     /// Whether calls may be made in place now.
     pub(crate) fn is_calm(&self, now: Instant) -> bool {
-        match self.detour_until.get() {
-            Some(until) if now < until => false,
-            Some(_) => {
-                self.detour_until.set(None);
-                true
-            }
-            None => true,
+        let Some(until) = self.detour_until.get() else { return true };
+        let hangs = |begun: Instant| now.saturating_duration_since(begun) > HANGS;
+        if now < until || self.under_way.borrow().front().is_some_and(|(_, begun)| hangs(*begun)) {
+            return false;
         }
+        self.detour_until.set(None);
+        true
     }
 
     /// Told how long a call in place took.
     pub(crate) fn record(&self, begun: Instant, ended: Instant) {
-        if ended.saturating_duration_since(begun) > STALL {
+        let took = ended.saturating_duration_since(begun);
+        if took > STALL {
             self.stalls.set(self.stalls.get() + 1);
-            self.detour_until.set(Some(ended + DETOUR));
+            self.stay_away(ended + (took * DETOUR_FACTOR).clamp(DETOUR_MIN, DETOUR_MAX));
         }
     }
 
@@ -49,6 +63,39 @@ impl Pace {
         let outcome = call();
         self.record(begun, Instant::now());
         outcome
+    }
+
+    /// A call that would be made in place if the disk were not slow, and is made elsewhere: lasts until it is dropped.
+    pub(crate) fn detour(&self) -> Detour<'_> {
+        let (number, begun) = (self.next.get(), Instant::now());
+        self.next.set(number + 1);
+        self.under_way.borrow_mut().push_back((number, begun));
+        Detour { pace: self, number }
+    }
+
+    fn stay_away(&self, until: Instant) {
+        self.detour_until.set(self.detour_until.get().max(Some(until)));
+    }
+}
+
+/// See [`Pace::detour`].
+pub(crate) struct Detour<'a> {
+    pace: &'a Pace,
+    number: u64,
+}
+
+impl Detour<'_> {
+    /// The call itself took so long, without the time to get to another thread and back.
+    pub(crate) fn took(self, took: Duration) {
+        if took > STALL {
+            self.pace.stay_away(Instant::now() + DETOUR_MIN);
+        }
+    }
+}
+
+impl Drop for Detour<'_> {
+    fn drop(&mut self) {
+        self.pace.under_way.borrow_mut().retain(|(number, _)| *number != self.number);
     }
 }
 
@@ -139,16 +186,50 @@ mod tests {
         assert!((2..20).contains(&trials), "{trials}");
     }
 
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
     #[test]
     fn a_stall_sends_the_next_calls_on_a_detour_for_a_while() {
         let (pace, start) = (Pace::default(), Instant::now());
         assert!(pace.is_calm(start));
         pace.record(start, start + Duration::from_micros(500));
         assert!(pace.is_calm(start));
-        pace.record(start, start + Duration::from_millis(20));
-        assert!(!pace.is_calm(start + Duration::from_millis(20)));
-        assert!(!pace.is_calm(start + Duration::from_millis(119)));
-        assert!(pace.is_calm(start + Duration::from_millis(121)));
+        pace.record(start, start + ms(20));
+        assert!(!pace.is_calm(start + ms(20)));
+        assert!(!pace.is_calm(start + ms(339)));
+        assert!(pace.is_calm(start + ms(341)));
         assert_eq!(pace.stalls.get(), 1);
+    }
+
+    #[test]
+    fn stalls_take_a_small_part_of_the_time_however_long_they_are() {
+        let pace = Pace::default();
+        for stall in [ms(4), ms(50), ms(700)] {
+            let (begin, mut now, mut lost) = (Instant::now(), Instant::now(), Duration::ZERO);
+            while now < begin + Duration::from_secs(600) {
+                if pace.is_calm(now) {
+                    pace.record(now, now + stall);
+                    lost += stall;
+                }
+                now += ms(1).max(stall);
+            }
+            assert!(lost < Duration::from_secs(600) / 15, "{lost:?} with stalls of {stall:?}");
+        }
+    }
+
+    #[test]
+    fn while_calls_on_the_detour_are_slow_nothing_is_tried() {
+        let (pace, start) = (Pace::default(), Instant::now());
+        pace.record(start, start + ms(4));
+        let (hangs, ends) = (pace.detour(), pace.detour());
+        ends.took(ms(1));
+        let late = Instant::now() + Duration::from_secs(100);
+        assert!(!pace.is_calm(late), "one of them has not ended");
+        hangs.took(ms(4));
+        assert!(!pace.is_calm(Instant::now() + ms(90)), "it has just ended, and was slow");
+        assert!(pace.is_calm(Instant::now() + ms(150)));
+        assert!(pace.under_way.borrow().is_empty());
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ring::buf::{Buf, Slice};
-use ring::sync::Semaphore;
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
@@ -20,9 +19,11 @@ use wire::v1::storage::{
 use crate::engine::copy::Range;
 use crate::engine::{ObjectStore, Share, Stored};
 use crate::failures::Failures;
+use crate::memory::Memory;
 use crate::metrics::{Waits, in_queue};
 use crate::object_table::{ObjectTable, Running};
 use crate::order::Access;
+use crate::queue::{AtDisk, Queue};
 use crate::scrub::Scrub;
 use crate::target::Target;
 
@@ -37,8 +38,9 @@ pub(crate) struct Served<S> {
     pub(crate) table: Rc<ObjectTable>,
     pub(crate) failures: Rc<Failures>,
     pub(crate) share: Share,
-    /// Bounds the memory of all reads in flight in this lane, in bytes.
-    pub(crate) read_memory: Rc<Semaphore>,
+    pub(crate) queue: Rc<Queue>,
+    /// Bounds the memory of the reads in flight.
+    pub(crate) read_memory: Memory,
     pub(crate) waits: Waits,
     pub(crate) scrub: Scrub,
 }
@@ -52,7 +54,7 @@ impl<S: ObjectStore> Served<S> {
         }
         let end = request.offset.checked_add(u64::from(request.length)).ok_or(Errno::EINVAL)?;
         let _memory = in_queue(&self.waits.memory, self.read_memory.acquire(request.length as usize)).await;
-        let _turn = self.turn(request.object, Access::read(request.offset, end)).await;
+        let _turn = self.reading(request.object, Access::read(request.offset, end)).await;
         let version = self.table.version(request.object);
         if self.table.is_buried(request.object) {
             return Ok((ObjectReply { version, size: 0 }, Slice::empty()));
@@ -64,7 +66,7 @@ impl<S: ObjectStore> Served<S> {
     pub(crate) async fn write(&self, request: &Write, data: Slice) -> Result<ObjectReply, Errno> {
         self.target.check_present()?;
         let end = request.offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
-        let _turn = self.turn(request.object, Access::write(request.offset, end)).await;
+        let _turn = self.changing(request.object, Access::write(request.offset, end)).await;
         self.check_changeable(request.object, request.expected_version)?;
         let outcome = self.store.write(request.object, request.offset, data).await;
         // A write that failed may have changed a part.
@@ -74,7 +76,7 @@ impl<S: ObjectStore> Served<S> {
 
     pub(crate) async fn truncate(&self, request: &Truncate) -> Result<ObjectReply, Errno> {
         self.target.check_present()?;
-        let _turn = self.turn(request.object, Access::Barrier).await;
+        let _turn = self.changing(request.object, Access::Barrier).await;
         self.check_changeable(request.object, request.expected_version)?;
         let outcome = self.store.truncate(request.object, request.size).await;
         let version = self.table.changed(request.object);
@@ -89,7 +91,7 @@ impl<S: ObjectStore> Served<S> {
             return Err(Errno::EINVAL);
         }
         let end = request.offset.checked_add(request.length).ok_or(Errno::EFBIG)?;
-        let _turn = self.turn(request.object, Access::write(request.offset, end)).await;
+        let _turn = self.changing(request.object, Access::write(request.offset, end)).await;
         self.check_changeable(request.object, request.expected_version)?;
         let outcome = self.store.allocate(request.object, request.offset, request.length, what).await;
         // One that failed may have changed a part.
@@ -102,7 +104,7 @@ impl<S: ObjectStore> Served<S> {
         self.target.check_present()?;
         let &Copy { object, offset, source, source_offset, length, expected_version } = request;
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
-        let _turn = self.turn(object, Access::write(offset, end)).await;
+        let _turn = self.changing(object, Access::write(offset, end)).await;
         self.check_changeable(object, expected_version)?;
         let outcome = self.store.copy(source, object, Range { source_offset, offset, len: length }).await;
         // One that failed may have copied a part.
@@ -112,7 +114,7 @@ impl<S: ObjectStore> Served<S> {
 
     pub(crate) async fn seek(&self, request: &Seek) -> Result<SeekReply, Errno> {
         self.target.check_present()?;
-        let _turn = self.turn(request.object, Access::PRESENT).await;
+        let _turn = self.reading(request.object, Access::PRESENT).await;
         if self.table.is_buried(request.object) {
             return Ok(SeekReply { offset: None });
         }
@@ -122,7 +124,7 @@ impl<S: ObjectStore> Served<S> {
     /// An error of data that was acknowledged before comes out once for each connection that asks.
     pub(crate) async fn sync(&self, object: ObjectId, connection: u64) -> Result<(), Errno> {
         self.target.check_present()?;
-        let _turn = self.turn(object, Access::PRESENT).await;
+        let _turn = self.changing(object, Access::PRESENT).await;
         if self.table.is_buried(object) {
             return Ok(());
         }
@@ -135,6 +137,7 @@ impl<S: ObjectStore> Served<S> {
 
     pub(crate) async fn remove(&self, object: ObjectId) -> Result<(), Errno> {
         self.target.check_present()?;
+        // No place at the disk: most of the time it waits for others to be synced with.
         let _turn = self.turn(object, Access::Barrier).await;
         // Also where the disk refuses: the file is gone from the namespace, so nothing may write to its objects.
         self.table.bury(object);
@@ -146,6 +149,7 @@ impl<S: ObjectStore> Served<S> {
         if objects.len() > STAT_MAX {
             return Err(Errno::E2BIG);
         }
+        let _place = self.queue.read().await;
         let found = self.store.stat(objects).await?;
         let describe = |(&object, found): (&ObjectId, Option<Stored>)| {
             let version = self.table.version(object);
@@ -158,6 +162,7 @@ impl<S: ObjectStore> Served<S> {
 
     pub(crate) async fn list(&self, request: &List) -> Result<ListReply, Errno> {
         self.target.check_present()?;
+        let _place = self.queue.read().await;
         let count = request.count.clamp(1, LIST_MAX) as usize;
         let page = self.store.list(request.after, count, self.share).await?;
         let listed =
@@ -178,6 +183,7 @@ impl<S: ObjectStore> Served<S> {
 
     pub(crate) async fn place(&self, object: ObjectId) -> Result<PlaceReply, Errno> {
         self.target.check_present()?;
+        let _place = self.queue.read().await;
         let (path, exists) = self.store.place(object).await?;
         Ok(PlaceReply { path: Bytes(path.into_os_string().into_encoded_bytes()), exists })
     }
@@ -185,6 +191,18 @@ impl<S: ObjectStore> Served<S> {
     /// Waits for what came earlier and conflicts.
     async fn turn(&self, object: ObjectId, access: Access) -> Running {
         in_queue(&self.waits.order, self.table.begin(object, access)).await
+    }
+
+    /// Its turn at the object, and then a place at the disk. Who has a place waits for no turn.
+    async fn reading(&self, object: ObjectId, access: Access) -> (Running, AtDisk) {
+        let turn = self.turn(object, access).await;
+        (turn, self.queue.read().await)
+    }
+
+    /// The same of who changes something, or sees that it is kept.
+    async fn changing(&self, object: ObjectId, access: Access) -> (Running, AtDisk) {
+        let turn = self.turn(object, access).await;
+        (turn, self.queue.change().await)
     }
 
     fn check_changeable(&self, object: ObjectId, expected_version: u64) -> Result<(), Errno> {

@@ -271,6 +271,7 @@ fn start_lanes(
             limits: Limits { payload_sums: config.checksums, ..Limits::default() },
             ring: ring::Config { cpu: config.cpus.get(lane).copied(), spin: *config.spin, ..ring::Config::default() },
             engine,
+            queue_depth: config.queue_depth as usize,
             read_memory_max: usize::try_from(config.read_memory.0).unwrap_or(usize::MAX),
             read_ahead_max: usize::try_from(config.read_ahead.0).unwrap_or(usize::MAX),
             metrics: metrics.clone(),

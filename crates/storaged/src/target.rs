@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use ring::Helpers;
 use types::error::Errno;
 use types::id::TargetId;
 
@@ -15,6 +16,8 @@ use crate::bench::Bench;
 
 /// How long a target counts as failing after its last input/output error.
 const FAILING_FOR: Duration = Duration::from_secs(60);
+/// Calls of one target that block, such as listings and the opening of cold files, at once.
+const HELPERS_MAX: usize = 8;
 
 /// What the last probe and the last requests say of a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +74,8 @@ pub(crate) struct Target {
     health: AtomicU8,
     failed_at: Mutex<Option<Instant>>,
     pub(crate) bench: Bench,
+    /// For calls that block: of this target alone, so that its disk holds up no other.
+    pub(crate) helpers: Helpers,
 }
 
 impl Target {
@@ -90,6 +95,7 @@ impl Target {
             health: AtomicU8::new(Health::Good as u8),
             failed_at: Mutex::new(None),
             bench: Bench::default(),
+            helpers: Helpers::new("helper", HELPERS_MAX),
         }
     }
 

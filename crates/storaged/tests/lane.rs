@@ -120,6 +120,27 @@ fn bytes(len: usize, seed: u64) -> Vec<u8> {
 }
 
 #[test]
+fn what_a_full_queue_refuses_may_come_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = start_with(dir.path(), |config| config.queue_depth = 1);
+    on_ring(async {
+        let client = Rc::new(Client::connect(&node).await);
+        let all = |inode| client.write(object(inode), 0, b"data");
+        assert!(ring::join_all((1..=10).map(all)).await.iter().all(Result::is_ok));
+        let sync = async |inode: u64| client.call(object(inode), &Sync { object: object(inode) }).await;
+        let outcomes = ring::join_all((0..200).map(|n| sync(1 + n % 10))).await;
+        let (done, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+        assert!(done.len() >= 16, "{} were taken", done.len());
+        assert!(!refused.is_empty() && refused.iter().all(|outcome| *outcome == Err(Status::Busy)), "{refused:?}");
+        while sync(1).await == Err(Status::Busy) {
+            ring::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(client.read(object(1), 0, 4).await.map(|(_, data)| data), Ok(b"data".to_vec()));
+    });
+    node.stop().expect("it stops");
+}
+
+#[test]
 fn many_writes_and_reads_in_flight_keep_every_byte() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = start_with(dir.path(), |config| (config.lanes, config.open_files_max) = (2, 16));

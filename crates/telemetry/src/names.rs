@@ -84,6 +84,8 @@ names! {
     TARGET_TOTAL_BYTES = "weft_target_total_bytes", Gauge, ["target"], "Size of a target's file system";
     TARGET_FREE_BYTES = "weft_target_free_bytes", Gauge, ["target"], "Free bytes of a target's file system";
     TARGET_FREE_INODES = "weft_target_free_inodes", Gauge, ["target"], "Free inodes of a target's file system";
+    TARGET_QUEUE_DEPTH = "weft_target_queue_depth", Gauge, ["target"], "Requests of a target taken and not yet answered";
+    TARGET_AT_DISK = "weft_target_at_disk", Gauge, ["target"], "Of those, the ones that do not wait for a place at the target's disk";
 
     // Client and mount.
     FUSE_SECONDS = "weft_fuse_seconds", Seconds, ["op"], "Time from a kernel request's arrival to its reply, by operation";

@@ -168,23 +168,13 @@ impl Bench {
     fn spawn(&self, work: impl FnOnce(&Shared) + Send + 'static) -> std::io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let body = move || {
-            unbind();
+            // The lane that it comes from may be bound to one CPU.
+            ring::place::as_main_thread();
             let idle = Idle(&shared);
             work(idle.0);
         };
         let spawned = thread::Builder::new().name("bench".into()).spawn(body).map(drop);
         spawned.inspect_err(|_| drop(Idle(&self.shared)))
-    }
-}
-
-/// Lets this thread, and those that it makes, run on all CPUs: the lane that it comes from may be bound to one.
-fn unbind() {
-    // SAFETY: all bits set is a valid set of CPUs, of which the system takes those that there are; the pointer is to a live
-    // one. Where it is refused, the thread only stays where it is.
-    unsafe {
-        let mut all: libc::cpu_set_t = std::mem::zeroed();
-        (0..libc::CPU_SETSIZE as usize).for_each(|cpu| libc::CPU_SET(cpu, &mut all));
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const all);
     }
 }
 

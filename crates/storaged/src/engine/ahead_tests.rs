@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ring::buf::{Buf, Slice};
 use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
-use types::id::ObjectId;
+use types::id::{ObjectId, TargetId};
 use wire::v1::storage::{Read, Truncate, Write};
 
 use super::ObjectStore;
@@ -14,8 +14,10 @@ use super::copy::Range;
 use super::files::{Files, Options};
 use super::tests::{ALL, READ_AHEAD, bytes, object, on_ring, open, read, target, write};
 use crate::direct;
+use crate::memory::Memory;
 use crate::metrics::Waits;
 use crate::object_table::ObjectTable;
+use crate::queue::Queue;
 use crate::scrub::Scrub;
 use crate::served::Served;
 
@@ -172,8 +174,9 @@ fn readers_and_writers_at_once_see_one_file() {
             table: ObjectTable::new(1),
             failures: Rc::default(),
             share: ALL,
-            read_memory: Rc::new(ring::sync::Semaphore::new(64 << 20)),
             waits: Waits::new(&Metrics::new("test")),
+            queue: Queue::new(32, &Metrics::new("test"), TargetId(1)),
+            read_memory: Memory::shares(64 << 20, 1).next().expect("one"),
             scrub: Scrub::default(),
         });
         // A block is written as a whole, each time with the next number in it: a reader may never see a smaller one than

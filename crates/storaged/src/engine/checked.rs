@@ -171,7 +171,8 @@ impl Files {
         let outcome = if self.pace.is_calm(Instant::now()) {
             self.pace.timed(|| syscall::write_at(sums.fd(), &bytes, at))
         } else {
-            op::write_at(sums.fd(), Slice::from_vec(bytes), at).await.map(drop).map_err(Errno::from)
+            let fd = sums.fd();
+            self.detour(move || syscall::write_at(fd, &bytes, at)).await
         };
         match outcome {
             Ok(()) => sums.wrote(&writing, first, entries),
@@ -188,7 +189,7 @@ impl Files {
         let (data, entries, end, blocks) = (file.fd(), sums.fd(), place(range.end), range.clone());
         // The files stay open until it has ended.
         let writing = sums.begin_write();
-        let repaired = op::unblock(move || recompute(data, entries, blocks)).await;
+        let repaired = self.unblock(move || recompute(data, entries, blocks)).await;
         let reached = repaired.or_else(|_| syscall::stat(entries).map(|(stored, _)| stored.size)).unwrap_or(end);
         sums.may_have_written(&writing, range.clone(), reached.min(end));
         drop(writing);
@@ -221,8 +222,8 @@ impl Files {
                 self.repair(object, file, &sums, block..block + 1).await;
             }
         } else if shrinks {
-            let many = file.size.get() - size > IN_PLACE_MAX * BLOCK;
-            let cut = if many { self.cut_apart(&sums, size).await } else { sums.cut(size) };
+            let in_place = file.size.get() - size <= IN_PLACE_MAX * BLOCK && self.pace.is_calm(Instant::now());
+            let cut = if in_place { self.pace.timed(|| sums.cut(size)) } else { self.cut_apart(&sums, size).await };
             if cut.is_err() {
                 self.distrust(object, &sums, size.div_ceil(BLOCK)..u64::MAX).await;
             }
@@ -247,11 +248,13 @@ impl Files {
         Ok(Entry { now: blocks::sum(&seen), before })
     }
 
-    /// Frees the space of many entries on a helper thread.
+    /// The same as [`Sidecar::cut`] on a helper thread.
     async fn cut_apart(&self, sums: &Rc<Sidecar>, size: u64) -> Result<(), Errno> {
-        let (fd, end) = (sums.fd(), place(size.div_ceil(BLOCK)));
-        op::unblock(move || if syscall::stat(fd)?.0.size > end { syscall::truncate(fd, end) } else { Ok(()) }).await?;
-        sums.cut(size)
+        let Some(cut) = sums.begin_cut(size) else { return Ok(()) };
+        let (fd, end) = (sums.fd(), cut.end);
+        self.unblock(move || syscall::truncate(fd, end)).await?;
+        cut.done();
+        Ok(())
     }
 
     /// Before the kernel changes a range as a whole; [`Self::end_bulk`] has to follow.
@@ -289,7 +292,7 @@ impl Files {
     pub(super) async fn verify_source(&self, source: ObjectId, bytes: Range<u64>) -> Result<(), Errno> {
         let (Some(sums), true) = (self.sums.shared_root(), self.sums.keeping.on) else { return Ok(()) };
         let (root, me) = (Arc::clone(&self.root), self.sums.keeping.me);
-        let found = op::unblock(move || source::verify(root.as_raw_fd(), sums.as_raw_fd(), source, bytes, me)).await;
+        let found = self.unblock(move || source::verify(root.as_raw_fd(), sums.as_raw_fd(), source, bytes, me)).await;
         match found {
             Ok(None) => Ok(()),
             Ok(Some(bad)) => {

@@ -3,7 +3,6 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use ring::op;
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
@@ -43,15 +42,16 @@ impl Files {
             None => None,
         };
         let (root, fd, size) = (Arc::clone(&self.root), file.fd(), file.size.get());
-        let outcome = op::unblock(move || {
-            // Opened anew and not kept: it may be another lane's, which alone knows when it is removed.
-            match syscall::open_at(root.as_raw_fd(), &folders::path(source), READ_ONLY) {
-                Ok(source) => copy(source.as_raw_fd(), fd, range, size),
-                Err(Errno::ENOENT) => make_hole(fd, range.offset, range.len, size),
-                Err(errno) => Err(errno),
-            }
-        })
-        .await;
+        let outcome = self
+            .unblock(move || {
+                // Opened anew and not kept: it may be another lane's, which alone knows when it is removed.
+                match syscall::open_at(root.as_raw_fd(), &folders::path(source), READ_ONLY) {
+                    Ok(source) => copy(source.as_raw_fd(), fd, range, size),
+                    Err(Errno::ENOENT) => make_hole(fd, range.offset, range.len, size),
+                    Err(errno) => Err(errno),
+                }
+            })
+            .await;
         if let Some((sums, blocks)) = bulk {
             self.end_bulk(object, &file, sums, blocks).await;
         }

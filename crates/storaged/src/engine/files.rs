@@ -28,6 +28,7 @@ use crate::failures::Failures;
 use crate::metrics::PastCache;
 use crate::open_files::{OpenFile, OpenFiles};
 use crate::pace::{CacheCost, Pace};
+use crate::queue::Queue;
 use crate::target::Target;
 
 /// The directory of a target that holds its objects.
@@ -64,6 +65,7 @@ pub(crate) struct Files {
     /// The kernel itself reads less far ahead than we would.
     pub(super) reads_ahead: bool,
     pub(super) ahead: Rc<Ahead>,
+    pub(super) queue: Rc<Queue>,
     pub(super) sums: Sums,
     pub(super) past_bytes: PastCache,
 }
@@ -78,6 +80,7 @@ impl Files {
         failures: Rc<Failures>,
         options: Options,
         ahead: Rc<Ahead>,
+        queue: Rc<Queue>,
         metrics: &Metrics,
     ) -> std::io::Result<Self> {
         let path = target.path.join(OBJECTS);
@@ -106,6 +109,7 @@ impl Files {
             cache_cost: CacheCost::default(),
             reads_ahead,
             ahead,
+            queue,
             sums,
             past_bytes: PastCache::new(metrics),
         })
@@ -118,6 +122,31 @@ impl Files {
 
     pub(super) fn root(&self) -> RawFd {
         self.root.as_raw_fd()
+    }
+
+    /// Runs `call` on a helper thread of the target.
+    pub(super) async fn unblock<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
+        self.target.helpers.run(call).await
+    }
+
+    /// The same of a call that is made in place while the disk keeps up.
+    pub(super) async fn detour<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
+        self.detour_with(Slice::empty(), move |_| call()).await
+    }
+
+    pub(super) async fn detour_with<T: Send + 'static>(
+        &self,
+        data: Slice,
+        call: impl FnOnce(&[u8]) -> T + Send + 'static,
+    ) -> T {
+        let detour = self.pace.detour();
+        let timed = move |data: &[u8]| {
+            let begun = Instant::now();
+            (call(data), begun.elapsed())
+        };
+        let (outcome, took) = self.target.helpers.run_with(data, timed).await;
+        detour.took(took);
+        outcome
     }
 
     /// Passes an error on, after telling the target's health of it.
@@ -136,7 +165,7 @@ impl Files {
         let (failures, target) = (Rc::clone(&self.failures), Arc::clone(&self.target));
         ring::spawn(async move {
             let fd = file.fd();
-            if let Err(errno) = op::unblock(move || syscall::write_back(fd)).await {
+            if let Err(errno) = target.helpers.run(move || syscall::write_back(fd)).await {
                 target.note_error(errno, "write-back");
                 failures.note(object, errno);
             }
@@ -148,7 +177,8 @@ impl Files {
         let mut stream = file.writes.get();
         let behind = stream.on_write(offset, len);
         file.writes.set(stream);
-        let Some((start, len)) = behind else { return };
+        // Where the disk has enough to do with what was begun before, the kernel begins it some time later.
+        let (Some((start, len)), Some(place)) = (behind, self.queue.aside()) else { return };
         let (file, failures, target) = (Rc::clone(file), Rc::clone(&self.failures), Arc::clone(&self.target));
         ring::spawn(async move {
             if let Err(error) = op::sync_range(file.fd(), start, clamp(len)).await {
@@ -156,6 +186,7 @@ impl Files {
                 target.note_error(errno, "write-back");
                 failures.note(object, errno);
             }
+            drop(place);
         });
     }
 
@@ -176,15 +207,21 @@ impl Files {
             }
             return outcome;
         }
-        op::write_at(file.fd(), data, offset).await.map(drop).map_err(Errno::from)
+        if data.len() > self.options.write_in_place_max {
+            return op::write_at(file.fd(), data, offset).await.map(drop).map_err(Errno::from);
+        }
+        let fd = file.fd();
+        self.detour_with(data, move |data| syscall::write_at(fd, data, offset)).await
     }
 
     pub(super) async fn resize(&self, file: &OpenFile, size: u64) -> Result<(), Errno> {
         let fd = file.fd();
-        if file.size.get().saturating_sub(size) <= FREE_IN_PLACE_MAX && self.pace.is_calm(Instant::now()) {
+        let is_small = file.size.get().saturating_sub(size) <= FREE_IN_PLACE_MAX;
+        if is_small && self.pace.is_calm(Instant::now()) {
             return self.pace.timed(|| syscall::truncate(fd, size));
         }
-        op::unblock(move || syscall::truncate(fd, size)).await
+        let truncate = move || syscall::truncate(fd, size);
+        if is_small { self.detour(truncate).await } else { self.unblock(truncate).await }
     }
 
     async fn unlink(&self, object: ObjectId) -> Result<(), Errno> {
@@ -201,7 +238,7 @@ impl Files {
         if small && self.pace.is_calm(Instant::now()) {
             return self.pace.timed(unlink);
         }
-        op::unblock(unlink).await
+        if small { self.detour(unlink).await } else { self.unblock(unlink).await }
     }
 
     /// `len` bytes, all of them within the object.
@@ -252,7 +289,7 @@ impl Files {
         if !self.entries.borrow().is_unsynced(object) {
             return Ok(());
         }
-        sync_folder(Arc::clone(&self.root), Rc::clone(&self.entries), Folder::of(object))
+        sync_folder(&self.target, &self.root, &self.entries, Folder::of(object))
             .await
             .map_err(|errno| self.failed(errno, "sync of a folder"))
     }
@@ -334,12 +371,13 @@ impl ObjectStore for Files {
             return Ok(found);
         }
         let root = Arc::clone(&self.root);
-        let stats = op::unblock(move || {
-            let stat = |(index, object)| Ok((index, syscall::stat_at(root.as_raw_fd(), &folders::path(object))?));
-            elsewhere.into_iter().map(stat).collect::<Result<Vec<_>, Errno>>()
-        })
-        .await
-        .map_err(|errno| self.failed(errno, "stat"))?;
+        let stats = self
+            .unblock(move || {
+                let stat = |(index, object)| Ok((index, syscall::stat_at(root.as_raw_fd(), &folders::path(object))?));
+                elsewhere.into_iter().map(stat).collect::<Result<Vec<_>, Errno>>()
+            })
+            .await
+            .map_err(|errno| self.failed(errno, "stat"))?;
         for (index, stat) in stats {
             found[index] = stat;
         }
@@ -365,8 +403,9 @@ impl ObjectStore for Files {
         }
         self.failures.forget(object);
         self.entries.borrow_mut().note_removed(object);
-        let (root, entries) = (Arc::clone(&self.root), Rc::clone(&self.entries));
-        let sync = move |folder| sync_folder(Arc::clone(&root), Rc::clone(&entries), folder);
+        let (target, root) = (Arc::clone(&self.target), Arc::clone(&self.root));
+        let entries = Rc::clone(&self.entries);
+        let sync = async move |folder| sync_folder(&target, &root, &entries, folder).await;
         match self.removals.made_durable(Folder::of(object), sync).await {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(errno) => Err(self.failed(errno, "sync of a removal")),
@@ -376,7 +415,9 @@ impl ObjectStore for Files {
     async fn list(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
         let path = self.path.clone();
         self.check_root()?;
-        op::unblock(move || listing::list(&path, after, count, share)).await.map_err(|errno| self.failed(errno, "list"))
+        self.unblock(move || listing::list(&path, after, count, share))
+            .await
+            .map_err(|errno| self.failed(errno, "list"))
     }
 
     async fn place(&self, object: ObjectId) -> Result<(PathBuf, bool), Errno> {
@@ -406,7 +447,9 @@ impl ObjectStore for Files {
 
     async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
         let path = self.target.path.join(SUMS);
-        op::unblock(move || listing::list(&path, after, count, share)).await.map_err(|errno| self.failed(errno, "list"))
+        self.unblock(move || listing::list(&path, after, count, share))
+            .await
+            .map_err(|errno| self.failed(errno, "list"))
     }
 
     async fn remove_leftover(&self, object: ObjectId) -> Result<bool, Errno> {
@@ -414,7 +457,7 @@ impl ObjectStore for Files {
             return Ok(false);
         }
         let Some(sums) = self.sums.shared_root() else { return Ok(false) };
-        let removed = op::unblock(move || sidecar::remove(sums.as_raw_fd(), object)).await;
+        let removed = self.unblock(move || sidecar::remove(sums.as_raw_fd(), object)).await;
         removed.map(|()| true).map_err(|errno| self.failed(errno, "removing checksums"))
     }
 
@@ -454,18 +497,30 @@ fn kernel_read_ahead(device: u64) -> u64 {
 }
 
 /// Makes the entries of a folder durable and, the first time, the way to it.
-async fn sync_folder(root: Arc<OwnedFd>, entries: Rc<RefCell<Entries>>, folder: Folder) -> Result<(), Errno> {
+async fn sync_folder(
+    target: &Target,
+    root: &Arc<OwnedFd>,
+    entries: &RefCell<Entries>,
+    folder: Folder,
+) -> Result<(), Errno> {
     let begun_at = entries.borrow().clock();
-    sync_directory(&root, folder.path()).await?;
+    sync_directory(target, root, folder.path()).await?;
     if entries.borrow().is_new_folder(folder) {
-        sync_directory(&root, folder.outer_name()).await?;
-        sync_directory(&root, ".".to_owned()).await?;
+        sync_directory(target, root, folder.outer_name()).await?;
+        sync_directory(target, root, ".".to_owned()).await?;
     }
     entries.borrow_mut().note_synced(folder, begun_at);
     Ok(())
 }
 
-async fn sync_directory(root: &OwnedFd, path: String) -> Result<(), Errno> {
-    let directory = syscall::open_at(root.as_raw_fd(), &c_string(path), libc::O_RDONLY | libc::O_DIRECTORY)?;
+async fn sync_directory(target: &Target, root: &Arc<OwnedFd>, path: String) -> Result<(), Errno> {
+    let (path, flags) = (c_string(path), libc::O_RDONLY | libc::O_DIRECTORY);
+    let directory = match syscall::open_cached(root.as_raw_fd(), &path, flags) {
+        Ok(directory) => directory,
+        Err(_) => {
+            let root = Arc::clone(root);
+            target.helpers.run(move || syscall::open_at(root.as_raw_fd(), &path, flags)).await?
+        }
+    };
     op::fsync(directory.as_raw_fd(), false).await.map_err(Errno::from)
 }

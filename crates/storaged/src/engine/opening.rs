@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring::op;
 use ring::sync::Notify;
 use types::error::Errno;
 use types::id::ObjectId;
@@ -76,7 +75,7 @@ impl Files {
             Err(Errno::ENOENT) => Err(Errno::ENOENT),
             Err(_) => {
                 let (root, sums, me) = (Arc::clone(&self.root), self.sums.shared_root(), self.sums.keeping.me);
-                op::unblock(move || open(root.as_raw_fd(), sums.as_ref().map(AsRawFd::as_raw_fd), object, me)).await
+                self.unblock(move || open(root.as_raw_fd(), sums.as_ref().map(AsRawFd::as_raw_fd), object, me)).await
             }
         };
         match opened {
@@ -112,7 +111,7 @@ impl Files {
             self.pace.timed(|| open_or_create(self.root(), raw(&sums), raw(&made), object, me))
         } else {
             let root = Arc::clone(&self.root);
-            op::unblock(move || open_or_create(root.as_raw_fd(), raw(&sums), raw(&made), object, me)).await
+            self.detour(move || open_or_create(root.as_raw_fd(), raw(&sums), raw(&made), object, me)).await
         };
         match outcome {
             Ok(opened) => {
@@ -132,7 +131,8 @@ impl Files {
         let (stored, _) = syscall::stat(fd.as_raw_fd()).map_err(|errno| self.failed(errno, "stat"))?;
         let (sums, size) = match sums {
             Some(found) => {
-                let (sums, size) = Sidecar::new(found, object, self.sums.keeping, &self.sums.cache, stored.size);
+                let keeping = (self.sums.keeping, &self.target.helpers);
+                let (sums, size) = Sidecar::new(found, object, keeping, &self.sums.cache, stored.size);
                 (Some(sums), size)
             }
             None => (None, stored.size),
@@ -164,13 +164,14 @@ impl Files {
             return Ok(None);
         };
         let me = self.sums.keeping.me;
-        let found = op::unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make)).await;
+        let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make)).await;
         let found = found.map_err(|errno| self.failed(errno, "making the file of checksums"))?;
         // Another task may have been faster, with the same outcome.
         if file.sums().is_none()
             && let Some(found) = found
         {
-            let (sums, _) = Sidecar::new(found, object, self.sums.keeping, &self.sums.cache, file.size.get());
+            let keeping = (self.sums.keeping, &self.target.helpers);
+            let (sums, _) = Sidecar::new(found, object, keeping, &self.sums.cache, file.size.get());
             self.take_in(object, file, sums);
         }
         Ok(file.sums().cloned())

@@ -20,11 +20,12 @@ impl Files {
             return;
         }
         let ahead = file.readers.borrow_mut().on_read(offset, len, file.size.get(), KERNEL_WINDOW_MAX);
-        let Some((start, len)) = ahead else { return };
+        let (Some((start, len)), Some(place)) = (ahead, self.queue.aside()) else { return };
         let file = Rc::clone(file);
         ring::spawn(async move {
             // Advice alone: where it fails, the read itself says why.
             let _ = op::fadvise(file.fd(), start, clamp(len), libc::POSIX_FADV_WILLNEED).await;
+            drop(place);
         });
     }
 
@@ -37,11 +38,16 @@ impl Files {
         let (mut at, end) = (start, start + count);
         while at < end {
             let step = len.min(end - at);
-            // Where the cache has it, the cache is better.
+            // Where the cache has it, the cache is better. The disk may have enough to do with what is asked for.
             if self.past_cache(file, at, step).is_some()
+                && let Some(place) = self.queue.read_at_once()
                 && let Some(piece) = self.ahead.expect(file.pieces(), at..at + step)
             {
-                ring::spawn(fetch(Rc::clone(file), piece));
+                let fetching = fetch(Rc::clone(file), piece);
+                ring::spawn(async move {
+                    fetching.await;
+                    drop(place);
+                });
             }
             at += step;
         }

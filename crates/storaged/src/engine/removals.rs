@@ -24,11 +24,11 @@ pub(super) struct Removals {
 
 impl Removals {
     /// Waits until a sync of `folder` that began after this call is done. `sync` makes one.
-    pub(super) async fn made_durable<F, S>(self: &Rc<Self>, folder: Folder, sync: S) -> Result<(), Errno>
-    where
-        F: Future<Output = Result<(), Errno>>,
-        S: Fn(Folder) -> F + 'static,
-    {
+    pub(super) async fn made_durable(
+        self: &Rc<Self>,
+        folder: Folder,
+        sync: impl AsyncFn(Folder) -> Result<(), Errno> + 'static,
+    ) -> Result<(), Errno> {
         let (sender, receiver) = oneshot();
         self.waiting.borrow_mut().entry(folder).or_default().push(sender);
         if !self.running.replace(true) {
@@ -38,7 +38,7 @@ impl Removals {
         receiver.await.unwrap_or(Err(Errno::EIO))
     }
 
-    async fn run<F: Future<Output = Result<(), Errno>>>(&self, sync: impl Fn(Folder) -> F) {
+    async fn run(&self, sync: impl AsyncFn(Folder) -> Result<(), Errno>) {
         loop {
             ring::sleep(GATHER).await;
             let batch = std::mem::take(&mut *self.waiting.borrow_mut());

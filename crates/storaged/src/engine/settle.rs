@@ -47,12 +47,12 @@ impl Files {
                 continue;
             }
             let root = Arc::clone(&self.root);
-            if let Err(errno) = op::unblock(move || syscall::sync_file_system(root.as_raw_fd())).await {
+            if let Err(errno) = self.unblock(move || syscall::sync_file_system(root.as_raw_fd())).await {
                 files.iter().for_each(|(object, ..)| self.sums.note_dirty(*object, Instant::now()));
                 return Err(self.failed(errno, "sync of the file system"));
             }
             for (object, file, sums, changes) in files {
-                match self.pace.timed(|| sums.clean(changes, file.size.get())) {
+                match sums.clean(changes, file.size.get()).await {
                     Ok(true) => self.sums.forget(object),
                     Ok(false) => self.sums.note_dirty(object, Instant::now()),
                     Err(errno) => return Err(self.failed(errno, "writing checksums")),

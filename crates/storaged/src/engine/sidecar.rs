@@ -6,9 +6,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::Instant;
 
-use ring::buf::{Buf, Slice};
-use ring::op;
+use ring::buf::Buf;
 use ring::sync::Semaphore;
+use ring::{Helpers, op};
 use types::error::Errno;
 use types::id::ObjectId;
 
@@ -139,6 +139,7 @@ pub(crate) struct Sidecar {
     fd: OwnedFd,
     object: ObjectId,
     keeping: Keeping,
+    helpers: Helpers,
     /// False where it was opened while the file system was read-only.
     writable: bool,
     /// Bytes of the file: beyond it, all entries are zero.
@@ -192,13 +193,26 @@ impl Drop for Writing<'_> {
     }
 }
 
+/// The sidecar's file is being cut at `end`.
+pub(super) struct Cut<'a> {
+    pub(super) end: u64,
+    writing: Writing<'a>,
+}
+
+impl Cut<'_> {
+    /// It was.
+    pub(super) fn done(self) {
+        self.writing.0.len.set(self.end);
+    }
+}
+
 impl Sidecar {
     /// `size`: of the object's file, in bytes. With it the size that the object has by the sidecar: what is missing of it
     /// in the file was lost.
     pub(super) fn new(
         found: Found,
         object: ObjectId,
-        keeping: Keeping,
+        (keeping, helpers): (Keeping, &Helpers),
         cache: &Rc<EntryCache>,
         size: u64,
     ) -> (Rc<Self>, u64) {
@@ -214,6 +228,7 @@ impl Sidecar {
             fd,
             object,
             keeping,
+            helpers: helpers.clone(),
             writable,
             len: Cell::new(len),
             cache: Rc::clone(cache),
@@ -321,9 +336,8 @@ impl Sidecar {
     }
 
     async fn write_header(&self, state: State) -> Result<(), Errno> {
-        let bytes = header(self.object, state).encode().to_vec();
-        op::write_at(self.fd(), Slice::from_vec(bytes), 0).await?;
-        Ok(())
+        let (fd, bytes) = (self.fd(), header(self.object, state).encode());
+        self.helpers.run(move || syscall::write_at(fd, &bytes, 0)).await
     }
 
     fn dirty_state(&self) -> State {
@@ -456,14 +470,21 @@ impl Sidecar {
     /// # Errors
     /// Those of truncating.
     pub(super) fn cut(&self, size: u64) -> Result<(), Errno> {
-        let end = place(size.div_ceil(blocks::BLOCK));
-        if self.len.get() > end {
-            let _writing = self.begin_write();
-            self.cache.forget(self.serial, size.div_ceil(blocks::BLOCK)..u64::MAX);
-            syscall::truncate(self.fd(), end)?;
-            self.len.set(end);
+        if let Some(cut) = self.begin_cut(size) {
+            syscall::truncate(self.fd(), cut.end)?;
+            cut.done();
         }
         Ok(())
+    }
+
+    /// As [`Self::cut`] where the caller truncates the file. `None` where there is nothing to be cut off.
+    pub(super) fn begin_cut(&self, size: u64) -> Option<Cut<'_>> {
+        let end = place(size.div_ceil(blocks::BLOCK));
+        (self.len.get() > end).then(|| {
+            let writing = self.begin_write();
+            self.cache.forget(self.serial, size.div_ceil(blocks::BLOCK)..u64::MAX);
+            Cut { end, writing }
+        })
     }
 
     /// The entries of these blocks are not believed any more, also by those who open it later where that can be said. To be
@@ -515,14 +536,16 @@ impl Sidecar {
         (idle && self.must_clean()).then(|| self.changes.get())
     }
 
-    /// Data and entries were brought to the disk after [`Self::may_clean`] said `changes`. Blocks, though seldom for long.
-    pub(super) fn clean(&self, changes: u64, size: u64) -> Result<bool, Errno> {
-        if self.changes.get() != changes || self.changing.get() != 0 || self.turning.available() == 0 {
+    /// Data and entries were brought to the disk after [`Self::may_clean`] said `changes`. A change that begins meanwhile
+    /// waits until it is written, and then makes it dirty first; so does one that begins after a failure.
+    pub(super) async fn clean(&self, changes: u64, size: u64) -> Result<bool, Errno> {
+        if self.changes.get() != changes || self.changing.get() != 0 {
             return Ok(false);
         }
-        syscall::write_at(self.fd(), &header(self.object, State::Clean { size }).encode(), 0)?;
+        let Some(_turn) = self.turning.try_acquire(1) else { return Ok(false) };
         self.state.set(Phase::Clean);
         self.durable.set(false);
+        self.write_header(State::Clean { size }).await?;
         Ok(true)
     }
 }

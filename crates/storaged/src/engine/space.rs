@@ -1,6 +1,5 @@
 //! Space inside an object: reserving it, giving it back, and finding where it is.
 
-use ring::op;
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
@@ -39,7 +38,7 @@ impl Files {
         };
         let (fd, size) = (file.fd(), file.size.get());
         // Freeing many blocks takes long, and so does marking them.
-        let outcome = op::unblock(move || change(fd, offset, len, what)).await;
+        let outcome = self.unblock(move || change(fd, offset, len, what)).await;
         if let Some((sums, range)) = bulk {
             self.end_bulk(object, &file, sums, range).await;
         }
@@ -66,7 +65,7 @@ impl Files {
             return Ok(None);
         }
         let fd = file.fd();
-        match op::unblock(move || syscall::seek(fd, offset, hole)).await {
+        match self.unblock(move || syscall::seek(fd, offset, hole)).await {
             Ok(found) => Ok(Some(found)),
             Err(Errno::ENXIO) => Ok(None),
             Err(errno) => Err(self.failed(errno, "seek")),

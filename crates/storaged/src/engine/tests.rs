@@ -19,6 +19,8 @@ use super::{ObjectStore, Share};
 use crate::ahead::Ahead;
 use crate::direct::{self, Direct};
 use crate::failures::Failures;
+use crate::memory::Memory;
+use crate::queue::Queue;
 use crate::target::{Health, Target};
 
 /// Bytes.
@@ -30,7 +32,7 @@ pub(super) fn object(inode: u64, stripe: u32) -> ObjectId {
 }
 
 pub(super) fn on_ring(test: impl Future<Output = ()>) {
-    let config = ring::Config { entries: 64, cpu: None, spin: Duration::ZERO };
+    let config = ring::Config { entries: 64, spin: Duration::ZERO, ..ring::Config::default() };
     ring::Ring::new(&config).expect("io_uring is there").run(test);
 }
 
@@ -47,8 +49,9 @@ fn store_of(target: &Arc<Target>, open_files_max: usize, write_in_place_max: usi
 
 pub(super) fn open(target: &Arc<Target>, failures: &Rc<Failures>, options: Options) -> Files {
     let metrics = Metrics::new("test");
-    let ahead = Ahead::new(READ_AHEAD, &metrics);
-    Files::open(Arc::clone(target), Rc::clone(failures), options, ahead, &metrics).expect("a usable directory")
+    let ahead = Ahead::new(Memory::shares(READ_AHEAD, 1).next().expect("one"), &metrics);
+    let queue = Queue::new(32, &metrics, target.id());
+    Files::open(Arc::clone(target), Rc::clone(failures), options, ahead, queue, &metrics).expect("a usable directory")
 }
 
 fn store(dir: &Path) -> Files {

@@ -1,0 +1,213 @@
+//! A slow disk is its own target's trouble: those who use the other targets of the same storage service, and of the same
+//! lane, hardly notice.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::cluster::{Cluster, Shape};
+use harness::dice::{Dice, seed};
+use harness::io_limit::IoLimit;
+use harness::loop_disk::LoopDisk;
+use harness::{metrics, wait};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const SMALL: usize = 4096;
+/// Bytes of each file that is read and written at random places.
+const LONG: u64 = 32 * MIB;
+/// How long each measurement lasts.
+const MEASURED: Duration = Duration::from_secs(12);
+/// For the slow disk to have more to do than it can.
+const PILING_UP: Duration = Duration::from_secs(4);
+/// Threads of each kind that load the slow target.
+const LOADERS: usize = 6;
+
+/// A pool of this name with the group of the target with this number, and a directory of the mount whose files go there
+/// whole.
+fn folder_on(cluster: &Cluster, name: &str, number: u32) -> PathBuf {
+    let path = cluster.dir().join(format!("storaged-1/target-{number}"));
+    let targets = cluster.json(&["target", "list"]);
+    let of = targets.as_array().unwrap().iter().find(|target| target["path"] == path.to_str().unwrap());
+    let group = of.unwrap()["group"].as_u64().unwrap().to_string();
+    cluster.weft(&["pool", "create", name]).expect_ok();
+    cluster.weft(&["pool", "assign", name, &group]).expect_ok();
+    let folder = cluster.folder(name);
+    let whole = ["--stripe-count", "1", "--inline-limit", "0", "--pool", name];
+    cluster.weft(&[&["entry", "set", folder.to_str().unwrap()], &whole[..]].concat()).expect_ok();
+    folder
+}
+
+/// Past what mounts keep, so that the storage service is asked each time.
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).unwrap()
+}
+
+/// The 99th of a hundred, and the longest.
+#[derive(Clone, Copy)]
+struct Tail {
+    count: usize,
+    p99: Duration,
+    longest: Duration,
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} times, p99 {:.1?}, longest {:.1?}", self.count, self.p99, self.longest)
+    }
+}
+
+fn tail(mut times: Vec<Duration>) -> Tail {
+    times.sort_unstable();
+    Tail { count: times.len(), p99: times[times.len() * 99 / 100], longest: times[times.len() - 1] }
+}
+
+/// What users of the good target see.
+struct Seen {
+    reads: Tail,
+    writes: Tail,
+    files: Tail,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reads: {}; writes: {}; files made, synced and removed: {}", self.reads, self.writes, self.files)
+    }
+}
+
+fn timed(times: &mut Vec<Duration>, work: impl FnOnce()) {
+    let begun = Instant::now();
+    work();
+    times.push(begun.elapsed());
+}
+
+fn measure(folder: &Path, seed: u64) -> Seen {
+    let file = open(&folder.join("long"));
+    let mut page = vec![7; SMALL];
+    let mut dice = Dice::new(seed);
+    let (mut reads, mut writes, mut files) = (Vec::new(), Vec::new(), Vec::new());
+    let begun = Instant::now();
+    let mut round = 0;
+    while begun.elapsed() < MEASURED {
+        for _ in 0..10 {
+            let at = dice.roll(LONG / SMALL as u64) * SMALL as u64;
+            timed(&mut reads, || file.read_exact_at(&mut page, at).unwrap());
+            timed(&mut writes, || file.write_all_at(&page, at).unwrap());
+        }
+        timed(&mut files, || {
+            let path = folder.join(format!("made-{round}"));
+            let made = File::create(&path).unwrap();
+            made.write_all_at(&page, 0).unwrap();
+            made.sync_all().unwrap();
+            fs::remove_file(path).unwrap();
+        });
+        round += 1;
+    }
+    Seen { reads: tail(reads), writes: tail(writes), files: tail(files) }
+}
+
+/// What is on the disk of a target is forgotten by the kernel: reads have to go there.
+fn forget_cached(folder: &Path) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        if entry.path().is_dir() {
+            forget_cached(&entry.path());
+        } else {
+            let file = File::open(entry.path()).unwrap();
+            file.sync_all().unwrap();
+            // SAFETY: no memory is passed.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        }
+    }
+}
+
+/// Everything that a disk may be slow in, from many threads, until told to stop.
+fn load(folder: &Path, number: usize, seed: u64, stop: &AtomicBool) {
+    let mut dice = Dice::new(seed + number as u64);
+    let file = open(&folder.join("long"));
+    let mut bytes = vec![7; 256 << 10];
+    let mut round = 0u64;
+    while !stop.load(Ordering::Relaxed) {
+        let at = dice.roll(LONG / (256 * KIB)) * 256 * KIB;
+        match number % 4 {
+            0 => file.write_all_at(&bytes, at).unwrap(),
+            1 => file.read_exact_at(&mut bytes[..64 << 10], at).unwrap(),
+            2 => {
+                file.write_all_at(&bytes[..SMALL], at).unwrap();
+                file.sync_data().unwrap();
+            }
+            _ => {
+                let path = folder.join(format!("made-{number}-{round}"));
+                let made = File::create(&path).unwrap();
+                made.write_all_at(&bytes[..64 << 10], 0).unwrap();
+                if dice.roll(2) == 0 {
+                    made.sync_all().unwrap();
+                }
+                made.set_len(1000).unwrap();
+                drop(made);
+                fs::remove_file(path).unwrap();
+            }
+        }
+        round += 1;
+    }
+}
+
+#[test]
+fn a_slow_disk_in_one_target_does_not_slow_another() {
+    let mut cluster = Cluster::of(Shape { targets: 2, ..Shape::default() });
+    cluster.down().expect_ok();
+    let target = |number| cluster.dir().join(format!("storaged-1/target-{number}"));
+    let disks = [1, 2].map(|number| LoopDisk::under(&target(number), 512));
+    let slow_disk = target(1);
+    cluster.up().expect_ok();
+    cluster.wait_for_mount();
+    let (slow, fast) = (folder_on(&cluster, "slow", 1), folder_on(&cluster, "fast", 2));
+    for folder in [&slow, &fast] {
+        let file = File::create(folder.join("long")).unwrap();
+        (0..LONG / MIB).for_each(|n| file.write_all_at(&[5; MIB as usize], n * MIB).unwrap());
+        file.sync_all().unwrap();
+    }
+    forget_cached(&slow_disk);
+    // The kernel's requests of one mount do not wait for those of another.
+    let second = cluster.mount_again(&["--write-back", "0"]);
+    let fast = second.point.join(fast.file_name().unwrap());
+
+    let seed = seed();
+    let alone = measure(&fast, seed);
+    let limit = IoLimit::new();
+    limit.slow(&slow_disk, MIB, 100);
+    limit.hold(cluster.pid("storaged-1").unwrap());
+    let stop = AtomicBool::new(false);
+    let beside = thread::scope(|scope| {
+        for number in 0..4 * LOADERS {
+            let (slow, stop) = (&slow, &stop);
+            scope.spawn(move || load(slow, number, seed, stop));
+        }
+        thread::sleep(PILING_UP);
+        let queued = metrics::sum(&cluster, "storage", "weft_target_queue_depth", &[]);
+        let beside = measure(&fast, seed);
+        stop.store(true, Ordering::Relaxed);
+        // So that what the threads still wait for comes to its end.
+        drop(limit);
+        (beside, queued)
+    });
+    let (beside, queued) = beside;
+    let both = format!("alone: {alone}\nbeside a slow disk: {beside}");
+    eprintln!("{both}");
+    for (alone, beside) in [(alone.reads, beside.reads), (alone.writes, beside.writes), (alone.files, beside.files)] {
+        assert!(beside.p99 < alone.p99 * 4 + Duration::from_millis(20), "{both}");
+    }
+    assert!(queued >= LOADERS as f64, "{queued} requests at most: the disk has hardly anything to do");
+    wait::until("all requests are answered", Duration::from_secs(60), || {
+        (metrics::sum(&cluster, "storage", "weft_target_queue_depth", &[]) == 0.0).then_some(())
+    });
+    cluster.assert_sound();
+    cluster.down().expect_ok();
+    drop(disks);
+}
