@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use conf::Fatal;
 use conf::units::{Period, Size};
+use ring::place::Misplaced;
 
 conf::knobs! {
     /// A metadata service: one or several targets, each of which holds one shard of the namespace.
@@ -31,6 +32,9 @@ conf::knobs! {
         interfaces: Vec<String>,
         /// CPU to bind the first shard's thread to; the others take the ones after it. Not set: the kernel chooses.
         cpu: Option<usize>,
+        /// NUMA zone of the host to run in: on its CPUs, with its memory while there is some. `cpu`, where it is given, must be
+        /// one of its. Not set: the kernel chooses.
+        numa_zone: Option<usize>,
         /// How long a shard's thread looks for work before it sleeps, where experience shows that it pays and nobody
         /// else wants the CPU. 0s: it sleeps at once.
         spin: Period = "100us",
@@ -75,5 +79,18 @@ impl Config {
             return Ok(());
         }
         Err(Fatal::usage(format!("shards: {}: must be 1 to {SHARDS_MAX}", self.shards)))
+    }
+
+    /// Moves this thread, and so all that will be started, to where the settings say.
+    ///
+    /// # Errors
+    /// For a CPU or a NUMA zone that this process cannot have; exit code 2.
+    pub(crate) fn take_place(&self) -> Result<(), Fatal> {
+        let shards = 0..usize::from(self.shards);
+        let cpus: Vec<usize> = self.cpu.iter().flat_map(|cpu| shards.clone().map(|n| cpu.saturating_add(n))).collect();
+        ring::place::move_to(self.numa_zone, &cpus).map_err(|misplaced| match misplaced {
+            Misplaced::Zone(text) => Fatal::usage(format!("numa_zone: {text}")),
+            Misplaced::Cpus(text) => Fatal::usage(format!("cpu: for the {} shards: {text}", self.shards)),
+        })
     }
 }

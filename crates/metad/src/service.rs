@@ -30,6 +30,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     let log = telemetry::log::init(config.log_format, &config.log_level)
         .map_err(|error| Fatal::usage(format!("log_level: {error}")))?;
     config.validate()?;
+    config.take_place()?;
     let metrics = Metrics::new("metad");
     net::metrics::install(&metrics);
     let endpoint = match config.metrics_listen {

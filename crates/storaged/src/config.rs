@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use conf::Fatal;
 use conf::units::{Period, Size};
+use ring::place::Misplaced;
 use telemetry::log::LogFormat;
 
 /// Most lanes of one node.
@@ -37,10 +38,14 @@ conf::knobs! {
         /// Interfaces (names, addresses, or networks as in 10.1.0.0/16) under which other hosts reach this one, best
         /// first. None: all that are up, or only the loopback interface where mgmtd is there.
         interfaces: Vec<String>,
-        /// Threads that serve; each owns a part of the objects of all targets. 0: one per two CPUs, at most 8.
+        /// Threads that serve; each owns a part of the objects of all targets. 0: one for each of `cpus`; without them, one
+        /// per two CPUs of the host or the NUMA zone, at most 8.
         lanes: u16 = "0",
-        /// CPUs to bind the lanes to, in order. None: not bound.
+        /// CPUs to bind the lanes to, one for each, in order. None: not bound.
         cpus: Vec<usize>,
+        /// NUMA zone of the host to run in: on its CPUs, with its memory while there is some. `cpus`, where they are given,
+        /// must be its. Not set: the kernel chooses.
+        numa_zone: Option<usize>,
         /// How long a lane looks for new work before it sleeps, where experience shows that it pays and nobody else wants
         /// the CPU. 0s: it sleeps at once.
         spin: Period = "100us",
@@ -95,6 +100,7 @@ impl Config {
         if self.lanes > LANES_MAX {
             return refuse(format!("lanes: must be at most {LANES_MAX}"));
         }
+        self.validate_cpus()?;
         if self.port != 0 && usize::from(self.port) + self.lane_count() > 65_536 {
             return refuse(format!("port: no room for {} lanes above {}", self.lane_count(), self.port));
         }
@@ -107,10 +113,39 @@ impl Config {
         Ok(())
     }
 
+    fn validate_cpus(&self) -> Result<(), Fatal> {
+        let refuse = |text: String| Err(Fatal::usage(text));
+        for (index, cpu) in self.cpus.iter().enumerate() {
+            if self.cpus[..index].contains(cpu) {
+                return refuse(format!("cpus: {cpu} is there twice"));
+            }
+        }
+        let (cpus, lanes) = (self.cpus.len(), self.lane_count());
+        if cpus > usize::from(LANES_MAX) {
+            return refuse(format!("cpus: there are {cpus}, and at most {LANES_MAX} lanes to bind to them"));
+        }
+        if cpus != 0 && cpus != lanes {
+            return refuse(format!("cpus: there are {cpus} of them for {lanes} lanes: name one for each lane"));
+        }
+        Ok(())
+    }
+
+    /// Moves this thread, and so all that will be started, to where the settings say.
+    ///
+    /// # Errors
+    /// For a CPU or a NUMA zone that this process cannot have; exit code 2.
+    pub(crate) fn take_place(&self) -> Result<(), Fatal> {
+        ring::place::move_to(self.numa_zone, &self.cpus).map_err(|misplaced| match misplaced {
+            Misplaced::Zone(text) => Fatal::usage(format!("numa_zone: {text}")),
+            Misplaced::Cpus(text) => Fatal::usage(format!("cpus: {text}")),
+        })
+    }
+
     /// How many lanes there will be.
     #[must_use]
     pub fn lane_count(&self) -> usize {
         match self.lanes {
+            0 if !self.cpus.is_empty() => self.cpus.len(),
             0 => std::thread::available_parallelism().map_or(1, |cpus| (cpus.get() / 2).clamp(1, LANES_AUTO_MAX)),
             lanes => usize::from(lanes),
         }
@@ -137,11 +172,17 @@ mod tests {
     #[test]
     fn contradictions_are_refused_with_the_key() {
         assert_eq!(config(&[("targets", "/a,/b")]), Ok(()));
+        assert_eq!(config(&[("targets", "/a,/b"), ("cpus", "4,0,2")]), Ok(()), "a lane for each");
+        let many = (0..65).map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",");
         for (set, key) in [
             (&[][..], "targets"),
             (&[("targets", "/a,/b,/a")], "targets: /a is there twice"),
             (&[("targets", "/a"), ("lanes", "1000")], "lanes"),
             (&[("targets", "/a"), ("lanes", "8"), ("port", "65530")], "port"),
+            (&[("targets", "/a"), ("lanes", "2"), ("cpus", "0")], "cpus: there are 1 of them for 2 lanes"),
+            (&[("targets", "/a"), ("lanes", "1"), ("cpus", "0,1")], "cpus: there are 2 of them for 1 lanes"),
+            (&[("targets", "/a"), ("cpus", "1,0,1")], "cpus: 1 is there twice"),
+            (&[("targets", "/a"), ("cpus", &many)], "cpus: there are 65"),
             (&[("targets", "/a"), ("read_memory", "1MiB")], "read_memory"),
             (&[("targets", "/a"), ("queue_depth", "0")], "queue_depth"),
             (&[("targets", "/a"), ("queue_depth", "1025")], "queue_depth"),
@@ -154,7 +195,9 @@ mod tests {
     #[test]
     fn the_template_documents_every_key() {
         let text = conf::template::<Config>(&[]);
-        for key in ["targets", "init", "mgmtd", "lanes", "reserve", "queue_depth", "write_in_place", "log_level"] {
+        for key in
+            ["targets", "init", "mgmtd", "lanes", "numa_zone", "reserve", "queue_depth", "write_in_place", "log_level"]
+        {
             assert!(text.contains(&format!("\n#{key} =")), "no {key} in\n{text}");
         }
     }
