@@ -61,6 +61,18 @@ pub fn is_alive(pid: i32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
+/// What all threads of a process have used of CPUs since it began; `None` where it is gone.
+#[must_use]
+pub fn cpu_time(pid: i32) -> Option<Duration> {
+    // SAFETY: the pointers are to live values.
+    let time = unsafe {
+        let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        let found = libc::clock_getcpuclockid(pid, &raw mut clock) == 0;
+        (found && libc::clock_gettime(clock, &raw mut time) == 0).then_some(time)
+    }?;
+    Some(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
 /// Processes with `path` in an argument.
 #[must_use]
 pub fn mentioning(path: &Path) -> Vec<i32> {
