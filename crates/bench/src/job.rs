@@ -45,6 +45,8 @@ pub(crate) struct Measured {
     pub(crate) seconds: f64,
     /// CPU time in all, in microseconds.
     pub(crate) cpu_us: BTreeMap<Who, f64>,
+    /// What 99 % of the operations took at most, in microseconds, where somebody has looked.
+    pub(crate) p99_us: Option<f64>,
 }
 
 impl Job {

@@ -24,9 +24,11 @@ mod report;
 mod runner;
 mod side;
 mod statistics;
+mod store;
 mod work;
 
 pub use options::Options;
+pub use plan::Goal;
 pub use report::{Report, Row};
 
 /// Measures, and answers the table. With the hidden `--job` it is one measurement of another such process: it prints

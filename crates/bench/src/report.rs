@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::Options;
 use crate::cpu::Who;
 use crate::job::Measured;
-use crate::plan::{Side, Spec, Unit, Yardstick};
+use crate::plan::{Goal, Side, Spec, Unit, Yardstick};
 use crate::statistics::{median, range};
 
 /// Everything that was measured. `Display` is the table for people.
@@ -24,11 +24,11 @@ pub struct Report {
     pub load: Option<f64>,
 }
 
-/// One line of the table. Figures are medians, per second.
+/// One line of the table. Figures are medians.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub name: &'static str,
-    /// `op/s` or `B/s`.
+    /// `op/s`, `B/s`, or what the name says is measured.
     pub unit: &'static str,
     pub ours: Option<f64>,
     pub yardstick: Option<f64>,
@@ -38,8 +38,8 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// The least and the greatest of the rounds' own ratios.
     pub ratio_range: Option<(f64, f64)>,
-    pub goal: f64,
-    /// Whether the goal is reached; `None` where it was not measured.
+    pub goal: Goal,
+    /// Whether the goal is reached; `None` where there is none, or it was not measured.
     pub pass: Option<bool>,
     /// Why there are no figures.
     pub failure: Option<String>,
@@ -72,27 +72,33 @@ impl Series {
         };
         let ours = find(Side::Ours, spec.phase)?;
         let (yardstick, yardstick_cpu_us) = match spec.yardstick {
-            Yardstick::Fixed(figure) => (figure, BTreeMap::new()),
+            Yardstick::Fixed(figure, _) => (figure, BTreeMap::new()),
             Yardstick::Side(side, phase) => {
                 let measured = find(side, phase)?;
-                (figure(spec, measured), cpu_per_operation(measured))
+                (figure(spec, measured)?, cpu_us(spec, measured))
             }
         };
-        Ok(Series { ours: figure(spec, ours), yardstick, cpu_us: cpu_per_operation(ours), yardstick_cpu_us })
+        Ok(Series { ours: figure(spec, ours)?, yardstick, cpu_us: cpu_us(spec, ours), yardstick_cpu_us })
     }
 }
 
-/// Per second.
-fn figure(spec: &Spec, measured: &Measured) -> f64 {
-    let count = match spec.unit {
-        Unit::Rate => measured.operations,
-        Unit::Bandwidth => measured.bytes,
-    };
-    count as f64 / measured.seconds
+/// # Errors
+/// Where it was not measured.
+fn figure(spec: &Spec, measured: &Measured) -> Result<f64, String> {
+    Ok(match spec.unit {
+        Unit::Rate => measured.operations as f64 / measured.seconds,
+        Unit::Bandwidth => measured.bytes as f64 / measured.seconds,
+        Unit::P99 => measured.p99_us.ok_or_else(|| format!("no p99 of {} was measured", measured.phase))?,
+    })
 }
 
-fn cpu_per_operation(measured: &Measured) -> BTreeMap<Who, f64> {
-    measured.cpu_us.iter().map(|(&who, cpu)| (who, cpu / measured.operations.max(1) as f64)).collect()
+/// Of each operation, or MiB.
+fn cpu_us(spec: &Spec, measured: &Measured) -> BTreeMap<Who, f64> {
+    let count = match spec.unit {
+        Unit::Bandwidth => measured.bytes as f64 / f64::from(1 << 20),
+        _ => measured.operations.max(1) as f64,
+    };
+    measured.cpu_us.iter().map(|(&who, cpu)| (who, cpu / count)).collect()
 }
 
 impl Row {
@@ -104,20 +110,17 @@ impl Row {
         let ratio = ours.zip(yardstick).map(|(ours, yardstick)| ours / yardstick);
         Self {
             name: spec.name,
-            unit: match spec.unit {
-                Unit::Rate => "op/s",
-                Unit::Bandwidth => "B/s",
-            },
+            unit: spec.unit.name(),
             ours,
             yardstick,
             yardstick_name: match spec.yardstick {
-                Yardstick::Fixed(_) => "fixed".to_owned(),
+                Yardstick::Fixed(_, name) => name.to_owned(),
                 Yardstick::Side(side, _) => side.name().to_owned(),
             },
             ratio,
             ratio_range: range(&column(|round| round.ours / round.yardstick)),
             goal: spec.goal,
-            pass: ratio.map(|ratio| ratio >= spec.goal),
+            pass: ratio.and_then(|ratio| spec.goal.is_reached(ratio)),
             failure,
             cpu_us: cpu_medians(series, |round| &round.cpu_us),
             yardstick_cpu_us: cpu_medians(series, |round| &round.yardstick_cpu_us),
@@ -127,7 +130,6 @@ impl Row {
 
     fn cells(&self) -> [String; 10] {
         let figure = |value: Option<f64>| value.map_or("-".to_owned(), |value| human(value, self.unit));
-        let percent = |ratio: f64| format!("{:.0}%", ratio * 100.0);
         let cpu = |who| self.cpu_us.get(&who).map_or("-".to_owned(), |cpu| format!("{cpu:.1}"));
         let of_yardstick: f64 = self.yardstick_cpu_us.values().sum();
         let yardstick_cpu = if of_yardstick > 0.0 { format!("{of_yardstick:.1}") } else { "-".to_owned() };
@@ -144,7 +146,11 @@ impl Row {
             figure(self.ours),
             format!("{} {}", figure(self.yardstick), self.yardstick_name),
             self.ratio.map_or("-".to_owned(), percent) + &spread,
-            format!(">={}", percent(self.goal)),
+            match self.goal {
+                Goal::AtLeast(least) => format!(">={}", percent(least)),
+                Goal::AtMost(most) => format!("<={}", percent(most)),
+                Goal::None => "-".to_owned(),
+            },
             verdict.to_owned(),
             cpu(Who::App),
             cpu(Who::Client),
@@ -165,15 +171,25 @@ fn cpu_medians(series: &[Series], of: fn(&Series) -> &BTreeMap<Who, f64>) -> BTr
     medians
 }
 
+fn percent(ratio: f64) -> String {
+    if ratio.abs() < 0.0995 { format!("{:.1}%", ratio * 100.0) } else { format!("{:.0}%", ratio * 100.0) }
+}
+
 /// `1.25 M/s`, `310 MB/s`.
 fn human(value: f64, unit: &str) -> String {
+    if unit == "us" {
+        return format!("{value:.0} {unit}");
+    }
     let (scaled, prefix) = match value {
         value if value >= 1e9 => (value / 1e9, "G"),
         value if value >= 1e6 => (value / 1e6, "M"),
         value if value >= 1e4 => (value / 1e3, "k"),
         value => (value, ""),
     };
-    let digits = if scaled < 10.0 { 2 } else { usize::from(scaled < 100.0) };
+    let digits = match scaled {
+        scaled if scaled < 10.0 => 2,
+        scaled => usize::from(scaled < 100.0),
+    };
     format!("{scaled:.digits$} {prefix}{}", unit.trim_start_matches("op"))
 }
 
@@ -225,12 +241,9 @@ impl fmt::Display for Report {
             writeln!(f, "{}: not measured: {}", row.name, row.failure.as_deref().unwrap_or_default())?;
         }
         let passed = self.rows.iter().filter(|row| row.pass == Some(true)).count();
-        write!(f, "{passed} of {} goals reached; medians of {} rounds", self.rows.len(), self.rounds)?;
-        writeln!(
-            f,
-            "{}; CPU us per operation, of sequential rows per MiB",
-            if self.quick { ", short ones" } else { "" }
-        )?;
+        let goals = self.rows.iter().filter(|row| row.goal != Goal::None).count();
+        write!(f, "{passed} of {goals} goals reached; medians of {} rounds", self.rounds)?;
+        writeln!(f, "{}; CPU us per operation, of rows in B/s per MiB", if self.quick { ", short ones" } else { "" })?;
         match self.load {
             Some(load) if load > 0.5 => {
                 writeln!(f, "Beware: others were using this machine ({load} of {} CPUs) before it began", self.cpus)
@@ -243,16 +256,16 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::SCENARIOS;
+    use crate::plan::scenarios;
 
     fn measured(phase: &str, operations: u64, seconds: f64) -> Vec<Measured> {
         let cpu_us = BTreeMap::from([(Who::Server, operations as f64 * 2.0)]);
-        vec![Measured { phase: phase.to_owned(), operations, bytes: 0, seconds, cpu_us }]
+        vec![Measured { phase: phase.to_owned(), operations, bytes: 0, seconds, cpu_us, p99_us: None }]
     }
 
     #[test]
     fn a_row_is_the_ratio_of_medians() {
-        let spec = &SCENARIOS[0].rows[0];
+        let spec = &scenarios().next().expect("a row").rows[0];
         let series: Vec<Series> = [(80, 100), (10, 100), (75, 90)]
             .map(|(ours, yardstick)| {
                 let round = BTreeMap::from([
@@ -270,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_said() {
-        let spec = &SCENARIOS[0].rows[0];
+        let spec = &scenarios().next().expect("a row").rows[0];
         let round = BTreeMap::from([(Side::Ours, Err("Weft: no disk".to_owned()))]);
         let failure = Series::of_round(spec, &round).expect_err("it failed");
         let report =
@@ -285,5 +298,7 @@ mod tests {
         assert_eq!(human(1_234_567.0, "op/s"), "1.23 M/s");
         assert_eq!(human(532.4, "op/s"), "532 /s");
         assert_eq!(human(1.5e9, "B/s"), "1.50 GB/s");
+        assert_eq!(human(12_345.6, "us"), "12346 us");
+        assert_eq!((percent(0.85), percent(2.0), percent(0.004)), ("85%".into(), "200%".into(), "0.4%".into()));
     }
 }

@@ -13,12 +13,13 @@ use crate::Options;
 use crate::cpu::{Watch, Who};
 use crate::interrupt;
 use crate::job::{Job, Measured, Program, Served};
-use crate::plan::{SCENARIOS, Scenario, Side, Spec};
+use crate::plan::{Scenario, Side, Spec, scenarios};
 use crate::report::{Report, Row, Series};
 use crate::side::ceiling;
 use crate::side::cluster::Cluster;
 use crate::side::shards;
 use crate::work::scan::Shape;
+use crate::work::way::Way;
 use crate::work::{git, tree};
 
 /// How much is done.
@@ -61,12 +62,20 @@ pub(crate) struct Bench {
     // Stopped in this order; then the folder under them goes.
     ping_server: Option<Served>,
     ceiling: Option<Served>,
-    cluster: Option<Cluster>,
-    two_shards: Option<Cluster>,
+    clusters: BTreeMap<Which, Cluster>,
     source_tree: bool,
     repository: bool,
     names: Cell<u32>,
     folder: TempDir,
+}
+
+/// One of the clusters that rows work on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Which {
+    /// With the defaults of `weft up`.
+    Usual,
+    /// With what tasks of `side::shards` need in it.
+    TwoShards,
 }
 
 /// What each side measured in one round, by phase.
@@ -76,7 +85,7 @@ type Round = BTreeMap<Side, Result<Vec<Measured>, String>>;
 /// As `bench::run`.
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let chosen: Vec<&Scenario> =
-        SCENARIOS.iter().filter(|scenario| scenario.rows.iter().any(|row| is_wanted(options, row))).collect();
+        scenarios().filter(|scenario| scenario.rows.iter().any(|row| is_wanted(options, row))).collect();
     ensure!(!chosen.is_empty(), "no row has {:?} in its name: see --list", options.only);
     let mut report = Report::begin(options);
     if options.list {
@@ -145,8 +154,7 @@ impl Bench {
             weft,
             ping_server: None,
             ceiling: None,
-            cluster: None,
-            two_shards: None,
+            clusters: BTreeMap::new(),
             source_tree: false,
             repository: false,
             names: Cell::new(0),
@@ -191,24 +199,31 @@ impl Bench {
         self.folder.path().join(self.fresh_name(what))
     }
 
-    pub(crate) fn cluster(&mut self) -> Result<&Cluster> {
-        if self.cluster.is_none() {
-            let started = Cluster::start(&self.weft, self.folder.path(), &[]).context("cannot start a cluster")?;
-            self.cluster = Some(started);
+    /// Started when the first row needs it.
+    pub(crate) fn cluster(&mut self, which: Which) -> Result<&mut Cluster> {
+        if !self.clusters.contains_key(&which) {
+            let started = self.start(which).with_context(|| format!("cannot start a cluster ({which:?})"))?;
+            self.clusters.insert(which, started);
         }
-        self.cluster.as_ref().context("no cluster")
+        self.clusters.get_mut(&which).context("no cluster")
     }
 
-    /// Another cluster, of two shards, with what tasks need in it.
-    pub(crate) fn two_shards(&mut self) -> Result<&Cluster> {
-        if self.two_shards.is_none() {
-            let dir = self.folder.path().join("two-shards");
-            let started = Cluster::start(&self.weft, &dir, &["--shards", "2"]);
-            let started = started.context("cannot start a cluster of two shards")?;
-            shards::furnish(&started).context("cannot prepare the cluster of two shards")?;
-            self.two_shards = Some(started);
+    fn start(&self, which: Which) -> Result<Cluster> {
+        let folder = self.folder.path();
+        match which {
+            Which::Usual => Cluster::start(&self.weft, folder, &[]),
+            Which::TwoShards => {
+                let started = Cluster::start(&self.weft, &folder.join("two-shards"), &["--shards", "2"])?;
+                shards::furnish(&started).context("cannot prepare the cluster of two shards")?;
+                Ok(started)
+            }
         }
-        self.two_shards.as_ref().context("no cluster")
+    }
+
+    /// Client cores of this cluster.
+    pub(crate) fn core(&mut self, which: Which) -> Result<Way> {
+        let cluster = self.cluster(which)?;
+        Ok(Way::Core { management: cluster.management.clone(), key_file: cluster.key_file.clone() })
     }
 
     /// Address, and whom to watch.
@@ -232,31 +247,33 @@ impl Bench {
 
     /// The directory of a file system to work in, and whom to watch.
     pub(crate) fn place(&mut self, side: Side) -> Result<(PathBuf, Watch)> {
-        let (root, watch) = match side {
-            Side::Ours | Side::Own | Side::Empty => {
-                let cluster = self.cluster()?;
-                (cluster.mount.clone(), cluster.watch.clone())
+        match side {
+            Side::Ours | Side::Own | Side::Empty | Side::Large => self.place_of(Which::Usual),
+            Side::Fuse => {
+                let (root, watch) = self.ceiling()?;
+                Ok((place_in(&root)?, watch))
             }
-            Side::Fuse => self.ceiling()?,
-            Side::Local => (self.folder.path().join("local"), Watch::default()),
-            Side::Rocks | Side::Net | Side::OneShard => anyhow::bail!("{} is no file system", side.name()),
-        };
-        Ok((place_in(&root)?, watch))
+            Side::Local => Ok((place_in(&self.folder.path().join("local"))?, Watch::default())),
+            _ => anyhow::bail!("{} is no file system", side.name()),
+        }
     }
 
-    /// The same of our own, where the client keeps nothing.
-    pub(crate) fn place_without_leases(&mut self) -> Result<(PathBuf, Watch)> {
-        self.cluster()?;
-        let cluster = self.cluster.as_mut().context("no cluster")?;
-        let (root, watch) = cluster.mount_without_leases().context("cannot mount without leases")?;
+    /// The same on the usual mount of a cluster.
+    pub(crate) fn place_of(&mut self, which: Which) -> Result<(PathBuf, Watch)> {
+        let cluster = self.cluster(which)?;
+        Ok((place_in(&cluster.mount)?, cluster.watch.clone()))
+    }
+
+    /// The same through another mount of a cluster, with these flags.
+    pub(crate) fn place_with(&mut self, which: Which, name: &'static str, flags: &[&str]) -> Result<(PathBuf, Watch)> {
+        let mounted = self.cluster(which)?.mount_with(name, flags);
+        let (root, watch) = mounted.with_context(|| format!("cannot mount with {flags:?}"))?;
         Ok((place_in(&root)?, watch))
     }
 
     /// The same of our own through a mount that has seen nothing yet.
     pub(crate) fn place_cold(&mut self) -> Result<(PathBuf, Watch)> {
-        self.cluster()?;
-        let cluster = self.cluster.as_mut().context("no cluster")?;
-        let (root, watch) = cluster.mount_cold().context("cannot mount once more")?;
+        let (root, watch) = self.cluster(Which::Usual)?.mount_cold().context("cannot mount once more")?;
         Ok((place_in(&root)?, watch))
     }
 

@@ -4,8 +4,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::mdtest;
 use super::step::{self, Step};
-use super::store::Store;
 use crate::job::Measured;
+use crate::store::Store;
 use crate::work::gate::{Gate, Tally};
 use crate::work::small::BYTES;
 

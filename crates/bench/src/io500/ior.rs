@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::step::Step;
-use super::store::Store;
+use crate::store::Store;
 use crate::work::gate::{Gate, Tally};
 use crate::work::pattern::{BLOCK, Pages, Random, check, stamp};
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::phase::Counts;
 use super::step::Step;
-use super::store::Store;
+use crate::store::Store;
 use crate::work::gate::{Gate, Tally};
 use crate::work::pattern::content;
 use crate::work::small::{BYTES, stamp};

@@ -6,7 +6,7 @@
 //! original.
 //!
 //! - [`phase`]: the phases, in order; [`step`]: one of them as a job.
-//! - [`store`]: the few operations that they need, as system calls or through the client core.
+//! - `crate::store`: the few operations that they need, as system calls or through the client core.
 //! - [`ior`], [`mdtest`], [`find`]: what they do. [`score`]: what it is worth. [`report`]: the table.
 
 mod find;
@@ -16,7 +16,6 @@ mod phase;
 mod report;
 mod score;
 mod step;
-mod store;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -30,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::interrupt;
 use crate::job::{Job, Program};
 use crate::runner::progress;
+use crate::store::{self, Place, Store, in_store};
 use crate::work::drop_caches;
 use crate::work::gate::PROCESSES_MAX;
 
@@ -39,7 +39,6 @@ pub(crate) use step::Step;
 
 use phase::{Counts, PHASES};
 use step::Bounds;
-use store::{Place, Store};
 
 /// Least seconds of the writing phases in a result that the IO500 list takes.
 const SECONDS_OF_LIST: u32 = 300;
@@ -81,6 +80,19 @@ pub enum Subject {
     },
 }
 
+impl Subject {
+    /// A folder in it.
+    fn place(&self, folder: &str) -> Result<Place> {
+        Ok(match self.clone() {
+            Subject::Directory(path) => Place::Directory(std::path::absolute(path)?.join(folder)),
+            Subject::Core { management, key_file } => {
+                let key_file = std::path::absolute(key_file)?;
+                Place::Core { management, key_file, folder: folder.to_owned() }
+            }
+        })
+    }
+}
+
 /// Runs all phases in a new folder, and removes it.
 ///
 /// # Errors
@@ -94,7 +106,7 @@ pub fn run(options: &Options, subject: &Subject) -> Result<Report> {
     }
     interrupt::catch()?;
     let program = Program::this()?;
-    let place = Place::new(subject, &folder_name()?)?;
+    let place = subject.place(&folder_name()?)?;
     let outcome = prepare(&place, options).and_then(|bounds| phases(&program, options, &place, bounds));
     progress("removing what was made");
     let removed = remove(&place).with_context(|| format!("cannot remove {place}: it is left behind"));
@@ -118,7 +130,7 @@ fn folder_name() -> Result<String> {
 /// Makes the directories, and looks how much room there is.
 fn prepare(place: &Place, options: &Options) -> Result<Bounds> {
     let processes = u64::from(options.processes);
-    let free = step::in_store!(place, store => {
+    let free = in_store!(place, false, store => {
         for directory in step::directories(options.processes as usize) {
             store.make_directory(&directory).with_context(|| format!("cannot make {place}/{directory}"))?;
         }
@@ -154,7 +166,7 @@ fn phases(program: &Program, options: &Options, place: &Place, bounds: Bounds) -
 }
 
 fn remove(place: &Place) -> Result<()> {
-    step::in_store!(place, store => store::remove_tree(store, "")?);
+    in_store!(place, false, store => store::remove_tree(store, "")?);
     Ok(())
 }
 

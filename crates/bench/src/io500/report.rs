@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::phase::{Group, Phase};
 use super::score::{geometric_mean, total};
-use super::store::Place;
 use super::{Options, SECONDS_OF_LIST};
 use crate::job::Measured;
+use crate::store::Place;
 
 /// What was measured. `Display` is the table for people.
 #[derive(Clone, Debug, Serialize)]
@@ -126,12 +126,12 @@ mod tests {
 
     fn report(seconds: u32) -> Report {
         let options = Options { processes: 2, seconds, size: Size(1), files: 1, warm: false };
-        let place = Place::new(&Subject::Directory("/there".into()), "x").expect("a place");
+        let place = Subject::Directory("/there".into()).place("x").expect("a place");
         Report::begin(&options, &place)
     }
 
     fn measured(operations: u64, bytes: u64, seconds: f64) -> Measured {
-        Measured { phase: String::new(), operations, bytes, seconds, cpu_us: Default::default() }
+        Measured { phase: String::new(), operations, bytes, seconds, cpu_us: Default::default(), p99_us: None }
     }
 
     #[test]

@@ -6,12 +6,11 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::phase::{Counts, Phase};
-use super::store::core::Core;
-use super::store::posix::Posix;
-use super::store::{Place, Store};
 use super::{find, ior, mdtest};
 use crate::cpu::Watch;
 use crate::job::Measured;
+use crate::store::core::Core;
+use crate::store::{Place, Store, in_kept_store, in_store};
 use crate::work::gate::{Gate, Tally, together_within};
 
 /// A phase that takes so many times the wanted seconds, and [`PATIENCE_MIN`], hangs.
@@ -39,23 +38,6 @@ pub(crate) struct Bounds {
     pub(crate) files: u64,
 }
 
-/// Does `$body` with a store of whichever kind `$place` has.
-macro_rules! in_store {
-    ($place:expr, $store:ident => $body:expr) => {
-        match $place {
-            $crate::io500::store::Place::Directory(path) => {
-                let $store = &mut $crate::io500::store::posix::Posix::open(path);
-                $body
-            }
-            $crate::io500::store::Place::Core { management, key_file, folder } => {
-                let $store = &mut $crate::io500::store::core::Core::connect(management, key_file, folder)?;
-                $body
-            }
-        }
-    };
-}
-pub(crate) use in_store;
-
 /// All directories, parents first; the first one is the folder itself.
 pub(crate) fn directories(processes: usize) -> Vec<String> {
     let fixed = ["", ior::EASY, ior::HARD, mdtest::EASY, mdtest::HARD].map(str::to_owned);
@@ -65,11 +47,9 @@ pub(crate) fn directories(processes: usize) -> Vec<String> {
 impl Step {
     pub(crate) fn run(&self) -> Result<Measured> {
         let patience = PATIENCE_MIN + Duration::from_secs(u64::from(self.seconds)) * PATIENCE_FACTOR;
-        let work = |number: usize, gate: &mut Gate<'_>| match &self.place {
-            Place::Directory(path) => Ok((self.work(&mut Posix::open(path), number, gate)?, None)),
-            Place::Core { management, key_file, folder } => {
-                let mut core = Core::connect(management, key_file, folder)?;
-                Ok((self.work(&mut core, number, gate)?, Some(core)))
+        let work = |number: usize, gate: &mut Gate<'_>| {
+            in_kept_store! {
+                &self.place, false, store => self.work(store, number, gate)
             }
         };
         // To end a session is no part of a phase.
@@ -79,7 +59,7 @@ impl Step {
         };
         let measured = together_within(patience, self.phase.name(), self.processes, &Watch::default(), work, end)?;
         // The processes are gone: this one may have threads now.
-        in_store!(&self.place, store => self.check(store, &measured)?);
+        in_store!(&self.place, false, store => self.check(store, &measured)?);
         Ok(measured)
     }
 

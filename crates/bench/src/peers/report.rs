@@ -245,7 +245,7 @@ mod tests {
 
     fn measured(operations: u64, bytes: u64, machine_us: f64) -> Measured {
         let cpu_us = BTreeMap::from([(Who::Machine, machine_us), (Who::App, machine_us / 2.0)]);
-        Measured { phase: "make".into(), operations, bytes, seconds: 2.0, cpu_us }
+        Measured { phase: "make".into(), operations, bytes, seconds: 2.0, cpu_us, p99_us: None }
     }
 
     fn report(rows: Vec<Line>) -> Report {

@@ -19,9 +19,8 @@ pub(crate) struct Cluster {
     pub(crate) key_file: PathBuf,
     /// The mount counts as client, all else as server.
     pub(crate) watch: Watch,
-    /// Mounts beside the usual one, each with its process.
-    without_leases: Option<(PathBuf, i32)>,
-    cold: Option<(PathBuf, i32)>,
+    /// Mounts beside the usual one by their names, each with its process.
+    others: BTreeMap<&'static str, (PathBuf, i32)>,
 }
 
 /// What `weft up --json` prints, as far as it matters here.
@@ -65,8 +64,7 @@ impl Cluster {
             management,
             key_file,
             watch: Watch(watch),
-            without_leases: None,
-            cold: None,
+            others: BTreeMap::new(),
         };
         let clients = cluster.watch.0.iter().filter(|(who, _)| *who == Who::Client).count();
         ensure!(clients == 1, "{clients} mounts among the processes of the cluster");
@@ -75,12 +73,13 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// A mount that asks each time, and whom to watch: it alone is the client.
-    pub(crate) fn mount_without_leases(&mut self) -> Result<(PathBuf, Watch)> {
-        if self.without_leases.is_none() {
-            self.without_leases = Some(self.mount_another("mnt-without-leases", &["--leases=false"])?);
+    /// Another mount with these flags, made when it is first asked for, and whom to watch: it alone is the client.
+    pub(crate) fn mount_with(&mut self, name: &'static str, flags: &[&str]) -> Result<(PathBuf, Watch)> {
+        if !self.others.contains_key(name) {
+            let made = self.mount_another(name, flags)?;
+            self.others.insert(name, made);
         }
-        let (at, pid) = self.without_leases.clone().context("no mount")?;
+        let (at, pid) = self.others.get(name).cloned().context("no mount")?;
         let mut watch: Vec<_> = self.watch.0.iter().filter(|(who, _)| *who == Who::Server).copied().collect();
         watch.push((Who::Client, pid));
         Ok((at, Watch(watch)))
@@ -88,13 +87,13 @@ impl Cluster {
 
     /// A mount that has seen nothing yet, and whom to watch: the usual one too, from which leases may be recalled.
     pub(crate) fn mount_cold(&mut self) -> Result<(PathBuf, Watch)> {
-        if let Some((at, _)) = self.cold.take() {
+        let name = "mnt-cold";
+        if let Some((at, _)) = self.others.remove(name) {
             self.umount(&at)?;
         }
-        let (at, pid) = self.cold.insert(self.mount_another("mnt-cold", &[])?).clone();
-        let mut watch = self.watch.clone();
-        watch.0.push((Who::Client, pid));
-        Ok((at, watch))
+        let (at, cold) = self.mount_with(name, &[])?;
+        let usual = self.watch.0.iter().filter(|(who, _)| *who == Who::Client);
+        Ok((at, Watch(cold.0.into_iter().chain(usual.copied()).collect())))
     }
 
     /// Directories that are made in `at` from now on go to this shard.
@@ -121,9 +120,9 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for (at, _) in [self.without_leases.take(), self.cold.take()].into_iter().flatten() {
+        for (at, _) in self.others.values() {
             // `down` says so where it is still in the way.
-            let _ = self.umount(&at);
+            let _ = self.umount(at);
         }
         let mut down = Command::new(&self.weft);
         down.arg("down").arg("--dir").arg(&self.dir);

@@ -24,6 +24,6 @@ impl<'a> Stopwatch<'a> {
         let seconds = self.begin.elapsed().as_secs_f64();
         let mut cpu_us = self.watch.since(&self.others);
         *cpu_us.entry(self.own).or_default() += of_self_and_children() - self.cpu;
-        Measured { phase: phase.to_owned(), operations, bytes: 0, seconds, cpu_us }
+        Measured { phase: phase.to_owned(), operations, bytes: 0, seconds, cpu_us, p99_us: None }
     }
 }

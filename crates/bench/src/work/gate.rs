@@ -49,11 +49,14 @@ struct Slot {
     end: AtomicU64,
     /// Nanoseconds.
     cpu: AtomicU64,
+    /// Nanoseconds; 0: nobody has told.
+    p99: AtomicU64,
 }
 
 /// Where a process waits for the others, and counts from.
 pub(crate) struct Gate<'a> {
     board: &'a Board,
+    slot: &'a Slot,
     processes: usize,
     cpu_before: f64,
 }
@@ -78,6 +81,11 @@ impl Gate<'_> {
             std::thread::sleep(LOOK);
         }
         self.board.most.load(Ordering::Acquire)
+    }
+
+    /// What 99 % of this process's operations took at most: the worst of all processes counts.
+    pub(crate) fn tell_p99(&self, took: Duration) {
+        self.slot.p99.store(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
     }
 
     /// A number from 0 on that no other process gets.
@@ -136,6 +144,7 @@ fn sum(board: &Board, phase: &str, processes: usize, start: u64, mut cpu: BTreeM
     let total = |field: fn(&Slot) -> &AtomicU64| slots.iter().map(|slot| field(slot).load(Ordering::Acquire)).sum();
     let end = slots.iter().map(|slot| slot.end.load(Ordering::Acquire)).max().unwrap_or(start);
     let app: u64 = total(|slot| &slot.cpu);
+    let p99 = slots.iter().map(|slot| slot.p99.load(Ordering::Acquire)).max().filter(|&p99| p99 > 0);
     *cpu.entry(Who::App).or_default() += app as f64 / 1e3;
     Measured {
         phase: phase.to_owned(),
@@ -143,6 +152,7 @@ fn sum(board: &Board, phase: &str, processes: usize, start: u64, mut cpu: BTreeM
         bytes: total(|slot| &slot.bytes),
         seconds: end.saturating_sub(start) as f64 / 1e9,
         cpu_us: cpu,
+        p99_us: p99.map(|ns| ns as f64 / 1e3),
     }
 }
 
@@ -157,7 +167,7 @@ fn live<S>(
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let slot = &board.slots[number];
     let lived = catch_unwind(AssertUnwindSafe(|| -> Result<()> {
-        let mut gate = Gate { board, processes, cpu_before: 0.0 };
+        let mut gate = Gate { board, slot, processes, cpu_before: 0.0 };
         let (tally, state) = work(number, &mut gate)?;
         slot.end.store(monotonic(), Ordering::Release);
         let cpu = of_self_and_children() - gate.cpu_before;

@@ -5,6 +5,7 @@ pub(crate) mod calls;
 pub(crate) mod churn;
 pub(crate) mod gate;
 pub(crate) mod git;
+pub(crate) mod mixed;
 pub(crate) mod pattern;
 pub(crate) mod population;
 pub(crate) mod random;
@@ -14,12 +15,15 @@ pub(crate) mod small;
 pub(crate) mod stat;
 pub(crate) mod tree;
 pub(crate) mod unpack;
+pub(crate) mod way;
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use self::sequential::Stream;
+use self::way::Way;
 use crate::cpu::Watch;
 use crate::job::Measured;
 
@@ -52,10 +56,12 @@ pub(crate) enum Work {
     Clone { repository: PathBuf, tree: PathBuf },
     /// `grep -r` and `git status`, again and again for so many seconds each, in a clone.
     LookAgain { seconds: f64, repository: PathBuf, tree: PathBuf },
-    /// Whole files in 1 MiB steps, `bytes` over all processes: written with fsync, then read with cold caches.
-    Sequential { bytes: u64, step: usize },
-    /// Direct 4 KiB reads, then writes, for so many seconds each; `bytes` over all processes.
-    Random { seconds: f64, bytes: u64 },
+    /// Whole files: written with fsync, then read with cold caches.
+    Sequential(sequential::Stream),
+    /// 4 KiB reads, then writes, for so many seconds each; `bytes` over all processes.
+    Random { seconds: f64, bytes: u64, way: way::Way },
+    /// 4 KiB reads of a file while a stream of `stream` bytes is written, for so many seconds.
+    Mixed { seconds: f64, bytes: u64, stream: u64 },
     /// A step of a longer work, between which caches are dropped.
     Part(Part),
 }
@@ -68,7 +74,7 @@ pub(crate) enum Part {
     Begin,
     /// Removes the place with all that is in it; nothing is measured.
     End,
-    /// As [`Work::Sequential`].
+    /// As [`Work::Sequential`], through the page cache.
     WriteFiles {
         bytes: u64,
         step: usize,
@@ -77,7 +83,7 @@ pub(crate) enum Part {
         bytes: u64,
         step: usize,
     },
-    /// As [`Work::Random`]; nothing is measured.
+    /// As [`Work::Random`] with `O_DIRECT`; nothing is measured.
     PrepareRandom {
         bytes: u64,
     },
@@ -126,8 +132,9 @@ impl Files {
             Work::Unpack { archive, tree } => unpack::run(self, archive, tree),
             Work::Clone { repository, tree } => git::clone_and_remove(self, repository, tree),
             Work::LookAgain { seconds, repository, tree } => git::look_again(self, *seconds, repository, tree),
-            Work::Sequential { bytes, step } => sequential::run(self, *bytes, *step),
-            Work::Random { seconds, bytes } => random::run(self, *seconds, *bytes),
+            Work::Sequential(stream) => stream.run(self),
+            Work::Random { seconds, bytes, way } => random::run(self, *seconds, *bytes, way),
+            Work::Mixed { seconds, bytes, stream } => mixed::run(self, *seconds, *bytes, *stream),
             Work::Part(part) => self.run_part(part).map(|measured| measured.into_iter().collect()),
         }
     }
@@ -138,10 +145,12 @@ impl Files {
             Part::End => return std::fs::remove_dir_all(&self.place).map(|()| None).context("cannot clean up"),
             Part::PrepareRandom { bytes } => return random::prepare_files(self, *bytes).map(|()| None),
             Part::MakeShape { shape } => return shape.make(&self.place).map(|()| None),
-            Part::WriteFiles { bytes, step } => sequential::write_files(self, *bytes, *step),
-            Part::ReadFiles { bytes, step } => sequential::read_files(self, *bytes, *step),
-            Part::ReadRandom { seconds, bytes } => random::read_files(self, *seconds, *bytes),
-            Part::WriteRandom { seconds, bytes, synced } => random::write_files(self, *seconds, *bytes, *synced),
+            Part::WriteFiles { bytes, step } => Stream::buffered(*bytes, *step).write_files(self),
+            Part::ReadFiles { bytes, step } => Stream::buffered(*bytes, *step).read_files(self),
+            Part::ReadRandom { seconds, bytes } => random::read_files(self, *seconds, *bytes, &Way::Direct),
+            Part::WriteRandom { seconds, bytes, synced } => {
+                random::write_files(self, *seconds, *bytes, &Way::Direct, *synced)
+            }
             Part::Population(population) => population.run(self),
             Part::Unpack { archive, tree } => unpack::unpack(self, archive, tree),
             Part::Pack { tree } => archive::pack(self, tree),

@@ -1,53 +1,64 @@
-//! Direct reads and writes of 4 KiB at random places, each process in a file of its own.
+//! Reads and writes of 4 KiB at random places past all caches, each process in a file of its own.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
 use super::gate::{Gate, Tally, together};
 use super::pattern::{BLOCK, Pages, Random, check, stamp};
+use super::way::Way;
 use super::{Files, drop_caches};
 use crate::job::Measured;
+use crate::store::{Store, in_kept_store, in_store};
 
 /// Of the writes one in so many is read back at the end.
 const SAMPLE: u64 = 64;
 
 /// `read` and `write`, in files that are there whole before.
-pub(crate) fn run(files: &Files, seconds: f64, bytes: u64) -> Result<Vec<Measured>> {
+pub(crate) fn run(files: &Files, seconds: f64, bytes: u64, way: &Way) -> Result<Vec<Measured>> {
     prepare_files(files, bytes)?;
     drop_caches()?;
-    let read = read_files(files, seconds, bytes)?;
+    let read = read_files(files, seconds, bytes, way)?;
     drop_caches()?;
-    Ok(vec![read, write_files(files, seconds, bytes, false)?])
+    Ok(vec![read, write_files(files, seconds, bytes, way, false)?])
 }
 
 /// Makes the files, `bytes` over all processes, where they are not there whole.
 pub(crate) fn prepare_files(files: &Files, bytes: u64) -> Result<()> {
     let blocks = blocks(files, bytes)?;
-    (0..files.processes).try_for_each(|number| prepare(&path(files, number), number, blocks))
+    (0..files.processes).try_for_each(|number| prepare(files, number, blocks))
 }
 
-pub(crate) fn read_files(files: &Files, seconds: f64, bytes: u64) -> Result<Measured> {
-    let blocks = blocks(files, bytes)?;
-    let read = |number: usize, gate: &mut Gate<'_>| read(number, path(files, number), blocks, seconds, gate);
-    together("read", files.processes, &files.watch, read, |_, ()| Ok(()))
+pub(crate) fn read_files(files: &Files, seconds: f64, bytes: u64, way: &Way) -> Result<Measured> {
+    let (blocks, place) = (blocks(files, bytes)?, way.place(files)?);
+    let read = |number: usize, gate: &mut Gate<'_>| {
+        in_kept_store! {
+            &place, way.is_direct(), store => read(store, number, blocks, seconds, gate)
+        }
+    };
+    together("read", files.processes, &files.watch, read, |_, _| Ok(()))
 }
 
 /// `synced`: with an fsync after each write, which is part of the operation.
-pub(crate) fn write_files(files: &Files, seconds: f64, bytes: u64, synced: bool) -> Result<Measured> {
-    let blocks = blocks(files, bytes)?;
+pub(crate) fn write_files(files: &Files, seconds: f64, bytes: u64, way: &Way, synced: bool) -> Result<Measured> {
+    let (blocks, place) = (blocks(files, bytes)?, way.place(files)?);
     let write = |number: usize, gate: &mut Gate<'_>| {
-        let written = Written { file: open_direct(&path(files, number))?, number, samples: Default::default() };
-        write(written, blocks, seconds, synced, gate)
+        let ((tally, samples), core) =
+            in_kept_store!(&place, way.is_direct(), store => write(store, number, blocks, seconds, synced, gate))?;
+        Ok((tally, (samples, core)))
     };
-    together("write", files.processes, &files.watch, write, read_back)
+    together("write", files.processes, &files.watch, write, |number, (samples, core)| {
+        drop(core);
+        in_store!(&place, way.is_direct(), store => read_back(store, number, blocks, samples))
+    })
 }
 
-fn path(files: &Files, number: usize) -> PathBuf {
-    files.place.join(format!("random-{number}"))
+/// Of the file of a process. Files of other lengths are for other rows.
+fn name(number: usize, blocks: u64) -> String {
+    format!("random-{blocks}-{number}")
 }
 
 /// Of each process.
@@ -57,10 +68,11 @@ fn blocks(files: &Files, bytes: u64) -> Result<u64> {
     Ok(blocks)
 }
 
-fn prepare(path: &Path, number: usize, blocks: u64) -> Result<()> {
+/// Makes the file of process `number` where it is not there whole.
+pub(super) fn prepare(files: &Files, number: usize, blocks: u64) -> Result<()> {
     const STEP: usize = 1 << 20;
-    let len = blocks * BLOCK as u64;
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    let (path, len) = (files.place.join(name(number, blocks)), blocks * BLOCK as u64);
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.with_context(|| format!("cannot make {}", path.display()))?;
     if file.metadata()?.len() == len {
         return Ok(());
@@ -74,45 +86,56 @@ fn prepare(path: &Path, number: usize, blocks: u64) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-fn open_direct(path: &Path) -> Result<File> {
-    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path);
-    file.with_context(|| format!("cannot open {} for direct access", path.display()))
-}
-
-fn read(number: usize, path: PathBuf, blocks: u64, seconds: f64, gate: &mut Gate<'_>) -> Result<(Tally, ())> {
-    let file = open_direct(&path)?;
+/// Reads for so long; `took` hears how long each read took.
+pub(super) fn read_for<S: Store>(
+    store: &mut S,
+    number: usize,
+    blocks: u64,
+    seconds: f64,
+    gate: &mut Gate<'_>,
+    mut took: impl FnMut(Duration),
+) -> Result<Tally> {
+    let name = name(number, blocks);
+    let file = store.open_to_read(&name).with_context(|| format!("cannot open {name}"))?;
     let mut buffer = Pages::noise(BLOCK, 0);
     let mut random = Random::new(number as u64);
-    let end = gate.pass() + Duration::from_secs_f64(seconds);
+    let mut begin = gate.pass();
+    let end = begin + Duration::from_secs_f64(seconds);
     let mut operations: u64 = 0;
-    while Instant::now() < end {
+    while begin < end {
         let offset = random.below(blocks) * BLOCK as u64;
-        file.read_exact_at(buffer.bytes_mut(), offset)?;
+        let read = store.read_at(&file, buffer.bytes_mut(), offset);
+        ensure!(read.with_context(|| format!("read of {name} at {offset}"))? == BLOCK, "{name} ends at {offset}");
         check(buffer.bytes(), number, offset)?;
         operations += 1;
+        let now = Instant::now();
+        took(now - begin);
+        begin = now;
     }
-    Ok((Tally { operations, bytes: operations * BLOCK as u64 }, ()))
+    Ok(Tally { operations, bytes: operations * BLOCK as u64 })
 }
 
-/// What was written, to be read back.
-struct Written {
-    file: File,
-    number: usize,
-    /// Offsets, and the mark that was written there last.
-    samples: std::collections::BTreeMap<u64, u64>,
+fn read<S: Store>(store: &mut S, number: usize, blocks: u64, seconds: f64, gate: &mut Gate<'_>) -> Result<Tally> {
+    read_for(store, number, blocks, seconds, gate, |_| {})
 }
+
+/// Offsets, and the mark that was written there last.
+type Samples = BTreeMap<u64, u64>;
 
 /// Where in a block the mark of a write stands, behind the stamp.
 const MARK: std::ops::Range<usize> = 16..24;
 
-fn write(
-    mut written: Written,
+fn write<S: Store>(
+    store: &mut S,
+    number: usize,
     blocks: u64,
     seconds: f64,
     synced: bool,
     gate: &mut Gate<'_>,
-) -> Result<(Tally, Written)> {
-    let number = written.number;
+) -> Result<(Tally, Samples)> {
+    let name = name(number, blocks);
+    let file = store.open_to_write(&name).with_context(|| format!("cannot open {name}"))?;
+    let mut samples = Samples::new();
     let mut buffer = Pages::noise(BLOCK, number as u64);
     let mut random = Random::new(!(number as u64));
     let end = gate.pass() + Duration::from_secs_f64(seconds);
@@ -121,24 +144,26 @@ fn write(
         let offset = random.below(blocks) * BLOCK as u64;
         stamp(buffer.bytes_mut(), number, offset);
         buffer.bytes_mut()[MARK].copy_from_slice(&operations.to_le_bytes());
-        written.file.write_all_at(buffer.bytes(), offset)?;
+        store.write_at(&file, buffer.bytes(), offset).with_context(|| format!("write of {name} at {offset}"))?;
         if synced {
-            written.file.sync_all()?;
+            store.sync(&file)?;
         }
-        if operations.is_multiple_of(SAMPLE) || written.samples.contains_key(&offset) {
-            written.samples.insert(offset, operations);
+        if operations.is_multiple_of(SAMPLE) || samples.contains_key(&offset) {
+            samples.insert(offset, operations);
         }
         operations += 1;
     }
-    Ok((Tally { operations, bytes: operations * BLOCK as u64 }, written))
+    store.close(file).with_context(|| format!("close of {name}"))?;
+    Ok((Tally { operations, bytes: operations * BLOCK as u64 }, samples))
 }
 
-fn read_back(_: usize, written: Written) -> Result<()> {
+fn read_back<S: Store>(store: &mut S, number: usize, blocks: u64, samples: Samples) -> Result<()> {
+    let file = store.open_to_read(&name(number, blocks))?;
     let mut buffer = Pages::noise(BLOCK, 0);
-    for (offset, mark) in written.samples {
-        written.file.read_exact_at(buffer.bytes_mut(), offset)?;
-        check(buffer.bytes(), written.number, offset)?;
-        ensure!(buffer.bytes()[MARK] == mark.to_le_bytes(), "a write of file {} at {offset} is lost", written.number);
+    for (offset, mark) in samples {
+        ensure!(store.read_at(&file, buffer.bytes_mut(), offset)? == BLOCK, "file {number} ends at {offset}");
+        check(buffer.bytes(), number, offset)?;
+        ensure!(buffer.bytes()[MARK] == mark.to_le_bytes(), "a write of file {number} at {offset} is lost");
     }
-    Ok(())
+    Ok(store.close(file)?)
 }

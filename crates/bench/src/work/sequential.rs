@@ -1,74 +1,145 @@
-//! Large files from one end to the other, in steps; each process has its own.
+//! Large files from one end to the other, in steps: each process has its own, or all have one.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::fs;
+use std::io::ErrorKind;
 
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::gate::{Gate, Tally, together};
-use super::pattern::{Pages, check, stamp};
+use super::pattern::{BLOCK, Pages, check, stamp};
+use super::way::Way;
 use super::{Files, drop_caches};
 use crate::job::Measured;
+use crate::store::{Store, in_kept_store};
 
-/// One operation is one step. `write` ends with an fsync; `read` finds all caches cold.
-pub(crate) fn run(files: &Files, bytes: u64, step: usize) -> Result<Vec<Measured>> {
-    let written = write_files(files, bytes, step)?;
-    drop_caches()?;
-    let read = read_files(files, bytes, step)?;
-    for number in 0..files.processes {
-        fs::remove_file(path(files, number)).context("cannot remove what was written")?;
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Stream {
+    /// Over all processes.
+    pub(crate) bytes: u64,
+    /// Bytes of one operation.
+    pub(crate) step: usize,
+    pub(crate) way: Way,
+    /// All processes work on one file, whose steps are theirs in turns.
+    pub(crate) shared: bool,
+}
+
+impl Stream {
+    /// Through the page cache, each process in a file of its own.
+    pub(crate) fn buffered(bytes: u64, step: usize) -> Self {
+        Self { bytes, step, way: Way::Buffered, shared: false }
     }
-    Ok(vec![written, read])
-}
 
-/// Writes a file of each process, `bytes` over all of them.
-pub(crate) fn write_files(files: &Files, bytes: u64, step: usize) -> Result<Measured> {
-    let steps = steps(files, bytes, step)?;
-    let write = |number: usize, gate: &mut Gate<'_>| write(number, path(files, number), step, steps, gate);
-    together("write", files.processes, &files.watch, write, |_, ()| Ok(()))
-}
-
-/// Reads the files that [`write_files`] has written with the same arguments.
-pub(crate) fn read_files(files: &Files, bytes: u64, step: usize) -> Result<Measured> {
-    let steps = steps(files, bytes, step)?;
-    let read = |number: usize, gate: &mut Gate<'_>| read(number, path(files, number), step, steps, gate);
-    together("read", files.processes, &files.watch, read, |_, ()| Ok(()))
-}
-
-fn path(files: &Files, number: usize) -> PathBuf {
-    files.place.join(format!("sequential-{number}"))
-}
-
-/// Of each process.
-fn steps(files: &Files, bytes: u64, step: usize) -> Result<u64> {
-    let steps = bytes / step as u64 / files.processes as u64;
-    ensure!(steps > 0, "too few bytes");
-    Ok(steps)
-}
-
-fn write(number: usize, path: PathBuf, len: usize, steps: u64, gate: &mut Gate<'_>) -> Result<(Tally, ())> {
-    let mut buffer = Pages::noise(len, number as u64);
-    let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
-    gate.pass();
-    for step in 0..steps {
-        let offset = step * len as u64;
-        stamp(buffer.bytes_mut(), number, offset);
-        file.write_all_at(buffer.bytes(), offset)?;
+    /// One operation is one step. `write` ends with an fsync; `read` finds all caches cold.
+    pub(crate) fn run(&self, files: &Files) -> Result<Vec<Measured>> {
+        let written = self.write_files(files)?;
+        drop_caches()?;
+        let read = self.read_files(files)?;
+        self.remove(files)?;
+        Ok(vec![written, read])
     }
-    file.sync_all()?;
-    Ok((Tally { operations: steps, bytes: steps * len as u64 }, ()))
+
+    pub(crate) fn write_files(&self, files: &Files) -> Result<Measured> {
+        let steps = self.steps(files)?;
+        self.remove(files)?;
+        let place = self.way.place(files)?;
+        let write = |number: usize, gate: &mut Gate<'_>| {
+            in_kept_store! {
+                &place, self.way.is_direct(), store => self.write(store, (number, files.processes), steps, gate)
+            }
+        };
+        together("write", files.processes, &files.watch, write, |_, _| Ok(()))
+    }
+
+    /// Reads the files that [`Self::write_files`] has written.
+    pub(crate) fn read_files(&self, files: &Files) -> Result<Measured> {
+        let steps = self.steps(files)?;
+        let place = self.way.place(files)?;
+        let read = |number: usize, gate: &mut Gate<'_>| {
+            in_kept_store! {
+                &place, self.way.is_direct(), store => self.read(store, (number, files.processes), steps, gate)
+            }
+        };
+        together("read", files.processes, &files.watch, read, |_, _| Ok(()))
+    }
+
+    /// What is there of an earlier round.
+    fn remove(&self, files: &Files) -> Result<()> {
+        for number in 0..files.processes {
+            match fs::remove_file(files.place.join(self.name(number))) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).context("cannot remove what was written");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self, number: usize) -> String {
+        if self.shared { "sequential-shared".to_owned() } else { format!("sequential-{number}") }
+    }
+
+    /// Of each process.
+    fn steps(&self, files: &Files) -> Result<u64> {
+        let steps = self.bytes / self.step as u64 / files.processes as u64;
+        ensure!(steps > 0, "too few bytes");
+        Ok(steps)
+    }
+
+    fn offset(&self, (number, processes): (usize, usize), index: u64) -> u64 {
+        let place = if self.shared { index * processes as u64 + number as u64 } else { index };
+        place * self.step as u64
+    }
+
+    fn write<S: Store>(&self, store: &mut S, who: (usize, usize), steps: u64, gate: &mut Gate<'_>) -> Result<Tally> {
+        let (len, name) = (self.step, self.name(who.0));
+        let mut pages = Pages::noise(len.next_multiple_of(BLOCK), who.0 as u64);
+        let buffer = &mut pages.bytes_mut()[..len];
+        let file = store.open_to_write(&name).with_context(|| format!("cannot make {name}"))?;
+        gate.pass();
+        for index in 0..steps {
+            let offset = self.offset(who, index);
+            stamp(buffer, who.0, offset);
+            store.write_at(&file, buffer, offset).with_context(|| format!("write of {name} at {offset}"))?;
+        }
+        store.sync(&file).with_context(|| format!("fsync of {name}"))?;
+        store.close(file).with_context(|| format!("close of {name}"))?;
+        Ok(Tally { operations: steps, bytes: steps * len as u64 })
+    }
+
+    fn read<S: Store>(&self, store: &mut S, who: (usize, usize), steps: u64, gate: &mut Gate<'_>) -> Result<Tally> {
+        let (len, name) = (self.step, self.name(who.0));
+        let mut pages = Pages::noise(len.next_multiple_of(BLOCK), who.0 as u64);
+        let buffer = &mut pages.bytes_mut()[..len];
+        let whole = steps * len as u64 * if self.shared { who.1 as u64 } else { 1 };
+        ensure!(store.size(&name)? == whole, "{name} has another size than was written");
+        let file = store.open_to_read(&name).with_context(|| format!("cannot open {name}"))?;
+        gate.pass();
+        for index in 0..steps {
+            let offset = self.offset(who, index);
+            let read = store.read_at(&file, buffer, offset).with_context(|| format!("read of {name} at {offset}"))?;
+            ensure!(read == len, "{name} has {read} bytes at {offset}, where {len} were written");
+            check(buffer, who.0, offset)?;
+        }
+        store.close(file).with_context(|| format!("close of {name}"))?;
+        Ok(Tally { operations: steps, bytes: steps * len as u64 })
+    }
 }
 
-fn read(number: usize, path: PathBuf, len: usize, steps: u64, gate: &mut Gate<'_>) -> Result<(Tally, ())> {
-    let mut buffer = Pages::noise(len, number as u64);
-    let file = File::open(&path)?;
-    ensure!(file.metadata()?.len() == steps * len as u64, "{} has another size than was written", path.display());
-    gate.pass();
-    for step in 0..steps {
-        let offset = step * len as u64;
-        file.read_exact_at(buffer.bytes_mut(), offset)?;
-        check(buffer.bytes(), number, offset)?;
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn records_of_all_processes_cover_the_shared_file() {
+        let stream = Stream { shared: true, ..Stream::buffered(15 * 47_008, 47_008) };
+        let offsets = (0..3).flat_map(|number| (0..5).map(move |index| (number, index)));
+        let offsets: BTreeSet<u64> = offsets.map(|(number, index)| stream.offset((number, 3), index)).collect();
+        assert_eq!(offsets, (0..15).map(|place| place * 47_008).collect());
+        let own = Stream { shared: false, ..stream };
+        assert_eq!((own.offset((2, 3), 4), own.name(2)), (4 * 47_008, "sequential-2".to_owned()));
     }
-    Ok((Tally { operations: steps, bytes: steps * len as u64 }, ()))
 }

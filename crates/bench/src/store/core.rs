@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use client::{Caller, Client, Cluster, Connected, Looked};
 use ring::buf::Buf;
 use types::attr::FileType;
@@ -16,7 +15,7 @@ use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
 
-use super::{Entry, Store};
+use super::{Entry, Place, Store};
 
 /// For the cluster to be there.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,6 +27,8 @@ pub(crate) struct Core {
     /// Until the end.
     client: Option<Rc<Client>>,
     folder: String,
+    /// Nothing is kept back, or read ahead.
+    direct: bool,
     /// By path, as a kernel would keep them.
     directories: BTreeMap<String, InodeId>,
     // Last: it keeps the session alive.
@@ -42,16 +43,20 @@ pub(crate) struct Open {
 }
 
 impl Core {
-    /// In this folder of the root, which need not be there yet.
-    pub(crate) fn connect(management: &str, key_file: &Path, folder: &str) -> Result<Self> {
-        let cluster = Cluster { management: management.to_owned(), key_file: key_file.to_owned(), patience: PATIENCE };
-        let config = client::config::Config { description: "weft bench io500".into(), ..Default::default() };
+    /// In a folder of the root, which need not be there yet.
+    ///
+    /// # Errors
+    /// Where the place is not in a cluster, or that does not answer.
+    pub(crate) fn connect(place: &Place, direct: bool) -> Result<Self> {
+        let Place::Core { management, key_file, folder } = place else { bail!("{place} is in no cluster") };
+        let cluster = Cluster { management: management.clone(), key_file: key_file.clone(), patience: PATIENCE };
+        let config = client::config::Config { description: "weft bench".into(), ..Default::default() };
         let connected = client::connect(&cluster, config)?;
         let mut ring = ring::Ring::new(&ring::Config::default())?;
         let shared = Arc::clone(&connected.shared);
         let client = Some(ring.run(async move { Client::new(shared) }));
         let directories = BTreeMap::new();
-        Ok(Self { ring, client, folder: folder.to_owned(), directories, _connected: connected })
+        Ok(Self { ring, client, folder: folder.clone(), direct, directories, _connected: connected })
     }
 
     /// Runs one operation to its end.
@@ -147,18 +152,18 @@ impl Store for Core {
 
     /// Copies the bytes to memory that can be shared with a server on this host: the kernel copies as much on a mount.
     fn write_at(&mut self, file: &Open, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let inode = file.inode;
+        let (inode, direct) = (file.inode, self.direct);
         self.wait(async |client| {
             let mut copy = Buf::shareable(bytes.len());
             copy.copy_from_slice(bytes);
-            client.write(&caller(), inode, offset, &copy.freeze(), false).await
+            client.write(&caller(), inode, offset, &copy.freeze(), direct).await
         })
     }
 
     fn read_at(&mut self, file: &Open, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        let inode = file.inode;
+        let (inode, direct) = (file.inode, self.direct);
         let len = u32::try_from(into.len()).map_err(|_| error(Errno::EINVAL))?;
-        let parts = self.wait(async |client| client.read(&caller(), inode, offset, len, false).await)?;
+        let parts = self.wait(async |client| client.read(&caller(), inode, offset, len, direct).await)?;
         let mut done = 0;
         for part in parts {
             into[done..done + part.len()].copy_from_slice(&part);

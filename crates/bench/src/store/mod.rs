@@ -1,4 +1,4 @@
-//! The few operations that the phases need, in two ways: system calls on any file system, and the client core.
+//! The few operations that work on files needs, in two ways: system calls on any file system, and the client core.
 
 pub(crate) mod core;
 pub(crate) mod posix;
@@ -10,7 +10,40 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::Subject;
+/// Does `$body` with a store of whichever kind `$place` has; `$direct`: past whatever the client might keep.
+macro_rules! in_store {
+    ($place:expr, $direct:expr, $store:ident => $body:expr) => {
+        match $place {
+            $crate::store::Place::Directory(path) => {
+                let $store = &mut $crate::store::posix::Posix::open(path, $direct);
+                $body
+            }
+            place => {
+                let $store = &mut $crate::store::core::Core::connect(place, $direct)?;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use in_store;
+
+/// The same, and answers the client core too, if there is one: to end its session is no part of the work.
+macro_rules! in_kept_store {
+    ($place:expr, $direct:expr, $store:ident => $body:expr) => {
+        match $place {
+            $crate::store::Place::Directory(path) => {
+                let $store = &mut $crate::store::posix::Posix::open(path, $direct);
+                $body.map(|done| (done, None))
+            }
+            place => {
+                let mut core = $crate::store::core::Core::connect(place, $direct)?;
+                let $store = &mut core;
+                $body.map(|done| (done, Some(core)))
+            }
+        }
+    };
+}
+pub(crate) use in_kept_store;
 
 /// Where the folder of a run is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,17 +56,6 @@ pub(crate) enum Place {
         /// In the root of the namespace.
         folder: String,
     },
-}
-
-impl Place {
-    pub(crate) fn new(subject: &Subject, folder: &str) -> Result<Self> {
-        Ok(match subject.clone() {
-            Subject::Directory(path) => Place::Directory(std::path::absolute(path)?.join(folder)),
-            Subject::Core { management, key_file } => {
-                Place::Core { management, key_file: std::path::absolute(key_file)?, folder: folder.to_owned() }
-            }
-        })
-    }
 }
 
 impl fmt::Display for Place {
@@ -116,7 +138,7 @@ mod tests {
     fn a_directory_serves_as_a_store_and_goes_as_a_whole() {
         let folder = tempfile::tempdir().expect("a folder");
         let top = folder.path().join("top");
-        let store = &mut Posix::open(&top);
+        let store = &mut Posix::open(&top, false);
         for directory in ["", "a", "a/b"] {
             store.make_directory(directory).expect("made");
         }

@@ -5,19 +5,29 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use super::{Entry, Store};
 
 pub(crate) struct Posix {
     folder: PathBuf,
+    /// Files are opened with `O_DIRECT`: buffers and places are whole blocks.
+    direct: bool,
 }
 
 impl Posix {
     /// In this folder, which need not be there yet.
-    pub(crate) fn open(folder: &std::path::Path) -> Self {
-        Self { folder: folder.to_owned() }
+    pub(crate) fn open(folder: &std::path::Path, direct: bool) -> Self {
+        Self { folder: folder.to_owned(), direct }
+    }
+
+    fn options(&self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        if self.direct {
+            options.custom_flags(libc::O_DIRECT);
+        }
+        options
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -33,15 +43,15 @@ impl Store for Posix {
     }
 
     fn create(&mut self, path: &str) -> io::Result<File> {
-        OpenOptions::new().write(true).create_new(true).open(self.path(path))
+        self.options().write(true).create_new(true).open(self.path(path))
     }
 
     fn open_to_write(&mut self, path: &str) -> io::Result<File> {
-        OpenOptions::new().write(true).create(true).truncate(false).open(self.path(path))
+        self.options().write(true).create(true).truncate(false).open(self.path(path))
     }
 
     fn open_to_read(&mut self, path: &str) -> io::Result<File> {
-        File::open(self.path(path))
+        self.options().read(true).open(self.path(path))
     }
 
     fn write_at(&mut self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
