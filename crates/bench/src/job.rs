@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cpu::Who;
 use crate::interrupt::Measuring;
 use crate::io500;
-use crate::side::{ceiling, core, ping, rocks, shard, shards};
+use crate::side::{ceiling, core, idle, inodes, ping, rocks, shard, shards};
 use crate::work::Files;
 
 /// What the process is to do.
@@ -28,6 +28,8 @@ pub(crate) enum Job {
     Core(core::Core),
     Shards(shards::Crowd),
     Ping(ping::Ping),
+    Idle(idle::Idle),
+    Inodes(inodes::Inodes),
     Io500(io500::Step),
     /// Serves until its input ends.
     Ceiling(ceiling::Mount),
@@ -58,6 +60,8 @@ impl Job {
             Job::Core(core) => core.run(),
             Job::Shards(shards) => shards.run(),
             Job::Ping(ping) => ping.run(),
+            Job::Idle(idle) => idle.run(),
+            Job::Inodes(inodes) => inodes.run(),
             Job::Io500(step) => step.run().map(|measured| vec![measured]),
             Job::Ceiling(mount) => mount.serve().map(|()| Vec::new()),
             Job::PingServer => ping::serve().map(|()| Vec::new()),

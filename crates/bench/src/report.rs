@@ -85,10 +85,15 @@ impl Series {
 /// # Errors
 /// Where it was not measured.
 fn figure(spec: &Spec, measured: &Measured) -> Result<f64, String> {
+    let cpu = |whose: &[Who]| -> f64 { whose.iter().filter_map(|who| measured.cpu_us.get(who)).sum() };
+    let operations = measured.operations.max(1) as f64;
     Ok(match spec.unit {
         Unit::Rate => measured.operations as f64 / measured.seconds,
         Unit::Bandwidth => measured.bytes as f64 / measured.seconds,
         Unit::P99 => measured.p99_us.ok_or_else(|| format!("no p99 of {} was measured", measured.phase))?,
+        Unit::Cpu => cpu(&[Who::Machine]) / operations,
+        Unit::Cpus => cpu(&[Who::Client, Who::Server]) / 1e6 / measured.seconds,
+        Unit::Memory => measured.bytes as f64 / operations,
     })
 }
 
@@ -177,7 +182,7 @@ fn percent(ratio: f64) -> String {
 
 /// `1.25 M/s`, `310 MB/s`.
 fn human(value: f64, unit: &str) -> String {
-    if unit == "us" {
+    if unit.starts_with("us") {
         return format!("{value:.0} {unit}");
     }
     let (scaled, prefix) = match value {
@@ -187,6 +192,7 @@ fn human(value: f64, unit: &str) -> String {
         value => (value, ""),
     };
     let digits = match scaled {
+        scaled if scaled < 0.1 => 4,
         scaled if scaled < 10.0 => 2,
         scaled => usize::from(scaled < 100.0),
     };
@@ -298,7 +304,8 @@ mod tests {
         assert_eq!(human(1_234_567.0, "op/s"), "1.23 M/s");
         assert_eq!(human(532.4, "op/s"), "532 /s");
         assert_eq!(human(1.5e9, "B/s"), "1.50 GB/s");
-        assert_eq!(human(12_345.6, "us"), "12346 us");
+        assert_eq!(human(12_345.6, "us CPU"), "12346 us CPU");
+        assert_eq!(human(0.0031, "CPUs"), "0.0031 CPUs");
         assert_eq!((percent(0.85), percent(2.0), percent(0.004)), ("85%".into(), "200%".into(), "0.4%".into()));
     }
 }

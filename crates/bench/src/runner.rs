@@ -31,6 +31,8 @@ pub(crate) struct Scale {
     pub(crate) stats: u64,
     pub(crate) sequential_bytes: u64,
     pub(crate) random_bytes: u64,
+    /// That a shard has in its cache.
+    pub(crate) inodes: u64,
     /// Of what programs go through: directories, and files in each.
     pub(crate) scan: Shape,
 }
@@ -42,6 +44,7 @@ impl Scale {
         stats: 1_000_000,
         sequential_bytes: 4 << 30,
         random_bytes: 2 << 30,
+        inodes: 1 << 18,
         scan: Shape { directories: 1_000, files: 100 },
     };
     const QUICK: Self = Self {
@@ -50,6 +53,7 @@ impl Scale {
         stats: 300_000,
         sequential_bytes: 512 << 20,
         random_bytes: 512 << 20,
+        inodes: 1 << 16,
         scan: Shape { directories: 100, files: 100 },
     };
 }

@@ -11,6 +11,10 @@ const MIB: usize = 1 << 20;
 /// A process that works alone on a file has this part of what sixteen have together.
 const ALONE: u64 = 4;
 
+/// CPU time of the whole machine in the table of peers on this kind of machine, in microseconds per MiB.
+const JUICEFS_WRITE: Yardstick = Yardstick::Fixed(2_380.0, "JuiceFS");
+const JUICEFS_READ: Yardstick = Yardstick::Fixed(2_450.0, "JuiceFS");
+
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         sides: &[Side::Ours, Side::Local],
@@ -18,6 +22,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         rows: &[
             bandwidth("write 1M x1", "write", Side::Local, 0.95),
             bandwidth("read 1M x1", "read", Side::Local, 0.95),
+            spec("CPU write 1M x1", "write", Unit::Cpu, JUICEFS_WRITE, Goal::AtMost(1.0)),
+            spec("CPU read 1M x1", "read", Unit::Cpu, JUICEFS_READ, Goal::AtMost(1.0)),
         ],
     },
     Scenario {
@@ -65,6 +71,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         rows: &[
             rate("read 4K random x16", "read", Side::Local, 0.40),
             rate("write 4K random x16", "write", Side::Local, 0.40),
+            spec("CPU read 4K random x16", "read", Unit::Cpu, Yardstick::Side(Side::Local, "read"), Goal::None),
+            spec("CPU write 4K random x16", "write", Unit::Cpu, Yardstick::Side(Side::Local, "write"), Goal::None),
         ],
     },
     Scenario {

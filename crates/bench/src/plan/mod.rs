@@ -1,6 +1,7 @@
 //! The rows of the table: what is measured against what, and how good it has to be.
 
 mod contents;
+mod costs;
 mod names;
 mod programs;
 mod services;
@@ -27,7 +28,9 @@ pub(crate) type JobOf = fn(&mut Bench, Side) -> anyhow::Result<Job>;
 /// All of them, in the order in which they are measured.
 pub(crate) fn scenarios() -> impl Iterator<Item = &'static Scenario> {
     // Those of the services last: their clusters then run beside nothing else that is measured.
-    [names::SCENARIOS, programs::SCENARIOS, contents::SCENARIOS, services::SCENARIOS].into_iter().flatten()
+    [names::SCENARIOS, programs::SCENARIOS, contents::SCENARIOS, costs::SCENARIOS, services::SCENARIOS]
+        .into_iter()
+        .flatten()
 }
 
 /// Who does it.
@@ -83,6 +86,12 @@ pub(crate) enum Unit {
     Bandwidth,
     /// Microseconds that 99 % of the operations took at most.
     P99,
+    /// Microseconds of CPU time of the whole machine for each operation.
+    Cpu,
+    /// CPUs that client and servers use.
+    Cpus,
+    /// Bytes for each of the things that were counted as operations.
+    Memory,
 }
 
 impl Unit {
@@ -91,6 +100,9 @@ impl Unit {
             Unit::Rate => "op/s",
             Unit::Bandwidth => "B/s",
             Unit::P99 => "us",
+            Unit::Cpu => "us CPU",
+            Unit::Cpus => "CPUs",
+            Unit::Memory => "B",
         }
     }
 }
@@ -142,7 +154,9 @@ fn files(bench: &mut Bench, side: Side, work: Work, processes: usize) -> anyhow:
     Ok(at(bench.place(side)?, work, processes))
 }
 
-fn at((place, watch): (PathBuf, Watch), work: Work, processes: usize) -> Job {
+/// CPU time of the whole machine is looked at too.
+fn at((place, mut watch): (PathBuf, Watch), work: Work, processes: usize) -> Job {
+    watch.0.push(Watch::MACHINE);
     Job::Files(Files { work, place, processes, watch })
 }
 
@@ -164,7 +178,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 52);
+        assert_eq!(names.len(), 58);
     }
 
     #[test]

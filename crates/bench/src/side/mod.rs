@@ -4,6 +4,8 @@ pub(crate) mod ceiling;
 pub(crate) mod cluster;
 pub(crate) mod core;
 pub(crate) mod flight;
+pub(crate) mod idle;
+pub(crate) mod inodes;
 pub(crate) mod ping;
 pub(crate) mod rocks;
 pub(crate) mod shard;

@@ -20,7 +20,7 @@ use crate::cpu::{Watch, Who};
 use crate::job::Measured;
 use crate::work::pattern::Random;
 
-const SESSION: SessionId = SessionId(1);
+pub(super) const SESSION: SessionId = SessionId(1);
 /// Files that are looked at again and again.
 const HOT: u64 = 1_000;
 
@@ -38,7 +38,7 @@ impl Alone {
     /// `create`, `lookup` and `getattr`.
     pub(crate) fn run(&self) -> Result<Vec<Measured>> {
         ensure!(!self.dir.exists(), "{} exists", self.dir.display());
-        let mut driver = Driver::open(&self.dir)?;
+        let mut driver = Driver::open(&self.dir, Limits::default().cached_inodes)?;
         let directories = driver.make_directories(self.creates.div_ceil(FILES_PER_DIRECTORY))?;
         let watch = Watch::default();
         let stopwatch = Stopwatch::start(Who::Server, &watch);
@@ -60,21 +60,23 @@ impl Alone {
 /// Parent, name, inode.
 type File = (InodeId, Name, InodeId);
 
-struct Driver {
-    shard: Shard<RocksKv>,
+/// Drives a shard as metad does.
+pub(super) struct Driver {
+    pub(super) shard: Shard<RocksKv>,
     begin: Instant,
     sequence: u64,
 }
 
 impl Driver {
-    fn open(dir: &std::path::Path) -> Result<Self> {
+    /// `cached`: names, and inodes, that are kept in memory.
+    pub(super) fn open(dir: &std::path::Path, cached: usize) -> Result<Self> {
         let config = Config {
             shard: ShardId(0),
             seed: 1,
             session_expiry_ms: 60_000,
             lease_term_ms: 10_000,
             root_owner: Credentials::default(),
-            limits: Limits::default(),
+            limits: Limits { cached_inodes: cached, cached_edges: cached, ..Limits::default() },
         };
         let grouping = Some(Grouping { name: schema::GROUPS, front: schema::group });
         let kv = RocksKv::open(dir, &RocksConfig { grouping, ..RocksConfig::default() })?;
@@ -89,7 +91,7 @@ impl Driver {
         Ok(driver)
     }
 
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         let mono_ms = self.begin.elapsed().as_millis() as u64;
         self.shard.begin_turn(now(), mono_ms);
         self.shard.touch(SESSION);
@@ -101,7 +103,7 @@ impl Driver {
         Exactly { session: SESSION, sequence: self.sequence, answered_below: turn }
     }
 
-    fn make_directories(&mut self, count: u64) -> Result<Vec<InodeId>> {
+    pub(super) fn make_directories(&mut self, count: u64) -> Result<Vec<InodeId>> {
         let mut made = Vec::new();
         for index in 0..count {
             self.turn();
@@ -114,7 +116,7 @@ impl Driver {
         Ok(made)
     }
 
-    fn create_some(&mut self, directories: &[InodeId], indices: std::ops::Range<u64>) -> Result<()> {
+    pub(super) fn create_some(&mut self, directories: &[InodeId], indices: std::ops::Range<u64>) -> Result<()> {
         self.turn();
         let turn = self.sequence + 1;
         for index in indices {
