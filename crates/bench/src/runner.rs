@@ -80,6 +80,8 @@ pub(crate) enum Which {
     Usual,
     /// With what tasks of `side::shards` need in it.
     TwoShards,
+    /// That keeps no checksums.
+    Unchecked,
 }
 
 /// What each side measured in one round, by phase.
@@ -216,6 +218,10 @@ impl Bench {
         let folder = self.folder.path();
         match which {
             Which::Usual => Cluster::start(&self.weft, folder, &[]),
+            Which::Unchecked => {
+                let environment = [("WEFT_STORAGED_CHECKSUMS", "false")];
+                Cluster::start_with(&self.weft, &folder.join("unchecked"), &[], &environment)
+            }
             Which::TwoShards => {
                 let started = Cluster::start(&self.weft, &folder.join("two-shards"), &["--shards", "2"])?;
                 shards::furnish(&started).context("cannot prepare the cluster of two shards")?;
@@ -253,6 +259,7 @@ impl Bench {
     pub(crate) fn place(&mut self, side: Side) -> Result<(PathBuf, Watch)> {
         match side {
             Side::Ours | Side::Own | Side::Empty | Side::Large => self.place_of(Which::Usual),
+            Side::Unchecked => self.place_of(Which::Unchecked),
             Side::Fuse => {
                 let (root, watch) = self.ceiling()?;
                 Ok((place_in(&root)?, watch))

@@ -46,6 +46,10 @@ pub(crate) enum Side {
     OneShard,
     /// Weft, in pieces of 1 MiB.
     Large,
+    /// Weft, without checksums.
+    Unchecked,
+    /// Weft, through /dev/fuse.
+    Dev,
     Rocks,
     Net,
     Fuse,
@@ -60,6 +64,8 @@ impl Side {
             Side::Empty => "empty files",
             Side::OneShard => "one shard",
             Side::Large => "1 MiB pieces",
+            Side::Unchecked => "no checksums",
+            Side::Dev => "/dev/fuse",
             Side::Rocks => "RocksDB",
             Side::Net => "network ceiling",
             Side::Fuse => "FUSE ceiling",
@@ -178,7 +184,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 58);
+        assert_eq!(names.len(), 67);
     }
 
     #[test]

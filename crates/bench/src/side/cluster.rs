@@ -46,9 +46,15 @@ struct Process {
 impl Cluster {
     /// In `dir/cluster`, mounted at `dir/mnt`, with the defaults of `weft up` but for `flags`.
     pub(crate) fn start(weft: &Path, dir: &Path, flags: &[&str]) -> Result<Self> {
+        Self::start_with(weft, dir, flags, &[])
+    }
+
+    /// The same with environment variables, which are settings of its services.
+    pub(crate) fn start_with(weft: &Path, dir: &Path, flags: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
         let (root, mount) = (dir.join("cluster"), dir.join("mnt"));
         let mut up = Command::new(weft);
         up.args(["--json", "up", "--detach", "--dir"]).arg(&root).arg("--mount").arg(&mount).args(flags);
+        up.envs(environment.iter().copied());
         let output = run(&mut up)?;
         let running: Running =
             serde_json::from_slice(&output.stdout).context("`weft up --json` printed something else")?;
