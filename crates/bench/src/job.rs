@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cpu::Who;
 use crate::interrupt::Measuring;
 use crate::io500;
-use crate::side::{ceiling, core, idle, inodes, ping, rocks, shard, shards};
+use crate::side::{ceiling, core, idle, inodes, ping, rocks, shard, shards, tool};
 use crate::work::Files;
 
 /// What the process is to do.
@@ -28,6 +28,8 @@ pub(crate) enum Job {
     Core(core::Core),
     Shards(shards::Crowd),
     Ping(ping::Ping),
+    Raw(ping::Raw),
+    NetBench(tool::NetBench),
     Idle(idle::Idle),
     Inodes(inodes::Inodes),
     Io500(io500::Step),
@@ -60,6 +62,8 @@ impl Job {
             Job::Core(core) => core.run(),
             Job::Shards(shards) => shards.run(),
             Job::Ping(ping) => ping.run(),
+            Job::Raw(raw) => raw.run(),
+            Job::NetBench(bench) => bench.run(),
             Job::Idle(idle) => idle.run(),
             Job::Inodes(inodes) => inodes.run(),
             Job::Io500(step) => step.run().map(|measured| vec![measured]),

@@ -70,6 +70,7 @@ pub(crate) struct Bench {
     source_tree: bool,
     repository: bool,
     names: Cell<u32>,
+    memory: Option<TempDir>,
     folder: TempDir,
 }
 
@@ -82,6 +83,8 @@ pub(crate) enum Which {
     TwoShards,
     /// That keeps no checksums.
     Unchecked,
+    /// All of whose data are in memory.
+    Memory,
 }
 
 /// What each side measured in one round, by phase.
@@ -164,6 +167,7 @@ impl Bench {
             source_tree: false,
             repository: false,
             names: Cell::new(0),
+            memory: None,
             folder: folder.with_context(|| format!("cannot make a folder in {}", dir.display()))?,
         })
     }
@@ -214,13 +218,17 @@ impl Bench {
         self.clusters.get_mut(&which).context("no cluster")
     }
 
-    fn start(&self, which: Which) -> Result<Cluster> {
-        let folder = self.folder.path();
+    fn start(&mut self, which: Which) -> Result<Cluster> {
+        let folder = self.folder.path().to_owned();
         match which {
-            Which::Usual => Cluster::start(&self.weft, folder, &[]),
+            Which::Usual => Cluster::start(&self.weft, &folder, &[]),
             Which::Unchecked => {
                 let environment = [("WEFT_STORAGED_CHECKSUMS", "false")];
                 Cluster::start_with(&self.weft, &folder.join("unchecked"), &[], &environment)
+            }
+            Which::Memory => {
+                let folder = self.in_memory()?;
+                Cluster::start(&self.weft, &folder.join("cluster"), &[])
             }
             Which::TwoShards => {
                 let started = Cluster::start(&self.weft, &folder.join("two-shards"), &["--shards", "2"])?;
@@ -230,19 +238,34 @@ impl Bench {
         }
     }
 
-    /// Client cores of this cluster.
-    pub(crate) fn core(&mut self, which: Which) -> Result<Way> {
-        let cluster = self.cluster(which)?;
-        Ok(Way::Core { management: cluster.management.clone(), key_file: cluster.key_file.clone() })
+    /// A folder on a file system in memory.
+    fn in_memory(&mut self) -> Result<PathBuf> {
+        const MEMORY: &str = "/dev/shm";
+        if self.memory.is_none() {
+            let made = tempfile::Builder::new().prefix(".weft-bench-").tempdir_in(MEMORY);
+            self.memory = Some(made.with_context(|| format!("cannot make a folder in {MEMORY}"))?);
+        }
+        Ok(self.memory.as_ref().context("no folder in memory")?.path().to_owned())
     }
 
-    /// Address, and whom to watch.
-    pub(crate) fn ping_server(&mut self) -> Result<(SocketAddr, Watch)> {
+    pub(crate) fn weft(&self) -> &Path {
+        &self.weft
+    }
+
+    /// Client cores of this cluster. `loopback`: over TCP.
+    pub(crate) fn core(&mut self, which: Which, loopback: bool) -> Result<Way> {
+        let cluster = self.cluster(which)?;
+        Ok(Way::Core { management: cluster.management.clone(), key_file: cluster.key_file.clone(), loopback })
+    }
+
+    /// Addresses of as many lanes as a storage service has, and whom to watch.
+    pub(crate) fn ping_server(&mut self) -> Result<(Vec<SocketAddr>, Watch)> {
         if self.ping_server.is_none() {
             self.ping_server = Some(self.program.serve(&Job::PingServer).context("cannot start the network ceiling")?);
         }
         let server = self.ping_server.as_ref().context("no network ceiling")?;
-        Ok((server.said.parse()?, Watch(vec![(Who::Server, server.pid()?)])))
+        let addresses = server.said.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        Ok((addresses, Watch(vec![(Who::Server, server.pid()?)])))
     }
 
     fn ceiling(&mut self) -> Result<(PathBuf, Watch)> {

@@ -87,7 +87,7 @@ impl Subject {
             Subject::Directory(path) => Place::Directory(std::path::absolute(path)?.join(folder)),
             Subject::Core { management, key_file } => {
                 let key_file = std::path::absolute(key_file)?;
-                Place::Core { management, key_file, folder: folder.to_owned() }
+                Place::Core { management, key_file, folder: folder.to_owned(), loopback: false }
             }
         })
     }

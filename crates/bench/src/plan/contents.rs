@@ -132,7 +132,7 @@ fn random(bench: &mut Bench, side: Side, processes: usize) -> anyhow::Result<Job
 
 /// Through client cores, without the mount.
 fn core_random(bench: &mut Bench, side: Side, processes: usize) -> anyhow::Result<Job> {
-    let way = if side == Side::Ours { bench.core(Which::Usual)? } else { Way::Direct };
+    let way = if side == Side::Ours { bench.core(Which::Usual, false)? } else { Way::Direct };
     random_by(bench, side, way, processes)
 }
 

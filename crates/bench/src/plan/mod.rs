@@ -184,7 +184,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 67);
+        assert_eq!(names.len(), 79);
     }
 
     #[test]

@@ -102,8 +102,8 @@ fn data_plane(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
         return Ok(raw_creates(bench, true));
     }
     if side == Side::Net {
-        let (server, watch) = bench.ping_server()?;
-        return Ok(Job::Ping(ping::Ping { server, count: stats, in_flight, watch }));
+        let (servers, watch) = bench.ping_server()?;
+        return Ok(Job::Ping(ping::Ping { server: servers[0], count: stats, in_flight, watch }));
     }
     let dir = bench.fresh_name("core");
     let cluster = bench.cluster(Which::Usual)?;

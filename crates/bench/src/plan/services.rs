@@ -3,7 +3,9 @@
 use super::{Goal, Scenario, Side, Unit, Yardstick, at, bandwidth, files, rate, spec};
 use crate::job::Job;
 use crate::runner::{Bench, Which};
+use crate::side::ping::Raw;
 use crate::side::shards::{Crowd, Task};
+use crate::side::tool::NetBench;
 use crate::work::Work;
 use crate::work::sequential::Stream;
 use crate::work::way::Way;
@@ -65,6 +67,51 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ],
     },
     Scenario {
+        sides: &[Side::Ours, Side::Net],
+        job: |bench, side| from_memory(bench, side, true, 1),
+        rows: &[
+            bandwidth("loopback write 1M x1", "write", Side::Net, 0.60),
+            bandwidth("loopback read 1M x1", "read", Side::Net, 0.60),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Net],
+        job: |bench, side| from_memory(bench, side, true, 4),
+        rows: &[
+            bandwidth("loopback write 1M x4", "write", Side::Net, 0.60),
+            bandwidth("loopback read 1M x4", "read", Side::Net, 0.60),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Net],
+        job: |bench, side| core_from_memory(bench, side, true),
+        rows: &[
+            bandwidth("core loopback write 1M x1", "write", Side::Net, 0.90),
+            bandwidth("core loopback read 1M x1", "read", Side::Net, 0.90),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Net],
+        job: |bench, side| from_memory(bench, side, false, 1),
+        rows: &[
+            informing("shared memory write 1M x1", "write", Unit::Bandwidth, Side::Net),
+            informing("shared memory read 1M x1", "read", Unit::Bandwidth, Side::Net),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Net],
+        job: |bench, side| core_from_memory(bench, side, false),
+        rows: &[
+            informing("core shared memory write 1M x1", "write", Unit::Bandwidth, Side::Net),
+            informing("core shared memory read 1M x1", "read", Unit::Bandwidth, Side::Net),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Net],
+        job: net_bench,
+        rows: &[rate("NetBench write 4K", "write", Side::Net, 0.80), rate("NetBench read 4K", "read", Side::Net, 0.80)],
+    },
+    Scenario {
         sides: &[Side::Ours, Side::OneShard],
         job: |bench, side| {
             let second = u16::from(side == Side::Ours);
@@ -104,8 +151,56 @@ fn by_channel(bench: &mut Bench, side: Side, work: Work) -> anyhow::Result<Job> 
     Ok(at(bench.place_with(Which::Usual, name, &[channel(side)])?, work, 1))
 }
 
+/// Through a mount, past all caches, of a cluster whose disk is memory.
+fn from_memory(bench: &mut Bench, side: Side, loopback: bool, processes: u32) -> anyhow::Result<Job> {
+    if side == Side::Net {
+        return raw(bench, MIB as u32, processes, processes, loopback);
+    }
+    let place = match loopback {
+        true => {
+            let flags = ["--local-sockets=false", "--share-memory=false"];
+            bench.place_with(Which::Memory, "mnt-loopback", &flags)?
+        }
+        false => bench.place_of(Which::Memory)?,
+    };
+    Ok(at(place, streaming(bench, Way::Direct), processes as usize))
+}
+
+/// By one client core.
+fn core_from_memory(bench: &mut Bench, side: Side, loopback: bool) -> anyhow::Result<Job> {
+    if side == Side::Net {
+        return raw(bench, MIB as u32, 1, 1, loopback);
+    }
+    let way = bench.core(Which::Memory, loopback)?;
+    Ok(at(bench.place_of(Which::Memory)?, streaming(bench, way), 1))
+}
+
 fn streaming(bench: &Bench, way: Way) -> Work {
     Work::Sequential(Stream { way, ..Stream::buffered(bench.scale.sequential_bytes / 4, MIB) })
+}
+
+/// The connection layer alone.
+fn raw(bench: &mut Bench, block: u32, depth: u32, threads: u32, loopback: bool) -> anyhow::Result<Job> {
+    let seconds = bench.scale.seconds;
+    let (servers, watch) = bench.ping_server()?;
+    Ok(Job::Raw(Raw { servers, block, depth, threads, seconds, loopback, watch }))
+}
+
+fn net_bench(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
+    const BLOCK: u32 = 4 << 10;
+    if side == Side::Net {
+        return raw(bench, BLOCK, IN_FLIGHT as u32, 1, false);
+    }
+    let weft = vec![bench.weft().to_str().unwrap_or_default().to_owned()];
+    let seconds = whole(bench.scale.seconds);
+    let cluster = bench.cluster(Which::Usual)?;
+    let (management, key_file, watch) = (cluster.management.clone(), cluster.key_file.clone(), cluster.watch.clone());
+    let (block, depth) = (BLOCK, IN_FLIGHT as u32);
+    Ok(Job::NetBench(NetBench { weft, management, key_file, block, depth, seconds, watch }))
+}
+
+fn whole(seconds: f64) -> u32 {
+    seconds.ceil() as u32
 }
 
 /// Operations of each thread that are under way.

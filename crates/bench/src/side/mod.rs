@@ -11,3 +11,4 @@ pub(crate) mod rocks;
 pub(crate) mod shard;
 pub(crate) mod shards;
 pub(crate) mod stopwatch;
+pub(crate) mod tool;

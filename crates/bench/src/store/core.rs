@@ -48,9 +48,14 @@ impl Core {
     /// # Errors
     /// Where the place is not in a cluster, or that does not answer.
     pub(crate) fn connect(place: &Place, direct: bool) -> Result<Self> {
-        let Place::Core { management, key_file, folder } = place else { bail!("{place} is in no cluster") };
+        let Place::Core { management, key_file, folder, loopback } = place else { bail!("{place} is in no cluster") };
         let cluster = Cluster { management: management.clone(), key_file: key_file.clone(), patience: PATIENCE };
-        let config = client::config::Config { description: "weft bench".into(), ..Default::default() };
+        let config = client::config::Config {
+            description: "weft bench".into(),
+            share_memory: !loopback,
+            local_sockets: !loopback,
+            ..Default::default()
+        };
         let connected = client::connect(&cluster, config)?;
         let mut ring = ring::Ring::new(&ring::Config::default())?;
         let shared = Arc::clone(&connected.shared);

@@ -55,6 +55,8 @@ pub(crate) enum Place {
         key_file: PathBuf,
         /// In the root of the namespace.
         folder: String,
+        /// See `Way::Core`.
+        loopback: bool,
     },
 }
 

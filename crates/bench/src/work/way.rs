@@ -20,6 +20,8 @@ pub(crate) enum Way {
         /// `host:port` of mgmtd.
         management: String,
         key_file: PathBuf,
+        /// Over TCP, without memory that servers see, also where these are on this host.
+        loopback: bool,
     },
 }
 
@@ -31,9 +33,14 @@ impl Way {
     pub(crate) fn place(&self, files: &Files) -> Result<Place> {
         Ok(match self {
             Way::Buffered | Way::Direct => Place::Directory(files.place.clone()),
-            Way::Core { management, key_file } => {
+            Way::Core { management, key_file, loopback } => {
                 let folder = files.place.file_name().and_then(|name| name.to_str()).context("no place in the root")?;
-                Place::Core { management: management.clone(), key_file: key_file.clone(), folder: folder.to_owned() }
+                Place::Core {
+                    management: management.clone(),
+                    key_file: key_file.clone(),
+                    folder: folder.to_owned(),
+                    loopback: *loopback,
+                }
             }
         })
     }

@@ -144,7 +144,9 @@ impl Work<'_> {
                 return Err(format!("cannot make a ring: {error}"));
             }
         };
-        ring::shared::lend(self.plan.block as usize * (self.depth as usize + 1) + SHARED_BESIDE);
+        if *self.over != Over::Loopback {
+            ring::shared::lend(self.plan.block as usize * (self.depth as usize + 1) + SHARED_BESIDE);
+        }
         ring.run(async {
             let links = Links::make(self.asker, self.lanes, self.over).await;
             start.wait();
@@ -286,13 +288,27 @@ impl Links {
         if lanes.is_empty() {
             return Err("it has no address".to_owned());
         }
-        let Over::Rail(pair) = over else { return Self::gather(asker, lanes, &limits).await };
+        let pair = match over {
+            Over::Rail(pair) => pair,
+            Over::AllRails | Over::WithinHost => return Self::gather(asker, lanes, &limits).await,
+            Over::Loopback => return Self::loopback(asker, lanes, limits).await,
+        };
         let way = Way::of(pair, true);
         let mut links = Vec::new();
         for lane in lanes {
             let address = lane.iter().find(|address| address.ip() == pair.remote);
             let address = *address.ok_or_else(|| format!("a lane has no address {}", pair.remote))?;
             let connected = Connection::connect_by(&way, address, &asker.identity, &limits).await;
+            links.push(connected.map_err(|error| error.to_string())?);
+        }
+        Ok(Self::Fixed(links))
+    }
+
+    async fn loopback(asker: &Asker, lanes: &[Vec<SocketAddr>], limits: Limits) -> Result<Self, String> {
+        let limits = Limits { local_sockets: false, ..limits };
+        let mut links = Vec::new();
+        for &address in lanes.iter().filter_map(|lane| lane.first()) {
+            let connected = Connection::connect(address, &asker.identity, &limits).await;
             links.push(connected.map_err(|error| error.to_string())?);
         }
         Ok(Self::Fixed(links))

@@ -15,6 +15,8 @@ pub enum Over {
     AllRails,
     /// The node is on this host: a local socket.
     WithinHost,
+    /// The same, over TCP and without memory that both see, as if the node were elsewhere.
+    Loopback,
 }
 
 impl fmt::Display for Over {
@@ -26,6 +28,7 @@ impl fmt::Display for Over {
             Over::Rail(Pair { local: None, remote, .. }) => write!(f, "routed > {remote}"),
             Over::AllRails => f.write_str("all rails"),
             Over::WithinHost => f.write_str("within the host"),
+            Over::Loopback => f.write_str("loopback"),
         }
     }
 }
