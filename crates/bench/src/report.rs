@@ -154,6 +154,7 @@ impl Row {
             match self.goal {
                 Goal::AtLeast(least) => format!(">={}", percent(least)),
                 Goal::AtMost(most) => format!("<={}", percent(most)),
+                Goal::Within(distance) => format!("100+-{}", percent(distance)),
                 Goal::None => "-".to_owned(),
             },
             verdict.to_owned(),

@@ -81,6 +81,8 @@ pub(crate) enum Which {
     Usual,
     /// With what tasks of `side::shards` need in it.
     TwoShards,
+    /// With one storage target.
+    OneTarget,
     /// That keeps no checksums.
     Unchecked,
     /// All of whose data are in memory.
@@ -222,6 +224,7 @@ impl Bench {
         let folder = self.folder.path().to_owned();
         match which {
             Which::Usual => Cluster::start(&self.weft, &folder, &[]),
+            Which::OneTarget => Cluster::start(&self.weft, &folder.join("one-target"), &["--targets", "1"]),
             Which::Unchecked => {
                 let environment = [("WEFT_STORAGED_CHECKSUMS", "false")];
                 Cluster::start_with(&self.weft, &folder.join("unchecked"), &[], &environment)

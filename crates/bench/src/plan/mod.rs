@@ -54,6 +54,7 @@ pub(crate) enum Side {
     Net,
     Fuse,
     Local,
+    Fio,
 }
 
 impl Side {
@@ -70,6 +71,7 @@ impl Side {
             Side::Net => "network ceiling",
             Side::Fuse => "FUSE ceiling",
             Side::Local => "local file system",
+            Side::Fio => "fio",
         }
     }
 }
@@ -127,6 +129,8 @@ pub(crate) enum Yardstick {
 pub enum Goal {
     AtLeast(f64),
     AtMost(f64),
+    /// So near to 1.
+    Within(f64),
     /// The row only informs.
     None,
 }
@@ -137,6 +141,7 @@ impl Goal {
         match self {
             Goal::AtLeast(least) => Some(ratio >= least),
             Goal::AtMost(most) => Some(ratio <= most),
+            Goal::Within(distance) => Some((ratio - 1.0).abs() <= distance),
             Goal::None => None,
         }
     }
@@ -184,7 +189,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 79);
+        assert_eq!(names.len(), 83);
     }
 
     #[test]
@@ -194,6 +199,8 @@ mod tests {
             (Goal::AtLeast(0.5), 0.49, Some(false)),
             (Goal::AtMost(2.0), 2.0, Some(true)),
             (Goal::AtMost(2.0), 2.1, Some(false)),
+            (Goal::Within(0.03), 0.98, Some(true)),
+            (Goal::Within(0.03), 1.04, Some(false)),
             (Goal::None, 0.0, None),
         ] {
             assert_eq!(goal.is_reached(ratio), reached, "{goal:?} of {ratio}");

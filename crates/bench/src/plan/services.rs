@@ -5,7 +5,7 @@ use crate::job::Job;
 use crate::runner::{Bench, Which};
 use crate::side::ping::Raw;
 use crate::side::shards::{Crowd, Task};
-use crate::side::tool::NetBench;
+use crate::side::tool::{Fio, NetBench, Pattern, StorageBench};
 use crate::work::Work;
 use crate::work::sequential::Stream;
 use crate::work::way::Way;
@@ -112,6 +112,16 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         rows: &[rate("NetBench write 4K", "write", Side::Net, 0.80), rate("NetBench read 4K", "read", Side::Net, 0.80)],
     },
     Scenario {
+        sides: &[Side::Ours, Side::Fio],
+        job: storage_bench,
+        rows: &[
+            as_fio("StorageBench write 512K", "write"),
+            as_fio("StorageBench read 512K", "read"),
+            as_fio("StorageBench read 4K random", "random read"),
+            as_fio("StorageBench write 4K random", "random write"),
+        ],
+    },
+    Scenario {
         sides: &[Side::Ours, Side::OneShard],
         job: |bench, side| {
             let second = u16::from(side == Side::Ours);
@@ -140,6 +150,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 /// No goal: it says which way is the better one, or how far there is to go.
 const fn informing(name: &'static str, phase: &'static str, unit: Unit, side: Side) -> super::Spec {
     spec(name, phase, unit, Yardstick::Side(side, phase), Goal::None)
+}
+
+/// Both are to say the same.
+const fn as_fio(name: &'static str, phase: &'static str) -> super::Spec {
+    spec(name, phase, Unit::Bandwidth, Yardstick::Side(Side::Fio, phase), Goal::Within(0.03))
 }
 
 fn channel(side: Side) -> &'static str {
@@ -197,6 +212,17 @@ fn net_bench(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
     let (management, key_file, watch) = (cluster.management.clone(), cluster.key_file.clone(), cluster.watch.clone());
     let (block, depth) = (BLOCK, IN_FLIGHT as u32);
     Ok(Job::NetBench(NetBench { weft, management, key_file, block, depth, seconds, watch }))
+}
+
+fn storage_bench(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
+    let pattern = Pattern { size: bench.scale.sequential_bytes / 8, seconds: whole(bench.scale.seconds) };
+    if side == Side::Fio {
+        return Ok(Job::Fio(Fio { dir: bench.fresh("fio"), pattern }));
+    }
+    let weft = bench.weft().to_owned();
+    let cluster = bench.cluster(Which::OneTarget)?;
+    let (management, key_file) = (cluster.management.clone(), cluster.key_file.clone());
+    Ok(Job::StorageBench(StorageBench { weft, management, key_file, pattern }))
 }
 
 fn whole(seconds: f64) -> u32 {

@@ -1,5 +1,6 @@
-//! Programs that measure by themselves. What they print is believed.
+//! Programs that measure by themselves: NetBench, StorageBench and fio. What they print is believed.
 
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -46,6 +47,108 @@ impl NetBench {
         });
         phases.into_iter().collect()
     }
+}
+
+/// What StorageBench and fio do alike, a phase after the other.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Pattern {
+    /// Bytes of the file of each thread.
+    pub(crate) size: u64,
+    /// Of those at random places, which go on for a time.
+    pub(crate) seconds: u32,
+}
+
+const THREADS: &str = "4";
+
+/// Phase, whether it writes, whether at random places. Reads find what the first one has written.
+const PHASES: [(&str, bool, bool); 4] =
+    [("write", true, false), ("read", false, false), ("random read", false, true), ("random write", true, true)];
+
+fn block(random: bool) -> &'static str {
+    if random { "4096" } else { "524288" }
+}
+
+/// `weft bench storage` of a cluster with one target.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StorageBench {
+    pub(crate) weft: PathBuf,
+    /// `host:port` of mgmtd.
+    pub(crate) management: String,
+    pub(crate) key_file: PathBuf,
+    pub(crate) pattern: Pattern,
+}
+
+impl StorageBench {
+    pub(crate) fn run(&self) -> Result<Vec<Measured>> {
+        let phases = PHASES.iter().map(|&(phase, writes, random)| self.phase(phase, writes, random));
+        let measured = phases.collect::<Result<_>>();
+        json(self.command().arg("--cleanup")).context("cannot remove what StorageBench has written")?;
+        measured
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.weft);
+        command.args(["--json", "bench", "storage", "--mgmtd", &self.management]).arg("--key-file").arg(&self.key_file);
+        command
+    }
+
+    fn phase(&self, phase: &str, writes: bool, random: bool) -> Result<Measured> {
+        let Pattern { size, seconds } = self.pattern;
+        let mut command = self.command();
+        command.args(["--wait", "--threads", THREADS, "--size", &size.to_string(), "--block-size", block(random)]);
+        command.arg(if writes { "--write" } else { "--read" });
+        if random {
+            command.args(["--random", "--duration", &format!("{seconds}s")]);
+        }
+        let report = json(&mut command)?;
+        let target = match report["targets"].as_array().map(Vec::as_slice) {
+            Some([target]) if target["state"] == "finished" => target,
+            _ => bail!("StorageBench: {report}"),
+        };
+        let bytes = target["bytes"].as_u64().context("StorageBench tells no bytes")?;
+        let rate = target["bytes_per_second"].as_f64().context("StorageBench tells no rate")?;
+        Ok(measured(phase, bytes, rate, random))
+    }
+}
+
+/// `fio` in a directory that is made for it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Fio {
+    pub(crate) dir: PathBuf,
+    pub(crate) pattern: Pattern,
+}
+
+impl Fio {
+    pub(crate) fn run(&self) -> Result<Vec<Measured>> {
+        fs::create_dir(&self.dir).with_context(|| format!("cannot make {}", self.dir.display()))?;
+        let measured = PHASES.iter().map(|&(phase, writes, random)| self.phase(phase, writes, random)).collect();
+        fs::remove_dir_all(&self.dir).with_context(|| format!("cannot remove {}", self.dir.display()))?;
+        measured
+    }
+
+    fn phase(&self, phase: &str, writes: bool, random: bool) -> Result<Measured> {
+        let Pattern { size, seconds } = self.pattern;
+        let kind = if writes { "write" } else { "read" };
+        let mut fio = Command::new("fio");
+        fio.args(["--name=x", "--ioengine=psync", "--direct=1", "--fallocate=none", "--end_fsync=1"]);
+        fio.args(["--group_reporting", "--output-format=json", &format!("--directory={}", self.dir.display())]);
+        fio.args([&format!("--numjobs={THREADS}"), &format!("--bs={}", block(random)), &format!("--size={size}")]);
+        fio.arg(format!("--rw={}{kind}", if random { "rand" } else { "" }));
+        if random {
+            fio.args(["--norandommap", "--time_based", &format!("--runtime={seconds}")]);
+        }
+        let report = json(&mut fio)?;
+        let found = &report["jobs"][0][kind];
+        let bytes = found["io_bytes"].as_u64().context("fio tells no bytes")?;
+        let rate = found["bw_bytes"].as_f64().context("fio tells no rate")?;
+        Ok(measured(phase, bytes, rate, random))
+    }
+}
+
+fn measured(phase: &str, bytes: u64, rate: f64, random: bool) -> Measured {
+    let operations = bytes / block(random).parse().unwrap_or(1);
+    let (phase, seconds) = (phase.to_owned(), bytes as f64 / rate);
+    Measured { phase, operations, bytes, seconds, cpu_us: [].into(), p99_us: None }
 }
 
 fn program(words: &[String]) -> Result<Command> {
