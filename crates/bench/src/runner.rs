@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use hosts::{Host, Hosts};
 use tempfile::TempDir;
 
 use crate::Options;
@@ -67,6 +68,8 @@ pub(crate) struct Bench {
     ping_server: Option<Served>,
     ceiling: Option<Served>,
     clusters: BTreeMap<Which, Cluster>,
+    /// By their number of rails.
+    hosts: BTreeMap<usize, Hosts>,
     source_tree: bool,
     repository: bool,
     names: Cell<u32>,
@@ -166,6 +169,7 @@ impl Bench {
             ping_server: None,
             ceiling: None,
             clusters: BTreeMap::new(),
+            hosts: BTreeMap::new(),
             source_tree: false,
             repository: false,
             names: Cell::new(0),
@@ -249,6 +253,34 @@ impl Bench {
             self.memory = Some(made.with_context(|| format!("cannot make a folder in {MEMORY}"))?);
         }
         Ok(self.memory.as_ref().context("no folder in memory")?.path().to_owned())
+    }
+
+    /// A client and a server with a cluster in memory, joined by rails of one gigabit per second.
+    pub(crate) fn hosts(&mut self, rails: usize) -> Result<&Hosts> {
+        if !self.hosts.contains_key(&rails) {
+            let folder = self.in_memory()?.join(format!("hosts-{rails}"));
+            std::fs::create_dir(&folder)?;
+            let mut hosts =
+                Hosts::lay(&self.weft, &folder, rails, "1gbit").context("cannot lay rails between hosts")?;
+            hosts.serve().with_context(|| format!("no cluster on two hosts:\n{}", hosts.logs()))?;
+            self.hosts.insert(rails, hosts);
+        }
+        self.hosts.get(&rails).context("no hosts")
+    }
+
+    /// The same as `place`, on the client.
+    pub(crate) fn place_of_hosts(&mut self, rails: usize) -> Result<(PathBuf, Watch)> {
+        let hosts = self.hosts(rails)?;
+        let kind = |name: &str| if name == "mount" { Who::Client } else { Who::Server };
+        let watch = Watch(hosts.processes().map(|(name, pid)| (kind(name), pid)).collect());
+        Ok((place_in(&hosts.mount_point())?, watch))
+    }
+
+    /// The command line of `weft` at the client.
+    pub(crate) fn weft_at_client(&mut self, rails: usize) -> Result<Vec<String>> {
+        let command = self.hosts(rails)?.inside(Host::Client, &[]);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| word.to_str().map(str::to_owned).context("a path that is no text")).collect()
     }
 
     pub(crate) fn weft(&self) -> &Path {

@@ -55,6 +55,8 @@ pub(crate) enum Side {
     Fuse,
     Local,
     Fio,
+    /// What rails carry.
+    Rails,
 }
 
 impl Side {
@@ -72,6 +74,7 @@ impl Side {
             Side::Fuse => "FUSE ceiling",
             Side::Local => "local file system",
             Side::Fio => "fio",
+            Side::Rails => "the rails",
         }
     }
 }
@@ -189,7 +192,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 83);
+        assert_eq!(names.len(), 87);
     }
 
     #[test]

@@ -122,6 +122,22 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ],
     },
     Scenario {
+        sides: &[Side::Ours, Side::Rails],
+        job: |bench, side| over_rails(bench, side, 1),
+        rows: &[
+            bandwidth("one rail write 1M", "write", Side::Rails, 0.97),
+            bandwidth("one rail read 1M", "read", Side::Rails, 0.97),
+        ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::Rails],
+        job: |bench, side| over_rails(bench, side, 2),
+        rows: &[
+            bandwidth("two rails write 1M", "write", Side::Rails, 0.97),
+            bandwidth("two rails read 1M", "read", Side::Rails, 0.97),
+        ],
+    },
+    Scenario {
         sides: &[Side::Ours, Side::OneShard],
         job: |bench, side| {
             let second = u16::from(side == Side::Ours);
@@ -223,6 +239,18 @@ fn storage_bench(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
     let cluster = bench.cluster(Which::OneTarget)?;
     let (management, key_file) = (cluster.management.clone(), cluster.key_file.clone());
     Ok(Job::StorageBench(StorageBench { weft, management, key_file, pattern }))
+}
+
+/// Sixteen requests in flight show what the rails carry.
+fn over_rails(bench: &mut Bench, side: Side, rails: usize) -> anyhow::Result<Job> {
+    let (place, watch) = bench.place_of_hosts(rails)?;
+    if side == Side::Ours {
+        let work = Work::Sequential(Stream::buffered(bench.scale.sequential_bytes / 8, MIB));
+        return Ok(at((place, watch), work, 1));
+    }
+    let (weft, seconds) = (bench.weft_at_client(rails)?, whole(bench.scale.seconds));
+    let (management, key_file) = (hosts::MANAGEMENT.to_owned(), bench.hosts(rails)?.key_file());
+    Ok(Job::NetBench(NetBench { weft, management, key_file, block: MIB as u32, depth: 16, seconds, watch }))
 }
 
 fn whole(seconds: f64) -> u32 {
