@@ -21,7 +21,7 @@ use crate::side::cluster::Cluster;
 use crate::side::shards;
 use crate::work::scan::Shape;
 use crate::work::way::Way;
-use crate::work::{git, tree};
+use crate::work::{git, pip, tree};
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +72,7 @@ pub(crate) struct Bench {
     hosts: BTreeMap<usize, Hosts>,
     source_tree: bool,
     repository: bool,
+    wheel: Option<PathBuf>,
     names: Cell<u32>,
     memory: Option<TempDir>,
     folder: TempDir,
@@ -172,6 +173,7 @@ impl Bench {
             hosts: BTreeMap::new(),
             source_tree: false,
             repository: false,
+            wheel: None,
             names: Cell::new(0),
             memory: None,
             folder: folder.with_context(|| format!("cannot make a folder in {}", dir.display()))?,
@@ -365,5 +367,15 @@ impl Bench {
             self.repository = true;
         }
         Ok((at, tree))
+    }
+
+    /// A wheel that has that tree, and the tree.
+    pub(crate) fn source_wheel(&mut self) -> Result<(PathBuf, PathBuf)> {
+        let (_, tree) = self.source_tree()?;
+        if self.wheel.is_none() {
+            let made = pip::make_wheel(&self.folder.path().join("wheel"), &tree);
+            self.wheel = Some(made.context("cannot make a wheel")?);
+        }
+        Ok((self.wheel.clone().context("no wheel")?, tree))
     }
 }

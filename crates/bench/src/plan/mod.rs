@@ -192,7 +192,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 87);
+        assert_eq!(names.len(), 88);
     }
 
     #[test]

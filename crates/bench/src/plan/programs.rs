@@ -50,6 +50,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ],
     },
     Scenario {
+        sides: &[Side::Ours, Side::Fuse],
+        job: |bench, side| {
+            let (wheel, tree) = bench.source_wheel()?;
+            files(bench, side, Work::Install { wheel, tree }, 1)
+        },
+        rows: &[rate("pip install", "install", Side::Fuse, 0.50)],
+    },
+    Scenario {
         sides: &[Side::Ours, Side::Local],
         job: |bench, side| {
             let (repository, tree) = bench.source_repository()?;

@@ -7,6 +7,7 @@ pub(crate) mod gate;
 pub(crate) mod git;
 pub(crate) mod mixed;
 pub(crate) mod pattern;
+pub(crate) mod pip;
 pub(crate) mod population;
 pub(crate) mod random;
 pub(crate) mod scan;
@@ -54,6 +55,8 @@ pub(crate) enum Work {
     Unpack { archive: PathBuf, tree: PathBuf },
     /// `git clone` of a repository that has the tree, and `rm -rf` of it.
     Clone { repository: PathBuf, tree: PathBuf },
+    /// `pip install` of a wheel that has the tree.
+    Install { wheel: PathBuf, tree: PathBuf },
     /// `grep -r` and `git status`, again and again for so many seconds each, in a clone.
     LookAgain { seconds: f64, repository: PathBuf, tree: PathBuf },
     /// Whole files: written with fsync, then read with cold caches.
@@ -131,6 +134,7 @@ impl Files {
             Work::Scan { program, shape, made_at } => scan::run(self, *program, *shape, made_at),
             Work::Unpack { archive, tree } => unpack::run(self, archive, tree),
             Work::Clone { repository, tree } => git::clone_and_remove(self, repository, tree),
+            Work::Install { wheel, tree } => pip::run(self, wheel, tree),
             Work::LookAgain { seconds, repository, tree } => git::look_again(self, *seconds, repository, tree),
             Work::Sequential(stream) => stream.run(self),
             Work::Random { seconds, bytes, way } => random::run(self, *seconds, *bytes, way),
