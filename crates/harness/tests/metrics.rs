@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use harness::cluster::Cluster;
-use harness::{ports, wait};
+use harness::{metrics, ports, wait};
 use net::handshake::{HandshakeError, Initiator, drive_blocking};
 use net::{ClusterKey, Identity};
 use telemetry::names;

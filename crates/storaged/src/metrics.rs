@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_queue_counts_those_that_wait_and_no_others() {
-        let config = ring::Config { entries: 16, cpu: None, spin: Duration::ZERO };
+        let config = ring::Config { entries: 16, cpu: None, spin: Duration::ZERO, ..ring::Config::default() };
         ring::Ring::new(&config).expect("io_uring is there").run(async {
             let (queue, memory) = (Gauge::default(), Rc::new(Semaphore::new(1)));
             let first = in_queue(&queue, memory.acquire(1)).await;
