@@ -48,6 +48,24 @@ fn a_restarted_service_is_found_again() {
     });
 }
 
+/// Services that start again take any free ports: the one that a peer had may be another service's, and alive.
+#[test]
+fn a_peer_that_has_moved_is_not_looked_for_where_it_was() {
+    run(async {
+        let (former, present) = (serve(Limits::default()), serve(Limits::default()));
+        let peer = peer(vec![former.address]);
+        assert_eq!(peer.connection().await.unwrap().address(), former.address);
+        peer.set_addresses(vec![present.address]);
+        assert!(peer.pick().is_none(), "the connection to its former address is not given out");
+        assert_eq!(peer.connection().await.unwrap().address(), present.address);
+        assert_eq!(peer.pick().unwrap().address(), present.address);
+        // Those to addresses that it still has stay.
+        peer.set_addresses(vec![present.address, former.address]);
+        peer.connection().await.unwrap().call(To::default(), &Ping {}).await.unwrap();
+        assert_eq!(present.store.connects.get(), 1);
+    });
+}
+
 #[test]
 fn all_who_ask_at_once_share_one_connection() {
     run(async {

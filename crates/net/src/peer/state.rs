@@ -42,7 +42,16 @@ impl State {
         if addresses != self.addresses {
             self.addresses = addresses;
             self.pair_again(selectors);
+            self.leave_former();
         }
+    }
+
+    /// A pair is the same where only the peer's port is another one. But whoever is at the former one now may be somebody
+    /// else: services that start again take any free ports.
+    fn leave_former(&mut self) {
+        let Self { links, addresses, retired, .. } = self;
+        let is_former = |connection: &mut Connection| !addresses.contains(&connection.address());
+        retired.extend(links.iter_mut().filter_map(|link| link.take_if(is_former)));
     }
 
     /// Interfaces may have come and gone.
