@@ -5,18 +5,20 @@ use std::marker::PhantomData;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::knob::{Knob, Knobs};
+use crate::knob::{Knob, Knobs, Shorthand, doc_lines};
 
 /// The flags that were given for settings `C`. Use it with `#[command(flatten)]`.
 #[derive(Clone, Debug)]
 pub struct Flags<C> {
     by_key: BTreeMap<&'static str, Vec<String>>,
+    /// Of shorthands: what holds where no source says anything.
+    defaults: BTreeMap<&'static str, &'static str>,
     settings: PhantomData<fn() -> C>,
 }
 
 impl<C> Default for Flags<C> {
     fn default() -> Self {
-        Self { by_key: BTreeMap::new(), settings: PhantomData }
+        Self { by_key: BTreeMap::new(), defaults: BTreeMap::new(), settings: PhantomData }
     }
 }
 
@@ -32,6 +34,19 @@ impl<C: Knobs> Flags<C> {
         self.by_key.get(key).map(Vec::as_slice)
     }
 
+    /// What a given shorthand makes the default of `key`.
+    pub(crate) fn default_of(&self, key: &str) -> Option<&'static str> {
+        self.defaults.get(key).copied()
+    }
+
+    /// A flag that was given for itself says more than the shorthand.
+    fn expand(&mut self, shorthand: &Shorthand, value: &str) {
+        for (key, text) in [(shorthand.key, value)].iter().chain(shorthand.sets) {
+            self.by_key.entry(key).or_insert_with(|| vec![(*text).to_owned()]);
+        }
+        self.defaults.extend(shorthand.defaults.iter().copied());
+    }
+
     fn arg(knob: &Knob) -> Arg {
         let mut help: Vec<String> = knob.doc_lines().map(str::to_owned).collect();
         help.push(format!("[env: {}]", knob.variable(C::SERVICE)));
@@ -43,12 +58,23 @@ impl<C: Knobs> Flags<C> {
         let is_switch = knob.kind == "bool";
         let switch = |arg: Arg| arg.num_args(0..=1).require_equals(true).default_missing_value("true");
         let arg = if is_switch { switch(arg) } else { arg };
+        // `--target A --target B` reads better than a plural.
+        let arg = match knob.key.strip_suffix('s') {
+            Some(one) if knob.is_list() => arg.visible_alias(one),
+            _ => arg,
+        };
         arg
             // clap wants names that live as long as the program; there is one per knob.
             .long(&*knob.key.replace('_', "-").leak())
             .value_name(value_name(knob))
             .help(help.join(" "))
             .action(action)
+    }
+
+    fn shorthand(shorthand: &Shorthand) -> Arg {
+        let help: Vec<&str> = doc_lines(shorthand.doc).collect();
+        let arg = Arg::new(shorthand.name).long(shorthand.name).value_name(shorthand.value_name);
+        arg.conflicts_with(shorthand.key).help(help.join(" "))
     }
 }
 
@@ -65,13 +91,18 @@ impl<C: Knobs> FromArgMatches for Flags<C> {
                 self.by_key.insert(knob.key, values.cloned().collect());
             }
         }
+        for shorthand in C::SHORTHANDS {
+            if let Some(value) = matches.get_one::<String>(shorthand.name) {
+                self.expand(shorthand, value);
+            }
+        }
         Ok(())
     }
 }
 
 impl<C: Knobs> Args for Flags<C> {
     fn augment_args(command: Command) -> Command {
-        command.args(C::KNOBS.iter().map(Self::arg))
+        command.args(C::KNOBS.iter().map(Self::arg)).args(C::SHORTHANDS.iter().map(Self::shorthand))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -108,6 +139,55 @@ mod tests {
             let sources = crate::Sources { file: None, environment: &|_| None, flags: &line.flags };
             assert_eq!(sources.load().expect("valid").init, expected);
         }
+    }
+
+    crate::knobs! {
+        /// For these tests.
+        pub(crate) struct Joining for "joining" {
+            /// Whom it asks.
+            server: String,
+            /// Its place.
+            dir: String,
+            /// Begin anew.
+            init: bool = "false",
+            /// Its parts.
+            parts: Vec<String>,
+        }
+        /// Join that
+        /// one.
+        shorthand join "HOST:PORT" for server, with { init = "true" }, without { dir = "here" };
+    }
+
+    fn joining(words: &[&str], environment: &[(&str, &str)]) -> Result<Joining, String> {
+        let command = Flags::<Joining>::augment_args(Command::new("x"));
+        let matches = command.try_get_matches_from([&["x"], words].concat()).map_err(|error| error.to_string())?;
+        let flags = Flags::from_arg_matches(&matches).expect("it is made from these");
+        let variable =
+            |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        crate::Sources { file: None, environment: &variable, flags: &flags }.load().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_shorthand_sets_several_keys_and_yields_to_what_is_said_of_each() {
+        let config = joining(&["--join", "h:1"], &[]).expect("that is all it needs");
+        assert_eq!((&*config.server, &*config.dir, config.init), ("h:1", "here", true));
+        let config = joining(&["--join=h:1", "--init=false", "--dir", "d"], &[]).expect("valid");
+        assert_eq!((&*config.dir, config.init), ("d", false));
+        // Its defaults are defaults: any source is above them. What it sets is a flag: no other source is.
+        let config = joining(&["--join=h:1"], &[("WEFT_JOINING_DIR", "e"), ("WEFT_JOINING_INIT", "false")]);
+        let config = config.expect("valid");
+        assert_eq!((&*config.dir, config.init), ("e", true));
+        let refused = joining(&["--join=h:1", "--server=h:2"], &[]).expect_err("two servers");
+        assert!(refused.contains("cannot be used with"), "{refused}");
+        assert!(joining(&[], &[]).expect_err("nothing is set").contains("server"));
+        let help = joining(&["--help"], &[]).expect_err("the help");
+        assert!(help.contains("--join <HOST:PORT>") && help.contains("Join that one."), "{help}");
+    }
+
+    #[test]
+    fn one_of_a_list_is_given_in_the_singular() {
+        let config = joining(&["--join=h:1", "--part", "a", "--part", "b"], &[]).expect("valid");
+        assert_eq!(config.parts, ["a", "b"]);
     }
 
     #[derive(Parser, Debug)]

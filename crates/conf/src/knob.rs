@@ -43,8 +43,28 @@ impl Knob {
 
     /// Lines of documentation without the space that doc comments begin with.
     pub fn doc_lines(&self) -> impl Iterator<Item = &'static str> {
-        self.doc.lines().map(|line| line.strip_prefix(' ').unwrap_or(line))
+        doc_lines(self.doc)
     }
+}
+
+pub(crate) fn doc_lines(doc: &'static str) -> impl Iterator<Item = &'static str> {
+    doc.lines().map(|line| line.strip_prefix(' ').unwrap_or(line))
+}
+
+/// A flag that stands for several settings, such as `--join HOST:PORT`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shorthand {
+    pub name: &'static str,
+    /// What its value is called in the help.
+    pub value_name: &'static str,
+    /// One or more lines.
+    pub doc: &'static str,
+    /// The key that gets the flag's value.
+    pub key: &'static str,
+    /// Other keys and what the flag sets them to, as if they were flags themselves.
+    pub sets: &'static [(&'static str, &'static str)],
+    /// Defaults of other keys where the flag is given.
+    pub defaults: &'static [(&'static str, &'static str)],
 }
 
 /// All settings of one service, as [`knobs!`](crate::knobs) declares them.
@@ -53,6 +73,7 @@ pub trait Knobs: Sized {
     const SERVICE: &'static str;
     const ABOUT: &'static str;
     const KNOBS: &'static [Knob];
+    const SHORTHANDS: &'static [Shorthand];
 
     /// Makes the typed settings from merged texts.
     ///
@@ -63,7 +84,8 @@ pub trait Knobs: Sized {
 
 /// Declares a struct of settings. Each field has its documentation and, after `=`, its default as text; a field without
 /// one is required, or absent where it is an `Option` or a `Vec`. Field types are anything that serde can read from a
-/// string, a number, a bool or a list of these.
+/// string, a number, a bool or a list of these. After the struct there may be shorthands: flags that stand for several
+/// settings.
 ///
 /// ```
 /// conf::knobs! {
@@ -76,6 +98,9 @@ pub trait Knobs: Sized {
 ///         /// How long it waits for an answer.
 ///         patience: conf::units::Period = "10s",
 ///     }
+///
+///     /// Listen there, and keep the state in the working directory where nothing else says so.
+///     shorthand at "ADDRESS:PORT" for listen, with { patience = "1m" }, without { dir = "state" };
 /// }
 /// ```
 #[macro_export]
@@ -85,6 +110,11 @@ macro_rules! knobs {
         $visibility:vis struct $name:ident for $service:literal {
             $( $(#[doc = $doc:literal])* $field:ident : $type:ty $(= $default:literal)? ),* $(,)?
         }
+        $(
+            $(#[doc = $short_doc:literal])*
+            shorthand $short:ident $value_name:literal for $key:ident,
+            with { $( $set:ident = $text:literal ),* }, without { $( $unset:ident = $fallback:literal ),* };
+        )*
     ) => {
         $(#[doc = $about])*
         #[derive(Clone, Debug)]
@@ -101,6 +131,16 @@ macro_rules! knobs {
                     kind: stringify!($type),
                     doc: concat!($($doc, "\n"),*),
                     default: $crate::knobs!(@default $($default)?),
+                } ),*
+            ];
+            const SHORTHANDS: &'static [$crate::Shorthand] = &[
+                $( $crate::Shorthand {
+                    name: stringify!($short),
+                    value_name: $value_name,
+                    doc: concat!($($short_doc, "\n"),*),
+                    key: stringify!($key),
+                    sets: &[ $( (stringify!($set), $text) ),* ],
+                    defaults: &[ $( (stringify!($unset), $fallback) ),* ],
                 } ),*
             ];
 

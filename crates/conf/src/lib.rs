@@ -18,6 +18,9 @@ pub mod units;
 pub use error::ConfigError;
 pub use fatal::{Fatal, exit_code};
 pub use flags::Flags;
-pub use knob::{Knob, Knobs};
+pub use knob::{Knob, Knobs, Shorthand};
 pub use load::{Sources, load};
 pub use template::template;
+
+/// Reads a service's settings once more, from where they came at its start.
+pub type Reread<C> = Box<dyn Fn() -> Result<C, ConfigError>>;

@@ -32,6 +32,11 @@ impl<C: Knobs> Sources<'_, C> {
     /// As [`load`].
     pub fn load(&self) -> Result<C, ConfigError> {
         let mut values = Values::defaults::<C>();
+        for knob in C::KNOBS {
+            if let Some(text) = self.flags.default_of(knob.key) {
+                values.set(knob, split(knob, text), Origin::Default);
+            }
+        }
         if let Some(path) = self.file {
             values.merge_file::<C>(path)?;
         }

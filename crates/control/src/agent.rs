@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cluster::event::Registration;
+use cluster::event::{Registration, TargetRegistration};
 use conf::Fatal;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use types::id::SessionId;
 
 use crate::interfaces::Watched;
 use crate::node::{Registered, Reporter};
 use crate::view::View;
 use shared::Shared;
-use task::Task;
+use task::{Addition, Task};
 
 /// Where mgmtd is and how to be trusted by it.
 #[derive(Clone, Debug)]
@@ -50,6 +50,7 @@ pub type OnUpdate = Box<dyn FnMut(Update) + Send>;
 pub struct Agent {
     management: String,
     shared: Arc<Shared>,
+    additions: mpsc::UnboundedSender<Addition>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -82,8 +83,21 @@ impl Agent {
         let shared = Arc::new(Shared::default());
         let task = task(Arc::clone(&shared), config);
         let (stop, stopped) = oneshot::channel();
-        let thread = telemetry::runtime::spawn("control", move || task.run(stopped))?;
-        Ok(Self { management, shared, stop: Some(stop), thread: Some(thread) })
+        let (additions, inbox) = mpsc::unbounded_channel();
+        let thread = telemetry::runtime::spawn("control", move || task.run(inbox, stopped))?;
+        Ok(Self { management, shared, additions, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Registers a service that runs once more, with `targets` after those that it has, and with a reporter for all of them
+    /// from then on. Until that has succeeded all stays as it was, and the service goes on.
+    ///
+    /// # Errors
+    /// Where mgmtd refuses them, or cannot be asked now: then the same may be tried again.
+    pub async fn add_targets(&self, targets: Vec<TargetRegistration>, reporter: Reporter) -> Result<Registered, Fatal> {
+        let (answer, answered) = oneshot::channel();
+        // Where the agent has ended, the answer's other end goes at once.
+        let _ = self.additions.send(Addition { targets, reporter, answer });
+        answered.await.unwrap_or_else(|_| Err(Fatal::failed("the service is stopping")))
     }
 
     /// Waits for the first registration; `None` waits for ever. Write cluster and ids into the identity then.

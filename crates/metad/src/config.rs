@@ -13,7 +13,8 @@ conf::knobs! {
         /// The first target's directory: its identity, its lock, and the database.
         dir: PathBuf,
         /// Shards of the namespace to run here, at most 64: each has a thread, a port, and a target of its own. Those after
-        /// the first lie below `dir`, in shard-2 and so on. More can be given later (with `init`), not fewer.
+        /// the first lie below `dir`, in shard-2 and so on. More can be given later (with `init`), not fewer: at a start, or
+        /// in the file while it runs and then SIGHUP.
         shards: u16 = "1",
         /// Make the directory into a new target where it is missing or empty. Without it such a directory is refused:
         /// it is what a disk that is not mounted looks like.
@@ -67,11 +68,21 @@ conf::knobs! {
         /// Log format: text or json.
         log_format: telemetry::log::LogFormat = "text",
     }
+
+    /// Join the running cluster whose mgmtd is there, and need no configuration file: as --mgmtd with --init. Without --dir the
+    /// service makes its directory in the working directory.
+    shorthand join "HOST:PORT" for mgmtd, with { init = "true" }, without { dir = "weft-metad" };
 }
 
 const SHARDS_MAX: u16 = 64;
 
 impl Config {
+    /// The directory of shard `number`, from 1: the first lies in the node's directory itself, others below it.
+    #[must_use]
+    pub fn shard_dir(&self, number: u16) -> PathBuf {
+        if number == 1 { self.dir.clone() } else { self.dir.join(format!("shard-{number}")) }
+    }
+
     /// # Errors
     /// One line that names the key; exit code 2.
     pub(crate) fn validate(&self) -> Result<(), Fatal> {

@@ -33,22 +33,23 @@ pub(crate) struct Seat {
     pub(crate) home: Home,
 }
 
-/// All places of this node, in the order of the configuration.
+/// The places of this node that the configuration has after those that are `there`, in its order.
 ///
 /// # Errors
 /// What stands in the way on this host, before anybody else hears of it.
-pub(crate) fn prepare(config: &Config) -> Result<Vec<Seat>, Fatal> {
+pub(crate) fn prepare(config: &Config, there: &[Seat]) -> Result<Vec<Seat>, Fatal> {
+    let begin = u16::try_from(there.len()).unwrap_or(u16::MAX);
     // The ports come before the directories: whoever gave a taken one finds untouched directories.
     let mut sockets = Vec::new();
-    for index in 0..config.shards {
+    for index in begin..config.shards {
         let port = if config.listen.port() == 0 { 0 } else { config.listen.port().saturating_add(index) };
         let address = SocketAddr::new(config.listen.ip(), port);
         sockets.push(listen(address).map_err(|error| cannot_listen(address, &error))?);
     }
     let mut seats: Vec<Seat> = Vec::new();
-    for (index, (listener, address)) in (1..).zip(sockets) {
-        let dir = directory(&config.dir, index);
-        let first = seats.first().map(|seat| seat.home.identity());
+    for (number, (listener, address)) in (begin + 1..).zip(sockets) {
+        let dir = config.shard_dir(number);
+        let first = there.first().or(seats.first()).map(|seat| seat.home.identity());
         let home = Home::open(&Expect {
             dir: &dir,
             service: Service::Metadata,
@@ -61,11 +62,6 @@ pub(crate) fn prepare(config: &Config) -> Result<Vec<Seat>, Fatal> {
         seats.push(Seat { port: address.port(), idle: Some((store, listener)), thread: None, home });
     }
     Ok(seats)
-}
-
-/// The first shard lies in the node's directory itself, others below it.
-fn directory(dir: &Path, number: u16) -> PathBuf {
-    if number == 1 { dir.to_path_buf() } else { dir.join(format!("shard-{number}")) }
 }
 
 impl Seat {
@@ -109,7 +105,7 @@ impl Seat {
 }
 
 /// What the heartbeats say of the places, in their order.
-pub(crate) fn reporter(seats: &[Seat]) -> control::node::Reporter {
+pub(crate) fn reporter(seats: &[&Seat]) -> control::node::Reporter {
     let device = |dir: &Path| std::fs::metadata(dir).map(|found| found.dev()).ok();
     let devices: Vec<Option<u64>> = seats.iter().map(|seat| device(seat.home.dir())).collect();
     let sharers = |dir: &Path| {
@@ -120,7 +116,7 @@ pub(crate) fn reporter(seats: &[Seat]) -> control::node::Reporter {
         let dir = seat.home.dir();
         (dir.to_path_buf(), seat.identity().target_id.is_none(), sharers(dir))
     };
-    let places: Vec<(PathBuf, bool, u64)> = seats.iter().map(place).collect();
+    let places: Vec<(PathBuf, bool, u64)> = seats.iter().map(|seat| place(seat)).collect();
     Box::new(move || places.iter().map(|(dir, empty, sharers)| report(dir, *empty, *sharers)).collect())
 }
 

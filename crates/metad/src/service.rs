@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use cluster::event::Registration;
 use cluster::map::ServiceKind;
-use conf::Fatal;
+use conf::{Fatal, Reread};
 use control::interfaces::Watched;
 use control::{Agent, AgentConfig, Update, View};
 use net::{ClusterKey, Identity};
@@ -22,11 +22,11 @@ const CONNECTION_REQUESTS_MAX: usize = 1024;
 /// Between the first view and the registration being known.
 const REGISTERED_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Runs the service until SIGTERM or SIGINT.
+/// Runs the service until SIGTERM or SIGINT. At SIGHUP it takes up the shards that `reread` has more than before.
 ///
 /// # Errors
 /// Where it cannot start (exit code 2 where the user must change something), is refused by mgmtd, or its shard fails.
-pub fn run(config: Config) -> anyhow::Result<()> {
+pub fn run(config: Config, reread: Reread<Config>) -> anyhow::Result<()> {
     let log = telemetry::log::init(config.log_format, &config.log_level)
         .map_err(|error| Fatal::usage(format!("log_level: {error}")))?;
     config.validate()?;
@@ -42,14 +42,14 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     };
     let seen_at = endpoint.as_ref().map(|endpoint| endpoint.address().to_string()).unwrap_or_default();
     let key = ClusterKey::from_file(&config.key_file).map_err(|error| Fatal::usage(error.to_string()))?;
-    let seats = seat::prepare(&config)?;
+    let seats = seat::prepare(&config, &[])?;
     let runtime = telemetry::runtime::current_thread()?;
     runtime.block_on(async {
         // From here on a signal stops in order.
         let mut signals = Signals::new()?;
         let (events, inbox) = unbounded_channel();
         let mut server = Server::start(config, (key, seats), metrics, &seen_at, events)?;
-        let outcome = server.run(inbox, &mut signals).await;
+        let outcome = server.run(inbox, &mut signals, &reread).await;
         server.stop()?;
         outcome
     })
@@ -58,19 +58,39 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
-    async fn received(&mut self) {
+    /// The service is to stop.
+    async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
     }
+
+    async fn received(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Grow,
+        }
+    }
+}
+
+/// What signals say.
+enum Told {
+    Stop,
+    Grow,
 }
 
 /// What can happen to the running service.
@@ -119,15 +139,30 @@ impl Server {
             metrics: seen_at.to_owned(),
             targets: seats.iter().map(Seat::spec).collect(),
         };
-        let agent = Agent::start_node(management, registration, seat::reporter(&seats), teller(events.clone()))?;
+        let reporter = seat::reporter(&seats.iter().collect::<Vec<_>>());
+        let agent = Agent::start_node(management, registration, reporter, teller(events.clone()))?;
         Ok(Self { config, key, metrics, incarnation, events, agent, registered: false, seats })
     }
 
     /// Until a signal, or until the service cannot go on.
-    async fn run(&mut self, mut inbox: UnboundedReceiver<Event>, signals: &mut Signals) -> anyhow::Result<()> {
+    async fn run(
+        &mut self,
+        mut inbox: UnboundedReceiver<Event>,
+        signals: &mut Signals,
+        reread: &Reread<Config>,
+    ) -> anyhow::Result<()> {
         loop {
             let event = tokio::select! {
-                () = signals.received() => return Ok(()),
+                told = signals.received() => match told {
+                    Told::Stop => return Ok(()),
+                    Told::Grow => tokio::select! {
+                        () = signals.stop() => return Ok(()),
+                        grown = self.grow(reread) => {
+                            grown?;
+                            continue;
+                        }
+                    },
+                },
                 event = inbox.recv() => event,
             };
             match event {
@@ -137,6 +172,47 @@ impl Server {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// Takes up the shards that the configuration has by now. What stands in their way is logged and no reason to end:
+    /// those that run go on, and the next SIGHUP tries again.
+    async fn grow(&mut self, reread: &Reread<Config>) -> anyhow::Result<()> {
+        match self.take_up(reread).await {
+            Ok(Some((config, seats))) => {
+                tracing::info!(shards = seats.len(), "takes up more shards");
+                self.config = config;
+                self.seats.extend(seats);
+                let view = self.agent.view();
+                self.take_view(&view)
+            }
+            Ok(None) => Ok(()),
+            Err(error) => {
+                tracing::error!("cannot take up more shards, and goes on with those that run: {error:#}");
+                Ok(())
+            }
+        }
+    }
+
+    /// Places that are prepared and registered, and the settings with their number.
+    async fn take_up(&mut self, reread: &Reread<Config>) -> anyhow::Result<Option<(Config, Vec<Seat>)>> {
+        let again = reread()?;
+        again.validate()?;
+        // Of what else has changed in the file, the next start hears.
+        let config = Config { shards: again.shards, init: again.init, ..self.config.clone() };
+        if usize::from(config.shards) <= self.seats.len() {
+            return Ok(None);
+        }
+        anyhow::ensure!(self.registered, "mgmtd does not know this service yet");
+        let mut seats = seat::prepare(&config, &self.seats)?;
+        let all: Vec<&Seat> = self.seats.iter().chain(&seats).collect();
+        let specs = seats.iter().map(Seat::spec).collect();
+        let registered = self.agent.add_targets(specs, seat::reporter(&all)).await?;
+        let targets = registered.targets.get(self.seats.len()..).unwrap_or_default();
+        anyhow::ensure!(targets.len() == seats.len(), "mgmtd has not registered all targets");
+        for (seat, &target) in seats.iter_mut().zip(targets) {
+            seat.learn(&registered.cluster, registered.node, target)?;
+        }
+        Ok(Some((config, seats)))
     }
 
     fn take_view(&mut self, view: &View) -> anyhow::Result<()> {

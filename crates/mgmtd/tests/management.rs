@@ -162,6 +162,40 @@ fn ids_survive_a_crash_without_a_close() {
 }
 
 #[test]
+fn a_node_that_runs_takes_up_targets() {
+    let place = Place::new();
+    let server = place.start(&[("offline_after", "2s")]);
+    let start = |uuid: &str, targets: &[&str]| {
+        let management = server.address().to_string();
+        let config = AgentConfig { management, identity: place.identity(""), rails: None };
+        let registration = spec(uuid, ServiceKind::Storage, targets);
+        let agent = Agent::start_node(config, registration, reporter(targets.len()), ignore()).expect("a thread");
+        agent.registered(Some(PATIENCE)).expect("registered");
+        agent
+    };
+    let (node, _other) = (start("s", &["a"]), start("t", &["x"]));
+    let more = |targets: &[&str]| spec("s", ServiceKind::Storage, targets).targets;
+    let registered = block_on(node.add_targets(more(&["b", "c"]), reporter(3))).expect("new ones");
+    let ids = [1, 3, 4].map(TargetId);
+    assert_eq!(registered.targets, ids);
+    assert_eq!(node.registered(None), Ok(registered));
+    // What is refused leaves the node as it was, and known.
+    let refused = block_on(node.add_targets(more(&["x"]), reporter(4))).expect_err("it is another node's");
+    assert!(refused.code == 2 && refused.message.contains("target"), "{refused}");
+    let view = node.wait_view(Some(PATIENCE), |view| Some(view.clone())).expect("a view");
+    assert!(ids.iter().all(|id| view.map.targets[id].node == NodeId(1) && !view.map.targets[id].ports.is_empty()));
+    // The reports are for all of them from then on, so the space of the new ones is known.
+    node.wait_view(Some(PATIENCE), |view| ids.iter().all(|id| view.capacities.contains_key(id)).then_some(()))
+        .expect("space of each");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(node.view().map.nodes[&NodeId(1)].state, NodeState::Online, "its heartbeats go on");
+
+    server.stop().expect("in order");
+    let failed = block_on(node.add_targets(more(&["d"]), reporter(4))).expect_err("nobody is there");
+    assert_eq!(failed.code, 1, "{failed}");
+}
+
+#[test]
 fn subscribers_see_changes_and_space() {
     let place = Place::new();
     let server = place.start(&[("offline_after", "2s")]);

@@ -20,6 +20,7 @@ conf::knobs! {
     /// one per NUMA zone.
     pub struct Config for "storaged" {
         /// Storage targets: one directory per disk, on any local file system. Losing one means losing the objects on it.
+        /// More can be given later (with `init`): at a start, or in the file while it runs and then SIGHUP.
         targets: Vec<PathBuf>,
         /// Make targets where there are none yet. Without it, a missing or empty directory is an error, since that is
         /// what a disk that is not mounted looks like.
@@ -82,6 +83,9 @@ conf::knobs! {
         /// text, or json: one object per line.
         log_format: LogFormat = "text",
     }
+
+    /// Join the running cluster whose mgmtd is there, and need no configuration file: as --mgmtd with --init.
+    shorthand join "HOST:PORT" for mgmtd, with { init = "true" }, without {};
 }
 
 impl Config {

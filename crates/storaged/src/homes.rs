@@ -4,7 +4,7 @@
 //! is in each of its targets, so that any of them may be taken away.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use conf::Fatal;
 use conf::identity::{self, Expect, Home, IDENTITY_FILE, Service};
@@ -24,6 +24,15 @@ struct Memory {
     incarnation: u64,
     /// Of the lanes at the last start.
     ports: Vec<u16>,
+}
+
+impl Memory {
+    fn write(&self, home: &Home) -> Result<(), Fatal> {
+        let text = toml::to_string(self).map_err(|error| Fatal::failed(error.to_string()))?;
+        let path = home.dir().join(MEMORY_FILE);
+        conf::atomic::write(&path, format!("# Written by Weft at each start.\n{text}").as_bytes())
+            .map_err(|error| Fatal::usage(format!("{} cannot be written: {error}", path.display())))
+    }
 }
 
 /// The locked directories of all targets, in the order of the configuration.
@@ -62,18 +71,36 @@ impl Homes {
         Ok(Self { homes, memory })
     }
 
+    /// The targets of `config` that are not among these, opened as targets of the same node and told what it remembers. They
+    /// belong to these when they are registered: [`Self::extend`].
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) fn open_more(&self, config: &Config) -> Result<Vec<Home>, Fatal> {
+        let is_new = |dir: &&PathBuf| !self.homes.iter().any(|home| home.dir() == dir.as_path());
+        let node_uuid = self.homes.first().map(|home| home.identity().node_uuid.as_str());
+        let open = |dir: &PathBuf| {
+            let cluster = Some(self.cluster()).filter(|cluster| !cluster.is_empty());
+            let init = config.init;
+            let home = Home::open(&Expect { dir, service: Service::Storage, cluster, node_uuid, target: true, init })?;
+            self.memory.write(&home)?;
+            Ok(home)
+        };
+        config.targets.iter().filter(is_new).map(open).collect()
+    }
+
+    /// Takes over what [`Self::open_more`] has opened.
+    pub(crate) fn extend(&mut self, homes: Vec<Home>) {
+        self.homes.extend(homes);
+    }
+
     /// Counts this start, on disk before this returns.
     ///
     /// # Errors
     /// Where a directory cannot be written.
     pub(crate) fn begin(&mut self, ports: &[u16]) -> Result<u64, Fatal> {
         self.memory = Memory { incarnation: self.memory.incarnation + 1, ports: ports.to_vec() };
-        let text = toml::to_string(&self.memory).map_err(|error| Fatal::failed(error.to_string()))?;
-        for home in &self.homes {
-            let path = home.dir().join(MEMORY_FILE);
-            conf::atomic::write(&path, format!("# Written by Weft at each start.\n{text}").as_bytes())
-                .map_err(|error| Fatal::usage(format!("{} cannot be written: {error}", path.display())))?;
-        }
+        self.homes.iter().try_for_each(|home| self.memory.write(home))?;
         Ok(self.memory.incarnation)
     }
 
@@ -173,6 +200,26 @@ mod tests {
         assert_eq!(homes.begin(&[1]), Ok(2));
         drop(homes);
         assert_eq!(Homes::open(&config(&[&b], false)).expect("known").memory.incarnation, 2);
+    }
+
+    #[test]
+    fn a_running_node_takes_new_targets_in() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (a, b) = (root.path().join("a"), root.path().join("b"));
+        let mut homes = Homes::open(&config(&[&a], true)).expect("new");
+        homes.begin(&[7001]).expect("written");
+        homes.learn("c1", NodeId(4), &[TargetId(9)]).expect("written");
+        assert!(homes.open_more(&config(&[&a], false)).expect("nothing is new").is_empty());
+        assert!(homes.open_more(&config(&[&a, &b], false)).expect_err("not asked for").message.contains("--init"));
+        // Given up, as where mgmtd is away, and tried again.
+        drop(homes.open_more(&config(&[&a, &b], true)).expect("new"));
+        let more = homes.open_more(&config(&[&b, &a], true)).expect("known by now");
+        assert_eq!(more.len(), 1);
+        homes.extend(more);
+        homes.learn("c1", NodeId(4), &[TargetId(9), TargetId(10)]).expect("written");
+        drop(homes);
+        let homes = Homes::open(&config(&[&b], false)).expect("known");
+        assert_eq!((homes.memory.incarnation, homes.cluster()), (1, "c1"));
     }
 
     #[test]

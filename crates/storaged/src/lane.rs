@@ -25,7 +25,7 @@ use crate::dispatch::{Dispatch, Route};
 use crate::engine::files::{Files, Options};
 use crate::engine::{ObjectStore, Share};
 use crate::failures::Failures;
-use crate::memory::Memory;
+use crate::memory::Shares;
 use crate::metrics::{LaneMetrics, TargetMetrics, Waits};
 use crate::netbench::NetBench;
 use crate::object_table::ObjectTable;
@@ -44,6 +44,8 @@ const WORKERS_BESIDE: usize = 16;
 /// What a lane is told while it runs.
 pub(crate) enum Order {
     Map(Arc<ClusterMap>),
+    /// Serve this target as well, from the next map on.
+    Take(Arc<Target>),
     Stop,
 }
 
@@ -102,6 +104,11 @@ impl Lane {
         self.orders.send(Order::Map(Arc::clone(map)));
     }
 
+    /// Serve this target as well, from the next map on.
+    pub(crate) fn take(&self, target: &Arc<Target>) {
+        self.orders.send(Order::Take(Arc::clone(target)));
+    }
+
     pub(crate) fn sender(&self) -> Sender<Order> {
         self.orders.clone()
     }
@@ -124,10 +131,28 @@ fn panicked() -> io::Error {
     io::Error::other("a lane's thread panicked")
 }
 
-type LaneTargets = Vec<(Rc<Served<Files>>, TargetMetrics)>;
+/// What a lane needs to open its share of a target.
+struct Opener {
+    share: Share,
+    incarnation: u64,
+    engine: Options,
+    queue_depth: usize,
+    read_memory: Shares,
+    ahead: Shares,
+    metrics: Metrics,
+}
+
+/// The targets of a lane; more may come while it runs.
+struct LaneTargets {
+    opener: Opener,
+    open: RefCell<Vec<(Rc<Served<Files>>, TargetMetrics)>>,
+}
 
 async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::Sender<()>) -> io::Result<()> {
-    let targets = open_targets(&setup)?;
+    let targets = LaneTargets { opener: Opener::new(&setup), open: RefCell::default() };
+    for target in &setup.targets {
+        targets.take(target)?;
+    }
     let dispatch = Rc::new(Dispatch {
         routes: RefCell::default(),
         epoch: Rc::new(Cell::new(Epoch(0))),
@@ -143,9 +168,6 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
         Rc::clone(&dispatch.epoch),
         Rc::clone(&dispatch),
     );
-    for (served, _) in &targets {
-        ring::spawn(tend(Rc::clone(served)));
-    }
     let _ = ready.send(());
     {
         let mut served = pin!(served);
@@ -157,40 +179,63 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
         })
         .await;
     }
-    drain(&targets).await;
+    drain(&targets.served()).await;
     Ok(())
 }
 
-fn open_targets(setup: &Setup) -> io::Result<LaneTargets> {
-    let count = setup.targets.len();
-    let memory = Memory::shares(setup.read_memory_max, count).zip(Memory::shares(setup.read_ahead_max, count));
-    let open = |(target, (read_memory, ahead)): (&Arc<Target>, (Memory, Memory))| {
+impl Opener {
+    fn new(setup: &Setup) -> Self {
+        let count = setup.targets.len();
+        Self {
+            share: setup.share,
+            incarnation: setup.identity.incarnation,
+            engine: setup.engine,
+            queue_depth: setup.queue_depth,
+            read_memory: Shares::new(setup.read_memory_max, count),
+            ahead: Shares::new(setup.read_ahead_max, count),
+            metrics: setup.metrics.clone(),
+        }
+    }
+
+    fn open(&self, target: &Arc<Target>) -> io::Result<Served<Files>> {
         let failures = Rc::new(Failures::default());
-        let queue = Queue::new(setup.queue_depth, &setup.metrics, target.id());
+        let queue = Queue::new(self.queue_depth, &self.metrics, target.id());
         let files = Files::open(
             Arc::clone(target),
             Rc::clone(&failures),
-            setup.engine,
-            Ahead::new(ahead, &setup.metrics),
+            self.engine,
+            Ahead::new(self.ahead.one(), &self.metrics),
             Rc::clone(&queue),
-            &setup.metrics,
+            &self.metrics,
         );
         let store =
             files.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", target.path.display())))?;
-        let served = Served {
+        Ok(Served {
             target: Arc::clone(target),
             store,
-            table: ObjectTable::new(setup.identity.incarnation),
+            table: ObjectTable::new(self.incarnation),
             failures,
-            share: setup.share,
+            share: self.share,
             queue,
-            read_memory,
-            waits: Waits::new(&setup.metrics),
+            read_memory: self.read_memory.one(),
+            waits: Waits::new(&self.metrics),
             scrub: Scrub::default(),
-        };
-        Ok((Rc::new(served), TargetMetrics::new(&setup.metrics, target.id())))
-    };
-    setup.targets.iter().zip(memory).map(open).collect()
+        })
+    }
+}
+
+impl LaneTargets {
+    /// Opens a target that is registered.
+    fn take(&self, target: &Arc<Target>) -> io::Result<()> {
+        let served = Rc::new(self.opener.open(target)?);
+        ring::spawn(tend(Rc::clone(&served)));
+        self.open.borrow_mut().push((served, TargetMetrics::new(&self.opener.metrics, target.id())));
+        Ok(())
+    }
+
+    fn served(&self) -> Vec<Rc<Served<Files>>> {
+        self.open.borrow().iter().map(|(served, _)| Rc::clone(served)).collect()
+    }
 }
 
 /// Takes orders until the one to stop.
@@ -198,6 +243,11 @@ async fn obey(inbox: &mut Receiver<Order>, dispatch: &Dispatch<Files>, targets: 
     while let Some(order) = inbox.recv().await {
         match order {
             Order::Map(map) => take_map(&map, dispatch, targets),
+            Order::Take(target) => {
+                if let Err(error) = targets.take(&target) {
+                    tracing::error!(%error, "a new target is not served");
+                }
+            }
             Order::Stop => return,
         }
     }
@@ -209,6 +259,7 @@ fn take_map(map: &Arc<ClusterMap>, dispatch: &Dispatch<Files>, targets: &LaneTar
         return;
     }
     let mut routes: FxHashMap<GroupId, Route<Files>> = FxHashMap::default();
+    let targets = targets.open.borrow();
     for group in map.groups.values() {
         let ours =
             group.members.first().and_then(|primary| targets.iter().find(|(served, _)| served.target.id() == *primary));
@@ -223,13 +274,13 @@ fn take_map(map: &Arc<ClusterMap>, dispatch: &Dispatch<Files>, targets: &LaneTar
     dispatch.metrics.epoch.set(i64::try_from(map.epoch.0).unwrap_or(i64::MAX));
 }
 
-async fn drain(targets: &LaneTargets) {
+async fn drain(targets: &[Rc<Served<Files>>]) {
     let deadline = ring::now() + DRAIN_MAX;
-    while targets.iter().any(|(served, _)| served.table.busy_count() > 0) && ring::now() < deadline {
+    while targets.iter().any(|served| served.table.busy_count() > 0) && ring::now() < deadline {
         turn_end().await;
         ring::sleep(Duration::from_millis(5)).await;
     }
-    let written = ring::join_all(targets.iter().map(|(served, _)| served.store.sync_all()));
+    let written = ring::join_all(targets.iter().map(|served| served.store.sync_all()));
     let written = ring::timeout(SYNC_MAX, written);
     if written.await.is_err() {
         tracing::warn!("stopped before all dirty data was written: the kernel goes on with it");

@@ -10,15 +10,28 @@ pub(crate) struct Memory {
     common: Rc<Semaphore>,
 }
 
-impl Memory {
-    /// One for each of `count` targets, of `bytes` in all: half of it is common, the rest are equal shares; where there is one
-    /// target, it has all.
-    pub(crate) fn shares(bytes: usize, count: usize) -> impl Iterator<Item = Self> {
+/// What the targets of a lane have in common, and how much is each one's own.
+pub(crate) struct Shares {
+    /// Bytes.
+    own: usize,
+    common: Rc<Semaphore>,
+}
+
+impl Shares {
+    /// Of `bytes` in all for `count` targets: half of it is common, the rest are equal shares; where there is one target, it
+    /// has all.
+    pub(crate) fn new(bytes: usize, count: usize) -> Self {
         let own = if count == 1 { bytes } else { bytes / 2 / count.max(1) };
-        let common = Rc::new(Semaphore::new(bytes - own * count));
-        (0..count).map(move |_| Self { own: Rc::new(Semaphore::new(own)), common: Rc::clone(&common) })
+        Self { own, common: Rc::new(Semaphore::new(bytes - own * count)) }
     }
 
+    /// For one target. One that comes when all have theirs has as much, beside what there is.
+    pub(crate) fn one(&self) -> Memory {
+        Memory { own: Rc::new(Semaphore::new(self.own)), common: Rc::clone(&self.common) }
+    }
+}
+
+impl Memory {
     /// Bytes that can be had at once.
     pub(crate) fn available(&self) -> usize {
         self.own.available().max(self.common.available())
@@ -52,7 +65,8 @@ mod tests {
 
     #[test]
     fn a_target_that_takes_all_it_can_leaves_the_others_their_shares() {
-        let [greedy, other]: [Memory; 2] = Memory::shares(1000, 2).collect::<Vec<_>>().try_into().ok().expect("two");
+        let shares = Shares::new(1000, 2);
+        let (greedy, other) = (shares.one(), shares.one());
         let taken: Vec<Permit> = std::iter::from_fn(|| greedy.try_acquire(50)).collect();
         assert_eq!(taken.len(), 15, "its own 250, and the 500 that are common");
         assert_eq!((greedy.available(), other.available()), (0, 250));
@@ -66,7 +80,7 @@ mod tests {
     #[test]
     fn who_asks_for_more_than_a_share_goes_alone() {
         ring::Ring::new(&ring::Config::default()).expect("io_uring is there").run(async {
-            let memory = Memory::shares(1000, 4).next().expect("four");
+            let memory = Shares::new(1000, 4).one();
             let huge = memory.acquire(5000).await;
             assert!(memory.own.try_acquire(1).is_none());
             drop(huge);

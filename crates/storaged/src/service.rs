@@ -7,7 +7,7 @@ use std::time::Duration;
 use cluster::capacity::Capacity;
 use cluster::event::{Registration, Report, TargetRegistration};
 use cluster::map::{Rail, ServiceKind};
-use conf::Fatal;
+use conf::{Fatal, Reread};
 use control::agent::OnUpdate;
 use control::interfaces::Watched;
 use control::{Agent, AgentConfig, Registered, Update, View};
@@ -32,11 +32,11 @@ const DESCRIPTORS_BESIDE: u64 = 8192;
 /// How often the lanes are looked after.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Runs the service until SIGTERM or SIGINT.
+/// Runs the service until SIGTERM or SIGINT. At SIGHUP it takes up the targets that `reread` has more than before.
 ///
 /// # Errors
 /// Where it cannot start (exit code 2 where the user must change something), mgmtd refuses it, or a lane fails.
-pub fn run(config: Config) -> anyhow::Result<()> {
+pub fn run(config: Config, reread: Reread<Config>) -> anyhow::Result<()> {
     let log = telemetry::log::init(config.log_format, &config.log_level)
         .map_err(|error| Fatal::usage(format!("log_level: {error}")))?;
     config.validate()?;
@@ -51,8 +51,8 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         None => None,
     };
     let metrics_address = endpoint.as_ref().map(telemetry::http::Server::address);
-    let service = Service::start(&config, &metrics, metrics_address)?;
-    let outcome = telemetry::runtime::current_thread()?.block_on(service.until_told());
+    let mut service = Service::start(config, metrics, metrics_address)?;
+    let outcome = telemetry::runtime::current_thread()?.block_on(service.until_told(&reread));
     tracing::info!("stopping");
     let stopped = service.stop();
     outcome?;
@@ -62,32 +62,37 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 
 /// A running storage node.
 struct Service {
+    config: Config,
+    metrics: Metrics,
+    /// Of the lanes.
+    ports: Vec<u16>,
     lanes: Vec<Lane>,
     targets: Vec<Arc<Target>>,
     net_bench: Arc<NetBench>,
     agent: Agent,
     refused: Arc<Mutex<Option<Fatal>>>,
-    _watch: Watch,
+    watch: Watch,
     /// Locked until the lanes have ended.
-    _homes: Homes,
+    homes: Homes,
 }
 
 impl Service {
-    fn start(config: &Config, metrics: &Metrics, endpoint: Option<std::net::SocketAddr>) -> Result<Self, Fatal> {
+    fn start(config: Config, metrics: Metrics, endpoint: Option<std::net::SocketAddr>) -> Result<Self, Fatal> {
         let key = ClusterKey::from_file(&config.key_file).map_err(|error| Fatal::usage(error.to_string()))?;
         let rails = control::interfaces::rails(config.listen, &config.interfaces, &config.mgmtd)?;
         let address = ports::address(config.listen, &rails);
         let lanes = config.lane_count();
         // A given port first: whoever gave a taken one finds untouched directories.
         let given = (config.port != 0).then(|| Listeners::fixed(address, config.port, lanes)).transpose()?;
-        let mut homes = Homes::open(config)?;
+        let mut homes = Homes::open(&config)?;
         let listeners = given.map_or_else(|| Listeners::any(address, homes.ports(), lanes), Ok)?;
         let incarnation = homes.begin(&listeners.ports)?;
-        let targets = open_targets(config, &homes);
-        let identity = Identity { key, cluster: homes.cluster().to_owned(), name: name(config), incarnation };
+        let targets = open_targets(&config, homes.iter());
+        target::count_sharers(&targets);
+        let identity = Identity { key, cluster: homes.cluster().to_owned(), name: name(&config), incarnation };
 
         let told = Told::default();
-        let registration = registration(config, &homes, &rails, &listeners.ports, incarnation, endpoint);
+        let registration = registration(&config, &homes, &rails, &listeners.ports, incarnation, endpoint);
         let agent = Agent::start_node(
             AgentConfig {
                 management: config.mgmtd.clone(),
@@ -107,27 +112,90 @@ impl Service {
         for target in &targets {
             target.bench.clean_leftovers(&target.path);
         }
-        let watch = Watch::start(&targets, metrics).map_err(|error| cannot_start(&error))?;
+        let watch = Watch::start(&targets, &metrics).map_err(|error| cannot_start(&error))?;
         let identity = Identity { cluster: registered.cluster.clone(), ..identity };
         let ports = listeners.ports.clone();
         let interfaces = control::interfaces::selectors(&config.interfaces)?;
         let net_bench = Arc::new(NetBench::new(Asker { identity: identity.clone(), interfaces }));
-        let lanes = start_lanes(config, listeners, &targets, &identity, &net_bench, metrics)
+        let lanes = start_lanes(&config, listeners, &targets, &identity, &net_bench, &metrics)
             .map_err(|error| cannot_start(&error))?;
         told.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
-        log_ready(&registered, &ports, &targets);
-        Ok(Self { lanes, targets, net_bench, agent, refused: told.refused, _watch: watch, _homes: homes })
+        log_serves(&targets);
+        tracing::info!(node = %registered.node, alias = registered.alias, ?ports, "the storage service is ready");
+        let refused = told.refused;
+        Ok(Self { config, metrics, ports, lanes, targets, net_bench, agent, refused, watch, homes })
     }
 
     /// Returns at a signal to stop.
-    async fn until_told(&self) -> anyhow::Result<()> {
+    async fn until_told(&mut self, reread: &Reread<Config>) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            _ = terminate.recv() => Ok(()),
-            _ = interrupt.recv() => Ok(()),
-            fatal = self.failed() => Err(fatal.into()),
+        let mut hangup = signal(SignalKind::hangup())?;
+        let stop = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => return Ok(()),
+                fatal = self.failed() => return Err(fatal.into()),
+                _ = hangup.recv() => tokio::select! {
+                    () = &mut stop => return Ok(()),
+                    grown = self.grow(reread) => grown?,
+                },
+            }
         }
+    }
+
+    /// Takes up the targets that the configuration has by now. What stands in their way is logged and no reason to end:
+    /// those that are served stay so, and the next SIGHUP tries again.
+    async fn grow(&mut self, reread: &Reread<Config>) -> Result<(), Fatal> {
+        match self.register_more(reread).await {
+            Ok(Some(more)) => self.serve_more(more),
+            Ok(None) => Ok(()),
+            Err(error) => {
+                tracing::error!("cannot take up more targets, and goes on with those that it has: {error:#}");
+                Ok(())
+            }
+        }
+    }
+
+    /// Locks and registers what is new. Dropping it before it is registered leaves all as it was.
+    async fn register_more(&self, reread: &Reread<Config>) -> anyhow::Result<Option<More>> {
+        let again = reread()?;
+        again.validate()?;
+        let homes = self.homes.open_more(&again)?;
+        if homes.is_empty() {
+            return Ok(None);
+        }
+        let targets = open_targets(&self.config, homes.iter());
+        let all: Vec<Arc<Target>> = self.targets.iter().chain(&targets).cloned().collect();
+        let specs = homes.iter().map(|home| target_registration(home, &self.ports)).collect();
+        let registered = self.agent.add_targets(specs, reporter(all)).await?;
+        Ok(Some(More { homes, targets, registered }))
+    }
+
+    /// From here on the lanes serve these as well.
+    fn serve_more(&mut self, more: More) -> Result<(), Fatal> {
+        let More { homes, targets, registered } = more;
+        for (target, &id) in targets.iter().zip(registered.targets.get(self.targets.len()..).unwrap_or_default()) {
+            target.set_id(id);
+        }
+        self.homes.extend(homes);
+        self.homes.learn(&registered.cluster, registered.node, &registered.targets)?;
+        self.targets.extend_from_slice(&targets);
+        target::count_sharers(&self.targets);
+        self.watch.extend(&targets, &self.metrics).map_err(|error| cannot_start(&error))?;
+        let view = self.agent.view();
+        for lane in &self.lanes {
+            targets.iter().for_each(|target| lane.take(target));
+            lane.tell_map(&view.map);
+        }
+        log_serves(&targets);
+        Ok(())
     }
 
     /// Returns when the service cannot go on.
@@ -155,6 +223,13 @@ impl Service {
             .collect::<io::Result<()>>()
             .map_err(|error| Fatal::failed(format!("a lane failed: {error}")))
     }
+}
+
+/// Targets that a running node has registered, and does not serve yet.
+struct More {
+    homes: Vec<conf::identity::Home>,
+    targets: Vec<Arc<Target>>,
+    registered: Registered,
 }
 
 /// What the agent has told: the map goes to the lanes as soon as there are any.
@@ -187,7 +262,7 @@ fn tell(lanes: &[Sender<Order>], view: &View) {
     }
 }
 
-fn open_targets(config: &Config, homes: &Homes) -> Vec<Arc<Target>> {
+fn open_targets<'a>(config: &Config, homes: impl Iterator<Item = &'a conf::identity::Home>) -> Vec<Arc<Target>> {
     let open = |home: &conf::identity::Home| {
         let target = Target::new(home.dir().to_path_buf(), config.reserve.0);
         if let Some(id) = home.identity().target_id {
@@ -196,9 +271,7 @@ fn open_targets(config: &Config, homes: &Homes) -> Vec<Arc<Target>> {
         target.probe(&watch::identity_file(&target));
         Arc::new(target)
     };
-    let targets: Vec<Arc<Target>> = homes.iter().map(open).collect();
-    target::count_sharers(&targets);
-    targets
+    homes.map(open).collect()
 }
 
 fn registration(
@@ -209,13 +282,6 @@ fn registration(
     incarnation: u64,
     endpoint: Option<std::net::SocketAddr>,
 ) -> Registration {
-    let target = |home: &conf::identity::Home| TargetRegistration {
-        uuid: home.identity().target_uuid.clone().unwrap_or_default(),
-        id: home.identity().target_id,
-        path: home.dir().display().to_string(),
-        ports: ports.to_vec(),
-        report: Report::default(),
-    };
     Registration {
         cluster: homes.cluster().to_owned(),
         uuid: homes.iter().next().map(|home| home.identity().node_uuid.clone()).unwrap_or_default(),
@@ -225,7 +291,17 @@ fn registration(
         incarnation,
         rails: rails.to_vec(),
         metrics: endpoint.map(|address| address.to_string()).unwrap_or_default(),
-        targets: homes.iter().map(target).collect(),
+        targets: homes.iter().map(|home| target_registration(home, ports)).collect(),
+    }
+}
+
+fn target_registration(home: &conf::identity::Home, ports: &[u16]) -> TargetRegistration {
+    TargetRegistration {
+        uuid: home.identity().target_uuid.clone().unwrap_or_default(),
+        id: home.identity().target_id,
+        path: home.dir().display().to_string(),
+        ports: ports.to_vec(),
+        report: Report::default(),
     }
 }
 
@@ -303,11 +379,10 @@ fn raise_descriptors(wanted: u64) -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-fn log_ready(registered: &Registered, ports: &[u16], targets: &[Arc<Target>]) {
+fn log_serves(targets: &[Arc<Target>]) {
     for target in targets {
         tracing::info!(target = %target.id(), path = %target.path.display(), "serves");
     }
-    tracing::info!(node = %registered.node, alias = registered.alias, ?ports, "the storage service is ready");
 }
 
 fn name(config: &Config) -> String {

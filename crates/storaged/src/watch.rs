@@ -28,7 +28,17 @@ impl Watch {
     /// # Errors
     /// Where a thread cannot be made.
     pub(crate) fn start(targets: &[Arc<Target>], metrics: &Metrics) -> io::Result<Self> {
-        let start = |target: &Arc<Target>| {
+        let mut watch = Self { threads: Vec::new() };
+        watch.extend(targets, metrics)?;
+        Ok(watch)
+    }
+
+    /// Watches these as well.
+    ///
+    /// # Errors
+    /// Where a thread cannot be made.
+    pub(crate) fn extend(&mut self, targets: &[Arc<Target>], metrics: &Metrics) -> io::Result<()> {
+        for target in targets {
             let (target, metrics) = (Arc::clone(target), TargetMetrics::new(metrics, target.id()));
             let (stop, stopped) = mpsc::channel();
             let thread = thread::Builder::new().name("watch".into()).spawn(move || {
@@ -40,9 +50,9 @@ impl Watch {
                     }
                 }
             })?;
-            Ok((stop, thread))
-        };
-        Ok(Self { threads: targets.iter().map(start).collect::<io::Result<_>>()? })
+            self.threads.push((stop, thread));
+        }
+        Ok(())
     }
 }
 

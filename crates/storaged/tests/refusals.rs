@@ -36,7 +36,7 @@ impl Place {
             flags.give(key, value);
         }
         let config: Config = conf::load(None, &flags).expect("well formed");
-        let error = storaged::run(config).expect_err("refused");
+        let error = storaged::run(config.clone(), Box::new(move || Ok(config.clone()))).expect_err("refused");
         assert_eq!(conf::exit_code(error.as_ref()), 2, "{error}");
         let text = error.to_string();
         assert!(!text.contains('\n'), "{text}");

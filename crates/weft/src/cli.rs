@@ -81,7 +81,7 @@ impl Cli {
             Command::Status(args) => args.run(output),
             Command::Mount(args) => args.run(output),
             Command::Umount(args) => args.run(output),
-            Command::Mgmtd(args) => args.run(|config| mgmtd::run(&config)),
+            Command::Mgmtd(args) => args.run(|config, _| mgmtd::run(&config)),
             Command::Metad(args) => args.run(metad::run),
             Command::Storaged(args) => args.run(storaged::run),
             Command::Config(args) => args.run(output),

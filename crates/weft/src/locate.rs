@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, usage};
 use crate::local::dir::ClusterDir;
-use crate::local::mounts;
 use crate::local::runstate::RunState;
+use crate::local::{mounts, plan};
 
 /// How to reach a cluster, and how it was found.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl Selection {
 
 fn of_dir(dir: ClusterDir) -> Result<Cluster, Failure> {
     let spec = dir.spec()?;
-    Ok(Cluster { mgmtd: format!("127.0.0.1:{}", spec.mgmtd_port), key_file: dir.key_file(), dir: Some(dir) })
+    Ok(Cluster { mgmtd: plan::mgmtd_address(&spec), key_file: dir.key_file(), dir: Some(dir) })
 }
 
 fn of_mount(mount: &mounts::Mount) -> Result<Cluster, Failure> {
@@ -127,12 +127,13 @@ fn above(folder: &Path) -> Option<ClusterDir> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::dir::{Made, Spec};
+    use crate::local::dir::{LOOPBACK, Made, Spec};
 
     fn spec(mgmtd_port: u16) -> Spec {
         let mount = PathBuf::from("/m");
         let made = Made::default();
-        Spec { mgmtd_port, mgmtd_metrics_port: 1, metadata: 1, shards: 1, storage: 1, targets: 4, mount, made }
+        let address = LOOPBACK;
+        Spec { address, mgmtd_port, mgmtd_metrics_port: 1, metadata: 1, shards: 1, storage: 1, targets: 4, mount, made }
     }
 
     fn selection(dir: Option<&Path>, mgmtd: Option<&str>, key: Option<&str>) -> Selection {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::event::{Registration, Report};
-use tokio::sync::oneshot;
+use cluster::event::{Registration, Report, TargetRegistration};
+use conf::Fatal;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 use types::id::TargetId;
 
@@ -17,6 +18,14 @@ use crate::view::View;
 
 /// Longest time for one attempt to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// Targets that a service has taken up while it runs.
+pub(super) struct Addition {
+    pub(super) targets: Vec<TargetRegistration>,
+    /// For those that there were and these.
+    pub(super) reporter: Reporter,
+    pub(super) answer: oneshot::Sender<Result<Registered, Fatal>>,
+}
 
 pub(super) struct Task {
     shared: Arc<Shared>,
@@ -47,15 +56,19 @@ impl Task {
         Self { shared, config, role: Role::Client { description }, on_update, view: View::default() }
     }
 
-    pub(super) async fn run(mut self, stopped: oneshot::Receiver<()>) {
+    pub(super) async fn run(
+        mut self,
+        mut additions: mpsc::UnboundedReceiver<Addition>,
+        stopped: oneshot::Receiver<()>,
+    ) {
         tokio::select! {
-            () = self.stay_connected() => {}
+            () = self.stay_connected(&mut additions) => {}
             _ = stopped => {}
         }
     }
 
     /// Returns only when mgmtd refuses for good.
-    async fn stay_connected(&mut self) {
+    async fn stay_connected(&mut self, additions: &mut mpsc::UnboundedReceiver<Addition>) {
         let mut backoff = Backoff::new();
         let mut reported = false;
         loop {
@@ -64,7 +77,7 @@ impl Task {
                     tracing::info!(management = %self.config.management, "connected to mgmtd");
                     self.shared.change(|state| state.trouble = None);
                     (backoff, reported) = (Backoff::new(), false);
-                    self.follow(&client, registered).await
+                    self.follow(&client, registered, additions).await
                 }
                 Err(error) => error,
             };
@@ -76,6 +89,10 @@ impl Task {
             }
             if !std::mem::replace(&mut reported, true) {
                 tracing::warn!(%error, "no connection to mgmtd: trying again");
+            }
+            // Nobody is left waiting for a mgmtd that is away.
+            while let Ok(addition) = additions.try_recv() {
+                let _ = addition.answer.send(Err(error.clone().into()));
             }
             self.shared.change(|state| state.trouble = Some(error));
             sleep(backoff.next()).await;
@@ -108,7 +125,12 @@ impl Task {
     }
 
     /// Goes on with a good connection until it is lost, and says how.
-    async fn follow(&mut self, client: &Client, registered: Option<Registered>) -> ControlError {
+    async fn follow(
+        &mut self,
+        client: &Client,
+        mut registered: Option<Registered>,
+        additions: &mut mpsc::UnboundedReceiver<Addition>,
+    ) -> ControlError {
         let mut watch = match client.watch().await {
             Ok(watch) => watch,
             Err(error) => return error,
@@ -126,6 +148,34 @@ impl Task {
                         return error;
                     }
                 }
+                Some(addition) = additions.recv() => match self.add(client, addition).await {
+                    Ok(Some(now)) => registered = Some(now),
+                    Ok(None) => {}
+                    Err(error) => return error,
+                },
+            }
+        }
+    }
+
+    /// Answers `None` where mgmtd says no: the service is then what it was, also for mgmtd.
+    async fn add(&mut self, client: &Client, addition: Addition) -> Result<Option<Registered>, ControlError> {
+        let Role::Node { registration, reporter } = &mut self.role else { return Ok(None) };
+        let Addition { targets, reporter: mut wider, answer } = addition;
+        let mut grown = registration.clone();
+        grown.targets.extend(targets);
+        // Whoever asked may be gone: what was registered stays so.
+        match client.register_node(&grown, &wider()).await {
+            Ok((registered, view)) => {
+                learn(&mut grown, &registered);
+                (*registration, *reporter) = (grown, wider);
+                self.shared.change(|state| state.registered = Some(registered.clone()));
+                let _ = answer.send(Ok(registered.clone()));
+                self.set_view(view);
+                Ok(Some(registered))
+            }
+            Err(error) => {
+                let _ = answer.send(Err(error.clone().into()));
+                if error.is_permanent() { Ok(None) } else { Err(error) }
             }
         }
     }

@@ -14,7 +14,7 @@ use super::copy::Range;
 use super::files::{Files, Options};
 use super::tests::{ALL, READ_AHEAD, bytes, object, on_ring, open, read, target, write};
 use crate::direct;
-use crate::memory::Memory;
+use crate::memory::Shares;
 use crate::metrics::Waits;
 use crate::object_table::ObjectTable;
 use crate::queue::Queue;
@@ -176,7 +176,7 @@ fn readers_and_writers_at_once_see_one_file() {
             share: ALL,
             waits: Waits::new(&Metrics::new("test")),
             queue: Queue::new(32, &Metrics::new("test"), TargetId(1)),
-            read_memory: Memory::shares(64 << 20, 1).next().expect("one"),
+            read_memory: Shares::new(64 << 20, 1).one(),
             scrub: Scrub::default(),
         });
         // A block is written as a whole, each time with the next number in it: a reader may never see a smaller one than

@@ -19,7 +19,7 @@ use super::{ObjectStore, Share};
 use crate::ahead::Ahead;
 use crate::direct::{self, Direct};
 use crate::failures::Failures;
-use crate::memory::Memory;
+use crate::memory::Shares;
 use crate::queue::Queue;
 use crate::target::{Health, Target};
 
@@ -49,7 +49,7 @@ fn store_of(target: &Arc<Target>, open_files_max: usize, write_in_place_max: usi
 
 pub(super) fn open(target: &Arc<Target>, failures: &Rc<Failures>, options: Options) -> Files {
     let metrics = Metrics::new("test");
-    let ahead = Ahead::new(Memory::shares(READ_AHEAD, 1).next().expect("one"), &metrics);
+    let ahead = Ahead::new(Shares::new(READ_AHEAD, 1).one(), &metrics);
     let queue = Queue::new(32, &metrics, target.id());
     Files::open(Arc::clone(target), Rc::clone(failures), options, ahead, queue, &metrics).expect("a usable directory")
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use conf::{Flags, Knobs};
+use conf::{Flags, Knobs, Reread};
 
 use crate::failure::Failure;
 
@@ -11,7 +11,10 @@ use crate::failure::Failure;
 #[command(after_help = "\
 Example: a configuration to start from, and a service run with it and one key changed
   weft config default storaged > storaged.toml
-  weft storaged --config storaged.toml --log-level debug")]
+  weft storaged --config storaged.toml --log-level debug
+Example: more shards and more space for a running cluster, from a second host, without any configuration
+  weft metad --join host1:9400 --key-file cluster.key --shards 2
+  weft storaged --join host1:9400 --key-file cluster.key --target /disk1 --target /disk2")]
 pub(crate) struct Args<C: Knobs> {
     /// Configuration file (`weft config default` prints one)
     #[arg(long, value_name = "FILE")]
@@ -20,10 +23,12 @@ pub(crate) struct Args<C: Knobs> {
     flags: Flags<C>,
 }
 
-impl<C: Knobs> Args<C> {
+impl<C: Knobs + 'static> Args<C> {
     /// Exit code 2 where the configuration cannot be used.
-    pub(crate) fn run(self, service: impl FnOnce(C) -> anyhow::Result<()>) -> Result<(), Failure> {
-        let config = conf::load(self.config.as_deref(), &self.flags).map_err(anyhow::Error::new)?;
-        Ok(service(config)?)
+    pub(crate) fn run(self, service: impl FnOnce(C, Reread<C>) -> anyhow::Result<()>) -> Result<(), Failure> {
+        let Self { config, flags } = self;
+        let read: Reread<C> = Box::new(move || conf::load(config.as_deref(), &flags));
+        let config = read().map_err(anyhow::Error::new)?;
+        Ok(service(config, read)?)
     }
 }

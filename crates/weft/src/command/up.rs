@@ -1,6 +1,7 @@
 //! A whole cluster on this machine, from nothing or from what is there.
 
 use std::fs;
+use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,21 +15,22 @@ use serde::Serialize;
 use crate::command::down::stop_supervisor;
 use crate::command::this_program;
 use crate::failure::{Failure, usage};
-use crate::local::dir::{ClusterDir, Spec};
+use crate::local::dir::{ClusterDir, LOOPBACK, Spec};
 use crate::local::plan;
 use crate::local::state::State;
-use crate::local::{configs, log, mounts, ready, supervisor};
+use crate::local::{configs, grow, log, mounts, ready, supervisor};
 use crate::output::{Output, Table};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(40);
 /// Services end in a few seconds when they are told to.
 const LEFTOVER_PATIENCE: Duration = Duration::from_secs(15);
 
-/// Start a cluster on this machine and mount it; the next time, go on with the same data
+/// Start a cluster on this machine and mount it; the next time, go on with the same data. One that runs is made larger
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Example: two storage services of four targets each, in the background
+Example: two storage services of four targets each, in the background; then, while it runs, one more and two metadata services
   weft up --dir /data/weft --mount /mnt/weft --storage 2 --detach
+  weft up --dir /data/weft --storage 3 --metadata 2
   weft down --dir /data/weft")]
 pub(crate) struct Args {
     /// Directory of the cluster: configuration, data, logs [default: .weft]
@@ -50,6 +52,10 @@ pub(crate) struct Args {
     /// Storage targets of each storage service [default: 4, or as the last time]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     targets: Option<u32>,
+    /// Address of this host at which other hosts reach the cluster [default: 127.0.0.1, for this host alone; or as the last
+    /// time]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<IpAddr>,
     /// Return when it is mounted; `weft down` stops it
     #[arg(long)]
     detach: bool,
@@ -68,6 +74,8 @@ struct Running {
     mounted: bool,
     /// It ran before this command.
     already: bool,
+    /// It ran, and this command has made it larger.
+    grown: bool,
     state: State,
 }
 
@@ -76,18 +84,19 @@ impl Args {
         let dir = ClusterDir::at(self.dir.as_deref().unwrap_or(Path::new(".weft")))?;
         let mut spec = self.spec(&dir)?;
         if dir.is_running()? {
-            return already_running(&dir, &spec, output);
+            return already_running(&dir, &spec, Duration::from_secs(self.timeout), output);
         }
         check_mount_point(&spec.mount)?;
         wait_for_leftovers(&dir)?;
         leave_taken_ports(&dir, &mut spec)?;
         make(&dir, &spec)?;
+        let turn = dir.lock_growing()?;
         let interrupted = catch_interrupts()?;
         let mut child = start_supervisor(&dir, self.detach)?;
         match ready::wait(&dir, &spec, Duration::from_secs(self.timeout), interrupted) {
             Ok(state) => {
                 dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
-                report(&dir, &spec, state, false, output)?;
+                report(&dir, &spec, state, Before::Stopped, output)?;
             }
             Err(failure) => {
                 // Nothing half started stays behind.
@@ -95,7 +104,24 @@ impl Args {
                 return Err(failure);
             }
         }
+        drop(turn);
         if self.detach { Ok(()) } else { stay(&dir, &mut child, interrupted, output) }
+    }
+
+    /// Where mgmtd listens: what services and mounts on other hosts are told cannot change.
+    fn address(&self, dir: &ClusterDir, old: Option<&Spec>) -> Result<IpAddr, Failure> {
+        let old = old.map_or(LOOPBACK, |old| old.address);
+        match self.listen {
+            None => Ok(old),
+            Some(listen) if listen == old || old == LOOPBACK && !listen.is_unspecified() => Ok(listen),
+            Some(listen) if listen.is_unspecified() => {
+                Err(usage!("--listen {listen}: give the address itself at which other hosts reach this one"))
+            }
+            Some(listen) => Err(usage!(
+                "{} is reached at {old} and cannot move to {listen} in this release: leave the flag away",
+                dir.root().display()
+            )),
+        }
     }
 
     /// What was asked for now, over what was before.
@@ -118,6 +144,7 @@ impl Args {
             None => plan::free_ports()?,
         };
         Ok(Spec {
+            address: self.address(dir, old.as_ref())?,
             mgmtd_port,
             mgmtd_metrics_port,
             made: old.as_ref().map(|old| old.made).unwrap_or_default(),
@@ -130,13 +157,41 @@ impl Args {
     }
 }
 
-fn already_running(dir: &ClusterDir, spec: &Spec, output: Output) -> Result<(), Failure> {
+/// What a cluster was before the command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Stopped,
+    /// It ran as it is.
+    Same,
+    Smaller,
+}
+
+/// Nothing that runs is stopped for it, so what takes a start is refused.
+fn already_running(dir: &ClusterDir, spec: &Spec, limit: Duration, output: Output) -> Result<(), Failure> {
+    let _turn = dir.lock_growing()?;
     let old = dir.spec()?;
-    if old != *spec {
-        return Err(usage!("{} is running already, in another shape: `weft down` first", dir.root().display()));
+    let place = dir.root().display();
+    if old.mount != spec.mount {
+        return Err(usage!("{place} is running already, mounted at {}: `weft down` first", old.mount.display()));
     }
-    let state = State::read(dir)?.unwrap_or_default();
-    report(dir, spec, state, true, output)
+    if old.address != spec.address {
+        return Err(usage!("{place} is running already, reached at {}: `weft down` first", old.address));
+    }
+    // Somebody else may have made it larger meanwhile.
+    let spec = Spec {
+        made: old.made,
+        metadata: spec.metadata.max(old.metadata),
+        shards: spec.shards.max(old.shards),
+        storage: spec.storage.max(old.storage),
+        targets: spec.targets.max(old.targets),
+        ..old.clone()
+    };
+    if old.made == spec.all_made() {
+        let state = State::read(dir)?.unwrap_or_default();
+        return report(dir, &spec, state, Before::Same, output);
+    }
+    let state = grow::grow(dir, &spec, limit, catch_interrupts()?)?;
+    report(dir, &spec, state, Before::Smaller, output)
 }
 
 /// A directory of nothing, made where it is missing. What is left of a killed mount is taken away.
@@ -222,13 +277,13 @@ fn wait_for_leftovers(dir: &ClusterDir) -> Result<()> {
     Ok(())
 }
 
-/// A port that we chose and that is somebody else's by now is not worth an error: we choose again. The new one is
-/// written down before the files that name it, which follow it at each start.
-fn leave_taken_ports(dir: &ClusterDir, spec: &mut Spec) -> Result<()> {
-    if !dir.exists() || !configs::may_move(dir) {
+/// A port that we chose and that is somebody else's by now is not worth an error: we choose again, unless other hosts know
+/// it. The new one is written down before the files that name it, which follow it at each start.
+fn leave_taken_ports(dir: &ClusterDir, spec: &mut Spec) -> Result<(), Failure> {
+    if !dir.exists() || dir.spec()?.address != LOOPBACK || !configs::may_move(dir, spec) {
         return Ok(());
     }
-    if !plan::is_free(spec.mgmtd_port) || !plan::is_free(spec.mgmtd_metrics_port) {
+    if !plan::is_free(spec.address, spec.mgmtd_port) || !plan::is_free(LOOPBACK, spec.mgmtd_metrics_port) {
         (spec.mgmtd_port, spec.mgmtd_metrics_port) = plan::free_ports()?;
         dir.save_spec(spec)?;
     }
@@ -283,14 +338,15 @@ fn stay(dir: &ClusterDir, child: &mut Child, interrupted: &AtomicBool, output: O
     Ok(())
 }
 
-fn report(dir: &ClusterDir, spec: &Spec, state: State, already: bool, output: Output) -> Result<(), Failure> {
+fn report(dir: &ClusterDir, spec: &Spec, state: State, before: Before, output: Output) -> Result<(), Failure> {
     let running = Running {
         dir: dir.root().to_owned(),
         mount: spec.mount.clone(),
         mounted: mounts::at(&spec.mount)?.is_some(),
         mgmtd: plan::mgmtd_address(spec),
         key_file: dir.key_file(),
-        already,
+        already: before != Before::Stopped,
+        grown: before == Before::Smaller,
         state,
     };
     output.show(&running, |running| {
@@ -300,9 +356,10 @@ fn report(dir: &ClusterDir, spec: &Spec, state: State, already: bool, output: Ou
             table.row([name.clone(), process.pid.to_string(), process.phase.name().to_owned(), log]);
         }
         let mount = running.mount.display();
-        let last = match (running.mounted, running.already) {
-            (true, false) => format!("mounted at {mount}"),
-            (true, true) => format!("running already, mounted at {mount}"),
+        let last = match (running.mounted, before) {
+            (true, Before::Stopped) => format!("mounted at {mount}"),
+            (true, Before::Same) => format!("running already, mounted at {mount}"),
+            (true, Before::Smaller) => format!("larger now, mounted at {mount}"),
             (false, _) => format!("running, but not mounted: weft mount {mount} --dir {}", running.dir.display()),
         };
         table.render() + &last

@@ -1,7 +1,8 @@
 //! The configuration files of a local cluster: made once, then the user's to edit.
 
 use std::fs;
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 
@@ -15,23 +16,24 @@ use super::plan::{is_of_our_choice, metadata_names, mgmtd_address, mgmtd_metrics
 pub(crate) fn write(dir: &ClusterDir, spec: &Spec) -> Result<()> {
     make(dir, spec)?;
     for name in metadata_names(spec).chain(storage_names(spec)) {
-        point_at(&dir.config_file(&name), &[("mgmtd", mgmtd_address(spec))])?;
+        point_at(&dir.config_file(&name), spec.address, &[("mgmtd", mgmtd_address(spec))])?;
     }
     let own = [("listen", mgmtd_address(spec)), ("metrics_listen", mgmtd_metrics_address(spec))];
-    point_at(&dir.config_file("mgmtd"), &own)
+    point_at(&dir.config_file("mgmtd"), spec.address, &own)
 }
 
 /// Whether mgmtd listens where we chose, and so may listen elsewhere.
-pub(crate) fn may_move(dir: &ClusterDir) -> bool {
+pub(crate) fn may_move(dir: &ClusterDir, spec: &Spec) -> bool {
     let text = fs::read_to_string(dir.config_file("mgmtd")).unwrap_or_default();
-    text.lines().any(|line| value(line, "listen").is_some_and(is_of_our_choice))
+    text.lines().any(|line| value(line, "listen").is_some_and(|at| is_of_our_choice(at, spec.address)))
 }
 
 /// Replaces addresses that we chose. One that somebody has put there stays.
-fn point_at(path: &Path, addresses: &[(&str, String)]) -> Result<()> {
+fn point_at(path: &Path, own: IpAddr, addresses: &[(&str, String)]) -> Result<()> {
     let old = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let renewed = |line: &str| {
-        let known = addresses.iter().find(|(key, _)| value(line, key).is_some_and(is_of_our_choice));
+        let is_ours = |key: &str| value(line, key).is_some_and(|at| is_of_our_choice(at, own));
+        let known = addresses.iter().find(|(key, _)| is_ours(key));
         known.map_or_else(|| format!("{line}\n"), |(key, address)| format!("{key} = \"{address}\"\n"))
     };
     let new: String = old.lines().map(renewed).collect();
@@ -87,8 +89,13 @@ fn make(dir: &ClusterDir, spec: &Spec) -> Result<()> {
 
 /// Directories of the targets of a storage service.
 fn targets_of(dir: &ClusterDir, name: &str, count: u32) -> Result<String> {
-    let target = |number: u32| text(&dir.data(name).join(format!("target-{number}")));
+    let target = |number: u32| text(&target_dir(dir, name, number));
     Ok((1..=count).map(target).collect::<Result<Vec<_>>>()?.join(","))
+}
+
+/// Directory of the target `number`, from 1, of a storage service.
+pub(crate) fn target_dir(dir: &ClusterDir, name: &str, number: u32) -> PathBuf {
+    dir.data(name).join(format!("target-{number}"))
 }
 
 /// Raises the number of what `key` is about in a file that has a smaller one, as this program once wrote it. One that
@@ -126,10 +133,8 @@ fn text(path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
-    use crate::local::dir::Made;
+    use crate::local::dir::{LOOPBACK, Made};
 
     #[test]
     fn ports_of_ours_move_and_those_of_users_stay() {
@@ -137,6 +142,7 @@ mod tests {
         let dir = ClusterDir::at(folder.path()).expect("absolute");
         let (mount, made) = ("/m".into(), Made::default());
         let at = |mgmtd_port, mgmtd_metrics_port| Spec {
+            address: LOOPBACK,
             mgmtd_port,
             mgmtd_metrics_port,
             metadata: 1,
@@ -147,7 +153,7 @@ mod tests {
             made,
         };
         write(&dir, &at(20_001, 20_002)).expect("writable");
-        assert!(may_move(&dir));
+        assert!(may_move(&dir, &at(0, 0)));
         let texts =
             || ["mgmtd", "metad-1", "storaged-1"].map(|name| fs::read_to_string(dir.config_file(name)).expect("made"));
         let before = texts();
@@ -155,9 +161,14 @@ mod tests {
         let moved = before.map(|text| text.replace("20001", "20011").replace("20002", "20012"));
         assert_eq!(texts(), moved);
 
+        // Also to where other hosts reach it.
+        let elsewhere = Spec { address: [10, 0, 0, 1].into(), ..at(20_011, 20_012) };
+        write(&dir, &elsewhere).expect("writable");
+        assert_eq!(texts(), moved.clone().map(|text| text.replace("127.0.0.1:20011", "10.0.0.1:20011")));
+
         let own = moved[0].replace("127.0.0.1:20011", "0.0.0.0:20011");
         fs::write(dir.config_file("mgmtd"), &own).expect("writable");
-        assert!(!may_move(&dir));
+        assert!(!may_move(&dir, &at(0, 0)));
         write(&dir, &at(20_021, 20_012)).expect("writable");
         assert_eq!(texts()[0], own);
     }
@@ -167,8 +178,17 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = ClusterDir::at(folder.path()).expect("absolute");
         let (mount, made) = ("/m".into(), Made::default());
-        let spec =
-            Spec { mgmtd_port: 1, mgmtd_metrics_port: 2, metadata: 1, shards: 1, storage: 1, targets: 2, mount, made };
+        let spec = Spec {
+            address: LOOPBACK,
+            mgmtd_port: 1,
+            mgmtd_metrics_port: 2,
+            metadata: 1,
+            shards: 1,
+            storage: 1,
+            targets: 2,
+            mount,
+            made,
+        };
         write(&dir, &spec).expect("writable");
         let path = dir.config_file("storaged-1");
         let edited = fs::read_to_string(&path).expect("made") + "# mine\n";

@@ -6,10 +6,11 @@
 //! D/NAME.toml      configuration of the service NAME (mgmtd, metad-1, storaged-1, ...); yours to edit
 //! D/NAME/          its data
 //! D/log/NAME.log   its log; the one before in NAME.log.1
-//! D/run/           of the running cluster: lock, state.json, NAME.pid
+//! D/run/           of the running cluster: lock, state.json, NAME.pid, and growing, the lock of who makes it larger
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -30,8 +31,11 @@ pub(crate) struct ClusterDir {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
-    /// Port of mgmtd on the loopback interface; those of other services are registered with it. Another one is chosen
-    /// where it is taken when the cluster starts.
+    /// Where mgmtd listens: on the loopback interface, the whole cluster is for this host alone.
+    #[serde(default = "loopback")]
+    pub(crate) address: IpAddr,
+    /// Port of mgmtd; those of other services are registered with it. Another one is chosen where it is taken when the
+    /// cluster starts.
     pub(crate) mgmtd_port: u16,
     /// Port of mgmtd's metrics, on the loopback interface.
     pub(crate) mgmtd_metrics_port: u16,
@@ -60,6 +64,14 @@ pub(crate) struct Made {
     pub(crate) shards: u32,
     pub(crate) storage: u32,
     pub(crate) targets: u32,
+}
+
+/// Of this host alone.
+pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Of clusters from before there was a choice.
+fn loopback() -> IpAddr {
+    LOOPBACK
 }
 
 /// Of clusters from before there were several.
@@ -164,6 +176,15 @@ impl ClusterDir {
         self.try_lock()
     }
 
+    /// Waits for its turn to make the running cluster larger.
+    pub(crate) fn lock_growing(&self) -> Result<Lock> {
+        let path = self.run("growing");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+        Ok(Lock(file))
+    }
+
     /// A supervisor is running here.
     pub(crate) fn is_running(&self) -> Result<bool> {
         Ok(self.root.join("run").is_dir() && self.try_lock()?.is_none())
@@ -203,6 +224,7 @@ mod tests {
         let dir = ClusterDir::at(folder.path()).expect("an absolute path");
         assert!(dir.spec().expect_err("nothing there").to_string().contains("weft up --dir"));
         let spec = Spec {
+            address: LOOPBACK,
             mgmtd_port: 7,
             mgmtd_metrics_port: 8,
             metadata: 1,

@@ -3,6 +3,7 @@
 pub(crate) mod backoff;
 pub(crate) mod configs;
 pub(crate) mod dir;
+pub(crate) mod grow;
 pub(crate) mod log;
 pub(crate) mod mounts;
 pub(crate) mod plan;

@@ -1,13 +1,14 @@
 //! Which processes a local cluster consists of.
 
 use std::ffi::OsString;
-use std::net::TcpListener;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow};
 
-use super::dir::{ClusterDir, Spec};
+use super::dir::{ClusterDir, LOOPBACK, Spec};
 
 /// Name of the mount's process.
 pub(crate) const MOUNT: &str = "mount";
@@ -66,7 +67,7 @@ pub(crate) fn storage_names(spec: &Spec) -> impl Iterator<Item = String> + use<>
 }
 
 pub(crate) fn mgmtd_address(spec: &Spec) -> String {
-    format!("127.0.0.1:{}", spec.mgmtd_port)
+    SocketAddr::new(spec.address, spec.mgmtd_port).to_string()
 }
 
 pub(crate) fn mgmtd_metrics_address(spec: &Spec) -> String {
@@ -74,14 +75,16 @@ pub(crate) fn mgmtd_metrics_address(spec: &Spec) -> String {
 }
 
 /// Whether nobody listens on the port now.
-pub(crate) fn is_free(port: u16) -> bool {
-    TcpListener::bind(("127.0.0.1", port)).is_ok()
+pub(crate) fn is_free(address: IpAddr, port: u16) -> bool {
+    // Of an address that is not there the service that needs it tells.
+    TcpListener::bind((address, port)).map_or_else(|error| error.kind() == ErrorKind::AddrNotAvailable, |_| true)
 }
 
-/// `host:port` as [`free_ports`] gives them: not one that somebody has put there with a meaning.
-pub(crate) fn is_of_our_choice(address: &str) -> bool {
-    let port = address.strip_prefix("127.0.0.1:").and_then(|port| port.parse().ok());
-    port.is_some_and(|port: u16| PORTS.contains(&port))
+/// An address with a port as [`free_ports`] gives them, on the loopback interface or where `own` says: not one that
+/// somebody has put there with a meaning.
+pub(crate) fn is_of_our_choice(address: &str, own: IpAddr) -> bool {
+    let parsed = address.parse().ok();
+    parsed.is_some_and(|at: SocketAddr| PORTS.contains(&at.port()) && (at.ip() == LOOPBACK || at.ip() == own))
 }
 
 /// Two ports that nobody listens on now, sought from a place that differs from time to time.
@@ -90,7 +93,7 @@ pub(crate) fn free_ports() -> Result<(u16, u16)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
     let start = (std::process::id() ^ now) % count;
     let candidates = (0..count).map(|step| PORTS.start + ((start + step) % count) as u16);
-    let mut free = candidates.filter(|port| is_free(*port));
+    let mut free = candidates.filter(|port| is_free(LOOPBACK, *port));
     match (free.next(), free.next()) {
         (Some(first), Some(second)) => Ok((first, second)),
         _ => Err(anyhow!("no two free ports from {} to {}", PORTS.start, PORTS.end - 1)),
@@ -116,6 +119,7 @@ mod tests {
     fn plan(made: Made) -> Vec<Process> {
         let mount = "/m".into();
         let spec = Spec {
+            address: LOOPBACK,
             mgmtd_port: 7600,
             mgmtd_metrics_port: 7601,
             metadata: 1,
@@ -161,18 +165,20 @@ mod tests {
     #[test]
     fn a_port_that_a_user_chose_is_told_from_ours() {
         let (ours, _) = free_ports().expect("some ports are free");
-        assert!(is_of_our_choice(&format!("127.0.0.1:{ours}")));
-        for theirs in ["127.0.0.1:9400", "0.0.0.0:20000", "host:20000", "127.0.0.1:x"] {
-            assert!(!is_of_our_choice(theirs), "{theirs}");
+        assert!(is_of_our_choice(&format!("127.0.0.1:{ours}"), LOOPBACK));
+        for theirs in ["127.0.0.1:9400", "0.0.0.0:20000", "10.1.2.3:20000", "host:20000", "127.0.0.1:x"] {
+            assert!(!is_of_our_choice(theirs, LOOPBACK), "{theirs}");
         }
+        let own = [10, 1, 2, 3].into();
+        assert!(is_of_our_choice("127.0.0.1:20000", own) && is_of_our_choice("10.1.2.3:20000", own));
     }
 
     #[test]
     fn free_ports_can_be_bound() {
         let (first, second) = free_ports().expect("some ports are free");
-        assert!(is_free(first) && is_free(second));
+        assert!(is_free(LOOPBACK, first) && is_free(LOOPBACK, second));
         let listeners = [first, second].map(|port| TcpListener::bind(("127.0.0.1", port)));
-        assert!(!is_free(first));
+        assert!(!is_free(LOOPBACK, first));
         assert!(listeners.iter().all(Result::is_ok));
     }
 }

@@ -60,7 +60,7 @@ pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: 
 }
 
 /// A process that will not be started again.
-fn refusal(dir: &ClusterDir, state: &State) -> Option<Failure> {
+pub(super) fn refusal(dir: &ClusterDir, state: &State) -> Option<Failure> {
     let (name, process) = state.processes.iter().find(|(_, process)| process.phase == Phase::Refused)?;
     let lines = log::tail(&dir.log_file(name), process.log_from, 1);
     let reason = lines.first().map_or("it gave no reason", String::as_str);

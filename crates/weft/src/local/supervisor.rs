@@ -2,6 +2,7 @@
 //! order. The only owner of their state, which it writes down at each change.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::process::{ExitStatus, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::{sleep, timeout};
 
 use super::backoff::Backoff;
-use super::dir::ClusterDir;
+use super::dir::{ClusterDir, Spec};
 use super::plan::{Process, Role, processes};
 use super::state::{Phase, ProcessState, State};
 use super::{log, mounts};
@@ -33,16 +34,20 @@ const LOG_INTERVAL: Duration = Duration::from_secs(30);
 struct Supervisor {
     dir: ClusterDir,
     state: RefCell<State>,
+    /// When each process was started last.
+    started: RefCell<BTreeMap<String, Instant>>,
 }
 
 /// One process under supervision.
 struct Kept {
+    name: String,
     role: Role,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-/// Runs the cluster in `dir` until this process is told to end (SIGTERM or SIGINT).
+/// Runs the cluster in `dir` until this process is told to end (SIGTERM or SIGINT). At SIGHUP it looks whether the cluster
+/// is to be larger by now.
 ///
 /// # Errors
 /// Where another supervisor has it, or it cannot begin.
@@ -54,26 +59,26 @@ pub(crate) fn run(dir: &ClusterDir) -> Result<(), Failure> {
     let supervisor = Rc::new(Supervisor {
         dir: dir.clone(),
         state: RefCell::new(State { supervisor: std::process::id() as i32, ..State::default() }),
+        started: RefCell::default(),
     });
     let runtime = telemetry::runtime::current_thread().context("cannot start the supervisor")?;
-    LocalSet::new().block_on(&runtime, supervisor.supervise(processes(dir, &spec)))?;
+    LocalSet::new().block_on(&runtime, supervisor.supervise(&spec))?;
     Ok(())
 }
 
 impl Supervisor {
-    async fn supervise(self: Rc<Self>, processes: Vec<Process>) -> Result<()> {
+    async fn supervise(self: Rc<Self>, spec: &Spec) -> Result<()> {
         let mut term = signal(SignalKind::terminate())?;
         let mut int = signal(SignalKind::interrupt())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        let names: Vec<String> = processes.iter().map(|process| process.name.clone()).collect();
-        let kept: Vec<Kept> = processes.into_iter().map(|process| self.keep(process)).collect();
+        let mut kept: Vec<Kept> = processes(&self.dir, spec).into_iter().map(|process| self.keep(process)).collect();
         loop {
             tokio::select! {
                 _ = term.recv() => break,
                 _ = int.recv() => break,
-                // The terminal that started us is gone: no reason to stop.
-                _ = hangup.recv() => {}
-                () = sleep(LOG_INTERVAL) => self.bound_logs(&names),
+                // Also the terminal that started us may be gone: no reason to stop.
+                _ = hangup.recv() => self.grow(&mut kept),
+                () = sleep(LOG_INTERVAL) => self.bound_logs(&kept),
             }
         }
         tracing::info!("stopping");
@@ -84,9 +89,38 @@ impl Supervisor {
 
     fn keep(self: &Rc<Self>, process: Process) -> Kept {
         let (stop, stopped) = watch::channel(false);
-        let role = process.role;
+        let (name, role) = (process.name.clone(), process.role);
         let task = tokio::task::spawn_local(Rc::clone(self).keep_running(process, stopped));
-        Kept { role, stop, task }
+        Kept { name, role, stop, task }
+    }
+
+    /// Starts what the cluster has more by now, and tells services that may have more shards or targets.
+    fn grow(self: &Rc<Self>, kept: &mut Vec<Kept>) {
+        let spec = match self.dir.spec() {
+            Ok(spec) => spec,
+            Err(failure) => return tracing::error!("{failure}"),
+        };
+        if spec.made == spec.all_made() {
+            return;
+        }
+        for process in processes(&self.dir, &spec) {
+            if kept.iter().all(|known| known.name != process.name) {
+                kept.push(self.keep(process));
+            } else if matches!(process.role, Role::Metad | Role::Storaged) {
+                self.tell_to_grow(&process.name);
+            }
+        }
+    }
+
+    /// One that has just been started reads its configuration as it is now, and does not hear signals yet.
+    fn tell_to_grow(&self, name: &str) {
+        let proven = self.started.borrow().get(name).is_some_and(|started| started.elapsed() >= PROOF);
+        let state = self.state.borrow();
+        let process = state.processes.get(name).filter(|process| proven && process.phase == Phase::Running);
+        if let Some(process) = process.filter(|process| process.pid > 1) {
+            // SAFETY: kill touches no memory; the pid is our child's, whose end would have been noted.
+            unsafe { libc::kill(process.pid, libc::SIGHUP) };
+        }
     }
 
     async fn keep_running(self: Rc<Self>, process: Process, mut stop: watch::Receiver<bool>) {
@@ -139,6 +173,7 @@ impl Supervisor {
         tracing::info!("{}: running as process {pid}", process.name);
         // Only a convenience for people and scripts: state.json has it too.
         let _ = std::fs::write(self.dir.run(&format!("{}.pid", process.name)), format!("{pid}\n"));
+        self.started.borrow_mut().insert(process.name.clone(), Instant::now());
         self.note(&process.name, |state| {
             (state.phase, state.pid, state.log_from) = (Phase::Running, pid, log_from);
         });
@@ -180,8 +215,8 @@ impl Supervisor {
         }
     }
 
-    fn bound_logs(&self, names: &[String]) {
-        for name in names.iter().map(String::as_str).chain(["supervisor"]) {
+    fn bound_logs(&self, kept: &[Kept]) {
+        for name in kept.iter().map(|kept| kept.name.as_str()).chain(["supervisor"]) {
             if let Err(error) = log::bound(&self.dir.log_file(name)) {
                 tracing::warn!("{error:#}");
             }

@@ -1,0 +1,274 @@
+//! Makes a running cluster larger, without a restart of what runs: new services are started by the supervisor, and those
+//! that get more shards or targets take them up by themselves.
+//!
+//! In this order, so that a service which dies meanwhile finds what its configuration names: new directories become targets
+//! of the running services, then the configurations name them, then the supervisor hears of it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use admin::Admin;
+use anyhow::{Result, anyhow};
+use cluster::map::{ClusterMap, NodeState, ServiceKind};
+use conf::identity::{self, Expect, Home, IDENTITY_FILE, Service};
+use types::id::TargetId;
+
+use super::dir::{ClusterDir, Spec};
+use super::plan::{metadata_names, mgmtd_address, storage_names};
+use super::state::State;
+use super::{configs, log, ready};
+use crate::failure::{Failure, usage};
+use crate::output::Progress;
+
+const POLL: Duration = Duration::from_millis(20);
+/// The supervisor is told again after this: a service may have been starting, or mgmtd away.
+const TELL_EVERY: Duration = Duration::from_secs(2);
+/// Lines of a log that are shown.
+const TAIL: usize = 5;
+
+/// Grows the cluster that runs in `dir` to `spec` and waits until all of it is part of the cluster.
+///
+/// # Errors
+/// Where a directory cannot be made, a configuration was edited so that it cannot be changed here, a service refuses, or
+/// `limit` passes. What runs goes on in each case, and the same may be tried again.
+pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &AtomicBool) -> Result<State, Failure> {
+    prepare(dir, spec)?;
+    configs::write(dir, spec)?;
+    let wanted = wanted(dir, spec)?;
+    dir.save_spec(spec)?;
+    wait(dir, spec, &wanted, limit, stop)?;
+    dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
+    Ok(State::read(dir)?.unwrap_or_default())
+}
+
+/// A target that is to be part of the cluster, and the service that has it.
+struct Wanted {
+    service: String,
+    dir: PathBuf,
+}
+
+fn metad(dir: &ClusterDir, name: &str) -> Result<metad::Config> {
+    Ok(conf::load(Some(&dir.config_file(name)), &conf::Flags::default())?)
+}
+
+fn storaged(dir: &ClusterDir, name: &str) -> Result<storaged::Config> {
+    Ok(conf::load(Some(&dir.config_file(name)), &conf::Flags::default())?)
+}
+
+/// Makes the new directories of services that run already into targets of theirs: an empty one they would refuse.
+fn prepare(dir: &ClusterDir, spec: &Spec) -> Result<()> {
+    for name in metadata_names(spec).take(spec.made.metadata as usize) {
+        let config = metad(dir, &name)?;
+        let new = (config.shards + 1..).take_while(|number| u32::from(*number) <= spec.shards);
+        let new: Vec<PathBuf> = new.map(|number| config.shard_dir(number)).collect();
+        make_targets(Service::Metadata, &[config.dir], &new)?;
+    }
+    for name in storage_names(spec).take(spec.made.storage as usize) {
+        let config = storaged(dir, &name)?;
+        let new = (spec.made.targets + 1..=spec.targets).map(|number| configs::target_dir(dir, &name, number));
+        let new: Vec<PathBuf> = new.filter(|dir| !config.targets.contains(dir)).collect();
+        make_targets(Service::Storage, &config.targets, &new)?;
+    }
+    Ok(())
+}
+
+/// Makes each of `new` into an empty target of the node that has the target in the first of `known` that can be read.
+fn make_targets(service: Service, known: &[PathBuf], new: &[PathBuf]) -> Result<()> {
+    let missing: Vec<&PathBuf> = new.iter().filter(|dir| !dir.join(IDENTITY_FILE).exists()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut identities = known.iter().map(|dir| identity::read(&dir.join(IDENTITY_FILE)));
+    let node = identities.find_map(Result::ok).ok_or_else(|| {
+        let dirs: Vec<String> = known.iter().map(|dir| dir.display().to_string()).collect();
+        anyhow!("none of {} says which node it belongs to: is a disk not mounted?", dirs.join(", "))
+    })?;
+    for dir in missing {
+        let cluster = Some(node.cluster.as_str()).filter(|cluster| !cluster.is_empty());
+        let node_uuid = Some(node.node_uuid.as_str());
+        // The lock goes at once: the service takes it.
+        drop(Home::open(&Expect { dir, service, cluster, node_uuid, target: true, init: true })?);
+    }
+    Ok(())
+}
+
+/// All targets that the cluster is to have, as the configurations say.
+fn wanted(dir: &ClusterDir, spec: &Spec) -> Result<Vec<Wanted>, Failure> {
+    let edited = |name: &str, key: &str, has: usize, asked: u32| {
+        let file = dir.config_file(name);
+        Err(usage!("{} has {key} of your own, {has}: raise it there to {asked}, then try again", file.display()))
+    };
+    let mut wanted = Vec::new();
+    for name in metadata_names(spec) {
+        let config = metad(dir, &name)?;
+        if u32::from(config.shards) < spec.shards {
+            return edited(&name, "shards", config.shards.into(), spec.shards);
+        }
+        let dirs = (1..=config.shards).map(|number| config.shard_dir(number));
+        wanted.extend(dirs.map(|dir| Wanted { service: name.clone(), dir }));
+    }
+    for name in storage_names(spec) {
+        let config = storaged(dir, &name)?;
+        if config.targets.len() < spec.targets as usize {
+            return edited(&name, "targets", config.targets.len(), spec.targets);
+        }
+        wanted.extend(config.targets.into_iter().map(|dir| Wanted { service: name.clone(), dir }));
+    }
+    Ok(wanted)
+}
+
+fn wait(dir: &ClusterDir, spec: &Spec, wanted: &[Wanted], limit: Duration, stop: &AtomicBool) -> Result<(), Failure> {
+    let begin = Instant::now();
+    let mut told: Option<Instant> = None;
+    let mut admin = None;
+    let mut progress = Progress::new();
+    loop {
+        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            tell_supervisor(dir)?;
+            told = Some(Instant::now());
+        }
+        let state = State::read(dir)?.unwrap_or_default();
+        if let Some(failure) = ready::refusal(dir, &state) {
+            return Err(failure);
+        }
+        admin = admin.or_else(|| Admin::connect(&mgmtd_address(spec), &dir.key_file()).ok());
+        let served = match admin.as_ref().map(Admin::view) {
+            Some(Ok(view)) => served(&view.map),
+            Some(Err(_)) | None => {
+                admin = None;
+                BTreeSet::new()
+            }
+        };
+        let missing = |wanted: &&Wanted| target_of(&wanted.dir).is_none_or(|target| !served.contains(&target));
+        let Some(missing) = wanted.iter().find(missing) else { return Ok(()) };
+        if stop.load(Ordering::Relaxed) {
+            return Err(anyhow!("interrupted: what has begun goes on, and `weft up` waits for it again").into());
+        }
+        let waited = begin.elapsed();
+        if waited > limit {
+            return Err(too_late(dir, missing, waited));
+        }
+        if waited.as_secs() > 0 {
+            progress.update(&format!(
+                "waiting for {} of {}, {} s",
+                missing.dir.display(),
+                missing.service,
+                waited.as_secs()
+            ));
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn too_late(dir: &ClusterDir, missing: &Wanted, waited: Duration) -> Failure {
+    let path = dir.log_file(&missing.service);
+    Failure::Failed(anyhow!(
+        "{} has not taken up {} after {:.1} s; what ran before goes on; the end of {}:\n  {}",
+        missing.service,
+        missing.dir.display(),
+        waited.as_secs_f64(),
+        path.display(),
+        log::tail(&path, 0, TAIL).join("\n  ")
+    ))
+}
+
+fn target_of(dir: &Path) -> Option<TargetId> {
+    identity::read(&dir.join(IDENTITY_FILE)).ok()?.target_id
+}
+
+/// The targets that clients can reach, those of metadata with a shard.
+fn served(map: &ClusterMap) -> BTreeSet<TargetId> {
+    let online = |target: &cluster::map::Target| {
+        map.nodes.get(&target.node).is_some_and(|node| node.state == NodeState::Online) && !target.ports.is_empty()
+    };
+    let has_shard = |target: &cluster::map::Target| {
+        let groups = map.shards.values().filter_map(|group| map.groups.get(group));
+        target.kind == ServiceKind::Storage || groups.into_iter().any(|group| group.members.contains(&target.id))
+    };
+    map.targets.values().filter(|target| online(target) && has_shard(target)).map(|target| target.id).collect()
+}
+
+/// A supervisor that knows nothing of this passes the signal over, and the wait ends with its time.
+fn tell_supervisor(dir: &ClusterDir) -> Result<(), Failure> {
+    let state = State::read(dir)?.filter(|state| state.supervisor > 1);
+    match state {
+        Some(state) if dir.is_running()? => {
+            // SAFETY: kill touches no memory; the lock is held, so the process that wrote its id is alive.
+            unsafe { libc::kill(state.supervisor, libc::SIGHUP) };
+            Ok(())
+        }
+        _ => Err(anyhow!("the cluster in {} has been stopped meanwhile", dir.root().display()).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::dir::{LOOPBACK, Made};
+
+    fn spec(made: Made, shards: u32, targets: u32) -> Spec {
+        let mount = "/m".into();
+        let address = LOOPBACK;
+        Spec { address, mgmtd_port: 1, mgmtd_metrics_port: 2, metadata: 1, shards, storage: 1, targets, mount, made }
+    }
+
+    fn open(service: Service, dir: &Path, init: bool) -> Result<Home, conf::Fatal> {
+        Home::open(&Expect { dir, service, cluster: None, node_uuid: None, target: true, init })
+    }
+
+    #[test]
+    fn new_directories_become_targets_of_the_service_that_runs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let made = Made { metadata: 1, shards: 1, storage: 1, targets: 1 };
+        configs::write(&dir, &spec(made, 1, 1)).expect("writable");
+        let (first, shard) = (configs::target_dir(&dir, "storaged-1", 1), dir.data("metad-1"));
+        // The services hold their locks.
+        let storage = open(Service::Storage, &first, true).expect("new");
+        let metadata = open(Service::Metadata, &shard, true).expect("new");
+
+        prepare(&dir, &spec(made, 2, 3)).expect("there is room");
+        for number in [2, 3] {
+            let home = open(Service::Storage, &configs::target_dir(&dir, "storaged-1", number), false).expect("made");
+            assert_eq!(home.identity().node_uuid, storage.identity().node_uuid);
+        }
+        let home = open(Service::Metadata, &shard.join("shard-2"), false).expect("made");
+        assert_eq!(home.identity().node_uuid, metadata.identity().node_uuid);
+        drop(home);
+        // Once more, as after a first try that was broken off.
+        prepare(&dir, &spec(made, 2, 3)).expect("all is there");
+        configs::write(&dir, &spec(made, 2, 3)).expect("writable");
+        assert_eq!(wanted(&dir, &spec(made, 2, 3)).expect("as asked").len(), 5);
+    }
+
+    #[test]
+    fn a_configuration_of_the_users_is_theirs_to_raise() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let made = Made { metadata: 1, shards: 1, storage: 1, targets: 1 };
+        configs::write(&dir, &spec(made, 1, 1)).expect("writable");
+        let path = dir.config_file("storaged-1");
+        let text = std::fs::read_to_string(&path).expect("made");
+        std::fs::write(&path, text.replace("target-1", "mine")).expect("writable");
+        configs::write(&dir, &spec(made, 1, 2)).expect("writable");
+        let failure = wanted(&dir, &spec(made, 1, 2)).err().expect("it has one target");
+        assert_eq!(failure.code(), 2);
+        assert!(
+            failure.to_string().contains("storaged-1.toml has targets of your own, 1: raise it there to 2"),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    fn a_cluster_whose_disk_is_away_does_not_grow() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let made = Made { metadata: 1, shards: 1, storage: 1, targets: 1 };
+        configs::write(&dir, &spec(made, 1, 1)).expect("writable");
+        let error = prepare(&dir, &spec(made, 1, 2)).expect_err("no target is there").to_string();
+        assert!(error.contains("is a disk not mounted?"), "{error}");
+    }
+}
