@@ -20,6 +20,8 @@ use types::name::Name;
 /// Recalls are noted by the hash of their subject, in so many places. Two subjects in one place cost an answer its
 /// lease now and then.
 const PLACES: usize = 1 << 14;
+/// Where CPUs are short, a program that an answer wakes runs some tens of milliseconds later.
+const LEARNS_WITHIN: Duration = Duration::from_millis(50);
 
 /// What a lease covers, as a place where its recalls are noted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,12 +192,14 @@ impl Gate {
         self.inside.store(true, Ordering::SeqCst);
     }
 
-    /// For how long the answer may be believed from now on. Inside the gate only. A little less than its lease, so that
-    /// who asks all the time asks again while it is held, and what is kept under it goes on being good.
+    /// For how long the answer may be believed once it is known. Inside the gate only. A little less than its lease, so that
+    /// who asks all the time asks again while it is held, and what is kept under it goes on being good; and so that it ends
+    /// in time though the kernel counts from when the program runs that asked.
     #[must_use]
     pub fn remaining(&self, lease: Lease, now: Instant) -> Duration {
         debug_assert!(self.inside.load(Ordering::Relaxed), "only inside the gate");
-        self.shared.board.remaining(lease, now) / 20 * 19
+        let rest = self.shared.board.remaining(lease, now);
+        rest.saturating_sub((rest / 20).max(LEARNS_WITHIN))
     }
 
     /// Recalls wait.
