@@ -51,6 +51,19 @@ pub fn open_by_handle(mount: &File, handle: &FileHandle) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
+/// Opens for reading what `path` leads to from `dir` on.
+///
+/// # Errors
+/// As above.
+pub fn open_at(dir: &File, path: &Path) -> io::Result<File> {
+    let path = c(path);
+    // SAFETY: an open descriptor and a terminated string that live through the call.
+    let fd = checked(unsafe { libc::openat(dir.as_raw_fd(), path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) })?;
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
 /// Closes it, and tells what the kernel says to that: `File` forgets it.
 ///
 /// # Errors

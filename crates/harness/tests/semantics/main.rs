@@ -11,16 +11,19 @@ mod contents;
 mod locks;
 mod names;
 mod permissions;
+mod renames;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use harness::cluster::{Cluster, Shape};
+use harness::loop_disk::LoopDisk;
+use harness::syscall;
 
 /// Where a statement is tried: a directory of its own, through the mount that acts and the one that looks.
 struct Place {
@@ -41,7 +44,6 @@ statements! {
         changes_are_seen_at_once
         open_files_see_writes_of_others
         rename_replaces_atomically
-        rename_flags
         exclusive_create
         unlinked_files_live_while_open
         removed_directories_live_while_used
@@ -55,6 +57,12 @@ statements! {
         appends_are_whole
         files_without_a_name
         file_handles_outlive_memory
+    }
+    renames {
+        rename_flags
+        directories_are_moved_and_exchanged_whole
+        renames_between_names_of_one_file
+        renames_take_open_files_along
     }
     contents {
         holes_read_as_zeros
@@ -145,6 +153,100 @@ fn on_two_mounts() {
     let mut cluster = Cluster::start();
     let there = cluster.mount_again(&[]).point;
     run_all(&cluster, &there);
+}
+
+/// Where most directories are in other shards than what they are in.
+fn over_shards() -> Cluster {
+    let cluster = Cluster::of(Shape { metadata: 2, shards: 2, ..Shape::default() });
+    for (name, _) in STATEMENTS {
+        cluster.folder(name);
+    }
+    cluster.weft(&["entry", "set", &format!("/{WITHIN_A_SHARD}"), "--placement", "inherit"]).expect_ok();
+    cluster
+}
+
+#[test]
+fn on_one_mount_over_several_shards() {
+    let cluster = over_shards();
+    run_in_folders(&cluster, &cluster.mount_point(), STATEMENTS.iter());
+}
+
+#[test]
+fn on_two_mounts_over_several_shards() {
+    let mut cluster = over_shards();
+    let there = cluster.mount_again(&[]).point;
+    run_in_folders(&cluster, &there, STATEMENTS.iter());
+}
+
+/// Longest file, in bytes.
+const SIZE_MAX: u64 = 1 << 62;
+
+/// A cluster whose storage service has its targets on a disk that `make` puts under its directory, and a second mount.
+fn on_disks(make: impl FnOnce(&Path) -> LoopDisk) -> (Cluster, PathBuf, LoopDisk) {
+    let mut cluster = Cluster::start();
+    cluster.down().expect_ok();
+    let file = cluster.dir().join("storaged-1.toml");
+    let text = fs::read_to_string(&file).unwrap().replace("#reserve = \"256MiB\"", "reserve = \"16MiB\"");
+    fs::write(file, text).unwrap();
+    let disk = make(&cluster.dir().join("storaged-1"));
+    cluster.up().expect_ok();
+    let there = cluster.mount_again(&[]).point;
+    (cluster, there, disk)
+}
+
+#[test]
+fn files_have_up_to_2_to_the_62_bytes_where_targets_hold_them() {
+    let (cluster, there, disk) = on_disks(|point| LoopDisk::xfs_under(point, 512));
+    for stripes in ["1", "4"] {
+        cluster.weft(&["entry", "set", "/", "--stripe-count", stripes]).expect_ok();
+        let (here, there) = (cluster.path(stripes), there.join(stripes));
+        let file = open(&here);
+        file.write_all_at(b"begin", 0).unwrap();
+        file.write_all_at(b"end", SIZE_MAX - 3).unwrap();
+        assert_eq!(fs::metadata(&there).unwrap().len(), SIZE_MAX);
+        let mut seen = [1; 6];
+        let other = File::open(&there).unwrap();
+        assert_eq!(other.read_at(&mut seen, SIZE_MAX - 5).unwrap(), 5);
+        assert_eq!(&seen[..5], b"\0\0end");
+        assert_eq!(errno(file.write_at(b"x", SIZE_MAX)), libc::EFBIG);
+        assert_eq!(errno(file.set_len(SIZE_MAX + 1)), libc::EFBIG);
+        // What lies between takes no space, and is found and cut.
+        assert!(fs::metadata(&there).unwrap().blocks() < 1000);
+        assert_eq!(syscall::seek(&other, 1 << 20, false).unwrap() / (64 << 10), (SIZE_MAX - 3) / (64 << 10));
+        file.set_len(5).unwrap();
+        assert_eq!(fs::read(&there).unwrap(), b"begin");
+        file.set_len(SIZE_MAX).unwrap();
+        assert_eq!(other.read_at(&mut seen, SIZE_MAX - 2).unwrap(), 2);
+        assert_eq!(seen[..2], [0, 0], "what was cut off does not come back");
+        drop(file);
+        fs::remove_file(&there).unwrap();
+    }
+    cluster.assert_sound();
+    assert!(cluster.down().code == Some(0));
+    drop(disk);
+}
+
+/// ext4 has at most 16 TiB for each object (4 TiB where its blocks are as small as on this disk): beyond that nothing changes
+/// but the answer.
+#[test]
+fn files_end_where_the_disks_of_targets_end() {
+    let (cluster, there, disk) = on_disks(|point| LoopDisk::under(point, 256));
+    cluster.weft(&["entry", "set", "/", "--stripe-count", "1"]).expect_ok();
+    let file = open(&cluster.path("f"));
+    file.write_all_at(b"begin", 0).unwrap();
+    for at in [16 << 40, 1 << 50, SIZE_MAX - 1] {
+        let outcome = file.write_all_at(b"x", at).and_then(|()| file.sync_all());
+        assert_eq!(errno(outcome), libc::EFBIG, "at {at}");
+        assert_eq!(fs::metadata(there.join("f")).unwrap().len(), 5, "at {at}");
+    }
+    assert_eq!(fs::read(there.join("f")).unwrap(), b"begin");
+    file.write_all_at(b"far", 3 << 40).unwrap();
+    assert_eq!(fs::metadata(there.join("f")).unwrap().len(), (3 << 40) + 3);
+    drop(file);
+    fs::remove_file(there.join("f")).unwrap();
+    cluster.assert_sound();
+    assert!(cluster.down().code == Some(0));
+    drop(disk);
 }
 
 /// What holds within one shard alone: one that is replaced from another shard is not told as it was before.

@@ -91,17 +91,6 @@ pub(super) fn names_of_one_hash_are_few(place: &Place) {
     File::create(path(&outside[0])).unwrap();
 }
 
-pub(super) fn rename_flags(place: &Place) {
-    let ((a, b), (c, d)) = (place.both("a"), place.both("c"));
-    fs::write(&a, "a").unwrap();
-    fs::create_dir(&c).unwrap();
-    assert_eq!(errno(syscall::rename(&a, &c, libc::RENAME_NOREPLACE)), libc::EEXIST);
-    syscall::rename(&a, &c, libc::RENAME_EXCHANGE).unwrap();
-    assert!(b.is_dir() && d.is_file());
-    assert_eq!(errno(syscall::rename(&a, &place.here.join("x"), libc::RENAME_WHITEOUT)), libc::EINVAL);
-    assert_eq!(errno(syscall::rename(&a, &place.here.join("x"), libc::RENAME_EXCHANGE)), libc::ENOENT);
-}
-
 pub(super) fn exclusive_create(place: &Place) {
     for round in 0..20 {
         let (a, b) = place.both(&format!("f{round}"));
@@ -177,10 +166,27 @@ pub(super) fn names_have_255_bytes(place: &Place) {
     fs::write(&a, "x").unwrap();
     assert!(b.exists());
     assert_eq!(errno(fs::write(place.here.join(long + "n"), "x")), libc::ENAMETOOLONG);
-    // Any bytes but / and zero.
-    let odd = std::ffi::OsString::from(std::str::from_utf8(b"\x01 \n\\*?\x7f").unwrap());
-    fs::write(place.here.join(&odd), "x").unwrap();
-    assert!(fs::read_dir(&place.there).unwrap().any(|entry| entry.unwrap().file_name() == odd));
+    // Any bytes but / and zero, in whatever order; that they are no valid text is nobody's business.
+    let all: Vec<u8> = (1..=255).filter(|&byte| byte != b'/').chain([b'/' + 1]).collect();
+    let backwards: Vec<u8> = all.iter().rev().copied().collect();
+    let (forth, back) = (Path::new(OsStr::from_bytes(&all)), Path::new(OsStr::from_bytes(&backwards)));
+    assert_eq!((all.len(), backwards.len()), (255, 255));
+    fs::write(place.here.join(forth), "any bytes").unwrap();
+    let listed = |name: &Path| fs::read_dir(&place.there).unwrap().any(|entry| entry.unwrap().file_name() == name);
+    assert!(listed(forth));
+    assert_eq!(fs::read_to_string(place.there.join(forth)).unwrap(), "any bytes");
+    fs::rename(place.there.join(forth), place.there.join(back)).unwrap();
+    assert!(listed(back) && !listed(forth) && !place.here.join(forth).exists());
+    fs::hard_link(place.here.join(back), place.here.join(forth)).unwrap();
+    symlink(forth, place.here.join("link")).unwrap();
+    assert_eq!(fs::read_link(place.there.join("link")).unwrap(), forth);
+    assert_eq!(fs::read_to_string(place.there.join("link")).unwrap(), "any bytes");
+    fs::remove_file(place.there.join(back)).unwrap();
+    fs::create_dir(place.here.join(back)).unwrap();
+    fs::write(place.there.join(back).join(back), "below").unwrap();
+    assert_eq!(fs::read_to_string(place.here.join(back).join(back)).unwrap(), "below");
+    let longer = [&all[..], b"x"].concat();
+    assert_eq!(errno(fs::write(place.here.join(OsStr::from_bytes(&longer)), "x")), libc::ENAMETOOLONG);
 }
 
 pub(super) fn paths_have_4095_bytes(place: &Place) {
@@ -195,12 +201,23 @@ pub(super) fn paths_have_4095_bytes(place: &Place) {
     let file = path.join("f".repeat(left - 1));
     assert_eq!(file.to_str().unwrap().len(), 4095);
     fs::write(&file, "deep").unwrap();
+    // The other mount's own path may be longer, so that only a path from it on fits.
     let below = file.strip_prefix(&place.here).unwrap();
-    if place.there.join(below).to_str().unwrap().len() <= 4095 {
-        assert_eq!(fs::read_to_string(place.there.join(below)).unwrap(), "deep");
-    }
+    let there = File::open(&place.there).unwrap();
+    assert_eq!(std::io::read_to_string(syscall::open_at(&there, below).unwrap()).unwrap(), "deep");
     let longer = path.join("f".repeat(left));
     assert_eq!(errno(fs::write(longer, "x")), libc::ENAMETOOLONG);
+    // The longest one from there on leads into a directory and back, many times.
+    let around = format!("{}/../", "d".repeat(200));
+    let mut relative = around.repeat(4095 / around.len()).into_bytes();
+    relative.resize(4095, b'/');
+    let here = File::open(&place.here).unwrap();
+    for dir in [&here, &there] {
+        let found = syscall::open_at(dir, Path::new(OsStr::from_bytes(&relative))).unwrap();
+        assert_eq!(found.metadata().unwrap().ino(), here.metadata().unwrap().ino());
+    }
+    relative.push(b'/');
+    assert_eq!(errno(syscall::open_at(&there, Path::new(OsStr::from_bytes(&relative)))), libc::ENAMETOOLONG);
     // The target of a symlink is as long as a path.
     let target = "t".repeat(4095);
     symlink(&target, place.here.join("l")).unwrap();

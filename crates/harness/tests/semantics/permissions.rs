@@ -178,6 +178,19 @@ pub(super) fn extended_attributes(place: &Place) {
     let listed = as_user(1000, 1000, &[], || syscall::listxattr(&b).unwrap());
     assert_eq!(listed, [b"security.other".to_vec(), b"user.a".to_vec()], "trusted ones are root's");
     assert_eq!(errno(syscall::removexattr(&a, "user.b")), libc::ENODATA);
+    // As long as they can be, and each by one byte longer.
+    let (c, d) = place.both("long");
+    fs::create_dir(&c).unwrap();
+    let (name, value) = (format!("user.{}", "n".repeat(250)), bytes(64 << 10));
+    assert_eq!(errno(syscall::setxattr(&c, &name, &[&value[..], b"x"].concat(), 0)), libc::E2BIG);
+    assert_eq!(errno(syscall::setxattr(&c, &format!("{name}n"), b"x", 0)), libc::ERANGE);
+    syscall::setxattr(&c, &name, &value, libc::XATTR_CREATE).unwrap();
+    assert!(syscall::getxattr(&d, &name).unwrap() == value);
+    syscall::setxattr(&d, &name, &value[1..], libc::XATTR_REPLACE).unwrap();
+    assert!(syscall::getxattr(&c, &name).unwrap() == value[1..]);
+    assert_eq!(syscall::listxattr(&d).unwrap(), [name.as_bytes()]);
+    syscall::removexattr(&d, &name).unwrap();
+    assert_eq!(errno(syscall::getxattr(&c, &name)), libc::ENODATA);
     symlink("x", place.here.join("l")).unwrap();
     assert_eq!(errno(syscall::setxattr(&place.here.join("l"), "user.a", b"", 0)), libc::EPERM);
 }
