@@ -43,6 +43,27 @@ pub fn sum_of(address: &str, name: &str, labels: &[&str]) -> f64 {
     ours.map(|line| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a value")).sum()
 }
 
+/// How many requests the nodes of `kind` have answered, by operation; none that is 0.
+///
+/// # Panics
+/// Where a node does not answer.
+#[must_use]
+pub fn requests(cluster: &Cluster, kind: &str) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for address in addresses(cluster, kind).values() {
+        let text = get(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+        for line in text.lines().filter_map(|line| line.strip_prefix("weft_request_seconds_count{")) {
+            let operation =
+                line.split_once("op=\"").and_then(|(_, rest)| rest.split_once('"')).expect("an operation").0;
+            let count: u64 = line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a count");
+            if count > 0 {
+                *counts.entry(operation.to_owned()).or_default() += count;
+            }
+        }
+    }
+    counts
+}
+
 fn get(address: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(LIMIT))?;

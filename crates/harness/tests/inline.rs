@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -86,6 +87,93 @@ fn an_open_brings_the_contents() {
     }
     let after = counts();
     assert!((after[0] - before[0]) >= 30.0 && after[1..] == before[1..], "{before:?} {after:?}");
+}
+
+/// The length of the mdtest-hard benchmark's files.
+const SMALL: usize = 3901;
+/// So many files are counted at a time.
+const FILES: usize = 40;
+
+/// The requests of all services for `work`, by operation; those without anybody who waits for them left away.
+fn requests_of(cluster: &Cluster, work: impl FnOnce()) -> BTreeMap<String, u64> {
+    let count = || {
+        let mut counts = metrics::requests(cluster, "metadata");
+        for (operation, count) in metrics::requests(cluster, "storage") {
+            *counts.entry(operation).or_default() += count;
+        }
+        counts
+    };
+    let before = count();
+    work();
+    let mut asked = count();
+    for (operation, count) in &mut asked {
+        *count -= before.get(operation).copied().unwrap_or(0);
+    }
+    // Recalls are answered when there is one, and a close by the way: the test below shows that nobody waits for it.
+    asked.retain(|operation, count| *count > 0 && !["Recalls", "Close", "Ping"].contains(&operation.as_str()));
+    asked
+}
+
+fn times(operations: &[&str]) -> BTreeMap<String, u64> {
+    operations.iter().map(|operation| ((*operation).to_owned(), FILES as u64)).collect()
+}
+
+#[test]
+fn a_small_file_is_made_in_two_requests_and_read_in_one() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]).point;
+    let folder = cluster.folder("d");
+    let content = |number: usize| vec![number as u8 + 1; SMALL];
+    // What a mount looks at once for a while, such as the root, is no part of it. That no other mount looks at the directory
+    // is: its mount has to ask about a directory that it cannot keep.
+    fs::write(folder.join("first"), content(0)).unwrap();
+    let made = requests_of(&cluster, || {
+        for number in 0..FILES {
+            fs::write(folder.join(number.to_string()), content(number)).unwrap();
+        }
+    });
+    assert_eq!(made, times(&["Create", "WriteInline"]));
+    // Its name has been looked up, as `ls -l` does: what is left is opening, reading and closing it.
+    let there = second.join("d");
+    for entry in fs::read_dir(&there).unwrap() {
+        assert_eq!(entry.unwrap().metadata().unwrap().len(), SMALL as u64);
+    }
+    let read = requests_of(&cluster, || {
+        for number in 0..FILES {
+            assert_eq!(fs::read(there.join(number.to_string())).unwrap(), content(number));
+        }
+    });
+    assert_eq!(read, times(&["Open"]));
+    assert!((0..FILES).all(|number| is_inline(&cluster, &format!("/d/{number}"))));
+}
+
+/// With the services stopped, each system call shows whether it waits for one.
+#[test]
+fn only_the_requests_of_a_small_file_that_count_are_waited_for() {
+    const PROMPT: Duration = Duration::from_secs(4);
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]).point;
+    let path = cluster.folder("d").join("f");
+    let services: Vec<i32> =
+        cluster.pids().into_iter().filter(|(name, _)| name.contains("d-1")).map(|(_, pid)| pid).collect();
+    assert_eq!(services.len(), 2, "metadata and storage");
+    let while_stopped = |what: &str, work: Box<dyn FnOnce() + Send>| {
+        services.iter().for_each(|&pid| process::stop(pid));
+        wait::within(what, PROMPT, work);
+        services.iter().for_each(|&pid| process::signal(pid, libc::SIGCONT));
+    };
+    let mut file = File::create(&path).unwrap();
+    file.write_all(&[7; SMALL]).unwrap();
+    while_stopped("close after a write", Box::new(move || syscall::close(file).unwrap()));
+    assert_eq!(fs::metadata(second.join("d/f")).unwrap().len(), SMALL as u64);
+    let file = File::open(second.join("d/f")).unwrap();
+    let read = move || {
+        let mut content = vec![0; SMALL + 1];
+        assert_eq!(file.read_at(&mut content, 0).unwrap(), SMALL);
+        assert_eq!(content[..SMALL], [7; SMALL]);
+        syscall::close(file).unwrap();
+    };
+    while_stopped("read and close", Box::new(read));
 }
 
 #[test]
