@@ -40,11 +40,20 @@ impl Hosts {
     /// Where this process may not do that, or the cluster does not come up.
     #[must_use]
     pub fn start(rails: usize, rate: &str) -> Self {
+        Self::start_as(rails, rate, &[], &[])
+    }
+
+    /// The same with further flags of the metadata service and of the mount.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    #[must_use]
+    pub fn start_as(rails: usize, rate: &str, metadata: &[&str], mount: &[&str]) -> Self {
         let all = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a temporary directory");
         let hosts = ::hosts::Hosts::lay(binary::weft(), all.path(), rails, rate).expect("hosts");
         let mut hosts = Self { hosts, _all: all };
         hosts.make_rules();
-        hosts.hosts.serve().expect("a cluster");
+        hosts.hosts.serve_as(metadata, mount).expect("a cluster");
         hosts
     }
 
@@ -69,6 +78,26 @@ impl Hosts {
 
     fn client(&self) -> String {
         self.hosts.namespace(Host::Client)
+    }
+
+    /// A second client, on the server's host: a mount that no cut concerns.
+    ///
+    /// # Panics
+    /// Where it does not mount.
+    pub fn mount_at_server(&mut self) -> PathBuf {
+        self.hosts.add_mount("mount-server", Host::Server).expect("a second mount")
+    }
+
+    /// The client hears of nobody and nobody of it, over rails and management alike, until [`Self::mend`].
+    pub fn cut_off(&self) {
+        self.at_client("nft add rule inet cut in iifname != lo drop");
+        self.at_client("nft add rule inet cut out oifname != lo drop");
+    }
+
+    /// Directory of the storage target.
+    #[must_use]
+    pub fn target(&self) -> PathBuf {
+        self.hosts.target("storaged")
     }
 
     /// A second storage service, `storaged-2`, on the client's host.

@@ -48,6 +48,7 @@ pub struct Hosts {
     weft: PathBuf,
     folder: PathBuf,
     processes: Vec<(String, Child)>,
+    mounts: Vec<PathBuf>,
 }
 
 impl Hosts {
@@ -59,7 +60,7 @@ impl Hosts {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("weft{}x{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let (weft, folder, rate) = (weft.to_owned(), folder.to_owned(), rate.to_owned());
-        let mut hosts = Self { name, rate, rails: 0, weft, folder, processes: Vec::new() };
+        let mut hosts = Self { name, rate, rails: 0, weft, folder, processes: Vec::new(), mounts: Vec::new() };
         for host in [Host::Server, Host::Client] {
             command(&format!("ip netns add {}", hosts.namespace(host)))?;
             command(&format!("ip -n {} link set lo up", hosts.namespace(host)))?;
@@ -110,6 +111,14 @@ impl Hosts {
     /// # Errors
     /// Where it does not come up in a minute: the logs are in the folder.
     pub fn serve(&mut self) -> Result<()> {
+        self.serve_as(&[], &[])
+    }
+
+    /// The same with further flags of the metadata service and of the mount.
+    ///
+    /// # Errors
+    /// As of [`Self::serve`].
+    pub fn serve_as(&mut self, metadata: &[&str], mount: &[&str]) -> Result<()> {
         fs::write(self.key_file(), "ab".repeat(32)).context("cannot write a key")?;
         fs::set_permissions(self.key_file(), Permissions::from_mode(0o600))?;
         fs::create_dir(self.mount_point()).context("cannot make a mount point")?;
@@ -119,14 +128,31 @@ impl Hosts {
         self.spawn("mgmtd", Host::Server, &["mgmtd", "--init", "--dir", &dir, "--listen", MANAGEMENT])?;
         let dir = self.text("metad");
         let metad = ["metad", "--init", "--dir", &dir, "--alias", "metad"];
-        self.spawn("metad", Host::Server, &[&metad[..], &known, &metrics].concat())?;
+        self.spawn("metad", Host::Server, &[&metad[..], &known, &metrics, metadata].concat())?;
         self.add_storage("storaged", Host::Server, &metrics)?;
-        let point = self.text("mnt");
-        let mount = ["mount", &point, "--foreground", "--log-level", "info,net=debug"];
-        self.spawn("mount", Host::Client, &[&mount[..], &known].concat())?;
+        let flags = ["--log-level", "info,net=debug"];
+        self.mount("mount", Host::Client, &self.mount_point(), &[&flags[..], mount].concat())
+    }
+
+    /// A mount that is called `name`; its mount point.
+    ///
+    /// # Errors
+    /// Where it does not mount in a minute: the logs are in the folder.
+    pub fn add_mount(&mut self, name: &str, host: Host) -> Result<PathBuf> {
+        let point = self.path(&format!("{name}-mnt"));
+        fs::create_dir(&point).context("cannot make a mount point")?;
+        self.mount(name, host, &point, &[])?;
+        Ok(point)
+    }
+
+    fn mount(&mut self, name: &str, host: Host, point: &Path, flags: &[&str]) -> Result<()> {
+        self.mounts.push(point.to_owned());
+        let known = ["--mgmtd", MANAGEMENT, "--interfaces", RAILS];
+        let words = ["mount", &point.display().to_string(), "--foreground"];
+        self.spawn(name, host, &[&words[..], &known, flags].concat())?;
         let begin = Instant::now();
-        while !is_mounted(&self.mount_point()) {
-            ensure!(begin.elapsed() < PATIENCE, "the cluster is not mounted after {} s", PATIENCE.as_secs());
+        while !is_mounted(point) {
+            ensure!(begin.elapsed() < PATIENCE, "{name} is not there after {} s", PATIENCE.as_secs());
             std::thread::sleep(LOOK);
         }
         Ok(())
@@ -137,10 +163,16 @@ impl Hosts {
     /// # Errors
     /// Where it cannot be started.
     pub fn add_storage(&mut self, name: &str, host: Host, flags: &[&str]) -> Result<()> {
-        let target = self.text(&format!("{name}-target"));
+        let target = self.target(name).display().to_string();
         let words = ["storaged", "--init", "--targets", &target, "--alias", name, "--lanes", "2"];
         let known = ["--mgmtd", MANAGEMENT, "--interfaces", RAILS];
         self.spawn(name, host, &[&words[..], &known, flags].concat())
+    }
+
+    /// Directory of the target of a storage service.
+    #[must_use]
+    pub fn target(&self, name: &str) -> PathBuf {
+        self.path(&format!("{name}-target"))
     }
 
     fn spawn(&mut self, name: &str, host: Host, words: &[&str]) -> Result<()> {
@@ -203,7 +235,8 @@ impl Hosts {
 
     /// Whatever is in the way.
     fn unmount(&self) {
-        if let Ok(path) = CString::new(self.mount_point().as_os_str().as_bytes()) {
+        let paths = self.mounts.iter().filter_map(|point| CString::new(point.as_os_str().as_bytes()).ok());
+        for path in paths {
             // SAFETY: a terminated string that lives through the call.
             unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
         }
