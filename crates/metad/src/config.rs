@@ -42,7 +42,7 @@ conf::knobs! {
         /// Memory for the database's blocks, indexes and filters, per shard.
         block_cache: Size = "32MiB",
         /// Size of one of the two buffers in which changes gather before they are written to a table file.
-        write_buffer: Size = "16MiB",
+        write_buffer: Size = "64MiB",
         /// Inodes and names that are kept in memory, each, per shard.
         hot_entries: usize = "65536",
         /// A client that was not heard of for so long loses its session: what it held open is released.

@@ -50,7 +50,10 @@ pub(crate) enum Side {
     Unchecked,
     /// Weft, through /dev/fuse.
     Dev,
+    /// RocksDB alone, with many creates in a batch.
     Rocks,
+    /// The same with a batch for each create.
+    SingleRocks,
     Net,
     Fuse,
     Local,
@@ -70,6 +73,7 @@ impl Side {
             Side::Unchecked => "no checksums",
             Side::Dev => "/dev/fuse",
             Side::Rocks => "RocksDB",
+            Side::SingleRocks => "RocksDB, one by one",
             Side::Net => "network ceiling",
             Side::Fuse => "FUSE ceiling",
             Side::Local => "local file system",
@@ -192,7 +196,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 88);
+        assert_eq!(names.len(), 89);
     }
 
     #[test]

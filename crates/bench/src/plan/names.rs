@@ -17,10 +17,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ],
     },
     Scenario {
-        sides: &[Side::Ours, Side::Rocks, Side::Net],
+        sides: &[Side::Ours, Side::SingleRocks, Side::Rocks, Side::Net],
         job: data_plane,
         rows: &[
-            rate("core create", "create", Side::Rocks, 0.60),
+            rate("core create", "create", Side::SingleRocks, 0.60),
+            spec("core create vs batches", "create", Unit::Rate, Yardstick::Side(Side::Rocks, "create"), Goal::None),
             spec("core stat", "stat", Unit::Rate, Yardstick::Side(Side::Net, "ping"), Goal::AtLeast(0.80)),
         ],
     },
@@ -84,13 +85,13 @@ const BATCH: u64 = 64;
 const IN_FLIGHT: usize = 64;
 
 /// `synced`: as durable as a metadata service makes them.
-fn raw_creates(bench: &mut Bench, synced: bool) -> Job {
-    Job::Rocks(rocks::Rocks { dir: bench.fresh("rocks"), count: bench.scale.creates, batch: BATCH, synced })
+fn raw_creates(bench: &mut Bench, batch: u64, synced: bool) -> Job {
+    Job::Rocks(rocks::Rocks { dir: bench.fresh("rocks"), count: bench.scale.creates, batch, synced })
 }
 
 fn shard_alone(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
     if side == Side::Rocks {
-        return Ok(raw_creates(bench, false));
+        return Ok(raw_creates(bench, BATCH, false));
     }
     let (creates, stats) = (bench.scale.creates, bench.scale.stats);
     Ok(Job::Shard(shard::Alone { dir: bench.fresh("shard"), creates, batch: BATCH, stats }))
@@ -98,12 +99,14 @@ fn shard_alone(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
 
 fn data_plane(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
     let (creates, stats, in_flight) = (bench.scale.creates, bench.scale.stats, IN_FLIGHT);
-    if side == Side::Rocks {
-        return Ok(raw_creates(bench, true));
-    }
-    if side == Side::Net {
-        let (servers, watch) = bench.ping_server()?;
-        return Ok(Job::Ping(ping::Ping { server: servers[0], count: stats, in_flight, watch }));
+    match side {
+        Side::Rocks => return Ok(raw_creates(bench, BATCH, true)),
+        Side::SingleRocks => return Ok(raw_creates(bench, 1, true)),
+        Side::Net => {
+            let (servers, watch) = bench.ping_server()?;
+            return Ok(Job::Ping(ping::Ping { server: servers[0], count: stats, in_flight, watch }));
+        }
+        _ => {}
     }
     let dir = bench.fresh_name("core");
     let cluster = bench.cluster(Which::Usual)?;

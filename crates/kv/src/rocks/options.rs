@@ -31,7 +31,7 @@ pub struct RocksConfig {
 
 impl Default for RocksConfig {
     fn default() -> Self {
-        let (block_cache_bytes, write_buffer_bytes) = (32 << 20, 16 << 20);
+        let (block_cache_bytes, write_buffer_bytes) = (32 << 20, 64 << 20);
         Self { block_cache_bytes, write_buffer_bytes, open_files_max: 512, create: true, grouping: None }
     }
 }
@@ -71,12 +71,16 @@ fn write_path(options: &mut Options, write_buffer_bytes: usize) {
     options.set_max_background_jobs(2);
     // Names that do not exist are looked up at every create: the filter answers instead of a search of the write buffer.
     options.set_memtable_whole_key_filtering(true);
-    options.set_memtable_prefix_bloom_ratio(0.1);
+    // Some 20 bits for each key of a shard; a larger one would not stay in the CPU's cache.
+    options.set_memtable_prefix_bloom_ratio(0.02);
     // One writer thread: there is nobody to yield to, and inserting concurrently only costs.
     options.set_allow_concurrent_memtable_write(false);
     options.set_enable_write_thread_adaptive_yield(false);
-    options.set_max_bytes_for_level_base(4 * write_buffer_bytes as u64);
-    options.set_target_file_size_base(write_buffer_bytes as u64);
+    // The first level on disk is as large as the files that are merged into it; larger, and each merge would write anew
+    // what has not changed. Its files are small, so that what comes in order sinks on without being written again.
+    options.set_max_bytes_for_level_base(write_buffer_bytes as u64);
+    options.set_target_file_size_base(write_buffer_bytes as u64 / 4);
+    options.set_target_file_size_multiplier(2);
     // Spread the writing of table files, so that a flush does not stand in the way of a log sync.
     options.set_bytes_per_sync(1 << 20);
 }
