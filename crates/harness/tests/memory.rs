@@ -4,15 +4,13 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use harness::cluster::Cluster;
 use harness::dice::scale;
-use harness::memory::{pss, rss};
+use harness::memory::{highest_during, pss};
 use harness::metrics::sum;
 
 const MIB: u64 = 1 << 20;
@@ -27,27 +25,6 @@ fn an_idle_cluster_has_less_than_400_mib() {
     assert!(sizes.iter().all(|(_, size)| *size > 0), "each has some");
     let all: u64 = sizes.iter().map(|(_, size)| size).sum();
     assert!(all < 400, "{all} MiB: {sizes:?}");
-}
-
-/// Runs `work`, and answers the largest resident set of each process meanwhile.
-fn highest_during(pids: &[(String, i32)], work: impl FnOnce()) -> Vec<u64> {
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let sampler = scope.spawn(|| {
-            let mut highest = vec![0; pids.len()];
-            while !done.load(Ordering::Acquire) {
-                highest.iter_mut().zip(pids).for_each(|(high, (_, pid))| *high = rss(*pid).max(*high));
-                thread::sleep(Duration::from_millis(20));
-            }
-            highest
-        });
-        // Also where the work panics, the sampler must end.
-        let outcome = catch_unwind(AssertUnwindSafe(work));
-        done.store(true, Ordering::Release);
-        let highest = sampler.join().unwrap();
-        outcome.unwrap_or_else(|panic| resume_unwind(panic));
-        highest
-    })
 }
 
 /// One large file onto the mount and off it again. `WEFT_TEST_COPY_MIB=6144` for a run by hand.
