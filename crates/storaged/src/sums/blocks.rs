@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::crc::crc;
+use wire::frame::{crc32c, crc32c_of_parts};
 
 /// Bytes that have a sum together.
 pub(crate) const BLOCK: u64 = 4096;
@@ -15,8 +15,7 @@ const OF_ZEROS: u32 = 0x98f9_4189;
 /// The sum of a block, of which `bytes` are the first; the rest, up to a whole block, is zeros. That of zeros is 0.
 pub(crate) fn sum(bytes: &[u8]) -> u32 {
     let missing = &ZEROS[bytes.len()..];
-    let crc = crc(bytes);
-    let crc = if missing.is_empty() { crc } else { crc32c::crc32c_append(crc, missing) };
+    let crc = if missing.is_empty() { crc32c(bytes) } else { crc32c_of_parts([bytes, missing]) };
     crc ^ OF_ZEROS
 }
 
@@ -68,8 +67,8 @@ mod tests {
     #[test]
     fn sums_are_frozen() {
         // They are on disk.
-        assert_eq!(crc32c::crc32c(&ZEROS), OF_ZEROS);
-        assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283, "the polynomial of Castagnoli");
+        assert_eq!(crc32c(&ZEROS), OF_ZEROS);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283, "the polynomial of Castagnoli");
         assert_eq!((sum(&[]), sum(&ZEROS), sum(&[0; 100])), (0, 0, 0));
         assert_eq!(sum(b"123456789"), sum(&[b"123456789".as_slice(), &[0; 4087]].concat()));
         assert_eq!(sum(b"123456789"), 0x7b88_a782);

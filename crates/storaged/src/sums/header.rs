@@ -13,6 +13,8 @@
 
 use std::ops::Range;
 
+use wire::frame::crc32c;
+
 use super::Entry;
 
 pub(crate) const HEADER_LEN: usize = 512;
@@ -82,7 +84,7 @@ impl Header {
                 put(56, &pending.end.to_le_bytes());
             }
         }
-        let crc = crc32c::crc32c(&out[..CRC_AT]);
+        let crc = crc32c(&out[..CRC_AT]);
         out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         out
     }
@@ -93,7 +95,7 @@ impl Header {
         let u16_at = |at: usize| Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
         let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let u64_at = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let whole = bytes.starts_with(MAGIC) && u32_at(CRC_AT)? == crc32c::crc32c(&bytes[..CRC_AT]);
+        let whole = bytes.starts_with(MAGIC) && u32_at(CRC_AT)? == crc32c(&bytes[..CRC_AT]);
         if !whole || u16_at(4)? != VERSION {
             return None;
         }
@@ -131,7 +133,7 @@ mod tests {
             bytes[..4].copy_from_slice(MAGIC);
             bytes[4..6].copy_from_slice(&version.to_le_bytes());
             bytes[6..8].copy_from_slice(&state.to_le_bytes());
-            bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+            bytes.extend(crc32c(&bytes).to_le_bytes());
             let header = Header::decode(&bytes);
             prop_assert_eq!(header.is_some(), version == VERSION && (1..=2).contains(&state));
             if let Some(header) = header {

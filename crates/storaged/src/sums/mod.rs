@@ -27,7 +27,6 @@
 //! with a wrong sum.
 
 pub(crate) mod blocks;
-mod crc;
 pub(crate) mod header;
 #[cfg(test)]
 mod model_tests;
