@@ -229,6 +229,7 @@ impl Client {
         match self.call_payload(&Caller::appending(), destination, &request, &[data], 0).await {
             Ok(answer) => {
                 self.saw(inode, extent.stripe, answer.message.version);
+                self.changed(object, answer.message.version);
                 Ok(Put::Done)
             }
             Err(Errno::ESTALE) => Ok(Put::Taken),

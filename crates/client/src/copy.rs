@@ -112,7 +112,10 @@ impl Client {
                 let offset = to.object_offset + u64::from(to.len) - 1;
                 let request = storage::Write { object, offset, expected_version: 0 };
                 let zero = Buf::zeroed(1).freeze();
-                self.call_payload(caller, Destination::Object(to.group, object), &request, &[zero], 0).await.map(drop)
+                let destination = Destination::Object(to.group, object);
+                let reply = self.call_payload(caller, destination, &request, &[zero], 0).await?.message;
+                self.changed(object, reply.version);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -138,7 +141,9 @@ impl Client {
                 length: u64::from(to.len),
                 expected_version: 0,
             };
-            return self.call(caller, Destination::Object(to.group, object), &request).await.map(|reply| reply.size);
+            let reply = self.call(caller, Destination::Object(to.group, object), &request).await?;
+            self.changed(object, reply.version);
+            return Ok(reply.size);
         }
         let request = storage::Read { object: source_object, offset: from.object_offset, length: from.len };
         let destination = Destination::Object(from.group, source_object);
@@ -154,7 +159,11 @@ impl Client {
             match self.call(caller, Destination::Object(to.group, object), &request).await {
                 // Not every file system has holes.
                 Err(Errno::EOPNOTSUPP) => {}
-                outcome => return outcome.map(|reply| reply.size),
+                outcome => {
+                    let reply = outcome?;
+                    self.changed(object, reply.version);
+                    return Ok(reply.size);
+                }
             }
         }
         // Where the object ends before its file does, the rest is a hole.
@@ -165,7 +174,9 @@ impl Client {
         }
         let request = storage::Write { object, offset: to.object_offset, expected_version: 0 };
         let destination = Destination::Object(to.group, object);
-        self.call_payload(caller, destination, &request, &parts, 0).await.map(|answer| answer.message.size)
+        let reply = self.call_payload(caller, destination, &request, &parts, 0).await?.message;
+        self.changed(object, reply.version);
+        Ok(reply.size)
     }
 }
 

@@ -1,10 +1,12 @@
 //! Reading, writing and making durable: striped over the groups, all pieces at once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use layout::{Extent, FILE_SIZE_MAX, extents};
 use ring::buf::{Buf, Slice};
+use tracing::error;
 use types::error::Errno;
 use types::id::{InodeId, ObjectId};
 use types::layout::Layout;
@@ -15,6 +17,7 @@ use crate::caller::Caller;
 use crate::contents::Content;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
+use crate::unsynced::Unsynced;
 
 impl Client {
     /// Up to `len` bytes from `offset`; fewer only at the end of the file. The file is open. Where it is not `direct`, more
@@ -280,21 +283,43 @@ impl Client {
             return Ok(());
         }
         self.write_out(caller, inode).await?;
-        let objects = match self.shared.with_file(inode, |file| file.layout.clone()) {
-            None => Vec::new(),
-            Some(layout) => {
-                // The shard is asked, since nobody tells us when others have made the file longer than we know.
-                let size = self.current_size(caller, inode).await?;
-                Self::stripes_in_use(&layout, size)
-                    .map(|stripe| (layout.groups[stripe as usize], ObjectId { inode, stripe }))
-                    .collect()
-            }
-        };
-        let syncs = objects.into_iter().map(async |(group, object)| {
-            self.call(caller, Destination::Object(group, object), &storage::Sync { object }).await
-        });
-        ring::join_all(syncs).await.into_iter().try_for_each(|result| result.map(drop))?;
+        if let Some((layout, unsynced)) =
+            self.shared.with_file(inode, |file| (file.layout.clone(), file.unsynced.clone()))
+        {
+            self.sync_objects(caller, inode, &layout, &unsynced).await?;
+        }
         self.fsync_inode(caller, inode).await
+    }
+
+    /// `unsynced`: as it is now.
+    async fn sync_objects(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        layout: &Layout,
+        unsynced: &Unsynced,
+    ) -> Result<(), Errno> {
+        // The shard is asked, since nobody tells us when others have made the file longer than we know.
+        let size = self.current_size(caller, inode).await?;
+        // What was written and is lost may have been all that its object had.
+        let stripes: BTreeSet<u32> = Self::stripes_in_use(layout, size).chain(unsynced.stripes()).collect();
+        let syncs = stripes.into_iter().map(async |stripe| {
+            let (group, object) = (layout.groups[stripe as usize], ObjectId { inode, stripe });
+            let request = storage::Sync { object, since: unsynced.since(stripe) };
+            let reply = self.call(caller, Destination::Object(group, object), &request).await?;
+            self.shared.with_file(inode, |file| file.unsynced.settled(stripe, unsynced));
+            if reply.lost {
+                error!(%inode, %object, "what was written may be lost: a storage service's host has lost its memory");
+                return Err(Errno::EIO);
+            }
+            Ok(())
+        });
+        ring::join_all(syncs).await.into_iter().collect()
+    }
+
+    /// A change of the object was acknowledged.
+    pub(crate) fn changed(&self, object: ObjectId, version: u64) {
+        self.shared.with_file(object.inode, |file| file.unsynced.changed(object.stripe, version));
     }
 
     /// Makes the shard's records durable: for a directory, its entries.

@@ -7,6 +7,7 @@ use types::time::{Timestamp, access_is_due};
 use wire::v1::meta::{InodeReply, TimeChange};
 
 use crate::end::End;
+use crate::unsynced::Unsynced;
 use crate::unwritten::Unwritten;
 use crate::window::Window;
 
@@ -53,6 +54,7 @@ pub(crate) struct File {
     pub(crate) has_lost_lock: bool,
     pub(crate) end: End,
     pub(crate) unwritten: Unwritten,
+    pub(crate) unsynced: Unsynced,
     pub(crate) window: Window,
 }
 
@@ -89,13 +91,15 @@ impl File {
             has_lost_lock: false,
             end: End::default(),
             unwritten: Unwritten::default(),
+            unsynced: Unsynced::default(),
             window: Window::default(),
         }
     }
 
     /// As told now, of a file without handles.
     pub(crate) fn renew(&mut self, reply: &InodeReply, layout: Layout) {
-        *self = Self { closes: self.closes, closing: self.closing, ..Self::new(reply, layout) };
+        let unsynced = std::mem::take(&mut self.unsynced);
+        *self = Self { closes: self.closes, closing: self.closing, unsynced, ..Self::new(reply, layout) };
     }
 
     pub(crate) fn add_handle(&mut self, writable: bool) {

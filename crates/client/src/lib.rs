@@ -47,6 +47,7 @@ mod space;
 mod splits;
 mod statfs;
 mod truncate;
+mod unsynced;
 mod unwritten;
 mod window;
 mod xattr;

@@ -54,9 +54,11 @@ impl Client {
             let object = ObjectId { inode, stripe: share.stripe };
             let (offset, length, mode) = (share.offset, share.len, what.mode());
             let request = storage::Allocate { object, offset, length, mode, expected_version: 0 };
-            self.call(caller, Destination::Object(share.group, object), &request).await
+            let reply = self.call(caller, Destination::Object(share.group, object), &request).await?;
+            self.changed(object, reply.version);
+            Ok(())
         });
-        let outcome = ring::join_all(changes).await.into_iter().try_for_each(|result| result.map(drop));
+        let outcome: Result<(), Errno> = ring::join_all(changes).await.into_iter().collect();
         if outcome.is_ok() {
             let reached = if what.keeps_size() { 0 } else { end };
             self.shared.with_file(inode, |file| file.respaced(reached, Shared::wall_clock()));

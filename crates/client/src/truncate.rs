@@ -199,9 +199,11 @@ impl Client {
         let cuts = cut.into_iter().map(async |(stripe, group, size)| {
             let object = ObjectId { inode, stripe };
             let request = storage::Truncate { object, size, expected_version: 0 };
-            self.call(caller, Destination::Object(group, object), &request).await
+            let reply = self.call(caller, Destination::Object(group, object), &request).await?;
+            self.changed(object, reply.version);
+            Ok(())
         });
-        ring::join_all(cuts).await.into_iter().try_for_each(|result| result.map(drop))
+        ring::join_all(cuts).await.into_iter().collect()
     }
 }
 

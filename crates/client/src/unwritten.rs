@@ -287,7 +287,10 @@ impl Client {
     /// The object was written, and has this version now.
     pub(crate) fn wrote_through(&self, inode: InodeId, stripe: u32, version: u64) {
         let board = &self.shared.board;
-        self.shared.with_file(inode, |file| file.unwritten.saw(board, stripe, version));
+        self.shared.with_file(inode, |file| {
+            file.unwritten.saw(board, stripe, version);
+            file.unsynced.changed(stripe, version);
+        });
     }
 
     /// Asks the shard for a lease under which small writes may be kept back, and has it when it comes: nobody waits for a
@@ -483,8 +486,11 @@ impl Client {
             let written = self.call_payload(caller, destination, &request, std::slice::from_ref(&data), 0).await;
             let version = written.as_ref().ok().map(|answer| answer.message.version);
             self.shared.with_file(inode, |file| match version {
-                Some(version) => file.unwritten.versions.insert(piece.stripe, version),
-                None => file.unwritten.versions.remove(&piece.stripe),
+                Some(version) => {
+                    file.unwritten.versions.insert(piece.stripe, version);
+                    file.unsynced.changed(piece.stripe, version);
+                }
+                None => drop(file.unwritten.versions.remove(&piece.stripe)),
             });
             match written {
                 Ok(_) => return Ok(()),

@@ -216,7 +216,7 @@ fn failures_and_facts_come_back_as_they_are() {
         assert_eq!(missing.errno(), Errno::ENOENT);
         assert_eq!(connection.epoch_seen(), Epoch(9), "also a failed reply tells the epoch");
         // The service drops this one's responder.
-        let dropped = connection.call(To::default(), &storage::Sync { object: object(1) }).await.unwrap_err();
+        let dropped = connection.call(To::default(), &storage::Sync { object: object(1), since: 0 }).await.unwrap_err();
         assert_eq!(dropped, CallError::Status(Status::Errno(Errno::EIO)));
         // Its reply is too long for a frame.
         let long = connection.call(To::default(), &meta::Readlink { inode: InodeId(1) }).await.unwrap_err();

@@ -105,7 +105,7 @@ impl Client {
     async fn sync(&self) {
         ring::join_all((0..4).map(|stripe| async move {
             let (lane, to, object) = self.lane(stripe);
-            lane.call(to, &Sync { object }).await.unwrap();
+            lane.call(to, &Sync { object, since: 0 }).await.unwrap();
         }))
         .await;
     }

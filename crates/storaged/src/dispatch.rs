@@ -165,7 +165,7 @@ async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) ->
             reply(responder, of(share, &body, |m: &Truncate| m.object, async |m| served.truncate(&m).await).await)
         }
         Op::Sync => {
-            let sync = async |m: Sync| served.sync(m.object, connection.0).await.map(|()| Empty {});
+            let sync = async |m: Sync| served.sync(&m, connection.0).await;
             reply(responder, of(share, &body, |m: &Sync| m.object, sync).await)
         }
         Op::Remove => {

@@ -11,13 +11,23 @@ const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 /// This process, on the file system of `fd`: its epoch is another one after a boot, and where it was mounted anew.
 pub(crate) fn owner(fd: RawFd) -> Owner {
     let run = random();
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let epoch = match mount(fd) {
-        Some((mount, major, minor)) if !boot.is_empty() => hash(&format!("{} {mount} {major}:{minor}", boot.trim())),
-        // Nothing is known, or only an id that the next mount may get too: what another process left dirty is in doubt.
-        _ => run,
-    };
-    Owner { epoch: epoch.max(1), run }
+    // Where nothing is known, or only an id that the next mount may get too, what another process left dirty is in doubt.
+    Owner { epoch: of_mount(fd).unwrap_or(run).max(1), run }
+}
+
+/// The epoch of the page cache of the file system of `fd`: where its mount cannot be told from the next one, that of the boot.
+pub(crate) fn of(fd: RawFd) -> u64 {
+    of_mount(fd).unwrap_or_else(|| hash(&boot()))
+}
+
+fn of_mount(fd: RawFd) -> Option<u64> {
+    let (mount, major, minor) = mount(fd)?;
+    let boot = boot();
+    (!boot.is_empty()).then(|| hash(&format!("{boot} {mount} {major}:{minor}")))
+}
+
+fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 /// The mount and the device; `None` before Linux 6.8.

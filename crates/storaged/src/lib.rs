@@ -26,6 +26,7 @@ mod failures;
 mod homes;
 mod lane;
 pub mod local;
+mod losses;
 mod memory;
 mod metrics;
 mod netbench;

@@ -17,6 +17,7 @@ use types::id::{Epoch, Generation, GroupId, NodeId, TargetId};
 use crate::engine::Share;
 use crate::engine::files::Options;
 use crate::lane::{Lane, Setup};
+use crate::losses;
 use crate::netbench::NetBench;
 use crate::target::{Health, Target};
 
@@ -77,9 +78,10 @@ impl LocalNode {
             .map(|(id, path)| {
                 let target = Target::new(path.clone(), config.reserve);
                 target.set_id(TargetId(id));
-                Arc::new(target)
+                target.begin(config.incarnation).map_err(|fatal| io::Error::other(fatal.message))?;
+                Ok(Arc::new(target))
             })
-            .collect();
+            .collect::<io::Result<_>>()?;
         for target in &targets {
             target.probe(&target.path);
         }
@@ -141,7 +143,9 @@ impl LocalNode {
     /// # Errors
     /// What made a lane end before.
     pub fn stop(self) -> io::Result<()> {
-        self.lanes.into_iter().try_for_each(Lane::stop)
+        self.lanes.into_iter().try_for_each(Lane::stop)?;
+        losses::end_all(self.targets.iter().map(|target| target.path.clone()));
+        Ok(())
     }
 }
 

@@ -20,6 +20,11 @@ const TOMBSTONES_MAX: usize = 1 << 16;
 /// Low bits of a version that count changes; those above are the service's incarnation.
 const COUNTER_BITS: u32 = 40;
 
+/// All versions that a service of this incarnation gives out are higher; those of earlier ones are lower.
+pub(crate) fn first_version(incarnation: u64) -> u64 {
+    incarnation << COUNTER_BITS
+}
+
 pub(crate) struct ObjectTable {
     state: RefCell<State>,
 }
@@ -44,7 +49,7 @@ struct Busy {
 impl ObjectTable {
     /// `incarnation` is higher at each start of the service, so versions rise over restarts.
     pub(crate) fn new(incarnation: u64) -> Rc<Self> {
-        let first = incarnation << COUNTER_BITS;
+        let first = first_version(incarnation);
         Rc::new(Self {
             state: RefCell::new(State {
                 versions: BoundedMap::new(VERSIONS_MAX),

@@ -13,7 +13,7 @@ use wire::codec::Bytes;
 use wire::frame::PAYLOAD_MAX;
 use wire::v1::storage::{
     Allocate, Copy, List, ListReply, ListedObject, ObjectReply, ObjectStat, PlaceReply, Read, Seek, SeekReply,
-    StatReply, TargetStatReply, Truncate, Write,
+    StatReply, Sync, SyncReply, TargetStatReply, Truncate, Write,
 };
 
 use crate::engine::copy::Range;
@@ -122,17 +122,26 @@ impl<S: ObjectStore> Served<S> {
     }
 
     /// An error of data that was acknowledged before comes out once for each connection that asks.
-    pub(crate) async fn sync(&self, object: ObjectId, connection: u64) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// The disk's.
+    pub(crate) async fn sync(&self, &Sync { object, since }: &Sync, connection: u64) -> Result<SyncReply, Errno> {
         self.target.check_present()?;
         let _turn = self.changing(object, Access::PRESENT).await;
         if self.table.is_buried(object) {
-            return Ok(());
+            return Ok(SyncReply { lost: false });
         }
         let begun = Instant::now();
         let synced = self.store.sync(object).await;
         self.waits.sync.observe(begun.elapsed());
         let told = self.failures.tell(object, connection);
-        synced.and(told)
+        synced.and(told)?;
+        let lost = self.target.may_have_lost(since);
+        if lost {
+            let target = self.target.id();
+            tracing::error!(%object, %target, "what was written may not be there: the host has lost its memory since");
+        }
+        Ok(SyncReply { lost })
     }
 
     pub(crate) async fn remove(&self, object: ObjectId) -> Result<(), Errno> {

@@ -22,6 +22,7 @@ use crate::engine::Share;
 use crate::engine::files::Options;
 use crate::homes::Homes;
 use crate::lane::{Lane, Order, Setup};
+use crate::losses;
 use crate::netbench::NetBench;
 use crate::ports::{self, Listeners};
 use crate::target::{self, Health, Target};
@@ -87,7 +88,7 @@ impl Service {
         let mut homes = Homes::open(&config)?;
         let listeners = given.map_or_else(|| Listeners::any(address, homes.ports(), lanes), Ok)?;
         let incarnation = homes.begin(&listeners.ports)?;
-        let targets = open_targets(&config, homes.iter());
+        let targets = open_targets(&config, homes.iter(), incarnation)?;
         target::count_sharers(&targets);
         let identity = Identity { key, cluster: homes.cluster().to_owned(), name: name(&config), incarnation };
 
@@ -171,7 +172,7 @@ impl Service {
         if homes.is_empty() {
             return Ok(None);
         }
-        let targets = open_targets(&self.config, homes.iter());
+        let targets = open_targets(&self.config, homes.iter(), self.homes.incarnation())?;
         let all: Vec<Arc<Target>> = self.targets.iter().chain(&targets).cloned().collect();
         let specs = homes.iter().map(|home| target_registration(home, &self.ports)).collect();
         let registered = self.agent.add_targets(specs, reporter(all)).await?;
@@ -217,6 +218,7 @@ impl Service {
         self.targets.iter().for_each(|target| target.bench.stop(0));
         self.targets.iter().for_each(|target| target.bench.end());
         let outcomes: Vec<io::Result<()>> = self.lanes.into_iter().map(Lane::stop).collect();
+        losses::end_all(self.targets.iter().map(|target| target.path.clone()));
         drop(self.agent);
         outcomes
             .into_iter()
@@ -262,14 +264,19 @@ fn tell(lanes: &[Sender<Order>], view: &View) {
     }
 }
 
-fn open_targets<'a>(config: &Config, homes: impl Iterator<Item = &'a conf::identity::Home>) -> Vec<Arc<Target>> {
+fn open_targets<'a>(
+    config: &Config,
+    homes: impl Iterator<Item = &'a conf::identity::Home>,
+    incarnation: u64,
+) -> Result<Vec<Arc<Target>>, Fatal> {
     let open = |home: &conf::identity::Home| {
         let target = Target::new(home.dir().to_path_buf(), config.reserve.0);
         if let Some(id) = home.identity().target_id {
             target.set_id(id);
         }
+        target.begin(incarnation)?;
         target.probe(&watch::identity_file(&target));
-        Arc::new(target)
+        Ok(Arc::new(target))
     };
     homes.map(open).collect()
 }

@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use conf::Fatal;
 use ring::Helpers;
 use types::error::Errno;
 use types::id::TargetId;
 
 use crate::bench::Bench;
+use crate::losses;
+use crate::object_table::first_version;
 
 /// How long a target counts as failing after its last input/output error.
 const FAILING_FOR: Duration = Duration::from_secs(60);
@@ -67,6 +70,8 @@ pub(crate) struct Target {
     free_inodes: AtomicU64,
     /// Objects made since the start.
     creations: AtomicU64,
+    /// Changes with lower versions, acknowledged and not synced, may have been lost.
+    lost_before: AtomicU64,
     /// Targets of this node on the same file system, this one counted: each has its part of the capacity.
     sharers: AtomicU64,
     /// No object was there when it was last searched for, and none was made since.
@@ -90,6 +95,7 @@ impl Target {
             total_inodes: AtomicU64::new(0),
             free_inodes: AtomicU64::new(0),
             creations: AtomicU64::new(0),
+            lost_before: AtomicU64::new(0),
             sharers: AtomicU64::new(1),
             empty: AtomicBool::new(false),
             health: AtomicU8::new(Health::Good as u8),
@@ -113,6 +119,21 @@ impl Target {
     /// Bytes that stay free for others.
     pub(crate) fn reserve(&self) -> u64 {
         self.reserve
+    }
+
+    /// Notes the start of this incarnation of the service.
+    ///
+    /// # Errors
+    /// As [`losses::begin`].
+    pub(crate) fn begin(&self, incarnation: u64) -> Result<(), Fatal> {
+        let lost_before = losses::begin(&self.path, incarnation)?;
+        self.lost_before.store(first_version(lost_before), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether an acknowledged change of this version may be gone though nothing has failed; 0 is no version.
+    pub(crate) fn may_have_lost(&self, version: u64) -> bool {
+        version != 0 && version < self.lost_before.load(Ordering::Relaxed)
     }
 
     pub(crate) fn note_created(&self) {

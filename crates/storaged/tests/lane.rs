@@ -1,5 +1,6 @@
 //! Lanes over loopback connections, with real directories: what a client core sees.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -127,7 +128,7 @@ fn what_a_full_queue_refuses_may_come_back() {
         let client = Rc::new(Client::connect(&node).await);
         let all = |inode| client.write(object(inode), 0, b"data");
         assert!(ring::join_all((1..=10).map(all)).await.iter().all(Result::is_ok));
-        let sync = async |inode: u64| client.call(object(inode), &Sync { object: object(inode) }).await;
+        let sync = async |inode: u64| client.call(object(inode), &Sync { object: object(inode), since: 0 }).await;
         let outcomes = ring::join_all((0..200).map(|n| sync(1 + n % 10))).await;
         let (done, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
         assert!(done.len() >= 16, "{} were taken", done.len());
@@ -165,7 +166,7 @@ fn many_writes_and_reads_in_flight_keep_every_byte() {
         .await;
         assert!(reads.iter().all(|same| *same));
         for inode in 0..64 {
-            client.call(object(inode), &Sync { object: object(inode) }).await.expect("synced");
+            client.call(object(inode), &Sync { object: object(inode), since: 0 }).await.expect("synced");
         }
     });
     node.stop().expect("it stops");
@@ -223,6 +224,57 @@ fn versions_rise_and_guard_writes() {
     node.stop().expect("it stops");
 }
 
+/// What was acknowledged and not synced when the host lost its memory is not said to be on the disk; a stop and a kill lose
+/// nothing.
+#[test]
+fn what_the_hosts_memory_had_is_known_to_be_lost() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let start = |incarnation| start_with(dir.path(), |config| config.incarnation = incarnation);
+    // As after another boot.
+    let lose_memory = || {
+        let path = dir.path().join("written.toml");
+        let text = std::fs::read_to_string(&path).expect("there");
+        let line = text.lines().find(|line| line.starts_with("epoch")).expect("an epoch");
+        std::fs::write(&path, text.replace(line, "epoch = \"another\"")).expect("written");
+    };
+    let write = |node: &LocalNode, since: Option<u64>| {
+        let version = Cell::new(0);
+        on_ring(async {
+            let client = Client::connect(node).await;
+            if let Some(since) = since {
+                let reply = client.call(object(1), &Sync { object: object(1), since }).await.expect("synced");
+                version.set(u64::from(reply.lost));
+            } else {
+                version.set(client.write(object(1), 0, b"bytes").await.expect("written").version);
+            }
+        });
+        version.get()
+    };
+    let sync = |node: &LocalNode, since| write(node, Some(since)) == 1;
+
+    let node = start(1);
+    let first = write(&node, None);
+    assert!(!sync(&node, first));
+    node.stop().expect("it stops");
+    lose_memory();
+    let node = start(2);
+    assert!(!sync(&node, first), "all was written when it stopped");
+    let second = write(&node, None);
+    drop(node);
+    let node = start(3);
+    assert!(!sync(&node, second), "killed: the kernel has it");
+    drop(node);
+    lose_memory();
+    let node = start(4);
+    assert!(sync(&node, second) && sync(&node, first) && !sync(&node, 0));
+    let third = write(&node, None);
+    assert!(!sync(&node, third));
+    node.stop().expect("it stops");
+    let node = start(5);
+    assert!(sync(&node, second) && !sync(&node, third), "what is lost stays so");
+    node.stop().expect("it stops");
+}
+
 #[test]
 fn removed_objects_are_gone_and_refuse_late_writes() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -253,7 +305,7 @@ fn removed_objects_are_gone_and_refuse_late_writes() {
         assert_eq!(client.write(object(77), 0, b"late").await, Err(errno(Errno::ESTALE)));
         let cut = Truncate { object: object(1), size: 5, expected_version: 0 };
         assert_eq!(client.call(object(1), &cut).await, Err(errno(Errno::ESTALE)));
-        client.call(object(1), &Sync { object: object(1) }).await.expect("nothing to sync");
+        client.call(object(1), &Sync { object: object(1), since: 0 }).await.expect("nothing to sync");
         assert_eq!(client.read(object(1), 0, 10).await.expect("empty").1, b"");
         let stats = client.call(object(1), &Stat { objects: vec![object(1), object(2)] }).await.expect("told").objects;
         assert_eq!((stats[0].exists, stats[1].exists, stats[1].size), (false, true, 3 << 20));
@@ -352,7 +404,12 @@ fn random_operations_match_a_model() {
                             data.resize(len as usize, 0);
                             assert!(data == part[range], "task {task}, step {step}, object {inode}, {offset}+{len}");
                         }
-                        _ => drop(client.call(object(inode), &Sync { object: object(inode) }).await.expect("synced")),
+                        _ => drop(
+                            client
+                                .call(object(inode), &Sync { object: object(inode), since: 0 })
+                                .await
+                                .expect("synced"),
+                        ),
                     }
                 }
             }

@@ -122,7 +122,7 @@ ops! {
     Read = 0x0200: storage::Read => storage::ObjectReply;
     Write = 0x0201: storage::Write => storage::ObjectReply;
     Truncate = 0x0202: storage::Truncate => storage::ObjectReply;
-    Sync = 0x0203: storage::Sync => session::Empty;
+    Sync = 0x0203: storage::Sync => storage::SyncReply;
     Remove = 0x0204: storage::Remove => session::Empty;
     Stat = 0x0205: storage::Stat => storage::StatReply;
     List = 0x0206: storage::List => storage::ListReply;

@@ -14,7 +14,7 @@ use ring::sync::{Permit, Semaphore};
 use tracing::{error, warn};
 use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
-use wire::v1::storage::{Stat, Sync, Truncate, Write};
+use wire::v1::storage::{Stat, Sync, SyncReply, Truncate, Write};
 
 use crate::tasks::storage::{Failure, Storage};
 use crate::turn::Core;
@@ -98,7 +98,17 @@ impl Spill {
         ring::join_all(stores).await.into_iter().collect()
     }
 
+    /// What a storage host loses with its memory before it is synced is written once more.
     async fn store_object(&self, object: ObjectId, group: GroupId, growth: &Growth) -> Result<(), Failure> {
+        match self.try_to_store(object, group, growth).await? {
+            SyncReply { lost: false } => Ok(()),
+            SyncReply { lost: true } => Err(Failure::Missed("a storage host has lost its memory".into())),
+        }
+    }
+
+    async fn try_to_store(&self, object: ObjectId, group: GroupId, growth: &Growth) -> Result<SyncReply, Failure> {
+        // Of the first change, if any.
+        let mut since = 0;
         let bytes = bytes_of(growth, object.stripe);
         let size = bytes.len() as u64;
         let has = if bytes.is_empty() {
@@ -106,15 +116,19 @@ impl Spill {
             reply.objects.first().map_or(0, |found| found.size)
         } else {
             let request = Write { object, offset: 0, expected_version: 0 };
-            self.storage.call(group, object, &request, vec![Slice::from_vec(bytes)]).await?.size
+            let reply = self.storage.call(group, object, &request, vec![Slice::from_vec(bytes)]).await?;
+            since = reply.version;
+            reply.size
         };
         if has > size {
-            self.storage.call(group, object, &Truncate { object, size, expected_version: 0 }, Vec::new()).await?;
+            let request = Truncate { object, size, expected_version: 0 };
+            let reply = self.storage.call(group, object, &request, Vec::new()).await?;
+            since = if since == 0 { reply.version } else { since };
         }
         if growth.sync && has > 0 {
-            self.storage.call(group, object, &Sync { object }, Vec::new()).await?;
+            return self.storage.call(group, object, &Sync { object, since }, Vec::new()).await;
         }
-        Ok(())
+        Ok(SyncReply { lost: false })
     }
 }
 

@@ -26,8 +26,16 @@ messages! {
     }
     /// Makes the object exactly `size` bytes long, longer or shorter; makes it exist.
     Truncate { object: ObjectId, size: u64, expected_version: u64 }
-    /// All acknowledged changes of the object are on disk when this is answered.
-    Sync { object: ObjectId }
+    /// What the object has is on disk when this is answered.
+    Sync {
+        object: ObjectId,
+        /// Version with which the first of the changes was acknowledged that the caller wants to be there; 0: none.
+        since: u64,
+    }
+    SyncReply {
+        /// They may not be: the host has lost its memory since, and they were not on disk for all that is known.
+        lost: bool,
+    }
     /// The object is gone, or was not there: both are success. Later writes to it are refused with `ESTALE`.
     Remove { object: ObjectId }
     /// Several objects of this lane at once.

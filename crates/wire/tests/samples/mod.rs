@@ -256,7 +256,8 @@ samples! {
         storage::ObjectReply { version, size }
         storage::Write { object, offset, expected_version }
         storage::Truncate { object, size, expected_version }
-        storage::Sync { object }
+        storage::Sync { object, since }
+        storage::SyncReply { lost }
         storage::Remove { object }
         storage::Stat { objects }
         storage::StatReply { objects }

@@ -1,0 +1,68 @@
+//! A storage host that loses its memory, as by a loss of power: whoever has written and not synced by then is told.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use harness::cluster::Cluster;
+use harness::process;
+
+/// Where the targets of the first storage service note how it ended.
+fn records(cluster: &Cluster) -> Vec<PathBuf> {
+    let targets = fs::read_dir(cluster.dir().join("storaged-1")).unwrap();
+    targets.map(|target| target.unwrap().path().join("written.toml")).filter(|path| path.exists()).collect()
+}
+
+/// Kills the storage service; where `memory` is lost, it finds another boot than it knew.
+fn kill_storage(cluster: &Cluster, memory: bool) {
+    let old = cluster.pid("storaged-1").unwrap();
+    cluster.freeze_supervisor();
+    process::kill(old);
+    let records = records(cluster);
+    assert!(!records.is_empty(), "no target has a record");
+    for path in records.iter().filter(|_| memory) {
+        let text = fs::read_to_string(path).unwrap();
+        let line = text.lines().find(|line| line.starts_with("epoch")).unwrap();
+        fs::write(path, text.replace(line, "epoch = \"another\"")).unwrap();
+    }
+    cluster.resume();
+    cluster.wait_for_another("storaged-1", old);
+}
+
+fn lost(outcome: io::Result<()>) -> bool {
+    match outcome {
+        Ok(()) => false,
+        Err(error) if error.raw_os_error() == Some(libc::EIO) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_sync_does_not_vouch_for_what_was_lost() {
+    let cluster = Cluster::start();
+    let large = vec![7; 3 << 20];
+    let mut file = File::create(cluster.path("file")).unwrap();
+    file.write_all(&large).unwrap();
+    kill_storage(&cluster, false);
+    assert!(!lost(file.sync_all()), "a killed service loses nothing");
+
+    let mut synced = File::create(cluster.path("synced")).unwrap();
+    synced.write_all(&large).unwrap();
+    synced.sync_all().unwrap();
+    file.write_all(&large).unwrap();
+    kill_storage(&cluster, true);
+    assert!(lost(file.sync_all()), "what was not synced may be gone");
+    assert!(!lost(synced.sync_all()), "what was synced is there");
+    let log = cluster.log("storaged-1") + &cluster.log("mount");
+    assert!(log.contains("may not be there") && log.contains("may be lost"), "{log}");
+
+    file.write_all(&large).unwrap();
+    assert!(!lost(file.sync_all()), "written anew");
+    // A small change, of one object, that is gathered before it is sent.
+    file.write_all(b"small").unwrap();
+    file.sync_data().unwrap();
+    file.write_all(b"small").unwrap();
+    assert!(!lost(file.sync_data()));
+}

@@ -1,0 +1,145 @@
+//! Which acknowledged changes of a target may have been lost: those that were in the page cache only when the host lost its
+//! power, or the file system went away. Whoever wants them on disk then has to hear that they are not there.
+//!
+//! A change is known by its version, whose upper part is the incarnation of the service that made it. At a start it is known
+//! whether the page cache is the one of before ([`crate::epoch`]), and whether the service had written everything out
+//! at its end. If neither, then what earlier incarnations have acknowledged, and nobody has synced, may be gone.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use conf::Fatal;
+use serde::{Deserialize, Serialize};
+
+use crate::epoch;
+
+/// Name of the file with [`Record`] in a target's directory.
+const FILE: &str = "written.toml";
+/// Longest wait for the disks at the end.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// What is known from one start to the next.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    /// Within which the page cache has not been lost.
+    epoch: String,
+    /// The service has ended with everything on disk.
+    complete: bool,
+    /// What earlier incarnations have acknowledged may be gone.
+    lost_before: u64,
+}
+
+impl Record {
+    /// For the time of this `incarnation`. Where nothing is known of what was before, it may be gone.
+    fn next(before: Option<&Record>, epoch: String, incarnation: u64) -> Self {
+        let kept = before.filter(|before| before.complete || before.epoch == epoch);
+        Self { epoch, complete: false, lost_before: kept.map_or(incarnation, |before| before.lost_before) }
+    }
+}
+
+/// Notes the start of `incarnation` on the target in `dir`, on disk before this returns, and answers the incarnation before
+/// which changes may have been lost.
+///
+/// # Errors
+/// Where the directory cannot be read or written, or the file is damaged.
+pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<u64, Fatal> {
+    let path = dir.join(FILE);
+    let before = match std::fs::read_to_string(&path) {
+        Ok(text) => Some(toml::from_str::<Record>(&text).map_err(|error| {
+            Fatal::usage(format!("{} is damaged: {}; without it, a loss is assumed", path.display(), error.message()))
+        })?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(Fatal::usage(format!("{}: {error}", path.display()))),
+    };
+    let root = std::fs::File::open(dir).map_err(|error| Fatal::usage(format!("{}: {error}", dir.display())))?;
+    let record = Record::next(before.as_ref(), format!("{:016x}", epoch::of(root.as_raw_fd())), incarnation);
+    write(dir, &record)?;
+    Ok(record.lost_before)
+}
+
+/// Writes all of the target's file system to its disk and notes that. Waits for the disk.
+///
+/// # Errors
+/// Where something could not be written: then that is what the next start finds.
+pub(crate) fn end(dir: &Path) -> io::Result<()> {
+    let root = std::fs::File::open(dir)?;
+    // SAFETY: a live descriptor.
+    if unsafe { libc::syncfs(root.as_raw_fd()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let text = std::fs::read_to_string(dir.join(FILE))?;
+    let record: Record = toml::from_str(&text).map_err(io::Error::other)?;
+    write(dir, &Record { complete: true, ..record }).map_err(|fatal| io::Error::other(fatal.to_string()))
+}
+
+/// [`end`] for all targets at once, which have to be done with everything else. One whose disk takes too long is left as if
+/// the service had been killed.
+pub(crate) fn end_all(dirs: impl Iterator<Item = PathBuf>) {
+    let (done, outcomes) = mpsc::channel();
+    for dir in dirs {
+        let done = done.clone();
+        // It goes on by itself where nobody waits for it any more.
+        thread::spawn(move || {
+            if let Err(error) = end(&dir) {
+                tracing::warn!(dir = %dir.display(), %error, "not everything could be written to the disk");
+            }
+            let _ = done.send(());
+        });
+    }
+    drop(done);
+    let deadline = Instant::now() + END_MAX;
+    loop {
+        match outcomes.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::warn!("stopped before everything was on the disks: the kernel goes on with it");
+                return;
+            }
+        }
+    }
+}
+
+fn write(dir: &Path, record: &Record) -> Result<(), Fatal> {
+    let text = toml::to_string(record).map_err(|error| Fatal::failed(error.to_string()))?;
+    let path = dir.join(FILE);
+    conf::atomic::write(&path, format!("# Written by Weft at each start and end.\n{text}").as_bytes())
+        .map_err(|error| Fatal::usage(format!("{} cannot be written: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lost_cache_loses_what_was_acknowledged() {
+        let next = |before: Option<&Record>, epoch: &str, incarnation| Record::next(before, epoch.into(), incarnation);
+        let first = next(None, "a", 1);
+        assert_eq!((first.lost_before, first.complete), (1, false));
+        let killed = next(Some(&first), "a", 2);
+        assert_eq!(killed.lost_before, 1, "the page cache is the same");
+        let stopped = Record { complete: true, ..killed };
+        let booted = next(Some(&stopped), "b", 3);
+        assert_eq!((booted.lost_before, booted.complete), (1, false), "all was on disk");
+        let lost = next(Some(&booted), "c", 4);
+        assert_eq!(lost.lost_before, 4);
+        assert_eq!(next(Some(&lost), "c", 5).lost_before, 4, "what was lost is not found again");
+    }
+
+    #[test]
+    fn it_is_kept_in_the_target() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(begin(dir.path(), 7).expect("noted"), 7);
+        assert_eq!(begin(dir.path(), 8).expect("noted"), 7, "the same boot and mount");
+        end(dir.path()).expect("written");
+        let text = std::fs::read_to_string(dir.path().join(FILE)).expect("there");
+        assert!(text.contains("complete = true"), "{text}");
+        std::fs::write(dir.path().join(FILE), "complete = 7").expect("written");
+        assert!(begin(dir.path(), 9).expect_err("damaged").to_string().contains("written.toml is damaged"));
+    }
+}
