@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod mounts;
 pub mod ports;
 pub mod process;
+pub mod reset;
 pub mod run;
 pub mod syscall;
 pub mod terminal;

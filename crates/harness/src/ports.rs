@@ -26,7 +26,7 @@ pub fn of_services(cluster: &Cluster) -> Vec<(String, String)> {
 }
 
 /// TCP ports that a process listens on.
-fn listening(pid: i32) -> Vec<u16> {
+pub(crate) fn listening(pid: i32) -> Vec<u16> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
     let links = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     let sockets: Vec<String> =

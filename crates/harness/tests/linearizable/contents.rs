@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use harness::dice::Dice;
 use harness::linear::Thing;
 
-use crate::{Arena, Floor};
+use crate::{Arena, Floor, Trouble};
 
 const SLOTS: usize = 4;
 /// Bytes from one slot to the next. In the metadata; growing out of them; over several targets.
@@ -96,7 +96,7 @@ impl Arena for Contents {
         // Objects are cut one after the other, which those who write meanwhile may see, and all after a restart of the shard
         // (docs/semantics.md); contents in the metadata are one.
         let turn = round as usize / STRIDES.len();
-        let has_cutter = floor.is_calm && turn.is_multiple_of(2);
+        let has_cutter = floor.trouble == Trouble::None && turn.is_multiple_of(2);
         let cutter = turn / 2 % floor.mounts.len();
         let open = |(client, mount): (usize, &std::path::PathBuf)| Hands {
             file: File::options().read(true).write(true).open(mount.join(&name)).unwrap(),

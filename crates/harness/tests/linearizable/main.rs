@@ -1,5 +1,5 @@
 //! Four mounts of one cluster at the same names, contents and locks: all that they see could have come from one machine
-//! that does one thing after another. Also while services are killed and mounts stand still.
+//! that does one thing after another. Also while services are killed and mounts stand still, and while connections are reset.
 //!
 //! What is checked are single calls of the kernel on names in directories, and calls on open files; the walk along a path
 //! is no one thing on any file system. `WEFT_TEST_OPERATIONS` says how many calls each mount makes in each arena.
@@ -22,6 +22,7 @@ use harness::cluster::{Cluster, Shape};
 use harness::dice::{Dice, scale, seed};
 use harness::linear::{Call, Thing, check};
 use harness::process;
+use harness::reset::Resets;
 
 const CLIENTS: usize = 4;
 /// Calls of each client until all wait for each other and begin anew.
@@ -29,6 +30,8 @@ const CALLS_OF_ROUND: u64 = 40;
 /// A mount stands still for no longer: its session goes on.
 const STANDSTILL_MS: u64 = 600;
 const PAUSE_MS: u64 = 700;
+/// A service's connections are reset for no longer: far shorter than its answers are waited for.
+const CUT_MS: u64 = 400;
 
 /// A directory whose entries are spread over all shards.
 const SPLIT: &str = "split";
@@ -45,22 +48,36 @@ trait Arena: Thing {
     fn act(hands: &mut Self::Hands, dice: &mut Dice) -> Self::Operation;
 }
 
+/// What happens meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    None,
+    /// Services are killed and mounts stopped.
+    Processes,
+    /// Connections are reset.
+    Connections,
+}
+
 /// A cluster with four mounts.
 struct Floor {
     cluster: Cluster,
     mounts: Vec<PathBuf>,
-    /// Of those that are not the main one.
+    /// Of mounts that may be stopped.
     pids: Vec<i32>,
-    /// Nothing is killed or stopped.
-    is_calm: bool,
+    trouble: Trouble,
 }
 
 impl Floor {
-    fn new(is_calm: bool) -> Self {
+    fn new(trouble: Trouble) -> Self {
         let mut cluster = Cluster::of(Shape { metadata: 2, shards: 2, storage: 2, targets: 2 });
-        let seconds: Vec<_> = (1..CLIENTS).map(|_| cluster.mount_again(&[])).collect();
-        let mounts = [cluster.mount_point()].into_iter().chain(seconds.iter().map(|second| second.point.clone()));
-        let (mounts, pids) = (mounts.collect(), seconds.iter().map(|second| second.pid).collect());
+        // What goes through UNIX sockets and shared memory cannot be reset.
+        let flags: &[&str] = match trouble {
+            Trouble::Connections => &["--local-sockets=false", "--share-memory=false"],
+            Trouble::None | Trouble::Processes => &[],
+        };
+        let seconds: Vec<_> = (0..CLIENTS).map(|_| cluster.mount_again(flags)).collect();
+        let mounts = seconds.iter().map(|second| second.point.clone()).collect();
+        let pids = seconds.iter().map(|second| second.pid).collect();
         // In shards of different services.
         for (folder, shard) in ["one", "two"].into_iter().zip([0, 2]) {
             cluster.weft(&["entry", "set", "/", "--placement", &format!("shard:{shard}")]).expect_ok();
@@ -69,7 +86,7 @@ impl Floor {
         }
         cluster.folder(SPLIT);
         cluster.weft(&["entry", "set", &format!("/{SPLIT}"), "--split", "4"]).expect_ok();
-        Self { cluster, mounts, pids, is_calm }
+        Self { cluster, mounts, pids, trouble }
     }
 
     /// All clients at work in fresh arenas, until each has made its calls.
@@ -93,8 +110,20 @@ impl Floor {
         }
     }
 
+    /// Resets the connections of one service after the other until it is told to end.
+    fn cut(&self, mut dice: Dice, end: &AtomicBool) {
+        let resets = Resets::new();
+        while !end.load(Ordering::Relaxed) {
+            let name = *dice.pick(&["metad-1", "metad-2", "storaged-1", "storaged-2"]);
+            let pid = self.cluster.pid(name).unwrap();
+            resets.cut(pid, Duration::from_millis(dice.roll(CUT_MS)));
+            thread::sleep(Duration::from_millis(dice.roll(PAUSE_MS)));
+        }
+        assert!(resets.hits() > 0, "no connection was reset");
+    }
+
     /// Kills services and stops mounts, one after the other, until it is told to end.
-    fn trouble(&self, mut dice: Dice, end: &AtomicBool) {
+    fn kill(&self, mut dice: Dice, end: &AtomicBool) {
         while !end.load(Ordering::Relaxed) {
             match *dice.pick(&["metad-1", "metad-2", "storaged-1", "storaged-2", "mount"]) {
                 "mount" => {
@@ -132,7 +161,7 @@ fn errno<T: Debug>(result: io::Result<T>, fine: &[i32]) -> Result<T, i32> {
 
 #[test]
 fn what_four_mounts_see_is_one_file_system() {
-    let (floor, seed) = (Floor::new(true), seed());
+    let (floor, seed) = (Floor::new(Trouble::None), seed());
     floor.run::<names::Names>(seed);
     floor.run::<contents::Contents>(seed);
     floor.run::<locks::Locks>(seed);
@@ -141,10 +170,19 @@ fn what_four_mounts_see_is_one_file_system() {
 
 #[test]
 fn what_four_mounts_see_is_one_file_system_though_services_are_killed() {
-    let (floor, seed) = (Floor::new(false), seed());
+    in_trouble(Trouble::Processes, Floor::kill);
+}
+
+#[test]
+fn what_four_mounts_see_is_one_file_system_though_connections_are_reset() {
+    in_trouble(Trouble::Connections, Floor::cut);
+}
+
+fn in_trouble(trouble: Trouble, make: fn(&Floor, Dice, &AtomicBool)) {
+    let (floor, seed) = (Floor::new(trouble), seed());
     let end = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| floor.trouble(Dice::new(seed), &end));
+        scope.spawn(|| make(&floor, Dice::new(seed), &end));
         // Ends the trouble also where a check fails.
         let _ends = Ends(&end);
         floor.run::<names::Names>(seed);
