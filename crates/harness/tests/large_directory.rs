@@ -31,13 +31,13 @@ fn many_entries_in_one_directory() {
 #[test]
 fn many_entries_in_a_directory_that_is_split() {
     let mut cluster = Cluster::of(Shape { metadata: 2, shards: 2, ..Shape::default() });
-    let threshold = scale("WEFT_TEST_ENTRIES", 20_000) / 4;
+    let threshold = scale("WEFT_TEST_ENTRIES", 8_000) / 4;
     cluster.set_metadata(&[("#split_above = 50000", &format!("split_above = {threshold}"))]);
     in_one_directory(&mut cluster);
 }
 
 fn in_one_directory(cluster: &mut Cluster) {
-    let count = scale("WEFT_TEST_ENTRIES", 20_000);
+    let count = scale("WEFT_TEST_ENTRIES", 8_000);
     let folder = cluster.folder("large");
     // Its kernel knows nothing of what is made.
     let stranger = cluster.mount_again(&[]);
