@@ -58,7 +58,10 @@ fn all_stopped(pid: i32) -> bool {
 pub fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name before may hold anything, also blanks and parentheses.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+    // While any of its threads is still ending, the process has its files and their locks.
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    !rest.starts_with(['Z', 'X']) || threads() > 1
 }
 
 /// What all threads of a process have used of CPUs since it began; `None` where it is gone.
