@@ -19,6 +19,7 @@ pub mod loop_disk;
 pub mod memory;
 pub mod metrics;
 pub mod mounts;
+pub mod own_metad;
 pub mod ports;
 pub mod process;
 pub mod reset;

@@ -13,6 +13,7 @@
 //! - [`service`]: start, order of stopping; [`seat`] the place of one shard.
 //! - [`shard`]: the thread; [`turn`] what happens in one turn; [`dispatch`] the protocol, [`call`] its messages.
 //! - [`syncer`]: makes the log durable. [`tasks`]: what the shard does by itself, a file each.
+//! - [`fail_points`]: where tests let the service crash.
 //! - [`local`]: a shard in this process without management, for tests and benches.
 
 mod answer;
@@ -21,6 +22,7 @@ pub mod config;
 mod connections;
 mod convert;
 mod dispatch;
+mod fail_points;
 pub mod local;
 mod locking;
 mod metrics;

@@ -111,6 +111,7 @@ impl LocalShard {
             bounds: namespace::shard::Limits::default(),
             metrics: metrics.clone(),
             view: view.clone(),
+            fail_points: None,
         };
         let thread = ShardThread::start(setup, || ())?;
         Ok(Self { thread, home, address, view, metrics })

@@ -1,5 +1,6 @@
 //! Start, run and ordered stop: what can be wrong on this host first, then mgmtd, then the shards.
 
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
@@ -14,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::config::Config;
+use crate::fail_points;
 use crate::seat::{self, Seat};
 use crate::shard::{Setup, ShardThread, assigned_shard};
 
@@ -31,6 +33,7 @@ pub fn run(config: Config, reread: Reread<Config>) -> anyhow::Result<()> {
         .map_err(|error| Fatal::usage(format!("log_level: {error}")))?;
     config.validate()?;
     config.take_place()?;
+    let fail_points = fail_points::from_environment()?;
     let metrics = Metrics::new("metad");
     net::metrics::install(&metrics);
     let endpoint = match config.metrics_listen {
@@ -48,7 +51,7 @@ pub fn run(config: Config, reread: Reread<Config>) -> anyhow::Result<()> {
         // From here on a signal stops in order.
         let mut signals = Signals::new()?;
         let (events, inbox) = unbounded_channel();
-        let mut server = Server::start(config, (key, seats), metrics, &seen_at, events)?;
+        let mut server = Server::start(config, (key, seats, fail_points), metrics, &seen_at, events)?;
         let outcome = server.run(inbox, &mut signals, &reread).await;
         server.stop()?;
         outcome
@@ -111,12 +114,13 @@ struct Server {
     /// mgmtd's answer has gone into the identities.
     registered: bool,
     seats: Vec<Seat>,
+    fail_points: Option<PathBuf>,
 }
 
 impl Server {
     fn start(
         config: Config,
-        (key, seats): (ClusterKey, Vec<Seat>),
+        (key, seats, fail_points): (ClusterKey, Vec<Seat>, Option<PathBuf>),
         metrics: Metrics,
         seen_at: &str,
         events: UnboundedSender<Event>,
@@ -141,7 +145,7 @@ impl Server {
         };
         let reporter = seat::reporter(&seats.iter().collect::<Vec<_>>());
         let agent = Agent::start_node(management, registration, reporter, teller(events.clone()))?;
-        Ok(Self { config, key, metrics, incarnation, events, agent, registered: false, seats })
+        Ok(Self { config, key, metrics, incarnation, events, agent, registered: false, seats, fail_points })
     }
 
     /// Until a signal, or until the service cannot go on.
@@ -266,6 +270,7 @@ impl Server {
             },
             metrics: self.metrics.clone(),
             view: view.clone(),
+            fail_points: self.fail_points.clone(),
         };
         let events = self.events.clone();
         let ended = move || drop(events.send(Event::ShardEnded(index)));

@@ -26,6 +26,7 @@ use types::cred::Credentials;
 use types::id::{Generation, GroupId, ShardId, TargetId};
 
 use crate::dispatch::Context;
+use crate::fail_points::FailPoints;
 use crate::metrics::ShardMetrics;
 use crate::syncer::Syncer;
 use crate::tasks::fencing::Fencing;
@@ -63,6 +64,8 @@ pub struct Setup {
     pub metrics: Metrics,
     /// The cluster at the start; it says which group is served.
     pub view: View,
+    /// Names the fail point that is armed; only for tests.
+    pub fail_points: Option<PathBuf>,
 }
 
 /// What the thread is told.
@@ -191,7 +194,8 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     shard.scattered_memory().iter().for_each(ring::memory::prefer_large_pages);
     let context =
         Context { shard: setup.shard, group: GroupId(0), total_bytes: 0, free_bytes: 0, keeps_access_times: true };
-    let core = Rc::new(Core::new(shard, store, context, ShardMetrics::new(&setup.metrics), syncer, begun));
+    let (metrics, fail_points) = (ShardMetrics::new(&setup.metrics), FailPoints::new(setup.fail_points));
+    let core = Rc::new(Core::new(shard, store, context, metrics, syncer, begun, fail_points));
     let identity = Rc::new(setup.identity);
     let storage = Storage::new(Rc::clone(&identity), Arc::clone(&setup.limits.interfaces));
     let removal = Removal::new(Rc::clone(&core), Rc::clone(&storage));

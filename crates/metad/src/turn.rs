@@ -26,6 +26,7 @@ use wire::v1::session::{Recalls, RecallsReply, SessionOpen};
 use crate::answer::Answer;
 use crate::connections::Connections;
 use crate::dispatch::{self, Context};
+use crate::fail_points::FailPoints;
 use crate::locking;
 use crate::metrics::ShardMetrics;
 use crate::parking::Parking;
@@ -71,6 +72,7 @@ pub(crate) struct Core {
     pub(crate) metrics: ShardMetrics,
     syncer: Syncer,
     begun: Instant,
+    pub(crate) fail_points: Rc<FailPoints>,
 }
 
 struct State {
@@ -166,6 +168,7 @@ impl Core {
         metrics: ShardMetrics,
         syncer: Syncer,
         begun: Instant,
+        fail_points: Rc<FailPoints>,
     ) -> Self {
         let state = State {
             waiting: Waiting::default(),
@@ -211,6 +214,7 @@ impl Core {
             metrics,
             syncer,
             begun,
+            fail_points,
         }
     }
 
@@ -380,6 +384,7 @@ impl Core {
         let state = &mut *state;
         let mono_ms = u64::try_from(ring::now().duration_since(self.begun).as_millis()).unwrap_or(u64::MAX);
         state.shard.begin_turn(wall_clock(), mono_ms);
+        self.fail_points.replied(&state.replies);
         state.by_itself();
         state.unpark_if_due();
         self.metrics.queue.set(i64::try_from(state.queue.len()).unwrap_or(i64::MAX));
@@ -396,6 +401,7 @@ impl Core {
             state.shard.approach();
         }
         for queued in queue.drain(..share) {
+            self.fail_points.arrives(queued.header.op, &queued.body);
             let answer = state.answer(self.serving.get(), &queued);
             let Some(queued) = state.keep_waiting(&answer, queued) else { continue };
             state.queue_bytes -= queued.body.len();
@@ -439,11 +445,14 @@ impl Core {
         if state.shard.is_clean() {
             return Ok(false);
         }
+        let steps = state.shard.steps();
+        self.fail_points.commits(steps);
         let begun = Instant::now();
         let result = state.shard.commit();
         self.metrics.commit.observe(begun.elapsed());
         match result {
             Ok(()) => {
+                self.fail_points.committed(steps);
                 state.commits += 1;
                 Ok(true)
             }
@@ -466,6 +475,7 @@ impl Core {
                 urgent = true;
                 state.held.push_back((state.commits, outgoing));
             } else {
+                self.fail_points.leaves(&outgoing.message);
                 state.outgoing.push(outgoing);
             }
         }
@@ -511,6 +521,7 @@ impl Core {
 
     fn send(&self, answered: Answered, now: Instant) {
         let Answered { op, answer, responder, arrived } = answered;
+        self.fail_points.answers(&answer);
         self.metrics.answered(op, answer.status(), now.saturating_duration_since(arrived));
         answer.send(responder);
     }
@@ -525,6 +536,7 @@ impl Core {
                     && *commit <= synced.upto
                 {
                     let Some((_, outgoing)) = state.held.pop_front() else { break };
+                    self.fail_points.leaves(&outgoing.message);
                     state.outgoing.push(outgoing);
                     self.to_send.notify_one();
                 }

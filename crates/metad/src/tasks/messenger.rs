@@ -57,6 +57,7 @@ impl Messenger {
         loop {
             self.core.to_send.notified().await;
             for outgoing in self.core.take_outgoing() {
+                self.core.fail_points.is_sent(&outgoing.message);
                 let this = Rc::clone(&self);
                 ring::spawn(async move {
                     let Outgoing { to, message, .. } = outgoing;

@@ -48,6 +48,8 @@ mod participant;
 pub(crate) mod plan;
 mod turn;
 
+pub use turn::Steps;
+
 /// A request to another shard. The shell sends it, and brings what came of it to `Shard::replied`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outgoing {

@@ -6,6 +6,17 @@ use types::id::TransactionId;
 use crate::shard::Shard;
 use crate::transaction::{Ending, Outgoing};
 
+/// Which steps of transactions a turn's batch has.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Steps {
+    pub decided: bool,
+    /// All participants have done what was decided.
+    pub forgotten: bool,
+    pub promised: bool,
+    /// Done, or forgotten, as another shard decided.
+    pub finished: bool,
+}
+
 #[derive(Default)]
 pub(super) struct Turn {
     /// Coordinated here, and gone on with.
@@ -27,6 +38,18 @@ impl Turn {
 }
 
 impl<K: Kv> Shard<K> {
+    /// What the turn's batch has of transactions; to be asked before it is committed.
+    #[must_use]
+    pub fn steps(&self) -> Steps {
+        let Turn { touched: _, decided, forgotten, prepared, finished } = &self.transactions.turn;
+        Steps {
+            decided: !decided.is_empty(),
+            forgotten: !forgotten.is_empty(),
+            promised: !prepared.is_empty(),
+            finished: !finished.is_empty(),
+        }
+    }
+
     /// Messages for other shards. To be taken after each turn, whether it was committed, failed, or had nothing to commit.
     pub fn take_outgoing(&mut self) -> Vec<Outgoing> {
         self.transactions.turn.touched.clear();
