@@ -10,6 +10,7 @@ use types::name::Name;
 use types::name_hash::name_hash;
 use types::parts::{HASH_END, PARTS_MAX, PARTS_MIN, PartNumber};
 use types::placement::Placement;
+use types::time::AccessTimes;
 use wire::v1::meta::{self, EntryInfoReply, Lookup};
 use wire::v1::storage::Place;
 
@@ -150,7 +151,8 @@ pub(crate) async fn split(data: &DataPlane<'_>, subject: &Subject, count: u16) -
 
 /// The directory that has the entry `name` of `parent`: that, or one of its parts.
 async fn part(data: &DataPlane<'_>, parent: InodeId, name: &Name) -> Result<InodeId, DataError> {
-    let reply = data.shard(parent.home(), &meta::Parts { inode: parent, lists: false }).await?;
+    let reply =
+        data.shard(parent.home(), &meta::Parts { inode: parent, lists: false, accesses: AccessTimes::Noatime }).await?;
     let index = usize::from(PartNumber::of_name(name, reply.parts.len() as u16).index);
     let has_come = reply.cursor == 0 || name_hash(name) < reply.cursor;
     Ok(reply.parts.get(index).copied().filter(|_| has_come).unwrap_or(parent))
@@ -191,7 +193,8 @@ async fn describe(data: &DataPlane<'_>, id: InodeId, reply: EntryInfoReply) -> R
     let inline = Some(reply.inode.inline_limit).filter(|&limit| limit > 0);
     let (mut parts, mut cursor) = (Vec::new(), 0);
     if directory && reply.inode.unsettled {
-        let split = data.shard(id.home(), &meta::Parts { inode: id, lists: false }).await?;
+        let split =
+            data.shard(id.home(), &meta::Parts { inode: id, lists: false, accesses: AccessTimes::Noatime }).await?;
         (parts, cursor) = (split.parts, split.cursor);
     }
     let mut stripes = Vec::new();

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use conf::Fatal;
 use serde::Serialize;
 use types::id::{InodeId, TargetId};
+use types::time::AccessTimes;
 use wire::v1::meta::{self, ReadDir};
 use wire::v1::scrub::{ScrubRun, ScrubStart, ScrubStatus, ScrubStop};
 
@@ -277,8 +278,9 @@ async fn climb(data: &DataPlane<'_>, inode: InodeId) -> Result<Option<String>, D
 async fn name_in(data: &DataPlane<'_>, parent: InodeId, child: InodeId) -> Result<Option<String>, DataError> {
     let mut cookie = 0;
     loop {
-        let page =
-            data.shard(parent.home(), &ReadDir { inode: parent, cookie, count: 4096, attributes: false }).await?;
+        let accesses = AccessTimes::Noatime;
+        let list = ReadDir { inode: parent, cookie, count: 4096, attributes: false, accesses };
+        let page = data.shard(parent.home(), &list).await?;
         if let Some(found) = page.entries.iter().find(|entry| entry.inode == child) {
             return Ok(Some(String::from_utf8_lossy(found.name.as_bytes()).into_owned()));
         }

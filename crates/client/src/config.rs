@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use net::pairs::Selector;
 use telemetry::metrics::Metrics;
+use types::time::AccessTimes;
 
 /// Settings of the client core.
 #[derive(Clone, Debug)]
@@ -27,6 +28,17 @@ pub struct Config {
     pub local_sockets: bool,
     /// Interfaces to go out by, best first; none: all.
     pub interfaces: Arc<[Selector]>,
+    /// Which accesses change access times.
+    pub access_times: AccessTimes,
+    /// Those of directories among them.
+    pub directory_access_times: bool,
+}
+
+impl Config {
+    /// By which rule listings change the access time of a directory.
+    pub(crate) fn directory_rule(&self) -> AccessTimes {
+        if self.directory_access_times { self.access_times } else { AccessTimes::Noatime }
+    }
 }
 
 impl Default for Config {
@@ -41,6 +53,8 @@ impl Default for Config {
             checksums: true,
             local_sockets: true,
             interfaces: Arc::default(),
+            access_times: AccessTimes::default(),
+            directory_access_times: true,
         }
     }
 }

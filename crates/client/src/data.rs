@@ -156,7 +156,8 @@ impl Client {
 
     /// A program has read from an open file: its access time may change with that.
     pub fn accessed(&self, inode: InodeId) {
-        self.shared.with_file(inode, |file| file.accessed(Shared::wall_clock()));
+        let rule = self.shared.config.access_times;
+        self.shared.with_file(inode, |file| file.accessed(Shared::wall_clock(), rule));
     }
 
     pub(crate) async fn read_pieces(

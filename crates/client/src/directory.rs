@@ -7,6 +7,7 @@ use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
 use types::parts::{HASH_END, cookie_before, hash_after};
+use types::time::AccessTimes;
 use wire::v1::meta;
 
 use crate::caller::Caller;
@@ -124,10 +125,11 @@ impl Client {
         count: u32,
         attributes: bool,
     ) -> Result<Listing, Errno> {
-        let request = meta::ReadDir { inode: part, cookie, count: count.clamp(1, PAGE_MAX), attributes };
+        let (count, accesses) = (count.clamp(1, PAGE_MAX), self.shared.config.directory_rule());
+        let request = meta::ReadDir { inode: part, cookie, count, attributes, accesses };
         let ticket = self.shared.board.ticket();
         let reply = self.call(caller, Destination::home(part), &request).await?;
-        if cookie == 0 {
+        if cookie == 0 && accesses != AccessTimes::Noatime {
             // It has another access time now.
             self.shared.kept.forget(&self.shared.board, part);
         }

@@ -3,7 +3,7 @@
 use types::attr::Attr;
 use types::id::InodeId;
 use types::layout::Layout;
-use types::time::{Timestamp, access_is_due};
+use types::time::{AccessTimes, Timestamp};
 use wire::v1::meta::{InodeReply, TimeChange};
 
 use crate::end::End;
@@ -176,10 +176,10 @@ impl File {
         self.changed = self.changed.max(now);
     }
 
-    /// Something was read: changes the access time by the rule of `relatime`.
-    pub(crate) fn accessed(&mut self, now: Timestamp) {
+    /// Something was read: changes the access time where `rule` says so.
+    pub(crate) fn accessed(&mut self, now: Timestamp, rule: AccessTimes) {
         let atime = self.read_at.unwrap_or(self.atime);
-        if access_is_due(atime, self.changed, now) {
+        if rule.access_is_due(atime, self.changed, now) {
             self.read_at = Some(now);
         }
     }

@@ -427,7 +427,8 @@ impl Client {
     /// # Errors
     /// `EINVAL` for anything but a symbolic link.
     pub async fn readlink(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Vec<u8>, Errno> {
-        let reply = self.call(caller, Destination::home(inode), &meta::Readlink { inode }).await?;
+        let request = meta::Readlink { inode, accesses: self.shared.config.access_times };
+        let reply = self.call(caller, Destination::home(inode), &request).await?;
         Ok(reply.target.0)
     }
 

@@ -43,7 +43,8 @@ impl Client {
         inode: InodeId,
         lists: bool,
     ) -> Result<Option<Arc<Split>>, Errno> {
-        let reply = self.call(caller, Destination::home(inode), &meta::Parts { inode, lists }).await?;
+        let request = meta::Parts { inode, lists, accesses: self.shared.config.directory_rule() };
+        let reply = self.call(caller, Destination::home(inode), &request).await?;
         if reply.parts.is_empty() {
             return Ok(None);
         }

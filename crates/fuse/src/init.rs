@@ -1,5 +1,7 @@
 //! The first message of a connection: which protocol, which features, which sizes.
 
+use types::time::AccessTimes;
+
 use crate::abi::{self, InitInShort, InitOut, init, read_front};
 use crate::options::{Channel, Options};
 use crate::uring::offer;
@@ -78,12 +80,14 @@ fn wanted(options: &Options) -> u64 {
         | init::ASYNC_DIO
         | init::PARALLEL_DIROPS
         | init::MAX_PAGES
-        // A symlink's target never changes, and inode numbers are never reused.
-        | init::CACHE_SYMLINKS
         | init::HANDLE_KILLPRIV_V2
         | init::SETXATTR_EXT
         | init::INIT_EXT
         | init::DIRECT_IO_ALLOW_MMAP;
+    if options.access_times != AccessTimes::Strictatime {
+        // A symlink's target never changes, and inode numbers are never reused.
+        wanted |= init::CACHE_SYMLINKS;
+    }
     if options.atomic_truncate {
         wanted |= init::ATOMIC_O_TRUNC;
     }
@@ -152,6 +156,17 @@ mod tests {
         assert_eq!(over_ring(&all, Channel::Dev), Ok(false));
         assert_eq!(over_ring(&some, Channel::Auto), Ok(false));
         assert!(over_ring(&some, Channel::Uring).expect_err("not offered").contains("enable_uring"));
+    }
+
+    #[test]
+    fn targets_of_symlinks_are_asked_for_where_each_access_counts() {
+        for (access_times, keeps) in
+            [(AccessTimes::Relatime, true), (AccessTimes::Noatime, true), (AccessTimes::Strictatime, false)]
+        {
+            let options = Options { access_times, ..Options::default() };
+            let (agreed, _) = negotiate(&offer(45, u64::MAX), &options, 256).expect("a good offer");
+            assert_eq!(agreed.features & init::CACHE_SYMLINKS != 0, keeps, "{access_times}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use thiserror::Error;
+use types::time::AccessTimes;
 
 use crate::options::Options;
 
@@ -105,6 +106,7 @@ fn mount_by_syscall(mountpoint: &Path, options: &Options) -> Result<OwnedFd, Mou
     if options.read_only {
         flags |= libc::MS_RDONLY;
     }
+    flags |= access_flags(options);
     let refused = |source| MountError::Refused { path: mountpoint.into(), source };
     let source = c_string(options.source.as_bytes()).map_err(refused)?;
     let target = c_string(mountpoint.as_os_str().as_bytes()).map_err(refused)?;
@@ -113,6 +115,16 @@ fn mount_by_syscall(mountpoint: &Path, options: &Options) -> Result<OwnedFd, Mou
     // SAFETY: all four strings are terminated and live through the call.
     let result = unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast()) };
     if result == 0 { Ok(device.into()) } else { Err(refused(io::Error::last_os_error())) }
+}
+
+/// What the mount table is to say of access times.
+fn access_flags(options: &Options) -> libc::c_ulong {
+    let of_files = match options.access_times {
+        AccessTimes::Relatime => libc::MS_RELATIME,
+        AccessTimes::Strictatime => libc::MS_STRICTATIME,
+        AccessTimes::Noatime => libc::MS_NOATIME,
+    };
+    if options.directory_access_times { of_files } else { of_files | libc::MS_NODIRATIME }
 }
 
 /// The helper mounts for us and sends the descriptor over a socket.
@@ -125,6 +137,10 @@ fn mount_by_helper(mountpoint: &Path, options: &Options) -> Result<OwnedFd, Moun
     }
     if options.read_only {
         list.push_str(",ro");
+    }
+    if options.access_times == AccessTimes::Noatime {
+        // It knows no other word for access times.
+        list.push_str(",noatime");
     }
     let their_fd = theirs.as_raw_fd();
     let mut command = Command::new(HELPER);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use telemetry::metrics::Metrics;
+use types::time::AccessTimes;
 
 /// How requests come from the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -52,6 +53,11 @@ pub struct Options {
     pub read_only: bool,
     /// Set-user-id bits and device nodes mean something. Only for root.
     pub allow_suid_and_devices: bool,
+    /// Which accesses change access times. The file system's matter; the mount table shows it, and the kernel asks for a
+    /// symlink's target each time where each access counts.
+    pub access_times: AccessTimes,
+    /// Those of directories among them. Shown as well.
+    pub directory_access_times: bool,
     /// How requests come from the kernel.
     pub channel: Channel,
     /// Threads that serve requests; 0: one per CPU that this process may use.
@@ -96,6 +102,8 @@ impl Default for Options {
             allow_other: true,
             read_only: false,
             allow_suid_and_devices: false,
+            access_times: AccessTimes::default(),
+            directory_access_times: true,
             channel: Channel::Dev,
             loops: 0,
             pin: true,

@@ -353,7 +353,21 @@ fn mount_and_fstab_know_the_file_system_by_its_type() {
         touch {point}/h
         umount {point}
         if mount -t weft -o noexec {dir} {point} 2> {point}.said; then exit 1; fi
-        grep -q 'no mount option noexec' {point}.said",
+        grep -q 'no mount option noexec' {point}.said
+        mount -t weft -o noatime,nodiratime {dir} {point}
+        grep -q '{point} fuse.weft rw,nosuid,nodev,noatime,nodiratime' /proc/self/mounts
+        stat -c %x {point}/f > {point}.before
+        cat {point}/f
+        stat -c %x {point}/f | cmp - {point}.before
+        mount -o remount,ro {point}
+        if mount -o remount,strictatime {point} 2> {point}.said; then exit 1; fi
+        grep -q 'stay as they were mounted (noatime,nodiratime)' {point}.said
+        grep -q '{point} fuse.weft ro,nosuid,nodev,noatime,nodiratime' /proc/self/mounts
+        umount {point}
+        mount -t weft -o strictatime {dir} {point}
+        cat {point}/f
+        if stat -c %x {point}/f | cmp - {point}.before; then exit 1; fi
+        umount {point}",
         helpers = helpers.display(),
         fstab = fstab.display(),
         key = key.display(),

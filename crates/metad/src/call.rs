@@ -125,7 +125,7 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn readlink(self) -> Outcome {
         let m: meta::Readlink = decode_body(self.body)?;
         if self.context.keeps_access_times {
-            self.shard.accessed(self.session, m.inode)?;
+            self.shard.accessed(self.session, m.inode, m.accesses)?;
         }
         let target = Bytes(self.shard.readlink(m.inode)?);
         Ok(Answer::Target(meta::ReadlinkReply { target }))
@@ -135,7 +135,7 @@ impl<K: Kv> Call<'_, K> {
         let m: meta::ReadDir = decode_body(self.body)?;
         let count = m.count.clamp(1, PAGE_MAX);
         if self.context.keeps_access_times && m.cookie == 0 {
-            self.shard.accessed(self.session, m.inode)?;
+            self.shard.accessed(self.session, m.inode, m.accesses)?;
         }
         let page = self.shard.readdir(self.session, m.inode, m.cookie, count, m.attributes)?;
         Ok(Answer::Page(convert::page(page)))
@@ -263,7 +263,7 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn parts(self) -> Outcome {
         let m: meta::Parts = decode_body(self.body)?;
         if self.context.keeps_access_times && m.lists {
-            self.shard.accessed(self.session, m.inode)?;
+            self.shard.accessed(self.session, m.inode, m.accesses)?;
         }
         let reply = parts(self.shard.parts(m.inode)?);
         let is_known = m.lists && reply.cursor == 0;

@@ -16,6 +16,7 @@ use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{Epoch, Generation, InodeId, ObjectId, SessionId, TargetId};
 use types::name::Name;
+use types::time::AccessTimes;
 use wire::codec::{Bytes, decode_body};
 use wire::frame::Status;
 use wire::op::{Op, Ping};
@@ -110,7 +111,8 @@ fn serves_the_namespace_and_keeps_it_across_a_stop() {
         let mkdir = Mkdir { exactly: client.exactly(), parent: InodeId::ROOT, name: name("dir"), mode: 0o755, cred };
         let inside = client.call(&mkdir).await.expect("made").attr.inode;
         assert_eq!(client.call(&GetAttr { inode: inside }).await.expect("there").attr.kind, FileType::Directory);
-        let list = ReadDir { inode: InodeId::ROOT, cookie: 0, count: 100, attributes: true };
+        let list =
+            ReadDir { inode: InodeId::ROOT, cookie: 0, count: 100, attributes: true, accesses: AccessTimes::Relatime };
         let page = client.call(&list).await.expect("listed");
         assert_eq!(page.entries.len(), 2);
         assert!(page.end && page.entries.iter().all(|entry| entry.attributes.is_some()));

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use conf::units::{Period, Size};
+use types::time::AccessTimes;
 
 conf::knobs! {
     /// The mount: this host's view of the file system, through FUSE.
@@ -41,6 +42,11 @@ conf::knobs! {
         allow_other: bool = "true",
         /// Nothing can be changed through this mount.
         read_only: bool = "false",
+        /// Which reads of files, directories and symlinks change access times: relatime, the first after a change and one a
+        /// day; strictatime, each, for one more request at the close of each file that was read; noatime, none.
+        access_times: AccessTimes = "relatime",
+        /// Listings change the access times of directories, by that rule. Without: those of files alone change.
+        directory_access_times: bool = "true",
         /// Set-user-id bits and device nodes mean something. Only for root.
         suid_and_devices: bool = "false",
         /// The kernel keeps names and attributes for as long as the servers guarantee them. Without, it asks each time.
@@ -60,5 +66,12 @@ conf::knobs! {
         log_level: String = "info",
         /// Log format: text or json.
         log_format: telemetry::log::LogFormat = "text",
+    }
+}
+
+impl Config {
+    /// Through a mount that changes nothing, reading does not change times either.
+    pub(crate) fn rule_of_accesses(&self) -> AccessTimes {
+        if self.read_only { AccessTimes::Noatime } else { self.access_times }
     }
 }

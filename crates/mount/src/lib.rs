@@ -52,6 +52,8 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         interfaces: control::interfaces::usable(&config.interfaces)?,
         data_cache: usize::try_from(config.data_cache.0).unwrap_or(usize::MAX),
         write_back: usize::try_from(config.write_back.0).unwrap_or(usize::MAX),
+        access_times: config.rule_of_accesses(),
+        directory_access_times: config.directory_access_times,
     };
     let cluster = Cluster {
         management: config.mgmtd.clone(),
@@ -71,6 +73,8 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         allow_other: config.allow_other,
         read_only: config.read_only,
         allow_suid_and_devices: config.suid_and_devices,
+        access_times: config.access_times,
+        directory_access_times: config.directory_access_times,
         posix_acls: true,
         locks: !config.local_locks,
         metrics: Some(metrics),

@@ -9,7 +9,7 @@ use types::attr::{FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
-use types::time::Timestamp;
+use types::time::{AccessTimes, Timestamp};
 
 const NO_ID: u32 = u32::MAX;
 const OWNER: u16 = 0x01;
@@ -260,22 +260,30 @@ fn access_times_change_as_relatime_says() {
     bed.turn();
     bed.turn();
     let made = atime(&mut bed, d);
-    bed.shard.accessed(common::A, d).unwrap();
+    bed.shard.accessed(common::A, d, AccessTimes::Relatime).unwrap();
     let first = bed.now;
     assert!(first > made && atime(&mut bed, d) == first);
     bed.turn();
-    bed.shard.accessed(common::A, d).unwrap();
+    bed.shard.accessed(common::A, d, AccessTimes::Relatime).unwrap();
     assert!(bed.shard.is_clean(), "it is younger than the last change");
     bed.file(d, "f");
     bed.turn();
-    bed.shard.accessed(common::A, d).unwrap();
+    bed.shard.accessed(common::A, d, AccessTimes::Relatime).unwrap();
     assert_eq!(atime(&mut bed, d), bed.now);
     bed.now += DAY;
     bed.turn();
-    bed.shard.accessed(common::A, d).unwrap();
+    bed.shard.accessed(common::A, d, AccessTimes::Relatime).unwrap();
     assert_eq!(atime(&mut bed, d), bed.now);
     bed.turn();
-    bed.shard.accessed(common::A, InodeId(0xffff)).unwrap();
+    bed.shard.accessed(common::A, InodeId(0xffff), AccessTimes::Relatime).unwrap();
+    bed.shard.accessed(common::A, d, AccessTimes::Relatime).unwrap();
+    assert!(bed.shard.is_clean());
+    bed.shard.accessed(common::A, d, AccessTimes::Strictatime).unwrap();
+    assert_eq!(atime(&mut bed, d), bed.now, "each access");
+    bed.file(d, "g");
+    bed.turn();
+    bed.shard.accessed(common::A, d, AccessTimes::Noatime).unwrap();
+    assert!(bed.shard.is_clean(), "none");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use net::{CallError, Connection, Limits, To};
 use ring::buf::{Buf, Slice};
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId};
+use types::time::AccessTimes;
 use wire::frame::{Header, Status, crc32c, flags};
 use wire::op::Ping;
 use wire::v1::{meta, storage};
@@ -219,7 +220,10 @@ fn failures_and_facts_come_back_as_they_are() {
         let dropped = connection.call(To::default(), &storage::Sync { object: object(1), since: 0 }).await.unwrap_err();
         assert_eq!(dropped, CallError::Status(Status::Errno(Errno::EIO)));
         // Its reply is too long for a frame.
-        let long = connection.call(To::default(), &meta::Readlink { inode: InodeId(1) }).await.unwrap_err();
+        let long = connection
+            .call(To::default(), &meta::Readlink { inode: InodeId(1), accesses: AccessTimes::Relatime })
+            .await
+            .unwrap_err();
         assert_eq!(long, CallError::Status(Status::Errno(Errno::EOVERFLOW)));
         connection.call(To::default(), &Ping {}).await.unwrap();
     });

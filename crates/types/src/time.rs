@@ -1,5 +1,8 @@
 //! Time as a value: the pure crates never ask for it, they are told.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 /// Wall-clock time in nanoseconds since the Unix epoch; negative before 1970.
@@ -30,11 +33,54 @@ impl Timestamp {
 
 const DAY: i64 = 24 * 3600 * NS_PER_S;
 
-/// The rule of `relatime`: whether an access at `now` is noted, where the one before was at `atime` and the last change
-/// (of data or inode) at `changed`. One that is younger than the last change, and than a day, stays as it is.
-#[must_use]
-pub fn access_is_due(atime: Timestamp, changed: Timestamp, now: Timestamp) -> bool {
-    atime <= changed || now.0.saturating_sub(atime.0) >= DAY
+/// Which accesses change an access time: the words of `mount(8)`. The numbers are those on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum AccessTimes {
+    /// The first after a change, and one a day.
+    #[default]
+    Relatime = 0,
+    /// Each.
+    Strictatime = 1,
+    /// None.
+    Noatime = 2,
+}
+
+impl AccessTimes {
+    const NAMES: [(Self, &str); 3] =
+        [(Self::Relatime, "relatime"), (Self::Strictatime, "strictatime"), (Self::Noatime, "noatime")];
+
+    /// Whether an access at `now` is noted, where the one before was at `atime` and the last change (of data or inode) at
+    /// `changed`. By `relatime` one that is younger than the last change, and than a day, stays as it is.
+    #[must_use]
+    pub fn access_is_due(self, atime: Timestamp, changed: Timestamp, now: Timestamp) -> bool {
+        match self {
+            Self::Relatime => atime <= changed || now.0.saturating_sub(atime.0) >= DAY,
+            Self::Strictatime => true,
+            Self::Noatime => false,
+        }
+    }
+
+    #[must_use]
+    pub fn from_u8(value: u8) -> Option<Self> {
+        Self::NAMES.iter().find(|(rule, _)| *rule as u8 == value).map(|(rule, _)| *rule)
+    }
+}
+
+impl fmt::Display for AccessTimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(rule, _)| rule == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+impl FromStr for AccessTimes {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(_, name)| *name == text);
+        found.map(|(rule, _)| *rule).ok_or_else(|| format!("{text:?} is none of relatime, strictatime and noatime"))
+    }
 }
 
 #[cfg(test)]
@@ -43,11 +89,27 @@ mod tests {
 
     #[test]
     fn an_access_is_noted_after_a_change_and_once_a_day() {
-        let due = |atime, changed, now| access_is_due(Timestamp(atime), Timestamp(changed), Timestamp(now));
+        let by = |rule: AccessTimes, [atime, changed, now]: [i64; 3]| {
+            rule.access_is_due(Timestamp(atime), Timestamp(changed), Timestamp(now))
+        };
+        let due = |atime, changed, now| by(AccessTimes::Relatime, [atime, changed, now]);
         assert!(due(5, 5, 6) && due(4, 5, 6));
         assert!(!due(6, 5, 7) && !due(6, 5, 6 + DAY - 1));
         assert!(due(6, 5, 6 + DAY));
         assert!(!due(i64::MAX, 5, 7), "set into the future");
+        for times in [[5, 5, 6], [6, 5, 7], [i64::MAX, 5, 7]] {
+            assert!(by(AccessTimes::Strictatime, times) && !by(AccessTimes::Noatime, times));
+        }
+    }
+
+    #[test]
+    fn rules_have_names_and_numbers() {
+        for rule in [AccessTimes::Relatime, AccessTimes::Strictatime, AccessTimes::Noatime] {
+            assert_eq!(rule.to_string().parse(), Ok(rule));
+            assert_eq!(AccessTimes::from_u8(rule as u8), Some(rule));
+        }
+        assert_eq!(AccessTimes::from_u8(3), None);
+        assert!("atime".parse::<AccessTimes>().is_err());
     }
 
     #[test]

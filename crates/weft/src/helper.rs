@@ -1,6 +1,8 @@
 //! The binary under the name `mount.weft`: what `mount -t weft` and `/etc/fstab` call, with the arguments that
 //! `mount(8)` gives such a helper. They are put into the words of `weft mount`, which then does it.
 
+mod accesses;
+
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +14,10 @@ use conf::{Knob, Knobs};
 
 use crate::command::this_program;
 use crate::failure::EXIT_USAGE;
+use crate::local::mounts;
 use crate::output;
+
+use accesses::Accesses;
 
 /// By these names `mount(8)` looks for a helper: for `-t weft` and `-t fuse.weft`.
 const NAMES: [&str; 2] = ["mount.weft", "mount.fuse.weft"];
@@ -22,7 +27,7 @@ const FAILED: u8 = 32;
 /// What the kernel shows as the device before the cluster's address.
 const SOURCE_PREFIX: &str = "weft@";
 /// Options that are for `mount(8)` and the system's start, or say what is so anyway.
-const NO_MATTER: [&str; 19] = [
+const NO_MATTER: [&str; 17] = [
     "defaults",
     "rw",
     "auto",
@@ -38,8 +43,6 @@ const NO_MATTER: [&str; 19] = [
     "async",
     "nosuid",
     "nodev",
-    "relatime",
-    "diratime",
     "norelatime",
     "nolazytime",
 ];
@@ -58,8 +61,8 @@ const AS_MOUNTED: [&str; 5] = ["remount", "user_id", "group_id", "default_permis
 enum Asked {
     /// `weft` with these arguments.
     Mount(Vec<OsString>),
-    /// What is mounted there gets these flags.
-    Remount(OsString, libc::c_ulong),
+    /// What is mounted there gets these flags, where its access times are these.
+    Remount(OsString, libc::c_ulong, Accesses),
     /// `-f`: all but the mounting.
     Nothing,
 }
@@ -74,7 +77,7 @@ pub(crate) fn is_asked(program: Option<&OsStr>) -> bool {
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let words = match translate(arguments) {
         Ok(Asked::Mount(words)) => words,
-        Ok(Asked::Remount(point, flags)) => return remounted(&point, flags),
+        Ok(Asked::Remount(point, flags, accesses)) => return remounted(&point, flags, accesses),
         Ok(Asked::Nothing) => return ExitCode::SUCCESS,
         Err(error) => {
             output::complain(&format!("mount.weft: {error}"));
@@ -93,13 +96,24 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn remounted(point: &OsStr, flags: libc::c_ulong) -> ExitCode {
-    match remount(point, flags) {
+fn remounted(point: &OsStr, flags: libc::c_ulong, accesses: Accesses) -> ExitCode {
+    match keeps_accesses(point, accesses).and_then(|()| Ok(remount(point, flags)?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::complain(&format!("mount.weft: cannot remount {}: {error}", point.display()));
             ExitCode::from(FAILED)
         }
+    }
+}
+
+/// The kernel does not tell a mount that it has other flags now.
+fn keeps_accesses(point: &OsStr, asked: Accesses) -> anyhow::Result<()> {
+    let mounted = mounts::at(Path::new(point))?.map(|mount| Accesses::shown(&mount.options));
+    match mounted.filter(|mounted| asked.differs(*mounted)) {
+        Some(mounted) => anyhow::bail!(
+            "its access times stay as they were mounted ({mounted}); for {asked} unmount it and mount it again"
+        ),
+        None => Ok(()),
     }
 }
 
@@ -144,18 +158,23 @@ fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String>
     let options: Vec<&str> =
         options.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty()).collect();
     if options.contains(&"remount") {
-        let flags = flags(&options, sloppy)?;
-        return Ok(if fake { Asked::Nothing } else { Asked::Remount(point, flags) });
+        let (flags, accesses) = flags(&options, sloppy)?;
+        return Ok(if fake { Asked::Nothing } else { Asked::Remount(point, flags, accesses) });
     }
     words.extend(["mount".into(), point]);
     words.extend(cluster(source)?);
+    let mut accesses = Accesses::default();
     for option in options {
+        if accesses.take(option) {
+            continue;
+        }
         match word(option) {
             Ok(word) => words.extend(word),
             Err(_) if sloppy => {}
             Err(error) => return Err(error),
         }
     }
+    words.extend(accesses.words());
     Ok(if fake { Asked::Nothing } else { Asked::Mount(words) })
 }
 
@@ -180,10 +199,14 @@ fn cluster(source: OsString) -> Result<[OsString; 2], String> {
     Ok(["--mgmtd".into(), address.into()])
 }
 
-/// The kernel's flags for a remount. Weft's own options stay as they are: `mount(8)` repeats those of `/etc/fstab`.
-fn flags(options: &[&str], sloppy: bool) -> Result<libc::c_ulong, String> {
-    let mut flags = 0;
+/// The kernel's flags for a remount, and what is said of access times. Weft's other options stay as they are: `mount(8)`
+/// repeats those of `/etc/fstab`.
+fn flags(options: &[&str], sloppy: bool) -> Result<(libc::c_ulong, Accesses), String> {
+    let (mut flags, mut accesses) = (0, Accesses::default());
     for option in options {
+        if accesses.take(option) {
+            continue;
+        }
         if let Some((_, _, flag)) = FLAGS.iter().find(|(on, _, _)| on == option) {
             flags |= flag;
         } else if let Some((_, _, flag)) = FLAGS.iter().find(|(_, off, _)| off == option) {
@@ -195,7 +218,7 @@ fn flags(options: &[&str], sloppy: bool) -> Result<libc::c_ulong, String> {
             }
         }
     }
-    Ok(flags)
+    Ok((flags, accesses))
 }
 
 /// A mount option as a flag of `weft mount`; `None` where it changes nothing.
@@ -255,6 +278,10 @@ mod tests {
                 "h:1 /mnt -o suid,local-locks,share_memory=false,x-systemd.requires=a.service,config=/c",
                 "mount /mnt --mgmtd h:1 --suid-and-devices=true --local-locks=true --share-memory=false --config=/c",
             ),
+            (
+                "h:1 /mnt -o noatime,relatime,strictatime,nodiratime",
+                "mount /mnt --mgmtd h:1 --access-times=strictatime --directory-access-times=false",
+            ),
             ("h:1 /mnt -s -o noexec,frobnicate", "mount /mnt --mgmtd h:1"),
             ("h:1 /mnt -t fuse.weft", "mount /mnt --mgmtd h:1"),
         ] {
@@ -272,7 +299,11 @@ mod tests {
             (format!("rw,{shown},remount,key_file=/k,_netdev"), quiet),
             (format!("ro,{shown},remount,rw,suid,dev,noexec"), libc::MS_NOEXEC),
         ] {
-            assert_eq!(asked(&format!("weft@h:1 /mnt -o {options}")), Ok(Asked::Remount("/mnt".into(), flags)));
+            let as_it_is = Accesses::shown("relatime");
+            let Ok(Asked::Remount(point, asked, accesses)) = asked(&format!("weft@h:1 /mnt -o {options}")) else {
+                panic!("{options} is no remount");
+            };
+            assert_eq!((point, asked, accesses.differs(as_it_is)), ("/mnt".into(), flags, false));
         }
         assert_eq!(asked("weft@h:1 /mnt -f -o remount,ro"), Ok(Asked::Nothing));
         assert!(asked("weft@h:1 /mnt -o remount,frobnicate").is_err());

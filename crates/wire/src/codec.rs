@@ -12,7 +12,7 @@ use types::layout::{Layout, LayoutPolicy};
 use types::lock::{Held, LockKind, LockMode, LockRange};
 use types::name::Name;
 use types::placement::Placement;
-use types::time::Timestamp;
+use types::time::{AccessTimes, Timestamp};
 
 /// Why a body is not the message that its header announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -200,6 +200,15 @@ impl Wire for Placement {
     }
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Placement::from_u32(u32::decode(reader)?).ok_or(DecodeError::Invalid("placement"))
+    }
+}
+
+impl Wire for AccessTimes {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        AccessTimes::from_u8(u8::decode(reader)?).ok_or(DecodeError::Invalid("rule for access times"))
     }
 }
 

@@ -8,6 +8,7 @@ use types::attr::FileType;
 use types::id::{GroupId, InodeId, ObjectId, ShardId};
 use types::name_hash::{HASH_BITS, name_hash};
 use types::parts::PartNumber;
+use types::time::AccessTimes;
 use wire::codec::Bytes;
 use wire::v1::meta::{Parts, Scan, ScanRecord};
 use wire::v1::storage::List;
@@ -103,7 +104,10 @@ async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage
 }
 
 async fn find_parts(data: &DataPlane<'_>, directory: InodeId, snapshot: &mut Snapshot) -> Result<(), DataError> {
-    let reply = match data.shard(directory.home(), &Parts { inode: directory, lists: false }).await {
+    let reply = match data
+        .shard(directory.home(), &Parts { inode: directory, lists: false, accesses: AccessTimes::Noatime })
+        .await
+    {
         // It has gone meanwhile.
         Err(DataError::Errno { .. }) => return Ok(()),
         reply => reply?,

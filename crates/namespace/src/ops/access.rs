@@ -1,21 +1,21 @@
-//! Access times, by the rule of `relatime` ([`access_is_due`]).
+//! Access times, by the rule that the mount has chosen ([`AccessTimes`]).
 
 use kv::Kv;
 use types::id::InodeId;
-use types::time::{Timestamp, access_is_due};
+use types::time::{AccessTimes, Timestamp};
 
 use crate::error::Result;
 use crate::namespace::Namespace;
 
 impl<K: Kv> Namespace<K> {
-    /// Whether an access to a directory or a symlink, now, is noted. What is gone is no error.
+    /// Whether an access to a directory or a symlink, now, is noted by `rule`. What is gone is no error.
     ///
     /// # Errors
     /// Where the store fails.
-    pub(crate) fn access_is_due(&mut self, id: InodeId) -> Result<bool> {
+    pub(crate) fn access_is_due(&mut self, id: InodeId, rule: AccessTimes) -> Result<bool> {
         let now = self.now;
         let found = self.find(id)?;
-        Ok(found.is_some_and(|inode| access_is_due(inode.atime, inode.mtime.max(inode.ctime), now)))
+        Ok(found.is_some_and(|inode| rule.access_is_due(inode.atime, inode.mtime.max(inode.ctime), now)))
     }
 
     /// A directory was listed or a symlink read, now. What is gone is no error.

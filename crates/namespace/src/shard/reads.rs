@@ -3,6 +3,7 @@
 use kv::Kv;
 use types::id::{InodeId, SessionId};
 use types::name::Name;
+use types::time::AccessTimes;
 
 use crate::error::Result;
 use crate::leases::Touched;
@@ -79,14 +80,14 @@ impl<K: Kv> Shard<K> {
         Ok(DirPage { entries, end: page.end, parent: page.parent })
     }
 
-    /// The directory is listed, or the symlink read: notes the access time where that is due. A change, to be committed,
-    /// and before the answer is made.
+    /// The directory is listed, or the symlink read: notes the access time where that is due by `rule`. A change, to be
+    /// committed, and before the answer is made.
     ///
     /// # Errors
     /// `Recalling` where others hold leases on its attributes; `Blocked`.
-    pub fn accessed(&mut self, session: SessionId, inode: InodeId) -> Result<()> {
+    pub fn accessed(&mut self, session: SessionId, inode: InodeId, rule: AccessTimes) -> Result<()> {
         self.may_read(inode)?;
-        if self.namespace.access_is_due(inode)? {
+        if self.namespace.access_is_due(inode, rule)? {
             self.take_back(session, &[Touched::inode(inode)])?;
             self.namespace.accessed(inode)?;
         }

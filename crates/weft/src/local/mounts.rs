@@ -20,6 +20,8 @@ pub(crate) struct Mount {
     pub(crate) point: PathBuf,
     /// `host:port` of the cluster's mgmtd.
     pub(crate) mgmtd: String,
+    /// Of the mount itself, as the kernel shows them: `rw,nosuid,relatime`.
+    pub(crate) options: String,
 }
 
 /// All mounts of Weft that this process can see, in the order of mounting.
@@ -96,7 +98,8 @@ fn parse(line: &[u8]) -> Option<Mount> {
     }
     let source = unescape(tail.next()?);
     let mgmtd = source.to_str()?.strip_prefix(SOURCE_PREFIX)?.to_owned();
-    Some(Mount { point: field(line, 4)?, mgmtd })
+    let options = field(line, 5)?.to_str()?.to_owned();
+    Some(Mount { point: field(line, 4)?, mgmtd, options })
 }
 
 fn field(line: &[u8], number: usize) -> Option<PathBuf> {
@@ -128,7 +131,8 @@ mod tests {
     fn reads_our_lines_and_no_others() {
         let ours = br"36 35 0:33 / /mnt/a\040b rw,nosuid shared:5 - fuse.weft weft@127.0.0.1:7610 rw,user_id=0";
         let mount = parse(ours).expect("it is ours");
-        assert_eq!(mount, Mount { point: "/mnt/a b".into(), mgmtd: "127.0.0.1:7610".into() });
+        let options = "rw,nosuid".to_owned();
+        assert_eq!(mount, Mount { point: "/mnt/a b".into(), mgmtd: "127.0.0.1:7610".into(), options });
         assert_eq!(parse(b"36 35 0:33 / /mnt rw - fuse.other weft@127.0.0.1:7610 rw"), None);
         assert_eq!(parse(b"36 35 0:33 / /mnt rw - ext4 /dev/vda rw"), None);
         assert_eq!(parse(b""), None);

@@ -9,7 +9,7 @@ use types::id::{GroupId, InodeId, PoolId, ShardId};
 use types::layout::{Layout, LayoutPolicy};
 use types::name::Name;
 use types::placement::Placement;
-use types::time::Timestamp;
+use types::time::{AccessTimes, Timestamp};
 
 use crate::codec::{Bytes, messages};
 
@@ -146,8 +146,8 @@ messages! {
         /// `RENAME_NOREPLACE` = 1, `RENAME_EXCHANGE` = 2, as in `<linux/fs.h>`; others are `EINVAL`.
         flags: u32,
     }
-    /// Replied with `Symlink target` as `Bytes` in `ReadlinkReply`.
-    Readlink { inode: InodeId }
+    /// Replied with `Symlink target` as `Bytes` in `ReadlinkReply`. `accesses`: whether that changes the access time.
+    Readlink { inode: InodeId, accesses: AccessTimes }
     ReadlinkReply { target: Bytes }
 
     /// Entries of a directory in a stable order, from the one after `cookie`; 0 is the beginning. A cookie stays good
@@ -159,6 +159,8 @@ messages! {
         count: u32,
         /// Also the attributes of each entry that is at home in this shard.
         attributes: bool,
+        /// Whether a listing that begins changes the access time.
+        accesses: AccessTimes,
     }
     ReadDirReply {
         entries: Vec<DirEntry>,
@@ -183,8 +185,8 @@ messages! {
         contents: bool,
     }
     /// The session's last handle is gone. Answers `Empty`. Not a change that needs `Exactly`: closing twice is harmless.
-    /// `read`: when the session read the file last, by the rule of `relatime` (since the file's last change, or after a
-    /// day); the shard takes it over unless somebody else has changed the access time.
+    /// `read`: when the session read the file last, where its rule for access times (`AccessTimes`) says that this is
+    /// noted; the shard takes it over unless somebody else has changed the access time.
     Close { inode: InodeId, read: Option<TimeChange> }
     /// What a session's reads or writes made of one of a file's times.
     TimeChange {
@@ -305,8 +307,9 @@ messages! {
     /// What a directory is split into; asked for where a request about its names was answered with `EREMOTE`.
     Parts {
         inode: InodeId,
-        /// The directory is about to be listed: its access time is noted where that is due.
+        /// The directory is about to be listed: its access time is noted where that is due by `accesses`.
         lists: bool,
+        accesses: AccessTimes,
     }
     PartsReply {
         /// Directories that have the entries, in the order of their ranges of the names' hashes (see

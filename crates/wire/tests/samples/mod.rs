@@ -13,7 +13,7 @@ use types::layout::{Layout, LayoutPolicy};
 use types::lock::{Held, LockKind, LockMode, LockRange, OFFSET_MAX};
 use types::name::Name;
 use types::placement::Placement;
-use types::time::Timestamp;
+use types::time::{AccessTimes, Timestamp};
 use wire::codec::{Bytes, DecodeError, Wire, decode_body};
 
 /// Where the values of fields come from.
@@ -139,6 +139,12 @@ impl Sample for Placement {
             2 => Self::Inherit,
             _ => Self::Shard(ShardId::sample(dice)),
         }
+    }
+}
+
+impl Sample for AccessTimes {
+    fn sample(dice: &mut Dice) -> Self {
+        AccessTimes::from_u8(dice.below(3) as u8).expect("one of the three")
     }
 }
 
@@ -339,9 +345,9 @@ samples! {
         meta::Unlink { exactly, parent, name }
         meta::Rmdir { exactly, parent, name }
         meta::Rename { exactly, source_parent, source_name, target_parent, target_name, flags }
-        meta::Readlink { inode }
+        meta::Readlink { inode, accesses }
         meta::ReadlinkReply { target }
-        meta::ReadDir { inode, cookie, count, attributes }
+        meta::ReadDir { inode, cookie, count, attributes, accesses }
         meta::ReadDirReply { entries, end, parent }
         meta::DirEntry { name, inode, kind, cookie, attributes }
         meta::Open { inode, contents }
@@ -366,7 +372,7 @@ samples! {
         meta::EntryInfo { inode }
         meta::EntryInfoReply { inode, parent, shard, group, policy, policy_is_own }
         meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool, directories, inline_limit }
-        meta::Parts { inode, lists }
+        meta::Parts { inode, lists, accesses }
         meta::PartsReply { parts, cursor, parent }
         meta::Split { exactly, inode, count }
         meta::Scan { after, count }
