@@ -7,6 +7,7 @@ use types::time::{AccessTimes, Timestamp};
 use wire::v1::meta::{InodeReply, TimeChange};
 
 use crate::end::End;
+use crate::set_ids::Permissions;
 use crate::unsynced::Unsynced;
 use crate::unwritten::Unwritten;
 use crate::window::Window;
@@ -21,8 +22,8 @@ pub(crate) struct File {
     pub(crate) intent: Intent,
     /// The intent came with the file's making, and nothing was written under it.
     pub(crate) untouched: bool,
-    /// Permission bits as of the last answer of the shard.
-    pub(crate) mode: u32,
+    /// As of the last answer of the shard.
+    pub(crate) permissions: Permissions,
     /// The best known size: exact under an exclusive intent, else a hint.
     pub(crate) size: u64,
     /// Allocation as of the last answer of the shard or the objects.
@@ -73,7 +74,7 @@ impl File {
             writers: 0,
             intent: Intent::None,
             untouched: false,
-            mode: reply.attr.mode,
+            permissions: Permissions::of(&reply.attr),
             size: reply.attr.size,
             blocks: reply.attr.blocks,
             mtime: None,
@@ -142,7 +143,7 @@ impl File {
 
     /// The shard granted (or confirmed) the write intent.
     pub(crate) fn granted(&mut self, reply: &InodeReply) {
-        self.mode = reply.attr.mode;
+        self.permissions = Permissions::of(&reply.attr);
         let first = self.intent == Intent::None;
         // What was lost here, as after a write that failed, the shard does not know of.
         let exclusive = reply.exclusive && (first || self.is_exclusive());

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use types::attr::{Attr, FileType, S_ISGID, S_ISUID, SetAttr};
+use types::attr::{Attr, FileType, SetAttr};
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
@@ -14,6 +14,7 @@ use crate::caller::Caller;
 use crate::lease::{Board, Lease, Subject, Ticket};
 use crate::parts::{gone, is_split};
 use crate::router::{Client, Destination};
+use crate::set_ids::Permissions;
 use crate::shared::Shared;
 
 /// `RENAME_NOREPLACE` and `RENAME_EXCHANGE` of `<linux/fs.h>`.
@@ -296,7 +297,7 @@ impl Client {
         Ok(())
     }
 
-    /// Changes attributes; a size truncates the data.
+    /// Changes attributes; a size truncates the data. What it clears of set-user-id and set-group-id it says itself.
     ///
     /// # Errors
     /// `ENOENT`, `EFBIG`, `EISDIR`, and those of the storage.
@@ -322,20 +323,6 @@ impl Client {
         }
     }
 
-    /// Before a write by an unprivileged process: set-user-id and set-group-id go, where the file has them. False where it
-    /// is known to have neither.
-    ///
-    /// # Errors
-    /// As [`Self::setattr`].
-    pub async fn kill_suid_sgid(&self, caller: &Caller<'_>, inode: InodeId) -> Result<bool, Errno> {
-        let may_have = self.shared.with_file(inode, |file| file.mode & (S_ISUID | S_ISGID) != 0);
-        if may_have == Some(false) {
-            return Ok(false);
-        }
-        let change = SetAttr { kill_suid_sgid: true, ..SetAttr::default() };
-        self.set(caller, inode, change).await.map(|_| true)
-    }
-
     pub(crate) async fn set(&self, caller: &Caller<'_>, inode: InodeId, change: SetAttr) -> Result<Attr, Errno> {
         let reply = self.set_at_shard(caller, inode, change, false).await?;
         self.attr_of(caller, reply).await
@@ -358,7 +345,7 @@ impl Client {
             self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         }
         let reply = result?;
-        self.shared.with_file(inode, |file| file.mode = reply.attr.mode);
+        self.shared.with_file(inode, |file| file.permissions = Permissions::of(&reply.attr));
         Ok(reply)
     }
 

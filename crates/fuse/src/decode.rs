@@ -478,7 +478,9 @@ fn setattr(args: &abi::SetattrIn) -> Operation {
         size: has(fattr::SIZE).then_some(args.size),
         atime: time(fattr::ATIME, fattr::ATIME_NOW, args.atime, args.atimensec),
         mtime: time(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtimensec),
-        kill_suid_sgid: has(fattr::KILL_SUIDGID),
+        // The kernel names nothing where a change of owner to what it is, or `fallocate`, is to clear them.
+        kill_suid_sgid: has(fattr::KILL_SUIDGID) || args.valid & !fattr::FH & !fattr::LOCK_OWNER == 0,
+        kill_sgid: false,
     };
     Operation::Setattr { handle: has(fattr::FH).then_some(args.fh), change }
 }
@@ -592,6 +594,13 @@ mod tests {
             ..SetAttr::default()
         };
         assert_eq!(change, expected);
+        for (valid, kills) in [(0, true), (fattr::FH, true), (fattr::MODE, false), (fattr::KILL_SUIDGID, true)] {
+            let args = abi::SetattrIn { valid, ..Default::default() };
+            let Ok(Operation::Setattr { change, .. }) = operation(Opcode::Setattr, bytes_of(&args)) else {
+                panic!("a good setattr is refused");
+            };
+            assert_eq!(change.kill_suid_sgid, kills, "{valid:#x}");
+        }
     }
 
     #[test]

@@ -100,6 +100,9 @@ impl Model {
         if change.kill_suid_sgid {
             node.kill_suid_sgid();
         }
+        if change.kill_sgid && node.kind != FileType::Directory {
+            node.mode &= !S_ISGID;
+        }
         let resolve = |time: SetTime| match time {
             SetTime::Now => now,
             SetTime::At(time) => time,

@@ -308,6 +308,8 @@ fn set_attributes_touch_the_right_times() {
     let truncate = SetAttr { size: Some(0), kill_suid_sgid: true, ..SetAttr::default() };
     let attr = f.fs.setattr(file, &truncate, Timestamp(43)).unwrap();
     assert_eq!((attr.mode, attr.mtime, attr.ctime), (0o1777, Timestamp(43), Timestamp(43)));
+    let chmod = SetAttr { mode: Some(0o6766), kill_suid_sgid: true, kill_sgid: true, ..SetAttr::default() };
+    assert_eq!(f.fs.setattr(file, &chmod, Timestamp(44)).unwrap().mode, 0o766, "by one who is not in the group");
 }
 
 #[test]

@@ -18,6 +18,7 @@ use types::lock::{Held, LockKind, LockMode};
 use types::name::Name;
 
 use crate::process;
+use crate::who::Who;
 
 /// `O_*` of Linux as they come with FUSE requests.
 const O_ACCMODE: u32 = 3;
@@ -86,9 +87,9 @@ impl Adapter {
         }
     }
 
-    /// Before a change of contents by somebody `unprivileged`.
-    async fn drop_privileges(&self, caller: &Caller<'_>, inode: InodeId, unprivileged: bool) -> Result<(), Errno> {
-        if unprivileged && self.client.kill_suid_sgid(caller, inode).await? {
+    /// Before a change of contents by `who`.
+    async fn drop_privileges(&self, caller: &Caller<'_>, inode: InodeId, who: Who) -> Result<(), Errno> {
+        if self.client.kill_suid_sgid(caller, inode, &who).await? {
             self.mode_changed(inode);
         }
         Ok(())
@@ -195,7 +196,10 @@ impl FileSystem for Adapter {
         _handle: Option<u64>,
         change: SetAttr,
     ) -> Result<Attributes, Errno> {
-        as_caller!(context, caller => self.client.setattr(caller, inode, change).await.map(Attributes::uncached))
+        // The kernel tells of a truncate by itself whether the caller is privileged.
+        let who = Who::of(context, change.size.is_some());
+        as_caller!(context, caller =>
+            self.client.setattr_for(caller, inode, change, &who).await.map(Attributes::uncached))
     }
 
     async fn readlink(&self, context: &Context, inode: InodeId) -> Result<Vec<u8>, Errno> {
@@ -308,7 +312,9 @@ impl FileSystem for Adapter {
         let append = write.flags & O_APPEND != 0 && !write.from_cache;
         let len = write.data.len() as u32;
         as_caller!(context, caller => {
-            self.drop_privileges(caller, write.inode, write.kill_suid_sgid).await?;
+            if write.kill_suid_sgid {
+                self.drop_privileges(caller, write.inode, Who::of(context, true)).await?;
+            }
             if append {
                 self.client.append(caller, write.inode, &write.data, len >= CUT_MIN).await
             } else {
@@ -388,7 +394,7 @@ impl FileSystem for Adapter {
     ) -> Result<(), Errno> {
         let what = Allocation::from_mode(mode)?;
         as_caller!(context, caller => {
-            self.drop_privileges(caller, inode, context.uid != 0).await?;
+            self.drop_privileges(caller, inode, Who::of(context, false)).await?;
             self.client.allocate(caller, inode, offset, len, what).await
         })
     }
@@ -397,7 +403,7 @@ impl FileSystem for Adapter {
         let CopyRange { source, target, len } = range;
         let (from, to) = ((source.inode, source.offset), (target.inode, target.offset));
         let count = as_caller!(context, caller => {
-            self.drop_privileges(caller, target.inode, context.uid != 0).await?;
+            self.drop_privileges(caller, target.inode, Who::of(context, false)).await?;
             self.client.copy_range(caller, from, to, len).await
         })?;
         if count > 0 && source.handle & HANDLE_LEAVES_ATIME == 0 {

@@ -5,6 +5,7 @@ pub mod config;
 mod keeper;
 mod process;
 mod recalls;
+mod who;
 
 use std::io::Read;
 use std::sync::Arc;

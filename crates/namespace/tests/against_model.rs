@@ -573,5 +573,6 @@ fn draw_change(rng: &mut StdRng, attr: Option<Attr>) -> SetAttr {
         atime: time(rng),
         mtime: time(rng),
         kill_suid_sgid: kind != FileType::Directory && some(rng),
+        kill_sgid: some(rng),
     }
 }

@@ -48,6 +48,8 @@ impl FileType {
 pub const S_ISUID: u32 = 0o4000;
 pub const S_ISGID: u32 = 0o2000;
 pub const S_ISVTX: u32 = 0o1000;
+/// The group may execute.
+pub const S_IXGRP: u32 = 0o010;
 /// The bits of `st_mode` that `chmod` can change.
 pub const PERMISSION_BITS: u32 = 0o7777;
 
@@ -82,9 +84,27 @@ pub struct SetAttr {
     pub size: Option<u64>,
     pub atime: Option<SetTime>,
     pub mtime: Option<SetTime>,
-    /// Clear set-user-id, and set-group-id where the group may execute: a write or truncate by an unprivileged
-    /// process.
+    /// Clear set-user-id, and set-group-id where the group may execute: a change of owner, or a write or truncate by an
+    /// unprivileged process.
     pub kill_suid_sgid: bool,
+    /// Clear set-group-id also where the group may not execute: that process is not in the file's group either.
+    pub kill_sgid: bool,
+}
+
+impl SetAttr {
+    /// What its two `kill`s leave of a mode. Directories keep theirs.
+    #[must_use]
+    pub fn left_of(&self, mode: u32) -> u32 {
+        let mut left = mode;
+        if self.kill_suid_sgid {
+            left &= !S_ISUID;
+        }
+        // Without group execution the bit is an old mark for mandatory locking, and stays.
+        if self.kill_sgid || (self.kill_suid_sgid && mode & S_IXGRP != 0) {
+            left &= !S_ISGID;
+        }
+        left
+    }
 }
 
 /// A time to set: one that the caller names, or the server's now.
@@ -92,4 +112,24 @@ pub struct SetAttr {
 pub enum SetTime {
     Now,
     At(Timestamp),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn set_group_id_without_execution_goes_by_strangers_alone() {
+        for (kill_suid_sgid, kill_sgid, mode, left) in [
+            (false, false, 0o6777, 0o6777),
+            (true, false, 0o6777, 0o777),
+            (true, false, 0o6766, 0o2766),
+            (true, true, 0o6766, 0o766),
+            (true, true, 0o7610, 0o1610),
+            (false, true, 0o6766, 0o4766),
+        ] {
+            let change = SetAttr { kill_suid_sgid, kill_sgid, ..SetAttr::default() };
+            assert_eq!(change.left_of(mode), left, "{mode:o} {change:?}");
+        }
+    }
 }

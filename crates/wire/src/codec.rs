@@ -274,7 +274,7 @@ wire_struct! {
     Credentials { uid, gid, umask }
     ObjectId { inode, stripe }
     Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
-    SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid }
+    SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid, kill_sgid }
     Layout { chunk_size, groups }
     LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit }
     Held { range, mode, pid }

@@ -1,8 +1,9 @@
 //! Who may do what, and extended attributes.
 
 use std::fs::{self, File, Permissions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
 
 use harness::syscall::{self, as_user};
 
@@ -97,6 +98,93 @@ pub(super) fn writes_clear_setuid(place: &Place) {
         assert_eq!(syscall::mode(&b).unwrap() & 0o7777, 0o777, "{change}");
         assert_eq!(fs::metadata(&b).unwrap().mode() & 0o7777, 0o777, "{change}");
     }
+}
+
+/// Of a file of user 1000 and group 2000: who changes it.
+const CHANGERS: [(&str, u32, u32, &[u32]); 5] = [
+    ("its owner, of its group", 1000, 2000, &[3000]),
+    ("its owner, of its group besides", 1000, 1001, &[2000, 3000]),
+    ("its owner, not of its group", 1000, 1001, &[3000]),
+    ("another user, not of its group", 1002, 1001, &[3000]),
+    ("another user of its group", 1002, 2000, &[]),
+];
+
+/// On a path, or on a file that is opened for it.
+const CHANGES: [&str; 12] = [
+    "write",
+    "append",
+    "truncate",
+    "open and truncate",
+    "fallocate",
+    "reserve",
+    "punch",
+    "zero",
+    "copy_file_range",
+    "chgrp",
+    "chown to the same",
+    "chmod",
+];
+
+fn change_contents(path: &Path, source: &Path, change: &str) -> io::Result<()> {
+    let open = || File::options().write(true).open(path);
+    let allocate = |mode| syscall::fallocate(&open()?, mode, 0, 3);
+    match change {
+        "write" => open()?.write_all(b"y"),
+        "append" => File::options().append(true).open(path)?.write_all(b"y"),
+        "truncate" => open()?.set_len(3),
+        "open and truncate" => File::options().write(true).truncate(true).open(path).map(drop),
+        "fallocate" => allocate(0),
+        "reserve" => allocate(libc::FALLOC_FL_KEEP_SIZE),
+        "punch" => allocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE),
+        "zero" => allocate(libc::FALLOC_FL_ZERO_RANGE),
+        "copy_file_range" => syscall::copy_range((&File::open(source)?, 0), (&open()?, 0), 1).map(drop),
+        "chgrp" => std::os::unix::fs::chown(path, None, Some(3000)),
+        "chown to the same" => std::os::unix::fs::chown(path, None, None),
+        _ => fs::set_permissions(path, Permissions::from_mode(0o6766)),
+    }
+}
+
+/// What `change` by that user, or by root, makes of a mode in `directory`: the error and the mode.
+fn made_of(directory: &Path, mode: u32, changer: Option<(u32, u32, &[u32])>, change: &str) -> (i32, u32) {
+    let (path, source) = (directory.join("changed"), directory.join("source"));
+    let _ = fs::remove_file(&path);
+    fs::write(&path, "content").unwrap();
+    std::os::unix::fs::chown(&path, Some(1000), Some(2000)).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+    let work = || errno(change_contents(&path, &source, change));
+    let errno = match changer {
+        Some((uid, gid, groups)) => as_user(uid, gid, groups, work),
+        None => work(),
+    };
+    (errno, syscall::mode(&path).unwrap() & 0o7777)
+}
+
+pub(super) fn set_id_bits_go_as_on_local_file_systems(place: &Place) {
+    let local = tempfile::tempdir().unwrap();
+    fs::set_permissions(local.path(), Permissions::from_mode(0o777)).unwrap();
+    for directory in [local.path(), &place.here] {
+        fs::write(directory.join("source"), "z").unwrap();
+    }
+    let users = CHANGERS.map(|(who, uid, gid, groups)| (who, Some((uid, gid, groups))));
+    let mut others = Vec::new();
+    for (who, changer) in users.into_iter().chain([("root", None)]) {
+        for mode in [0o6666, 0o6676, 0o2666, 0o4666] {
+            for change in CHANGES {
+                let (expected, made) =
+                    (made_of(local.path(), mode, changer, change), made_of(&place.here, mode, changer, change));
+                assert_eq!(syscall::mode(&place.there.join("changed")).unwrap() & 0o7777, made.1);
+                // The kernel asks nobody whether it may be done, and nothing is.
+                let is_idle = change == "chown to the same" && expected == (libc::EPERM, mode) && made == (0, mode);
+                // Not each local file system can do each of them.
+                if made != expected && !is_idle && expected.0 != libc::EOPNOTSUPP {
+                    let said = |(errno, mode): (i32, u32)| format!("{mode:o} (error {errno})");
+                    let (made, expected) = (said(made), said(expected));
+                    others.push(format!("{change} of {mode:o} by {who}: {made} rather than {expected}"));
+                }
+            }
+        }
+    }
+    assert!(others.is_empty(), "{others:#?}");
 }
 
 /// `(tag, permissions, id)` each, as Linux keeps them in an attribute.

@@ -1,7 +1,7 @@
 //! Changing attributes: chmod, chown, utimens, and the size after a truncate of the objects.
 
 use kv::Kv;
-use types::attr::{FileType, PERMISSION_BITS, S_ISGID, S_ISUID, SetAttr, SetTime};
+use types::attr::{FileType, PERMISSION_BITS, SetAttr, SetTime};
 use types::error::Errno;
 use types::id::InodeId;
 use types::time::Timestamp;
@@ -13,7 +13,6 @@ use crate::schema::inode::Inode;
 
 /// Largest size of a file, in bytes; the arithmetic of striping ends here.
 pub(crate) const SIZE_MAX: u64 = 1 << 62;
-const GROUP_EXECUTE: u32 = 0o010;
 
 impl<K: Kv> Namespace<K> {
     /// # Errors
@@ -73,12 +72,8 @@ pub(crate) fn apply(inode: &mut Inode, change: &SetAttr, now: Timestamp) {
         SetTime::At(time) => time,
     };
     let mut mode = change.mode.unwrap_or(u32::from(inode.mode)) & PERMISSION_BITS;
-    if change.kill_suid_sgid && !inode.is_dir() {
-        mode &= !S_ISUID;
-        // Without group execution the bit is an old mark for mandatory locking, and stays.
-        if mode & GROUP_EXECUTE != 0 {
-            mode &= !S_ISGID;
-        }
+    if !inode.is_dir() {
+        mode = change.left_of(mode);
     }
     inode.mode = mode as u16;
     inode.uid = change.uid.unwrap_or(inode.uid);

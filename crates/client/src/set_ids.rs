@@ -1,0 +1,135 @@
+//! Set-user-id and set-group-id: which of the two goes when somebody changes a file, by the rules of Linux.
+
+use types::attr::{Attr, S_ISGID, S_ISUID, S_IXGRP, SetAttr};
+use types::error::Errno;
+use types::id::InodeId;
+
+use crate::caller::Caller;
+use crate::router::Client;
+
+/// What has to be known of who asks; found out only where it matters.
+pub trait Standing {
+    fn uid(&self) -> u32;
+    /// Its writes leave both bits as they are (`CAP_FSETID`).
+    fn is_privileged(&self) -> bool;
+    fn is_in_group(&self, gid: u32) -> bool;
+}
+
+/// Who may do what with a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Permissions {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+}
+
+impl Permissions {
+    pub(crate) fn of(attr: &Attr) -> Self {
+        Self { mode: attr.mode, uid: attr.uid, gid: attr.gid }
+    }
+
+    fn has_set_ids(self) -> bool {
+        self.mode & (S_ISUID | S_ISGID) != 0
+    }
+
+    /// A change by `who`, without privileges, takes set-group-id though the group may not execute.
+    fn loses_sgid(self, who: &impl Standing) -> bool {
+        self.mode & S_ISGID != 0 && self.mode & S_IXGRP == 0 && !who.is_in_group(self.gid)
+    }
+}
+
+/// Clears, and changes nothing else.
+const KILL: SetAttr = SetAttr {
+    mode: None,
+    uid: None,
+    gid: None,
+    size: None,
+    atime: None,
+    mtime: None,
+    kill_suid_sgid: true,
+    kill_sgid: false,
+};
+
+impl Client {
+    /// Before `who` changes the contents of an open file: clears what has to go. False where nothing has.
+    ///
+    /// # Errors
+    /// As [`Client::setattr`].
+    pub async fn kill_suid_sgid(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        who: &impl Standing,
+    ) -> Result<bool, Errno> {
+        let permissions = self.permissions(caller, inode).await?;
+        if !permissions.has_set_ids() {
+            return Ok(false);
+        }
+        let change = SetAttr { kill_sgid: permissions.loses_sgid(who), ..KILL };
+        if change.left_of(permissions.mode) == permissions.mode || who.is_privileged() {
+            return Ok(false);
+        }
+        self.set(caller, inode, change).await.map(|_| true)
+    }
+
+    /// Changes attributes for `who`; where that clears set-user-id, also set-group-id where that has to go with it.
+    ///
+    /// A change that clears and names nothing else comes of a `chown` to what is so already, which the kernel does not check,
+    /// or before a change of contents, which clears by itself: it is for the owner and the privileged.
+    ///
+    /// # Errors
+    /// As [`Client::setattr`].
+    pub async fn setattr_for(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        mut change: SetAttr,
+        who: &impl Standing,
+    ) -> Result<Attr, Errno> {
+        if change.kill_suid_sgid && !who.is_privileged() {
+            let permissions = self.permissions(caller, inode).await?;
+            if change == KILL && permissions.uid != who.uid() {
+                return self.getattr(caller, inode).await.map(|known| known.attr);
+            }
+            change.kill_sgid = permissions.loses_sgid(who);
+        }
+        self.setattr(caller, inode, change).await
+    }
+
+    async fn permissions(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Permissions, Errno> {
+        match self.shared.with_file(inode, |file| file.permissions) {
+            Some(permissions) => Ok(permissions),
+            None => self.getattr(caller, inode).await.map(|known| Permissions::of(&known.attr)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Member(u32);
+
+    impl Standing for Member {
+        fn uid(&self) -> u32 {
+            1
+        }
+
+        fn is_privileged(&self) -> bool {
+            false
+        }
+
+        fn is_in_group(&self, gid: u32) -> bool {
+            gid == self.0
+        }
+    }
+
+    #[test]
+    fn strangers_take_set_group_id_where_the_group_may_not_execute() {
+        for (mode, gid, loses) in
+            [(0o2766, 5, true), (0o2766, 6, false), (0o2777, 5, false), (0o4766, 5, false), (0o6600, 5, true)]
+        {
+            assert_eq!(Permissions { mode, uid: 1, gid }.loses_sgid(&Member(6)), loses, "{mode:o} of group {gid}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Who asks, as far as set-user-id and set-group-id depend on it: the kernel tells user and group with a request, and shows
+//! the rest in `/proc`.
+
+use std::fs;
+
+use client::Standing;
+use fuse::Context;
+
+/// Of `<linux/capability.h>`: leaves both bits as they are.
+const CAP_FSETID: u32 = 4;
+
+/// The caller of one operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who {
+    uid: u32,
+    gid: u32,
+    thread: u32,
+    /// The kernel says that it has no privilege.
+    is_unprivileged: bool,
+}
+
+impl Who {
+    /// `is_unprivileged`: where the kernel says so with the request.
+    pub(crate) fn of(context: &Context, is_unprivileged: bool) -> Self {
+        Self { uid: context.uid, gid: context.gid, thread: context.pid, is_unprivileged }
+    }
+
+    /// `None` where it cannot be seen, as from another PID namespace.
+    fn status(self) -> Option<String> {
+        fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()
+    }
+
+    /// Others have their capabilities over what belongs to their own user namespace.
+    fn is_in_our_user_namespace(self) -> bool {
+        let ours = fs::read_link("/proc/self/ns/user").ok();
+        ours.is_some() && fs::read_link(format!("/proc/{}/ns/user", self.thread)).ok() == ours
+    }
+}
+
+impl Standing for Who {
+    fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    fn is_privileged(&self) -> bool {
+        if self.is_unprivileged {
+            return false;
+        }
+        let is_root = self.uid == 0;
+        match self.status() {
+            Some(status) => has_capability(&status, CAP_FSETID) && (is_root || self.is_in_our_user_namespace()),
+            None => is_root,
+        }
+    }
+
+    /// Of who cannot be seen, the group alone is known by which it makes files.
+    fn is_in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.status().is_some_and(|status| has_group(&status, gid))
+    }
+}
+
+/// The words of the line `name` of `/proc/PID/status`.
+fn line<'a>(status: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_default().split_ascii_whitespace()
+}
+
+fn has_capability(status: &str, capability: u32) -> bool {
+    let set = line(status, "CapEff").next().and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    set.is_some_and(|set| set >> capability & 1 != 0)
+}
+
+fn has_group(status: &str, gid: u32) -> bool {
+    line(status, "Groups").any(|group| group.parse() == Ok(gid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str =
+        "Name:\tsh\nGid:\t7\t7\t7\t7\nGroups:\t8 3000 \nCapPrm:\t000001ffffffffff\nCapEff:\t0000000000000010\n";
+
+    #[test]
+    fn groups_and_capabilities_are_read() {
+        assert!(has_group(STATUS, 8) && has_group(STATUS, 3000));
+        assert!(!has_group(STATUS, 7) && !has_group(STATUS, 300) && !has_group("", 0));
+        assert!(has_capability(STATUS, CAP_FSETID) && !has_capability(STATUS, 3));
+        assert!(!has_capability("CapEff:\tnone", CAP_FSETID));
+    }
+
+    #[test]
+    fn who_cannot_be_seen_has_what_the_request_says() {
+        let who = |uid| Who { uid, gid: 5, thread: 0, is_unprivileged: false };
+        assert!(who(0).is_privileged() && !who(1).is_privileged());
+        assert!(who(1).is_in_group(5) && !who(1).is_in_group(6));
+        assert!(!Who { is_unprivileged: true, ..who(0) }.is_privileged());
+    }
+
+    #[test]
+    fn a_thread_is_seen() {
+        let thread = std::process::id();
+        assert!(Who { uid: 1, gid: 5, thread, is_unprivileged: false }.is_in_our_user_namespace());
+        assert!(Who { uid: 1, gid: 5, thread, is_unprivileged: false }.status().is_some());
+    }
+}
