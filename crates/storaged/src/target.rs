@@ -189,6 +189,11 @@ impl Target {
             .map_err(|_| Errno::ENOSPC)
     }
 
+    /// The disk has answered `EIO` since the start: what it was given before may not be there, whoever asks it now.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed_at.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Told of every error of a file call: some of them say that the disk is ill.
     pub(crate) fn note_error(&self, errno: Errno, what: &str) {
         let health = match errno {
@@ -349,8 +354,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let target = target(dir.path(), 0);
         target.note_error(Errno::ENOSPC, "write");
-        assert_eq!(target.health(), Health::Good);
+        assert_eq!((target.health(), target.has_failed()), (Health::Good, false));
         target.note_error(Errno::EIO, "write");
+        assert!(target.has_failed());
         target.probe(dir.path());
         assert_eq!((target.health(), target.check_present()), (Health::Failing, Ok(())));
     }
