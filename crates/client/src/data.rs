@@ -305,7 +305,9 @@ impl Client {
         // What was written and is lost may have been all that its object had.
         let stripes: BTreeSet<u32> = Self::stripes_in_use(layout, size).chain(unsynced.stripes()).collect();
         let syncs = stripes.into_iter().map(async |stripe| {
-            let (group, object) = (layout.groups[stripe as usize], ObjectId { inode, stripe });
+            // A file keeps its stripes; whoever says otherwise is not believed.
+            let group = *layout.groups.get(stripe as usize).ok_or(Errno::EIO)?;
+            let object = ObjectId { inode, stripe };
             let request = storage::Sync { object, since: unsynced.since(stripe) };
             let reply = self.call(caller, Destination::Object(group, object), &request).await?;
             self.shared.with_file(inode, |file| file.unsynced.settled(stripe, unsynced));
