@@ -51,7 +51,10 @@ pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<u64, Fatal> {
     let path = dir.join(FILE);
     let before = match std::fs::read_to_string(&path) {
         Ok(text) => Some(toml::from_str::<Record>(&text).map_err(|error| {
-            Fatal::usage(format!("{} is damaged: {}; without it, a loss is assumed", path.display(), error.message()))
+            let (path, error) = (path.display(), error.message());
+            Fatal::usage(format!(
+                "{path} is damaged: {error}; remove it: then all that was not synced is taken for lost, and who syncs it is told"
+            ))
         })?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(Fatal::usage(format!("{}: {error}", path.display()))),
