@@ -10,7 +10,7 @@
 //! - **Reopening needs space**: the replayed log becomes a table file of up to `write_buffer_bytes`. Where it fails, the
 //!   store stays closed, all its calls fail with `Io`, and `reopen` may be tried again.
 //! - **Memory is bounded** by the block cache (which holds indexes and filters too), the write buffers with their filter
-//!   (a tenth on top), and some kilobytes per open file.
+//!   (a fiftieth on top), and some kilobytes per open file.
 
 mod error;
 mod options;
