@@ -25,7 +25,13 @@ fn what_is_held_needs_no_server_until_its_term_is_over() {
     let (file, absent) = (cluster.folder("d").join("f"), cluster.path("d/absent"));
     fs::write(&file, b"content").unwrap();
     let look = move || (fs::metadata(&file).map(|meta| meta.len()).ok(), absent.exists());
-    assert_eq!(look(), (Some(7), false));
+    // A mount is given leases from when it listens for their recall: that is a moment after it answers.
+    wait::until("a look that asks nothing", SOON, || {
+        assert_eq!(look(), (Some(7), false));
+        let before = asked(&cluster, &["Lookup", "GetAttr"]);
+        look();
+        (asked(&cluster, &["Lookup", "GetAttr"]) == before).then_some(())
+    });
     let metad = cluster.pid("metad-1").unwrap();
     process::stop(metad);
     let begin = Instant::now();
