@@ -234,6 +234,44 @@ fn rails_that_are_cut_in_turn_cost_no_error_and_no_byte() {
     });
 }
 
+/// Bytes that each rail carries while files are made by several threads. They are empty: only the shard is asked.
+fn bytes_of_names(hosts: &Hosts, round: &mut u32) -> Vec<u64> {
+    *round += 1;
+    let before = hosts.bytes();
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            let name = format!("name-{round}-{worker}");
+            scope.spawn(move || {
+                (0..100).for_each(|at| drop(File::create(hosts.file(&format!("{name}-{at}"))).unwrap()))
+            });
+        }
+    });
+    hosts.bytes().iter().zip(&before).map(|(now, before)| now - before).collect()
+}
+
+/// A loop of the mount asks a shard over one rail, and over the same as before when that was cut and works again.
+#[test]
+fn requests_to_shards_return_to_a_rail_that_works_again() {
+    let hosts = Hosts::start(2, "400mbit");
+    let mut round = 0;
+    for how in [Cut::Blackhole, Cut::Reset] {
+        let at_first = bytes_of_names(&hosts, &mut round);
+        let rail = usize::from(at_first[1] > at_first[0]);
+        // Connections that nobody uses are looked after with much less.
+        let much = at_first[rail] / 3;
+        assert!(much > 10_000, "{at_first:?}");
+        hosts.cut(rail, how);
+        let without = bytes_of_names(&hosts, &mut round);
+        assert!(without[1 - rail] > much, "{how:?} of rail {rail}: {at_first:?}, then {without:?}");
+        hosts.mend(rail);
+        let mended = Instant::now();
+        wait::until(&format!("requests over rail {rail} after {how:?}"), LONGEST, || {
+            (bytes_of_names(&hosts, &mut round)[rail] > much).then_some(())
+        });
+        println!("{how:?} of rail {rail}: used again after {:.2?}", mended.elapsed());
+    }
+}
+
 #[test]
 fn an_interface_that_comes_later_is_registered_and_used() {
     let mut hosts = Hosts::start(1, "400mbit");

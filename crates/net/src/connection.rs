@@ -360,6 +360,11 @@ impl Connection {
         self.inner.load.as_ref().map_or(0, Load::bytes)
     }
 
+    /// Ends it for all who have it.
+    pub(crate) fn end(&self, reason: &str) {
+        self.inner.close(reason);
+    }
+
     /// Its name, as both sides know it.
     pub(crate) fn id(&self) -> [u8; ID_LEN] {
         self.inner.established.id

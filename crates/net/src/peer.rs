@@ -1,5 +1,6 @@
 //! One thread of one node, as its callers see it: the connections to it over its rails, made anew when they are lost.
 
+mod home;
 mod keeper;
 mod state;
 
@@ -26,7 +27,8 @@ use state::State;
 /// Longest attempt over one rail where there are others.
 const ATTEMPT_MAX: Duration = Duration::from_millis(1500);
 
-/// Connections to one peer. Who calls [`Self::connection`] stays with one rail until it fails; who calls
+/// Connections to one peer. Who calls [`Self::connection`] stays with one rail, or with another one for as long as that does
+/// not work: it is gone back to when it does, and then what is under way on the other one ends as if that were lost. Who calls
 /// [`Self::pick`] for each request uses all of them.
 pub struct Peer {
     inner: Rc<Inner>,
@@ -41,6 +43,8 @@ struct Inner {
     outcome: Notify,
     /// All rails are kept connected.
     kept: Cell<bool>,
+    /// The rail that was begun with is returned to.
+    returns: Cell<bool>,
 }
 
 impl Peer {
@@ -55,8 +59,9 @@ impl Peer {
     #[must_use]
     pub fn starting_at(start: usize, addresses: Vec<SocketAddr>, identity: Rc<Identity>, limits: Limits) -> Self {
         let state = RefCell::new(State::new(addresses, &limits.interfaces, start));
-        let (connecting, outcome, kept) = (Cell::new(false), Notify::new(), Cell::new(false));
-        Self { inner: Rc::new(Inner { identity, limits, state, connecting, outcome, kept }) }
+        let (connecting, outcome, kept, returns) =
+            (Cell::new(false), Notify::new(), Cell::new(false), Cell::new(false));
+        Self { inner: Rc::new(Inner { identity, limits, state, connecting, outcome, kept, returns }) }
     }
 
     #[must_use]
@@ -123,6 +128,7 @@ impl Peer {
                 None => inner.attempt().await?,
             };
             inner.fence(&connection).await?;
+            inner.return_later(&connection);
             return Ok(connection);
         }
     }
@@ -181,6 +187,13 @@ impl Inner {
             }
         }
         result
+    }
+
+    fn return_later(self: &Rc<Self>, connection: &Connection) {
+        if !self.returns.get() && !connection.is_within_host() && self.state.borrow().has_several() {
+            self.returns.set(true);
+            ring::spawn(home::go_home(Rc::downgrade(self)));
+        }
     }
 
     /// Has the other side end what was asked on lost connections.

@@ -16,6 +16,8 @@ pub(super) struct State {
     pub(super) rails: Rails,
     /// One per pair.
     links: Vec<Option<Connection>>,
+    /// Counted modulo the rails of the best rank: the one that was begun with.
+    start: usize,
     /// On rails that are none any more, with requests under way.
     retired: Vec<Connection>,
     /// Lost with requests under way, and the incarnation of the other side then.
@@ -31,7 +33,8 @@ impl State {
         let rails = Rails::new(pairs.iter().map(|pair| pair.rank)).starting_at(start);
         let links = pairs.iter().map(|_| None).collect();
         let (retired, lost) = (Vec::new(), Vec::new());
-        Self { addresses, pairs, rails, links, retired, lost, error: ConnectError::NoAddress, attempts: 0 }
+        let error = ConnectError::NoAddress;
+        Self { addresses, pairs, rails, links, start, retired, lost, error, attempts: 0 }
     }
 
     pub(super) fn addresses(&self) -> &[SocketAddr] {
@@ -137,9 +140,34 @@ impl State {
         links[rail].clone()
     }
 
+    /// For who stays with one.
     pub(super) fn current(&self) -> Option<Connection> {
-        let live = |connection: &&Connection| !connection.is_closed();
-        self.links.iter().flatten().find(live).cloned()
+        let home = self.home();
+        let mut live = self.links[home..].iter().chain(&self.links[..home]).flatten();
+        live.find(|connection| !connection.is_closed()).cloned()
+    }
+
+    /// The rail that was begun with.
+    fn home(&self) -> usize {
+        let best = self.pairs.iter().filter(|pair| pair.rank == 0).count();
+        self.start % best.max(1)
+    }
+
+    /// Where the rail that was begun with has no connection and another one has: the former, and the connection.
+    pub(super) fn away(&self) -> Option<(usize, Connection)> {
+        let (home, used) = (self.home(), self.current()?);
+        let is_away = self.has_several() && self.links[home].is_none() && !used.is_within_host();
+        is_away.then_some((home, used))
+    }
+
+    /// Ends `connection` for another one: its rail is as good as before.
+    pub(super) fn leave(&mut self, connection: &Connection) {
+        connection.end("its peer is reached by another rail");
+        for link in &mut self.links {
+            if let Some(left) = link.take_if(|link| link.id() == connection.id()) {
+                note(&mut self.lost, &left);
+            }
+        }
     }
 
     /// Nothing that was asked on lost connections can happen any more.
