@@ -21,7 +21,7 @@ use crate::unsynced::Unsynced;
 
 impl Client {
     /// Up to `len` bytes from `offset`; fewer only at the end of the file. The file is open. Where it is not `direct`, more
-    /// than that may be asked for: see [`crate::window`].
+    /// than that may be asked for: see [`crate::window`] and [`crate::ahead`].
     ///
     /// # Errors
     /// `EBADF` where it is not open here, `EIO` where a lock on it was lost, and those of the storage.
@@ -93,6 +93,12 @@ impl Client {
             && let Some(part) = self.read_window(caller, inode, content, (offset, end)).await?
         {
             return Ok(vec![part]);
+        }
+        if !direct
+            && !is_small
+            && let Some(parts) = self.read_ahead(caller, inode, content, (offset, end)).await?
+        {
+            return Ok(parts);
         }
         let layout = self.shared.with_file(inode, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
         let (begin, until) = if is_small { (0, content.size) } else { (offset, end) };

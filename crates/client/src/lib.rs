@@ -10,6 +10,7 @@
 //! (its answers say for how long their receiver may: see `lease`; it keeps what `kept` says of directories and `contents`
 //! of small files, for no longer than that), or run a thread of its own on the request path.
 
+mod ahead;
 mod append;
 mod bare;
 mod caller;

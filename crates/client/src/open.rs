@@ -264,6 +264,7 @@ impl Client {
             if file.handles == 0 {
                 file.closes += 1;
                 window::forget(&mut file.window, &self.shared.metrics.ahead);
+                self.readers.forget(inode);
                 return Some(Rest::Close(file.closes));
             }
             (writable && file.writers == 0 && file.intent != Intent::None).then_some(Rest::Settle)

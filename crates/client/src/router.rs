@@ -19,6 +19,7 @@ use wire::frame::Status;
 use wire::op::{Call, Op};
 use wire::v1::session::SessionOpen;
 
+use crate::ahead::Readers;
 use crate::caller::Caller;
 use crate::file::File;
 use crate::heartbeat;
@@ -40,6 +41,7 @@ pub struct Client {
     /// The map that `routes` and `shards` were made from.
     epoch: Cell<Epoch>,
     pub(crate) later: Rc<Later>,
+    pub(crate) readers: Readers,
     itself: Weak<Client>,
     /// Among those of the mount.
     thread: u32,
@@ -95,6 +97,7 @@ impl Client {
             shards: RefCell::default(),
             epoch: Cell::new(Epoch(0)),
             later: Rc::default(),
+            readers: Readers::default(),
             itself: Weak::clone(itself),
             thread,
             sessions_opened: Cell::new(0),
@@ -442,7 +445,7 @@ fn failure_of_call(error: CallError) -> Failure {
 }
 
 /// Waits for `attempt`; `None` when the ladder's bound is over first, `EINTR` when the caller ends.
-async fn until_ending<F: Future>(
+pub(crate) async fn until_ending<F: Future>(
     caller: &Caller<'_>,
     ladder: &Ladder,
     mut attempt: Pin<&mut F>,

@@ -12,8 +12,8 @@ use crate::data::{Piece, assemble, joined};
 use crate::metrics::Bytes;
 use crate::router::Client;
 
-/// Longer reads gain little, bytes.
-const READ_MAX: u64 = 128 << 10;
+/// Longer reads are [`crate::ahead`]'s, bytes.
+pub(crate) const READ_MAX: u64 = 128 << 10;
 /// The first piece that is asked for ahead of a reader, bytes; each further one is twice as long...
 const FIRST: u64 = 128 << 10;
 /// ...up to this.

@@ -300,3 +300,51 @@ fn who_reads_on_is_read_ahead_of_and_sees_each_change() {
     assert_eq!(reader.read_at(&mut seen, 20 * 4096).unwrap(), 0, "what was read ahead is gone");
     assert_eq!(reader.read_at(&mut seen, 0).unwrap(), 5);
 }
+
+/// What follows is asked for before the program comes for it; and never given with what was.
+#[test]
+fn who_reads_on_in_long_pieces_is_read_ahead_of_and_sees_each_change() {
+    const LEN: usize = 400_000;
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let (here, there) = (cluster.path("f"), second.point.join("f"));
+    let mut expected: Vec<u8> = (0..40 * LEN as u32).map(|at| (at / 4096) as u8 ^ at as u8).collect();
+    fs::write(&here, &expected).unwrap();
+    let bytes = || metrics::sum(&cluster, "storage", "weft_read_bytes_total", &[]);
+    let mut seen = vec![0; LEN];
+    let mut read = |reader: &File, number: usize, expected: &[u8]| {
+        reader.read_exact_at(&mut seen, (number * LEN) as u64).unwrap();
+        assert!(seen == expected[number * LEN..][..LEN], "piece {number}");
+    };
+    // Whoever opens it before its writer is done with it is given no lease.
+    let reader = wait::until("more is asked for than is read", SOON, || {
+        let (reader, before) = (File::open(&there).unwrap(), bytes());
+        (0..4).for_each(|number| read(&reader, number, &expected));
+        thread::sleep(Duration::from_millis(100));
+        (bytes() - before > 6.0 * LEN as f64).then_some(reader)
+    });
+    for number in 4..38 {
+        if number % 8 == 0 {
+            // In what was asked for by now.
+            let changed = (number + 1) * LEN + 77;
+            let writer = File::options().write(true).open(&here).unwrap();
+            writer.write_all_at(b"changed", changed as u64).unwrap();
+            expected[changed..][..7].copy_from_slice(b"changed");
+            drop(writer);
+        }
+        read(&reader, number, &expected);
+        if number % 8 == 1 {
+            // The lease comes back after a while.
+            thread::sleep(Duration::from_millis(1200));
+        }
+    }
+    // What was cut away while it was kept is gone.
+    thread::sleep(Duration::from_millis(1200));
+    (30..34).for_each(|number| read(&reader, number, &expected));
+    let cut = 34 * LEN + 1000;
+    File::options().write(true).open(&here).unwrap().set_len(cut as u64).unwrap();
+    let mut rest = vec![0; LEN];
+    assert_eq!(reader.read_at(&mut rest, (34 * LEN) as u64).unwrap(), 1000);
+    assert!(rest[..1000] == expected[34 * LEN..cut]);
+    assert_eq!(reader.read_at(&mut rest, (35 * LEN) as u64).unwrap(), 0);
+}
