@@ -24,7 +24,7 @@ const SMALL: usize = 4096;
 /// Bytes of each file that is read and written at random places.
 const LONG: u64 = 32 * MIB;
 /// How long each measurement lasts.
-const MEASURED: Duration = Duration::from_secs(12);
+const MEASURED: Duration = Duration::from_secs(7);
 /// For the slow disk to have more to do than it can.
 const PILING_UP: Duration = Duration::from_secs(4);
 /// Threads of each kind that load the slow target.

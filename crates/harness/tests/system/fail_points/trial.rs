@@ -9,7 +9,7 @@ use harness::cluster::{Cluster, Shape};
 use harness::own_metad::OwnMetad;
 use harness::wait;
 
-use crate::operation::{Case, Operation, SHARDS};
+use super::operation::{Case, Operation, SHARDS};
 
 /// For one operation with all deaths and starts.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,35 @@
+//! What users of a whole cluster rely on, a module for each matter. In one program, since most of these tests wait most of
+//! the time (for a session to expire, a service to come back): so they wait side by side, and there is one program to link.
+//!
+//! What changes something of the whole process or machine (a umask, the kernel's caches), or measures it, is a program of
+//! its own beside this one.
+
+mod access_times;
+mod appends;
+mod checksums;
+mod commands;
+mod crash;
+mod cut_off;
+mod damage;
+mod fail_points;
+mod faults;
+mod fencing;
+mod growing;
+mod idle;
+mod inline;
+mod interrupt;
+mod large_directory;
+mod locks;
+mod lost_memory;
+mod memory;
+mod metrics;
+mod placement;
+mod plain_user;
+mod programs;
+mod services;
+mod shards;
+mod splitting;
+mod start;
+mod verify;
+mod versions;
+mod write_back;
