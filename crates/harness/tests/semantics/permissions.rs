@@ -233,17 +233,28 @@ pub(super) fn acls_permit_and_forbid(place: &Place) {
     assert_eq!(errno(syscall::setxattr(&a, ACCESS, &acl(&[(1, 7, NO_ID)]), 0)), libc::EINVAL);
 }
 
+/// In a thread of its own, which shares its umask with no other: elsewhere files are made at the same time.
+fn with_umask<T: Send>(umask: libc::mode_t, work: impl FnOnce() -> T + Send) -> T {
+    let apart = || {
+        // SAFETY: these concern this thread alone, the second one thanks to the first.
+        unsafe {
+            assert_eq!(libc::unshare(libc::CLONE_FS), 0);
+            libc::umask(umask);
+        }
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(apart).join().unwrap())
+}
+
 pub(super) fn default_acls_are_inherited(place: &Place) {
     let (a, b) = place.both("d");
     fs::create_dir(&a).unwrap();
     syscall::setxattr(&a, DEFAULT, &list(7, (6, 1000), 5, 7, 0), 0).unwrap();
     // The umask is not asked.
-    // SAFETY: sets this process's umask.
-    unsafe { libc::umask(0o077) };
-    let made = File::options().write(true).create_new(true).mode(0o664).open(b.join("f"));
-    let below = fs::create_dir(b.join("e"));
-    // SAFETY: as above.
-    unsafe { libc::umask(0) };
+    let (made, below) = with_umask(0o077, || {
+        let made = File::options().write(true).create_new(true).mode(0o664).open(b.join("f"));
+        (made, fs::create_dir(b.join("e")))
+    });
     made.unwrap();
     below.unwrap();
     assert_eq!(fs::metadata(a.join("f")).unwrap().mode() & 0o777, 0o660);
