@@ -144,7 +144,14 @@ impl Client {
             Ok::<_, Errno>((ticket, self.call(caller, Destination::home(inode), &request).await?))
         };
         let asked = ask().await?;
-        if self.add_handle(&asked.1, writable)? {
+        let is_open = self.shared.with_file(inode, |file| file.handles > 0) == Some(true);
+        let closing = self.add_handle(&asked.1, writable)?;
+        // By a handle, before the close of the last who had it open here has gone out: it is as good as gone.
+        if asked.1.attr.nlink == 0 && !is_open {
+            self.close_now(caller, inode, writable).await;
+            return Err(Errno::ESTALE);
+        }
+        if closing {
             self.while_closing(inode).await;
             return ask().await;
         }

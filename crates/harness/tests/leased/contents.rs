@@ -1,0 +1,373 @@
+//! Contents of files that a mount keeps under a lease: they need no server, and they are never wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use harness::cluster::{Cluster, Shape};
+use harness::dice::{Dice, seed};
+use harness::{metrics, process, syscall, wait};
+
+const SOON: Duration = Duration::from_secs(60);
+/// Bytes of a part, each of which begins with the version of what was written.
+const PART: usize = 4096;
+const PARTS: usize = 5;
+
+fn stop_all_servers(cluster: &Cluster) -> Vec<i32> {
+    let servers = cluster.pids().into_iter().filter(|(name, _)| !name.starts_with("mount"));
+    let pids: Vec<i32> = servers.map(|(_, pid)| pid).collect();
+    pids.iter().for_each(|&pid| process::stop(pid));
+    pids
+}
+
+#[test]
+fn what_was_read_once_needs_no_server() {
+    let cluster = Cluster::start();
+    let path = cluster.path("f");
+    let bytes = Dice::new(seed()).bytes(60 << 10);
+    fs::write(&path, &bytes).unwrap();
+    // The first time says that it was read: of that the shard is told.
+    for _ in 0..3 {
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        thread::sleep(Duration::from_millis(100));
+    }
+    let stopped = stop_all_servers(&cluster);
+    let again = wait::within("what is kept", Duration::from_secs(4), move || fs::read(&path).unwrap());
+    stopped.iter().for_each(|&pid| process::signal(pid, libc::SIGCONT));
+    assert_eq!(again, bytes);
+}
+
+/// A file whose versions rise, and what is known of them.
+struct Versioned {
+    name: String,
+    /// Its length in parts.
+    parts: usize,
+    /// Only one writes at a time.
+    writing: Mutex<()>,
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl Versioned {
+    fn new(dir: &Path, index: usize) -> Self {
+        let name = format!("f{index}");
+        // Some are too large to be kept.
+        let parts = if index % 3 == 2 { 40 } else { PARTS };
+        fs::write(dir.join(&name), content(0, parts * PART)).unwrap();
+        Self { name, parts, writing: Mutex::default(), begun: AtomicU64::new(0), ended: AtomicU64::new(0) }
+    }
+
+    fn write(&self, mounts: &[PathBuf], dice: &mut Dice) {
+        let _alone = self.writing.lock().unwrap();
+        let version = self.begun.load(Ordering::SeqCst) + 1;
+        self.begun.store(version, Ordering::SeqCst);
+        let path = mounts[dice.index(mounts.len())].join(&self.name);
+        match dice.roll(4) {
+            0 => fs::write(&path, content(version, self.parts * PART)).unwrap(),
+            1 => {
+                let file = OpenOptions::new().write(true).open(&path).unwrap();
+                file.set_len((self.parts * PART) as u64).unwrap();
+                file.write_all_at(&content(version, self.parts * PART), 0).unwrap();
+            }
+            // Its end comes and goes, never below what everybody expects.
+            2 => {
+                let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+                file.write_all_at(&content(version, (self.parts + 3) * PART), 0).unwrap();
+                file.set_len((self.parts * PART + 10) as u64).unwrap();
+            }
+            _ => {
+                let file = OpenOptions::new().write(true).open(&path).unwrap();
+                for part in 0..self.parts {
+                    file.write_all_at(&content(version, PART), (part * PART) as u64).unwrap();
+                }
+            }
+        }
+        // As programs that restore files do: times tell nobody that there is something new.
+        if dice.roll(4) > 0 {
+            let restored = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+            File::open(&path).unwrap().set_modified(restored).unwrap();
+        }
+        self.ended.store(version, Ordering::SeqCst);
+    }
+
+    /// Whatever `read` gives was there at some time while it ran.
+    fn check(&self, what: &str, read: impl FnOnce(&mut [u8]) -> usize) {
+        let mut buffer = vec![0; self.parts * PART];
+        let least = self.ended.load(Ordering::SeqCst);
+        let len = read(&mut buffer);
+        let most = self.begun.load(Ordering::SeqCst);
+        // A writer may just have emptied it.
+        assert!(len == buffer.len() || most > least, "{}, {what}: {len} bytes", self.name);
+        for part in buffer[..len].chunks_exact(PART) {
+            let version = u64::from_le_bytes(part[..8].try_into().unwrap());
+            // What was cut and not yet written reads as zero.
+            let is_cut = version == 0 && most > least;
+            assert!((least..=most).contains(&version) || is_cut, "{}, {what}: {version}, {least}..={most}", self.name);
+        }
+    }
+}
+
+fn content(version: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![b'x'; len];
+    bytes.chunks_exact_mut(PART).for_each(|part| part[..8].copy_from_slice(&version.to_le_bytes()));
+    bytes
+}
+
+fn read_fully(mut file: &File, buffer: &mut [u8]) -> usize {
+    let mut len = 0;
+    while len < buffer.len() {
+        match file.read(&mut buffer[len..]).unwrap() {
+            0 => break,
+            count => len += count,
+        }
+    }
+    len
+}
+
+/// Some write through any mount, many read through all, anew and through what they have open.
+fn readers_see_each_write_that_has_ended(cluster: &mut Cluster, time: Duration) {
+    let seconds = [cluster.mount_again(&[]), cluster.mount_again(&[])];
+    let mounts = [cluster.mount_point(), seconds[0].point.clone(), seconds[1].point.clone()];
+    let files: Arc<Vec<_>> = Arc::new((0..6).map(|index| Versioned::new(&mounts[0], index)).collect());
+    let (stop, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut threads = Vec::new();
+    for number in 0..6_u64 {
+        let (files, stop, reads) = (Arc::clone(&files), Arc::clone(&stop), Arc::clone(&reads));
+        let mount = mounts[number as usize % mounts.len()].clone();
+        threads.push(thread::spawn(move || {
+            let mut dice = Dice::new(seed() + number);
+            let mut open: Vec<File> = files.iter().map(|file| File::open(mount.join(&file.name)).unwrap()).collect();
+            while !stop.load(Ordering::Relaxed) {
+                let index = dice.index(files.len());
+                let file = &files[index];
+                match dice.roll(5) {
+                    0 => file
+                        .check("read anew", |buffer| read_fully(&File::open(mount.join(&file.name)).unwrap(), buffer)),
+                    1 => open[index] = File::open(mount.join(&file.name)).unwrap(),
+                    _ => file.check("read through what is open", |buffer| open[index].read_at(buffer, 0).unwrap()),
+                }
+                reads.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    let mut dice = Dice::new(seed());
+    let (end, mut writes) = (Instant::now() + time, 0_u64);
+    while Instant::now() < end {
+        // Often none for so long that leases are given again, which a recall delays by a second.
+        if dice.roll(6) == 0 {
+            thread::sleep(Duration::from_millis(dice.roll(1800)));
+        }
+        files[dice.index(files.len())].write(&mounts, &mut dice);
+        writes += 1;
+    }
+    stop.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let reads = reads.load(Ordering::Relaxed);
+    assert!(reads > writes && writes > 10, "{reads} reads, {writes} writes");
+    cluster.assert_sound();
+}
+
+#[test]
+fn readers_see_each_write() {
+    let mut cluster = Cluster::start();
+    readers_see_each_write_that_has_ended(&mut cluster, Duration::from_secs(8));
+}
+
+#[test]
+fn readers_see_each_write_where_terms_end_all_the_time() {
+    let mut cluster = Cluster::start();
+    cluster.set_lease_term("100ms");
+    readers_see_each_write_that_has_ended(&mut cluster, Duration::from_secs(8));
+}
+
+#[test]
+fn readers_see_each_write_through_several_shards() {
+    let mut cluster = Cluster::of(Shape { metadata: 2, shards: 4, ..Shape::default() });
+    readers_see_each_write_that_has_ended(&mut cluster, Duration::from_secs(8));
+}
+
+#[test]
+fn a_write_through_the_same_mount_shows_at_once_to_who_had_it_open() {
+    let cluster = Cluster::start();
+    let path = cluster.path("f");
+    fs::write(&path, content(0, PARTS * PART)).unwrap();
+    let reader = File::open(&path).unwrap();
+    let version = |at: u64| {
+        let mut bytes = [0; 8];
+        reader.read_exact_at(&mut bytes, at).unwrap();
+        u64::from_le_bytes(bytes)
+    };
+    for round in 1..50 {
+        // By now what was written is settled, and what is read from here on is kept.
+        thread::sleep(Duration::from_millis(10));
+        fs::metadata(&path).unwrap();
+        assert_eq!((version(0), version(PART as u64)), (round - 1, round - 1));
+        let writer = OpenOptions::new().write(true).open(&path).unwrap();
+        let looks = |expected: u64| round % 2 == 0 || version(PART as u64) == expected;
+        assert!(looks(round - 1), "round {round}");
+        writer.write_all_at(&content(round, PARTS * PART), 0).unwrap();
+        assert!(looks(round), "round {round}");
+        drop(writer);
+        assert_eq!(version(2 * PART as u64), round);
+    }
+    let len = || fs::metadata(&path).unwrap().len();
+    // By its name, while it is open for reading alone.
+    let truncate = |len: u64| OpenOptions::new().write(true).open(&path).unwrap().set_len(len).unwrap();
+    truncate(100);
+    let mut bytes = vec![1; 200];
+    assert_eq!((reader.read_at(&mut bytes, 0).unwrap(), len()), (100, 100));
+    truncate(150);
+    assert_eq!((reader.read_at(&mut bytes, 0).unwrap(), len()), (150, 150));
+    assert!(bytes[100..150].iter().all(|&byte| byte == 0));
+}
+
+/// Reads files through one mount, waits, removes one through that and one through another: both go.
+fn read_files_go_when_they_are_removed(cluster: &mut Cluster, wait: Duration) {
+    let second = cluster.mount_again(&[]);
+    for (index, remover) in [cluster.mount_point(), second.point].into_iter().enumerate() {
+        let name = format!("f{index}");
+        fs::write(cluster.path(&name), vec![7; 4 << 20]).unwrap();
+        for _ in 0..3 {
+            assert_eq!(fs::read(cluster.path(&name)).unwrap().len(), 4 << 20);
+            thread::sleep(Duration::from_millis(50));
+        }
+        thread::sleep(wait);
+        fs::remove_file(remover.join(&name)).unwrap();
+        let all_gone = || (cluster.json(&["fsck"])["inodes"].as_u64() == Some(1)).then_some(());
+        wait::until("nothing is left of it", SOON, all_gone);
+    }
+    cluster.assert_sound();
+}
+
+#[test]
+fn a_file_that_was_read_and_removed_frees_its_space() {
+    read_files_go_when_they_are_removed(&mut Cluster::start(), Duration::ZERO);
+}
+
+/// Nobody is told of a removal who has no lease any more.
+#[test]
+fn a_file_that_was_read_does_not_stay_open_without_its_lease() {
+    let mut cluster = Cluster::start();
+    cluster.set_lease_term("500ms");
+    read_files_go_when_they_are_removed(&mut cluster, Duration::from_secs(1));
+}
+
+/// A file that was read stays open at the shard for a while; that keeps it from nobody's removal.
+#[test]
+fn a_removed_file_is_not_opened_by_its_handle_though_it_was_read_just_now() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let mount = File::open(&second.point).unwrap();
+    for number in 0..30 {
+        let (here, there) = (cluster.path(&format!("f{number}")), second.point.join(format!("f{number}")));
+        fs::write(&here, b"content").unwrap();
+        assert_eq!(fs::read(&there).unwrap(), b"content");
+        // The first close tells the access time. The second one need not be told.
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(fs::read(&there).unwrap(), b"content");
+        // The kernel goes on knowing the inode.
+        let _pinned = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&there).unwrap();
+        let handle = syscall::name_to_handle(&there).unwrap();
+        fs::remove_file(&here).unwrap();
+        let error = syscall::open_by_handle(&mount, &handle).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ESTALE), "{number}");
+    }
+    cluster.assert_sound();
+}
+
+/// Small reads of a large file, one after the other, are answered from longer ones; and never with what was.
+#[test]
+fn who_reads_on_is_read_ahead_of_and_sees_each_change() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let (here, there) = (cluster.path("f"), second.point.join("f"));
+    let mut expected: Vec<u8> = (0..4_000_000u32).map(|at| (at / 4096) as u8 ^ at as u8).collect();
+    fs::write(&here, &expected).unwrap();
+    let requests = || metrics::sum(&cluster, "storage", "weft_request_seconds_count", &["op=\"Read\""]);
+    let before = requests();
+    let reader = File::open(&there).unwrap();
+    let mut piece = [0; 4096];
+    for (number, wanted) in expected.chunks(4096).enumerate() {
+        reader.read_exact_at(&mut piece[..wanted.len()], number as u64 * 4096).unwrap();
+        assert!(piece[..wanted.len()] == *wanted, "piece {number}");
+    }
+    assert_eq!(reader.read_at(&mut piece, expected.len() as u64).unwrap(), 0);
+    let asked = requests() - before;
+    assert!(asked < 100.0, "{asked} requests for {} reads", expected.len() / 4096);
+    // Each change is seen by the next read, wherever that is.
+    let writer = File::options().write(true).open(&here).unwrap();
+    for (number, piece) in expected.chunks_mut(4096).take(100).enumerate() {
+        if number % 7 == 6 {
+            // The lease comes back after a while.
+            thread::sleep(Duration::from_millis(if number % 49 == 48 { 1200 } else { 0 }));
+            writer.write_all_at(b"changed", number as u64 * 4096 + 10).unwrap();
+            piece[10..17].copy_from_slice(b"changed");
+        }
+        let mut seen = [0; 4096];
+        reader.read_exact_at(&mut seen, number as u64 * 4096).unwrap();
+        assert!(seen == *piece, "piece {number} after a change");
+    }
+    drop(writer);
+    let mut seen = [0; 4096];
+    for number in 0..20 {
+        reader.read_exact_at(&mut seen, number * 4096).unwrap();
+    }
+    fs::write(&here, b"short").unwrap();
+    assert_eq!(reader.read_at(&mut seen, 20 * 4096).unwrap(), 0, "what was read ahead is gone");
+    assert_eq!(reader.read_at(&mut seen, 0).unwrap(), 5);
+}
+
+/// What follows is asked for before the program comes for it; and never given with what was.
+#[test]
+fn who_reads_on_in_long_pieces_is_read_ahead_of_and_sees_each_change() {
+    const LEN: usize = 400_000;
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let (here, there) = (cluster.path("f"), second.point.join("f"));
+    let mut expected: Vec<u8> = (0..40 * LEN as u32).map(|at| (at / 4096) as u8 ^ at as u8).collect();
+    fs::write(&here, &expected).unwrap();
+    let bytes = || metrics::sum(&cluster, "storage", "weft_read_bytes_total", &[]);
+    let mut seen = vec![0; LEN];
+    let mut read = |reader: &File, number: usize, expected: &[u8]| {
+        reader.read_exact_at(&mut seen, (number * LEN) as u64).unwrap();
+        assert!(seen == expected[number * LEN..][..LEN], "piece {number}");
+    };
+    // Whoever opens it before its writer is done with it is given no lease.
+    let reader = wait::until("more is asked for than is read", SOON, || {
+        let (reader, before) = (File::open(&there).unwrap(), bytes());
+        (0..4).for_each(|number| read(&reader, number, &expected));
+        thread::sleep(Duration::from_millis(100));
+        (bytes() - before > 6.0 * LEN as f64).then_some(reader)
+    });
+    for number in 4..38 {
+        if number % 8 == 0 {
+            // In what was asked for by now.
+            let changed = (number + 1) * LEN + 77;
+            let writer = File::options().write(true).open(&here).unwrap();
+            writer.write_all_at(b"changed", changed as u64).unwrap();
+            expected[changed..][..7].copy_from_slice(b"changed");
+            drop(writer);
+        }
+        read(&reader, number, &expected);
+        if number % 8 == 1 {
+            // The lease comes back after a while.
+            thread::sleep(Duration::from_millis(1200));
+        }
+    }
+    // What was cut away while it was kept is gone.
+    thread::sleep(Duration::from_millis(1200));
+    (30..34).for_each(|number| read(&reader, number, &expected));
+    let cut = 34 * LEN + 1000;
+    File::options().write(true).open(&here).unwrap().set_len(cut as u64).unwrap();
+    let mut rest = vec![0; LEN];
+    assert_eq!(reader.read_at(&mut rest, (34 * LEN) as u64).unwrap(), 1000);
+    assert!(rest[..1000] == expected[34 * LEN..cut]);
+    assert_eq!(reader.read_at(&mut rest, (35 * LEN) as u64).unwrap(), 0);
+}
