@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use conf::{Knob, Knobs};
 
@@ -59,8 +59,8 @@ const AS_MOUNTED: [&str; 5] = ["remount", "user_id", "group_id", "default_permis
 /// What the helper was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Asked {
-    /// `weft` with these arguments.
-    Mount(Vec<OsString>),
+    /// `weft` with these arguments. `tells`: what it has done.
+    Mount { words: Vec<OsString>, tells: bool },
     /// What is mounted there gets these flags, where its access times are these.
     Remount(OsString, libc::c_ulong, Accesses),
     /// `-f`: all but the mounting.
@@ -75,8 +75,8 @@ pub(crate) fn is_asked(program: Option<&OsStr>) -> bool {
 
 /// Mounts as the arguments say. They are those after the program's name.
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let words = match translate(arguments) {
-        Ok(Asked::Mount(words)) => words,
+    let (words, tells) = match translate(arguments) {
+        Ok(Asked::Mount { words, tells }) => (words, tells),
         Ok(Asked::Remount(point, flags, accesses)) => return remounted(&point, flags, accesses),
         Ok(Asked::Nothing) => return ExitCode::SUCCESS,
         Err(error) => {
@@ -85,7 +85,13 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     // Its own name again would make it this helper again.
-    match Command::new(this_program()).arg0("weft").args(words).status() {
+    let mut command = Command::new(this_program());
+    command.arg0("weft").args(words);
+    // Whoever mounts by `mount(8)` expects it to say nothing where all is well.
+    if !tells {
+        command.stdout(Stdio::null());
+    }
+    match command.status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(status) if status.code() == Some(i32::from(EXIT_USAGE)) => ExitCode::from(WRONG_USE),
         Ok(_) => ExitCode::from(FAILED),
@@ -127,7 +133,7 @@ fn remount(point: &OsStr, flags: libc::c_ulong) -> io::Result<()> {
 
 fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String> {
     let (mut places, mut words) = (Vec::new(), Vec::new());
-    let (mut sloppy, mut fake, mut options) = (false, false, Vec::new());
+    let (mut sloppy, mut fake, mut tells, mut options) = (false, false, false, Vec::new());
     let mut arguments = arguments;
     while let Some(argument) = arguments.next() {
         match argument.to_str().and_then(|text| text.strip_prefix('-')) {
@@ -140,7 +146,8 @@ fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String>
                         's' => sloppy = true,
                         'f' => fake = true,
                         'r' => options.push("ro".into()),
-                        'n' | 'v' | 'w' => {}
+                        'v' => tells = true,
+                        'n' | 'w' => {}
                         _ => {
                             return Err(format!(
                                 "-{letter} is no flag of a mount helper; `weft mount --help` has more"
@@ -175,7 +182,7 @@ fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String>
         }
     }
     words.extend(accesses.words());
-    Ok(if fake { Asked::Nothing } else { Asked::Mount(words) })
+    Ok(if fake { Asked::Nothing } else { Asked::Mount { words, tells } })
 }
 
 fn text(argument: Option<OsString>, flag: &str) -> Result<String, String> {
@@ -255,7 +262,7 @@ mod tests {
 
     fn mounts(line: &str) -> String {
         match asked(line) {
-            Ok(Asked::Mount(words)) => words.join(OsStr::new(" ")).into_string().expect("UTF-8"),
+            Ok(Asked::Mount { words, .. }) => words.join(OsStr::new(" ")).into_string().expect("UTF-8"),
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -288,6 +295,9 @@ mod tests {
             assert_eq!(mounts(line), words);
         }
         assert_eq!(asked("h:1 /mnt -f -o ro"), Ok(Asked::Nothing));
+        for (line, expected) in [("h:1 /mnt -n", false), ("h:1 /mnt -nv", true)] {
+            assert!(matches!(asked(line), Ok(Asked::Mount { tells, .. }) if tells == expected), "{line}");
+        }
     }
 
     #[test]

@@ -337,7 +337,7 @@ fn mount_and_fstab_know_the_file_system_by_its_type() {
     fs::write(&fstab, line).unwrap();
     let script = format!(
         "mount --bind {helpers} $(readlink -f /sbin)
-        mount -T {fstab} {point}
+        test -z \"$(mount -T {fstab} {point})\"
         test $(cat {point}/f) = content
         if touch {point}/g; then exit 1; fi
         grep -q 'weft@{mgmtd} {point} fuse.weft ro' /proc/self/mounts
@@ -345,7 +345,7 @@ fn mount_and_fstab_know_the_file_system_by_its_type() {
         mount -t fuse.weft -o key_file={key} {mgmtd} {point}
         touch {point}/g
         umount {point}
-        mount -t weft {dir} {point}
+        mount -v -t weft {dir} {point} | grep -q 'mounted at {point}'
         test -e {point}/g
         mount -o remount,ro {point}
         if touch {point}/h; then exit 1; fi
