@@ -50,6 +50,8 @@ pub struct Entry {
     /// Bytes: of a directory, up to which new files have their contents in the metadata (0: none have); of a file with its
     /// contents there, how long they may become before they move to the targets.
     pub inline_limit: Option<u32>,
+    /// Those that are set of it, as `chattr` sets them.
+    pub flags: Vec<&'static str>,
     /// Of a regular file, in the order of its chunks; none where its contents are in the metadata.
     pub stripes: Vec<Stripe>,
 }
@@ -221,6 +223,7 @@ async fn describe(data: &DataPlane<'_>, id: InodeId, reply: EntryInfoReply) -> R
         parts: parts.into_iter().map(part).collect(),
         split_percent: (cursor > 0).then_some((u128::from(cursor) * 100 / u128::from(HASH_END)) as u32),
         inline_limit: if directory { Some(reply.policy.inline_limit) } else { inline },
+        flags: reply.inode.flags.names().collect(),
         stripes,
     })
 }

@@ -7,6 +7,7 @@ use types::time::{AccessTimes, Timestamp};
 use wire::v1::meta::{InodeReply, TimeChange};
 
 use crate::end::End;
+use crate::flags::KnownFlags;
 use crate::set_ids::Permissions;
 use crate::unsynced::Unsynced;
 use crate::unwritten::Unwritten;
@@ -24,6 +25,7 @@ pub(crate) struct File {
     pub(crate) untouched: bool,
     /// As of the last answer of the shard.
     pub(crate) permissions: Permissions,
+    pub(crate) flags: KnownFlags,
     /// The best known size: exact under an exclusive intent, else a hint.
     pub(crate) size: u64,
     /// Allocation as of the last answer of the shard or the objects.
@@ -75,6 +77,7 @@ impl File {
             intent: Intent::None,
             untouched: false,
             permissions: Permissions::of(&reply.attr),
+            flags: KnownFlags::new(reply.flags),
             size: reply.attr.size,
             blocks: reply.attr.blocks,
             mtime: None,
@@ -141,9 +144,15 @@ impl File {
         }
     }
 
+    /// Who may do what, as an answer says.
+    pub(crate) fn told_rights(&mut self, reply: &InodeReply) {
+        self.permissions = Permissions::of(&reply.attr);
+        self.flags.told(reply.flags);
+    }
+
     /// The shard granted (or confirmed) the write intent.
     pub(crate) fn granted(&mut self, reply: &InodeReply) {
-        self.permissions = Permissions::of(&reply.attr);
+        self.told_rights(reply);
         let first = self.intent == Intent::None;
         // What was lost here, as after a write that failed, the shard does not know of.
         let exclusive = reply.exclusive && (first || self.is_exclusive());
@@ -180,7 +189,7 @@ impl File {
     /// Something was read: changes the access time where `rule` says so.
     pub(crate) fn accessed(&mut self, now: Timestamp, rule: AccessTimes) {
         let atime = self.read_at.unwrap_or(self.atime);
-        if rule.access_is_due(atime, self.changed, now) {
+        if !self.flags.keep_access_time() && rule.access_is_due(atime, self.changed, now) {
             self.read_at = Some(now);
         }
     }
@@ -267,6 +276,7 @@ pub(crate) fn shard_of(inode: InodeId, parts: usize) -> usize {
 mod tests {
     use super::*;
     use types::attr::FileType;
+    use types::flags::FileFlags;
     use types::id::GroupId;
 
     fn reply(size: u64, blocks: u64, exclusive: bool) -> InodeReply {
@@ -303,6 +313,7 @@ mod tests {
             parent: None,
             inline_limit: 0,
             contents: None,
+            flags: FileFlags::NONE,
         }
     }
 

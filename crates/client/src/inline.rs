@@ -18,13 +18,12 @@ use crate::caller::Caller;
 use crate::file::{File, Intent};
 use crate::lease::{Board, Subject};
 use crate::router::{Client, Destination};
-use crate::set_ids::Permissions;
 
 impl File {
     /// Contents in the metadata were changed: what the shard says of it then.
     fn changed_inline(&mut self, reply: &InodeReply) {
         self.meets(&mut reply.attr.clone());
-        self.permissions = Permissions::of(&reply.attr);
+        self.told_rights(reply);
         if self.intent == Intent::None {
             self.size = reply.attr.size;
             self.blocks = reply.attr.blocks;

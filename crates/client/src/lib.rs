@@ -22,6 +22,7 @@ mod data;
 mod directory;
 mod end;
 mod file;
+mod flags;
 mod gather;
 mod goodbye;
 mod graves;

@@ -14,7 +14,6 @@ use crate::caller::Caller;
 use crate::lease::{Board, Lease, Subject, Ticket};
 use crate::parts::{gone, is_split};
 use crate::router::{Client, Destination};
-use crate::set_ids::Permissions;
 use crate::shared::Shared;
 
 /// `RENAME_NOREPLACE` and `RENAME_EXCHANGE` of `<linux/fs.h>`.
@@ -345,7 +344,7 @@ impl Client {
             self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         }
         let reply = result?;
-        self.shared.with_file(inode, |file| file.permissions = Permissions::of(&reply.attr));
+        self.shared.with_file(inode, |file| file.told_rights(&reply));
         Ok(reply)
     }
 

@@ -177,6 +177,7 @@ impl Client {
                     file.size = reply.attr.size;
                 }
                 file.inline_limit = file.inline_limit.min(reply.inline_limit);
+                file.flags.told(reply.flags);
                 file.closing
             },
         );

@@ -80,6 +80,7 @@ async fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, recalls: &[Recall])
     let inodes = recalls.iter().filter(|recall| recall.name.is_none()).map(|recall| recall.inode);
     ring::join_all(inodes.map(|inode| client.give_back_unwritten(inode))).await;
     for recall in recalls.iter().filter(|recall| recall.name.is_none()) {
+        client.shared.with_file(recall.inode, |file| file.flags.recalled());
         client.forgotten(recall.inode);
         forget_inode(keeper, recall.inode).await;
     }

@@ -48,6 +48,7 @@ const KILL: SetAttr = SetAttr {
     mtime: None,
     kill_suid_sgid: true,
     kill_sgid: false,
+    flags: None,
 };
 
 impl Client {

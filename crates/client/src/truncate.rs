@@ -62,6 +62,8 @@ impl Client {
         size: u64,
         change: SetAttr,
     ) -> Result<Attr, Errno> {
+        // Before any object is cut: the shard asks as well, in the end.
+        self.may_be_written(caller, inode, false).await?;
         if let Some(attr) = self.truncate_inline(caller, inode, size, change).await? {
             return Ok(attr);
         }

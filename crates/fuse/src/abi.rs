@@ -122,6 +122,10 @@ layouts! {
     }
     CopyFileRangeOut = 8 { bytes_copied: u64, }
     InterruptIn = 8 { unique: u64, }
+    IoctlIn = 32 { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
+    IoctlOut = 16 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, }
+    // `struct fsxattr` of <linux/fs.h>.
+    FsXattr = 28 { xflags: u32, extent_size: u32, extents: u32, project: u32, cow_extent_size: u32, pad: [u8; 8], }
     // Beside the headers of a request over io_uring, in both directions.
     RingEntryInOut = 32 { flags: u64, commit_id: u64, payload_len: u32, padding: u32, reserved: u64, }
     // What a command over io_uring carries.
@@ -197,6 +201,7 @@ opcodes! {
     Create = 35, "create";
     Interrupt = 36, "interrupt";
     Destroy = 38, "destroy";
+    Ioctl = 39, "ioctl";
     BatchForget = 42, "batch_forget";
     Fallocate = 43, "fallocate";
     Readdirplus = 44, "readdirplus";
@@ -274,6 +279,18 @@ pub(crate) mod over_ring {
     pub(crate) const ENTRY_AT: usize = 256;
     pub(crate) const REGISTER: u32 = 1;
     pub(crate) const COMMIT_AND_FETCH: u32 = 2;
+}
+
+/// Requests of `ioctl` in <linux/fs.h>, and the flags in [`FsXattr`].
+pub(crate) mod ioctl {
+    pub(crate) const GETFLAGS: u32 = 0x8008_6601;
+    pub(crate) const SETFLAGS: u32 = 0x4008_6602;
+    pub(crate) const FSGETXATTR: u32 = 0x801c_581f;
+    pub(crate) const FSSETXATTR: u32 = 0x401c_5820;
+    pub(crate) const XFLAG_IMMUTABLE: u32 = 0x08;
+    pub(crate) const XFLAG_APPEND: u32 = 0x10;
+    pub(crate) const XFLAG_NOATIME: u32 = 0x40;
+    pub(crate) const XFLAG_NODUMP: u32 = 0x80;
 }
 
 pub(crate) const GETATTR_FH: u32 = 1;

@@ -3,12 +3,14 @@
 
 use types::attr::{FileType, SetAttr, SetTime};
 use types::error::Errno;
+use types::flags::FileFlags;
 use types::id::InodeId;
 use types::lock::{LockKind, LockMode, LockRange};
 use types::name::Name;
 use types::time::Timestamp;
 
 use crate::abi::{self, InHeader, Layout, Opcode, fattr, read_front};
+use crate::file_flags::{self, Form};
 use crate::filesystem::Lock;
 use crate::filesystem::SETXATTR_KILL_SGID;
 
@@ -171,6 +173,12 @@ pub(crate) enum Operation {
     Statx {
         handle: Option<u64>,
     },
+    GetFlags {
+        form: Form,
+    },
+    SetFlags {
+        flags: FileFlags,
+    },
     Interrupt {
         unique: u64,
     },
@@ -281,6 +289,8 @@ pub(crate) fn operation(opcode: Opcode, arguments: &[u8], extended_setxattr: boo
         Opcode::Removexattr => Operation::Removexattr { name: r.string()?.to_vec() },
         Opcode::Interrupt => Operation::Interrupt { unique: r.layout::<abi::InterruptIn>()?.unique },
         Opcode::Destroy => Operation::Destroy,
+        // The kernels that have the one check who sets flags as well.
+        Opcode::Ioctl => file_flags::operation(&r.layout()?, r.0, extended_setxattr)?,
         // Once per mount, and answered before any loop runs.
         Opcode::Init => return Err(Refusal::Malformed),
         Opcode::Open
@@ -481,6 +491,7 @@ fn setattr(args: &abi::SetattrIn) -> Operation {
         // The kernel names nothing where a change of owner to what it is, or `fallocate`, is to clear them.
         kill_suid_sgid: has(fattr::KILL_SUIDGID) || args.valid & !fattr::FH & !fattr::LOCK_OWNER == 0,
         kill_sgid: false,
+        flags: None,
     };
     Operation::Setattr { handle: has(fattr::FH).then_some(args.fh), change }
 }

@@ -5,6 +5,7 @@ use types::id::InodeId;
 
 use crate::context::Context;
 use crate::decode::Operation;
+use crate::file_flags;
 use crate::filesystem::{CopyRange, FileOffset, FileSystem, Write};
 use crate::listing::{Listing, Page};
 use crate::reply::{Body, Outcome};
@@ -48,6 +49,10 @@ pub(crate) async fn dispatch<F: FileSystem>(
         | Operation::Setxattr { .. }
         | Operation::Listxattr { .. }
         | Operation::Removexattr { .. } => xattr(fs, context, inode, operation).await,
+        Operation::GetFlags { form } => {
+            fs.flags(context, inode).await.map(|flags| Body::ioctl(file_flags::answer(flags, form)))
+        }
+        Operation::SetFlags { flags } => fs.set_flags(context, inode, flags).await.map(|()| Body::ioctl(Vec::new())),
         other => metadata(fs, shape, context, inode, other).await,
     })
 }

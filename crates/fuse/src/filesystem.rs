@@ -6,6 +6,7 @@ use std::time::Duration;
 use ring::buf::Slice;
 use types::attr::{Attr, FileType, SetAttr};
 use types::error::Errno;
+use types::flags::FileFlags;
 use types::id::InodeId;
 use types::lock::{Held, LockKind, LockMode, LockRange};
 use types::name::Name;
@@ -441,6 +442,21 @@ pub trait FileSystem: 'static {
 
     fn removexattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> impl Future<Output = Result<(), Errno>> {
         std::future::ready(Err(Errno::ENOSYS))
+    }
+
+    /// The flags of a file or directory, which is open.
+    fn flags(&self, context: &Context, inode: InodeId) -> impl Future<Output = Result<FileFlags, Errno>> {
+        std::future::ready(Err(Errno::ENOTTY))
+    }
+
+    /// Sets them: the kernel has checked that the caller may. That they are obeyed is for the file system to see to.
+    fn set_flags(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        flags: FileFlags,
+    ) -> impl Future<Output = Result<(), Errno>> {
+        std::future::ready(Err(Errno::ENOTTY))
     }
 
     /// The mount is over, and every operation of this loop is answered: the time to flush and say goodbye.

@@ -13,6 +13,7 @@ mod dev;
 mod dispatch;
 mod dying;
 mod early;
+mod file_flags;
 pub mod filesystem;
 mod init;
 pub mod listing;

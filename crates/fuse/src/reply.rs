@@ -27,6 +27,7 @@ pub(crate) enum Body {
     Statfs(abi::StatfsOut),
     Lock(abi::LkOut),
     XattrSize(abi::GetxattrOut),
+    Ioctl(abi::IoctlOut, Vec<u8>),
     Bytes(Vec<u8>),
     /// And the inodes that it tells of.
     Listing(Vec<u8>, Vec<InodeId>),
@@ -55,6 +56,7 @@ impl Body {
             Self::Statfs(statfs) => send(&[bytes_of(statfs)]),
             Self::Lock(lock) => send(&[bytes_of(lock)]),
             Self::XattrSize(size) => send(&[bytes_of(size)]),
+            Self::Ioctl(head, bytes) => send(&[bytes_of(head), bytes]),
             Self::Bytes(bytes) | Self::Listing(bytes, _) => send(&[bytes]),
             Self::Data(slices) if slices.len() == 1 => send(&[&slices[0]]),
             Self::Data(slices) if slices.len() <= PARTS_MAX => {
@@ -126,6 +128,11 @@ impl Body {
             return Self::Copied(abi::CopyFileRangeOut { bytes_copied: count });
         }
         Self::written(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// What a request of `ioctl` that went well brings back.
+    pub(crate) fn ioctl(bytes: Vec<u8>) -> Self {
+        Self::Ioctl(abi::IoctlOut::default(), bytes)
     }
 
     pub(crate) fn sought(offset: u64) -> Self {

@@ -10,6 +10,7 @@ pub mod binary;
 pub mod checkout;
 pub mod cluster;
 pub mod dice;
+pub mod file_flags;
 mod guard;
 pub mod hosts;
 pub mod io_limit;

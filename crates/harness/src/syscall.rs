@@ -153,6 +153,28 @@ pub fn utimens(path: &Path, atime: i64, mtime: i64) -> io::Result<()> {
     Ok(())
 }
 
+/// Sets both times to now, as who may write the file may do.
+///
+/// # Errors
+/// As above.
+pub fn touch(path: &Path) -> io::Result<()> {
+    let path = c(path);
+    // SAFETY: a terminated string that lives through the call; no times stand for now.
+    checked(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), std::ptr::null(), 0) })?;
+    Ok(())
+}
+
+/// Without opening it.
+///
+/// # Errors
+/// As above.
+pub fn truncate(path: &Path, len: i64) -> io::Result<()> {
+    let path = c(path);
+    // SAFETY: a terminated string that lives through the call.
+    checked(unsafe { libc::truncate(path.as_ptr(), len) })?;
+    Ok(())
+}
+
 /// A fifo.
 ///
 /// # Errors

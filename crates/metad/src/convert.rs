@@ -32,6 +32,7 @@ pub(crate) fn inode(view: InodeView) -> Box<meta::InodeReply> {
         parent: view.parent.as_deref().map(directory),
         inline_limit: view.inline_limit,
         contents: view.contents.map(Bytes),
+        flags: view.flags,
     })
 }
 

@@ -46,8 +46,8 @@ impl Model {
     /// Makes an inode and its first entry. A set-group-id parent gives its group, and to a directory the bit as well.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOTDIR`, `ESTALE`; `ENOENT` in a removed directory; `ENAMETOOLONG` and `EINVAL` for names that
-    /// cannot be; of a symlink's target: `ENOENT` where empty, `ENAMETOOLONG`.
+    /// `EEXIST`, `ENOTDIR`, `ESTALE`; `ENOENT` in a removed directory, `EPERM` in an immutable one; `ENAMETOOLONG` and
+    /// `EINVAL` for names that cannot be; of a symlink's target: `ENOENT` where empty, `ENAMETOOLONG`.
     pub fn create(
         &mut self,
         parent: InodeId,
@@ -62,6 +62,7 @@ impl Model {
             mode &= !cred.umask;
         }
         let holder = self.inode(parent)?;
+        let flags = holder.flags.inherited();
         let mut owner = cred;
         if holder.mode & S_ISGID != 0 {
             owner.gid = holder.gid;
@@ -76,6 +77,7 @@ impl Model {
         };
         let mut inode = Inode::new(id, content, kind, mode, owner, now);
         inode.rdev = rdev;
+        inode.flags = flags;
         if kind == FileType::Directory {
             inode.nlink = 2;
             self.known(parent).nlink += 1;
@@ -98,10 +100,11 @@ impl Model {
     }
 
     /// # Errors
-    /// As for [`Model::create`]; `EPERM` for a directory, `ENOENT` for an unlinked inode, `EMLINK`.
+    /// As for [`Model::create`]; `EPERM` for a directory or by flags, `ENOENT` for an unlinked inode, `EMLINK`.
     pub fn link(&mut self, inode: InodeId, parent: InodeId, name: &[u8], now: Timestamp) -> Result<Attr, Errno> {
         self.inode(inode)?;
         self.free_name(parent, name)?;
+        self.must_be_free(inode)?;
         let node = self.inode_mut(inode)?;
         match node.nlink {
             _ if node.kind == FileType::Directory => return Err(Errno::EPERM),
@@ -117,9 +120,10 @@ impl Model {
     }
 
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ESTALE`; `EISDIR` for a directory.
+    /// `ENOENT`, `ENOTDIR`, `ESTALE`; `EPERM` by flags; `EISDIR` for a directory.
     pub fn unlink(&mut self, parent: InodeId, name: &[u8], now: Timestamp) -> Result<(), Errno> {
         let inode = self.lookup(parent, name)?.inode;
+        self.may_lose(parent, inode)?;
         if self.is_directory(inode) {
             return Err(Errno::EISDIR);
         }
@@ -130,9 +134,10 @@ impl Model {
     }
 
     /// # Errors
-    /// `ENOENT`, `ESTALE`; `ENOTDIR` for anything else than a directory, `ENOTEMPTY`.
+    /// `ENOENT`, `ESTALE`; `EPERM` by flags; `ENOTDIR` for anything else than a directory, `ENOTEMPTY`.
     pub fn rmdir(&mut self, parent: InodeId, name: &[u8], now: Timestamp) -> Result<(), Errno> {
         let inode = self.lookup(parent, name)?.inode;
+        self.may_lose(parent, inode)?;
         if !self.directory(inode)?.is_empty() {
             return Err(Errno::ENOTEMPTY);
         }
@@ -154,7 +159,7 @@ impl Model {
     fn free_name(&self, parent: InodeId, name: &[u8]) -> Result<(), Errno> {
         let directory = self.living_directory(parent)?;
         check_name(name)?;
-        if directory.get(name).is_some() { Err(Errno::EEXIST) } else { Ok(()) }
+        if directory.get(name).is_some() { Err(Errno::EEXIST) } else { self.may_enter(parent) }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use types::attr::{Attr, FileType};
 use types::cred::Credentials;
+use types::flags::FileFlags;
 use types::id::InodeId;
 use types::time::Timestamp;
 
@@ -33,6 +34,7 @@ pub(crate) struct Inode {
     pub(crate) ctime: Timestamp,
     pub(crate) btime: Timestamp,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) flags: FileFlags,
 }
 
 impl Inode {
@@ -59,6 +61,7 @@ impl Inode {
             ctime: now,
             btime: now,
             xattrs: BTreeMap::new(),
+            flags: FileFlags::NONE,
         }
     }
 

@@ -9,6 +9,7 @@
 mod data;
 mod directory;
 mod entry;
+mod flags;
 mod inode;
 mod rename;
 #[cfg(test)]
@@ -82,9 +83,10 @@ impl Model {
     /// chmod, chown, utimens and truncate, all at once. A new size sets mtime, unless `change` names one.
     ///
     /// # Errors
-    /// For a size: `EISDIR` of a directory, `EINVAL` of other non-files, `EFBIG`, `ENOSPC`.
+    /// `EPERM` by flags, `EOPNOTSUPP` for flags of what has none; for a size: `EISDIR` of a directory, `EINVAL` of other
+    /// non-files, `EFBIG`, `ENOSPC`.
     pub fn setattr(&mut self, inode: InodeId, change: &SetAttr, now: Timestamp) -> Result<Attr, Errno> {
-        self.inode(inode)?;
+        self.may_set(inode, change)?;
         if let Some(size) = change.size {
             self.resize(inode, size)?;
         }
@@ -97,6 +99,7 @@ impl Model {
         }
         node.uid = change.uid.unwrap_or(node.uid);
         node.gid = change.gid.unwrap_or(node.gid);
+        node.flags = change.flags.unwrap_or(node.flags);
         if change.kill_suid_sgid {
             node.kill_suid_sgid();
         }

@@ -25,8 +25,8 @@ impl Model {
     /// Two names of one inode: nothing happens.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `EISDIR`, `ENOTEMPTY`, `EEXIST`; `EINVAL` for unknown flags and for a directory that would
-    /// become its own descendant.
+    /// `ENOENT`, `ENOTDIR`, `EISDIR`, `ENOTEMPTY`, `EEXIST`; `EPERM` by flags of files; `EINVAL` for unknown flags and for a
+    /// directory that would become its own descendant.
     pub fn rename(
         &mut self,
         source_parent: InodeId,
@@ -61,15 +61,21 @@ impl Model {
             }
             Some(other) if other == moved => Ok(()),
             Some(other) if flags == RENAME_EXCHANGE => {
+                self.may_lose(source.parent, moved)?;
+                self.may_lose(target.parent, other)?;
                 self.exchange(source, moved, target, other, now);
                 Ok(())
             }
             Some(other) => {
+                self.may_lose(source.parent, moved)?;
+                self.may_lose(target.parent, other)?;
                 self.check_replace(moved, other)?;
                 self.replace(source, moved, target, Some(other), now);
                 Ok(())
             }
             None => {
+                self.may_lose(source.parent, moved)?;
+                self.may_enter(target.parent)?;
                 self.replace(source, moved, target, None, now);
                 Ok(())
             }

@@ -24,7 +24,7 @@ impl Model {
 
     /// # Errors
     /// `EINVAL` for unknown flags; `ERANGE` for an empty name or one above 255 bytes, `E2BIG` for a value above
-    /// 64 KiB; `EEXIST` and `ENODATA` as the flags ask.
+    /// 64 KiB; `EPERM` by the file's flags; `EEXIST` and `ENODATA` as the flags ask.
     pub fn setxattr(
         &mut self,
         inode: InodeId,
@@ -33,7 +33,7 @@ impl Model {
         flags: u32,
         now: Timestamp,
     ) -> Result<(), Errno> {
-        let node = self.inode_mut(inode)?;
+        self.inode(inode)?;
         if flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
             return Err(Errno::EINVAL);
         }
@@ -43,6 +43,8 @@ impl Model {
         if value.len() > XATTR_SIZE_MAX {
             return Err(Errno::E2BIG);
         }
+        self.must_be_free(inode)?;
+        let node = self.inode_mut(inode)?;
         let present = node.xattrs.contains_key(name);
         if present && flags & XATTR_CREATE != 0 {
             return Err(Errno::EEXIST);
@@ -64,8 +66,9 @@ impl Model {
     }
 
     /// # Errors
-    /// `ENODATA`, `ESTALE`.
+    /// `ENODATA`, `ESTALE`, `EPERM` by its flags.
     pub fn removexattr(&mut self, inode: InodeId, name: &[u8], now: Timestamp) -> Result<(), Errno> {
+        self.must_be_free(inode)?;
         let node = self.inode_mut(inode)?;
         node.xattrs.remove(name).ok_or(Errno::ENODATA)?;
         node.ctime = now;

@@ -13,6 +13,7 @@ use ring::buf::Slice;
 use types::allocation::Allocation;
 use types::attr::{FileType, SetAttr};
 use types::error::Errno;
+use types::flags::FileFlags;
 use types::id::InodeId;
 use types::lock::{Held, LockKind, LockMode};
 use types::name::Name;
@@ -80,9 +81,9 @@ impl Adapter {
     }
 
     /// The kernel doubts size and times after a write, but not the mode, by which it decides who may run the file as whom.
-    fn mode_changed(&self, inode: InodeId) {
+    fn attributes_changed(&self, inode: InodeId) {
         if let Some(notifier) = self.notifier.get() {
-            // It knows the inode: it is about to write it.
+            // It knows the inode: it is about to write it, or has just asked for a change.
             let _ = notifier.forget_attributes(inode);
         }
     }
@@ -90,7 +91,7 @@ impl Adapter {
     /// Before a change of contents by `who`.
     async fn drop_privileges(&self, caller: &Caller<'_>, inode: InodeId, who: Who) -> Result<(), Errno> {
         if self.client.kill_suid_sgid(caller, inode, &who).await? {
-            self.mode_changed(inode);
+            self.attributes_changed(inode);
         }
         Ok(())
     }
@@ -258,7 +259,10 @@ impl FileSystem for Adapter {
         flags: u32,
         _kill_suid_sgid: bool,
     ) -> Result<Opened, Errno> {
-        as_caller!(context, caller => self.client.open(caller, inode, is_writable(flags)).await)?;
+        as_caller!(context, caller => match is_writable(flags) {
+            true => self.client.open_to_write(caller, inode, flags & O_APPEND != 0).await,
+            false => self.client.open(caller, inode, false).await,
+        })?;
         Ok(self.file_opened(flags))
     }
 
@@ -312,6 +316,10 @@ impl FileSystem for Adapter {
         let append = write.flags & O_APPEND != 0 && !write.from_cache;
         let len = write.data.len() as u32;
         as_caller!(context, caller => {
+            // What was changed through a mapping was permitted when it was mapped.
+            if !write.from_cache {
+                self.client.may_be_written(caller, write.inode, append).await?;
+            }
             if write.kill_suid_sgid {
                 self.drop_privileges(caller, write.inode, Who::of(context, true)).await?;
             }
@@ -393,7 +401,10 @@ impl FileSystem for Adapter {
         mode: u32,
     ) -> Result<(), Errno> {
         let what = Allocation::from_mode(mode)?;
+        // To reserve space changes nothing of what is there.
+        let appends = matches!(what, Allocation::Reserve { .. });
         as_caller!(context, caller => {
+            self.client.may_be_written(caller, inode, appends).await?;
             self.drop_privileges(caller, inode, Who::of(context, false)).await?;
             self.client.allocate(caller, inode, offset, len, what).await
         })
@@ -403,6 +414,7 @@ impl FileSystem for Adapter {
         let CopyRange { source, target, len } = range;
         let (from, to) = ((source.inode, source.offset), (target.inode, target.offset));
         let count = as_caller!(context, caller => {
+            self.client.may_be_written(caller, target.inode, false).await?;
             self.drop_privileges(caller, target.inode, Who::of(context, false)).await?;
             self.client.copy_range(caller, from, to, len).await
         })?;
@@ -495,6 +507,17 @@ impl FileSystem for Adapter {
 
     async fn removexattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> Result<(), Errno> {
         as_caller!(context, caller => self.client.removexattr(caller, inode, &name).await)
+    }
+
+    async fn flags(&self, context: &Context, inode: InodeId) -> Result<FileFlags, Errno> {
+        as_caller!(context, caller => self.client.flags(caller, inode).await)
+    }
+
+    async fn set_flags(&self, context: &Context, inode: InodeId, flags: FileFlags) -> Result<(), Errno> {
+        as_caller!(context, caller => self.client.set_flags(caller, inode, flags).await)?;
+        // The time of the last change is another, which the kernel does not doubt after this.
+        self.attributes_changed(inode);
+        Ok(())
     }
 
     async fn shutdown(&self) {

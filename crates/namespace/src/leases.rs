@@ -315,6 +315,13 @@ impl Leases {
         }
     }
 
+    /// The session has to hear that it may believe nothing of this any more, whatever it has been granted.
+    pub(crate) fn presume_of(&mut self, session: SessionId, subject: Subject) {
+        if self.term_ms > 0 && self.listening.contains(&session) {
+            self.holds(session, subject, self.now_ms.saturating_add(self.term_ms));
+        }
+    }
+
     /// What is so already, without having been granted.
     fn holds(&mut self, session: SessionId, to: Subject, until_ms: u64) {
         let until_ms = self.table.held_until(to, session, self.now_ms).map_or(until_ms, |held| held.max(until_ms));

@@ -6,6 +6,7 @@ use kv::{Batch, Kv, KvError};
 use types::attr::FileType;
 use types::cred::Credentials;
 use types::error::Errno;
+use types::flags::FileFlags;
 use types::id::{InodeId, ShardId};
 use types::layout::{Layout, LayoutPolicy};
 use types::time::Timestamp;
@@ -155,6 +156,7 @@ impl<K: Kv> Namespace<K> {
             kind: FileType::Directory,
             mode: 0o755,
             flags: POLICY_IS_OWN,
+            file_flags: FileFlags::NONE,
             uid: self.root_owner.uid,
             gid: self.root_owner.gid,
             nlink: 2,

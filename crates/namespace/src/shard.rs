@@ -405,6 +405,7 @@ impl<K: Kv> Shard<K> {
             parent: None,
             inline_limit: inode.inline_limit().unwrap_or(0),
             contents: None,
+            flags: inode.file_flags,
         }
     }
 

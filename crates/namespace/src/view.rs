@@ -3,6 +3,7 @@
 pub use crate::leases::Recall;
 use types::attr::{Attr, FileType};
 use types::cred::Credentials;
+use types::flags::FileFlags;
 use types::id::{GroupId, InodeId, PoolId, SessionId};
 use types::layout::{Layout, LayoutPolicy};
 use types::name::Name;
@@ -48,6 +49,7 @@ pub struct InodeView {
     pub inline_limit: u32,
     /// These, where they were asked for.
     pub contents: Option<Vec<u8>>,
+    pub flags: FileFlags,
 }
 
 /// How far a directory has come.
@@ -120,6 +122,7 @@ impl InodeView {
             parent: None,
             inline_limit: 0,
             contents: None,
+            flags: FileFlags::NONE,
         }
     }
 }

@@ -17,6 +17,7 @@ use rand::{Rng, SeedableRng};
 use types::attr::{Attr, FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
+use types::flags::FileFlags;
 use types::id::{InodeId, SessionId};
 use types::layout::INLINE_MAX;
 use types::name::Name;
@@ -254,7 +255,14 @@ impl World {
                 to: (other, other_name),
                 flags: *[0, 0, 1, 2, 2, 3].choose(rng).expect("some"),
             },
-            20..23 => Op::Set { inode: one, change: draw_change(rng, self.model.getattr(one).ok()) },
+            20..22 => Op::Set { inode: one, change: draw_change(rng, self.model.getattr(one).ok()) },
+            22 => {
+                let flagged: Vec<_> = recent.iter().filter(|inode| is_flagged(&self.model, **inode)).copied().collect();
+                let clears = flagged.choose(rng).filter(|_| rng.random_bool(0.6));
+                let flags = FileFlags::from_bits(rng.random_range(0..16) * 0x10).filter(|_| clears.is_none());
+                let change = SetAttr { flags: flags.or(Some(FileFlags::NONE)), ..SetAttr::default() };
+                Op::Set { inode: clears.copied().unwrap_or(one), change }
+            }
             23 => {
                 let name = format!("user.{name}").into_bytes();
                 let value = vec![1; rng.random_range(0..100)];
@@ -297,6 +305,8 @@ impl World {
             Op::Set { inode, change } => model.setattr(*inode, change, now).map(Some),
             Op::Write { inode, offset, bytes, append } => model.getattr(*inode).and_then(|attr| {
                 let offset = if *append { attr.size } else { *offset };
+                model.read(*inode, 0, 0)?;
+                model.may_be_written(*inode, *append)?;
                 model.write(*inode, offset, bytes, false, now)?;
                 model.getattr(*inode).map(Some)
             }),
@@ -520,6 +530,7 @@ impl World {
                 assert_eq!(*entry.name, *expected.name);
                 let view = entry.attributes.as_ref().expect("asked for");
                 assert_eq!(view.attr, self.comparable(&expected.attr));
+                assert_eq!(view.flags, self.model.flags(expected.attr.inode).expect("there"));
                 self.compare_parts(expected.attr.inode, expected.attr.kind);
                 if entry.kind == FileType::Directory {
                     directories.push(expected.attr.inode);
@@ -557,6 +568,10 @@ fn opened_and_closed(requests: &[Request], op: &Op) -> bool {
     matches!(op, Op::Create { open: true, .. }) && requests.iter().any(|other| matches!(other.op, Op::Close { .. }))
 }
 
+fn is_flagged(model: &Model, inode: InodeId) -> bool {
+    model.flags(inode).is_ok_and(|flags| flags != FileFlags::NONE)
+}
+
 fn draw_change(rng: &mut StdRng, attr: Option<Attr>) -> SetAttr {
     let kind = attr.map_or(FileType::Regular, |attr| attr.kind);
     let some = |rng: &mut StdRng| rng.random_bool(0.3);
@@ -574,5 +589,6 @@ fn draw_change(rng: &mut StdRng, attr: Option<Attr>) -> SetAttr {
         mtime: time(rng),
         kill_suid_sgid: kind != FileType::Directory && some(rng),
         kill_sgid: some(rng),
+        flags: None,
     }
 }

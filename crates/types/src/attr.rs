@@ -1,5 +1,6 @@
 //! Inode attributes as every layer passes them.
 
+use crate::flags::FileFlags;
 use crate::id::InodeId;
 use crate::time::Timestamp;
 
@@ -89,9 +90,23 @@ pub struct SetAttr {
     pub kill_suid_sgid: bool,
     /// Clear set-group-id also where the group may not execute: that process is not in the file's group either.
     pub kill_sgid: bool,
+    /// Of regular files and directories.
+    pub flags: Option<FileFlags>,
 }
 
 impl SetAttr {
+    /// By what `flags` permit: nothing of what is immutable, and of what is append only what every append changes, or clearing
+    /// by it, or both times to now. Flags themselves can be set by whoever may do that.
+    #[must_use]
+    pub fn is_permitted_by(&self, flags: FileFlags) -> bool {
+        let of_flags_alone = Self { flags: None, ..*self } == Self::default();
+        let now = |time: Option<SetTime>| time == Some(SetTime::Now);
+        let keeps_times = self.atime.is_none() && self.mtime.is_none();
+        let appends = self.mode.is_none() && self.uid.is_none() && self.gid.is_none() && self.size.is_none();
+        let appends = appends && (keeps_times || (now(self.atime) && now(self.mtime)));
+        of_flags_alone || !(flags.has(FileFlags::IMMUTABLE) || (flags.has(FileFlags::APPEND) && !appends))
+    }
+
     /// What its two `kill`s leave of a mode. Directories keep theirs.
     #[must_use]
     pub fn left_of(&self, mode: u32) -> u32 {
@@ -130,6 +145,33 @@ mod tests {
         ] {
             let change = SetAttr { kill_suid_sgid, kill_sgid, ..SetAttr::default() };
             assert_eq!(change.left_of(mode), left, "{mode:o} {change:?}");
+        }
+    }
+
+    #[test]
+    fn flags_permit_what_local_file_systems_permit() {
+        let none = SetAttr::default();
+        let (now, then) = (Some(SetTime::Now), Some(SetTime::At(Timestamp(5))));
+        for (change, where_immutable, where_append_only) in [
+            (none, true, true),
+            (SetAttr { flags: Some(FileFlags::NODUMP), ..none }, true, true),
+            (SetAttr { flags: Some(FileFlags::NODUMP), mode: Some(0), ..none }, false, false),
+            (SetAttr { mode: Some(0o600), ..none }, false, false),
+            (SetAttr { uid: Some(1), ..none }, false, false),
+            (SetAttr { gid: Some(1), ..none }, false, false),
+            (SetAttr { size: Some(1), ..none }, false, false),
+            (SetAttr { atime: now, mtime: now, ..none }, false, true),
+            (SetAttr { atime: now, mtime: then, ..none }, false, false),
+            (SetAttr { atime: now, ..none }, false, false),
+            (SetAttr { kill_suid_sgid: true, kill_sgid: true, ..none }, false, true),
+        ] {
+            let by = |flags| change.is_permitted_by(flags);
+            assert_eq!(
+                (by(FileFlags::IMMUTABLE), by(FileFlags::APPEND)),
+                (where_immutable, where_append_only),
+                "{change:?}"
+            );
+            assert!(by(FileFlags::NODUMP.with(FileFlags::NOATIME)));
         }
     }
 }

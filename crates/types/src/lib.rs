@@ -6,6 +6,7 @@ pub mod allocation;
 pub mod attr;
 pub mod cred;
 pub mod error;
+pub mod flags;
 pub mod id;
 pub mod layout;
 pub mod lock;

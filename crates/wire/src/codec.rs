@@ -5,6 +5,7 @@ use thiserror::Error;
 use types::attr::{Attr, FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
+use types::flags::FileFlags;
 use types::id::{
     Epoch, Generation, GroupId, InodeId, NodeId, ObjectId, PoolId, SessionId, ShardId, TargetId, TransactionId,
 };
@@ -194,6 +195,15 @@ impl Wire for FileType {
     }
 }
 
+impl Wire for FileFlags {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.bits());
+    }
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        FileFlags::from_bits(u8::decode(reader)?.into()).ok_or(DecodeError::Invalid("flags of a file"))
+    }
+}
+
 impl Wire for Placement {
     fn encode(&self, out: &mut Vec<u8>) {
         self.to_u32().encode(out);
@@ -274,7 +284,7 @@ wire_struct! {
     Credentials { uid, gid, umask }
     ObjectId { inode, stripe }
     Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
-    SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid, kill_sgid }
+    SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid, kill_sgid, flags }
     Layout { chunk_size, groups }
     LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit }
     Held { range, mode, pid }

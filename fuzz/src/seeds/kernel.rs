@@ -15,8 +15,8 @@ pub(super) fn kernel() -> Vec<Seed> {
         message[4..8].copy_from_slice(&opcode.to_le_bytes());
         message[16] = 1;
         message.extend(arguments);
-        // Only `setxattr` differs by what was agreed on.
-        let extended = u8::from(name == "setxattr");
+        // These differ by what was agreed on.
+        let extended = u8::from(matches!(name, "setxattr" | "ioctl"));
         Seed::new("kernel", format!("{opcode:02}-{name}"), [&[extended][..], &message].concat())
     };
     [on_names(), on_inodes(), on_open_files(), on_xattrs()].concat().into_iter().map(seed).collect()
@@ -90,7 +90,15 @@ fn on_open_files() -> Vec<Request> {
         (46, "lseek", with_u32(24, 16, 3)),
         (47, "copy_file_range", zeros(56)),
         (53, "copy_file_range_64", zeros(56)),
+        (39, "ioctl", setflags()),
     ]
+}
+
+/// `FS_IOC_SETFLAGS` with one flag.
+fn setflags() -> Vec<u8> {
+    let mut arguments = with_u32(32, 12, 0x4008_6602);
+    arguments[24] = 4;
+    then(arguments, &[0x10, 0, 0, 0])
 }
 
 fn on_xattrs() -> Vec<Request> {

@@ -8,6 +8,7 @@
 #[path = "../../../namespace/tests/common/collisions.rs"]
 mod collisions;
 mod contents;
+mod flags;
 mod locks;
 mod names;
 mod permissions;
@@ -99,6 +100,12 @@ statements! {
         default_acls_are_inherited
         extended_attributes
         capabilities_end_with_a_write
+    }
+    flags {
+        flags_forbid_as_on_local_file_systems
+        flags_are_set_and_told
+        reading_with_noatime_changes_nothing
+        open_files_obey_flags
     }
 }
 

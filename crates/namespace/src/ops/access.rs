@@ -1,6 +1,7 @@
 //! Access times, by the rule that the mount has chosen ([`AccessTimes`]).
 
 use kv::Kv;
+use types::flags::FileFlags;
 use types::id::InodeId;
 use types::time::{AccessTimes, Timestamp};
 
@@ -15,6 +16,7 @@ impl<K: Kv> Namespace<K> {
     pub(crate) fn access_is_due(&mut self, id: InodeId, rule: AccessTimes) -> Result<bool> {
         let now = self.now;
         let found = self.find(id)?;
+        let found = found.filter(|inode| !inode.file_flags.has(FileFlags::NOATIME));
         Ok(found.is_some_and(|inode| rule.access_is_due(inode.atime, inode.mtime.max(inode.ctime), now)))
     }
 
@@ -38,6 +40,7 @@ impl<K: Kv> Namespace<K> {
     pub(crate) fn was_read(&mut self, id: InodeId, at: Timestamp, before: Timestamp) -> Result<()> {
         if let Some(inode) = self.find(id)?
             && inode.atime == before
+            && !inode.file_flags.has(FileFlags::NOATIME)
         {
             self.inodes.modify(id, inode).atime = at;
         }

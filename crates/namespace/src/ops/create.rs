@@ -17,7 +17,8 @@ impl<K: Kv> Namespace<K> {
     ///
     /// # Errors
     /// `ENOENT` (no such directory, or it was removed), `ENOTDIR`, `EEXIST`; `EISDIR` or `ELOOP` where the request does
-    /// not insist and a directory or a symlink is there; `EINVAL` for a directory or symlink; `ENOSPC` where the pool
+    /// not insist and a directory or a symlink is there; `EINVAL` for a directory or symlink; `EPERM` in an immutable
+    /// directory; `ENOSPC` where the pool
     /// has no group, or the directory too many names of this hash.
     pub fn create(&mut self, create: &Create<'_>) -> Result<InodeId> {
         if matches!(create.kind, FileType::Directory | FileType::Symlink) {

@@ -12,8 +12,8 @@ use crate::schema::inode::{Inode, LINKABLE};
 
 impl<K: Kv> Namespace<K> {
     /// # Errors
-    /// `EPERM` for a directory, `ENOENT` for an unlinked file (except one that never had a name) or in a directory that
-    /// is gone, `ESTALE` for a file that is gone, `ENOTDIR`, `EEXIST`, `EMLINK`.
+    /// `EPERM` for a directory or by flags, `ENOENT` for an unlinked file (except one that never had a name) or in a
+    /// directory that is gone, `ESTALE` for a file that is gone, `ENOTDIR`, `EEXIST`, `EMLINK`.
     pub fn link(&mut self, id: InodeId, parent: InodeId, name: &Name) -> Result<()> {
         let inode = self.existing(id)?;
         let place = self.vacancy(parent, name)?;
@@ -25,6 +25,7 @@ impl<K: Kv> Namespace<K> {
 
     /// It can get a name more: `EPERM`, `ENOENT` or `EMLINK` otherwise, as of `link`.
     pub(crate) fn can_be_linked(&self, inode: &Inode) -> Result<()> {
+        inode.must_be_free()?;
         match inode.nlink {
             _ if inode.is_dir() => Err(Errno::EPERM.into()),
             0 if !inode.has(LINKABLE) => Err(Errno::ENOENT.into()),

@@ -1,7 +1,7 @@
 //! The operations, one file each with its whole story.
 //!
 //! Each first reads and checks, with `?`, and then changes, where nothing can fail. Permission bits are not looked at:
-//! the caller's kernel did.
+//! the caller's kernel did. Flags of files are ([`flags`]).
 
 use kv::Kv;
 use types::attr::{FileType, PERMISSION_BITS, S_ISGID};
@@ -23,6 +23,7 @@ pub mod access;
 pub mod create;
 pub mod deletions;
 pub mod entry_info;
+pub mod flags;
 pub mod inline;
 pub mod link;
 pub mod lookup;
@@ -62,7 +63,8 @@ impl<K: Kv> Namespace<K> {
         Ok(Place { parent, directory, name, hash, edge })
     }
 
-    /// The same where a new entry is to be made, unless there is one. `ENOSPC` as of `has_room`.
+    /// The same where a new entry is to be made, unless there is one. `ENOSPC` as of `has_room`, `EPERM` in a directory that
+    /// is immutable.
     pub(crate) fn place_for_new<'a>(&mut self, parent: InodeId, name: &'a Name) -> Result<Place<'a>> {
         let directory = self.directory(parent)?;
         if directory.nlink == 0 {
@@ -79,6 +81,7 @@ impl<K: Kv> Namespace<K> {
         };
         let place = Place { parent, directory, name, hash, edge };
         if edge.is_none() {
+            place.may_enter()?;
             self.has_room(&place)?;
         }
         Ok(place)
@@ -100,7 +103,7 @@ impl<K: Kv> Namespace<K> {
     }
 
     /// A place for a new entry. `ENOENT` in a directory that was removed but is held open, `EEXIST` where the name is
-    /// taken.
+    /// taken, `EPERM` in one that is immutable.
     pub(crate) fn vacancy<'a>(&mut self, parent: InodeId, name: &'a Name) -> Result<Place<'a>> {
         let place = self.place_for_new(parent, name)?;
         if place.edge.is_some() { Err(Errno::EEXIST.into()) } else { Ok(place) }
@@ -178,6 +181,7 @@ impl<K: Kv> Namespace<K> {
             kind,
             mode: mode as u16,
             flags: flags_of_acls(legacy.access.as_deref(), legacy.default.as_deref()),
+            file_flags: directory.file_flags.inherited(),
             uid: cred.uid,
             gid: if inherits { directory.gid } else { cred.gid },
             nlink: if kind == FileType::Directory { 2 } else { 1 },

@@ -137,6 +137,7 @@ impl<K: Kv> Namespace<K> {
         let acl = HAS_XATTRS | HAS_DEFAULT_ACL;
         inode.flags = if to.default.is_some() { inode.flags | acl } else { inode.flags & !acl };
         (inode.mode, inode.uid, inode.gid) = (to.mode, to.uid, to.gid);
+        inode.file_flags = to.flags;
         inode.mtime = to.mtime.unwrap_or(inode.mtime);
         if let Body::Directory { policy, .. } = &mut inode.body {
             *policy = to.policy;

@@ -23,7 +23,7 @@ impl<K: Kv> Namespace<K> {
     /// # Errors
     /// `ENOENT`, `ENOTDIR` (a parent is none, or a directory would replace another kind), `EISDIR` (another kind would
     /// replace a directory), `EEXIST` (NOREPLACE), `ENOTEMPTY`, `EINVAL` (a directory into itself, or flags), `EMLINK`,
-    /// `ENOSPC` (too many names of one hash).
+    /// `ENOSPC` (too many names of one hash), `EPERM` (flags).
     pub fn rename(&mut self, rename: &Rename<'_>, held: impl FnOnce(InodeId) -> bool) -> Result<Fate> {
         if !matches!(rename.flags, 0 | RENAME_NOREPLACE | RENAME_EXCHANGE) {
             return Err(Errno::EINVAL.into());
@@ -50,6 +50,8 @@ impl<K: Kv> Namespace<K> {
 
     fn move_to_vacancy(&mut self, source: &Place<'_>, target: &Place<'_>, moved: Occupant) -> Result<Fate> {
         self.check_no_loop(source, target, &moved)?;
+        source.may_lose(&moved.1)?;
+        target.may_enter()?;
         if (source.parent, source.hash) != (target.parent, target.hash) {
             self.has_room(target)?;
         }
@@ -79,6 +81,8 @@ impl<K: Kv> Namespace<K> {
         if moved.0.child == other.0.child {
             return Ok(Fate::Lives);
         }
+        source.may_lose(&moved.1)?;
+        target.may_lose(&other.1)?;
         match (moved.1.is_dir(), other.1.is_dir()) {
             (true, false) => return Err(Errno::ENOTDIR.into()),
             (false, true) => return Err(Errno::EISDIR.into()),
@@ -99,6 +103,8 @@ impl<K: Kv> Namespace<K> {
         if moved.0.child == other.0.child {
             return Ok(Fate::Lives);
         }
+        source.may_lose(&moved.1)?;
+        target.may_lose(&other.1)?;
         if source.parent != target.parent {
             match (moved.1.is_dir(), other.1.is_dir()) {
                 (true, false) => self.can_have_subdir(&target.directory)?,

@@ -13,10 +13,11 @@ impl<K: Kv> Namespace<K> {
     /// `held` asks whether somebody has the directory open: then it stays, empty, and refuses new entries.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`.
+    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, `EPERM` (flags).
     pub fn rmdir(&mut self, parent: InodeId, name: &Name, held: impl FnOnce(InodeId) -> bool) -> Result<Fate> {
         let place = self.place(parent, name)?;
         let (edge, inode) = self.occupant(&place)?;
+        place.may_lose(&inode)?;
         if !inode.is_dir() {
             return Err(Errno::ENOTDIR.into());
         }

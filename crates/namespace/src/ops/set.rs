@@ -16,10 +16,12 @@ pub(crate) const SIZE_MAX: u64 = 1 << 62;
 
 impl<K: Kv> Namespace<K> {
     /// # Errors
-    /// `ESTALE`; with a size `EISDIR`, `EINVAL` where it is no regular file, `EFBIG`; `EOPNOTSUPP` for the mode of a
-    /// symlink, or a size above the limit for contents in the metadata where these are there.
+    /// `ESTALE`; `EPERM` by its flags; with a size `EISDIR`, `EINVAL` where it is no regular file, `EFBIG`; `EOPNOTSUPP` for
+    /// the mode of a symlink, flags of what has none, or a size above the limit for contents in the metadata where these are
+    /// there.
     pub fn set(&mut self, id: InodeId, change: &SetAttr) -> Result<()> {
         let inode = self.existing(id)?;
+        inode.may_be_set(change)?;
         if let Some(size) = change.size {
             must_be_file(&inode)?;
             if size > SIZE_MAX {
@@ -78,6 +80,7 @@ pub(crate) fn apply(inode: &mut Inode, change: &SetAttr, now: Timestamp) {
     inode.mode = mode as u16;
     inode.uid = change.uid.unwrap_or(inode.uid);
     inode.gid = change.gid.unwrap_or(inode.gid);
+    inode.file_flags = change.flags.unwrap_or(inode.file_flags);
     if let Some(size) = change.size {
         inode.size = size;
         if size == 0 {

@@ -14,12 +14,14 @@ impl<K: Kv> Namespace<K> {
     /// A regular file with what a file made in `parent` gets, but no name. The caller holds it open.
     ///
     /// # Errors
-    /// `ENOENT` (no such directory, or it was removed), `ENOTDIR`, `ENOSPC` where the pool has no group.
+    /// `ENOENT` (no such directory, or it was removed), `ENOTDIR`, `EPERM` (it is immutable), `ENOSPC` where the pool has no
+    /// group.
     pub fn tmpfile(&mut self, parent: InodeId, mode: u32, cred: Credentials) -> Result<InodeId> {
         let directory = self.directory(parent)?;
         if directory.nlink == 0 {
             return Err(Errno::ENOENT.into());
         }
+        directory.may_be_written(true)?;
         let (body, wide) = self.stripe(&directory)?;
         let mut newborn = self.newborn((parent, &directory), FileType::Regular, mode, cred, body)?;
         newborn.inode.nlink = 0;

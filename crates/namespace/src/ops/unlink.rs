@@ -13,10 +13,11 @@ impl<K: Kv> Namespace<K> {
     /// `held` asks whether somebody has the inode open.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `EISDIR`.
+    /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EPERM` (flags).
     pub fn unlink(&mut self, parent: InodeId, name: &Name, held: impl FnOnce(InodeId) -> bool) -> Result<Fate> {
         let place = self.place(parent, name)?;
         let (edge, inode) = self.occupant(&place)?;
+        place.may_lose(&inode)?;
         if inode.is_dir() {
             return Err(Errno::EISDIR.into());
         }

@@ -29,7 +29,8 @@ impl<K: Kv> Namespace<K> {
 
     /// # Errors
     /// As `get_xattr`; `E2BIG` (value above 64 KiB), `EEXIST` (CREATE), `ENODATA` (REPLACE), `EINVAL` (flags), `EPERM`
-    /// (a user attribute of what is neither file nor directory), `ENOSPC` (the names above 64 KiB together). Of an ACL:
+    /// (a user attribute of what is neither file nor directory, or by flags), `ENOSPC` (the names above 64 KiB together). Of
+    /// an ACL:
     /// `EINVAL` where it is none, `EACCES` (a default one of what is no directory), `EOPNOTSUPP` (of a symlink).
     pub fn set_xattr(&mut self, id: InodeId, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         if flags & !(XATTR_CREATE | XATTR_REPLACE | XATTR_KILL_SGID) != 0 {
@@ -41,6 +42,7 @@ impl<K: Kv> Namespace<K> {
         }
         let inode = self.existing(id)?;
         may_have(&inode, name)?;
+        inode.must_be_free()?;
         let acl = parse_acl(&inode, name, value)?;
         let old = self.xattr(id, &inode, name)?;
         match old {
@@ -123,6 +125,7 @@ impl<K: Kv> Namespace<K> {
         check_name(name)?;
         let inode = self.existing(id)?;
         may_have(&inode, name)?;
+        inode.must_be_free()?;
         if self.xattr(id, &inode, name)?.is_none() {
             return Err(Errno::ENODATA.into());
         }

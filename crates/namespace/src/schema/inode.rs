@@ -7,7 +7,7 @@
 //! | 2 | 2 | permission bits |
 //! | 4 | 2 | flags |
 //! | 6 | 1 | logarithm of the chunk size: a file's own, or a directory's for its new files |
-//! | 7 | 1 | 0 |
+//! | 7 | 1 | flags as `chattr` sets them, by the bits of `FS_IOC_GETFLAGS` |
 //! | 8, 12, 16, 20 | 4 each | uid, gid, nlink, rdev |
 //! | 24 | 8 | size, bytes; of a directory its number of entries |
 //! | 32 | 8 | blocks of 512 bytes; of a directory that is being split, or a part of one, a hash, below |
@@ -25,6 +25,7 @@
 //! The placement is 0 random, 1 round robin, 2 inherit, 3 a shard, whose number is in the high half.
 
 use types::attr::{Attr, FileType, PERMISSION_BITS};
+use types::flags::FileFlags;
 use types::id::{GroupId, InodeId, PoolId};
 use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, INLINE_MAX, LayoutPolicy, STRIPE_COUNT_MAX};
 use types::parts::{HASH_END, PARTS_MAX, PARTS_MIN, PartNumber};
@@ -69,6 +70,8 @@ pub struct Inode {
     /// Permission bits only.
     pub mode: u16,
     pub flags: u16,
+    /// As users set them. A part of a split directory has those of that.
+    pub file_flags: FileFlags,
     pub uid: u32,
     pub gid: u32,
     /// 0: unlinked, but held open.
@@ -282,6 +285,7 @@ pub fn ser_value(inode: &Inode) -> [u8; VALUE_LEN] {
     let inline = if inode.inline_limit().is_some() { INLINE } else { 0 };
     value[4..6].copy_from_slice(&(inode.flags | inline).to_le_bytes());
     value[6] = chunk_size.checked_ilog2().unwrap_or(0) as u8;
+    value[7] = inode.file_flags.bits();
     value[8..12].copy_from_slice(&inode.uid.to_le_bytes());
     value[12..16].copy_from_slice(&inode.gid.to_le_bytes());
     value[16..20].copy_from_slice(&inode.nlink.to_le_bytes());
@@ -326,14 +330,14 @@ pub fn deser_value(key: &[u8], value: &[u8]) -> Result<Inode, Damage> {
     let flags = fields.u16()?;
     let (flags, is_inline) = (flags & !INLINE, flags & INLINE != 0);
     let chunk_log2 = fields.u8()?;
-    let zero = fields.u8()?;
-    if u32::from(mode) & !PERMISSION_BITS != 0 || flags & !FLAGS_KNOWN != 0 || zero != 0 {
-        return Err(fields.damage("inode with unknown flags"));
-    }
+    let is_known = u32::from(mode) & !PERMISSION_BITS == 0 && flags & !FLAGS_KNOWN == 0;
+    let file_flags = FileFlags::from_bits(fields.u8()?.into()).filter(|_| is_known);
+    let file_flags = file_flags.ok_or_else(|| fields.damage("inode with unknown flags"))?;
     let mut inode = Inode {
         kind,
         mode,
         flags,
+        file_flags,
         uid: fields.u32()?,
         gid: fields.u32()?,
         nlink: fields.u32()?,
@@ -445,12 +449,14 @@ pub(crate) mod tests {
     pub(crate) fn inodes() -> impl Strategy<Value = Inode> {
         let kinds = [1, 2, 4, 6, 8, 10, 12].map(|n| FileType::from_u8(n).expect("a kind"));
         let kind = prop::sample::select(kinds.to_vec());
-        (kind, any::<[u32; 4]>(), 0u16..=0o7777, 0..=FLAGS_KNOWN, any::<[i64; 4]>(), any::<[u64; 2]>()).prop_flat_map(
-            |(kind, n, mode, flags, times, big)| {
+        let flags = (0..=FLAGS_KNOWN, (0u32..16).prop_map(|n| FileFlags::from_bits(n * 0x10).expect("four bits")));
+        (kind, any::<[u32; 4]>(), 0u16..=0o7777, flags, any::<[i64; 4]>(), any::<[u64; 2]>()).prop_flat_map(
+            |(kind, n, mode, (flags, file_flags), times, big)| {
                 body(kind).prop_map(move |(size, body)| Inode {
                     kind,
                     mode,
                     flags,
+                    file_flags,
                     uid: n[0],
                     gid: n[1],
                     nlink: n[2],
@@ -494,6 +500,7 @@ pub(crate) mod tests {
             kind: FileType::Regular,
             mode: 0o644,
             flags: HAS_OBJECTS,
+            file_flags: FileFlags::NONE,
             uid: 1,
             gid: 2,
             nlink: 3,
@@ -523,5 +530,10 @@ pub(crate) mod tests {
         striping.inline_limit = 4096;
         (expected[5], expected[82], expected[83]) = (1, 0xff, 0x0f);
         assert_eq!(&ser_value(&inline)[..], &expected[..]);
+        inline.file_flags = FileFlags::IMMUTABLE.with(FileFlags::NOATIME);
+        expected[7] = 0x90;
+        assert_eq!(&ser_value(&inline)[..], &expected[..]);
+        expected[7] = 1;
+        assert!(deser_value(b"I", &expected).is_err(), "a flag of a later release");
     }
 }

@@ -12,6 +12,7 @@ use types::placement::Placement;
 use types::time::Timestamp;
 
 use types::attr::FileType;
+use types::flags::FileFlags;
 use types::id::PoolId;
 
 use crate::acl::Acl;
@@ -165,7 +166,15 @@ pub fn deser_votes(value: &[u8]) -> Result<Vec<Vote>, Damage> {
     Ok(votes)
 }
 
+/// Before a part that has flags, and them: without any it is as it was before there were flags.
+const FLAGS: u8 = 16;
+
 fn ser_part(value: &mut Vec<u8>, part: &Part) {
+    if let Part::Make(NewDirectory { flags, .. }) | Part::Conform(Conformed { flags, .. }) = part
+        && *flags != FileFlags::NONE
+    {
+        value.extend_from_slice(&[FLAGS, flags.bits()]);
+    }
     match part {
         Part::Entry { parent, name, becomes } => {
             value.push(1);
@@ -283,7 +292,7 @@ fn is_possible(policy: &LayoutPolicy, mode: u16) -> bool {
 }
 
 fn ser_conformed(value: &mut Vec<u8>, conformed: &Conformed) {
-    let Conformed { part, mode, uid, gid, policy, default, mtime } = conformed;
+    let Conformed { part, mode, uid, gid, flags: _, policy, default, mtime } = conformed;
     value.extend_from_slice(&part.0.to_le_bytes());
     value.extend_from_slice(&mode.to_le_bytes());
     value.extend_from_slice(&uid.to_le_bytes());
@@ -303,12 +312,27 @@ fn deser_conformed(fields: &mut Fields<'_>) -> Result<Conformed, Damage> {
     if !is_possible(&policy, mode) || is_set > 1 {
         return Err(fields.damage("transaction with an impossible part of a directory"));
     }
-    let default = deser_acl(fields)?;
-    Ok(Conformed { part, mode, uid, gid, policy, default, mtime: (is_set == 1).then_some(mtime) })
+    let (default, flags) = (deser_acl(fields)?, FileFlags::NONE);
+    Ok(Conformed { part, mode, uid, gid, flags, policy, default, mtime: (is_set == 1).then_some(mtime) })
 }
 
 fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
-    Ok(match fields.u8()? {
+    let tag = fields.u8()?;
+    if tag != FLAGS {
+        return deser_plain(tag, fields);
+    }
+    let told = FileFlags::from_bits(fields.u8()?.into()).filter(|flags| *flags != FileFlags::NONE);
+    let tag = fields.u8()?;
+    let mut part = deser_plain(tag, fields)?;
+    match (&mut part, told) {
+        (Part::Make(NewDirectory { flags, .. }) | Part::Conform(Conformed { flags, .. }), Some(told)) => *flags = told,
+        _ => return Err(fields.damage("transaction with impossible flags")),
+    }
+    Ok(part)
+}
+
+fn deser_plain(tag: u8, fields: &mut Fields<'_>) -> Result<Part, Damage> {
+    Ok(match tag {
         1 => {
             let parent = InodeId(fields.u64()?);
             let name = deser_name(fields)?;
@@ -324,7 +348,7 @@ fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
             let inline_limit = fields.u32()?;
             Part::Make(deser_new(fields, inline_limit)?)
         }
-        tag @ (9 | 15) => {
+        9 | 15 => {
             let part = PartNumber { index: fields.u16()?, count: fields.u16()? };
             if !part.is_possible() {
                 return Err(fields.damage("transaction with an impossible part of a directory"));
@@ -404,8 +428,8 @@ fn deser_new(fields: &mut Fields<'_>, inline_limit: u32) -> Result<NewDirectory,
     if !is_possible(&policy, mode) {
         return Err(fields.damage("transaction with an impossible directory"));
     }
-    let (access, default) = (deser_acl(fields)?, deser_acl(fields)?);
-    Ok(NewDirectory { id, parent, mode, uid, gid, time, policy, access, default, part: None, fills: false })
+    let (access, default, flags) = (deser_acl(fields)?, deser_acl(fields)?, FileFlags::NONE);
+    Ok(NewDirectory { id, parent, mode, uid, gid, flags, time, policy, access, default, part: None, fills: false })
 }
 
 #[cfg(test)]
@@ -426,6 +450,10 @@ mod tests {
         [2u32.to_le_bytes().to_vec(), entries.map(entry).concat()].concat()
     }
 
+    fn some_flags(number: u64) -> FileFlags {
+        FileFlags::from_bits(number as u32 & 0xf0).expect("four bits")
+    }
+
     fn parts() -> impl Strategy<Value = Part> {
         let names = prop::collection::vec(128u8.., 1..255).prop_map(|bytes| Name::new(&bytes).expect("a name"));
         prop_oneof![
@@ -440,6 +468,7 @@ mod tests {
                 mode: 0o1755,
                 uid: m[0],
                 gid: m[1],
+                flags: some_flags(n[1]),
                 time: Timestamp(time),
                 policy: LayoutPolicy {
                     pool: PoolId(m[2]),
@@ -457,6 +486,7 @@ mod tests {
                 mode: 0o2755,
                 uid: m[0],
                 gid: m[1],
+                flags: some_flags(part),
                 policy: LayoutPolicy { pool: PoolId(m[2]), ..LayoutPolicy::default() },
                 default: acls.then(|| acl(m[0])),
                 mtime: mtime.map(Timestamp),
@@ -471,6 +501,25 @@ mod tests {
             any::<[u64; 2]>().prop_map(|n| Part::Move { inode: InodeId(n[0]), parent: InodeId(n[1]) }),
             Just(Part::Token),
         ]
+    }
+
+    #[test]
+    fn without_flags_a_part_is_as_it_was_before_there_were_any() {
+        let part = |flags| {
+            let (part, policy) = (InodeId(5), LayoutPolicy::default());
+            Part::Conform(Conformed { part, mode: 0o755, uid: 1, gid: 2, flags, policy, default: None, mtime: None })
+        };
+        let (plain, flagged) = (part(FileFlags::NONE), part(FileFlags::IMMUTABLE));
+        let (before, after) = (ser_parts(&[plain]), ser_parts(std::slice::from_ref(&flagged)));
+        assert_eq!((before[..2].to_vec(), after[..4].to_vec()), (vec![VERSION, 12], vec![VERSION, FLAGS, 0x10, 12]));
+        assert_eq!(before[1..], after[3..]);
+        assert_eq!(deser_parts(b"T", &after), Ok(vec![flagged]));
+        for wrong in
+            [&[VERSION, FLAGS, 0x10, 7][..], &[VERSION, FLAGS, 0, 12], &[VERSION, FLAGS, 0x10, FLAGS, 0x10, 12]]
+        {
+            assert!(deser_parts(b"T", &[wrong, &before[2..]].concat()).is_err());
+        }
+        assert!(deser_parts(b"T", &[VERSION, FLAGS]).is_err());
     }
 
     fn moved() -> impl Strategy<Value = Moved> {

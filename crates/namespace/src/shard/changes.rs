@@ -22,14 +22,16 @@ use crate::view::{Changed, Create, Deletion, EntryInfo, Exactly, InodeView, Poli
 
 impl<K: Kv> Shard<K> {
     /// # Errors
-    /// `ESTALE`; with a size `EISDIR`, `EINVAL` (no regular file), `EFBIG`, and `EOPNOTSUPP` where contents in the metadata
-    /// would pass their limit, or, with `inline`, where they are not there; `EOPNOTSUPP` for the mode of a symlink.
+    /// `ESTALE`; `EPERM` by its flags; with a size `EISDIR`, `EINVAL` (no regular file), `EFBIG`, and `EOPNOTSUPP` where
+    /// contents in the metadata would pass their limit, or, with `inline`, where they are not there; `EOPNOTSUPP` for the
+    /// mode of a symlink, or flags of what has none.
     pub fn set(&mut self, exactly: Exactly, inode: InodeId, change: &SetAttr, inline: bool) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly, outcome);
         }
         self.may_read(inode)?;
         let before = self.namespace.existing(inode)?;
+        before.may_be_set(change)?;
         if let Some(size) = change.size {
             self.may_truncate(inode, &before, size, inline)?;
         }
@@ -39,6 +41,9 @@ impl<K: Kv> Shard<K> {
         self.namespace.set(inode, change)?;
         if change.size.is_some() {
             self.holds.cut(exactly.session, inode, false);
+        }
+        if change.flags.is_some_and(|flags| before.is_restricted_by(flags)) {
+            self.tell_openers(exactly.session, inode);
         }
         self.record(exactly, Outcome::Inode(inode));
         let after = self.namespace.existing(inode)?;
@@ -217,7 +222,7 @@ impl<K: Kv> Shard<K> {
     }
 
     /// # Errors
-    /// `ESTALE`, `EISDIR`, `EINVAL` (no regular file), `EBUSY` (too many opens).
+    /// `ESTALE`, `EISDIR`, `EINVAL` (no regular file), `EBUSY` (too many opens), `EPERM` by its flags.
     pub fn write_intent(&mut self, exactly: Exactly, inode: InodeId, cuts: bool) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
             let view = self.repeat(exactly, outcome)?;
@@ -228,6 +233,11 @@ impl<K: Kv> Shard<K> {
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let session = exactly.session;
         let before = self.namespace.writable(inode)?;
+        // Who cuts does not append. Whether who writes does, its client sees to, which is told of the flags; and who has an
+        // intent must be able to end a cut.
+        if cuts || !self.holds.intends(session, inode) {
+            before.may_be_written(!cuts)?;
+        }
         let layout = self.namespace.layout(inode, &before)?;
         self.may_hold(session, Some(inode))?;
         let before = self.grown_out(inode, before)?;
@@ -288,8 +298,9 @@ impl<K: Kv> Shard<K> {
             return repeat_done(outcome);
         }
         self.may_read(inode)?;
-        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let found = self.namespace.existing(inode)?;
+        found.must_be_free()?;
+        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         if found.is_dir() {
             let (name, value) = (name.to_vec(), value.to_vec());
             self.reform(exactly, inode, &found, DirectoryChange::SetXattr { name, value, flags })?;
@@ -306,8 +317,9 @@ impl<K: Kv> Shard<K> {
             return repeat_done(outcome);
         }
         self.may_read(inode)?;
-        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let found = self.namespace.existing(inode)?;
+        found.must_be_free()?;
+        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         self.reform(exactly, inode, &found, DirectoryChange::RemoveXattr(name.to_vec()))?;
         self.namespace.remove_xattr(inode, name)?;
         self.record(exactly, Outcome::Done);

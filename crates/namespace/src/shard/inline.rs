@@ -119,7 +119,7 @@ impl<K: Kv> Shard<K> {
     ///
     /// # Errors
     /// `EOPNOTSUPP` where the contents are in objects, or would pass their limit: it takes a write intent then. `ESTALE`,
-    /// `EISDIR`, `EINVAL` (no regular file).
+    /// `EISDIR`, `EINVAL` (no regular file), `EPERM` by its flags.
     pub fn write_inline(&mut self, exactly: Exactly, write: &WriteInline<'_>) -> Result<(InodeView, u64)> {
         let (session, id) = (exactly.session, write.inode);
         match self.begin(exactly)? {
@@ -132,6 +132,7 @@ impl<K: Kv> Shard<K> {
         }
         self.may_read(id)?;
         let before = self.namespace.writable(id)?;
+        before.may_be_written(write.append)?;
         let limit = before.inline_limit().ok_or(Errno::EOPNOTSUPP)?;
         self.must_not_grow(id)?;
         let offset = if write.append { before.size } else { write.offset };

@@ -85,7 +85,7 @@ impl<K: Kv> Shard<K> {
             DirectoryChange::Set(set) => {
                 let mut after = *inode;
                 apply(&mut after, set, self.namespace.now);
-                (all.mode, all.uid, all.gid) = (after.mode, after.uid, after.gid);
+                (all.mode, all.uid, all.gid, all.flags) = (after.mode, after.uid, after.gid, after.file_flags);
                 all.mtime = set.mtime.map(|_| after.mtime);
             }
             DirectoryChange::Policy(policy) => all.policy = self.namespace.changed_policy(inode, policy)?,
@@ -111,9 +111,9 @@ impl<K: Kv> Shard<K> {
     fn conformed(&mut self, id: InodeId, inode: &Inode) -> Result<Conformed> {
         let Body::Directory { policy, .. } = inode.body else { return Err(Errno::ENOTDIR.into()) };
         let default = if inode.has(HAS_DEFAULT_ACL) { self.namespace.acl(id, inode, acl::DEFAULT)? } else { None };
-        let (mode, uid, gid) = (inode.mode, inode.uid, inode.gid);
+        let (mode, uid, gid, flags) = (inode.mode, inode.uid, inode.gid, inode.file_flags);
         let default = default.map(|(value, _)| value);
-        Ok(Conformed { part: InodeId(0), mode, uid, gid, policy, default, mtime: None })
+        Ok(Conformed { part: InodeId(0), mode, uid, gid, flags, policy, default, mtime: None })
     }
 
     /// The coordinator's own part of a `Reform`.
@@ -129,9 +129,9 @@ impl<K: Kv> Shard<K> {
 
 impl Conformed {
     fn new_part(&self, of: InodeId, directory: &Inode, part: PartNumber) -> NewDirectory {
-        let Self { mode, uid, gid, policy, default, .. } = self.clone();
+        let Self { mode, uid, gid, flags, policy, default, .. } = self.clone();
         let (id, time, access) = (InodeId(0), directory.mtime, None);
         let (part, fills) = (Some(part), directory.entries() != 0);
-        NewDirectory { id, parent: of, mode, uid, gid, time, policy, access, default, part, fills }
+        NewDirectory { id, parent: of, mode, uid, gid, flags, time, policy, access, default, part, fills }
     }
 }

@@ -34,6 +34,16 @@ impl<K: Kv> Shard<K> {
         inode.has(UNSETTLED) && (self.holds.is_others_alone(session, id) || self.leases.presume())
     }
 
+    /// A file was just forbidden to be written as before: other sessions that have it open hear of it, whether they hold a
+    /// lease or not, and ask before they write again. Nobody waits for that.
+    pub(super) fn tell_openers(&mut self, session: SessionId, id: InodeId) {
+        for other in self.holds.openers(id).into_iter().filter(|other| *other != session) {
+            self.leases.presume_of(other, Subject::inode(id));
+        }
+        // They are being recalled, if there are any.
+        let _ = self.take_back(session, &[Touched::inode(id)]);
+    }
+
     /// A lease on an inode's attributes with the answer at hand: its term in ms, 0 for none. What a transaction has locked
     /// is about to change: its leases were taken back already.
     pub(super) fn lease_inode(&mut self, session: SessionId, inode: InodeId) -> u32 {

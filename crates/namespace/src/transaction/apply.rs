@@ -35,9 +35,13 @@ impl<K: Kv> Shard<K> {
         match part {
             Part::Entry { parent, name, becomes } => {
                 let place = self.namespace.place(*parent, name)?;
+                if place.edge.is_some() {
+                    place.may_leave()?;
+                }
                 if let Some(edge) = becomes {
                     place.must_live()?;
                     if place.edge.is_none() {
+                        place.may_enter()?;
                         // Nobody else makes a name of this hash until it is done: locks are on hashes.
                         self.namespace.has_room(&place)?;
                     }
@@ -62,10 +66,12 @@ impl<K: Kv> Shard<K> {
             }
             Part::Unlink(inode) => {
                 let found = self.named(*inode)?;
+                found.must_be_free()?;
                 if found.is_dir() { Err(Errno::EISDIR.into()) } else { Ok(Vote::Inode(found.kind)) }
             }
             Part::Rmdir(inode) => {
                 let found = self.named(*inode)?;
+                found.must_be_free()?;
                 match found.entries() {
                     _ if !found.is_dir() => Err(Errno::ENOTDIR.into()),
                     0 if found.is_split() => Ok(Vote::Parts(self.namespace.parts(*inode, &found)?)),
@@ -73,7 +79,11 @@ impl<K: Kv> Shard<K> {
                     _ => Err(Errno::ENOTEMPTY.into()),
                 }
             }
-            Part::Move { inode, .. } => Ok(Vote::Inode(self.named(*inode)?.kind)),
+            Part::Move { inode, .. } => {
+                let found = self.named(*inode)?;
+                found.must_be_free()?;
+                Ok(Vote::Inode(found.kind))
+            }
             Part::Divide { inode, .. } => Ok(Vote::Inode(self.namespace.can_be_split(*inode)?.kind)),
             Part::Hold(inode) => Ok(Vote::Inode(self.named(*inode)?.kind)),
             Part::Conform(conformed) => Ok(Vote::Inode(self.named(conformed.part)?.kind)),
@@ -168,8 +178,8 @@ impl NewDirectory {
         let Inode { mode, uid, gid, parent, btime: time, body: Body::Directory { policy, .. }, .. } = inode else {
             return None;
         };
-        let id = InodeId(0);
-        Some(Self { id, parent, mode, uid, gid, time, policy, access, default, part: None, fills: false })
+        let (id, flags) = (InodeId(0), inode.file_flags);
+        Some(Self { id, parent, mode, uid, gid, flags, time, policy, access, default, part: None, fills: false })
     }
 
     fn newborn(&self) -> Newborn {
@@ -177,7 +187,7 @@ impl NewDirectory {
     }
 
     pub(crate) fn inode(&self) -> Inode {
-        let Self { parent, mode, uid, gid, time, policy, part, fills, .. } = *self;
+        let Self { parent, mode, uid, gid, flags: file_flags, time, policy, part, fills, .. } = *self;
         let role = |part: PartNumber| {
             if fills { Role::Filling { part, until: part.begin() } } else { Role::Part(part) }
         };
@@ -185,6 +195,7 @@ impl NewDirectory {
             kind: FileType::Directory,
             mode,
             flags: flags_of_acls(self.access.as_deref(), self.default.as_deref()),
+            file_flags,
             uid,
             gid,
             nlink: 2,

@@ -1,6 +1,7 @@
 //! The parts that an operation over several shards consists of. Each concerns one inode or one name, and so one shard.
 
 use types::attr::FileType;
+use types::flags::FileFlags;
 use types::id::{InodeId, ShardId};
 use types::layout::LayoutPolicy;
 use types::name::Name;
@@ -72,6 +73,7 @@ pub struct Conformed {
     pub mode: u16,
     pub uid: u32,
     pub gid: u32,
+    pub flags: FileFlags,
     pub policy: LayoutPolicy,
     pub default: Option<Vec<u8>>,
     /// Where the directory's time was set.
@@ -87,6 +89,7 @@ pub struct NewDirectory {
     pub mode: u16,
     pub uid: u32,
     pub gid: u32,
+    pub flags: FileFlags,
     pub time: Timestamp,
     pub policy: LayoutPolicy,
     /// What it inherits: its ACLs, as they are stored.

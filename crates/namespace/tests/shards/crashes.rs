@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use namespace::acl::{ACCESS, DEFAULT};
+use namespace::view::InodeView;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use types::error::Errno;
+use types::flags::FileFlags;
 use types::id::{InodeId, ShardId};
 use types::placement::Placement;
 
@@ -108,6 +110,7 @@ const OPERATIONS: &[(&str, Make)] = &[
     ("rmdir of a split directory", |tree| Op::Rmdir { parent: tree.dirs[0], name: name("hollow") }),
     ("link into a split directory", |tree| Op::Link { inode: tree.files[2], parent: tree.split, name: name("linked") }),
     ("chmod of a split directory", |tree| Op::Chmod { inode: tree.split, mode: 0o2710 }),
+    ("flags of a split directory", |tree| Op::Flag { inode: tree.split, flags: FileFlags::APPEND }),
     ("default ACL of a split directory", |tree| Op::SetXattr {
         inode: tree.split,
         name: DEFAULT,
@@ -177,16 +180,21 @@ fn described(sim: &mut Sim) -> Paths {
     for (path, inode) in sim.tree(CLIENT) {
         let Answer::Inode(view) = sim.stat(CLIENT, inode) else { panic!("{path}") };
         let (mode, nlink) = (view.attr.mode, view.attr.nlink);
-        let mut text = format!("{path} {mode:o} {nlink}");
+        let mut text = format!("{path} {mode:o} {nlink}{}", flagged(&view));
         sim.learn_parts(inode);
         for part in sim.parts_of(inode) {
             let Answer::Inode(view) = sim.run(CLIENT, Op::Stat { inode: part }) else { panic!("{path}: {part}") };
             let has_acl = sim.run(CLIENT, Op::GetXattr { inode: part, name: DEFAULT }) == Answer::Value(default_acl());
-            text = format!("{text} ({:o} {has_acl})", view.attr.mode);
+            text = format!("{text} ({:o} {has_acl}{})", view.attr.mode, flagged(&view));
         }
         paths.insert(text, inode);
     }
     paths
+}
+
+/// Its flags, with a space before them.
+fn flagged(view: &InodeView) -> String {
+    view.flags.names().map(|name| format!(" {name}")).collect()
 }
 
 fn without_crash(make: Make) -> Paths {

@@ -8,6 +8,7 @@ mod against_model;
 mod beliefs;
 mod crashes;
 mod crowds;
+mod flags;
 mod leases;
 mod node;
 mod racing;

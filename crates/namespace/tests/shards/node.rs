@@ -15,6 +15,7 @@ use namespace::view::{
 use types::attr::{FileType, SetAttr};
 use types::cred::Credentials;
 use types::error::Errno;
+use types::flags::FileFlags;
 use types::id::{GroupId, InodeId, PoolId, SessionId, ShardId, TransactionId};
 use types::name::Name;
 use types::placement::Placement;
@@ -70,6 +71,10 @@ pub(crate) enum Op {
     Chmod {
         inode: InodeId,
         mode: u16,
+    },
+    Flag {
+        inode: InodeId,
+        flags: FileFlags,
     },
     /// A file without a name.
     TmpFile {
@@ -151,6 +156,7 @@ impl Op {
             | Self::List { inode, .. }
             | Self::Place { inode, .. }
             | Self::Chmod { inode, .. }
+            | Self::Flag { inode, .. }
             | Self::SetXattr { inode, .. }
             | Self::GetXattr { inode, .. }
             | Self::Split { inode, .. } => inode.home(),
@@ -378,6 +384,10 @@ impl Node {
             },
             Op::Chmod { inode, mode } => {
                 let change = SetAttr { mode: Some(u32::from(*mode)), ..SetAttr::default() };
+                Answer::Inode(shard.set(exactly, *inode, &change, false)?)
+            }
+            Op::Flag { inode, flags } => {
+                let change = SetAttr { flags: Some(*flags), ..SetAttr::default() };
                 Answer::Inode(shard.set(exactly, *inode, &change, false)?)
             }
             Op::TmpFile { parent } => Answer::Inode(shard.tmpfile(exactly, *parent, 0o600, CRED, false)?),

@@ -169,6 +169,9 @@ fn text(entry: &Entry) -> String {
     if let Some(placement) = entry.placement {
         line("directories", format!("new ones here: {placement}"));
     }
+    if !entry.flags.is_empty() {
+        line("flags", entry.flags.join(", "));
+    }
     if !entry.parts.is_empty() {
         let shards: Vec<String> = entry.parts.iter().map(|part| part.shard.to_string()).collect();
         let over = format!("split over shards {}", shards.join(", "));

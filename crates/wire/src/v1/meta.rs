@@ -5,6 +5,7 @@
 
 use types::attr::{Attr, FileType, SetAttr};
 use types::cred::Credentials;
+use types::flags::FileFlags;
 use types::id::{GroupId, InodeId, PoolId, ShardId};
 use types::layout::{Layout, LayoutPolicy};
 use types::name::Name;
@@ -62,6 +63,8 @@ messages! {
         inline_limit: u32,
         /// All of them, where an `Open` asked for them and they are in the metadata.
         contents: Option<Bytes>,
+        /// Who has the file open for writing obeys them as well.
+        flags: FileFlags,
     }
 
     /// How far a directory has come.

@@ -6,6 +6,7 @@
 use types::attr::{Attr, FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
+use types::flags::FileFlags;
 use types::id::{
     Epoch, Generation, GroupId, InodeId, NodeId, ObjectId, PoolId, SessionId, ShardId, TargetId, TransactionId,
 };
@@ -131,6 +132,12 @@ impl Sample for FileType {
     }
 }
 
+impl Sample for FileFlags {
+    fn sample(dice: &mut Dice) -> Self {
+        FileFlags::from_bits(dice.below(16) as u32 * 0x10).expect("four bits")
+    }
+}
+
 impl Sample for Placement {
     fn sample(dice: &mut Dice) -> Self {
         match dice.below(4) {
@@ -238,7 +245,7 @@ samples! {
         Credentials { uid, gid, umask }
         ObjectId { inode, stripe }
         Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
-        SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid, kill_sgid }
+        SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid, kill_sgid, flags }
         Layout { chunk_size, groups }
         LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit }
         Held { range, mode, pid }
@@ -328,7 +335,7 @@ samples! {
         meta::Exactly { sequence, answered_below }
         meta::InodeReply {
             attr, unsettled, cutting, cuts, exclusive, alone, has_objects, intents, bare, layout, elsewhere, lease_ms,
-            name_lease_ms, standing, parent, inline_limit, contents
+            name_lease_ms, standing, parent, inline_limit, contents, flags
         }
         meta::Standing { order, empty }
         meta::DirectoryReply { attr, standing, lease_ms }

@@ -1,0 +1,119 @@
+//! Flags of files (`chattr`): told, set, and obeyed where the shard is not asked each time.
+//!
+//! The shard refuses write intents, truncates, and writes to contents in the metadata. Who has an intent already when a flag is
+//! set elsewhere hears of it by a recall: then it asks for the flags before it writes again.
+
+use types::attr::SetAttr;
+use types::error::Errno;
+use types::flags::FileFlags;
+use types::id::InodeId;
+use wire::v1::meta;
+
+use crate::caller::Caller;
+use crate::router::{Client, Destination};
+
+/// What is known of an open file's flags.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KnownFlags {
+    flags: FileFlags,
+    /// How often what is known of the file was recalled, and how often it had been when the flags were asked for.
+    recalls: u32,
+    asked_after: u32,
+}
+
+impl KnownFlags {
+    pub(crate) fn new(flags: FileFlags) -> Self {
+        Self { flags, ..Self::default() }
+    }
+
+    /// With an answer, which may be from before a recall.
+    pub(crate) fn told(&mut self, flags: FileFlags) {
+        self.flags = flags;
+    }
+
+    pub(crate) fn recalled(&mut self) {
+        self.recalls = self.recalls.wrapping_add(1);
+    }
+
+    /// The answer to a question that was asked after so many recalls.
+    fn asked(&mut self, flags: FileFlags, recalls: u32) {
+        (self.flags, self.asked_after) = (flags, recalls);
+    }
+
+    fn are_doubtful(self) -> bool {
+        self.recalls != self.asked_after
+    }
+
+    pub(crate) fn keep_access_time(self) -> bool {
+        self.flags.has(FileFlags::NOATIME)
+    }
+}
+
+impl Client {
+    /// # Errors
+    /// `ESTALE` where the inode is gone.
+    pub async fn flags(&self, caller: &Caller<'_>, inode: InodeId) -> Result<FileFlags, Errno> {
+        Ok(self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?.flags)
+    }
+
+    /// Sets all flags of a file or directory. What was kept back of it is written before.
+    ///
+    /// # Errors
+    /// `ESTALE`, `EOPNOTSUPP` of what is neither; those of the storage.
+    pub async fn set_flags(&self, caller: &Caller<'_>, inode: InodeId, flags: FileFlags) -> Result<(), Errno> {
+        self.write_out(caller, inode).await?;
+        let change = SetAttr { flags: Some(flags), ..SetAttr::default() };
+        self.set_at_shard(caller, inode, change, false).await.map(drop)
+    }
+
+    /// [`Client::open`] for writing, by one who only appends or not.
+    ///
+    /// # Errors
+    /// As that, and `EPERM` by the file's flags.
+    pub async fn open_to_write(&self, caller: &Caller<'_>, inode: InodeId, appends: bool) -> Result<(), Errno> {
+        self.open(caller, inode, true).await?;
+        if !self.shared.kept.is_enabled() {
+            // Nobody tells this client of changes.
+            self.shared.with_file(inode, |file| file.flags.recalled());
+        }
+        let permitted = self.may_be_written(caller, inode, appends).await;
+        if permitted.is_err() {
+            self.close_now(caller, inode, true).await;
+        }
+        permitted
+    }
+
+    /// Before the contents of an open file are changed: only at the end where somebody `appends`.
+    ///
+    /// # Errors
+    /// `EPERM` by the file's flags.
+    pub async fn may_be_written(&self, caller: &Caller<'_>, inode: InodeId, appends: bool) -> Result<(), Errno> {
+        let Some(known) = self.shared.with_file(inode, |file| file.flags) else { return Ok(()) };
+        let mut flags = known.flags;
+        if known.are_doubtful() {
+            flags = self.flags(caller, inode).await?;
+            self.shared.with_file(inode, |file| file.flags.asked(flags, known.recalls));
+        }
+        if flags.permit_writes(appends) { Ok(()) } else { Err(Errno::EPERM) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_doubtful_from_a_recall_until_they_are_asked_for() {
+        let mut known = KnownFlags::new(FileFlags::NOATIME);
+        assert!(!known.are_doubtful() && known.keep_access_time());
+        known.recalled();
+        let recalls = known.recalls;
+        known.told(FileFlags::NONE);
+        assert!(known.are_doubtful(), "told of what was before the recall, perhaps");
+        known.recalled();
+        known.asked(FileFlags::IMMUTABLE, recalls);
+        assert!(known.are_doubtful(), "recalled again meanwhile");
+        known.asked(FileFlags::IMMUTABLE, known.recalls);
+        assert!(!known.are_doubtful() && known.flags == FileFlags::IMMUTABLE);
+    }
+}
