@@ -14,6 +14,7 @@ mod damage;
 mod fail_points;
 mod faults;
 mod fencing;
+mod file_flags;
 mod growing;
 mod idle;
 mod inline;
