@@ -10,7 +10,7 @@ use wire::frame::Status;
 use wire::v1::lock::{GetLockReply, LockWaitsReply};
 use wire::v1::meta::{
     ChangeReply, EntryInfoReply, InodeReply, LookupReply, PartsReply, ReadDirReply, ReadInlineReply, ReadlinkReply,
-    ScanReply, SettleReply, StatFsReply, WriteInlineReply, XattrNames, XattrReply,
+    ScanReply, SettleReply, StatFsReply, WalkReply, WriteInlineReply, XattrNames, XattrReply,
 };
 use wire::v1::session::{Empty, RecallsReply, SessionOpened};
 use wire::v1::transaction::{Climbed, Outcome, Prepared};
@@ -35,6 +35,7 @@ pub(crate) enum Answer {
     /// The same for who did not know of them yet: it is going to rely on that for good, so it must be on disk.
     NewParts(PartsReply),
     Looked(LookupReply),
+    Walked(WalkReply),
     Recalls(RecallsReply),
     /// Not answered now: others have to give back leases first, or contents have to be moved.
     Parked,
@@ -104,6 +105,7 @@ impl Answer {
             Self::Scan(reply) => responder.reply(&reply),
             Self::Parts(reply) | Self::NewParts(reply) => responder.reply(&reply),
             Self::Looked(reply) => responder.reply(&reply),
+            Self::Walked(reply) => responder.reply(&reply),
             Self::Recalls(reply) => responder.reply(&reply),
             Self::Prepared(reply) => responder.reply(&reply),
             Self::Outcome(reply) => responder.reply(&reply),

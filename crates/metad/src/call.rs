@@ -54,6 +54,11 @@ impl<K: Kv> Call<'_, K> {
         Ok(Answer::Looked(convert::looked(self.shard.lookup(self.session, m.parent, &m.name)?)))
     }
 
+    pub(crate) fn walk(self) -> Outcome {
+        let m: meta::Walk = decode_body(self.body)?;
+        Ok(Answer::Walked(convert::walked(self.shard.walk(self.session, m.start, &m.names, m.leases)?)))
+    }
+
     pub(crate) fn get_attr(self) -> Outcome {
         let m: meta::GetAttr = decode_body(self.body)?;
         inode(self.shard.getattr(self.session, m.inode))

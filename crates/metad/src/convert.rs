@@ -2,6 +2,7 @@
 
 use namespace::view::{
     Changed, Deletion, DirEntry, DirPage, DirectoryView, EntryInfo, InodeView, Looked, ScanPage, ScanRecord, Standing,
+    Walked,
 };
 use types::id::{GroupId, ShardId};
 use wire::codec::Bytes;
@@ -62,6 +63,10 @@ pub(crate) fn looked(looked: Looked) -> meta::LookupReply {
         Looked::Found(view) => meta::LookupReply { found: Some(inode(view)), absent_lease_ms: 0 },
         Looked::Absent { lease_ms } => meta::LookupReply { found: None, absent_lease_ms: lease_ms },
     }
+}
+
+pub(crate) fn walked(walked: Walked) -> meta::WalkReply {
+    meta::WalkReply { steps: walked.steps.into_iter().map(inode).collect(), end: walked.end }
 }
 
 pub(crate) fn page(page: DirPage) -> meta::ReadDirReply {

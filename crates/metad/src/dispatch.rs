@@ -74,10 +74,12 @@ pub(crate) fn foresee<K: Kv>(shard: &mut Shard<K>, op: Op, body: &[u8]) {
                 shard.foresee_inode(inode);
             }
         }
-        Op::Lookup => {
+        // Of a walk, the first name: in which directories the others are is not known yet.
+        Op::Lookup | Op::Walk => {
             let directory = InodeId::decode(&mut reader);
+            let count = if op == Op::Walk { u32::decode(&mut reader) } else { Ok(1) };
             let name = u8::decode(&mut reader).and_then(|len| reader.take(len.into()));
-            if let (Ok(directory), Ok(name)) = (directory, name) {
+            if let (Ok(directory), Ok(_), Ok(name)) = (directory, count, name) {
                 shard.foresee_name(directory, name);
             }
         }
@@ -118,6 +120,7 @@ macro_rules! storage_op {
 fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
     match op {
         Op::Lookup => call.lookup(),
+        Op::Walk => call.walk(),
         Op::GetAttr => call.get_attr(),
         Op::Set => call.set(),
         Op::Create => call.create(),
@@ -189,6 +192,7 @@ pub(crate) fn is_open_to_all(op: Op) -> bool {
             | Op::SessionOpen
             | Op::SessionClose
             | Op::Lookup
+            | Op::Walk
             | Op::GetAttr
             | Op::Readlink
             | Op::ReadDir

@@ -17,11 +17,13 @@ use types::error::Errno;
 use types::id::{Epoch, Generation, InodeId, ObjectId, SessionId, TargetId};
 use types::name::Name;
 use types::time::AccessTimes;
-use wire::codec::{Bytes, decode_body};
+use types::walk::{WalkEnd, WalkNames};
+use wire::codec::{Bytes, DecodeError, Reader, Wire, decode_body};
 use wire::frame::Status;
-use wire::op::{Op, Ping};
+use wire::op::{Call, Op, Ping};
 use wire::v1::meta::{
-    Close, Create, Exactly, Fsync, GetAttr, InodeReply, Lookup, Mkdir, Open, ReadDir, Scan, StatFs, Unlink, WriteIntent,
+    Close, Create, Exactly, Fsync, GetAttr, InodeReply, Lookup, Mkdir, Open, ReadDir, Scan, StatFs, Unlink, Walk,
+    WalkReply, WriteIntent,
 };
 use wire::v1::session::{Empty, HeldOpen, SessionClose, SessionOpen, SessionOpened};
 use wire::v1::storage::Remove;
@@ -125,6 +127,60 @@ fn serves_the_namespace_and_keeps_it_across_a_stop() {
     on_ring(|| async {
         let client = Client::connect(&shard, 2).await;
         assert_eq!(client.lookup("file").await.expect("still there").attr, made);
+    });
+    shard.stop().expect("stops in order");
+}
+
+/// Any bytes as a request to walk.
+struct Unreadable(Vec<u8>);
+
+impl Wire for Unreadable {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(&self.0);
+    }
+    fn decode(_: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Err(DecodeError::Truncated)
+    }
+}
+
+impl Call for Unreadable {
+    const OP: Op = Op::Walk;
+    type Reply = WalkReply;
+}
+
+#[test]
+fn walks_a_path_in_one_request_and_refuses_what_is_none() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let shard = LocalShard::start(&LocalConfig::new(dir.path(), key())).expect("starts");
+    on_ring(|| async {
+        let client = Client::connect(&shard, 1).await;
+        let mut at = InodeId::ROOT;
+        let mut made = Vec::new();
+        for text in ["a", "b", "c"] {
+            let (exactly, cred) = (client.exactly(), Credentials::default());
+            let mkdir = Mkdir { exactly, parent: at, name: name(text), mode: 0o755, cred };
+            at = client.call(&mkdir).await.expect("made").attr.inode;
+            made.push(at);
+        }
+        let walk = |texts: &[&str]| {
+            let names = WalkNames::new(texts.iter().map(|text| name(text)).collect()).expect("a few");
+            Walk { start: InodeId::ROOT, names, leases: false }
+        };
+        let walked = client.call(&walk(&["a", "b", "c"])).await.expect("walks");
+        let found: Vec<InodeId> = walked.steps.iter().map(|step| step.attr.inode).collect();
+        assert_eq!((found, walked.end), (made, WalkEnd::Found));
+        let walked = client.call(&walk(&["a", "x", "c"])).await.expect("walks");
+        assert_eq!((walked.steps.len(), walked.end), (1, WalkEnd::Absent));
+        // Too many names, as a client that does not know the bound might send them.
+        let mut many = Vec::new();
+        InodeId::ROOT.encode(&mut many);
+        vec![name("a"); 65].encode(&mut many);
+        false.encode(&mut many);
+        for bad in [many, Vec::new()] {
+            let refused = client.call(&Unreadable(bad)).await;
+            assert_eq!(refused.map(drop).unwrap_err(), errno(Errno::EPROTO));
+        }
+        client.call(&walk(&["a"])).await.expect("the connection is as good as before");
     });
     shard.stop().expect("stops in order");
 }

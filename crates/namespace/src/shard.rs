@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use kv::{Kv, KvError};
+use types::attr::FileType;
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId};
@@ -44,6 +45,7 @@ mod reads;
 mod replies;
 mod splitting;
 mod unnamed;
+mod walk;
 mod yielding;
 
 /// What is fixed for the life of a shard's process.
@@ -409,15 +411,21 @@ impl<K: Kv> Shard<K> {
         }
     }
 
-    /// The same, with a lease on it for the session. While the objects know better than the inode, nobody gets one but who
-    /// alone writes them: others have to ask before they write, and that takes the lease back. Of a split directory it is one
-    /// on what its own record says.
+    /// The same, with a lease on it for the session.
     fn leased_view(&mut self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
         let mut view = self.view(session, id, inode, layout);
-        if !view.unsettled || view.exclusive || inode.is_split() {
-            view.lease_ms = self.lease_inode(session, id);
-        }
+        self.lease_view(session, &mut view);
         view
+    }
+
+    /// Leases what `session` is about to be told of an inode of this shard. While the objects know better than the inode,
+    /// nobody gets one but who alone writes them: others have to ask before they write, and that takes the lease back. Of a
+    /// split directory it is one on what its own record says.
+    fn lease_view(&mut self, session: SessionId, view: &mut InodeView) {
+        let is_split = view.unsettled && view.attr.kind == FileType::Directory;
+        if !view.unsettled || view.exclusive || is_split {
+            view.lease_ms = self.lease_inode(session, view.attr.inode);
+        }
     }
 
     /// `leased_view` of an inode that was asked for by its id, or was made.

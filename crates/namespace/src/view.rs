@@ -9,6 +9,7 @@ use types::layout::{Layout, LayoutPolicy};
 use types::name::Name;
 use types::placement::Placement;
 use types::time::Timestamp;
+use types::walk::WalkEnd;
 
 /// Identity of one change: whoever repeats it gets the first answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,6 +149,14 @@ impl Looked {
             Self::Absent { .. } => Err(types::error::Errno::ENOENT.into()),
         }
     }
+}
+
+/// What names that were looked up one after the other lead to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Walked {
+    /// Of the names from the first on, one for each that was found.
+    pub steps: Vec<InodeView>,
+    pub end: WalkEnd,
 }
 
 /// A new regular file, device node, fifo or socket.

@@ -15,4 +15,5 @@ pub mod name_hash;
 pub mod parts;
 pub mod placement;
 pub mod time;
+pub mod walk;
 pub mod xattr;

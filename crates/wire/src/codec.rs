@@ -14,6 +14,7 @@ use types::lock::{Held, LockKind, LockMode, LockRange};
 use types::name::Name;
 use types::placement::Placement;
 use types::time::{AccessTimes, Timestamp};
+use types::walk::{WALK_NAMES_MAX, WalkEnd, WalkNames};
 
 /// Why a body is not the message that its header announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -263,6 +264,48 @@ impl Wire for SetTime {
     }
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         if bool::decode(reader)? { Timestamp::decode(reader).map(SetTime::At) } else { Ok(SetTime::Now) }
+    }
+}
+
+impl Wire for WalkNames {
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).encode(out);
+        self.iter().for_each(|name| name.encode(out));
+    }
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let invalid = DecodeError::Invalid("names of a walk");
+        let count = u32::decode(reader)? as usize;
+        if count > WALK_NAMES_MAX {
+            return Err(invalid);
+        }
+        let names = (0..count).map(|_| Name::decode(reader)).collect::<Result<_, _>>()?;
+        WalkNames::new(names).ok_or(invalid)
+    }
+}
+
+/// One byte, and with 1 where to go on.
+impl Wire for WalkEnd {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            WalkEnd::Found => out.push(0),
+            WalkEnd::GoOn(directory) => {
+                out.push(1);
+                directory.encode(out);
+            }
+            WalkEnd::Absent => out.push(2),
+            WalkEnd::NotDirectory => out.push(3),
+            WalkEnd::Symlink => out.push(4),
+        }
+    }
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match u8::decode(reader)? {
+            0 => WalkEnd::Found,
+            1 => WalkEnd::GoOn(InodeId::decode(reader)?),
+            2 => WalkEnd::Absent,
+            3 => WalkEnd::NotDirectory,
+            4 => WalkEnd::Symlink,
+            _ => return Err(DecodeError::Invalid("end of a walk")),
+        })
     }
 }
 

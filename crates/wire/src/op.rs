@@ -107,6 +107,7 @@ ops! {
     TmpFile = 0x0130: meta::TmpFile => Box<meta::InodeReply>;
     Parts = 0x0140: meta::Parts => meta::PartsReply;
     Split = 0x0141: meta::Split => meta::PartsReply;
+    Walk = 0x0150: meta::Walk => meta::WalkReply;
 
     Prepare = 0x0180: transaction::Prepare => transaction::Prepared;
     Finish = 0x0181: transaction::Finish => session::Empty;

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use samples::{Dice, Sample, Visitor, decoded, encoded, visit_all};
 use types::error::Errno;
-use types::id::{Epoch, Generation, GroupId};
+use types::id::{Epoch, Generation, GroupId, InodeId};
+use types::walk::WalkEnd;
 use wire::codec::Wire;
 use wire::frame::{Header, Status, flags};
 use wire::op::Op;
@@ -131,4 +132,20 @@ fn statuses_are_frozen() {
     for unknown in [4096, 0x8000, 0x8004, 0xffff] {
         assert_eq!(Status::from_u16(unknown), None);
     }
+}
+
+#[test]
+fn ends_of_walks_are_frozen() {
+    let frozen = [
+        (WalkEnd::Found, "00"),
+        (WalkEnd::GoOn(InodeId(0x0807_0605_0403_0201)), "010102030405060708"),
+        (WalkEnd::Absent, "02"),
+        (WalkEnd::NotDirectory, "03"),
+        (WalkEnd::Symlink, "04"),
+    ];
+    for (end, bytes) in frozen {
+        assert_eq!(hex(&encoded(&end)), bytes);
+        assert_eq!(decoded(&unhex(bytes)), Ok(end));
+    }
+    assert!(decoded::<WalkEnd>(&[5]).is_err());
 }

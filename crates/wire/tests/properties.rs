@@ -4,8 +4,10 @@ mod samples;
 
 use proptest::prelude::*;
 use samples::{Dice, Sample, Visitor, decoded, encoded, visit_all};
-use wire::codec::Wire;
+use types::id::InodeId;
+use wire::codec::{DecodeError, Wire};
 use wire::frame::{HEADER_LEN, Header, VERSION};
+use wire::v1::meta::Walk;
 
 struct RoundTrip(Dice);
 
@@ -96,6 +98,27 @@ proptest! {
 fn a_body_of_another_length_is_refused() {
     for seed in 0..8 {
         visit_all(&mut Cut(Dice::seeded(seed * 77)));
+    }
+}
+
+#[test]
+fn a_walk_of_no_names_too_many_or_too_long_ones_is_refused() {
+    let body = |count: u32, len: u8| {
+        let mut body = encoded(&InodeId::ROOT);
+        body.extend(count.to_le_bytes());
+        for _ in 0..count {
+            body.push(len);
+            body.extend(vec![b'x'; len.into()]);
+        }
+        body.push(0);
+        body
+    };
+    for (count, len) in [(1, 1), (64, 1), (16, 255)] {
+        assert!(decoded::<Walk>(&body(count, len)).is_ok(), "{count} of {len}");
+    }
+    for (count, len) in [(0, 0), (65, 1), (17, 255), (64, 64), (1, 0)] {
+        let refused = decoded::<Walk>(&body(count, len));
+        assert!(matches!(refused, Err(DecodeError::Invalid(_))), "{count} of {len}: {refused:?}");
     }
 }
 

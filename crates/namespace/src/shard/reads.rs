@@ -15,19 +15,33 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `ENOENT` without the directory, `ENOTDIR`; `Recalling` where another session alone writes what is there.
     pub fn lookup(&mut self, session: SessionId, parent: InodeId, name: &Name) -> Result<Looked> {
+        let Some(mut view) = self.look(session, parent, name)? else {
+            return Ok(Looked::Absent { lease_ms: self.lease_name(session, parent, name) });
+        };
+        self.lease_found(session, (parent, name), &mut view);
+        Ok(Looked::Found(view))
+    }
+
+    /// What the name stands for, without a lease.
+    pub(super) fn look(&mut self, session: SessionId, parent: InodeId, name: &Name) -> Result<Option<InodeView>> {
         if self.is_spread()
             && let Some(edge) = self.read_name(parent, name)?
             && self.is_elsewhere(edge.child)
         {
-            let name_lease_ms = self.lease_name(session, parent, name);
-            return Ok(Looked::Found(InodeView { name_lease_ms, ..InodeView::elsewhere(edge.child, edge.kind) }));
+            return Ok(Some(InodeView::elsewhere(edge.child, edge.kind)));
         }
-        let Some((id, inode)) = self.namespace.lookup(parent, name)? else {
-            return Ok(Looked::Absent { lease_ms: self.lease_name(session, parent, name) });
-        };
+        let Some((id, inode)) = self.namespace.lookup(parent, name)? else { return Ok(None) };
         self.take_back_unwritten(session, id, &inode)?;
         let layout = self.layout_if_unsettled(id, &inode)?;
-        Ok(Looked::Found(self.named_view(session, (parent, name), id, &inode, layout)))
+        Ok(Some(self.view(session, id, &inode, layout)))
+    }
+
+    /// The leases of an answer about a name: on that, and on the inode where it is at home here.
+    pub(super) fn lease_found(&mut self, session: SessionId, (parent, name): (InodeId, &Name), view: &mut InodeView) {
+        if !view.elsewhere {
+            self.lease_view(session, view);
+        }
+        view.name_lease_ms = self.lease_name(session, parent, name);
     }
 
     /// # Errors

@@ -75,7 +75,7 @@ impl World {
             Op::Unlink { parent, name } => model.unlink(*parent, name, now).map(|()| None),
             Op::Rmdir { parent, name } => model.rmdir(*parent, name, now).map(|()| None),
             Op::Rename { from, to, flags } => model.rename(from.0, &from.1, to.0, &to.1, *flags, now).map(|()| None),
-            Op::Lookup { .. } | Op::Stat { .. } | Op::List { .. } => Err(Errno::EINVAL),
+            Op::Lookup { .. } | Op::Walk { .. } | Op::Stat { .. } | Op::List { .. } => Err(Errno::EINVAL),
             Op::Place { .. } | Op::Chmod { .. } | Op::Flag { .. } => Err(Errno::EINVAL),
             Op::Split { inode, .. } => {
                 model.readdir(*inode, 0, 1)?;

@@ -12,6 +12,7 @@ use types::attr::SetAttr;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::placement::Placement;
 use types::time::Timestamp;
+use types::walk::WalkNames;
 
 use crate::node::{Splits, config};
 use crate::seeds::seeds;
@@ -28,7 +29,11 @@ fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
     let (parent, other, one) = (pick(sim), pick(sim), pick(sim));
     let (text, other_text) = (word(sim), word(sim));
     match sim.rng.random_range(0..60) {
-        0..12 | 40..52 => Op::Lookup { parent, name: text },
+        0..12 | 40..46 => Op::Lookup { parent, name: text },
+        46..52 => {
+            let names = WalkNames::new(vec![text, other_text, word(sim)]).expect("a few");
+            Op::Walk { start: parent, names, leases: true }
+        }
         12..20 | 52..60 => Op::Stat { inode: one },
         20..22 => Op::List { inode: parent, cookie: 0 },
         22..25 => Op::Mkdir { parent, name: text },

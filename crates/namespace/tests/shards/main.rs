@@ -15,3 +15,4 @@ mod racing;
 mod repeat;
 mod seeds;
 mod sim;
+mod walking;

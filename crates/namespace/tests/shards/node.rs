@@ -10,7 +10,7 @@ use namespace::shard::{Config, Limits, Shard};
 use namespace::transaction::part::Part;
 use namespace::transaction::{Message, Outgoing, Reply};
 use namespace::view::{
-    Create, DirEntry, Exactly, GroupSpace, InodeView, Looked, PolicyChange, PoolSpace, Rename, SpaceClass,
+    Create, DirEntry, Exactly, GroupSpace, InodeView, Looked, PolicyChange, PoolSpace, Rename, SpaceClass, Walked,
 };
 use types::attr::{FileType, SetAttr};
 use types::cred::Credentials;
@@ -19,6 +19,7 @@ use types::flags::FileFlags;
 use types::id::{GroupId, InodeId, PoolId, SessionId, ShardId, TransactionId};
 use types::name::Name;
 use types::placement::Placement;
+use types::walk::WalkNames;
 
 pub(crate) const CRED: Credentials = Credentials { uid: 1000, gid: 100, umask: 0 };
 pub(crate) const EXPIRY_MS: u64 = 60_000;
@@ -55,6 +56,12 @@ pub(crate) enum Op {
     Lookup {
         parent: InodeId,
         name: Name,
+    },
+    /// Names one after the other, as far as the shard has them.
+    Walk {
+        start: InodeId,
+        names: WalkNames,
+        leases: bool,
     },
     Stat {
         inode: InodeId,
@@ -131,7 +138,8 @@ impl Op {
     }
 
     pub(crate) fn is_change(&self) -> bool {
-        !matches!(self, Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::GetXattr { .. })
+        let looks = matches!(self, Self::Lookup { .. } | Self::Walk { .. } | Self::Stat { .. } | Self::List { .. });
+        !looks && !matches!(self, Self::GetXattr { .. })
     }
 
     /// The directories that it moves something between.
@@ -152,6 +160,7 @@ impl Op {
             | Self::Rmdir { parent, .. }
             | Self::Lookup { parent, .. } => parent.home(),
             Self::Rename { from, .. } => from.0.home(),
+            Self::Walk { start, .. } => start.home(),
             Self::Stat { inode }
             | Self::List { inode, .. }
             | Self::Place { inode, .. }
@@ -169,6 +178,7 @@ impl Op {
 pub(crate) enum Answer {
     Done,
     Inode(InodeView),
+    Walked(Walked),
     /// With a lease, in ms.
     Absent(u32),
     /// And whether nothing comes after these.
@@ -382,6 +392,7 @@ impl Node {
                 Looked::Found(view) => Answer::Inode(view),
                 Looked::Absent { lease_ms } => Answer::Absent(lease_ms),
             },
+            Op::Walk { start, names, leases } => Answer::Walked(shard.walk(exactly.session, *start, names, *leases)?),
             Op::Chmod { inode, mode } => {
                 let change = SetAttr { mode: Some(u32::from(*mode)), ..SetAttr::default() };
                 Answer::Inode(shard.set(exactly, *inode, &change, false)?)

@@ -354,7 +354,7 @@ impl Sim {
             Some(answer) => {
                 self.split += u64::from(matches!(answer, Answer::Parts(_)));
                 if self.asked.remove(&client).is_some() {
-                    self.beliefs.told(client, &self.sent[&client], &answer);
+                    self.believe(client, &answer);
                 }
                 for (from, recalls) in self.late_recalls.remove(&client).unwrap_or_default() {
                     self.packets.push(Packet::Recalls { client, from, recalls });

@@ -11,6 +11,7 @@ use types::layout::{Layout, LayoutPolicy};
 use types::name::Name;
 use types::placement::Placement;
 use types::time::{AccessTimes, Timestamp};
+use types::walk::{WalkEnd, WalkNames};
 
 use crate::codec::{Bytes, messages};
 
@@ -348,4 +349,19 @@ messages! {
     ScanDeletion { inode: InodeId, stripe: u32, group: GroupId }
     /// `length` bytes of contents of a file.
     ScanContents { inode: InodeId, length: u32 }
+
+    /// Looks up names one after the other, each in the directory that the one before leads to, as far as this shard has
+    /// them. Replied with `WalkReply`; for the first name refused as a `Lookup`.
+    Walk {
+        /// A directory, or a part of one.
+        start: InodeId,
+        names: WalkNames,
+        /// The session keeps what it is told: each step bears the leases that a `LookupReply` does.
+        leases: bool,
+    }
+    WalkReply {
+        /// What the first names lead to, each as `found` of a `LookupReply`.
+        steps: Vec<Box<InodeReply>>,
+        end: WalkEnd,
+    }
 }

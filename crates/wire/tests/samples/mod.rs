@@ -15,6 +15,7 @@ use types::lock::{Held, LockKind, LockMode, LockRange, OFFSET_MAX};
 use types::name::Name;
 use types::placement::Placement;
 use types::time::{AccessTimes, Timestamp};
+use types::walk::{WalkEnd, WalkNames};
 use wire::codec::{Bytes, DecodeError, Wire, decode_body};
 
 /// Where the values of fields come from.
@@ -195,6 +196,28 @@ impl Sample for LockRange {
 impl Sample for SetTime {
     fn sample(dice: &mut Dice) -> Self {
         if bool::sample(dice) { Self::At(Timestamp::sample(dice)) } else { Self::Now }
+    }
+}
+
+impl Sample for WalkNames {
+    fn sample(dice: &mut Dice) -> Self {
+        let more = length(dice, 8).saturating_sub(1);
+        Self::new((0..=more).map(|_| Name::sample(dice)).collect()).expect("some, and not many")
+    }
+}
+
+impl Sample for WalkEnd {
+    fn sample(dice: &mut Dice) -> Self {
+        match dice {
+            Dice::Systematic(_) => Self::GoOn(InodeId::sample(dice)),
+            Dice::Seeded(_) => match dice.below(5) {
+                0 => Self::Found,
+                1 => Self::Absent,
+                2 => Self::NotDirectory,
+                3 => Self::Symlink,
+                _ => Self::GoOn(InodeId::sample(dice)),
+            },
+        }
     }
 }
 
@@ -400,5 +423,7 @@ samples! {
         lock::Process { session, owner }
         lock::LockWait { waiter, number, holder }
         lock::HeldLock { inode, kind, owner, held }
+        meta::Walk { start, names, leases }
+        meta::WalkReply { steps, end }
     }
 }

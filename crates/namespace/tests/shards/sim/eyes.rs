@@ -35,6 +35,31 @@ impl Sim {
         }
     }
 
+    /// What a client is told it may believe; of a walk, what it is told of each name as if it had looked that up.
+    pub(super) fn believe(&mut self, client: u64, answer: &Answer) {
+        let (Op::Walk { start, names, .. }, Answer::Walked(walked)) = (self.sent[&client].clone(), answer) else {
+            return self.beliefs.told(client, &self.sent[&client], answer);
+        };
+        let mut directory = start;
+        for (name, view) in names.iter().zip(&walked.steps) {
+            let op = match self.keeper(directory, name) {
+                Some(parent) => Op::Lookup { parent, name: name.clone() },
+                None => Op::Stat { inode: view.attr.inode },
+            };
+            self.beliefs.told(client, &op, &Answer::Inode(view.clone()));
+            directory = view.attr.inode;
+        }
+    }
+
+    /// The directory or part that has this name, which bears no lease where that changes; `None` where it cannot be told.
+    fn keeper(&mut self, directory: InodeId, name: &Name) -> Option<InodeId> {
+        let found = self.nodes[usize::from(directory.home().0)].shard.parts(directory).ok()?;
+        let hash = name_hash(name);
+        let number = PartNumber::of_hash(hash, found.parts.len() as u16);
+        let has_come = found.cursor == 0 || hash < found.cursor;
+        Some(found.parts.get(usize::from(number.index)).copied().filter(|_| has_come).unwrap_or(directory))
+    }
+
     pub(crate) fn parts_of(&self, inode: InodeId) -> Vec<InodeId> {
         self.splits.get(&inode).map(|(parts, _)| parts.clone()).unwrap_or_default()
     }
