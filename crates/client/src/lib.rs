@@ -38,6 +38,7 @@ mod metrics;
 mod names;
 mod open;
 mod parts;
+mod path;
 mod recall;
 mod retry;
 mod router;
@@ -52,6 +53,7 @@ mod statfs;
 mod truncate;
 mod unsynced;
 mod unwritten;
+mod walk;
 mod window;
 mod xattr;
 

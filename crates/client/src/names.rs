@@ -19,7 +19,7 @@ use crate::shared::Shared;
 /// `RENAME_NOREPLACE` and `RENAME_EXCHANGE` of `<linux/fs.h>`.
 const RENAME_FLAGS: u32 = 3;
 /// How often a name is looked up whose inode went before its own shard was asked.
-const LOOKS_MAX: usize = 16;
+pub(crate) const LOOKS_MAX: usize = 16;
 
 /// Attributes, and for how long they may be believed.
 #[derive(Clone, Copy, Debug)]
