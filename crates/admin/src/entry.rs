@@ -7,17 +7,17 @@ use types::error::Errno;
 use types::id::{GroupId, InodeId, NodeId, ObjectId, PoolId, ShardId, TargetId};
 use types::layout::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, INLINE_MAX, STRIPE_COUNT_MAX};
 use types::name::Name;
-use types::name_hash::name_hash;
-use types::parts::{HASH_END, PARTS_MAX, PARTS_MIN, PartNumber};
+use types::parts::{HASH_END, PARTS_MAX, PARTS_MIN};
 use types::placement::Placement;
 use types::time::AccessTimes;
-use wire::v1::meta::{self, EntryInfoReply, Lookup};
+use types::walk::{WalkEnd, WalkNames};
+use wire::v1::meta::{self, EntryInfoReply, Walk};
 use wire::v1::storage::Place;
 
 use crate::data::{DataError, DataPlane};
 
-/// How often a name is looked up that moves meanwhile.
-const LOOKS_MAX: usize = 16;
+/// How often in a row a name turns out to be elsewhere.
+const DETOURS_MAX: usize = 16;
 
 /// What `weft entry info` shows.
 #[derive(Clone, Debug, Serialize)]
@@ -151,38 +151,32 @@ pub(crate) async fn split(data: &DataPlane<'_>, subject: &Subject, count: u16) -
     info(data, &Subject::Inode(inode)).await
 }
 
-/// The directory that has the entry `name` of `parent`: that, or one of its parts.
-async fn part(data: &DataPlane<'_>, parent: InodeId, name: &Name) -> Result<InodeId, DataError> {
-    let reply =
-        data.shard(parent.home(), &meta::Parts { inode: parent, lists: false, accesses: AccessTimes::Noatime }).await?;
-    let index = usize::from(PartNumber::of_name(name, reply.parts.len() as u16).index);
-    let has_come = reply.cursor == 0 || name_hash(name) < reply.cursor;
-    Ok(reply.parts.get(index).copied().filter(|_| has_come).unwrap_or(parent))
-}
-
-/// What `name` of `parent` leads to. In a directory that is being split it may move while it is looked for.
-async fn look_up(data: &DataPlane<'_>, parent: InodeId, name: &Name) -> Result<InodeId, DataError> {
-    let mut looks = 0;
-    loop {
-        let part = part(data, parent, name).await?;
-        match data.shard(part.home(), &Lookup { parent: part, name: name.clone() }).await {
-            Err(DataError::Errno { errno: Errno::EREMOTE, .. }) if looks < LOOKS_MAX => looks += 1,
-            reply => {
-                let absent = DataError::Errno { op: "Lookup", errno: Errno::ENOENT };
-                return Ok(reply?.found.ok_or(absent)?.attr.inode);
-            }
-        }
-    }
-}
-
+/// What a path leads to; symbolic links on it are not followed. A request for each shard on the way.
 async fn resolve(data: &DataPlane<'_>, subject: &Subject) -> Result<InodeId, DataError> {
-    let names = match subject {
+    let mut rest = match subject {
         Subject::Inode(inode) => return Ok(*inode),
-        Subject::Path(names) => names,
+        Subject::Path(names) => &names[..],
     };
-    let mut at = InodeId::ROOT;
-    for name in names {
-        at = look_up(data, at, name).await?;
+    let refused = |errno| DataError::Errno { op: "Walk", errno };
+    // The directory that has been come to; that, or a part of it, which has the next name; and how often that was another one.
+    let (mut at, mut place, mut detours) = (InodeId::ROOT, InodeId::ROOT, 0);
+    while let Some(names) = WalkNames::new(rest[..WalkNames::fitting(rest)].to_vec()) {
+        let reply = match data.shard(place.home(), &Walk { start: place, names, leases: false }).await {
+            // In a directory that is being split a name may move while it is looked for.
+            Err(DataError::Errno { errno: Errno::EREMOTE | Errno::ENOENT, .. }) if place != at => None,
+            reply => Some(reply?),
+        };
+        let (steps, end) = reply.map_or((Vec::new(), WalkEnd::GoOn(at)), |reply| (reply.steps, reply.end));
+        detours = if steps.is_empty() { detours + 1 } else { 0 };
+        at = steps.last().map_or(at, |step| step.attr.inode);
+        rest = rest.get(steps.len()..).ok_or(refused(Errno::EIO))?;
+        place = match end {
+            WalkEnd::Found => at,
+            WalkEnd::GoOn(place) if detours <= DETOURS_MAX => place,
+            WalkEnd::GoOn(_) => return Err(refused(Errno::EIO)),
+            WalkEnd::Absent => return Err(refused(Errno::ENOENT)),
+            WalkEnd::NotDirectory | WalkEnd::Symlink => return Err(refused(Errno::ENOTDIR)),
+        };
     }
     Ok(at)
 }

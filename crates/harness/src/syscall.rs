@@ -64,6 +64,35 @@ pub fn open_at(dir: &File, path: &Path) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
+/// How often the kernel may say that it does not know.
+const FINDS_MAX: u32 = 100_000;
+
+/// Finds what `path` leads to where `dir` is the root, as to a process whose root it is; without opening it. `follows`: also
+/// a symbolic link at its end.
+///
+/// # Errors
+/// As above.
+pub fn find_in_root(dir: &File, path: &Path, follows: bool) -> io::Result<File> {
+    let (fd, path) = (dir.as_raw_fd(), c(path));
+    // SAFETY: the struct is plain numbers, and 0 means nothing asked for in all of them.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    let flags = libc::O_PATH | libc::O_CLOEXEC | if follows { 0 } else { libc::O_NOFOLLOW };
+    (how.flags, how.resolve) = (flags as u64, libc::RESOLVE_IN_ROOT);
+    let (how, size) = (std::ptr::from_ref(&how), size_of::<libc::open_how>());
+    let mut left = FINDS_MAX;
+    let fd = loop {
+        // SAFETY: an open descriptor, a terminated string and a struct of the size given, which live through the call.
+        match checked(unsafe { libc::syscall(libc::SYS_openat2, fd, path.as_ptr(), how, size) }) {
+            // Somewhere on the machine something was renamed or mounted, and the kernel cannot tell whether `..` led out.
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && left > 0 => left -= 1,
+            found => break found?,
+        }
+    };
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
 /// Closes it, and tells what the kernel says to that: `File` forgets it.
 ///
 /// # Errors

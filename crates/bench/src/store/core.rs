@@ -79,17 +79,18 @@ impl Core {
         Ok((self.directory(directory)?, name(last)?))
     }
 
+    /// However deep it is, in as many requests as shards are on the way.
     fn directory(&mut self, path: &str) -> io::Result<InodeId> {
         if let Some(&known) = self.directories.get(path) {
             return Ok(known);
         }
-        let (parent, name) = self.parent(path)?;
-        let found = self.lookup(parent, name)?;
-        if found.kind != FileType::Directory {
-            return Err(error(Errno::ENOTDIR));
-        }
-        self.directories.insert(path.to_owned(), found.inode);
-        Ok(found.inode)
+        // With the slash at the end it has to be one.
+        let whole = format!("{}/{path}/", self.folder);
+        let find =
+            async |client: &Rc<Client>| client.lookup_path(&caller(), InodeId::ROOT, whole.as_bytes(), true).await;
+        let inode = self.wait(find)?.attr.inode;
+        self.directories.insert(path.to_owned(), inode);
+        Ok(inode)
     }
 
     fn lookup(&mut self, parent: InodeId, name: Name) -> io::Result<types::attr::Attr> {
