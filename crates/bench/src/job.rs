@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cpu::Who;
 use crate::interrupt::Measuring;
 use crate::io500;
-use crate::side::{ceiling, core, idle, inodes, ping, rocks, shard, shards, tool};
+use crate::side::{ceiling, core, idle, inodes, paths, ping, rocks, shard, shards, tool};
 use crate::work::Files;
 
 /// What the process is to do.
@@ -26,6 +26,7 @@ pub(crate) enum Job {
     Rocks(rocks::Rocks),
     Shard(shard::Alone),
     Core(core::Core),
+    Paths(paths::Paths),
     Shards(shards::Crowd),
     Ping(ping::Ping),
     Raw(ping::Raw),
@@ -62,6 +63,7 @@ impl Job {
             Job::Rocks(rocks) => rocks.run(),
             Job::Shard(shard) => shard.run(),
             Job::Core(core) => core.run(),
+            Job::Paths(paths) => paths.run(),
             Job::Shards(shards) => shards.run(),
             Job::Ping(ping) => ping.run(),
             Job::Raw(raw) => raw.run(),

@@ -44,6 +44,8 @@ pub(crate) enum Side {
     Empty,
     /// Weft, where only one shard has something to do.
     OneShard,
+    /// Weft, with a request for each name.
+    OneByOne,
     /// Weft, in pieces of 1 MiB.
     Large,
     /// Weft, without checksums.
@@ -69,6 +71,7 @@ impl Side {
             Side::Own => "each its own",
             Side::Empty => "empty files",
             Side::OneShard => "one shard",
+            Side::OneByOne => "name by name",
             Side::Large => "1 MiB pieces",
             Side::Unchecked => "no checksums",
             Side::Dev => "/dev/fuse",
@@ -196,7 +199,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 89);
+        assert_eq!(names.len(), 90);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{Goal, Scenario, Side, Unit, Yardstick, at, files, rate, spec};
 use crate::job::Job;
 use crate::runner::{Bench, Which};
-use crate::side::{core, ping, rocks, shard};
+use crate::side::{core, paths, ping, rocks, shard};
 use crate::work::{Work, small};
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -24,6 +24,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             spec("core create vs batches", "create", Unit::Rate, Yardstick::Side(Side::Rocks, "create"), Goal::None),
             spec("core stat", "stat", Unit::Rate, Yardstick::Side(Side::Net, "ping"), Goal::AtLeast(0.80)),
         ],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::OneByOne],
+        job: paths,
+        rows: &[rate("core path lookup", "resolve", Side::OneByOne, 1.5)],
     },
     Scenario {
         sides: &[Side::Ours, Side::Fuse],
@@ -112,6 +117,15 @@ fn data_plane(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
     let cluster = bench.cluster(Which::Usual)?;
     let (management, key_file) = (cluster.management.clone(), cluster.key_file.clone());
     Ok(Job::Core(core::Core { management, key_file, dir, creates, stats, in_flight, watch: cluster.watch.clone() }))
+}
+
+/// Of one shard.
+fn paths(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
+    let (count, in_flight, dir) = (bench.scale.stats / paths::DEPTH as u64, IN_FLIGHT, bench.fresh_name("paths"));
+    let cluster = bench.cluster(Which::Usual)?;
+    let (management, key_file) = (cluster.management.clone(), cluster.key_file.clone());
+    let (one_by_one, watch) = (side == Side::OneByOne, cluster.watch.clone());
+    Ok(Job::Paths(paths::Paths { management, key_file, dir, count, in_flight, one_by_one, watch }))
 }
 
 /// Each one asks the servers, whatever a lease would allow.

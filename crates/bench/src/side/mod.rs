@@ -6,6 +6,7 @@ pub(crate) mod core;
 pub(crate) mod flight;
 pub(crate) mod idle;
 pub(crate) mod inodes;
+pub(crate) mod paths;
 pub(crate) mod ping;
 pub(crate) mod rocks;
 pub(crate) mod shard;
