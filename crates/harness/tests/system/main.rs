@@ -24,6 +24,7 @@ mod locks;
 mod lost_memory;
 mod memory;
 mod metrics;
+mod paths;
 mod placement;
 mod plain_user;
 mod programs;
