@@ -111,12 +111,12 @@ fn serve(config: mount::config::Config, dir: Option<PathBuf>) -> Result<(), Fail
         dir,
         metrics: String::new(),
     };
-    let point = state.mount.clone();
+    let (point, pid) = (state.mount.clone(), state.pid);
     let result = mount::run(config, move |mounted| {
         mounted.metrics.clone_into(&mut state.metrics);
         state.write()
     });
-    RunState::remove(&point);
+    RunState::remove(&point, pid);
     Ok(result?)
 }
 

@@ -45,9 +45,21 @@ impl RunState {
         file_of(mount).with_extension("log")
     }
 
-    pub(crate) fn remove(mount: &Path) {
-        // Not there is as good as removed; a leftover is overwritten by the next mount.
-        let _ = fs::remove_file(file_of(mount));
+    /// After the end of the mount of process `pid`. Where somebody has mounted there again meanwhile, it is theirs, and stays.
+    pub(crate) fn remove(mount: &Path, pid: u32) {
+        let path = file_of(mount);
+        // Looked at aside: between a look and a removal in its place another one could come there.
+        let aside = path.with_extension(format!("of-{pid}"));
+        if fs::rename(&path, &aside).is_err() {
+            // Not there is as good as removed; a leftover is overwritten by the next mount.
+            return;
+        }
+        let state = fs::read(&aside).ok().and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
+        if state.is_some_and(|state| state.pid != pid) {
+            // Unless a still newer one is there.
+            let _ = fs::hard_link(&aside, &path);
+        }
+        let _ = fs::remove_file(&aside);
     }
 }
 
@@ -72,6 +84,24 @@ fn folder() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_mounted_there_meanwhile_keeps_what_it_wrote() {
+        let mount = std::env::temp_dir().join(format!("runstate-test-{}", std::process::id()));
+        let state = |pid| {
+            let (mgmtd, key_file, metrics) = ("127.0.0.1:1".to_owned(), PathBuf::from("/key"), String::new());
+            RunState { mount: mount.clone(), mgmtd, key_file, pid, dir: None, metrics }
+        };
+        RunState::remove(&mount, 1);
+        state(2).write().expect("a file of this user's");
+        RunState::remove(&mount, 1);
+        assert_eq!(RunState::read(&mount), Some(state(2)));
+        RunState::remove(&mount, 2);
+        assert_eq!(RunState::read(&mount), None);
+        let left = fs::read_dir(folder()).expect("it was made").flatten();
+        let name = file_of(&mount).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        assert_eq!(left.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name)).count(), 0);
+    }
 
     #[test]
     fn mount_points_do_not_share_a_file() {
