@@ -8,10 +8,10 @@ use types::id::InodeId;
 use types::name::Name;
 use types::parts::{HASH_END, cookie_before, hash_after};
 use types::time::AccessTimes;
-use wire::v1::meta;
+use wire::v1::meta::{self, DirectoryReply};
 
 use crate::caller::Caller;
-use crate::lease::Subject;
+use crate::lease::{Board, Subject, Ticket};
 use crate::names::Named;
 use crate::parts::ATTEMPTS_MAX;
 use crate::router::{Client, Destination};
@@ -116,6 +116,24 @@ impl Client {
         Ok(split)
     }
 
+    /// The first page of `part` is here, with what is said of that.
+    fn begun_to_list(
+        &self,
+        (inode, part): (InodeId, InodeId),
+        ticket: Ticket,
+        told: Option<&DirectoryReply>,
+        accesses: AccessTimes,
+    ) {
+        // It may have another access time now.
+        if told.is_some() || accesses != AccessTimes::Noatime {
+            self.came_to(ticket, part, told);
+        }
+        // Of one that is split, no lease is on all entries.
+        let lease = told.filter(|told| told.attr.inode == inode);
+        let lease = lease.map(|told| Board::lease(ticket, Subject::inode(inode), told.lease_ms));
+        self.shared.listings.begins(inode, lease);
+    }
+
     /// A page of the entries of `inode` that are in its part `part`, which may be itself.
     async fn list(
         &self,
@@ -129,9 +147,8 @@ impl Client {
         let request = meta::ReadDir { inode: part, cookie, count, attributes, accesses };
         let ticket = self.shared.board.ticket();
         let reply = self.call(caller, Destination::home(part), &request).await?;
-        if cookie == 0 && accesses != AccessTimes::Noatime {
-            // It has another access time now.
-            self.shared.kept.forget(&self.shared.board, part);
+        if cookie == 0 {
+            self.begun_to_list((inode, part), ticket, reply.directory.as_deref(), accesses);
         }
         let mut entries = Vec::with_capacity(reply.entries.len());
         for entry in reply.entries {

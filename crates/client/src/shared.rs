@@ -23,6 +23,7 @@ use crate::graves::Graves;
 use crate::kept::Kept;
 use crate::lease::{Board, Gate, Lease};
 use crate::linger::Lingering;
+use crate::listings::Listings;
 use crate::locks::assurance::Assurances;
 use crate::locks::table::LockTable;
 use crate::metrics::ClientMetrics;
@@ -60,6 +61,7 @@ pub struct Shared {
     beating: AtomicBool,
     pub(crate) board: Board,
     pub(crate) kept: Kept,
+    pub(crate) listings: Listings,
     pub(crate) graves: Graves,
     pub(crate) sightings: Sightings,
     pub(crate) splits: Splits,
@@ -91,6 +93,7 @@ impl Shared {
             beating: AtomicBool::new(false),
             board: Board::new(),
             kept: Kept::default(),
+            listings: Listings::default(),
             graves: Graves::default(),
             sightings: Sightings::default(),
             splits: Splits::default(),

@@ -1,11 +1,12 @@
 //! System calls that the standard library has no function for.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::ptr::NonNull;
 
 /// # Panics
 /// Where a path holds a zero byte.
@@ -404,4 +405,39 @@ pub fn as_user<R: Send>(uid: u32, gid: u32, groups: &[u32], work: impl FnOnce() 
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// An open directory that can be listed again and again.
+pub struct Directory(NonNull<libc::DIR>);
+
+impl Directory {
+    /// # Errors
+    /// As above.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let path = c(path);
+        // SAFETY: a terminated string that lives through the call.
+        NonNull::new(unsafe { libc::opendir(path.as_ptr()) }).map(Self).ok_or_else(io::Error::last_os_error)
+    }
+
+    /// From the beginning.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        // SAFETY: the stream is open until it is dropped. An entry is good until the next call.
+        unsafe {
+            libc::rewinddir(self.0.as_ptr());
+            while let Some(entry) = libc::readdir(self.0.as_ptr()).as_ref() {
+                names.push(CStr::from_ptr(entry.d_name.as_ptr()).to_string_lossy().into_owned());
+            }
+        }
+        names.retain(|name| name != "." && name != "..");
+        names
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // SAFETY: it was opened, and nobody uses it any more.
+        unsafe { libc::closedir(self.0.as_ptr()) };
+    }
 }

@@ -73,7 +73,7 @@ pub(crate) fn page(page: DirPage) -> meta::ReadDirReply {
     let fitting = fitting(&page.entries);
     let end = page.end && fitting == page.entries.len();
     let entries = page.entries.into_iter().take(fitting).map(entry).collect();
-    meta::ReadDirReply { entries, end, parent: page.parent }
+    meta::ReadDirReply { entries, end, parent: page.parent, directory: page.directory.as_deref().map(directory) }
 }
 
 /// How many of the entries go into one reply. Entries with one cookie are never parted: who asks for those after it
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn a_page_is_cut_between_cookies_only() {
-        let all = page(DirPage { entries: entries(100, 1), end: true, parent: InodeId::ROOT });
+        let all = page(DirPage { entries: entries(100, 1), end: true, parent: InodeId::ROOT, directory: None });
         assert_eq!((all.entries.len(), all.end), (100, true));
-        let cut = page(DirPage { entries: entries(10_000, 3), end: true, parent: InodeId::ROOT });
+        let cut = page(DirPage { entries: entries(10_000, 3), end: true, parent: InodeId::ROOT, directory: None });
         assert!(cut.entries.len() > 1000 && cut.entries.len() < 4096);
         assert_eq!(cut.entries.len() % 3, 0);
         assert!(!cut.end);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use client::{Caller, Client, Gate, Known, LockAsk, Named};
+use client::{Caller, Client, Gate, Known, LockAsk, MayKeep, Named};
 use fuse::filesystem::{Attributes, CopyRange, Entry, Lock, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::{Context, FileSystem, Notifier};
@@ -435,8 +435,14 @@ impl FileSystem for Adapter {
         as_caller!(context, caller => self.client.seek(caller, inode, offset, hole).await)
     }
 
-    async fn opendir(&self, _context: &Context, _inode: InodeId) -> Result<Opened, Errno> {
-        Ok(Opened::default())
+    async fn opendir(&self, _context: &Context, inode: InodeId) -> Result<Opened, Errno> {
+        let may_keep = self.client.may_keep_listing(inode);
+        let flags = OpenFlags {
+            cache_dir: may_keep != MayKeep::Nothing,
+            keep_cache: may_keep == MayKeep::All,
+            ..OpenFlags::default()
+        };
+        Ok(Opened { handle: 0, flags })
     }
 
     async fn readdir(

@@ -242,6 +242,8 @@ pub struct DirPage {
     pub end: bool,
     /// The directory's own parent (root's is root), for `..`.
     pub parent: InodeId,
+    /// With the first page, the directory itself, where the session gets a lease on it.
+    pub directory: Option<Box<DirectoryView>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

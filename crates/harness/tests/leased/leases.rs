@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use harness::cluster::{Cluster, Shape};
 use harness::dice::{Dice, seed};
+use harness::syscall::Directory;
 use harness::{metrics, process, syscall, wait};
 
 /// The default of metad's `lease_term`, and time for everything around it.
@@ -132,6 +134,63 @@ fn a_directory_that_one_mount_fills_is_never_out_of_date_there() {
         // Now and then neither of them is asked for a while, so that leases are given again.
         if number % 10 == 9 {
             thread::sleep(Duration::from_millis(1100));
+        }
+    }
+}
+
+fn names(dir: &Path) -> BTreeSet<String> {
+    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_directory_that_was_listed_is_listed_again_without_a_server_until_somebody_changes_it() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let (here, there) = (cluster.folder("d"), second.point.join("d"));
+    let mut expected: BTreeSet<String> = (0..50).map(|number| format!("first-{number}")).collect();
+    expected.iter().for_each(|name| fs::write(here.join(name), b"").unwrap());
+    for dir in [&here, &there] {
+        wait::until("a listing that asks nothing", SOON, || {
+            assert_eq!(names(dir), expected);
+            let before = asked(&cluster, &["ReadDir"]);
+            assert_eq!(names(dir), expected);
+            (asked(&cluster, &["ReadDir"]) == before).then_some(())
+        });
+    }
+    // Whoever has it open sees changes where it begins anew.
+    let open = [&here, &there].map(|dir| Directory::open(dir).unwrap());
+    for number in 0..120 {
+        let (dir, name) = ([&here, &there][number % 2], format!("name-{number}"));
+        match number % 5 {
+            0 => fs::create_dir(dir.join(&name)).unwrap(),
+            1 | 2 => fs::write(dir.join(&name), b"").unwrap(),
+            _ => {
+                let old = expected.pop_first().unwrap();
+                match fs::rename(dir.join(&old), dir.join(&name)) {
+                    Ok(()) => {}
+                    // Somebody else moved or made it: the kernel here has it at no place yet.
+                    Err(error) => {
+                        assert_eq!(error.raw_os_error(), Some(libc::ESTALE), "{old}");
+                        fs::metadata(dir.join(&old)).unwrap();
+                        fs::rename(dir.join(&old), dir.join(&name)).unwrap();
+                    }
+                }
+            }
+        }
+        expected.insert(name);
+        if number % 7 == 6 {
+            let gone = expected.pop_last().unwrap();
+            let path = [&there, &here][number % 2].join(&gone);
+            if fs::metadata(&path).unwrap().is_dir() {
+                fs::remove_dir(path).unwrap()
+            } else {
+                fs::remove_file(path).unwrap()
+            }
+        }
+        for (dir, open) in [&here, &there].into_iter().zip(&open) {
+            assert_eq!(names(dir), expected, "{number}");
+            assert_eq!(BTreeSet::from_iter(open.names()), expected, "{number}, begun anew");
+            assert_eq!(names(dir), expected, "{number}, again");
         }
     }
 }

@@ -91,7 +91,8 @@ impl<K: Kv> Shard<K> {
             let (inode, kind, cookie) = (entry.child, entry.kind, entry.cookie);
             entries.push(DirEntry { name: entry.name, inode, kind, cookie, attributes });
         }
-        Ok(DirPage { entries, end: page.end, parent: page.parent })
+        let directory = if cookie == 0 { self.directory_view(session, inode) } else { None };
+        Ok(DirPage { entries, end: page.end, parent: page.parent, directory })
     }
 
     /// The directory is listed, or the symlink read: notes the access time where that is due by `rule`. A change, to be

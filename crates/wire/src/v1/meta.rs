@@ -172,6 +172,8 @@ messages! {
         end: bool,
         /// The directory's own parent, for `..`.
         parent: InodeId,
+        /// With the first page, the directory itself as it was then, where the session gets a lease on it.
+        directory: Option<Box<DirectoryReply>>,
     }
     DirEntry {
         name: Name,

@@ -378,7 +378,7 @@ samples! {
         meta::Readlink { inode, accesses }
         meta::ReadlinkReply { target }
         meta::ReadDir { inode, cookie, count, attributes, accesses }
-        meta::ReadDirReply { entries, end, parent }
+        meta::ReadDirReply { entries, end, parent, directory }
         meta::DirEntry { name, inode, kind, cookie, attributes }
         meta::Open { inode, contents }
         meta::Close { inode, read }

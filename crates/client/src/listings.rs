@@ -1,0 +1,121 @@
+//! Which directories a keeper of answers (the kernel, for a mount) has listed lately, so that it may go on with what it keeps
+//! of their entries. It forgets that when it is told of a recall, or changes the directory itself. What it cannot know is
+//! whether a listing was asked for before a change and arrived after it: so only what was listed under a lease that is still
+//! held may be kept. When that lease is over, a new listing renews those on the entries with it, in far fewer requests than
+//! the entries would need by themselves.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+use types::id::InodeId;
+use types::time::AccessTimes;
+
+use crate::lease::{Board, Lease};
+use crate::router::Client;
+
+/// Above this, all are forgotten: a megabyte.
+const DIRECTORIES_MAX: usize = 1 << 14;
+
+#[derive(Default)]
+pub(crate) struct Listings {
+    /// Leases on the attributes of directories, as given when listing them began.
+    listed: Mutex<FxHashMap<InodeId, Lease>>,
+}
+
+impl Listings {
+    fn listed(&self) -> MutexGuard<'_, FxHashMap<InodeId, Lease>> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A listing of `directory` has begun; `lease`: on its attributes, where one was given with it.
+    pub(crate) fn begins(&self, directory: InodeId, lease: Option<Lease>) {
+        let mut listed = self.listed();
+        match lease {
+            Some(lease) => {
+                if listed.len() >= DIRECTORIES_MAX {
+                    listed.clear();
+                }
+                listed.insert(directory, lease);
+            }
+            None => drop(listed.remove(&directory)),
+        }
+    }
+
+    /// The last listing of `directory` began under a lease that is still held.
+    fn is_good(&self, board: &Board, directory: InodeId, now: Instant) -> bool {
+        self.listed().get(&directory).is_some_and(|lease| board.holds(*lease, now))
+    }
+}
+
+/// What may be kept of the entries of a directory that is being opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MayKeep {
+    Nothing,
+    /// What is listed from now on.
+    New,
+    /// And what was listed before.
+    All,
+}
+
+impl Client {
+    /// For the keeper of answers, who hears of recalls.
+    #[must_use]
+    pub fn may_keep_listing(&self, directory: InodeId) -> MayKeep {
+        let (shared, now) = (&self.shared, Instant::now());
+        // Each listing is to be told of.
+        if shared.config.directory_rule() == AccessTimes::Strictatime {
+            return MayKeep::Nothing;
+        }
+        if shared.listings.is_good(&shared.board, directory, now) {
+            return MayKeep::All;
+        }
+        match shared.kept.attr(&shared.board, directory, now) {
+            Some(_) => MayKeep::New,
+            None => MayKeep::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::lease::Subject;
+
+    use super::*;
+
+    const DIRECTORY: InodeId = InodeId(77);
+
+    fn lease(board: &Board) -> Lease {
+        Board::lease(board.ticket(), Subject::inode(DIRECTORY), 10_000)
+    }
+
+    #[test]
+    fn what_was_listed_is_good_for_as_long_as_the_lease_of_then() {
+        let (listings, board, now) = (Listings::default(), Board::new(), Instant::now());
+        assert!(!listings.is_good(&board, DIRECTORY, now));
+        listings.begins(DIRECTORY, Some(lease(&board)));
+        assert!(listings.is_good(&board, DIRECTORY, now));
+        assert!(!listings.is_good(&board, InodeId(78), now));
+        assert!(!listings.is_good(&board, DIRECTORY, now + Duration::from_secs(11)), "it is over");
+        board.note(Subject::inode(DIRECTORY));
+        assert!(!listings.is_good(&board, DIRECTORY, now), "it was recalled");
+        let renewed = lease(&board);
+        assert!(!listings.is_good(&board, DIRECTORY, now), "a new lease says nothing of an old listing");
+        listings.begins(DIRECTORY, Some(renewed));
+        assert!(listings.is_good(&board, DIRECTORY, now));
+        listings.begins(DIRECTORY, None);
+        assert!(!listings.is_good(&board, DIRECTORY, now), "listed again without one");
+    }
+
+    #[test]
+    fn there_are_never_more_than_so_many() {
+        let (listings, board) = (Listings::default(), Board::new());
+        for number in 0..=DIRECTORIES_MAX as u64 {
+            listings.begins(InodeId(number), Some(lease(&board)));
+        }
+        assert!(listings.listed().len() <= DIRECTORIES_MAX);
+        assert!(listings.listed().contains_key(&InodeId(DIRECTORIES_MAX as u64)));
+    }
+}
