@@ -238,6 +238,8 @@ def deadlock(a, b):
     """Two processes on two mounts, each with what the other wants."""
     here, there = both(a, b, "f")
     ready, tell = os.pipe()
+    # Held before the other one asks for it, however late this one runs.
+    posix(here, W, 0, 1, SETLKW)
     child = os.fork()
     if child == 0:
         posix(there, W, 1, 1, SETLKW)
@@ -245,7 +247,6 @@ def deadlock(a, b):
         posix(there, W, 0, 1, SETLKW)
         os._exit(0)
     os.close(tell)
-    posix(here, W, 0, 1, SETLKW)
     os.read(ready, 1)
     waits(child)
     with refused(errno.EDEADLK):
