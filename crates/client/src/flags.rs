@@ -16,7 +16,8 @@ use crate::router::{Client, Destination};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KnownFlags {
     flags: FileFlags,
-    /// How often what is known of the file was recalled, and how often it had been when the flags were asked for.
+    /// How often what is known of the file was recalled or told otherwise, and how often it had been when the flags were
+    /// asked for.
     recalls: u32,
     asked_after: u32,
 }
@@ -26,9 +27,12 @@ impl KnownFlags {
         Self { flags, ..Self::default() }
     }
 
-    /// With an answer, which may be from before a recall.
+    /// With an answer, which may be older than the last one: where it says something else, the shard is to be asked.
     pub(crate) fn told(&mut self, flags: FileFlags) {
-        self.flags = flags;
+        if flags != self.flags {
+            self.flags = flags;
+            self.recalled();
+        }
     }
 
     pub(crate) fn recalled(&mut self) {
@@ -115,5 +119,9 @@ mod tests {
         assert!(known.are_doubtful(), "recalled again meanwhile");
         known.asked(FileFlags::IMMUTABLE, known.recalls);
         assert!(!known.are_doubtful() && known.flags == FileFlags::IMMUTABLE);
+        known.told(FileFlags::IMMUTABLE);
+        assert!(!known.are_doubtful(), "nothing new");
+        known.told(FileFlags::NONE);
+        assert!(known.are_doubtful(), "an answer that was overtaken, perhaps");
     }
 }

@@ -7,8 +7,9 @@
 //! What it promises: what it has answered, another client sees; a server that restarts is waited for, up to a bound;
 //! a change is executed exactly once however often it was sent. Small writes it keeps back as long as nobody else looks
 //! (`unwritten`). What it never does: keep names, attributes or data itself beyond the answer to the operation at hand
-//! (its answers say for how long their receiver may: see `lease`; it keeps what `kept` says of directories and `contents`
-//! of small files, for no longer than that), or run a thread of its own on the request path.
+//! (its answers say for how long their receiver may: see `lease`; for no longer than that it keeps what `kept` says of
+//! directories and `contents` of small files, and what `window` and `ahead` have read ahead), or run a thread of its own
+//! on the request path.
 
 mod ahead;
 mod append;
