@@ -2,17 +2,15 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use client::{Caller, Client, Cluster, Looked, Named};
+use client::{Client, Looked, Named};
 use serde::{Deserialize, Serialize};
 use types::attr::FileType;
-use types::cred::Credentials;
 use types::id::InodeId;
 use types::name::Name;
 
+use super::client::{caller, with};
 use super::flight::{Tickets, fly};
 use super::rocks::{FILES_PER_DIRECTORY, name};
 use super::stopwatch::Stopwatch;
@@ -21,7 +19,6 @@ use crate::job::Measured;
 
 /// Files that are looked at again and again.
 const HOT: u64 = 1_000;
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Creates, then looks at some of what was made; so many in flight.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,17 +37,7 @@ pub(crate) struct Core {
 impl Core {
     /// `create` and `stat`.
     pub(crate) fn run(&self) -> Result<Vec<Measured>> {
-        let cluster =
-            Cluster { management: self.management.clone(), key_file: self.key_file.clone(), patience: PATIENCE };
-        let config = client::config::Config { description: "weft bench".into(), ..Default::default() };
-        let connected = client::connect(&cluster, config)?;
-        let mut ring = ring::Ring::new(&ring::Config::default())?;
-        ring.run(async {
-            let client = Client::new(Arc::clone(&connected.shared));
-            let measured = self.measure(&client).await;
-            client.shutdown().await;
-            measured
-        })
+        with(&self.management, &self.key_file, async |client| self.measure(client).await)
     }
 
     async fn measure(&self, client: &Rc<Client>) -> Result<Vec<Measured>> {
@@ -100,8 +87,4 @@ impl Core {
         }
         Ok(made)
     }
-}
-
-fn caller() -> Caller<'static> {
-    Caller::patient(Credentials::default())
 }

@@ -1,6 +1,7 @@
 //! Who is measured: ours, and what it is measured against.
 
 pub(crate) mod ceiling;
+pub(crate) mod client;
 pub(crate) mod cluster;
 pub(crate) mod core;
 pub(crate) mod flight;

@@ -2,18 +2,16 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use client::{Caller, Client, Cluster, Looked};
+use client::{Client, Looked};
 use serde::{Deserialize, Serialize};
 use types::attr::FileType;
-use types::cred::Credentials;
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
 
+use super::client::{caller, with};
 use super::flight::{Tickets, fly};
 use super::rocks::name;
 use super::stopwatch::Stopwatch;
@@ -24,7 +22,6 @@ use crate::job::Measured;
 pub(crate) const DEPTH: usize = 8;
 /// Files at the end of the paths, which are looked up again and again.
 const FILES: u64 = 1_000;
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Resolves paths; so many in flight.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -51,17 +48,7 @@ struct Target {
 impl Paths {
     /// `resolve`.
     pub(crate) fn run(&self) -> Result<Vec<Measured>> {
-        let cluster =
-            Cluster { management: self.management.clone(), key_file: self.key_file.clone(), patience: PATIENCE };
-        let config = client::config::Config { description: "weft bench".into(), ..Default::default() };
-        let connected = client::connect(&cluster, config)?;
-        let mut ring = ring::Ring::new(&ring::Config::default())?;
-        ring.run(async {
-            let client = Client::new(Arc::clone(&connected.shared));
-            let measured = self.measure(&client).await;
-            client.shutdown().await;
-            measured
-        })
+        with(&self.management, &self.key_file, async |client| self.measure(client).await)
     }
 
     async fn measure(&self, client: &Rc<Client>) -> Result<Vec<Measured>> {
@@ -115,8 +102,4 @@ async fn look_up(client: &Client, names: &[Name]) -> Result<InodeId> {
         at = found.attr.inode;
     }
     Ok(at)
-}
-
-fn caller() -> Caller<'static> {
-    Caller::patient(Credentials::default())
 }

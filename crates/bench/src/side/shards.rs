@@ -3,16 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use client::{Caller, Client, Looked};
+use client::{Client, Looked};
 use serde::{Deserialize, Serialize};
 use types::attr::FileType;
-use types::cred::Credentials;
 use types::id::InodeId;
 use types::name::Name;
 
+use super::client::{caller, connect};
 use super::cluster::Cluster;
 use super::flight::{Tickets, fly};
 use super::rocks::{FILES_PER_DIRECTORY, name};
@@ -20,7 +19,6 @@ use super::stopwatch::Stopwatch;
 use crate::cpu::{Watch, Who};
 use crate::job::Measured;
 
-const PATIENCE: Duration = Duration::from_secs(10);
 /// That directories are made in, or files moved between: the requests in flight do not all change the same two.
 const PARENTS: u64 = 16;
 
@@ -84,13 +82,7 @@ fn parent(of: u16, index: u64) -> String {
 impl Crowd {
     /// `work`.
     pub(crate) fn run(&self) -> Result<Vec<Measured>> {
-        let cluster = client::Cluster {
-            management: self.management.clone(),
-            key_file: self.key_file.clone(),
-            patience: PATIENCE,
-        };
-        let config = client::config::Config { description: "weft bench".into(), ..Default::default() };
-        let connected = client::connect(&cluster, config)?;
+        let connected = connect(&self.management, &self.key_file)?;
         let (begun, ended) = (Barrier::new(self.tasks.len() + 1), Barrier::new(self.tasks.len() + 1));
         std::thread::scope(|scope| {
             let work = |number: usize| {
@@ -261,8 +253,4 @@ impl Hand {
 fn at_home(name: &str, inode: InodeId, shard: u16) -> Result<InodeId> {
     ensure!(inode.home().0 == shard, "{name} is at home in shard {}, where {shard} was asked for", inode.home());
     Ok(inode)
-}
-
-fn caller() -> Caller<'static> {
-    Caller::patient(Credentials::default())
 }
