@@ -1,7 +1,10 @@
 //! Which directories a keeper of answers (the kernel, for a mount) has listed lately, so that it may go on with what it keeps
-//! of their entries. It forgets that when it is told of a recall, or changes the directory itself. What it cannot know is
-//! whether a listing was asked for before a change and arrived after it: so only what was listed under a lease that is still
-//! held may be kept. When that lease is over, a new listing renews those on the entries with it, in far fewer requests than
+//! of their entries. It forgets that when it is told of a recall. What it cannot know is whether a listing was asked for before
+//! a change and arrived after it: so only what was listed under a lease that is still held may be kept.
+//!
+//! Own changes end that as well. The kernel looks for them only where it begins to read what it keeps: a listing that had to
+//! ask, since what is kept was not complete yet, goes on with it once another listing has completed it, and would find names
+//! there that were removed before it began. What is listed after a change has to go into new pages. When that lease is over, a new listing renews those on the entries with it, in far fewer requests than
 //! the entries would need by themselves.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,6 +43,11 @@ impl Listings {
             }
             None => drop(listed.remove(&directory)),
         }
+    }
+
+    /// This client has changed what is in `directory`.
+    pub(crate) fn changed(&self, directory: InodeId) {
+        self.listed().remove(&directory);
     }
 
     /// The last listing of `directory` began under a lease that is still held.
@@ -105,6 +113,9 @@ mod tests {
         assert!(!listings.is_good(&board, DIRECTORY, now), "a new lease says nothing of an old listing");
         listings.begins(DIRECTORY, Some(renewed));
         assert!(listings.is_good(&board, DIRECTORY, now));
+        listings.changed(DIRECTORY);
+        assert!(!listings.is_good(&board, DIRECTORY, now), "it was changed since");
+        listings.begins(DIRECTORY, Some(renewed));
         listings.begins(DIRECTORY, None);
         assert!(!listings.is_good(&board, DIRECTORY, now), "listed again without one");
     }

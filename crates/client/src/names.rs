@@ -184,6 +184,7 @@ impl Client {
     /// After a change in `directory`: what is known of that now.
     pub(crate) fn came_to(&self, ticket: Ticket, directory: InodeId, told: Option<&DirectoryReply>) {
         let (kept, board) = (&self.shared.kept, &self.shared.board);
+        self.shared.listings.changed(directory);
         match told.filter(|told| told.attr.inode == directory) {
             Some(told) => {
                 let lease = Board::lease(ticket, Subject::inode(directory), told.lease_ms);

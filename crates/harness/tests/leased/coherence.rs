@@ -33,6 +33,10 @@ impl Pair {
     }
 }
 
+fn names(directory: &Path) -> BTreeSet<String> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
 fn len(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
@@ -272,12 +276,32 @@ fn both_mounts_at_once_make_and_remove_in_one_directory() {
             });
         }
     });
-    let names = |root: &Path| -> BTreeSet<String> {
-        fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-    };
     let seen = names(&a);
     assert_eq!(seen, names(&b));
     assert_eq!(seen.iter().filter(|name| name.contains("kept")).count(), 200);
     assert_eq!(seen.iter().filter(|name| name.starts_with("won")).count(), 150);
+    pair.cluster.assert_sound();
+}
+
+/// Listings of others are under way all the time, which may be put together from what the kernel keeps of them.
+#[test]
+fn a_listing_has_nothing_that_was_removed_before_it_began() {
+    let pair = Pair::new();
+    let (a, b) = pair.both("d");
+    fs::create_dir(&a).unwrap();
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let root = if number < 7 { &a } else { &b };
+            scope.spawn(move || {
+                for round in 0..400 {
+                    let name = format!("{number}-{round}");
+                    let path = root.join(&name);
+                    File::create_new(&path).unwrap();
+                    fs::remove_file(&path).unwrap();
+                    assert!(!names(root).contains(&name), "{name} is in the listing");
+                }
+            });
+        }
+    });
     pair.cluster.assert_sound();
 }
