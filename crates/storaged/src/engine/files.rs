@@ -22,6 +22,7 @@ use super::keeping::{SUMS, Sums};
 use super::opening::Openings;
 use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
+use super::scatter::scatter;
 use super::{Checked, ObjectStore, Page, Share, Stored, listing, sidecar, syscall};
 use crate::ahead::Ahead;
 use crate::failures::Failures;
@@ -92,6 +93,7 @@ impl Files {
             Err(error) => return Err(error),
         }
         let root = std::fs::File::open(&path)?;
+        scatter(&root);
         let reads_ahead = kernel_read_ahead(root.metadata()?.dev()) < KERNEL_WINDOW_MAX;
         let root: OwnedFd = root.into();
         let sums = Sums::open(&target, options.checksums, metrics)?;

@@ -16,6 +16,7 @@ use types::id::ObjectId;
 use super::entry_cache::{EntryCache, PAGES_MAX};
 use super::files::{Files, OBJECTS};
 use super::folders::{Folder, file_name};
+use super::scatter::scatter;
 use super::sidecar::{Keeping, Sidecar};
 use crate::epoch;
 use crate::open_files::OpenFile;
@@ -61,7 +62,10 @@ impl Sums {
             }
         }
         let root = match std::fs::File::open(&path) {
-            Ok(root) => Some(Arc::new(OwnedFd::from(root))),
+            Ok(root) => {
+                scatter(&root);
+                Some(Arc::new(OwnedFd::from(root)))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };

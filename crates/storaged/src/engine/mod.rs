@@ -23,6 +23,7 @@ mod past_cache;
 mod read_ahead;
 mod recompute;
 mod removals;
+mod scatter;
 mod settle;
 pub(crate) mod sidecar;
 mod source;

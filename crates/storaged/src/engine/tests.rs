@@ -15,6 +15,9 @@ use types::id::{InodeId, ObjectId};
 
 use super::copy::Range;
 use super::files::{Files, OBJECTS, Options};
+use super::folders::Folder;
+use super::keeping::SUMS;
+use super::scatter::is_scattered;
 use super::{ObjectStore, Share};
 use crate::ahead::Ahead;
 use crate::direct::{self, Direct};
@@ -336,6 +339,20 @@ fn a_target_that_turned_read_only_by_itself_stays_so() {
         assert_eq!(read(&store, object(1, 0), 0, 10).await, b"kept");
     });
     assert_eq!(std::fs::read(&identity).expect("it is there"), b"who it is");
+}
+
+#[test]
+fn ext4_is_told_to_put_folders_apart_also_of_a_target_that_is_there() {
+    let Some(mounted) = Mounted::new(16, "rw") else { return };
+    let directory = |name: &str| std::fs::File::open(mounted.path().join(name)).expect("it is there");
+    std::fs::create_dir(mounted.path().join(OBJECTS)).expect("as an older release has made it");
+    assert!(!is_scattered(&directory(OBJECTS)));
+    on_ring(async {
+        let store = store(&mounted.path());
+        write(&store, object(1, 0), 0, b"kept").await.expect("written");
+        assert!(is_scattered(&directory(OBJECTS)) && is_scattered(&directory(SUMS)));
+        assert!(!is_scattered(&directory(&format!("{OBJECTS}/{}", Folder::of(object(1, 0)).path()))));
+    });
 }
 
 /// Makes a mounted ext4 answer every further call with an error, as a disk that died does.
