@@ -116,7 +116,6 @@ impl Inbound {
                 self.bulk = header.payload_len as usize >= BULK_MIN;
                 let frame = self.head.split_to(payload.end).freeze();
                 let (body, payload) = (frame.slice(body), frame.slice(payload));
-                ring::handled();
                 Ok(Some(Incoming { header, body, payload, missing }))
             }
         }

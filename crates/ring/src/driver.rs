@@ -185,19 +185,22 @@ impl Driver {
         };
     }
 
-    /// Submits everything and waits for a completion: for ever, or `wait` at most. `messages` were handled this turn.
-    pub(crate) fn enter(&mut self, wait: Option<Duration>, messages: u32) -> io::Result<()> {
+    /// Submits everything and waits for a completion: for ever, or `wait` at most.
+    pub(crate) fn enter(&mut self, wait: Option<Duration>) -> io::Result<()> {
         for ring in self.files.iter_mut().flatten() {
             submit(ring)?;
         }
         if self.file_done() || wait.is_some_and(|wait| wait.is_zero()) {
             return submit_and_look(&mut self.main);
         }
-        if self.look_before_sleep(wait, messages)? {
+        let begun = Instant::now();
+        if self.look_before_sleep(begun, wait)? {
             return Ok(());
         }
         self.arm_file_polls()?;
-        submit_and_wait(&mut self.main, wait)
+        submit_and_wait(&mut self.main, wait)?;
+        self.spinner.slept(begun.elapsed());
+        Ok(())
     }
 
     fn file_done(&mut self) -> bool {
@@ -205,11 +208,11 @@ impl Driver {
     }
 
     /// True where the sleep is not needed any more.
-    fn look_before_sleep(&mut self, wait: Option<Duration>, messages: u32) -> io::Result<bool> {
-        let begun = Instant::now();
-        let Some(limit) = self.spinner.before_sleep(messages, begun) else { return Ok(false) };
+    fn look_before_sleep(&mut self, begun: Instant, wait: Option<Duration>) -> io::Result<bool> {
+        let Some(limit) = self.spinner.before_sleep(begun) else { return Ok(false) };
         let end = begun + wait.map_or(limit, |wait| wait.min(limit));
         submit_and_look(&mut self.main)?;
+        let switches = involuntary_switches();
         let mut before = begun;
         let (look, now) = loop {
             if self.main.submission().taskrun() {
@@ -224,7 +227,7 @@ impl Driver {
             // Whoever else can run on this CPU does so here.
             std::thread::yield_now();
             let now = Instant::now();
-            if Spinner::is_contended(now - before) {
+            if Spinner::is_contended(now - before, || involuntary_switches() != switches) {
                 break (Look::Contended, now);
             }
             before = now;
@@ -318,7 +321,7 @@ impl Drop for Driver {
         let end = Instant::now() + TEARDOWN_MAX;
         let (mut woken, mut finished) = (Vec::new(), Vec::new());
         while self.any_abandoned() && Instant::now() < end {
-            let _ = self.enter(Some(Duration::from_millis(10)), 0);
+            let _ = self.enter(Some(Duration::from_millis(10)));
             for lane in LANES {
                 self.complete_lane(lane, &mut woken, &mut finished);
             }
@@ -431,4 +434,13 @@ impl Wakeup {
         // SAFETY: reads eight bytes into a live local. EAGAIN means that it is clear already.
         unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
+}
+
+/// How often this thread has lost its CPU to another one while it could go on.
+fn involuntary_switches() -> i64 {
+    // SAFETY: all-zero bytes are a valid record, which the call fills.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a valid place for the answer.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nivcsw
 }

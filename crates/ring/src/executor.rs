@@ -53,7 +53,6 @@ pub(crate) struct Core {
     pub(crate) timers: RefCell<Timers>,
     pub(crate) now: Cell<Instant>,
     /// Handled in this turn.
-    messages: Cell<u32>,
     run_queue: RefCell<VecDeque<Arc<TaskWaker>>>,
     turn_end: RefCell<Vec<Waker>>,
     next_turn: RefCell<Vec<Waker>>,
@@ -128,7 +127,6 @@ impl Ring {
             driver: RefCell::new(driver),
             timers: RefCell::default(),
             now: Cell::new(Instant::now()),
-            messages: Cell::new(0),
             run_queue: RefCell::default(),
             turn_end: RefCell::default(),
             next_turn: RefCell::default(),
@@ -246,8 +244,7 @@ impl Ring {
             && self.core.next_turn.borrow().is_empty()
             && self.core.spawned.borrow().is_empty();
         let wait = if idle { self.time_to_next_timer() } else { Some(Duration::ZERO) };
-        let messages = self.core.messages.take();
-        self.core.driver.borrow_mut().enter(wait, messages).expect("io_uring_enter with valid arguments");
+        self.core.driver.borrow_mut().enter(wait).expect("io_uring_enter with valid arguments");
         Driver::complete_all(&self.core.driver);
         if self.core.driver.borrow_mut().take_remote_signal() {
             self.core.remote.wakeup.clear();
@@ -313,11 +310,6 @@ pub fn spawn(future: impl Future<Output = ()> + 'static) {
 /// The time as of the beginning of this turn.
 pub fn now() -> Instant {
     with_core(|core| core.now.get())
-}
-
-/// One more message from elsewhere is handled in this turn: many of them are worth waiting awake for more.
-pub fn handled() {
-    with_core(|core| core.messages.set(core.messages.get() + 1));
 }
 
 /// Resumes when every task that could run in this turn has run, before the kernel is entered: the place to do once

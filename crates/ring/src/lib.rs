@@ -28,7 +28,7 @@ pub mod sync;
 mod timer;
 mod unblock;
 
-pub use executor::{Config, Ring, handled, next_turn, now, spawn, turn_end, yield_now};
+pub use executor::{Config, Ring, next_turn, now, spawn, turn_end, yield_now};
 pub use join::join_all;
 pub use timer::{Elapsed, Sleep, Tick, sleep, sleep_until, tick, timeout};
 pub use unblock::Helpers;

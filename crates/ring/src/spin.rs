@@ -1,9 +1,10 @@
 //! When it pays to look for completions before going to sleep.
 //!
-//! Waking a sleeping thread on another CPU costs both sides tens of microseconds, in a virtual machine more than a
-//! whole metadata operation. Looking costs the own CPU's time, and is a loss where another thread wants it. Both are
-//! learnt from what happened: what was looked for in vain is looked for less often, and where giving way shows that
-//! others want this CPU, nothing is looked for until some time has passed.
+//! Waking a sleeping thread on another CPU costs both sides tens of microseconds, in a virtual machine more than a whole
+//! metadata operation, and a request of a program that does one thing at a time needs several. Looking costs the own CPU's
+//! time, and is a loss where another thread wants it. Both are learnt from what happened: what was looked for in vain is
+//! looked for less often, and where giving way shows that others want this CPU, nothing is looked for until some time has
+//! passed.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +13,11 @@ const SKIPS_MAX: u32 = 64;
 /// Pauses after others have wanted this CPU.
 const YIELDS_FOR_MIN: Duration = Duration::from_millis(10);
 const YIELDS_FOR_MAX: Duration = Duration::from_secs(1);
-/// Giving way took longer than this: somebody else ran.
-const CONTENDED: Duration = Duration::from_micros(12);
+/// Giving way took longer than this: somebody else ran, or the kernel had to see to an interrupt.
+const SLOW: Duration = Duration::from_micros(12);
 
-/// So many messages of one turn are a stream of them: others are under way while these are handled. Who asks for one
-/// thing at a time, on the other hand, is best served on the CPU that it waits on, which has to be idle for that.
-const MESSAGES_MIN: u32 = 8;
+/// Who slept for longer had nothing to do, and is hardly in a hurry now: an idle service costs no CPU time.
+const IDLE_AFTER: Duration = Duration::from_millis(2);
 
 /// How a look ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,17 +37,19 @@ pub(crate) struct Spinner {
     skips_next: u32,
     not_before: Option<Instant>,
     yields_for: Duration,
+    /// The last sleep was a long one.
+    is_idle: bool,
 }
 
 impl Spinner {
     /// Looks for `limit` at most each time; zero: never.
     pub(crate) fn new(limit: Duration) -> Self {
-        Self { limit, skips: 0, skips_next: 1, not_before: None, yields_for: YIELDS_FOR_MIN }
+        Self { limit, skips: 0, skips_next: 1, not_before: None, yields_for: YIELDS_FOR_MIN, is_idle: false }
     }
 
-    /// How long to look before this sleep; `messages` were handled since the last one.
-    pub(crate) fn before_sleep(&mut self, messages: u32, now: Instant) -> Option<Duration> {
-        if self.limit.is_zero() || messages < MESSAGES_MIN || self.not_before.is_some_and(|at| now < at) {
+    /// How long to look before this sleep.
+    pub(crate) fn before_sleep(&mut self, now: Instant) -> Option<Duration> {
+        if self.limit.is_zero() || self.is_idle || self.not_before.is_some_and(|at| now < at) {
             return None;
         }
         if self.skips > 0 {
@@ -55,6 +57,10 @@ impl Spinner {
             return None;
         }
         Some(self.limit)
+    }
+
+    pub(crate) fn slept(&mut self, slept_for: Duration) {
+        self.is_idle = slept_for > IDLE_AFTER;
     }
 
     pub(crate) fn looked(&mut self, look: Look, now: Instant) {
@@ -74,9 +80,10 @@ impl Spinner {
         }
     }
 
-    /// Giving way has taken so long.
-    pub(crate) fn is_contended(gave_way_for: Duration) -> bool {
-        gave_way_for > CONTENDED
+    /// Giving way has taken so long; `switched` is asked, where that was long, whether another thread ran meanwhile. A
+    /// clock tick alone takes as long in a virtual machine, some hundred times a second.
+    pub(crate) fn is_contended(gave_way_for: Duration, switched: impl FnOnce() -> bool) -> bool {
+        gave_way_for > SLOW && switched()
     }
 }
 
@@ -89,7 +96,7 @@ mod tests {
     fn looks(spinner: &mut Spinner, sleeps: u32, look: Look, now: Instant) -> u32 {
         let mut count = 0;
         for _ in 0..sleeps {
-            if spinner.before_sleep(MESSAGES_MIN, now).is_some() {
+            if spinner.before_sleep(now).is_some() {
                 spinner.looked(look, now);
                 count += 1;
             }
@@ -98,12 +105,28 @@ mod tests {
     }
 
     #[test]
-    fn only_a_stream_of_messages_is_waited_for_awake() {
+    fn a_limit_of_zero_is_no_look_at_all() {
+        let now = Instant::now();
+        assert_eq!(Spinner::new(LIMIT).before_sleep(now), Some(LIMIT));
+        assert_eq!(Spinner::new(Duration::ZERO).before_sleep(now), None);
+    }
+
+    #[test]
+    fn who_has_slept_long_sleeps_again_at_once() {
         let now = Instant::now();
         let mut spinner = Spinner::new(LIMIT);
-        assert_eq!(spinner.before_sleep(MESSAGES_MIN - 1, now), None);
-        assert_eq!(spinner.before_sleep(MESSAGES_MIN, now), Some(LIMIT));
-        assert_eq!(Spinner::new(Duration::ZERO).before_sleep(1000, now), None);
+        spinner.slept(IDLE_AFTER * 2);
+        assert_eq!(spinner.before_sleep(now), None);
+        spinner.slept(LIMIT);
+        assert_eq!(spinner.before_sleep(now), Some(LIMIT));
+    }
+
+    #[test]
+    fn an_interrupt_is_not_taken_for_somebody_who_wants_the_cpu() {
+        let (quick, slow) = (SLOW / 2, SLOW * 2);
+        assert!(!Spinner::is_contended(quick, || panic!("not to be asked for each time")));
+        assert!(!Spinner::is_contended(slow, || false));
+        assert!(Spinner::is_contended(slow, || true));
     }
 
     #[test]
@@ -124,10 +147,10 @@ mod tests {
         let mut spinner = Spinner::new(LIMIT);
         let mut last = Duration::ZERO;
         for _ in 0..10 {
-            assert!(spinner.before_sleep(MESSAGES_MIN, now).is_some());
+            assert!(spinner.before_sleep(now).is_some());
             spinner.looked(Look::Contended, now);
             let mut pause = Duration::ZERO;
-            while spinner.before_sleep(MESSAGES_MIN, now + pause).is_none() {
+            while spinner.before_sleep(now + pause).is_none() {
                 pause += Duration::from_millis(1);
             }
             assert!(pause >= last && pause <= YIELDS_FOR_MAX, "{pause:?} after {last:?}");

@@ -1,6 +1,7 @@
 //! The FUSE ceiling: our own front-end over a file system in memory. What is slower than this is ours to mend.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fuse::model_fs::{Caching, ModelFs};
@@ -15,10 +16,12 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Serves until this process's input ends; says `mounted` when it does. With the options of `weft mount`.
+    /// Serves until this process's input ends; says `mounted` when it does. With the options of `weft mount`, but that its
+    /// loops sleep at once where there is nothing to do: what a kernel round trip costs is the yardstick, and waiting awake for
+    /// the next one is among the means against it.
     pub(crate) fn serve(&self) -> Result<()> {
         let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
-        let options = fuse::Options { source: "ceiling".into(), ..fuse::Options::default() };
+        let options = fuse::Options { source: "ceiling".into(), spin: Duration::ZERO, ..fuse::Options::default() };
         let handle = fuse::mount(&self.at, options, move |_| fs.clone()).context("cannot mount the FUSE ceiling")?;
         say("mounted")?;
         wait_for_end();
