@@ -85,6 +85,8 @@ pub(crate) enum Which {
     Usual,
     /// With what tasks of `side::shards` need in it.
     TwoShards,
+    /// The same, each shard on a CPU of its own: those of [`Bench::two_cpus`].
+    BoundShards,
     /// With one storage target.
     OneTarget,
     /// That keeps no checksums.
@@ -239,12 +241,25 @@ impl Bench {
                 let folder = self.in_memory()?;
                 Cluster::start(&self.weft, &folder.join("cluster"), &[])
             }
-            Which::TwoShards => {
-                let started = Cluster::start(&self.weft, &folder.join("two-shards"), &["--shards", "2"])?;
-                shards::furnish(&started).context("cannot prepare the cluster of two shards")?;
-                Ok(started)
+            Which::TwoShards => self.two_shards(&folder.join("two-shards"), &[]),
+            Which::BoundShards => {
+                let [first, _] = Self::two_cpus()?;
+                self.two_shards(&folder.join("bound-shards"), &[("WEFT_METAD_CPU", &first.to_string())])
             }
         }
+    }
+
+    fn two_shards(&self, folder: &Path, environment: &[(&str, &str)]) -> Result<Cluster> {
+        let started = Cluster::start_with(&self.weft, folder, &["--shards", "2"], environment)?;
+        shards::furnish(&started).context("cannot prepare the cluster of two shards")?;
+        Ok(started)
+    }
+
+    /// Two that this process may use, and that metad binds two shards to when it is given the first.
+    pub(crate) fn two_cpus() -> Result<[usize; 2]> {
+        let cpus = ring::place::allowed();
+        let pair = cpus.windows(2).find(|pair| pair[0] + 1 == pair[1]);
+        pair.map(|pair| [pair[0], pair[1]]).context("this needs two CPUs whose numbers follow each other")
     }
 
     /// A folder on a file system in memory.

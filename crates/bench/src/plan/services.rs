@@ -4,7 +4,7 @@ use super::{Goal, Scenario, Side, Unit, Yardstick, at, bandwidth, files, rate, s
 use crate::job::Job;
 use crate::runner::{Bench, Which};
 use crate::side::ping::Raw;
-use crate::side::shards::{Crowd, Task};
+use crate::side::shards::{Crowd, Placed, Task};
 use crate::side::tool::{Fio, NetBench, Pattern, StorageBench};
 use crate::work::Work;
 use crate::work::sequential::Stream;
@@ -140,10 +140,18 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         sides: &[Side::Ours, Side::OneShard],
         job: |bench, side| {
+            let shards = if side == Side::OneShard { 1 } else { 2 };
+            bound(bench, bench.scale.creates / 2, shards)
+        },
+        rows: &[rate("two shards create", "work", Side::OneShard, 1.80)],
+    },
+    Scenario {
+        sides: &[Side::Ours, Side::OneShard],
+        job: |bench, side| {
             let second = u16::from(side == Side::Ours);
             crowd(bench, bench.scale.creates, vec![Task::Create { shard: 0 }, Task::Create { shard: second }])
         },
-        rows: &[rate("two shards create", "work", Side::OneShard, 1.80)],
+        rows: &[informing("two shards create, all CPUs", "work", Unit::Rate, Side::OneShard)],
     },
     Scenario {
         sides: &[Side::Ours, Side::OneShard],
@@ -263,8 +271,20 @@ const IN_FLIGHT: usize = 64;
 const CROSSING: u64 = 10;
 
 fn crowd(bench: &mut Bench, count: u64, tasks: Vec<Task>) -> anyhow::Result<Job> {
+    let tasks = tasks.into_iter().map(|task| Placed { task, cpu: None }).collect();
+    crowd_of(bench, Which::TwoShards, count, tasks)
+}
+
+/// `count` creates in each of so many shards, by a client on the shard's own CPU.
+fn bound(bench: &mut Bench, count: u64, shards: usize) -> anyhow::Result<Job> {
+    let on = |(shard, cpu)| Placed { task: Task::Create { shard }, cpu: Some(cpu) };
+    let tasks: Vec<_> = (0..).zip(Bench::two_cpus()?).map(on).take(shards).collect();
+    crowd_of(bench, Which::BoundShards, count * shards as u64, tasks)
+}
+
+fn crowd_of(bench: &mut Bench, which: Which, count: u64, tasks: Vec<Placed>) -> anyhow::Result<Job> {
     let run = bench.fresh_name("run");
-    let cluster = bench.cluster(Which::TwoShards)?;
+    let cluster = bench.cluster(which)?;
     let (management, key_file) = (cluster.management.clone(), cluster.key_file.clone());
     let watch = cluster.watch.clone();
     Ok(Job::Shards(Crowd { management, key_file, run, count, in_flight: IN_FLIGHT, tasks, watch }))

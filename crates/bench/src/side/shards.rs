@@ -35,8 +35,15 @@ pub(crate) struct Crowd {
     /// Of each thread.
     pub(crate) in_flight: usize,
     /// One for each thread.
-    pub(crate) tasks: Vec<Task>,
+    pub(crate) tasks: Vec<Placed>,
     pub(crate) watch: Watch,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Placed {
+    pub(crate) task: Task,
+    /// That its thread is bound to.
+    pub(crate) cpu: Option<usize>,
 }
 
 /// Numbers are of shards, and where things have to be at home; a task that finds them elsewhere fails.
@@ -88,8 +95,9 @@ impl Crowd {
             let work = |number: usize| {
                 let shared = Arc::clone(&connected.shared);
                 let (begun, ended) = (&begun, &ended);
+                let config = ring::Config { cpu: self.tasks[number].cpu, ..ring::Config::default() };
                 move || -> Result<()> {
-                    let mut ring = ring::Ring::new(&ring::Config::default());
+                    let mut ring = ring::Ring::new(&config);
                     let mut prepared = Err(anyhow!("no ring"));
                     if let Ok(ring) = &mut ring {
                         prepared = ring.run(self.prepare(number, Client::new(shared)));
@@ -120,7 +128,7 @@ impl Crowd {
 
     /// Directories and files that the task of this thread needs.
     async fn prepare(&self, number: usize, client: Rc<Client>) -> Result<Prepared> {
-        let task = self.tasks[number];
+        let Placed { task, .. } = self.tasks[number];
         let run = format!("{}-{number}", self.run);
         let count = self.count / self.tasks.len() as u64;
         let hand = Hand { client: Rc::clone(&client) };

@@ -15,8 +15,10 @@ use crate::cpu::{Watch, Who, of_self_and_children};
 use crate::job::Measured;
 
 pub(crate) const PROCESSES_MAX: usize = 64;
-/// How often those who wait look: far shorter than any measurement.
+/// How often those who wait for each other look: far shorter than any measurement.
 const LOOK: Duration = Duration::from_micros(200);
+/// How often the one looks who waits for all others. Each look wakes it, on a CPU that is measured.
+const SUPERVISE: Duration = Duration::from_millis(2);
 /// Preparing writes gigabytes at most; whoever takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -233,7 +235,7 @@ impl Drop for Family {
 fn wait_for(counter: &AtomicU32, count: usize, patience: Duration, family: &mut Family) -> Result<()> {
     let begin = Instant::now();
     while (counter.load(Ordering::Acquire) as usize) < count {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(SUPERVISE);
         family.look()?;
         ensure!(
             begin.elapsed() < patience,
