@@ -4,8 +4,10 @@
 //!
 //! Own changes end that as well. The kernel looks for them only where it begins to read what it keeps: a listing that had to
 //! ask, since what is kept was not complete yet, goes on with it once another listing has completed it, and would find names
-//! there that were removed before it began. What is listed after a change has to go into new pages. When that lease is over, a new listing renews those on the entries with it, in far fewer requests than
-//! the entries would need by themselves.
+//! there that were removed before it began. What is listed after a change has to go into new pages.
+//!
+//! When the lease is over, a new listing renews those on the entries with it, in far fewer requests than the entries would
+//! need by themselves.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
