@@ -13,7 +13,7 @@ use wire::v1::meta::{
     ScanReply, SettleReply, StatFsReply, WalkReply, WriteInlineReply, XattrNames, XattrReply,
 };
 use wire::v1::session::{Empty, RecallsReply, SessionOpened};
-use wire::v1::transaction::{Climbed, Outcome, Prepared};
+use wire::v1::transaction::{Climbed, Outcome, Prepared, Promise, Transacted};
 
 /// One reply of the protocol, not yet encoded.
 pub(crate) enum Answer {
@@ -46,6 +46,8 @@ pub(crate) enum Answer {
     Outcome(Outcome),
     /// The same, but without hurry.
     Finished,
+    /// As what is in it.
+    Transacted(Transacted),
     Climbed(Climbed),
     /// None yet: the request waits for this transaction.
     Blocked(TransactionId),
@@ -71,12 +73,20 @@ impl Answer {
 
     /// Must be on disk before it goes out.
     pub(crate) fn needs_sync(&self) -> bool {
-        matches!(self, Self::Synced | Self::Prepared(_) | Self::Outcome(_) | Self::Finished | Self::NewParts(_))
+        match self {
+            Self::Synced | Self::Prepared(_) | Self::Outcome(_) | Self::Finished | Self::NewParts(_) => true,
+            Self::Transacted(transacted) => transacted.done.contains(&true) || promises(transacted),
+            _ => false,
+        }
     }
 
     /// Somebody waits for that: the log is to be synced at once.
     pub(crate) fn is_urgent(&self) -> bool {
-        self.needs_sync() && !matches!(self, Self::Finished)
+        match self {
+            Self::Finished => false,
+            Self::Transacted(transacted) => promises(transacted),
+            _ => self.needs_sync(),
+        }
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -110,6 +120,7 @@ impl Answer {
             Self::Prepared(reply) => responder.reply(&reply),
             Self::Outcome(reply) => responder.reply(&reply),
             Self::Climbed(reply) => responder.reply(&reply),
+            Self::Transacted(reply) => responder.reply(&reply),
             // The turn keeps these back.
             Self::Parked | Self::Blocked(_) => responder.fail(Status::Busy),
             Self::LockHolder(reply) => responder.reply(&reply),
@@ -119,4 +130,9 @@ impl Answer {
             Self::Failed(status) => responder.fail(status),
         }
     }
+}
+
+/// Whether a coordinator waits for something of it.
+fn promises(transacted: &Transacted) -> bool {
+    transacted.promises.iter().any(|promise| matches!(promise, Promise::Given(_)))
 }

@@ -10,10 +10,13 @@ use namespace::view::{
 use types::id::SessionId;
 use types::time::Timestamp;
 use wire::codec::{Bytes, DecodeError, decode_body};
+use wire::frame::Status;
+use wire::op::Op;
+use wire::v1::transaction::Promise;
 use wire::v1::{meta, session, transaction};
 
 use crate::answer::Answer;
-use crate::dispatch::Context;
+use crate::dispatch::{Context, status_of};
 use crate::{convert, locking};
 
 /// Records of one page of a check, and entries of one page of a directory.
@@ -244,6 +247,32 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn climb(self) -> Outcome {
         let m: transaction::Climb = decode_body(self.body)?;
         Ok(Answer::Climbed(transaction::Climbed { inode: self.shard.climb(m.inode, m.until)? }))
+    }
+
+    pub(crate) fn transact(self) -> Outcome {
+        let m: transaction::Transact = decode_body(self.body)?;
+        let mut prepares = Vec::with_capacity(m.prepares.len());
+        for prepare in m.prepares {
+            let parts = deser_parts(b"", &prepare.parts.0).map_err(|_| DecodeError::Invalid("parts"))?;
+            prepares.push((prepare.session, prepare.transaction, prepare.round, parts));
+        }
+        let mut done = Vec::with_capacity(m.finishes.len());
+        for finish in m.finishes {
+            let finished = self.shard.finish(finish.transaction, finish.commit);
+            done.push(finished.map_err(|error| status_of(&error.into(), Op::Finish)).is_ok());
+        }
+        let mut promises = Vec::with_capacity(prepares.len());
+        for (session, transaction, round, parts) in prepares {
+            promises.push(match self.shard.prepare(session, transaction, round, parts) {
+                Ok(votes) => Promise::Given(Bytes(ser_votes(&votes))),
+                Err(Error::Recalling | Error::Growing | Error::Blocked(_)) => Promise::Waits,
+                Err(error) => match status_of(&error.into(), Op::Prepare) {
+                    Status::Errno(errno) => Promise::Refused(errno),
+                    _ => Promise::Again,
+                },
+            });
+        }
+        Ok(Answer::Transacted(transaction::Transacted { done, promises }))
     }
 
     pub(crate) fn stat_fs(self) -> Outcome {

@@ -43,7 +43,7 @@ pub(crate) fn execute<K: Kv>(
     }
 }
 
-fn status_of(refusal: &Refusal, op: Op) -> Status {
+pub(crate) fn status_of(refusal: &Refusal, op: Op) -> Status {
     let error = match refusal {
         Refusal::Body(error) => {
             tracing::warn!(op = op.name(), %error, "a message that cannot be understood");
@@ -161,6 +161,7 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::Finish => call.finish(),
         Op::AskOutcome => call.ask_outcome(),
         Op::Climb => call.climb(),
+        Op::Transact => call.transact(),
         // These are the turn's.
         Op::Ping | Op::Recalls => Ok(Answer::Done),
         storage_op!()
@@ -181,7 +182,7 @@ pub(crate) fn grows(op: Op) -> bool {
 pub(crate) fn changes(op: Op) -> bool {
     let ends = matches!(op, Op::Unlink | Op::Rmdir | Op::Close | Op::SessionClose | Op::Finish);
     let alters = matches!(op, Op::Rename | Op::Set | Op::WriteIntent | Op::Settle | Op::RemoveXattr);
-    grows(op) || ends || alters || matches!(op, Op::SessionOpen | Op::Prepare)
+    grows(op) || ends || alters || matches!(op, Op::SessionOpen | Op::Prepare | Op::Transact)
 }
 
 /// Answered also on a connection without a session: holds nothing, and changes nothing, or is another shard's.
@@ -207,5 +208,6 @@ pub(crate) fn is_open_to_all(op: Op) -> bool {
             | Op::Finish
             | Op::AskOutcome
             | Op::Climb
+            | Op::Transact
     )
 }

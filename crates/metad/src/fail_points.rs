@@ -19,7 +19,7 @@ use namespace::transaction::{Message, Reply, Steps};
 use types::id::ShardId;
 use wire::codec::decode_body;
 use wire::op::Op;
-use wire::v1::transaction::Finish;
+use wire::v1::transaction::{Finish, Promise, Transact};
 
 use crate::answer::Answer;
 
@@ -147,12 +147,18 @@ impl FailPoints {
             Op::Prepare => self.pass(PrepareArrived),
             Op::Climb => self.pass(ClimbArrived),
             Op::AskOutcome => self.pass(AskArrived),
-            Op::Finish => {
-                let commit = decode_body::<Finish>(body).is_ok_and(|finish| finish.commit);
-                self.pass(if commit { FinishArrived } else { AbortArrived });
+            Op::Finish => self.finish_arrives(decode_body::<Finish>(body).is_ok_and(|finish| finish.commit)),
+            Op::Transact => {
+                let Ok(Transact { finishes, prepares }) = decode_body(body) else { return };
+                finishes.iter().for_each(|finish| self.finish_arrives(finish.commit));
+                prepares.iter().for_each(|_| self.pass(PrepareArrived));
             }
             _ => {}
         }
+    }
+
+    fn finish_arrives(&self, commit: bool) {
+        self.pass(if commit { FinishArrived } else { AbortArrived });
     }
 
     /// A batch with these steps is about to be committed.
@@ -204,6 +210,11 @@ impl FailPoints {
         match answer {
             Answer::Prepared(_) => self.pass(PromiseSynced),
             Answer::Finished => self.pass(FinishSynced),
+            Answer::Transacted(transacted) => {
+                transacted.done.iter().for_each(|done| self.pass_if(*done, FinishSynced));
+                let given = |promise: &Promise| matches!(promise, Promise::Given(_));
+                transacted.promises.iter().for_each(|promise| self.pass_if(given(promise), PromiseSynced));
+            }
             _ => {}
         }
     }

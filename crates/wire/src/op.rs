@@ -113,6 +113,7 @@ ops! {
     Finish = 0x0181: transaction::Finish => session::Empty;
     AskOutcome = 0x0182: transaction::AskOutcome => transaction::Outcome;
     Climb = 0x0183: transaction::Climb => transaction::Climbed;
+    Transact = 0x0184: transaction::Transact => transaction::Transacted;
 
     Lock = 0x01a0: lock::Lock => session::Empty;
     Unlock = 0x01a1: lock::Unlock => session::Empty;

@@ -10,9 +10,10 @@ use samples::{Dice, Sample, Visitor, decoded, encoded, visit_all};
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId};
 use types::walk::WalkEnd;
-use wire::codec::Wire;
+use wire::codec::{Bytes, Wire};
 use wire::frame::{Header, Status, flags};
 use wire::op::Op;
+use wire::v1::transaction::Promise;
 
 const MESSAGES: &str = include_str!("golden/messages.txt");
 const OPERATIONS: &str = include_str!("golden/operations.txt");
@@ -148,4 +149,19 @@ fn ends_of_walks_are_frozen() {
         assert_eq!(decoded(&unhex(bytes)), Ok(end));
     }
     assert!(decoded::<WalkEnd>(&[5]).is_err());
+}
+
+#[test]
+fn promises_are_frozen() {
+    let frozen = [
+        (Promise::Given(Bytes(vec![7, 8])), "00020000000708"),
+        (Promise::Refused(Errno(0x0201)), "010102"),
+        (Promise::Again, "02"),
+        (Promise::Waits, "03"),
+    ];
+    for (promise, bytes) in frozen {
+        assert_eq!(hex(&encoded(&promise)), bytes);
+        assert_eq!(decoded(&unhex(bytes)), Ok(promise));
+    }
+    assert!(decoded::<Promise>(&[4]).is_err());
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cluster::map::ClusterMap;
 use namespace::schema::transaction::{deser_votes, ser_parts};
-use namespace::transaction::{Message, Outcome, Outgoing, Reply};
+use namespace::transaction::{Message, Outcome, Reply};
 use net::pairs::Selector;
 use net::{CallError, Connection, Identity, Limits, Peer, To};
 use tracing::debug;
@@ -19,7 +19,10 @@ use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::v1::transaction::{AskOutcome, Climb, Finish, Prepare};
 
+use crate::tasks::messenger::bundle::{Bundle, Fate, Parcel};
 use crate::turn::Core;
+
+mod bundle;
 
 /// Requests in flight to one shard; more wait here.
 const IN_FLIGHT_MAX: usize = 1024;
@@ -56,39 +59,67 @@ impl Messenger {
     pub(crate) async fn run(self: Rc<Self>) {
         loop {
             self.core.to_send.notified().await;
-            for outgoing in self.core.take_outgoing() {
+            let messages = self.core.take_outgoing();
+            for outgoing in &messages {
                 self.core.fail_points.is_sent(&outgoing.message);
-                let this = Rc::clone(&self);
-                ring::spawn(async move {
-                    let Outgoing { to, message, .. } = outgoing;
-                    let reply = this.ask(to, &message).await;
-                    this.core.replied(to, message, reply);
-                });
+            }
+            for (to, parcel) in bundle::pack(messages) {
+                match parcel {
+                    Parcel::Alone(message) => Rc::clone(&self).send(to, message),
+                    Parcel::Bundle(bundle) => ring::spawn(Rc::clone(&self).carry(to, bundle)),
+                }
             }
         }
     }
 
-    async fn ask(&self, shard: ShardId, message: &Message) -> Reply {
-        let reason = match ring::timeout(CALL_MAX, self.call(shard, message)).await {
-            Ok(Ok(reply)) => return reply,
+    /// One message, whose answer may take long.
+    fn send(self: Rc<Self>, to: ShardId, message: Message) {
+        ring::spawn(async move {
+            let asked = self.ask(to, async |connection, to| call(connection, to, &message).await).await;
+            let reply = asked.unwrap_or_else(|reply| reply);
+            self.core.replied(to, message, reply);
+        });
+    }
+
+    async fn carry(self: Rc<Self>, to: ShardId, bundle: Bundle) {
+        let asked = self.ask(to, async |connection, to| connection.call(to, bundle.request()).await).await;
+        let fates = match asked {
+            Ok(answer) => bundle.answered(answer),
+            Err(reply) => bundle.failed(&reply),
+        };
+        for fate in fates {
+            match fate {
+                Fate::Replied(message, reply) => self.core.replied(to, message, reply),
+                Fate::Waits(message) => Rc::clone(&self).send(to, message),
+            }
+        }
+    }
+
+    /// Asks a shard something; where it refuses, or cannot be asked, that is the reply.
+    async fn ask<T>(
+        &self,
+        shard: ShardId,
+        call: impl AsyncFnOnce(&Connection, To) -> Result<T, CallError>,
+    ) -> Result<T, Reply> {
+        let asking = async {
+            let route = self.map.borrow().route_shard(shard).ok_or("it is not in the cluster map")?;
+            let epoch = self.map.borrow().epoch;
+            let to = To { group: route.group, generation: route.generation, epoch };
+            let connection = self.peer(shard, route.addresses).connection().await.map_err(|error| error.to_string())?;
+            match call(&connection, to).await {
+                Err(CallError::Status(Status::Errno(errno))) => Ok(Err(Reply::Refused(errno))),
+                Err(CallError::Status(status)) => Err(format!("it answered {status:?}")),
+                Err(error) => Err(error.to_string()),
+                Ok(answer) => Ok(Ok(answer)),
+            }
+        };
+        let reason = match ring::timeout(CALL_MAX, asking).await {
+            Ok(Ok(answer)) => return answer,
             Ok(Err(reason)) => reason,
             Err(_) => "no answer".to_owned(),
         };
-        debug!(%shard, reason, ?message, "another shard was asked in vain");
-        Reply::Failed
-    }
-
-    async fn call(&self, shard: ShardId, message: &Message) -> Result<Reply, String> {
-        let route = self.map.borrow().route_shard(shard).ok_or("it is not in the cluster map")?;
-        let epoch = self.map.borrow().epoch;
-        let to = To { group: route.group, generation: route.generation, epoch };
-        let connection = self.peer(shard, route.addresses).connection().await.map_err(|error| error.to_string())?;
-        match call(&connection, to, message).await {
-            Ok(reply) => Ok(reply),
-            Err(CallError::Status(Status::Errno(errno))) => Ok(Reply::Refused(errno)),
-            Err(CallError::Status(status)) => Err(format!("it answered {status:?}")),
-            Err(error) => Err(error.to_string()),
-        }
+        debug!(%shard, reason, "another shard was asked in vain");
+        Err(Reply::Failed)
     }
 
     fn peer(&self, shard: ShardId, addresses: Vec<SocketAddr>) -> Rc<Peer> {

@@ -1,9 +1,10 @@
 //! What shards ask of each other for an operation that concerns several of them. The coordinator is the shard that the
 //! client asked; the others are participants.
 
+use types::error::Errno;
 use types::id::{InodeId, SessionId, TransactionId};
 
-use crate::codec::{Bytes, messages};
+use crate::codec::{Bytes, DecodeError, Reader, Wire, messages};
 
 messages! {
     /// Checks a part of an operation, locks what it touches, and makes it durable without doing it. Answered with
@@ -32,4 +33,53 @@ messages! {
     /// elsewhere.
     Climb { inode: InodeId, until: InodeId }
     Climbed { inode: InodeId }
+    /// What came together for one shard: first all of these `Finish`, then all of these `Prepare`, in their order. Answered
+    /// when the effects of all of them are on disk.
+    Transact { finishes: Vec<Finish>, prepares: Vec<Prepare> }
+    Transacted {
+        /// For each `Finish`: it is as if it had been answered alone. Otherwise it is to be sent again, in time.
+        done: Vec<bool>,
+        /// For each `Prepare`.
+        promises: Vec<Promise>,
+    }
+}
+
+/// What came of a `Prepare` among others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Promise {
+    /// As `votes` of `Prepared`.
+    Given(Bytes),
+    Refused(Errno),
+    /// Something else touches the same: as `Busy`.
+    Again,
+    /// It has to wait, for leases or another transaction, and the others do not wait with it. Sent again alone, it is answered
+    /// when that is over.
+    Waits,
+}
+
+/// One byte, and what belongs to it.
+impl Wire for Promise {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Given(votes) => {
+                out.push(0);
+                votes.encode(out);
+            }
+            Self::Refused(errno) => {
+                out.push(1);
+                errno.encode(out);
+            }
+            Self::Again => out.push(2),
+            Self::Waits => out.push(3),
+        }
+    }
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match u8::decode(reader)? {
+            0 => Self::Given(Bytes::decode(reader)?),
+            1 => Self::Refused(Errno::decode(reader)?),
+            2 => Self::Again,
+            3 => Self::Waits,
+            _ => return Err(DecodeError::Invalid("promise")),
+        })
+    }
 }

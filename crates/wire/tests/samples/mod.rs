@@ -221,6 +221,20 @@ impl Sample for WalkEnd {
     }
 }
 
+impl Sample for transaction::Promise {
+    fn sample(dice: &mut Dice) -> Self {
+        match dice {
+            Dice::Systematic(_) => Self::Given(Bytes::sample(dice)),
+            Dice::Seeded(_) => match dice.below(4) {
+                0 => Self::Refused(Errno::sample(dice)),
+                1 => Self::Again,
+                2 => Self::Waits,
+                _ => Self::Given(Bytes::sample(dice)),
+            },
+        }
+    }
+}
+
 /// What a test does with each message.
 pub trait Visitor {
     fn visit<T: Wire + Sample + PartialEq + std::fmt::Debug>(&mut self, name: &'static str);
@@ -355,6 +369,8 @@ samples! {
         transaction::Outcome { state }
         transaction::Climb { inode, until }
         transaction::Climbed { inode }
+        transaction::Transact { finishes, prepares }
+        transaction::Transacted { done, promises }
         meta::Exactly { sequence, answered_below }
         meta::InodeReply {
             attr, unsettled, cutting, cuts, exclusive, alone, has_objects, intents, bare, layout, elsewhere, lease_ms,

@@ -1,0 +1,130 @@
+//! What other shards ask of one together, over the loopback interface: each message has an answer of its own.
+
+mod common;
+
+use common::{key, on_ring};
+use metad::local::{LocalConfig, LocalShard};
+use namespace::schema::transaction::{ser_parts, ser_votes};
+use namespace::transaction::part::{Part, Vote};
+use net::{CallError, Connection, Identity, Limits, To};
+use types::attr::FileType;
+use types::cred::Credentials;
+use types::error::Errno;
+use types::id::{InodeId, SessionId, ShardId, TransactionId};
+use types::name::Name;
+use wire::codec::Bytes;
+use wire::frame::Status;
+use wire::op::Call;
+use wire::v1::meta::{Create, Exactly, GetAttr};
+use wire::v1::session::SessionOpen;
+use wire::v1::transaction::{Finish, Prepare, Promise, Transact, Transacted};
+
+const SESSION: SessionId = SessionId(1);
+
+struct Asker {
+    connection: Connection,
+    to: To,
+}
+
+impl Asker {
+    async fn connect(shard: &LocalShard) -> Self {
+        let identity = Identity { key: key(), cluster: String::new(), name: "another shard".into(), incarnation: 0 };
+        let connected = Connection::connect(shard.address(), &identity, &Limits::default()).await;
+        Self { connection: connected.expect("the shard listens"), to: shard.to() }
+    }
+
+    async fn call<C: Call>(&self, request: &C) -> Result<C::Reply, CallError> {
+        self.connection.call(self.to, request).await
+    }
+
+    async fn make_file(&self) -> InodeId {
+        self.call(&SessionOpen::asking(SESSION, b"test".to_vec(), 0, 1)).await.expect("a session");
+        let create = Create {
+            exactly: Exactly { sequence: 1, answered_below: 1 },
+            parent: InodeId::ROOT,
+            name: Name::new(b"file").expect("a name"),
+            kind: FileType::Regular,
+            mode: 0o644,
+            rdev: 0,
+            cred: Credentials { uid: 1, gid: 2, umask: 0 },
+            open: false,
+            write_intent: false,
+            exclusive: true,
+        };
+        self.call(&create).await.expect("made").attr.inode
+    }
+
+    async fn transact(&self, finishes: Vec<Finish>, prepares: Vec<Prepare>) -> Transacted {
+        self.call(&Transact { finishes, prepares }).await.expect("answered")
+    }
+}
+
+/// Of another shard.
+fn transaction(number: u64) -> TransactionId {
+    TransactionId(InodeId::new(ShardId(1), number).0)
+}
+
+fn prepare(number: u64, part: Part) -> Prepare {
+    let parts = Bytes(ser_parts(&[part]));
+    Prepare { session: SESSION, transaction: transaction(number), round: 0, parts }
+}
+
+fn finish(number: u64, commit: bool) -> Finish {
+    Finish { transaction: transaction(number), commit }
+}
+
+fn given(vote: Vote) -> Promise {
+    Promise::Given(Bytes(ser_votes(&[vote])))
+}
+
+#[test]
+fn each_message_of_a_bundle_has_its_own_answer() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let shard = LocalShard::start(&LocalConfig::new(dir.path(), key())).expect("starts");
+    on_ring(|| async {
+        let asker = Asker::connect(&shard).await;
+        let file = asker.make_file().await;
+        let link = Part::Link { inode: file, parent: InodeId::ROOT };
+        let prepares = vec![
+            prepare(1, Part::Token),
+            prepare(2, Part::Token),
+            prepare(3, Part::Unlink(InodeId(file.0 + 1000))),
+            prepare(4, link.clone()),
+            prepare(5, link.clone()),
+        ];
+        let answer = asker.transact(Vec::new(), prepares).await;
+        let linked = given(Vote::Inode(FileType::Regular));
+        let missing = Promise::Refused(Errno::EIO);
+        let promises = vec![given(Vote::Token), Promise::Waits, missing, linked.clone(), Promise::Again];
+        assert_eq!(answer, Transacted { done: Vec::new(), promises });
+
+        // What was never promised is done. What ends in this very turn is free after it.
+        let finishes = vec![finish(1, false), finish(4, true), finish(9, true)];
+        let answer = asker.transact(finishes, vec![prepare(5, link.clone())]).await;
+        assert_eq!(answer, Transacted { done: vec![true; 3], promises: vec![Promise::Again] });
+        let answer = asker.transact(Vec::new(), vec![prepare(5, link), prepare(6, Part::Token)]).await;
+        let promises = vec![linked, given(Vote::Token)];
+        assert_eq!(answer, Transacted { done: Vec::new(), promises });
+        let answer = asker.transact(vec![finish(5, false), finish(6, false)], Vec::new()).await;
+        assert_eq!(answer, Transacted { done: vec![true; 2], promises: Vec::new() });
+        let attr = asker.call(&GetAttr { inode: file }).await.expect("there").attr;
+        assert_eq!(attr.nlink, 2, "one link was decided, one given up");
+    });
+    shard.stop().expect("stops in order");
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_as_a_whole_and_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let shard = LocalShard::start(&LocalConfig::new(dir.path(), key())).expect("starts");
+    on_ring(|| async {
+        let asker = Asker::connect(&shard).await;
+        let spoilt = Prepare { parts: Bytes(vec![99]), ..prepare(2, Part::Token) };
+        let refused =
+            asker.call(&Transact { finishes: Vec::new(), prepares: vec![prepare(1, Part::Token), spoilt] }).await;
+        assert_eq!(refused, Err(CallError::Status(Status::Errno(Errno::EPROTO))));
+        let answer = asker.transact(Vec::new(), vec![prepare(3, Part::Token)]).await;
+        assert_eq!(answer.promises, [given(Vote::Token)], "nobody has it");
+    });
+    shard.stop().expect("stops in order");
+}
