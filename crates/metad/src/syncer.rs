@@ -1,4 +1,4 @@
-//! Makes the log durable, on a thread of its own: within the interval after a change, and at once for those who wait.
+//! Makes the log durable, on a thread of its own: within the interval after a change, and sooner for those who wait.
 //!
 //! Commits are counted. The shard tells the count after each commit, and asks for it to be durable when somebody waits;
 //! the answer comes back as "durable up to". While one sync runs, all requests that come meanwhile are served by the
@@ -12,6 +12,20 @@ use std::time::{Duration, Instant};
 use kv::KvError;
 use ring::mailbox::Sender;
 use telemetry::metrics::Histogram;
+
+/// How long other shards may wait for what nobody else waits for. Each sync costs more than what it carries, and makes those
+/// of the other shards of the same disk slower.
+const SOON: Duration = Duration::from_millis(5);
+
+/// How soon a commit is to be durable.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Haste {
+    /// Within the interval.
+    None,
+    /// Within `SOON`.
+    Soon,
+    Now,
+}
 
 /// A sync has ended: all commits up to `upto` are on disk, or why not.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +52,8 @@ struct State {
     committed: u64,
     /// Somebody waits for these.
     wanted: u64,
+    /// These are to be durable soon.
+    soon: u64,
     /// Covered by a sync that has ended, well or not.
     done: u64,
     stop: bool,
@@ -62,17 +78,20 @@ impl Syncer {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// `committed` commits have been made so far; with `wanted`, somebody waits for the last of them.
-    pub(crate) fn committed(&self, committed: u64, wanted: bool) {
+    /// `committed` commits have been made so far; the last of them is to be durable with this haste.
+    pub(crate) fn committed(&self, committed: u64, haste: Haste) {
         let mut state = self.shared.lock();
         let was_clean = state.committed == state.done;
+        let was_soon = state.soon > state.done;
         state.committed = committed;
-        if wanted {
-            state.wanted = committed;
+        match haste {
+            Haste::None => {}
+            Haste::Soon => state.soon = committed,
+            Haste::Now => state.wanted = committed,
         }
         drop(state);
-        // While changes wait for their interval, the thread wakes up by itself.
-        if was_clean || wanted {
+        // While changes wait for their time, the thread wakes up by itself.
+        if was_clean || haste == Haste::Now || haste == Haste::Soon && !was_soon {
             self.shared.changed.notify_one();
         }
     }
@@ -114,7 +133,7 @@ impl Shared {
     /// Waits until there is something to sync; `None` when stopped and nothing is left.
     fn next(&self, interval: Duration) -> Option<u64> {
         let mut state = self.lock();
-        let mut due = None;
+        let (mut due, mut soon) = (None, None);
         loop {
             let dirty = state.committed > state.done;
             if dirty && (state.stop || state.wanted > state.done) {
@@ -128,7 +147,10 @@ impl Shared {
                 continue;
             }
             let now = Instant::now();
-            let deadline = *due.get_or_insert(now + interval);
+            let mut deadline = *due.get_or_insert(now + interval);
+            if state.soon > state.done {
+                deadline = deadline.min(*soon.get_or_insert(now + SOON));
+            }
             if now >= deadline {
                 return Some(state.committed);
             }
@@ -187,7 +209,7 @@ mod tests {
         assert_eq!(syncs.load(Ordering::SeqCst), 0);
         let begun = Instant::now();
         for count in 1..=10 {
-            syncer.committed(count, false);
+            syncer.committed(count, Haste::None);
         }
         assert_eq!(wait(&mut results), Synced { upto: 10, result: Ok(()) });
         assert!(begun.elapsed() >= Duration::from_millis(50));
@@ -198,11 +220,11 @@ mod tests {
     #[test]
     fn those_who_wait_are_served_at_once_and_together() {
         let (syncer, syncs, mut results) = start(60_000, 50, false);
-        syncer.committed(1, true);
+        syncer.committed(1, Haste::Now);
         thread::sleep(Duration::from_millis(20));
         // These come while the first sync runs: one more serves them all.
         for count in 2..=20 {
-            syncer.committed(count, true);
+            syncer.committed(count, Haste::Now);
         }
         assert_eq!(wait(&mut results).upto, 1);
         assert_eq!(wait(&mut results).upto, 20);
@@ -210,9 +232,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wanted_soon_is_neither_synced_at_once_nor_as_late_as_the_rest() {
+        let (syncer, _, mut results) = start(60_000, 0, false);
+        syncer.committed(1, Haste::None);
+        thread::sleep(Duration::from_millis(20));
+        let begun = Instant::now();
+        for count in 2..=9 {
+            syncer.committed(count, Haste::Soon);
+        }
+        assert_eq!(wait(&mut results).upto, 9);
+        assert!(begun.elapsed() >= SOON);
+        // Who waits takes the others along.
+        syncer.committed(10, Haste::Soon);
+        syncer.committed(11, Haste::Now);
+        while wait(&mut results).upto < 11 {}
+    }
+
+    #[test]
     fn the_end_syncs_what_is_left() {
         let (syncer, syncs, _results) = start(60_000, 0, false);
-        syncer.committed(3, false);
+        syncer.committed(3, Haste::None);
         drop(syncer);
         assert_eq!(syncs.load(Ordering::SeqCst), 1);
     }
@@ -220,7 +259,7 @@ mod tests {
     #[test]
     fn a_failure_is_told_and_not_repeated_for_ever() {
         let (syncer, syncs, mut results) = start(1, 0, true);
-        syncer.committed(1, true);
+        syncer.committed(1, Haste::Now);
         assert!(wait(&mut results).result.is_err());
         thread::sleep(Duration::from_millis(30));
         assert_eq!(syncs.load(Ordering::SeqCst), 1);

@@ -31,7 +31,7 @@ use crate::locking;
 use crate::metrics::ShardMetrics;
 use crate::parking::Parking;
 use crate::pools;
-use crate::syncer::{Synced, Syncer};
+use crate::syncer::{Haste, Synced, Syncer};
 use crate::waiting::Waiting;
 
 mod upkeep;
@@ -200,7 +200,7 @@ impl Core {
             outgoing: Vec::new(),
             held: std::collections::VecDeque::new(),
         };
-        syncer.committed(state.commits, false);
+        syncer.committed(state.commits, Haste::None);
         Self {
             state: RefCell::new(state),
             store,
@@ -428,8 +428,8 @@ impl Core {
         answered.extend(state.waiting.decided_locks(&mut state.shard));
         self.metrics.recalls.inc_by(state.waiting.alert(&mut state.shard));
         self.metrics.waiting_for_locks.set(i64::try_from(state.waiting.locks()).unwrap_or(i64::MAX));
-        let urgent = self.hand_out(state);
-        self.release(state, &mut answered, committed == Ok(true), urgent);
+        let haste = self.hand_out(state);
+        self.release(state, &mut answered, committed == Ok(true), haste);
         state.answered = answered;
         if committed == Ok(true) && state.shard.take_new_deletions() {
             self.removable.notify_one();
@@ -466,13 +466,13 @@ impl Core {
         }
     }
 
-    /// Takes up what the turn brought for transactions: messages for other shards, and requests that can go on. True where
-    /// messages wait for the disk.
-    fn hand_out(&self, state: &mut State) -> bool {
-        let mut urgent = false;
+    /// Takes up what the turn brought for transactions: messages for other shards, and requests that can go on. How soon those
+    /// messages are to leave that wait for the disk.
+    fn hand_out(&self, state: &mut State) -> Haste {
+        let mut haste = Haste::None;
         for outgoing in state.shard.take_outgoing() {
             if outgoing.after_sync && state.commits > state.synced {
-                urgent = true;
+                haste = haste.max(if outgoing.awaited { Haste::Now } else { Haste::Soon });
                 state.held.push_back((state.commits, outgoing));
             } else {
                 self.fail_points.leaves(&outgoing.message);
@@ -493,11 +493,11 @@ impl Core {
         if !ended.is_empty() {
             state.queue.splice(0..0, state.parking.leave(&ended));
         }
-        urgent
+        haste
     }
 
-    /// Sends the answers, except to those who wait for the disk. `wanted`: something else waits for it.
-    fn release(&self, state: &mut State, answered: &mut Vec<Answered>, changed: bool, mut wanted: bool) {
+    /// Sends the answers, except to those who wait for the disk, as other things do with this haste.
+    fn release(&self, state: &mut State, answered: &mut Vec<Answered>, changed: bool, mut haste: Haste) {
         let now = Instant::now();
         for mut one in answered.drain(..) {
             if one.answer.needs_sync() && state.commits > state.synced {
@@ -505,7 +505,7 @@ impl Core {
                     Some(errno) => one.answer = Answer::errno(errno),
                     None if state.syncing.len() >= WAITING_MAX => one.answer = Answer::Failed(Status::Busy),
                     None => {
-                        wanted |= one.answer.is_urgent();
+                        haste = if one.answer.is_urgent() { Haste::Now } else { haste };
                         state.syncing.push_back((state.commits, one));
                         continue;
                     }
@@ -513,8 +513,8 @@ impl Core {
             }
             self.send(one, now);
         }
-        if changed || wanted {
-            self.syncer.committed(state.commits, wanted);
+        if changed || haste > Haste::None {
+            self.syncer.committed(state.commits, haste);
         }
         self.metrics.waiting_for_sync.set(i64::try_from(state.syncing.len()).unwrap_or(i64::MAX));
     }
@@ -656,7 +656,10 @@ impl State {
                 self.waiting.park(queued);
                 None
             }
-            Answer::Blocked(transaction) => self.parking.park(*transaction, queued).err(),
+            Answer::Blocked(transaction) => {
+                self.shard.await_end(*transaction);
+                self.parking.park(*transaction, queued).err()
+            }
             _ => Some(queued),
         }
     }

@@ -1,6 +1,6 @@
 //! The side that decides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use kv::Kv;
 use types::error::Errno;
@@ -28,13 +28,22 @@ pub(super) struct Running {
     /// Locked here.
     local: Vec<Part>,
     /// May have promised something.
-    asked: BTreeSet<ShardId>,
+    asked: Vec<ShardId>,
     round: u8,
     /// Votes on what was asked for last, and who owes which of them.
     votes: Vec<Option<Vote>>,
-    owing: BTreeMap<ShardId, Vec<usize>>,
+    owing: Vec<(ShardId, Vec<usize>)>,
     climb: Option<Climb>,
     decided: bool,
+    /// Something waits for it at a participant.
+    pub(super) awaited: bool,
+}
+
+/// What one shard is asked for, and the places of its votes.
+struct Share {
+    of: ShardId,
+    places: Vec<usize>,
+    parts: Vec<Part>,
 }
 
 struct Climb {
@@ -50,16 +59,17 @@ impl<K: Kv> Shard<K> {
             exactly,
             plan: Plan::new(operation),
             local: Vec::new(),
-            asked: BTreeSet::new(),
+            asked: Vec::new(),
             round: 0,
             votes: Vec::new(),
-            owing: BTreeMap::new(),
+            owing: Vec::new(),
             climb: None,
             decided: false,
+            awaited: false,
         };
         let step = running.plan.next(&[]);
         self.transactions.by_change.insert((exactly.session, exactly.sequence), id);
-        self.transactions.running.insert(id, running);
+        self.transactions.running.insert(id, Box::new(running));
         self.go_on(id, step);
         Err(Error::Blocked(id))
     }
@@ -111,16 +121,17 @@ impl<K: Kv> Shard<K> {
         let late: Vec<TransactionId> =
             self.transactions.decided.iter().filter(|(_, decided)| due(decided)).map(|(id, _)| *id).collect();
         for id in late {
-            self.tell(id);
+            self.tell(id, false);
         }
     }
 
-    pub(super) fn tell(&mut self, id: TransactionId) {
+    /// `awaited`: the participants, or what waits for them, are not to wait longer than the disk takes.
+    pub(super) fn tell(&mut self, id: TransactionId, awaited: bool) {
         let Some(decided) = self.transactions.decided.get_mut(&id) else { return };
         decided.told_ms = self.mono_ms;
         for &to in &decided.participants {
             let message = Message::Finish { transaction: id, commit: true };
-            self.transactions.outbox.push(Outgoing { to, message, after_sync: true });
+            self.transactions.outbox.push(Outgoing { to, message, after_sync: true, awaited });
         }
         if decided.participants.is_empty() {
             self.forget(id);
@@ -129,7 +140,7 @@ impl<K: Kv> Shard<K> {
 
     fn done(&mut self, id: TransactionId, by: ShardId) {
         if let Some(decided) = self.transactions.decided.get_mut(&id) {
-            decided.participants.remove(&by);
+            decided.participants.retain(|shard| *shard != by);
             if decided.participants.is_empty() {
                 self.forget(id);
             }
@@ -146,7 +157,8 @@ impl<K: Kv> Shard<K> {
         let running = self.transactions.running.get_mut(&id).filter(|running| !running.decided);
         // Given up meanwhile: who promised will be told, or ask.
         let Some(running) = running else { return };
-        let owed = running.owing.remove(&from).unwrap_or_default();
+        let owes = running.owing.iter().position(|(shard, _)| *shard == from);
+        let owed = owes.map_or_else(Vec::new, |at| running.owing.swap_remove(at).1);
         match reply {
             Reply::Prepared(votes) if votes.len() == owed.len() => {
                 for (at, vote) in owed.into_iter().zip(votes) {
@@ -206,14 +218,18 @@ impl<K: Kv> Shard<K> {
     /// Prepares what is here, and asks the others for the rest. The next step where nobody had to be asked.
     fn ask(&mut self, id: TransactionId, parts: Vec<(ShardId, Part)>) -> Result<Option<Step>> {
         let mut votes = Vec::with_capacity(parts.len());
-        let mut remote: BTreeMap<ShardId, (Vec<usize>, Vec<Part>)> = BTreeMap::new();
+        let mut remote: Vec<Share> = Vec::new();
         let mut local = Vec::new();
         for (at, (shard, mut part)) in parts.into_iter().enumerate() {
             if shard != self.config.shard {
-                let (places, parts) = remote.entry(shard).or_default();
-                places.push(at);
-                parts.push(part);
                 votes.push(None);
+                match remote.iter_mut().find(|share| share.of == shard) {
+                    Some(share) => {
+                        share.places.push(at);
+                        share.parts.push(part);
+                    }
+                    None => remote.push(Share { of: shard, places: vec![at], parts: vec![part] }),
+                }
                 continue;
             }
             self.transactions.locks.may_lock(id, false, &part)?;
@@ -235,11 +251,13 @@ impl<K: Kv> Shard<K> {
         running.votes = votes;
         let round = running.round;
         running.round += 1;
-        for (to, (places, parts)) in remote {
-            running.asked.insert(to);
-            running.owing.insert(to, places);
+        for Share { of: to, places, parts } in remote {
+            if !running.asked.contains(&to) {
+                running.asked.push(to);
+            }
+            running.owing.push((to, places));
             let message = Message::Prepare { session, transaction: id, round, parts };
-            self.transactions.outbox.push(Outgoing { to, message, after_sync: false });
+            self.transactions.outbox.push(Outgoing::at_once(to, message));
         }
         Ok(None)
     }
@@ -257,7 +275,7 @@ impl<K: Kv> Shard<K> {
         }
         if at != ancestor && at != InodeId::ROOT {
             let message = Message::Climb { transaction: id, inode: at, until: ancestor };
-            self.transactions.outbox.push(Outgoing { to: at.home(), message, after_sync: false });
+            self.transactions.outbox.push(Outgoing::at_once(at.home(), message));
             return Ok(None);
         }
         let Some(running) = self.transactions.running.get_mut(&id) else { return Ok(None) };
@@ -267,9 +285,9 @@ impl<K: Kv> Shard<K> {
 
     /// All have promised: this shard's part, the reply for the client, and the decision go into the turn's batch.
     fn decide(&mut self, id: TransactionId, becomes: Option<Edge>) -> Result<()> {
-        let Some(running) = self.transactions.running.get(&id) else { return Ok(()) };
+        let Some(running) = self.transactions.running.get_mut(&id) else { return Ok(()) };
         let (exactly, participants) = (running.exactly, running.asked.clone());
-        let mut parts = running.local.clone();
+        let mut parts = mem::take(&mut running.local);
         let entry = parts.iter_mut().find_map(|part| match part {
             Part::Entry { becomes, .. } => Some(becomes),
             _ => None,
@@ -277,7 +295,7 @@ impl<K: Kv> Shard<K> {
         if let Some(entry) = entry {
             *entry = becomes;
         }
-        let votes: Vec<Vote> = running.votes.iter().flatten().cloned().collect();
+        let votes: Vec<Vote> = mem::take(&mut running.votes).into_iter().flatten().collect();
         for part in &mut parts {
             if let Part::Divide { parts, .. } = part {
                 *parts = running.plan.parts_made(&votes);
@@ -286,10 +304,14 @@ impl<K: Kv> Shard<K> {
         let change = running.plan.change();
         let (new, inode) = (running.plan.made(&votes), running.plan.told());
         let mover = running.plan.moves().then_some(exactly.session);
-        if let Some((directory, change)) = change {
-            self.change_directory(directory, &change)?;
+        let awaited = running.awaited || running.plan.is_upkeep();
+        let changed = change.map_or(Ok(()), |(directory, change)| self.change_directory(directory, &change));
+        let applied = changed.and_then(|()| self.apply_parts(&parts, mover));
+        if let Some(running) = self.transactions.running.get_mut(&id) {
+            running.local = parts;
+            running.decided = applied.is_ok();
         }
-        self.apply_parts(&parts, mover)?;
+        applied?;
         let made = new.as_ref().map(|new| new.id);
         if let Some(new) = new {
             let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &new) };
@@ -301,12 +323,9 @@ impl<K: Kv> Shard<K> {
             record::ser_key(&mut self.key, id);
             self.namespace.cold.put(&self.key, &record::ser_participants(participants.iter().copied()));
             self.transactions.decided.insert(id, Decided { participants, told_ms: self.mono_ms });
-            self.tell(id);
+            self.tell(id, awaited);
         }
         self.transactions.turn.decided.push(id);
-        if let Some(running) = self.transactions.running.get_mut(&id) {
-            running.decided = true;
-        }
         Ok(())
     }
 
@@ -344,10 +363,10 @@ impl<K: Kv> Shard<K> {
         }
     }
 
-    fn abort_at(&mut self, id: TransactionId, asked: BTreeSet<ShardId>) {
+    fn abort_at(&mut self, id: TransactionId, asked: Vec<ShardId>) {
         for to in asked {
             let message = Message::Finish { transaction: id, commit: false };
-            self.transactions.outbox.push(Outgoing { to, message, after_sync: false });
+            self.transactions.outbox.push(Outgoing::at_once(to, message));
         }
     }
 

@@ -19,6 +19,10 @@
 //! up: nobody would know that it happened, and whoever has seen what was before, such as the next mount after a killed one,
 //! must not see it change by what the dead one had asked for. A client that is there asks again on its next connection.
 //!
+//! **Haste.** Most decisions are awaited by nobody: the client has its answer. So they go to the participants with a sync that
+//! comes within milliseconds, many together. Where a request meets a promise, its participant asks the coordinator
+//! (`AskOutcome`), which tells a decision with a sync at once, also one that it has still to make.
+//!
 //! **No deadlocks.** A part that meets a lock of another transaction is refused at once, and the operation given up and
 //! tried again from its beginning. What waits for a lock holds none; the token for moves of directories is taken first.
 //!
@@ -30,7 +34,7 @@
 //!
 //! Pure as all of this crate: requests, replies and the time in; `Outgoing` messages and store operations out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 
@@ -57,6 +61,14 @@ pub struct Outgoing {
     pub message: Message,
     /// Only when the turn's commit is on disk; if that fails, never.
     pub after_sync: bool,
+    /// Something waits for it: it is not to wait for longer than the disk takes. Of others a few milliseconds' go together.
+    pub awaited: bool,
+}
+
+impl Outgoing {
+    fn at_once(to: ShardId, message: Message) -> Self {
+        Self { to, message, after_sync: false, awaited: true }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,7 +129,7 @@ enum Ending {
 #[derive(Default)]
 pub(crate) struct Transactions {
     /// Coordinated here, not decided.
-    running: BTreeMap<TransactionId, Running>,
+    running: BTreeMap<TransactionId, Box<Running>>,
     by_change: BTreeMap<Change, TransactionId>,
     endings: BTreeMap<Change, Ending>,
     /// Coordinated here, decided: who has not yet done it.
@@ -133,7 +145,7 @@ pub(crate) struct Transactions {
 }
 
 struct Decided {
-    participants: BTreeSet<ShardId>,
+    participants: Vec<ShardId>,
     /// When they were last told.
     told_ms: u64,
 }
@@ -147,9 +159,11 @@ struct Recalling {
 struct Prepared {
     /// That asked for it all.
     session: SessionId,
-    rounds: BTreeMap<u8, Vec<Part>>,
+    rounds: Vec<(u8, Vec<Part>)>,
     /// When the coordinator was last asked, or the promise given.
     asked_ms: u64,
+    /// The coordinator was told that something waits for it here.
+    awaited: bool,
 }
 
 impl Transactions {
@@ -175,11 +189,5 @@ impl Transactions {
     /// A session ends: nobody asks for its answers.
     pub(crate) fn forget_session(&mut self, session: SessionId) {
         self.endings.retain(|(of, _), _| *of != session);
-    }
-
-    /// Locked by this transaction, as a participant.
-    fn parts_of(&self, transaction: TransactionId) -> Vec<Part> {
-        let prepared = self.prepared.get(&transaction);
-        prepared.map_or_else(Vec::new, |prepared| prepared.rounds.values().flatten().cloned().collect())
     }
 }

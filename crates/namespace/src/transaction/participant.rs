@@ -1,5 +1,6 @@
 //! The side that promises.
 
+use std::mem;
 use std::ops::ControlFlow;
 
 use kv::Kv;
@@ -44,8 +45,8 @@ impl<K: Kv> Shard<K> {
         if given_up || self.transactions.turn.finished.contains(&transaction) {
             return Err(Error::Again);
         }
-        let known = self.transactions.prepared.get(&transaction).and_then(|prepared| prepared.rounds.get(&round));
-        if let Some(known) = known {
+        let rounds = self.transactions.prepared.get(&transaction).map(|prepared| &prepared.rounds);
+        if let Some((_, known)) = rounds.and_then(|rounds| rounds.iter().find(|(known, _)| *known == round)) {
             parts.clone_from(known);
             return parts.iter_mut().map(|part| self.check_part(part)).collect();
         }
@@ -53,7 +54,12 @@ impl<K: Kv> Shard<K> {
             match (self.transactions.locks.may_lock(transaction, true, part), part) {
                 (Ok(()), _) => {}
                 (Err(error), Part::Token) => return Err(error),
-                (Err(_), _) => return Err(Error::Again),
+                (Err(error), _) => {
+                    if let Error::Blocked(other) = error {
+                        self.await_end(other);
+                    }
+                    return Err(Error::Again);
+                }
             }
         }
         let votes = parts.iter_mut().map(|part| self.check_part(part)).collect::<Result<Vec<_>>>()?;
@@ -65,8 +71,8 @@ impl<K: Kv> Shard<K> {
         self.namespace.cold.put(&self.key, &record::ser_round(session, &parts));
         let asked_ms = self.mono_ms;
         let prepared = self.transactions.prepared.entry(transaction);
-        let prepared = prepared.or_insert_with(|| Prepared { session, rounds: Default::default(), asked_ms });
-        prepared.rounds.insert(round, parts);
+        let prepared = prepared.or_insert_with(|| Prepared { session, rounds: Vec::new(), asked_ms, awaited: false });
+        prepared.rounds.push((round, parts));
         self.transactions.turn.prepared.push((transaction, round));
         Ok(votes)
     }
@@ -91,30 +97,48 @@ impl<K: Kv> Shard<K> {
         if let Some(recalling) = self.transactions.recalling.get_mut(&transaction) {
             recalling.given_up = true;
         }
-        let Some(prepared) = self.transactions.prepared.get(&transaction) else { return Ok(()) };
+        let Some(prepared) = self.transactions.prepared.get_mut(&transaction) else { return Ok(()) };
         if self.transactions.turn.finished.contains(&transaction) {
             return Ok(());
         }
-        let rounds: Vec<u8> = prepared.rounds.keys().copied().collect();
-        if commit {
-            let mover = Some(prepared.session);
-            self.apply_parts(&self.transactions.parts_of(transaction), mover)?;
-        }
-        for round in rounds {
-            record::ser_round_key(&mut self.key, transaction, round);
+        let (mover, rounds) = (Some(prepared.session), mem::take(&mut prepared.rounds));
+        let applied = match &*rounds {
+            _ if !commit => Ok(()),
+            [(_, parts)] => self.apply_parts(parts, mover),
+            several => {
+                let parts: Vec<Part> = several.iter().flat_map(|(_, parts)| parts).cloned().collect();
+                self.apply_parts(&parts, mover)
+            }
+        };
+        for (round, _) in rounds.iter().filter(|_| applied.is_ok()) {
+            record::ser_round_key(&mut self.key, transaction, *round);
             self.namespace.cold.delete(&self.key);
         }
+        if let Some(prepared) = self.transactions.prepared.get_mut(&transaction) {
+            prepared.rounds = rounds;
+        }
+        applied?;
         self.transactions.turn.finished.push(transaction);
         Ok(())
     }
 
-    /// What became of a transaction that this shard coordinates. **The answer may leave only when the turn's commit is on
-    /// disk.**
+    /// A request is `Blocked` by this transaction: where another shard decides it, that is told, once.
+    pub fn await_end(&mut self, transaction: TransactionId) {
+        let now_ms = self.mono_ms;
+        if let Some(prepared) = self.transactions.prepared.get_mut(&transaction).filter(|prepared| !prepared.awaited) {
+            (prepared.awaited, prepared.asked_ms) = (true, now_ms);
+            self.transactions.outbox.push(ask(transaction));
+        }
+    }
+
+    /// What became of a transaction that this shard coordinates. Where that is not known yet, its participants hear of it
+    /// without delay. **The answer may leave only when the turn's commit is on disk.**
     #[must_use]
-    pub fn outcome(&self, transaction: TransactionId) -> Outcome {
+    pub fn outcome(&mut self, transaction: TransactionId) -> Outcome {
         if self.transactions.decided.contains_key(&transaction) {
             Outcome::Commit
-        } else if self.transactions.running.contains_key(&transaction) {
+        } else if let Some(running) = self.transactions.running.get_mut(&transaction) {
+            running.awaited = true;
             Outcome::Pending
         } else {
             Outcome::Abort
@@ -163,16 +187,17 @@ impl<K: Kv> Shard<K> {
     }
 
     pub(super) fn unlock_prepared(&mut self, transaction: TransactionId) {
-        for part in self.transactions.parts_of(transaction) {
-            self.transactions.locks.unlock(transaction, &part);
+        let Some(prepared) = self.transactions.prepared.remove(&transaction) else { return };
+        for part in prepared.rounds.iter().flat_map(|(_, parts)| parts) {
+            self.transactions.locks.unlock(transaction, part);
         }
     }
 
     /// The turn in which these were promised has failed.
     pub(super) fn forget_round(&mut self, transaction: TransactionId, round: u8) {
         let Some(prepared) = self.transactions.prepared.get_mut(&transaction) else { return };
-        for part in prepared.rounds.remove(&round).unwrap_or_default() {
-            self.transactions.locks.unlock(transaction, &part);
+        for (_, parts) in prepared.rounds.extract_if(.., |(of, _)| *of == round) {
+            parts.iter().for_each(|part| self.transactions.locks.unlock(transaction, part));
         }
         if prepared.rounds.is_empty() {
             self.transactions.prepared.remove(&transaction);
@@ -190,9 +215,9 @@ impl<K: Kv> Shard<K> {
         for (key, value) in records {
             match record::deser_key(&key)? {
                 (id, None) if id.coordinator() == self.config.shard => {
-                    let participants = record::deser_participants(&key, &value)?.into_iter().collect();
+                    let participants = record::deser_participants(&key, &value)?;
                     self.transactions.decided.insert(id, Decided { participants, told_ms: self.mono_ms });
-                    self.tell(id);
+                    self.tell(id, true);
                 }
                 (id, Some(round)) if id.coordinator() != self.config.shard => {
                     let (session, parts) = record::deser_round(&key, &value)?;
@@ -201,8 +226,8 @@ impl<K: Kv> Shard<K> {
                     }
                     let prepared = self.transactions.prepared.entry(id);
                     let asked_ms = self.mono_ms;
-                    let new = || Prepared { session, rounds: Default::default(), asked_ms };
-                    prepared.or_insert_with(new).rounds.insert(round, parts);
+                    let new = || Prepared { session, rounds: Vec::new(), asked_ms, awaited: false };
+                    prepared.or_insert_with(new).rounds.push((round, parts));
                 }
                 _ => return Err(Damage::new("a transaction of the wrong shard", &key).into()),
             }
@@ -214,6 +239,5 @@ impl<K: Kv> Shard<K> {
 }
 
 fn ask(transaction: TransactionId) -> Outgoing {
-    let to = transaction.coordinator();
-    Outgoing { to, message: Message::AskOutcome { transaction }, after_sync: false }
+    Outgoing::at_once(transaction.coordinator(), Message::AskOutcome { transaction })
 }

@@ -151,6 +151,11 @@ impl Plan {
         matches!(self.operation, Operation::Rename(_))
     }
 
+    /// What keeps a split directory as it is to be: the next step of it begins when this one has ended everywhere.
+    pub(crate) fn is_upkeep(&self) -> bool {
+        matches!(self.operation, Operation::Split { .. } | Operation::Reform { .. } | Operation::Shift { .. })
+    }
+
     /// The inode that the client is told of, where there was one before.
     pub(crate) fn told(&self) -> Option<InodeId> {
         match &self.operation {

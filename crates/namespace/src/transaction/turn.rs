@@ -69,7 +69,6 @@ impl<K: Kv> Shard<K> {
         }
         for id in turn.finished {
             self.unlock_prepared(id);
-            self.transactions.prepared.remove(&id);
             self.transactions.ended.push(id);
         }
         for id in turn.forgotten {

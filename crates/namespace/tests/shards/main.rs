@@ -5,6 +5,7 @@
 mod collisions;
 
 mod against_model;
+mod awaited;
 mod beliefs;
 mod crashes;
 mod crowds;

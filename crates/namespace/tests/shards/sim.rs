@@ -435,7 +435,10 @@ impl Sim {
                 continue;
             }
             match node.execute(&body) {
-                Err(Error::Blocked(transaction)) => node.parked.entry(transaction).or_default().push(body),
+                Err(Error::Blocked(transaction)) => {
+                    node.shard.await_end(transaction);
+                    node.parked.entry(transaction).or_default().push(body);
+                }
                 Err(Error::Recalling) => node.recalling.push(body),
                 result => answers.push((body, result)),
             }

@@ -1,0 +1,92 @@
+//! Decisions that nobody waits for may go to their participants late, and others may not.
+
+use kv::memory::MemoryKv;
+use namespace::error::Error;
+use namespace::shard::Shard;
+use namespace::transaction::part::{Part, Vote};
+use namespace::transaction::{Message, Outcome, Outgoing, Reply};
+use namespace::view::{Exactly, PolicyChange};
+use types::cred::Credentials;
+use types::id::{InodeId, SessionId, ShardId, TransactionId};
+use types::name::Name;
+use types::placement::Placement;
+use types::time::Timestamp;
+
+use crate::node::{Splits, config};
+
+const ROOT: InodeId = InodeId::ROOT;
+const ASKER: SessionId = SessionId(1);
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("a name")
+}
+
+/// One shard of two, asked by hand.
+fn shard() -> Shard<MemoryKv> {
+    let mut shard = Shard::open(MemoryKv::new(), config(0, 3_000, Splits::default()), Timestamp(1), 1).expect("opens");
+    shard.set_shards(vec![ShardId(0), ShardId(1)], vec![ShardId(0), ShardId(1)]);
+    shard.session_open(ASKER, b"").expect("opens");
+    shard
+}
+
+fn asks(outgoing: &[Outgoing]) -> Vec<TransactionId> {
+    let asked = |outgoing: &Outgoing| match outgoing.message {
+        Message::AskOutcome { transaction } => Some(transaction),
+        _ => None,
+    };
+    outgoing.iter().filter_map(asked).collect()
+}
+
+#[test]
+fn who_meets_a_promise_makes_its_shard_ask_once() {
+    let [first, second] = [77, 78].map(|number| TransactionId(InodeId::new(ShardId(1), number).0));
+    let entry = |text| vec![Part::Entry { parent: ROOT, name: name(text), becomes: None }];
+    let mut shard = shard();
+    assert_eq!(shard.prepare(ASKER, first, 0, entry("x")), Ok(vec![Vote::Entry(None)]));
+    assert_eq!(shard.prepare(ASKER, second, 0, entry("y")), Ok(vec![Vote::Entry(None)]));
+    shard.commit().expect("commits");
+    assert!(asks(&shard.take_outgoing()).is_empty(), "nothing waits");
+    let Err(Error::Blocked(by)) = shard.getattr(ASKER, ROOT) else { panic!("it may have changed already") };
+    shard.await_end(by);
+    shard.await_end(by);
+    assert_eq!(asks(&shard.take_outgoing()), [by]);
+    // Another shard's transaction is refused, and waits as well.
+    let (asked, other) = if by == first { ("y", second) } else { ("x", first) };
+    let third = TransactionId(InodeId::new(ShardId(1), 79).0);
+    assert_eq!(shard.prepare(ASKER, third, 0, entry(asked)), Err(Error::Again));
+    assert_eq!(shard.prepare(ASKER, third, 0, entry(asked)), Err(Error::Again));
+    assert_eq!(asks(&shard.take_outgoing()), [other]);
+    shard.await_end(TransactionId(InodeId::new(ShardId(1), 80).0));
+    assert!(shard.take_outgoing().is_empty(), "nothing is known of that one");
+}
+
+/// Decides on a directory in the other shard, after that has asked for the outcome or not; whether the decision is in haste.
+fn decide(asked: bool) -> bool {
+    let mut shard = shard();
+    let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: sequence };
+    let change = PolicyChange { directories: Some(Placement::Shard(ShardId(1))), ..PolicyChange::default() };
+    shard.set_policy(exactly(1), ROOT, &change).expect("set");
+    let cred = Credentials { uid: 0, gid: 0, umask: 0 };
+    let made = shard.mkdir(exactly(2), ROOT, &name("d"), 0o755, cred);
+    let Err(Error::Blocked(transaction)) = made else { panic!("{made:?}") };
+    let mut outgoing = shard.take_outgoing();
+    let prepare = outgoing.pop().expect("a message");
+    assert!(outgoing.is_empty() && prepare.awaited && !prepare.after_sync);
+    if asked {
+        assert_eq!(shard.outcome(transaction), Outcome::Pending);
+    }
+    let votes = vec![Vote::Made(InodeId::new(ShardId(1), 5))];
+    shard.replied(ShardId(1), &prepare.message, Reply::Prepared(votes)).expect("decided");
+    shard.commit().expect("commits");
+    let outgoing = shard.take_outgoing();
+    let [finish] = &outgoing[..] else { panic!("{outgoing:?}") };
+    assert_eq!((&finish.message, finish.after_sync), (&Message::Finish { transaction, commit: true }, true));
+    assert_eq!(shard.outcome(transaction), Outcome::Commit);
+    finish.awaited
+}
+
+#[test]
+fn a_decision_is_in_haste_where_its_participant_has_asked() {
+    assert!(!decide(false));
+    assert!(decide(true));
+}
