@@ -199,7 +199,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 90);
+        assert_eq!(names.len(), 91);
     }
 
     #[test]
