@@ -13,8 +13,8 @@ use kv::KvError;
 use ring::mailbox::Sender;
 use telemetry::metrics::Histogram;
 
-/// How long other shards may wait for what nobody else waits for. Each sync costs more than what it carries, and makes those
-/// of the other shards of the same disk slower.
+/// Between the syncs that other shards wait for and nobody else. Each sync costs more than what it carries, and makes those
+/// of the other shards of the same disk slower; but whoever does one thing after the other will soon wait for this one.
 const SOON: Duration = Duration::from_millis(5);
 
 /// How soon a commit is to be durable.
@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_millis(5);
 pub(crate) enum Haste {
     /// Within the interval.
     None,
-    /// Within `SOON`.
+    /// At once, or `SOON` after the last sync.
     Soon,
     Now,
 }
@@ -114,8 +114,8 @@ impl Shared {
     }
 
     fn run<S: kv::Syncer>(&self, store: &S, interval: Duration, seconds: &Histogram, results: &Sender<Synced>) {
-        let mut failing = false;
-        while let Some(upto) = self.next(interval) {
+        let (mut failing, mut ended) = (false, None);
+        while let Some(upto) = self.next(interval, ended) {
             let begun = Instant::now();
             let result = store.sync();
             seconds.observe(begun.elapsed());
@@ -125,15 +125,16 @@ impl Shared {
                 _ => {}
             }
             failing = result.is_err();
+            ended = Some(Instant::now());
             self.lock().done = upto;
             results.send(Synced { upto, result });
         }
     }
 
-    /// Waits until there is something to sync; `None` when stopped and nothing is left.
-    fn next(&self, interval: Duration) -> Option<u64> {
+    /// Waits until there is something to sync; `None` when stopped and nothing is left. `ended`: the sync before.
+    fn next(&self, interval: Duration, ended: Option<Instant>) -> Option<u64> {
         let mut state = self.lock();
-        let (mut due, mut soon) = (None, None);
+        let mut due = None;
         loop {
             let dirty = state.committed > state.done;
             if dirty && (state.stop || state.wanted > state.done) {
@@ -149,7 +150,7 @@ impl Shared {
             let now = Instant::now();
             let mut deadline = *due.get_or_insert(now + interval);
             if state.soon > state.done {
-                deadline = deadline.min(*soon.get_or_insert(now + SOON));
+                deadline = deadline.min(ended.map_or(now, |ended| ended + SOON));
             }
             if now >= deadline {
                 return Some(state.committed);
@@ -232,16 +233,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_soon_is_neither_synced_at_once_nor_as_late_as_the_rest() {
-        let (syncer, _, mut results) = start(60_000, 0, false);
-        syncer.committed(1, Haste::None);
-        thread::sleep(Duration::from_millis(20));
+    fn what_is_wanted_soon_is_synced_at_once_and_then_together() {
+        let (syncer, syncs, mut results) = start(60_000, 0, false);
         let begun = Instant::now();
+        syncer.committed(1, Haste::Soon);
+        assert_eq!(wait(&mut results).upto, 1);
         for count in 2..=9 {
             syncer.committed(count, Haste::Soon);
         }
         assert_eq!(wait(&mut results).upto, 9);
         assert!(begun.elapsed() >= SOON);
+        assert_eq!(syncs.load(Ordering::SeqCst), 2);
         // Who waits takes the others along.
         syncer.committed(10, Haste::Soon);
         syncer.committed(11, Haste::Now);
