@@ -52,7 +52,6 @@ pub(crate) struct Core {
     pub(crate) driver: RefCell<Driver>,
     pub(crate) timers: RefCell<Timers>,
     pub(crate) now: Cell<Instant>,
-    /// Handled in this turn.
     run_queue: RefCell<VecDeque<Arc<TaskWaker>>>,
     turn_end: RefCell<Vec<Waker>>,
     next_turn: RefCell<Vec<Waker>>,
