@@ -1,6 +1,6 @@
 //! Mounts the in-memory reference file system: `cargo run --release -p fuse --example model_mount -- MOUNTPOINT`.
 //!
-//! Options after the mount point: `--loops N`, `--no-pin`, `--spin-us N`, `--pages` (use the page cache).
+//! Options after the mount point: `--loops N`, `--no-pin`, `--spin-us N`, `--pages` (use the page cache), `--uring`.
 
 #![allow(clippy::print_stderr, reason = "a tool for people")]
 
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use fuse::model_fs::{Caching, ModelFs};
-use fuse::options::Options;
+use fuse::options::{Channel, Options};
 use fuse::signals::Signals;
 
 fn main() -> ExitCode {
@@ -35,6 +35,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             "--spin-us" => options.spin = Duration::from_micros(number()?),
             "--no-pin" => options.pin = false,
             "--helper" => options.use_helper = true,
+            "--uring" => options.channel = Channel::Uring,
             "--pages" => caching = Caching::Pages,
             other => return Err(format!("unknown option {other}").into()),
         }

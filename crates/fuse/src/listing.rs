@@ -55,6 +55,12 @@ impl Listing {
         self.plus
     }
 
+    /// The program begins to list, or goes back to the beginning.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        !self.dots.is_empty()
+    }
+
     /// About how many entries with names of usual length still fit: a hint of how many to ask for.
     #[must_use]
     pub fn entries_left(&self) -> usize {

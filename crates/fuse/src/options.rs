@@ -13,10 +13,10 @@ use types::time::AccessTimes;
 #[serde(rename_all = "lowercase")]
 pub enum Channel {
     /// Over io_uring where the kernel offers it, otherwise over `/dev/fuse`.
+    #[default]
     Auto,
     /// Over `/dev/fuse`: two system calls a request, and often a wake-up on another CPU; the kernel copies data straight from
     /// and to our buffers.
-    #[default]
     Dev,
     /// Over io_uring, on the CPU of the caller, with one more copy of data. Linux 6.14 with `fuse.enable_uring`.
     Uring,
@@ -104,7 +104,7 @@ impl Default for Options {
             allow_suid_and_devices: false,
             access_times: AccessTimes::default(),
             directory_access_times: true,
-            channel: Channel::Dev,
+            channel: Channel::Auto,
             loops: 0,
             pin: true,
             spin: Duration::from_micros(100),

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ring::mailbox;
+use ring::{Company, mailbox};
 
 use crate::abi::{self, InHeader, Opcode, OutHeader, READ_BUFFER_MIN, bytes_of, read_front};
 use crate::dev::Device;
@@ -27,6 +27,8 @@ use crate::worker::{Control, Loop, Place};
 
 /// How long the kernel gets to begin talking after a mount.
 const INIT_WAIT: Duration = Duration::from_secs(10);
+/// With more CPUs than this the loops do not keep all of them awake for one caller.
+const COMPANY_MAX: usize = 4;
 /// Between attempts to unmount while files are open.
 const BUSY_RETRY: Duration = Duration::from_millis(20);
 const RING_ENTRIES: u32 = 256;
@@ -150,6 +152,8 @@ impl Handle {
             receivers.push(receiver);
         }
         let team = Arc::new(Team::new(self.controls.clone()));
+        let keeps_company = agreed.over_ring() && self.options.pin && (2..=COMPANY_MAX).contains(&loops);
+        let company = keeps_company.then(|| Arc::new(Company::new(Instant::now())));
         let (started, starts) = mpsc::channel();
         let failed = |error: io::Error| MountError::Loop(error.to_string());
         let bound: Vec<Option<usize>> =
@@ -163,7 +167,12 @@ impl Handle {
                 agreed,
                 options: self.options.clone(),
                 cpu: bound[index],
-                place: Place { index, team: Arc::clone(&team), lookups: Arc::clone(&lookups) },
+                place: Place {
+                    index,
+                    team: Arc::clone(&team),
+                    lookups: Arc::clone(&lookups),
+                    company: company.clone(),
+                },
                 control,
             };
             let (factory, started, running) = (Arc::clone(&factory), started.clone(), self.ended.running());
@@ -250,8 +259,8 @@ type Started = mpsc::Sender<Result<(), String>>;
 
 impl Plan {
     fn run<F: FileSystem>(self, factory: impl FnOnce() -> F, started: &Started) {
-        let spin = self.options.spin;
-        let config = ring::Config { entries: RING_ENTRIES, cpu: self.cpu, spin, ..ring::Config::default() };
+        let (spin, company) = (self.options.spin, self.place.company.clone());
+        let config = ring::Config { entries: RING_ENTRIES, cpu: self.cpu, spin, company, ..ring::Config::default() };
         match ring::Ring::new(&config) {
             Ok(mut ring) => ring.run(self.serve(factory, started)),
             Err(error) => {

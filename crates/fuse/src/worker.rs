@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ring::mailbox;
 use ring::sync::Notify;
+use ring::{Company, mailbox};
 use types::error::Errno;
 use types::id::InodeId;
 
@@ -44,6 +44,8 @@ pub(crate) struct Place {
     pub(crate) index: usize,
     pub(crate) team: Arc<Team>,
     pub(crate) lookups: Arc<Lookups>,
+    /// The loops, where they stay awake for each other.
+    pub(crate) company: Option<Arc<Company>>,
 }
 
 pub(crate) struct Loop<F, T> {
@@ -149,6 +151,9 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
 
     async fn serve(self: &Rc<Self>, entry: &mut T::Entry, line: &Rc<Interrupt>, message: Message) {
         let started = Instant::now();
+        if let Some(company) = &self.place.company {
+            company.works(started);
+        }
         let Some(header) = decode::header(message.bytes()) else {
             // Without a header there is no number to answer to.
             tracing::error!(len = message.bytes().len(), "the kernel sent a request without a sound header");

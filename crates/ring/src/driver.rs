@@ -4,6 +4,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use io_uring::squeue::{Entry, Entry128, EntryMarker};
 use io_uring::{IoUring, opcode, types};
 use slab::Slab;
 
+use crate::company::Company;
 use crate::executor::Config;
 use crate::spin::{Look, Spinner};
 
@@ -49,6 +51,7 @@ pub(crate) struct Driver {
     remote_fd: RawFd,
     remote_signalled: bool,
     spinner: Spinner,
+    company: Option<Arc<Company>>,
 }
 
 enum OpState {
@@ -62,7 +65,7 @@ enum OpState {
 
 impl Driver {
     pub(crate) fn new(config: &Config, remote_fd: RawFd) -> io::Result<Self> {
-        let &Config { entries, spin, workers, .. } = config;
+        let &Config { entries, spin, workers, ref company, .. } = config;
         let main = IoUring::<Entry128>::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -83,6 +86,7 @@ impl Driver {
             remote_fd,
             remote_signalled: false,
             spinner: Spinner::new(spin),
+            company: company.clone(),
         };
         driver.arm_remote()?;
         Ok(driver)
@@ -209,7 +213,11 @@ impl Driver {
 
     /// True where the sleep is not needed any more.
     fn look_before_sleep(&mut self, begun: Instant, wait: Option<Duration>) -> io::Result<bool> {
-        let Some(limit) = self.spinner.before_sleep(begun) else { return Ok(false) };
+        let company = self.company.clone();
+        let stays = |now| company.as_ref().is_some_and(|company| company.stays_awake(now));
+        let accompanies = stays(begun);
+        let Some(limit) = self.spinner.before_sleep(begun, accompanies) else { return Ok(false) };
+        let wait_end = wait.map(|wait| begun + wait);
         let end = begun + wait.map_or(limit, |wait| wait.min(limit));
         submit_and_look(&mut self.main)?;
         let switches = involuntary_switches();
@@ -221,18 +229,20 @@ impl Driver {
             if self.file_done() || !self.main.completion().is_empty() {
                 break (Look::Found, before);
             }
-            if before >= end {
+            if before >= end && (!stays(before) || wait_end.is_some_and(|end| before >= end)) {
                 break (Look::InVain, before);
             }
             // Whoever else can run on this CPU does so here.
             std::thread::yield_now();
             let now = Instant::now();
-            if Spinner::is_contended(now - before, || involuntary_switches() != switches) {
+            if Spinner::is_contended(now - before, accompanies, || involuntary_switches() != switches) {
                 break (Look::Contended, now);
             }
             before = now;
         };
-        self.spinner.looked(look, now);
+        if !(accompanies && look == Look::InVain) {
+            self.spinner.looked(look, now);
+        }
         Ok(look == Look::Found)
     }
 

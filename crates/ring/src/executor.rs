@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 
+use crate::company::Company;
 use crate::driver::{Driver, Wakeup};
 use crate::place;
 use crate::timer::Timers;
@@ -32,6 +33,8 @@ pub struct Config {
     pub cpu: Option<usize>,
     /// How long to look for completions before going to sleep, where experience says that it pays. Zero: never.
     pub spin: Duration,
+    /// Loops among which one stays awake, where it may look at all, while another one is at work.
+    pub company: Option<Arc<Company>>,
     /// Most threads that the kernel may use at once for this ring's calls on files that would block (buffered writes on
     /// ext4, fsync).
     pub workers: u32,
@@ -39,7 +42,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { entries: 256, cpu: None, spin: Duration::from_micros(100), workers: 16 }
+        Self { entries: 256, cpu: None, spin: Duration::from_micros(100), company: None, workers: 16 }
     }
 }
 

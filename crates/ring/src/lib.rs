@@ -13,6 +13,7 @@
 //! may still write to.
 
 pub mod buf;
+mod company;
 mod driver;
 mod executor;
 mod join;
@@ -28,6 +29,7 @@ pub mod sync;
 mod timer;
 mod unblock;
 
+pub use company::Company;
 pub use executor::{Config, Ring, next_turn, now, spawn, turn_end, yield_now};
 pub use join::join_all;
 pub use timer::{Elapsed, Sleep, Tick, sleep, sleep_until, tick, timeout};

@@ -15,6 +15,9 @@ const YIELDS_FOR_MIN: Duration = Duration::from_millis(10);
 const YIELDS_FOR_MAX: Duration = Duration::from_secs(1);
 /// Giving way took longer than this: somebody else ran, or the kernel had to see to an interrupt.
 const SLOW: Duration = Duration::from_micros(12);
+/// The same among loops that stay awake for each other's sake: it may have been their program, which shares a CPU with them
+/// on purpose, from an answer to the next request.
+const SLOW_IN_COMPANY: Duration = Duration::from_micros(500);
 
 /// Who slept for longer had nothing to do, and is hardly in a hurry now: an idle service costs no CPU time.
 const IDLE_AFTER: Duration = Duration::from_millis(2);
@@ -47,9 +50,15 @@ impl Spinner {
         Self { limit, skips: 0, skips_next: 1, not_before: None, yields_for: YIELDS_FOR_MIN, is_idle: false }
     }
 
-    /// How long to look before this sleep.
-    pub(crate) fn before_sleep(&mut self, now: Instant) -> Option<Duration> {
-        if self.limit.is_zero() || self.is_idle || self.not_before.is_some_and(|at| now < at) {
+    /// How long to look before this sleep. `accompanies`: another loop is at work.
+    pub(crate) fn before_sleep(&mut self, now: Instant, accompanies: bool) -> Option<Duration> {
+        if self.limit.is_zero() || self.not_before.is_some_and(|at| now < at) {
+            return None;
+        }
+        if accompanies {
+            return Some(self.limit);
+        }
+        if self.is_idle {
             return None;
         }
         if self.skips > 0 {
@@ -82,8 +91,9 @@ impl Spinner {
 
     /// Giving way has taken so long; `switched` is asked, where that was long, whether another thread ran meanwhile. A
     /// clock tick alone takes as long in a virtual machine, some hundred times a second.
-    pub(crate) fn is_contended(gave_way_for: Duration, switched: impl FnOnce() -> bool) -> bool {
-        gave_way_for > SLOW && switched()
+    pub(crate) fn is_contended(gave_way_for: Duration, accompanies: bool, switched: impl FnOnce() -> bool) -> bool {
+        let slow = if accompanies { SLOW_IN_COMPANY } else { SLOW };
+        gave_way_for > slow && switched()
     }
 }
 
@@ -96,7 +106,7 @@ mod tests {
     fn looks(spinner: &mut Spinner, sleeps: u32, look: Look, now: Instant) -> u32 {
         let mut count = 0;
         for _ in 0..sleeps {
-            if spinner.before_sleep(now).is_some() {
+            if spinner.before_sleep(now, false).is_some() {
                 spinner.looked(look, now);
                 count += 1;
             }
@@ -107,8 +117,8 @@ mod tests {
     #[test]
     fn a_limit_of_zero_is_no_look_at_all() {
         let now = Instant::now();
-        assert_eq!(Spinner::new(LIMIT).before_sleep(now), Some(LIMIT));
-        assert_eq!(Spinner::new(Duration::ZERO).before_sleep(now), None);
+        assert_eq!(Spinner::new(LIMIT).before_sleep(now, false), Some(LIMIT));
+        assert_eq!(Spinner::new(Duration::ZERO).before_sleep(now, false), None);
     }
 
     #[test]
@@ -116,17 +126,30 @@ mod tests {
         let now = Instant::now();
         let mut spinner = Spinner::new(LIMIT);
         spinner.slept(IDLE_AFTER * 2);
-        assert_eq!(spinner.before_sleep(now), None);
+        assert_eq!(spinner.before_sleep(now, false), None);
         spinner.slept(LIMIT);
-        assert_eq!(spinner.before_sleep(now), Some(LIMIT));
+        assert_eq!(spinner.before_sleep(now, false), Some(LIMIT));
     }
 
     #[test]
     fn an_interrupt_is_not_taken_for_somebody_who_wants_the_cpu() {
         let (quick, slow) = (SLOW / 2, SLOW * 2);
-        assert!(!Spinner::is_contended(quick, || panic!("not to be asked for each time")));
-        assert!(!Spinner::is_contended(slow, || false));
-        assert!(Spinner::is_contended(slow, || true));
+        assert!(!Spinner::is_contended(quick, false, || panic!("not to be asked for each time")));
+        assert!(!Spinner::is_contended(slow, false, || false));
+        assert!(Spinner::is_contended(slow, false, || true));
+    }
+
+    #[test]
+    fn company_is_kept_unless_somebody_wants_the_cpu_for_longer() {
+        let now = Instant::now();
+        let mut spinner = Spinner::new(LIMIT);
+        spinner.slept(IDLE_AFTER * 2);
+        looks(&mut spinner, 100, Look::InVain, now);
+        assert_eq!(spinner.before_sleep(now, true), Some(LIMIT));
+        assert!(!Spinner::is_contended(SLOW * 2, true, || true));
+        assert!(Spinner::is_contended(SLOW_IN_COMPANY * 2, true, || true));
+        spinner.looked(Look::Contended, now);
+        assert_eq!(spinner.before_sleep(now, true), None);
     }
 
     #[test]
@@ -147,10 +170,10 @@ mod tests {
         let mut spinner = Spinner::new(LIMIT);
         let mut last = Duration::ZERO;
         for _ in 0..10 {
-            assert!(spinner.before_sleep(now).is_some());
+            assert!(spinner.before_sleep(now, false).is_some());
             spinner.looked(Look::Contended, now);
             let mut pause = Duration::ZERO;
-            while spinner.before_sleep(now + pause).is_none() {
+            while spinner.before_sleep(now + pause, false).is_none() {
                 pause += Duration::from_millis(1);
             }
             assert!(pause >= last && pause <= YIELDS_FOR_MAX, "{pause:?} after {last:?}");

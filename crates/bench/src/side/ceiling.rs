@@ -16,9 +16,9 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Serves until this process's input ends; says `mounted` when it does. With the options of `weft mount`, but that its
-    /// loops sleep at once where there is nothing to do: what a kernel round trip costs is the yardstick, and waiting awake for
-    /// the next one is among the means against it.
+    /// Serves until this process's input ends; says `mounted` when it does. With the options of `weft mount`, and so over
+    /// io_uring where the kernel offers that, but that its loops sleep at once where there is nothing to do: what a kernel
+    /// round trip costs is the yardstick, and waiting awake for the next one is among the means against it.
     pub(crate) fn serve(&self) -> Result<()> {
         let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
         let options = fuse::Options { source: "ceiling".into(), spin: Duration::ZERO, ..fuse::Options::default() };
