@@ -18,6 +18,7 @@ use types::id::InodeId;
 use types::lock::{Held, LockKind, LockMode};
 use types::name::Name;
 
+use crate::habits::{self, Habits};
 use crate::process;
 use crate::who::Who;
 
@@ -44,6 +45,7 @@ pub(crate) struct Adapter {
     /// Entered where an answer is made that the kernel may keep, left when it has it.
     gate: Gate,
     notifier: Arc<OnceLock<Notifier>>,
+    habits: Arc<Habits>,
     /// Nothing is to be done when a file is closed: locks do not leave the kernel, and no writes are kept back.
     hears_no_close: bool,
     /// Files opened here so far.
@@ -51,8 +53,14 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    pub(crate) fn new(client: Rc<Client>, gate: Gate, notifier: Arc<OnceLock<Notifier>>, hears_no_close: bool) -> Self {
-        Self { client, gate, notifier, hears_no_close, opened: Cell::new(0) }
+    pub(crate) fn new(
+        client: Rc<Client>,
+        gate: Gate,
+        notifier: Arc<OnceLock<Notifier>>,
+        habits: Arc<Habits>,
+        hears_no_close: bool,
+    ) -> Self {
+        Self { client, gate, notifier, habits, hears_no_close, opened: Cell::new(0) }
     }
 
     /// Every read and write comes here, past the page cache. Mapped files are cached for as long as they are open.
@@ -150,7 +158,12 @@ macro_rules! as_caller {
 impl FileSystem for Adapter {
     async fn lookup(&self, context: &Context, parent: InodeId, name: Name) -> Result<Looked, Errno> {
         match as_caller!(context, caller => self.client.lookup(caller, parent, name).await)? {
-            client::Looked::Found(named) => Ok(Looked::Found(self.entry(&named))),
+            client::Looked::Found(named) => {
+                if named.attr.kind != FileType::Directory {
+                    self.habits.asks(context.pid);
+                }
+                Ok(Looked::Found(self.entry(&named)))
+            }
             client::Looked::Absent(lease) => {
                 self.gate.enter();
                 Ok(Looked::Absent { valid: self.gate.remaining(lease, Instant::now()) })
@@ -454,15 +467,34 @@ impl FileSystem for Adapter {
         listing: &mut Listing,
     ) -> Result<InodeId, Errno> {
         let count = u32::try_from(listing.entries_left()).unwrap_or(u32::MAX);
-        let page = as_caller!(context, caller =>
-            self.client.readdir(caller, inode, cookie, count, listing.wants_attributes()).await)?;
+        if !listing.is_first() && self.habits.has_ended(context.pid, inode, cookie, Instant::now()) {
+            // No dots are in a later page, so nobody asks what `..` is.
+            return Ok(inode);
+        }
+        // Of later pages the kernel knows whether the entries of earlier ones were looked at.
+        let wanted = match listing.wants_attributes() {
+            false => habits::Attributes::None,
+            true if listing.is_first() => self.habits.lists(context.pid, Instant::now()),
+            true => habits::Attributes::All,
+        };
+        let attributes = wanted != habits::Attributes::None;
+        let page = as_caller!(context, caller => self.client.readdir(caller, inode, cookie, count, attributes).await)?;
         self.gate.enter();
         let now = Instant::now();
+        let mut withholds = wanted == habits::Attributes::AllButOne;
+        let mut last = cookie;
         for entry in page.entries {
-            let attributes = entry.named.map(|named| self.entry_inside(&named, now));
+            let withheld = withholds && entry.kind != FileType::Directory;
+            withholds &= !withheld;
+            let named = entry.named.filter(|_| !withheld);
+            let attributes = named.map(|named| self.entry_inside(&named, now));
             if !listing.push(&entry.name, entry.inode, entry.kind, entry.cookie, attributes.as_ref()) {
-                break;
+                return Ok(page.parent);
             }
+            last = entry.cookie;
+        }
+        if page.end {
+            self.habits.ends(context.pid, inode, last, now);
         }
         Ok(page.parent)
     }

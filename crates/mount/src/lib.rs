@@ -1,7 +1,9 @@
-//! The mount: the FUSE front-end over the client core. It translates, and decides nothing.
+//! The mount: the FUSE front-end over the client core. It translates, and decides nothing but who is told of
+//! attributes before it asks ([`habits`]).
 
 mod adapter;
 pub mod config;
+mod habits;
 mod keeper;
 mod process;
 mod recalls;
@@ -18,6 +20,7 @@ use tracing::info;
 
 use adapter::Adapter;
 use config::Config;
+use habits::Habits;
 use keeper::KernelCache;
 use recalls::RecallThread;
 
@@ -85,10 +88,10 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     let notifier = Arc::default();
     let keeper = Arc::new(KernelCache { notifier: Arc::clone(&notifier) });
     let hears_no_close = config.local_locks && config.write_back.0 == 0;
-    let kernel = Arc::clone(&notifier);
+    let (kernel, habits) = (Arc::clone(&notifier), Arc::new(Habits::new()));
     let factory = move |_| {
         let client = Client::new(Arc::clone(&shared));
-        Adapter::new(client, shared.gate(), Arc::clone(&kernel), hears_no_close)
+        Adapter::new(client, shared.gate(), Arc::clone(&kernel), Arc::clone(&habits), hears_no_close)
     };
     let mount = fuse::mount(&config.mountpoint, options, factory).map_err(|error| Fatal::usage(error.to_string()))?;
     // Nobody gives this client leases before it listens for recalls.
