@@ -53,7 +53,7 @@ conf::knobs! {
         leases: bool = "true",
         /// Memory for the contents of small files (up to 64 KiB) that were read, kept for as long as the servers guarantee
         /// them. 0: none.
-        data_cache: Size = "64MiB",
+        data_cache: Size = "256MiB",
         /// Memory for small writes that are kept back to be written together, for as long as the servers guarantee that nobody
         /// else looks at the file, and at most half a second; fsync and close write them. 0: each write goes to the servers.
         write_back: Size = "64MiB",
