@@ -311,7 +311,7 @@ fn no_look_brings_back_what_was_recalled_by_several_shards() {
 #[test]
 fn no_look_brings_it_back_either_where_terms_end_all_the_time() {
     let mut cluster = Cluster::start();
-    cluster.set_lease_term("100ms");
+    cluster.set_lease_term("700ms");
     changes_are_seen_by_who_looks_all_the_time(&mut cluster, 40);
 }
 
