@@ -215,11 +215,14 @@ impl Driver {
     fn look_before_sleep(&mut self, begun: Instant, wait: Option<Duration>) -> io::Result<bool> {
         let company = self.company.clone();
         let stays = |now| company.as_ref().is_some_and(|company| company.stays_awake(now));
-        let accompanies = stays(begun);
-        let Some(limit) = self.spinner.before_sleep(begun, accompanies) else { return Ok(false) };
+        let accompanies = stays(begun) && self.spinner.keeps_company(begun);
+        let limit = if accompanies { Some(Duration::ZERO) } else { self.spinner.before_sleep(begun) };
+        let Some(limit) = limit else { return Ok(false) };
         let wait_end = wait.map(|wait| begun + wait);
         let end = begun + wait.map_or(limit, |wait| wait.min(limit));
-        submit_and_look(&mut self.main)?;
+        if !self.main.submission().is_empty() {
+            submit_and_look(&mut self.main)?;
+        }
         let switches = involuntary_switches();
         let mut before = begun;
         let (look, now) = loop {
@@ -229,7 +232,8 @@ impl Driver {
             if self.file_done() || !self.main.completion().is_empty() {
                 break (Look::Found, before);
             }
-            if before >= end && (!stays(before) || wait_end.is_some_and(|end| before >= end)) {
+            let may_stay = accompanies && stays(before) && wait_end.is_none_or(|end| before < end);
+            if before >= end && !may_stay {
                 break (Look::InVain, before);
             }
             // Whoever else can run on this CPU does so here.
@@ -240,7 +244,10 @@ impl Driver {
             }
             before = now;
         };
-        if !(accompanies && look == Look::InVain) {
+        if accompanies {
+            self.spinner.kept_company(look, now - begun, now);
+        }
+        if !accompanies || look == Look::Found {
             self.spinner.looked(look, now);
         }
         Ok(look == Look::Found)

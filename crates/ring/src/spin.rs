@@ -18,6 +18,12 @@ const SLOW: Duration = Duration::from_micros(12);
 /// The same among loops that stay awake for each other's sake: it may have been their program, which shares a CPU with them
 /// on purpose, from an answer to the next request.
 const SLOW_IN_COMPANY: Duration = Duration::from_micros(500);
+/// Pauses of keeping company after others have wanted this CPU. Longer, since whoever belongs to another session is let in
+/// only when the kernel's slice of some milliseconds is over.
+const LEAVES_FOR_MIN: Duration = Duration::from_millis(200);
+const LEAVES_FOR_MAX: Duration = Duration::from_secs(2);
+/// Who has kept company for so long was in nobody's way.
+const CALM: Duration = Duration::from_millis(10);
 
 /// Who slept for longer had nothing to do, and is hardly in a hurry now: an idle service costs no CPU time.
 const IDLE_AFTER: Duration = Duration::from_millis(2);
@@ -42,23 +48,29 @@ pub(crate) struct Spinner {
     yields_for: Duration,
     /// The last sleep was a long one.
     is_idle: bool,
+    /// The same for keeping company.
+    no_company_before: Option<Instant>,
+    leaves_for: Duration,
 }
 
 impl Spinner {
     /// Looks for `limit` at most each time; zero: never.
     pub(crate) fn new(limit: Duration) -> Self {
-        Self { limit, skips: 0, skips_next: 1, not_before: None, yields_for: YIELDS_FOR_MIN, is_idle: false }
+        Self {
+            limit,
+            skips: 0,
+            skips_next: 1,
+            not_before: None,
+            yields_for: YIELDS_FOR_MIN,
+            is_idle: false,
+            no_company_before: None,
+            leaves_for: LEAVES_FOR_MIN,
+        }
     }
 
-    /// How long to look before this sleep. `accompanies`: another loop is at work.
-    pub(crate) fn before_sleep(&mut self, now: Instant, accompanies: bool) -> Option<Duration> {
-        if self.limit.is_zero() || self.not_before.is_some_and(|at| now < at) {
-            return None;
-        }
-        if accompanies {
-            return Some(self.limit);
-        }
-        if self.is_idle {
+    /// How long to look before this sleep.
+    pub(crate) fn before_sleep(&mut self, now: Instant) -> Option<Duration> {
+        if self.limit.is_zero() || self.is_idle || self.not_before.is_some_and(|at| now < at) {
             return None;
         }
         if self.skips > 0 {
@@ -66,6 +78,22 @@ impl Spinner {
             return None;
         }
         Some(self.limit)
+    }
+
+    /// Whether to stay awake for others that are at work, however often that was in vain.
+    pub(crate) fn keeps_company(&self, now: Instant) -> bool {
+        !self.limit.is_zero() && self.no_company_before.is_none_or(|at| now >= at)
+    }
+
+    /// It was kept for `lasted`.
+    pub(crate) fn kept_company(&mut self, look: Look, lasted: Duration, now: Instant) {
+        if lasted >= CALM {
+            self.leaves_for = LEAVES_FOR_MIN;
+        }
+        if look == Look::Contended {
+            self.no_company_before = Some(now + self.leaves_for);
+            self.leaves_for = (self.leaves_for * 2).min(LEAVES_FOR_MAX);
+        }
     }
 
     pub(crate) fn slept(&mut self, slept_for: Duration) {
@@ -106,7 +134,7 @@ mod tests {
     fn looks(spinner: &mut Spinner, sleeps: u32, look: Look, now: Instant) -> u32 {
         let mut count = 0;
         for _ in 0..sleeps {
-            if spinner.before_sleep(now, false).is_some() {
+            if spinner.before_sleep(now).is_some() {
                 spinner.looked(look, now);
                 count += 1;
             }
@@ -117,8 +145,8 @@ mod tests {
     #[test]
     fn a_limit_of_zero_is_no_look_at_all() {
         let now = Instant::now();
-        assert_eq!(Spinner::new(LIMIT).before_sleep(now, false), Some(LIMIT));
-        assert_eq!(Spinner::new(Duration::ZERO).before_sleep(now, false), None);
+        assert_eq!(Spinner::new(LIMIT).before_sleep(now), Some(LIMIT));
+        assert_eq!(Spinner::new(Duration::ZERO).before_sleep(now), None);
     }
 
     #[test]
@@ -126,9 +154,9 @@ mod tests {
         let now = Instant::now();
         let mut spinner = Spinner::new(LIMIT);
         spinner.slept(IDLE_AFTER * 2);
-        assert_eq!(spinner.before_sleep(now, false), None);
+        assert_eq!(spinner.before_sleep(now), None);
         spinner.slept(LIMIT);
-        assert_eq!(spinner.before_sleep(now, false), Some(LIMIT));
+        assert_eq!(spinner.before_sleep(now), Some(LIMIT));
     }
 
     #[test]
@@ -141,15 +169,26 @@ mod tests {
 
     #[test]
     fn company_is_kept_unless_somebody_wants_the_cpu_for_longer() {
-        let now = Instant::now();
+        let mut now = Instant::now();
         let mut spinner = Spinner::new(LIMIT);
         spinner.slept(IDLE_AFTER * 2);
         looks(&mut spinner, 100, Look::InVain, now);
-        assert_eq!(spinner.before_sleep(now, true), Some(LIMIT));
+        spinner.looked(Look::Contended, now);
+        assert!(spinner.keeps_company(now));
         assert!(!Spinner::is_contended(SLOW * 2, true, || true));
         assert!(Spinner::is_contended(SLOW_IN_COMPANY * 2, true, || true));
-        spinner.looked(Look::Contended, now);
-        assert_eq!(spinner.before_sleep(now, true), None);
+        let mut pause = |lasted| {
+            spinner.kept_company(Look::Contended, lasted, now);
+            let begun = now;
+            while !spinner.keeps_company(now) {
+                now += Duration::from_millis(10);
+            }
+            now - begun
+        };
+        let pauses: Vec<_> = (0..10).map(|_| pause(LIMIT)).collect();
+        assert!(pauses.is_sorted() && pauses[0] == LEAVES_FOR_MIN && pauses[9] == LEAVES_FOR_MAX, "{pauses:?}");
+        assert_eq!(pause(CALM), LEAVES_FOR_MIN, "after a calm time it is tried again sooner");
+        assert!(!Spinner::new(Duration::ZERO).keeps_company(now));
     }
 
     #[test]
@@ -170,10 +209,10 @@ mod tests {
         let mut spinner = Spinner::new(LIMIT);
         let mut last = Duration::ZERO;
         for _ in 0..10 {
-            assert!(spinner.before_sleep(now, false).is_some());
+            assert!(spinner.before_sleep(now).is_some());
             spinner.looked(Look::Contended, now);
             let mut pause = Duration::ZERO;
-            while spinner.before_sleep(now + pause, false).is_none() {
+            while spinner.before_sleep(now + pause).is_none() {
                 pause += Duration::from_millis(1);
             }
             assert!(pause >= last && pause <= YIELDS_FOR_MAX, "{pause:?} after {last:?}");
