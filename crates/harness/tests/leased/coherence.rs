@@ -22,8 +22,8 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         let mut cluster = Cluster::start();
-        // One over /dev/fuse, the other over io_uring where the kernel has it.
-        let second = cluster.mount_again(&["--fuse-channel", "auto"]).point;
+        // One over io_uring where the kernel has it, the other over /dev/fuse.
+        let second = cluster.mount_again(&["--fuse-channel", "dev"]).point;
         Self { cluster, second }
     }
 

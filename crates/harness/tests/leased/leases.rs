@@ -85,6 +85,52 @@ fn making_and_removing_files_asks_for_nothing_else() {
     assert!(asked[2..].iter().all(|&count| count <= 5), "{operations:?}: {asked:?}");
 }
 
+/// As `find` does it, and then `ls -l`.
+#[test]
+fn who_looks_at_nothing_that_it_lists_gets_names_alone() {
+    let mut cluster = Cluster::start();
+    let dir = cluster.folder("d");
+    for number in 0..40 {
+        let inner = dir.join(number.to_string());
+        fs::create_dir(&inner).unwrap();
+        (0..10).for_each(|file| fs::write(inner.join(file.to_string()), b"").unwrap());
+    }
+    let second = cluster.mount_again(&[]);
+    let list = |number: u32| -> Vec<PathBuf> {
+        let entries = fs::read_dir(second.point.join(format!("d/{number}"))).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let looked_up = |paths: &[PathBuf]| {
+        let before = asked(&cluster, &["Lookup"])[0];
+        assert!(paths.iter().all(|path| fs::metadata(path).unwrap().is_file()));
+        asked(&cluster, &["Lookup"])[0] - before
+    };
+    let listed: Vec<_> = (0..20).map(list).collect();
+    assert!(listed.iter().all(|paths| paths.len() == 10));
+    assert_eq!(looked_up(&listed[19]), 10);
+    let (first, next) = (looked_up(&listed[0]), looked_up(&list(20)));
+    assert!(first <= 1 && next == 0, "{first} by which it could have been known, {next} after others");
+}
+
+#[test]
+fn a_short_listing_is_one_request() {
+    let mut cluster = Cluster::start();
+    let dir = cluster.folder("d");
+    fs::create_dir(dir.join("empty")).unwrap();
+    fs::create_dir(dir.join("some")).unwrap();
+    (0..10).for_each(|file| fs::write(dir.join("some").join(file.to_string()), b"").unwrap());
+    let second = cluster.mount_again(&[]).point;
+    for (name, count) in [("empty", 0), ("some", 10)] {
+        let directory = Directory::open(&second.join("d").join(name)).unwrap();
+        let before = asked(&cluster, &["ReadDir"]);
+        assert_eq!(directory.names().len(), count);
+        assert_eq!(asked(&cluster, &["ReadDir"])[0] - before[0], 1, "{name}");
+        // From the beginning again.
+        fs::write(dir.join(name).join("more"), b"").unwrap();
+        assert_eq!(directory.names().len(), count + 1);
+    }
+}
+
 /// What `ls -l` asks of each file, beside `stat`.
 #[test]
 fn a_listing_tells_of_files_that_they_have_no_extended_attributes() {
