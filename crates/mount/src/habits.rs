@@ -16,6 +16,8 @@ use types::id::InodeId;
 
 /// Threads that are remembered, by their number modulo this.
 const PLACES: usize = 64;
+/// Who asks for all clients of an NFS server: threads of the kernel have no number here.
+const THE_KERNEL: u32 = 0;
 /// So many listings without a question afterwards tell that there will be none. A program may read some directories, one
 /// within the other, before it asks.
 const LISTINGS_MIN: u32 = 8;
@@ -65,11 +67,15 @@ impl Habits {
 
     /// `thread` begins to list a directory.
     pub(crate) fn lists(&self, thread: u32, now: Instant) -> Attributes {
+        if thread == THE_KERNEL {
+            return Attributes::All;
+        }
         self.with(thread, |habit| {
             if habit.thread != thread || habit.last.is_none_or(|last| now - last > FORGOTTEN_AFTER) {
                 *habit = Habit { thread, ..Habit::default() };
             }
-            habit.last = Some(now);
+            // What comes from now on may have been made after that was told.
+            (habit.last, habit.end) = (Some(now), None);
             habit.listings += 1;
             if habit.asks && habit.listings > TRUSTED {
                 (habit.asks, habit.listings) = (false, 1);
@@ -94,7 +100,7 @@ impl Habits {
     /// `thread` is given the last entry of `directory`, behind which it would go on with `cookie`.
     pub(crate) fn ends(&self, thread: u32, directory: InodeId, cookie: u64, now: Instant) {
         self.with(thread, |habit| {
-            if habit.thread == thread {
+            if habit.thread == thread && thread != THE_KERNEL {
                 habit.end = Some(End { directory, cookie, at: now });
             }
         });
@@ -142,6 +148,14 @@ mod tests {
     }
 
     #[test]
+    fn of_the_kernel_nothing_is_learnt() {
+        let (habits, now, directory) = (Habits::new(), Instant::now(), InodeId(20));
+        assert!(listings(&habits, THE_KERNEL, 100, now).iter().all(|&given| given == Attributes::All));
+        habits.ends(THE_KERNEL, directory, 5, now);
+        assert!(!habits.has_ended(THE_KERNEL, directory, 5, now));
+    }
+
+    #[test]
     fn one_question_is_enough_after_none_was_expected() {
         let (habits, now) = (Habits::new(), Instant::now());
         listings(&habits, 7, LISTINGS_MIN + 1, now);
@@ -162,6 +176,9 @@ mod tests {
         assert!(!ask(4, now), "it went back");
         habits.ends(7, directory, 5, now);
         assert!(!habits.has_ended(7, InodeId(21), 5, now));
+        habits.ends(7, directory, 5, now);
+        habits.lists(7, now);
+        assert!(!ask(5, now), "a listing that has begun since");
         habits.ends(7, directory, 5, now);
         assert!(!ask(5, now + END_KNOWN_FOR));
         habits.ends(8, directory, 5, now);
