@@ -27,6 +27,10 @@ use crate::worker::{Control, Loop, Place};
 
 /// How long the kernel gets to begin talking after a mount.
 const INIT_WAIT: Duration = Duration::from_secs(10);
+/// Requests over io_uring that may be in flight in a mount on many CPUs, or [`PER_QUEUE_MIN`] in each of the kernel's queues
+/// where that is more: each has memory of its own, which stays once it was used.
+const OVER_RING_MAX: usize = 1024;
+const PER_QUEUE_MIN: usize = 16;
 /// With more CPUs than this the loops do not keep all of them awake for one caller.
 const COMPANY_MAX: usize = 4;
 /// Between attempts to unmount while files are open.
@@ -160,8 +164,10 @@ impl Handle {
             (0..loops).map(|index| self.options.pin.then(|| cpus[index % cpus.len()])).collect();
         let mut queues =
             if agreed.over_ring() { queues::assign(queues::count().map_err(failed)?, &bound) } else { Vec::new() };
+        let over_ring_max = OVER_RING_MAX / loops;
         for (index, control) in receivers.into_iter().enumerate() {
             let plan = Plan {
+                over_ring_max,
                 fd: Arc::new(mount::clone_device(device).map_err(failed)?),
                 queues: queues.get_mut(index).map(std::mem::take),
                 agreed,
@@ -248,6 +254,8 @@ struct Plan {
     fd: Arc<OwnedFd>,
     /// Those of the kernel that it serves, where requests come over io_uring.
     queues: Option<Vec<u16>>,
+    /// How many of its requests may be in flight there.
+    over_ring_max: usize,
     agreed: Agreed,
     options: Options,
     cpu: Option<usize>,
@@ -294,9 +302,10 @@ impl Plan {
     }
 
     async fn uring(&self, queues: Vec<u16>) -> io::Result<Uring> {
+        let requests_max = self.over_ring_max.max(PER_QUEUE_MIN * queues.len()).min(self.options.requests_max);
         let share = uring::Share {
             queues,
-            requests_max: self.options.requests_max,
+            requests_max,
             payload_max: self.agreed.max_write.max(abi::READ_BUFFER_MIN as u32),
             device: if self.place.index == 0 { Some(self.device()?) } else { None },
         };
