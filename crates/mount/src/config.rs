@@ -20,8 +20,8 @@ conf::knobs! {
         /// How long to wait for the cluster at the start.
         start_timeout: Period = "30s",
         /// How requests come from the kernel: dev, over /dev/fuse; uring, over io_uring on the CPU of the caller (Linux
-        /// 6.14; as root the mount switches the kernel's fuse.enable_uring on), which takes half the time for small requests,
-        /// and one more copy for large ones; auto, the latter where the kernel offers it.
+        /// 6.14; as root the mount switches the kernel's fuse.enable_uring on), which is faster for small requests, and takes
+        /// one more copy for large ones; auto, the latter where the kernel offers it.
         fuse_channel: fuse::Channel = "auto",
         /// Threads that serve requests. 0: one per CPU.
         loops: usize = "0",

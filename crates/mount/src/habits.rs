@@ -1,7 +1,7 @@
 //! Which threads look at what they list.
 //!
 //! Attributes that come along with a listing save a request for each entry to who asks for them (`ls -l`, `du`, `rsync`), and
-//! cost four times as much as the names alone where nobody does (`find`, a shell's `*`). The kernel cannot tell at the
+//! make listings twice as dear where nobody does (`find`, a shell's `*`). The kernel cannot tell at the
 //! first page, and never asks again for what it has been told. So one entry of a thread's first listings goes without: who
 //! wants its attributes looks it up by name. Who has looked up none after some listings gets names alone, until it
 //! looks one up.

@@ -1,5 +1,5 @@
-//! The mount: the FUSE front-end over the client core. It translates, and decides nothing but who is told of
-//! attributes before it asks ([`habits`]).
+//! The mount: the FUSE front-end over the client core. It translates, and decides nothing but what a listing
+//! tells beside names, and whether it need ask for its end ([`habits`]).
 
 mod adapter;
 pub mod config;
