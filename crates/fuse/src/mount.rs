@@ -71,9 +71,10 @@ fn look(mountpoint: &Path) -> io::Result<fs::Metadata> {
     fs::metadata(mountpoint)
 }
 
-/// The process that served the mount is gone.
+/// The process that served the mount is gone. `ECANCELED` is of one that died while it was being given this request over
+/// io_uring.
 fn is_dead(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED))
 }
 
 /// Mounts, and gives the connection to the kernel.

@@ -323,8 +323,11 @@ impl Worker {
     }
 }
 
-fn is_of_a_dead_mount(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::ENOTCONN))
+/// What the kernel tells who asked a mount whose process was killed. `ECANCELED` it is where the process died while it was
+/// being given the request over io_uring.
+#[must_use]
+pub fn is_of_a_dead_mount(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::ENOTCONN | libc::ECANCELED))
 }
 
 /// A folder below `root` for each of `count` workers.

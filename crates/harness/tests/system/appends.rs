@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use harness::cluster::{Cluster, SecondMount};
 use harness::dice::{Dice, scale, seed};
-use harness::{metrics, process, wait};
+use harness::{load, metrics, process, wait};
 
 const SOON: Duration = Duration::from_secs(60);
 /// Of a folder whose files lie on several targets after a few records.
@@ -94,7 +94,7 @@ impl<'a> Writer<'a> {
             let record = record(self.number, number, dice.index(longest) + 1);
             match file.write(&record) {
                 Ok(len) => assert_eq!(len, record.len(), "a short write"),
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => return,
+                Err(error) if load::is_of_a_dead_mount(&error) => return,
                 Err(error) => panic!("record {number} of {}: {error}", self.number),
             }
             self.acknowledged.store(number + 1, Ordering::Relaxed);
