@@ -1,17 +1,16 @@
-//! Reading ahead for who reads a file in long pieces, one after the other: what follows is asked for while what was read is
-//! on its way to the program, so that disk, network and program work at the same time. Only under a lease that tells of every
-//! change ([`crate::contents`]), by the thread of the mount that reads, and at one place of each file. ([`crate::window`] is
-//! for short pieces.)
+//! Reading ahead for who reads a file piece after piece: what follows is asked for while what was read is on its way to the
+//! program, so that disk, network and program work at the same time. Only under a lease that tells of every change
+//! ([`crate::contents`]). The threads of a mount have what was asked for in common, since the kernel gives the reads of a
+//! program now to one of them, now to another.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::ops::Range;
-use std::rc::{Rc, Weak};
-use std::time::{Duration, Instant};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
-use ring::buf::Slice;
-use ring::sync::Notify;
-use rustc_hash::FxHashMap;
+use ring::buf::{Common, Slice};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::InodeId;
@@ -22,86 +21,30 @@ use crate::data::{Piece, assemble};
 use crate::metrics::Bytes;
 use crate::retry::Ladder;
 use crate::router::{Client, until_ending};
-use crate::window;
-
-/// So many reads that follow each other make a reader.
-const FOLLOWING: u32 = 2;
-/// Bytes that are asked for ahead of one at first; twice as many with each read that finds what it wants...
-const FIRST: u64 = 1 << 20;
-/// ...up to this.
-const FARTHEST: u64 = 4 << 20;
-/// What is asked for at once is as long as what is read, within these bounds, bytes.
-const RUN_MIN: u64 = 512 << 10;
-const RUN_MAX: u64 = 1 << 20;
-/// What nobody has come for after so long is given up.
-const KEEP: Duration = Duration::from_secs(2);
-
-/// A part of a file, asked for ahead of its reader.
-#[derive(Clone, Debug)]
-struct Run<T> {
-    begin: u64,
-    end: u64,
-    what: T,
-}
-
-/// Who reads a file on.
-#[derive(Debug)]
-struct Reader<T> {
-    /// Of the [`Content`] that is read.
-    number: u64,
-    /// Where the next read begins if it follows, and how many have followed each other.
-    next: u64,
-    following: u32,
-    farthest: u64,
-    /// Each begins where the last one ends.
-    runs: VecDeque<Run<T>>,
-    read_at: Instant,
-}
-
-impl<T: Clone> Reader<T> {
-    fn new(number: u64, next: u64, read_at: Instant) -> Self {
-        Self { number, next, following: 0, farthest: FIRST, runs: VecDeque::new(), read_at }
-    }
-
-    /// `[offset, end)` of the content `number` is being read. Answers the runs that cover it, or none.
-    fn read(&mut self, number: u64, offset: u64, end: u64, now: Instant) -> Vec<Run<T>> {
-        if (self.number, self.next) == (number, offset) {
-            self.following = self.following.saturating_add(1);
-        } else {
-            *self = Self::new(number, end, now);
-        }
-        (self.next, self.read_at) = (end, now);
-        self.runs.retain(|run| run.end > offset);
-        let begins = self.runs.front().is_some_and(|run| run.begin <= offset);
-        if !begins || self.runs.back().is_none_or(|run| run.end < end) {
-            self.runs.clear();
-            return Vec::new();
-        }
-        self.farthest = (2 * self.farthest).min(FARTHEST);
-        self.runs.iter().take_while(|run| run.begin < end).cloned().collect()
-    }
-
-    /// What to ask for next of a file of `size` bytes that is read in pieces of `len`.
-    fn wants(&self, len: u64, size: u64) -> Option<Range<u64>> {
-        let begin = self.runs.back().map_or(self.next, |run| run.end);
-        let wants = self.following >= FOLLOWING && begin < size && begin < self.next.saturating_add(self.farthest);
-        wants.then(|| begin..begin.saturating_add(len.clamp(RUN_MIN, RUN_MAX)).min(size))
-    }
-}
+use crate::shared::Shared;
+use crate::streams::{KEEP, Run};
 
 /// What was asked for, and comes.
-struct Fetch {
-    outcome: RefCell<Option<Outcome>>,
-    done: Notify,
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    state: Mutex<State>,
     len: usize,
-    /// Of all files and threads.
+    /// Of all files.
     total: Bytes,
 }
 
-#[derive(Clone)]
+#[derive(Default, Debug)]
+enum State {
+    #[default]
+    Coming,
+    Waited(Vec<Waker>),
+    Come(Outcome),
+}
+
+#[derive(Clone, Debug)]
 struct Outcome {
     /// `None`: an error, which is the reader's to find.
-    parts: Option<Vec<Slice>>,
+    parts: Option<Vec<Common>>,
     /// No object had less than was asked for.
     is_full: bool,
 }
@@ -109,16 +52,31 @@ struct Outcome {
 impl Fetch {
     fn new(len: usize, total: &Bytes) -> Self {
         total.change(0, len);
-        Self { outcome: RefCell::default(), done: Notify::new(), len, total: total.clone() }
+        Self { state: Mutex::default(), len, total: total.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ends(&self, outcome: Outcome) {
+        if let State::Waited(wakers) = std::mem::replace(&mut *self.lock(), State::Come(outcome)) {
+            wakers.into_iter().for_each(Waker::wake);
+        }
     }
 
     async fn outcome(&self) -> Outcome {
-        loop {
-            if let Some(outcome) = &*self.outcome.borrow() {
-                return outcome.clone();
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            match &mut *state {
+                State::Come(outcome) => return Poll::Ready(outcome.clone()),
+                State::Waited(wakers) if wakers.iter().any(|waker| waker.will_wake(cx.waker())) => {}
+                State::Waited(wakers) => wakers.push(cx.waker().clone()),
+                State::Coming => *state = State::Waited(vec![cx.waker().clone()]),
             }
-            self.done.notified().await;
-        }
+            Poll::Pending
+        })
+        .await
     }
 }
 
@@ -128,41 +86,49 @@ impl Drop for Fetch {
     }
 }
 
-/// One thread's readers.
-#[derive(Default)]
-pub(crate) struct Readers {
-    of: RefCell<FxHashMap<InodeId, Reader<Rc<Fetch>>>>,
-    /// Somebody looks after what nobody comes for.
-    tidied: Cell<bool>,
-}
+/// The task that brings a [`Fetch`]. Where it is given up, the readers learn that too.
+struct Errand(Arc<Fetch>);
 
-impl Readers {
-    pub(crate) fn forget(&self, inode: InodeId) {
-        self.of.borrow_mut().remove(&inode);
-    }
-
-    /// Forgets those who have not read for long. False where there are none any more.
-    fn tidy(&self, now: Instant) -> bool {
-        let mut readers = self.of.borrow_mut();
-        readers.retain(|_, reader| now.saturating_duration_since(reader.read_at) < KEEP);
-        !readers.is_empty()
-    }
-}
-
-async fn tidy(client: Weak<Client>) {
-    loop {
-        ring::sleep(KEEP).await;
-        let Some(client) = client.upgrade() else { return };
-        if !client.readers.tidy(ring::now()) {
-            client.readers.tidied.set(false);
-            return;
+impl Drop for Errand {
+    fn drop(&mut self) {
+        if !matches!(&*self.0.lock(), State::Come(_)) {
+            self.0.ends(Outcome { parts: None, is_full: false });
         }
     }
 }
 
+/// Somebody looks after what nobody comes for.
+#[derive(Default)]
+pub(crate) struct Tidied(AtomicBool);
+
+/// The task that does.
+struct Tidying(Arc<Shared>);
+
+impl Tidying {
+    /// `None` where there is one.
+    fn begin(shared: &Arc<Shared>) -> Option<Self> {
+        (!shared.tidied.0.swap(true, Ordering::AcqRel)).then(|| Self(Arc::clone(shared)))
+    }
+
+    async fn run(self) {
+        loop {
+            ring::sleep(KEEP).await;
+            if self.0.has_ended() || !self.0.tidy_streams(ring::now()) {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Tidying {
+    fn drop(&mut self) {
+        self.0.tidied.0.store(false, Ordering::Release);
+    }
+}
+
 impl Client {
-    /// `[offset, end)` of what the lease tells of, where it was asked for before; and asks for what follows. `None`: the
-    /// servers are to be asked for it.
+    /// `piece` of what the lease tells of, where it was asked for before; and asks for what follows. `None`: the servers are to
+    /// be asked for it.
     ///
     /// # Errors
     /// `EINTR`.
@@ -171,49 +137,50 @@ impl Client {
         caller: &Caller<'_>,
         inode: InodeId,
         content: &Content,
-        (offset, end): (u64, u64),
+        piece: Range<u64>,
     ) -> Result<Option<Vec<Slice>>, Errno> {
-        if end - offset <= window::READ_MAX {
-            return Ok(None);
-        }
-        let runs = self.find_runs(inode, content, (offset, end));
-        let mut found = Vec::new();
+        let runs = self.find_runs(inode, content, piece.clone());
+        let mut found = Vec::with_capacity(runs.len());
         for run in runs {
             let ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
-            let outcome = until_ending(caller, &ladder, std::pin::pin!(run.what.outcome())).await?;
+            let outcome = until_ending(caller, &ladder, pin!(run.what.outcome())).await?;
             let Some(Outcome { parts: Some(parts), is_full }) = outcome else { return Ok(None) };
             // A hole, unless the lease has ended: then it may have been cut.
             if !is_full && !self.still_knows(inode, content) {
                 return Ok(None);
             }
-            found.extend(cut(&parts, run.begin, offset..end));
+            found.extend(cut(&parts, run.begin, piece.clone()));
         }
         Ok((!found.is_empty()).then_some(found))
     }
 
-    fn find_runs(&self, inode: InodeId, content: &Content, (offset, end): (u64, u64)) -> Vec<Run<Rc<Fetch>>> {
+    fn find_runs(&self, inode: InodeId, content: &Content, piece: Range<u64>) -> Vec<Run<Arc<Fetch>>> {
+        let (total, room) = (&self.shared.metrics.ahead, self.shared.config.data_cache);
+        let mut asked = Vec::new();
+        let ask = |wanted: Range<u64>| {
+            let has_room = total.get() < room;
+            has_room.then(|| {
+                let fetch = Arc::new(Fetch::new((wanted.end - wanted.start) as usize, total));
+                asked.push((wanted, Arc::clone(&fetch)));
+                fetch
+            })
+        };
         let now = ring::now();
-        let mut readers = self.readers.of.borrow_mut();
-        let reader = readers.entry(inode).or_insert_with(|| Reader::new(content.number, offset, now));
-        let runs = reader.read(content.number, offset, end, now);
-        let total = &self.shared.metrics.ahead;
-        while let Some(wanted) = reader.wants(end - offset, content.size)
-            && total.get() < self.shared.config.data_cache
+        let look = |file: &mut crate::file::File| file.streams.read(content.number, piece, content.size, now, ask);
+        let runs = self.shared.with_file(inode, look).unwrap_or_default();
+        if !asked.is_empty()
+            && let Some(tidying) = Tidying::begin(&self.shared)
         {
-            let what = Rc::new(Fetch::new((wanted.end - wanted.start) as usize, total));
-            reader.runs.push_back(Run { begin: wanted.start, end: wanted.end, what: Rc::clone(&what) });
-            self.fetch(inode, wanted, content.size, what);
+            ring::spawn(tidying.run());
         }
-        if !self.readers.tidied.replace(true)
-            && let Some(client) = self.itself()
-        {
-            ring::spawn(tidy(Rc::downgrade(&client)));
+        for (wanted, fetch) in asked {
+            self.fetch(inode, wanted, content.size, Errand(fetch));
         }
         runs
     }
 
     /// Begins when the caller waits for something.
-    fn fetch(&self, inode: InodeId, range: Range<u64>, size: u64, fetch: Rc<Fetch>) {
+    fn fetch(&self, inode: InodeId, range: Range<u64>, size: u64, errand: Errand) {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             let caller = Caller::patient(Credentials::default());
@@ -224,20 +191,20 @@ impl Client {
             };
             let is_full = pieces.as_ref().is_some_and(|pieces| pieces.iter().all(Piece::is_full));
             let parts = pieces.map(|pieces| assemble(pieces, range.start, size));
-            *fetch.outcome.borrow_mut() = Some(Outcome { parts, is_full });
-            fetch.done.notify_all();
+            let parts = parts.map(|parts| parts.into_iter().map(Slice::into_common).collect());
+            errand.0.ends(Outcome { parts, is_full });
         });
     }
 }
 
 /// Of `parts`, which lie one behind the other from `begin` on, those bytes that are in `range`.
-fn cut(parts: &[Slice], begin: u64, range: Range<u64>) -> impl Iterator<Item = Slice> {
+fn cut(parts: &[Common], begin: u64, range: Range<u64>) -> impl Iterator<Item = Slice> {
     let mut next = begin;
     parts.iter().filter_map(move |part| {
         let at = next;
         next += part.len() as u64;
         let (from, to) = (range.start.max(at), range.end.min(next));
-        (from < to).then(|| part.slice((from - at) as usize..(to - at) as usize))
+        (from < to).then(|| Slice::from_common(part).slice((from - at) as usize..(to - at) as usize))
     })
 }
 
@@ -247,78 +214,11 @@ mod tests {
 
     use super::*;
 
-    const LEN: u64 = 1 << 20;
-
-    /// Asks for all that the reader wants.
-    fn ask(reader: &mut Reader<()>, len: u64, size: u64) {
-        while let Some(range) = reader.wants(len, size) {
-            reader.runs.push_back(Run { begin: range.start, end: range.end, what: () });
-        }
-    }
-
-    fn ends(runs: &[Run<()>]) -> Vec<(u64, u64)> {
-        runs.iter().map(|run| (run.begin / LEN, run.end / LEN)).collect()
-    }
-
-    #[test]
-    fn who_reads_on_finds_more_and_more() {
-        let now = Instant::now();
-        let mut reader = Reader::new(1, 0, now);
-        let mut asked = Vec::new();
-        for at in 0..6 {
-            let found = reader.read(1, at * LEN, (at + 1) * LEN, now);
-            assert_eq!(found.len(), usize::from(at > 1), "at {at}");
-            ask(&mut reader, LEN, 100 * LEN);
-            asked.push(reader.runs.back().map_or(0, |run| run.end / LEN));
-        }
-        assert_eq!(asked, [0, 3, 5, 8, 9, 10]);
-        assert!(reader.read(1, 50 * LEN, 51 * LEN, now).is_empty(), "elsewhere");
-        assert!(reader.runs.is_empty() && reader.wants(LEN, 100 * LEN).is_none());
-    }
-
-    #[test]
-    fn what_was_asked_of_another_content_is_worth_nothing() {
-        let now = Instant::now();
-        let mut reader = Reader::new(1, 0, now);
-        for at in 0..3 {
-            reader.read(1, at * LEN, (at + 1) * LEN, now);
-            ask(&mut reader, LEN, 100 * LEN);
-        }
-        assert!(reader.read(2, 3 * LEN, 4 * LEN, now).is_empty());
-        assert!(reader.runs.is_empty());
-    }
-
-    #[test]
-    fn nothing_is_asked_for_behind_the_end() {
-        let now = Instant::now();
-        let (mut reader, size) = (Reader::new(1, 0, now), 3 * LEN + 77);
-        for at in 0..3 {
-            reader.read(1, at * LEN, (at + 1) * LEN, now);
-            ask(&mut reader, LEN, size);
-        }
-        assert_eq!(reader.runs.back().map(|run| (run.begin, run.end)), Some((3 * LEN, size)));
-        assert_eq!(reader.read(1, 3 * LEN, size, now).len(), 1);
-    }
-
-    #[test]
-    fn reads_of_other_lengths_find_the_runs_that_they_touch() {
-        let now = Instant::now();
-        let mut reader = Reader::new(1, 0, now);
-        let step = LEN * 3 / 4;
-        let mut found = Vec::new();
-        for at in 0..5 {
-            found.push(ends(&reader.read(1, at * step, (at + 1) * step, now)).len());
-            ask(&mut reader, step, 100 * LEN);
-        }
-        assert_eq!(found, [0, 0, 1, 1, 1]);
-        assert_eq!(reader.read(1, 5 * step, 5 * step + LEN, now).len(), 2);
-    }
-
     #[test]
     fn bytes_that_are_kept_are_counted_until_nobody_has_them() {
         let total = Bytes::default();
-        let fetch = Rc::new(Fetch::new(1000, &total));
-        let other = Rc::clone(&fetch);
+        let fetch = Arc::new(Fetch::new(1000, &total));
+        let other = Arc::clone(&fetch);
         drop(fetch);
         assert_eq!(total.get(), 1000);
         drop(other);
@@ -326,11 +226,34 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_are_gone_are_forgotten_in_time() {
-        let (readers, now) = (Readers::default(), Instant::now());
-        readers.of.borrow_mut().insert(InodeId(1), Reader::new(1, 0, now));
-        assert!(readers.tidy(now + KEEP / 2));
-        assert!(!readers.tidy(now + KEEP));
+    fn all_who_wait_on_any_thread_get_it() {
+        let fetch = Arc::new(Fetch::new(4, &Bytes::default()));
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let fetch = Arc::clone(&fetch);
+                std::thread::spawn(move || {
+                    let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
+                    ring.run(async move { fetch.outcome().await })
+                })
+            })
+            .collect();
+        while !matches!(&*fetch.lock(), State::Waited(wakers) if wakers.len() == 3) {
+            std::thread::yield_now();
+        }
+        let parts = Some(vec![Slice::from_vec(b"here".to_vec()).into_common()]);
+        fetch.ends(Outcome { parts, is_full: true });
+        for waiter in waiting {
+            let parts = waiter.join().expect("it gets an outcome").parts.expect("bytes");
+            assert_eq!(&Slice::from_common(&parts[0])[..], b"here");
+        }
+    }
+
+    #[test]
+    fn who_waits_for_what_is_given_up_is_told() {
+        let fetch = Arc::new(Fetch::new(4, &Bytes::default()));
+        drop(Errand(Arc::clone(&fetch)));
+        let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
+        assert!(ring.run(async move { fetch.outcome().await }).parts.is_none());
     }
 
     proptest! {
@@ -339,10 +262,10 @@ mod tests {
             let begin = 1000;
             let bytes: Vec<u8> = (0..lens.iter().sum::<usize>()).map(|byte| byte as u8).collect();
             let mut rest = &bytes[..];
-            let parts: Vec<Slice> = lens.iter().map(|&len| {
+            let parts: Vec<Common> = lens.iter().map(|&len| {
                 let (front, back) = rest.split_at(len);
                 rest = back;
-                Slice::from_vec(front.to_vec())
+                Slice::from_vec(front.to_vec()).into_common()
             }).collect();
             let found: Vec<u8> =
                 cut(&parts, begin, begin + at..begin + at + len).flat_map(|part| part.to_vec()).collect();

@@ -21,7 +21,7 @@ use crate::unsynced::Unsynced;
 
 impl Client {
     /// Up to `len` bytes from `offset`; fewer only at the end of the file. The file is open. Where it is not `direct`, more
-    /// than that may be asked for: see [`crate::window`] and [`crate::ahead`].
+    /// than that may be asked for: see [`crate::ahead`].
     ///
     /// # Errors
     /// `EBADF` where it is not open here, `EIO` where a lock on it was lost, and those of the storage.
@@ -90,13 +90,7 @@ impl Client {
         let is_small = !direct && self.shared.contents.is_small(content.size);
         if !direct
             && !is_small
-            && let Some(part) = self.read_window(caller, inode, content, (offset, end)).await?
-        {
-            return Ok(vec![part]);
-        }
-        if !direct
-            && !is_small
-            && let Some(parts) = self.read_ahead(caller, inode, content, (offset, end)).await?
+            && let Some(parts) = self.read_ahead(caller, inode, content, offset..end).await?
         {
             return Ok(parts);
         }

@@ -1,17 +1,20 @@
 //! What a client knows of a file that it has open. Pure bookkeeping, shared by the threads of a mount.
 
+use std::sync::Arc;
+
 use types::attr::Attr;
 use types::id::InodeId;
 use types::layout::Layout;
 use types::time::{AccessTimes, Timestamp};
 use wire::v1::meta::{InodeReply, TimeChange};
 
+use crate::ahead::Fetch;
 use crate::end::End;
 use crate::flags::KnownFlags;
 use crate::set_ids::Permissions;
+use crate::streams::Streams;
 use crate::unsynced::Unsynced;
 use crate::unwritten::Unwritten;
-use crate::window::Window;
 
 /// One open file, however many handles it has.
 #[derive(Debug)]
@@ -58,7 +61,7 @@ pub(crate) struct File {
     pub(crate) end: End,
     pub(crate) unwritten: Unwritten,
     pub(crate) unsynced: Unsynced,
-    pub(crate) window: Window,
+    pub(crate) streams: Streams<Arc<Fetch>>,
 }
 
 /// The state of this session's write intent.
@@ -96,7 +99,7 @@ impl File {
             end: End::default(),
             unwritten: Unwritten::default(),
             unsynced: Unsynced::default(),
-            window: Window::default(),
+            streams: Streams::default(),
         }
     }
 

@@ -8,7 +8,7 @@
 //! a change is executed exactly once however often it was sent. Small writes it keeps back as long as nobody else looks
 //! (`unwritten`). What it never does: keep names, attributes or data itself beyond the answer to the operation at hand
 //! (its answers say for how long their receiver may: see `lease`; for no longer than that it keeps what `kept` says of
-//! directories and `contents` of small files, and what `window` and `ahead` have read ahead), or run a thread of its own
+//! directories and `contents` of small files, and what `ahead` has read ahead), or run a thread of its own
 //! on the request path.
 
 mod ahead;
@@ -52,11 +52,11 @@ mod sightings;
 mod space;
 mod splits;
 mod statfs;
+mod streams;
 mod truncate;
 mod unsynced;
 mod unwritten;
 mod walk;
-mod window;
 mod xattr;
 
 pub use caller::Caller;

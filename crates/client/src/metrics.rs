@@ -4,7 +4,7 @@ use telemetry::metrics::{Gauge, Metrics};
 use telemetry::names;
 
 /// Bytes that are kept: a sum over all files, which everybody who keeps some has a part of.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Bytes(Gauge);
 
 impl Bytes {

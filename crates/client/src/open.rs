@@ -17,7 +17,6 @@ use crate::lease::{Board, Subject, Ticket};
 use crate::names::Named;
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
-use crate::window;
 
 /// How often a thread looks whether another one is done with the same file.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
@@ -169,7 +168,6 @@ impl Client {
             |file| {
                 if file.lingers {
                     // What it says is of no lease that is held.
-                    window::forget(&mut file.window, &self.shared.metrics.ahead);
                     file.renew(reply, layout.clone());
                 }
                 file.add_handle(writable);
@@ -271,8 +269,7 @@ impl Client {
             file.writers -= u32::from(writable);
             if file.handles == 0 {
                 file.closes += 1;
-                window::forget(&mut file.window, &self.shared.metrics.ahead);
-                self.readers.forget(inode);
+                file.streams.clear();
                 return Some(Rest::Close(file.closes));
             }
             (writable && file.writers == 0 && file.intent != Intent::None).then_some(Rest::Settle)

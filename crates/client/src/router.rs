@@ -19,7 +19,6 @@ use wire::frame::Status;
 use wire::op::{Call, Op};
 use wire::v1::session::SessionOpen;
 
-use crate::ahead::Readers;
 use crate::caller::Caller;
 use crate::file::File;
 use crate::heartbeat;
@@ -41,7 +40,6 @@ pub struct Client {
     /// The map that `routes` and `shards` were made from.
     epoch: Cell<Epoch>,
     pub(crate) later: Rc<Later>,
-    pub(crate) readers: Readers,
     itself: Weak<Client>,
     /// Among those of the mount.
     thread: u32,
@@ -97,7 +95,6 @@ impl Client {
             shards: RefCell::default(),
             epoch: Cell::new(Epoch(0)),
             later: Rc::default(),
-            readers: Readers::default(),
             itself: Weak::clone(itself),
             thread,
             sessions_opened: Cell::new(0),

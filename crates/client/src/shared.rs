@@ -15,6 +15,7 @@ use wire::v1::lock::HeldLock;
 use wire::v1::meta::Exactly;
 use wire::v1::session::HeldOpen;
 
+use crate::ahead::Tidied;
 use crate::bare::Bare;
 use crate::config::Config;
 use crate::contents::{Asked, Contents, Told};
@@ -30,7 +31,6 @@ use crate::metrics::ClientMetrics;
 use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::splits::Splits;
-use crate::window;
 
 /// Parts of the table of open files, each behind a lock of its own.
 const PARTS: usize = 16;
@@ -68,6 +68,7 @@ pub struct Shared {
     pub(crate) bare: Bare,
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
+    pub(crate) tidied: Tidied,
     pub(crate) metrics: ClientMetrics,
 }
 
@@ -99,6 +100,7 @@ impl Shared {
             splits: Splits::default(),
             bare: Bare::default(),
             lingering: Lingering::default(),
+            tidied: Tidied::default(),
             metrics,
         })
     }
@@ -219,10 +221,16 @@ impl Shared {
             _ => {
                 if let Some(mut file) = part.remove(&inode) {
                     file.unwritten.end(&self.metrics.unwritten, inode);
-                    window::forget(&mut file.window, &self.metrics.ahead);
                 }
             }
         }
+    }
+
+    /// Forgets what was read ahead and nobody comes for. False where nobody reads on any more.
+    pub(crate) fn tidy_streams(&self, now: Instant) -> bool {
+        let some = |file: &mut File| file.streams.tidy(now);
+        let count = |part: &Mutex<FxHashMap<InodeId, File>>| lock(part).values_mut().map(some).filter(|&is| is).count();
+        self.files.iter().map(count).sum::<usize>() > 0
     }
 
     /// Files of which something is kept back.

@@ -14,6 +14,10 @@ use std::rc::Rc;
 use crate::shared::{self, Arena, Memory, Place};
 use crate::slab::{self, Slab};
 
+mod common;
+
+pub use common::Common;
+
 const PAGE: usize = 4096;
 /// Regions above this length are rounded to multiples of it, so that the pool has few sizes.
 const LARGE_STEP: usize = 64 << 10;
@@ -85,6 +89,10 @@ enum Origin {
         memory: Rc<Memory>,
         offset: usize,
     },
+    /// A range of memory of any thread of this process.
+    Common {
+        common: Common,
+    },
 }
 
 struct Region {
@@ -95,6 +103,7 @@ struct Region {
 
 impl Region {
     fn new(len: usize) -> Self {
+        common::take_back();
         let in_slab = if len < SLAB_MIN { None } else { slab::take(len) };
         match in_slab {
             Some((slab, offset, len)) => Self { memory: slab.at(offset), len, origin: Origin::Slab { slab, offset } },
@@ -115,6 +124,7 @@ impl Region {
 
     /// `None` where this thread lends no memory, or all of it is in use.
     fn shareable(len: usize) -> Option<Self> {
+        common::take_back();
         let (arena, offset, len) = shared::take(len)?;
         Some(Self { memory: arena.memory().at(offset), len, origin: Origin::Arena { arena, offset } })
     }
@@ -130,7 +140,7 @@ impl Region {
     /// Where `start` lies for those who share the memory.
     fn place(&self, start: usize) -> Option<Place> {
         let (memory, offset) = match &self.origin {
-            Origin::Pool { .. } | Origin::Slab { .. } | Origin::Vec { .. } => return None,
+            Origin::Pool { .. } | Origin::Slab { .. } | Origin::Vec { .. } | Origin::Common { .. } => return None,
             Origin::Arena { arena, offset } => (arena.memory(), *offset),
             Origin::Foreign { memory, offset } => (memory, *offset),
         };
@@ -143,7 +153,7 @@ impl Drop for Region {
         match self.origin {
             Origin::Arena { ref arena, offset } => arena.put_back(offset, self.len),
             Origin::Slab { ref slab, offset } => slab.put_back(offset, self.len),
-            Origin::Foreign { .. } => {}
+            Origin::Foreign { .. } | Origin::Common { .. } => {}
             Origin::Pool { size } => {
                 let kept = POOL.try_with(|pool| pool.borrow_mut().put(size, self.memory)).unwrap_or(false);
                 if !kept {
@@ -334,7 +344,8 @@ impl Slice {
     /// # Errors
     /// Gives the slice back where another handle shares its region.
     pub fn try_into_buf(self) -> Result<Buf, Slice> {
-        if Rc::strong_count(&self.region) == 1 {
+        let is_elsewhere = matches!(self.region.origin, Origin::Common { .. });
+        if !is_elsewhere && Rc::strong_count(&self.region) == 1 {
             Ok(Buf { region: self.region, start: self.start, len: self.len })
         } else {
             Err(self)

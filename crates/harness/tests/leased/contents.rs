@@ -324,6 +324,79 @@ fn who_reads_on_is_read_ahead_of_and_sees_each_change() {
     assert_eq!(reader.read_at(&mut seen, 0).unwrap(), 5);
 }
 
+/// From here on this thread runs on one CPU, if it may.
+fn move_to(cpu: usize) {
+    // SAFETY: the set is a live local of the length that is told, and zeros are an empty one.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+}
+
+/// The kernel gives each read to the loop of the CPU that it comes from: what one loop has asked for is there for all of them.
+#[test]
+fn a_reader_that_moves_from_cpu_to_cpu_reads_nothing_twice() {
+    const LEN: usize = 256 << 10;
+    const PIECES: usize = 160;
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let expected = Dice::new(seed()).bytes(PIECES * LEN);
+    fs::write(cluster.path("f"), &expected).unwrap();
+    let bytes = || metrics::sum(&cluster, "storage", "weft_read_bytes_total", &[]);
+    let requests = || metrics::sum(&cluster, "storage", "weft_request_seconds_count", &["op=\"Read\""]);
+    let path = second.point.join("f");
+    let cpus = thread::available_parallelism().unwrap().get();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seen = vec![0; LEN];
+            // Whoever opens it before its writer is done with it is given no lease.
+            wait::until("it is read ahead of", SOON, || {
+                let (reader, before, asked) = (File::open(&path).unwrap(), bytes(), requests());
+                for (number, piece) in expected.chunks(LEN).enumerate() {
+                    if number % 8 == 0 {
+                        move_to(number / 8 % cpus);
+                    }
+                    reader.read_exact_at(&mut seen, (number * LEN) as u64).unwrap();
+                    assert!(seen == piece, "piece {number}");
+                }
+                let read = bytes() - before;
+                assert!(read < (expected.len() + (1 << 20)) as f64, "{read} bytes");
+                (requests() - asked < 3.0 * PIECES as f64 / 4.0).then_some(())
+            });
+        });
+    });
+}
+
+/// None of them reads what follows the piece before, all of them together do.
+#[test]
+fn processes_that_read_pieces_in_turns_share_what_is_read_ahead() {
+    const LEN: usize = 47_008;
+    const PIECES: usize = 1200;
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let expected = Dice::new(seed()).bytes(PIECES * LEN);
+    fs::write(cluster.path("f"), &expected).unwrap();
+    let requests = || metrics::sum(&cluster, "storage", "weft_request_seconds_count", &["op=\"Read\""]);
+    wait::until("few requests", SOON, || {
+        let before = requests();
+        thread::scope(|scope| {
+            for reader in 0..4 {
+                let (path, expected) = (second.point.join("f"), &expected);
+                scope.spawn(move || {
+                    let (file, mut seen) = (File::open(path).unwrap(), vec![0; LEN]);
+                    for (number, piece) in expected.chunks(LEN).enumerate().skip(reader).step_by(4) {
+                        file.read_exact_at(&mut seen, (number * LEN) as u64).unwrap();
+                        assert!(seen == piece, "piece {number}");
+                    }
+                });
+            }
+        });
+        // Only who has a lease is read ahead of.
+        (requests() - before < PIECES as f64 / 3.0).then_some(())
+    });
+}
+
 /// What follows is asked for before the program comes for it; and never given with what was.
 #[test]
 fn who_reads_on_in_long_pieces_is_read_ahead_of_and_sees_each_change() {

@@ -1,0 +1,469 @@
+//! Who reads a file on, piece after piece, and how much of it to ask for ahead of them. A file may have several readers at
+//! different places, or processes that take turns, each of which reads every so many'th piece: what was asked for one of them
+//! is there for all. Decisions alone: what is asked for, and how, is [`crate::ahead`]'s.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Streams of one file that are known at a time.
+const STREAMS_MAX: usize = 8;
+/// A stream is read on once its reads have so many points: a read that begins where the last one ends has [`ADJACENT`], and so
+/// has the beginning of the file; one that leaves out a little has one.
+const POINTS: u32 = 4;
+const ADJACENT: u32 = 2;
+/// A little is so many pieces, bytes at most.
+const NEAR_PIECES: u64 = 4;
+const NEAR_MAX: u64 = 4 << 20;
+/// So many pieces are asked for ahead of a stream at first, within these bounds, bytes; twice as much whenever it comes to what
+/// was asked for...
+const FIRST_PIECES: u64 = 4;
+const FIRST: Range<u64> = 128 << 10..1 << 20;
+/// ...up to this.
+const FARTHEST: u64 = 4 << 20;
+/// What is asked for at once is as long as what is read, within these bounds, bytes...
+const RUN: Range<u64> = 512 << 10..1 << 20;
+/// ...and ends at a multiple of a power of two up to this, so that it meets few chunks.
+const ALIGN_MAX: u64 = 512 << 10;
+/// What was asked for of one file and not read yet, bytes. Where there is no room for more, who has got ahead reads by
+/// itself, and those who come behind catch up.
+const KEPT_MAX: u64 = 64 << 20;
+/// Whoever has not come after so many reads of the file has gone elsewhere: there is room again.
+const GONE_AFTER: u64 = 64;
+/// What nobody has come for after so long is given up.
+pub(crate) const KEEP: Duration = Duration::from_secs(2);
+
+/// A part of a file, asked for ahead of its readers: `[begin, end)`.
+#[derive(Clone, Debug)]
+pub(crate) struct Run<T> {
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// Bytes that were not read yet.
+    left: u64,
+    /// The read that asked for it, or had some of it, among those of the file.
+    used: u64,
+    used_at: Instant,
+    pub(crate) what: T,
+}
+
+impl<T> Run<T> {
+    fn len(&self) -> u64 {
+        self.end - self.begin
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.left == self.len()
+    }
+}
+
+#[derive(Debug)]
+struct Stream {
+    /// Behind all that was read.
+    next: u64,
+    points: u32,
+    /// How far ahead of `next` to ask.
+    farthest: u64,
+    read_at: Instant,
+}
+
+impl Stream {
+    fn new(piece: &Range<u64>, now: Instant) -> Self {
+        let farthest = (FIRST_PIECES * (piece.end - piece.start)).clamp(FIRST.start, FIRST.end);
+        let points = if piece.start == 0 { ADJACENT } else { 0 };
+        Self { next: piece.end, points, farthest, read_at: now }
+    }
+
+    /// The read may be one of this stream's. `is_here`: it finds what was asked for.
+    fn may_have(&self, piece: &Range<u64>, is_here: bool) -> bool {
+        let near = (NEAR_PIECES * (piece.end - piece.start)).min(NEAR_MAX);
+        let ahead = if is_here { self.farthest.max(near) } else { near };
+        self.next <= piece.start.saturating_add(near) && piece.start <= self.next.saturating_add(ahead)
+    }
+
+    fn goes_on(&mut self, piece: &Range<u64>, now: Instant) {
+        let points = match piece.start {
+            start if start == self.next => ADJACENT,
+            start if start > self.next => 1,
+            _ => 0,
+        };
+        self.points = self.points.saturating_add(points);
+        self.next = self.next.max(piece.end);
+        self.read_at = now;
+    }
+}
+
+/// Those of one file, and what was asked for ahead of them.
+#[derive(Debug)]
+pub(crate) struct Streams<T> {
+    /// Of the content that is read: what was asked of another one is worth nothing.
+    number: u64,
+    streams: Vec<Stream>,
+    /// By where they begin; they do not overlap.
+    runs: BTreeMap<u64, Run<T>>,
+    /// Sum of their lengths.
+    kept: u64,
+    reads: u64,
+}
+
+impl<T> Default for Streams<T> {
+    fn default() -> Self {
+        Self { number: 0, streams: Vec::new(), runs: BTreeMap::new(), kept: 0, reads: 0 }
+    }
+}
+
+impl<T: Clone> Streams<T> {
+    /// `piece`, which is not empty, of the content `number`, of `size` bytes, is being read. Answers the runs that have all of
+    /// it, or none. `ask` asks for a range of the file; `None` where there is no room for it.
+    pub(crate) fn read(
+        &mut self,
+        number: u64,
+        piece: Range<u64>,
+        size: u64,
+        now: Instant,
+        ask: impl FnMut(Range<u64>) -> Option<T>,
+    ) -> Vec<Run<T>> {
+        if self.number != number {
+            *self = Self { number, ..Self::default() };
+        }
+        self.reads += 1;
+        let (found, is_new) = self.take(&piece, now);
+        let at = self.stream_of(&piece, !found.is_empty(), now);
+        let share = KEPT_MAX / 2 / self.streams.len().max(1) as u64;
+        if let Some(stream) = at.map(|at| &mut self.streams[at]) {
+            stream.goes_on(&piece, now);
+            if is_new {
+                stream.farthest = (2 * stream.farthest).min(FARTHEST);
+            }
+            if stream.points >= POINTS {
+                let begin = stream.next;
+                let until = begin.saturating_add(stream.farthest.min(share)).min(size);
+                let run = (piece.end - piece.start).clamp(RUN.start, RUN.end).min(stream.farthest);
+                self.ask(begin..until, (run, size), now, ask);
+            }
+        }
+        found
+    }
+
+    /// The runs that have all of `piece`, which is read of them now; and whether one of them was not read of before.
+    fn take(&mut self, piece: &Range<u64>, now: Instant) -> (Vec<Run<T>>, bool) {
+        let Some(first) = self.covering(piece.start) else { return (Vec::new(), false) };
+        let (mut found, mut is_new, mut at) = (Vec::new(), false, piece.start);
+        let mut emptied = Vec::new();
+        for run in self.runs.range_mut(first..piece.end).map(|(_, run)| run) {
+            if run.begin > at {
+                break;
+            }
+            is_new |= run.is_untouched();
+            run.left = run.left.saturating_sub(run.end.min(piece.end) - at);
+            (run.used, run.used_at) = (self.reads, now);
+            at = run.end;
+            found.push(run.clone());
+            if run.left == 0 {
+                emptied.push(run.begin);
+            }
+        }
+        emptied.into_iter().for_each(|begin| self.give_up(begin));
+        if at >= piece.end { (found, is_new) } else { (Vec::new(), is_new) }
+    }
+
+    /// Where the run begins that has `at`.
+    fn covering(&self, at: u64) -> Option<u64> {
+        self.runs.range(..=at).next_back().filter(|(_, run)| at < run.end).map(|(&begin, _)| begin)
+    }
+
+    /// The one that the read goes on with: of several the one that has gone on for longest. `None` of a new one, and of one
+    /// that comes behind another.
+    fn stream_of(&mut self, piece: &Range<u64>, is_here: bool, now: Instant) -> Option<usize> {
+        let of = self.streams.iter().enumerate().filter(|(_, stream)| stream.may_have(piece, is_here));
+        let longest = of.max_by_key(|(_, stream)| (stream.points, Reverse(stream.next.abs_diff(piece.start))));
+        let longest = longest.map(|(at, _)| at);
+        if longest.is_none() && !is_here {
+            if self.streams.len() >= STREAMS_MAX
+                && let Some((oldest, _)) = self.streams.iter().enumerate().min_by_key(|(_, stream)| stream.read_at)
+            {
+                self.streams.swap_remove(oldest);
+            }
+            self.streams.push(Stream::new(piece, now));
+        }
+        longest
+    }
+
+    /// Asks for what is not there of `wanted`, in runs of about the length `run`.
+    fn ask(
+        &mut self,
+        wanted: Range<u64>,
+        (run, size): (u64, u64),
+        now: Instant,
+        mut ask: impl FnMut(Range<u64>) -> Option<T>,
+    ) {
+        let align = (1 << run.ilog2()).min(ALIGN_MAX);
+        let mut begin = wanted.start;
+        while begin < wanted.end {
+            if let Some(run) = self.covering(begin).and_then(|first| self.runs.get(&first)) {
+                begin = run.end;
+                continue;
+            }
+            let next = self.runs.range(begin..).next().map_or(size, |(&next, _)| next);
+            let end = begin.saturating_add(run);
+            let end = (end / align * align).max(begin + align / 2).min(next);
+            let len = end - begin;
+            if !self.make_room(len, now) {
+                return;
+            }
+            let Some(what) = ask(begin..end) else { return };
+            self.kept += len;
+            self.runs.insert(begin, Run { begin, end, left: len, used: self.reads, used_at: now, what });
+            begin = end;
+        }
+    }
+
+    fn make_room(&mut self, len: u64, now: Instant) -> bool {
+        while self.kept + len > KEPT_MAX {
+            let is_left = |run: &&Run<T>| {
+                run.is_untouched() && run.used + GONE_AFTER < self.reads
+                    || now.saturating_duration_since(run.used_at) >= KEEP
+            };
+            let oldest = self.runs.values().filter(is_left).min_by_key(|run| run.used).map(|run| run.begin);
+            match oldest {
+                Some(oldest) => self.give_up(oldest),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn give_up(&mut self, begin: u64) {
+        if let Some(run) = self.runs.remove(&begin) {
+            self.kept -= run.len();
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self { number: self.number, ..Self::default() };
+    }
+
+    /// Forgets all where nobody has read on for long. False where there is nothing any more.
+    pub(crate) fn tidy(&mut self, now: Instant) -> bool {
+        self.streams.retain(|stream| now.saturating_duration_since(stream.read_at) < KEEP);
+        if self.streams.is_empty() {
+            self.clear();
+        }
+        !self.streams.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A file of `size` bytes whose readers note what is asked for.
+    struct Bed {
+        streams: Streams<()>,
+        size: u64,
+        now: Instant,
+        asked: Vec<Range<u64>>,
+        room: bool,
+    }
+
+    impl Bed {
+        fn new(size: u64) -> Self {
+            Self { streams: Streams::default(), size, now: Instant::now(), asked: Vec::new(), room: true }
+        }
+
+        fn read(&mut self, offset: u64, len: u64) -> Vec<Range<u64>> {
+            let ask = |range| self.room.then(|| self.asked.push(range));
+            let runs = self.streams.read(1, offset..(offset + len).min(self.size), self.size, self.now, ask);
+            runs.iter().map(|run| run.begin..run.end).collect()
+        }
+
+        fn asked_up_to(&self) -> u64 {
+            self.asked.last().map_or(0, |range| range.end)
+        }
+
+        fn runs(&self) -> usize {
+            self.streams.runs.len()
+        }
+    }
+
+    #[test]
+    fn who_reads_on_finds_more_and_more() {
+        let mut bed = Bed::new(100 * MIB);
+        let mut asked = Vec::new();
+        for at in 0..6 {
+            assert_eq!(bed.read(at * MIB, MIB).len(), usize::from(at > 1), "at {at}");
+            asked.push(bed.asked_up_to() / MIB);
+        }
+        assert_eq!(asked, [0, 3, 5, 8, 9, 10]);
+        assert!(bed.read(50 * MIB, MIB).is_empty(), "elsewhere");
+        assert_eq!(bed.read(6 * MIB, MIB).len(), 1, "who is elsewhere is another one");
+    }
+
+    #[test]
+    fn short_pieces_are_read_ahead_of_in_long_ones() {
+        let mut bed = Bed::new(100 * MIB);
+        bed.read(3 * MIB + 4096, 4096);
+        bed.read(3 * MIB + 8192, 4096);
+        assert_eq!(bed.asked, [], "one may follow by chance");
+        bed.read(3 * MIB + 12_288, 4096);
+        assert_eq!(bed.asked, [3 * MIB + 16_384..3 * MIB + (128 << 10), 3 * MIB + (128 << 10)..3 * MIB + (256 << 10)]);
+        let mut found = 0;
+        for at in 4..1000 {
+            found += bed.read(3 * MIB + at * 4096, 4096).len();
+        }
+        assert_eq!(found, 996, "each lies in one run");
+        assert!(bed.asked_up_to() <= 3 * MIB + 1000 * 4096 + FARTHEST + RUN.end);
+        assert!(bed.asked.len() < 20, "{:?}", bed.asked);
+        assert!(bed.asked[2..].windows(2).all(|pair| pair[0].end == pair[1].start));
+        assert!(bed.asked[4..].iter().all(|range| range.end % ALIGN_MAX == 0), "{:?}", bed.asked);
+    }
+
+    #[test]
+    fn processes_that_take_turns_are_one_stream() {
+        const LEN: u64 = 47_008;
+        const PIECES: u64 = 4000;
+        let mut bed = Bed::new(PIECES * LEN);
+        let mut found = 0;
+        let mut done = [0_u64; 4];
+        let mut dice = 1_u64;
+        // None of them waits for the others, up to a bound.
+        while done.iter().sum::<u64>() < PIECES {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let process = (dice >> 60) as usize % 4;
+            let least = *done.iter().min().expect("four");
+            if done[process] < PIECES / 4 && done[process] < least + 40 {
+                found += usize::from(!bed.read((4 * done[process] + process as u64) * LEN, LEN).is_empty());
+                done[process] += 1;
+            }
+        }
+        assert!(found > 3800, "{found} of {PIECES} pieces were there");
+        let bytes: u64 = bed.asked.iter().map(|range| range.end - range.start).sum();
+        assert!(bytes <= PIECES * LEN, "{bytes} were asked for");
+    }
+
+    #[test]
+    fn several_readers_at_their_own_places_are_several_streams() {
+        let mut bed = Bed::new(1000 * MIB);
+        for at in 0..20 {
+            for reader in 0..6 {
+                let found = bed.read(reader * 100 * MIB + at * 65_536, 65_536);
+                assert_eq!(found.is_empty(), at < 3 - u64::from(reader == 0), "{at} of {reader}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_jumps_about_gets_nothing_and_leaves_little() {
+        let mut bed = Bed::new(1000 * MIB);
+        for at in 0..1000_u64 {
+            assert!(bed.read(at.wrapping_mul(7919 * 4096) % (999 * MIB), 4096).is_empty());
+        }
+        assert_eq!((bed.asked.len(), bed.streams.streams.len()), (0, STREAMS_MAX));
+    }
+
+    #[test]
+    fn what_was_asked_of_another_content_is_worth_nothing() {
+        let mut bed = Bed::new(100 * MIB);
+        (0..3).for_each(|at| drop(bed.read(at * MIB, MIB)));
+        let found = bed.streams.read(2, 3 * MIB..4 * MIB, 100 * MIB, bed.now, |_| Some(()));
+        assert!(found.is_empty());
+        assert_eq!(bed.runs(), 0);
+    }
+
+    #[test]
+    fn nothing_is_asked_for_behind_the_end() {
+        let size = 3 * MIB + 77;
+        let mut bed = Bed::new(size);
+        (0..3).for_each(|at| drop(bed.read(at * MIB, MIB)));
+        assert_eq!(bed.asked_up_to(), size);
+        assert_eq!(bed.read(3 * MIB, MIB).len(), 1);
+    }
+
+    #[test]
+    fn pieces_that_touch_several_runs_get_all_of_them() {
+        let mut bed = Bed::new(100 * MIB);
+        let step = MIB * 3 / 4;
+        (0..5).for_each(|at| drop(bed.read(at * step, step)));
+        let found = bed.read(5 * step, step + MIB);
+        assert!(found.len() > 1 && found[0].start <= 5 * step && found[found.len() - 1].end >= 6 * step + MIB);
+        assert!(found.windows(2).all(|pair| pair[0].end == pair[1].start));
+    }
+
+    #[test]
+    fn where_there_is_no_room_a_reader_asks_by_itself() {
+        let mut bed = Bed::new(100 * MIB);
+        (0..3).for_each(|at| drop(bed.read(at * MIB, MIB)));
+        bed.room = false;
+        assert!((3..10).all(|at| bed.read(at * MIB, MIB).is_empty() == (at >= 5)));
+        bed.room = true;
+        bed.read(10 * MIB, MIB);
+        assert_eq!(bed.read(11 * MIB, MIB).len(), 1);
+    }
+
+    #[test]
+    fn who_gets_far_ahead_reads_by_itself_until_the_others_come() {
+        const LEN: u64 = 65_536;
+        let mut bed = Bed::new(4000 * MIB);
+        // One reads each second piece.
+        let ahead = |bed: &mut Bed, at: u64| !bed.read(2 * at * LEN, LEN).is_empty();
+        let found = (0..1000).filter(|&at| ahead(&mut bed, at)).count() as u64;
+        assert!(found > 500 && found * 2 * LEN < KEPT_MAX + MIB, "{found} of 1000");
+        // The other one finds the rest, and makes room with that.
+        let behind = (0..1000).filter(|&at| !bed.read((2 * at + 1) * LEN, LEN).is_empty()).count() as u64;
+        assert!(behind > found - 10, "{behind}");
+        assert!((1000..1010).any(|at| ahead(&mut bed, at)));
+    }
+
+    #[test]
+    fn what_was_asked_for_in_vain_gives_way() {
+        let mut bed = Bed::new(20_000 * MIB);
+        for place in 0..500 {
+            // Each place is left after four pieces.
+            let found = (0..4).filter(|at| !bed.read(place * 32 * MIB + at * MIB, MIB).is_empty()).count();
+            assert_eq!(found, if place == 0 { 2 } else { 1 }, "at {place}");
+        }
+    }
+
+    #[test]
+    fn who_is_gone_is_forgotten_in_time() {
+        let mut bed = Bed::new(100 * MIB);
+        bed.read(0, 1);
+        assert!(bed.streams.tidy(bed.now + KEEP / 2));
+        assert!(!bed.streams.tidy(bed.now + KEEP));
+    }
+
+    proptest! {
+        /// Whatever is read, what is found has all of it, and what is kept is bounded.
+        #[test]
+        fn what_is_found_is_whole(
+            reads in prop::collection::vec((0u64..30 * MIB, 1u64..2 * MIB, 0u32..4), 1..200),
+        ) {
+            let mut bed = Bed::new(30 * MIB);
+            let mut next = 0;
+            for (offset, len, jumps) in reads {
+                let begin = if jumps == 0 { offset } else { next };
+                let end = (begin + len).min(bed.size);
+                if begin >= end {
+                    next = 0;
+                    continue;
+                }
+                next = end;
+                let found = bed.read(begin, len);
+                if let (Some(first), Some(last)) = (found.first(), found.last()) {
+                    prop_assert!(first.start <= begin && end <= last.end);
+                    prop_assert!(found.windows(2).all(|pair| pair[0].end == pair[1].start));
+                }
+                let streams = &bed.streams;
+                let kept: u64 = streams.runs.values().map(Run::len).sum();
+                prop_assert!(kept == streams.kept && kept <= KEPT_MAX, "{} bytes", kept);
+                let (lower, upper) = (streams.runs.values(), streams.runs.values().skip(1));
+                prop_assert!(lower.zip(upper).all(|(lower, upper)| lower.end <= upper.begin));
+            }
+            prop_assert!(bed.asked.iter().all(|range| range.start < range.end && range.end <= bed.size));
+        }
+    }
+}
