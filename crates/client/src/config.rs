@@ -20,7 +20,7 @@ pub struct Config {
     pub share_memory: bool,
     /// Bytes of small files' contents that are kept in memory under leases, about.
     pub data_cache: usize,
-    /// Bytes of small writes that are kept back to be written together, at most; 0: each write goes to the servers.
+    /// Bytes of writes that are kept back (`unwritten`), at most; 0: each write goes to the servers.
     pub write_back: usize,
     /// Payloads that go over a socket carry a checksum.
     pub checksums: bool,

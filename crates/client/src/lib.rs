@@ -5,7 +5,7 @@
 //! that thread's ring, with connections of its own, so that an operation never changes threads.
 //!
 //! What it promises: what it has answered, another client sees; a server that restarts is waited for, up to a bound;
-//! a change is executed exactly once however often it was sent. Small writes it keeps back as long as nobody else looks
+//! a change is executed exactly once however often it was sent. Writes it keeps back as long as nobody else looks
 //! (`unwritten`). What it never does: keep names, attributes or data itself beyond the answer to the operation at hand
 //! (its answers say for how long their receiver may: see `lease`; for no longer than that it keeps what `kept` says of
 //! directories and `contents` of small files, and what `ahead` has read ahead), or run a thread of its own

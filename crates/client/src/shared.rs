@@ -31,6 +31,7 @@ use crate::metrics::ClientMetrics;
 use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::splits::Splits;
+use crate::unwritten::crowd::Crowd;
 
 /// Parts of the table of open files, each behind a lock of its own.
 const PARTS: usize = 16;
@@ -69,6 +70,7 @@ pub struct Shared {
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
     pub(crate) tidied: Tidied,
+    crowd: Mutex<Crowd>,
     pub(crate) metrics: ClientMetrics,
 }
 
@@ -101,6 +103,7 @@ impl Shared {
             bare: Bare::default(),
             lingering: Lingering::default(),
             tidied: Tidied::default(),
+            crowd: Mutex::default(),
             metrics,
         })
     }
@@ -141,6 +144,11 @@ impl Shared {
     pub(crate) fn join(&self) -> u32 {
         self.clients.fetch_add(1, Ordering::AcqRel);
         self.threads.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// A long piece is being written to `inode`. True where so are they to more other files than there are threads.
+    pub(crate) fn crowds(&self, inode: InodeId, now: Instant) -> bool {
+        lock(&self.crowd).is_full(inode, now, self.clients.load(Ordering::Acquire))
     }
 
     /// True for the last one.

@@ -1,4 +1,4 @@
-//! Small writes that are kept back, to be written together.
+//! Writes that are kept back: small ones to be written together, long ones so that programs go on meanwhile.
 //!
 //! Who alone writes a file, while no other session has it open, may keep back what programs have written for as long as it
 //! holds a lease on the file's attributes: whoever asks for the file, or opens it, takes that lease back first, and then
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use cluster::map::CapacityClass;
 use layout::{Extent, extents};
-use ring::buf::{Buf, Slice};
+use ring::buf::Slice;
 use tracing::{error, warn};
 use types::cred::Credentials;
 use types::error::Errno;
@@ -33,19 +33,28 @@ use crate::lease::{Board, Lease, Subject, Ticket};
 use crate::metrics::Bytes;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
-use crate::unwritten::runs::Runs;
+use crate::unwritten::runs::{Run, Runs};
 
+pub(crate) mod crowd;
 mod runs;
 
-/// Longest write that is kept back, bytes: of a longer one the way to the servers costs little.
-const WRITE_MAX: usize = 256 << 10;
-/// With so much of a file ([`Runs::weight`], bytes), writing it begins...
+/// Longest write that is gathered with others, bytes; a longer one stays as it came...
+const GATHER_MAX: usize = 256 << 10;
+/// ...up to this. It is kept back where one rail leads to its objects, since over several it goes in parts, and while long
+/// pieces go to fewer other files than the mount has threads: else all CPUs have something to do, and would have more to do for
+/// the memory that is kept.
+const WRITE_MAX: usize = 2 << 20;
+/// With so much of a file, whoever writes a long piece waits.
+const LONG_FILE_MAX: usize = 4 << 20;
+/// With so much of a file that is worth being written by itself ([`Runs::ripe`], bytes), writing that begins...
 const ENOUGH: usize = 1 << 20;
+/// ...and with so much of whatever kind ([`Runs::weight`], bytes) writing all...
+const ENOUGH_OF_ALL: usize = 4 << 20;
 /// ...and with so much, whoever writes more waits for it.
-const FILE_MAX: usize = 4 << 20;
+const FILE_MAX: usize = 8 << 20;
 /// Nothing stays here for longer, unless servers do not answer.
 const AGE_MAX: Duration = Duration::from_millis(500);
-/// Small writes of a file that go through before the shard is asked whether more may be kept back.
+/// Writes of a file that go through before the shard is asked whether more may be kept back.
 const PATIENCE: u32 = 2;
 /// Between two such questions, and two attempts to write what could not be written.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -71,6 +80,8 @@ pub(crate) struct Unwritten {
     /// How many writes were kept back, and how many of these are with the servers.
     kept: u64,
     written: u64,
+    /// How many somebody waits for.
+    wanted: u64,
     /// A task looks after it.
     watched: bool,
     try_at: Option<Instant>,
@@ -90,6 +101,7 @@ impl Default for Unwritten {
             flights: 0,
             kept: 0,
             written: 0,
+            wanted: 0,
             watched: false,
             try_at: None,
             lost: false,
@@ -105,6 +117,22 @@ impl Unwritten {
     /// Bytes, about: see [`Runs::weight`].
     fn weight(&self) -> usize {
         self.waiting.weight() + self.flying.as_ref().map_or(0, |runs| runs.weight())
+    }
+
+    /// It is time to write some.
+    fn is_due(&self, now: Instant) -> bool {
+        let is_enough = self.waiting.ripe() >= ENOUGH || self.waiting.weight() >= ENOUGH_OF_ALL;
+        is_enough && self.flying.is_none() && self.try_at.is_none_or(|at| now >= at)
+    }
+
+    /// What to write next: all, where that is asked for or somebody waits for it, or else what does not grow any more, if that
+    /// is enough.
+    fn take(&mut self, all: bool) -> Runs {
+        if all || self.wanted > self.written || self.waiting.ripe() < ENOUGH {
+            std::mem::take(&mut self.waiting)
+        } else {
+            self.waiting.take_ripe()
+        }
     }
 
     /// The first handle is being opened: nobody is left who was to be told of a loss.
@@ -175,8 +203,8 @@ struct Flight {
     shared: Arc<Shared>,
     inode: InodeId,
     runs: Arc<Runs>,
-    /// How many writes were kept back before it.
-    kept: u64,
+    /// How many writes were kept back before it, where these are all.
+    kept: Option<u64>,
     landed: bool,
 }
 
@@ -188,7 +216,7 @@ impl Drop for Flight {
             let before = unwritten.weight();
             unwritten.flights = unwritten.flights.saturating_sub(1);
             match unwritten.flying.take_if(|flying| Arc::ptr_eq(flying, &self.runs)) {
-                Some(_) if self.landed => unwritten.written = self.kept,
+                Some(_) if self.landed => unwritten.written = self.kept.unwrap_or(unwritten.written),
                 Some(flown) => {
                     let mut all = Runs::default();
                     all.put_all(&flown);
@@ -229,7 +257,7 @@ impl Client {
                         self.watch_unwritten(inode);
                     }
                     if write {
-                        self.write_out_later(inode);
+                        self.write_on(inode);
                     }
                     return Ok(true);
                 }
@@ -238,7 +266,7 @@ impl Client {
                     self.ask_if_alone(inode);
                     return Ok(false);
                 }
-                Kept::Full => self.write_out(caller, inode).await?,
+                Kept::Full => self.make_room(caller, inode).await?,
                 Kept::Lost => return Err(Errno::EIO),
             }
         }
@@ -246,6 +274,10 @@ impl Client {
 
     fn try_to_keep_back(&self, inode: InodeId, layout: &Layout, offset: u64, data: &Slice) -> Result<Kept, Errno> {
         let (shared, now) = (&self.shared, Instant::now());
+        let is_long = data.len() > GATHER_MAX;
+        if is_long && (shared.crowds(inode, now) || !self.has_one_way(inode, layout, offset, data.len())) {
+            return Ok(Kept::No);
+        }
         let kept = shared.with_file(inode, |file| {
             let (is_exclusive, is_settling) = (file.is_exclusive(), file.settling);
             let unwritten = &mut file.unwritten;
@@ -264,24 +296,32 @@ impl Client {
             if !pieces.all(|piece| unwritten.versions.contains_key(&piece.stripe)) {
                 return Kept::No;
             }
-            if unwritten.weight() + data.len() > FILE_MAX {
+            let before = unwritten.weight();
+            if before + data.len() > if is_long { LONG_FILE_MAX } else { FILE_MAX } {
                 return Kept::Full;
             }
             if shared.metrics.unwritten.get() + data.len() > shared.config.write_back {
                 return Kept::No;
             }
-            let before = unwritten.weight();
-            unwritten.waiting.put(offset, data);
+            if is_long {
+                unwritten.waiting.put_whole(offset, data.clone().into_common());
+            } else {
+                unwritten.waiting.put(offset, data);
+            }
             unwritten.kept += 1;
             shared.metrics.unwritten.change(before, unwritten.weight());
-            let may_try = unwritten.try_at.is_none_or(|at| now >= at);
-            let write = unwritten.waiting.weight() >= ENOUGH && unwritten.flying.is_none() && may_try;
+            let write = unwritten.is_due(now);
             let watch = !std::mem::replace(&mut unwritten.watched, true);
             file.end.versions.clear();
             file.wrote(offset, data.len() as u64, Shared::wall_clock());
             Kept::Yes { watch, write }
         });
         kept.ok_or(Errno::EBADF)
+    }
+
+    fn has_one_way(&self, inode: InodeId, layout: &Layout, offset: u64, len: usize) -> bool {
+        let mut pieces = extents(layout, offset, len as u64);
+        pieces.all(|piece| self.width(piece.group, ObjectId { inode, stripe: piece.stripe }) <= 1)
     }
 
     /// The object was written, and has this version now.
@@ -293,7 +333,7 @@ impl Client {
         });
     }
 
-    /// Asks the shard for a lease under which small writes may be kept back, and has it when it comes: nobody waits for a
+    /// Asks the shard for a lease under which writes may be kept back, and has it when it comes: nobody waits for a
     /// shard to write.
     fn ask_if_alone(&self, inode: InodeId) {
         let Some(client) = self.itself().filter(|_| self.has_room(inode)) else { return };
@@ -364,6 +404,39 @@ impl Client {
         });
     }
 
+    /// Writes what is due, as long as something is.
+    fn write_on(&self, inode: InodeId) {
+        let Some(client) = self.itself() else { return };
+        ring::spawn(async move {
+            let caller = Caller::patient(Credentials::default());
+            loop {
+                let is_due = client.shared.with_file(inode, |file| file.unwritten.is_due(Instant::now()));
+                if is_due != Some(true) {
+                    return;
+                }
+                let Step::Write(flight, layout) = client.next_step(inode, None) else { return };
+                if let Err(error) = client.fly(&caller, flight, &layout).await {
+                    warn!(%inode, "cannot write what was kept back: {error}; fsync and close will tell");
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Waits until something was written, or is being written no more.
+    async fn make_room(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        match self.next_step(inode, None) {
+            Step::Done => Ok(()),
+            Step::Lost => Err(Errno::EIO),
+            Step::Busy if caller.is_ending() => Err(Errno::EINTR),
+            Step::Busy => {
+                ring::sleep(LOOK_AGAIN).await;
+                Ok(())
+            }
+            Step::Write(flight, layout) => self.fly(caller, flight, &layout).await,
+        }
+    }
+
     fn write_out_later(&self, inode: InodeId) {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
@@ -381,7 +454,7 @@ impl Client {
     pub async fn write_out(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         let kept = self.shared.with_file(inode, |file| file.unwritten.kept).unwrap_or_default();
         loop {
-            match self.next_step(inode, kept) {
+            match self.next_step(inode, Some(kept)) {
                 Step::Done => return Ok(()),
                 Step::Lost => return Err(Errno::EIO),
                 Step::Busy if caller.is_ending() => return Err(Errno::EINTR),
@@ -391,18 +464,19 @@ impl Client {
         }
     }
 
-    /// For who wants the first `kept` writes written.
-    fn next_step(&self, inode: InodeId, kept: u64) -> Step {
+    /// For who wants the first `kept` writes written, or some.
+    fn next_step(&self, inode: InodeId, kept: Option<u64>) -> Step {
         let (shared, now) = (&self.shared, Instant::now());
         let step = shared.with_file(inode, |file| {
             let unwritten = &mut file.unwritten;
             if unwritten.lost {
                 return Step::Lost;
             }
-            if unwritten.written >= kept {
+            if kept.is_some_and(|kept| unwritten.written >= kept) {
                 return Step::Done;
             }
             if unwritten.flying.is_some() {
+                unwritten.wanted = unwritten.wanted.max(kept.unwrap_or_default());
                 return Step::Busy;
             }
             if unwritten.waiting.is_empty() {
@@ -412,28 +486,29 @@ impl Client {
                 give_up(shared, inode, file, "the lease is over under which it was");
                 return Step::Lost;
             }
-            let runs = Arc::new(std::mem::take(&mut unwritten.waiting));
+            let runs = Arc::new(unwritten.take(kept.is_some()));
+            let kept = unwritten.waiting.is_empty().then_some(unwritten.kept);
             unwritten.flying = Some(Arc::clone(&runs));
             unwritten.flights += 1;
-            let flight = Flight { shared: Arc::clone(shared), inode, runs, kept: unwritten.kept, landed: false };
+            let flight = Flight { shared: Arc::clone(shared), inode, runs, kept, landed: false };
             Step::Write(flight, file.layout.clone())
         });
         step.unwrap_or(Step::Done)
     }
 
     async fn fly(&self, caller: &Caller<'_>, mut flight: Flight, layout: &Layout) -> Result<(), Errno> {
-        let mut of_objects: BTreeMap<u32, Vec<(Extent, &[u8])>> = BTreeMap::new();
+        let mut of_objects: BTreeMap<u32, Vec<(Extent, u64, &Run)>> = BTreeMap::new();
         for (offset, run) in flight.runs.iter() {
-            for piece in extents(layout, offset, run.len() as u64) {
-                let begin = (piece.file_offset - offset) as usize;
-                let bytes = &run[begin..begin + piece.len as usize];
-                of_objects.entry(piece.stripe).or_default().push((piece, bytes));
+            for piece in extents(layout, offset, run.bytes().len() as u64) {
+                of_objects.entry(piece.stripe).or_default().push((piece, offset, run));
             }
         }
         // One after the other in each object: its version tells whether somebody else was there.
         let writes = of_objects.values().map(async |pieces| {
-            for &(piece, bytes) in pieces {
-                self.write_unless_changed(caller, flight.inode, piece, bytes).await?;
+            for &(piece, offset, run) in pieces {
+                let begin = (piece.file_offset - offset) as usize;
+                let data = run.slice(begin..begin + piece.len as usize);
+                self.write_unless_changed(caller, flight.inode, piece, data).await?;
             }
             Ok(())
         });
@@ -456,13 +531,10 @@ impl Client {
         caller: &Caller<'_>,
         inode: InodeId,
         piece: Extent,
-        bytes: &[u8],
+        data: Slice,
     ) -> Result<(), Errno> {
         let object = ObjectId { inode, stripe: piece.stripe };
         let destination = Destination::Object(piece.group, object);
-        let mut data = Buf::shareable(bytes.len());
-        data.copy_from_slice(bytes);
-        let data = data.freeze();
         let mut refused = None;
         loop {
             let known = |file: &mut File| file.unwritten.versions.get(&piece.stripe).copied();

@@ -54,8 +54,9 @@ conf::knobs! {
         /// Memory for the contents of small files (up to 64 KiB) that were read, kept for as long as the servers guarantee
         /// them. 0: none.
         data_cache: Size = "256MiB",
-        /// Memory for small writes that are kept back to be written together, for as long as the servers guarantee that nobody
-        /// else looks at the file, and at most half a second; fsync and close write them. 0: each write goes to the servers.
+        /// Memory for writes that are kept back, to be written together or while the program goes on, for as long as the
+        /// servers guarantee that nobody else looks at the file, and at most half a second; fsync and close write them. 0: each
+        /// write goes to the servers.
         write_back: Size = "64MiB",
         /// Locks of flock and fcntl hold within this mount only, not across the cluster. Closing a file costs one request
         /// less then.

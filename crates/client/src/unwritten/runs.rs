@@ -1,21 +1,93 @@
 //! Bytes at their places in a file, the newest ones where several were put to one place. Pure.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+
+use ring::buf::{Buf, Common, Slice};
 
 /// Each run is a request of its own, and takes memory of its own: as much as so many bytes.
 pub(crate) const RUN_WEIGHT: usize = 4 << 10;
+/// A long write stays in the buffer that it came in, which is as long as one may be: bytes.
+const WHOLE_WEIGHT: usize = 1 << 20;
+/// A run of so many bytes is worth being written by itself; one that is shorter may still grow, where several processes fill a
+/// file.
+const RIPE: usize = 512 << 10;
+/// Where such a run is still being added to, its end stays behind a multiple of this.
+const ALIGN: u64 = 512 << 10;
 
-/// Runs of bytes, none of which touches the next one.
+/// Bytes that follow each other.
+#[derive(Debug)]
+pub(crate) enum Run {
+    /// Of several writes.
+    Gathered(Vec<u8>),
+    /// Of one long write, as it came.
+    Whole(Common),
+}
+
+impl Run {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Run::Gathered(bytes) => bytes,
+            Run::Whole(bytes) => bytes,
+        }
+    }
+
+    /// To be sent.
+    pub(crate) fn slice(&self, range: Range<usize>) -> Slice {
+        match self {
+            Run::Gathered(bytes) => {
+                let mut data = Buf::shareable(range.len());
+                data.copy_from_slice(&bytes[range]);
+                data.freeze()
+            }
+            Run::Whole(bytes) => Slice::from_common(bytes).slice(range),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// Bytes of memory, and what it takes to write it.
+    fn weight(&self) -> usize {
+        match self {
+            Run::Gathered(bytes) => RUN_WEIGHT + bytes.len(),
+            Run::Whole(bytes) => RUN_WEIGHT + bytes.len().max(WHOLE_WEIGHT),
+        }
+    }
+
+    fn ripe(&self) -> usize {
+        match self {
+            Run::Gathered(bytes) if bytes.len() < RIPE => 0,
+            _ => self.len(),
+        }
+    }
+
+    fn into_gathered(self) -> Vec<u8> {
+        match self {
+            Run::Gathered(bytes) => bytes,
+            Run::Whole(bytes) => bytes.to_vec(),
+        }
+    }
+}
+
+/// Runs of bytes that do not overlap. Those that were gathered do not touch each other.
 #[derive(Default, Debug)]
 pub(crate) struct Runs {
-    runs: BTreeMap<u64, Vec<u8>>,
-    bytes: usize,
+    runs: BTreeMap<u64, Run>,
+    weight: usize,
+    ripe: usize,
 }
 
 impl Runs {
-    /// What it takes to keep and to write them: their bytes, and [`RUN_WEIGHT`] for each.
+    /// What it takes to keep and to write them: the bytes that they hold, and [`RUN_WEIGHT`] for each.
     pub(crate) fn weight(&self) -> usize {
-        self.bytes + RUN_WEIGHT * self.runs.len()
+        self.weight
+    }
+
+    /// Bytes in runs that are worth being written by themselves.
+    pub(crate) fn ripe(&self) -> usize {
+        self.ripe
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -23,8 +95,30 @@ impl Runs {
     }
 
     /// In the order of their offsets.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        self.runs.iter().map(|(&offset, run)| (offset, &run[..]))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Run)> {
+        self.runs.iter().map(|(&offset, run)| (offset, run))
+    }
+
+    fn insert(&mut self, begin: u64, run: Run) {
+        self.weight += run.weight();
+        self.ripe += run.ripe();
+        self.runs.insert(begin, run);
+    }
+
+    fn remove(&mut self, begin: u64) -> Option<Run> {
+        let run = self.runs.remove(&begin)?;
+        self.weight -= run.weight();
+        self.ripe -= run.ripe();
+        Some(run)
+    }
+
+    /// Whether a run that begins at `begin` and one that ends there or later become one.
+    fn joins(&self, begin: u64, at: u64) -> bool {
+        match self.runs.get(&begin) {
+            Some(Run::Gathered(bytes)) => begin + bytes.len() as u64 >= at,
+            Some(Run::Whole(bytes)) => begin + bytes.len() as u64 > at,
+            None => false,
+        }
     }
 
     /// Puts `data` to `offset`, over what is there.
@@ -32,43 +126,86 @@ impl Runs {
         if data.is_empty() {
             return;
         }
-        let reaches = |(begin, run): (&u64, &Vec<u8>)| (begin + run.len() as u64 >= offset).then_some(*begin);
-        let before = self.runs.range(..=offset).next_back().and_then(reaches);
-        let begin = before.unwrap_or(offset);
-        let mut run = self.runs.remove(&begin).unwrap_or_default();
-        self.bytes -= run.len();
+        let before = self.runs.range(..=offset).next_back().map(|(&begin, _)| begin);
+        let mut begin = before.filter(|&begin| self.joins(begin, offset)).unwrap_or(offset);
+        let mut run = self.remove(begin).map(Run::into_gathered).unwrap_or_default();
+        // What was long may have had a gathered one before it.
+        if let Some((&first, _)) = self.runs.range(..begin).next_back()
+            && self.joins(first, begin)
+        {
+            let front = self.remove(first).map(Run::into_gathered).unwrap_or_default();
+            run.splice(..0, front);
+            begin = first;
+        }
         let at = (offset - begin) as usize;
         let over = (run.len() - at).min(data.len());
         run[at..at + over].copy_from_slice(&data[..over]);
         run.extend_from_slice(&data[over..]);
-        while let Some((&next, _)) = self.runs.range(offset..).next() {
+        while let Some((&next, follower)) = self.runs.range(offset..).next() {
             let end = begin + run.len() as u64;
-            if next > end {
+            if next > end || next == end && matches!(follower, Run::Whole(_)) {
                 break;
             }
-            let tail = self.runs.remove(&next).unwrap_or_default();
-            self.bytes -= tail.len();
+            let tail = self.remove(next).map(Run::into_gathered).unwrap_or_default();
             run.extend_from_slice(tail.get((end - next) as usize..).unwrap_or_default());
         }
-        self.bytes += run.len();
-        self.runs.insert(begin, run);
+        self.insert(begin, Run::Gathered(run));
+    }
+
+    /// As [`Self::put`], of a long write: without copying it where nothing else is at its place.
+    pub(crate) fn put_whole(&mut self, offset: u64, data: Common) {
+        let end = offset + data.len() as u64;
+        let last = self.runs.range(..end).next_back();
+        let overlaps = last.is_some_and(|(&begin, run)| begin + run.len() as u64 > offset);
+        if overlaps || data.is_empty() {
+            self.put(offset, &data);
+        } else {
+            self.insert(offset, Run::Whole(data));
+        }
+    }
+
+    /// Takes out what is worth being written by itself.
+    pub(crate) fn take_ripe(&mut self) -> Self {
+        let ripe: Vec<u64> = self.runs.iter().filter(|(_, run)| run.ripe() > 0).map(|(&begin, _)| begin).collect();
+        let mut taken = Self::default();
+        for begin in ripe {
+            match self.remove(begin) {
+                Some(Run::Gathered(mut bytes)) => {
+                    let end = (begin + bytes.len() as u64) / ALIGN * ALIGN;
+                    let len = end.saturating_sub(begin) as usize;
+                    if len >= RIPE && len < bytes.len() {
+                        let rest = bytes.split_off(len);
+                        self.insert(end, Run::Gathered(rest));
+                    }
+                    taken.insert(begin, Run::Gathered(bytes));
+                }
+                Some(whole) => taken.insert(begin, whole),
+                None => {}
+            }
+        }
+        taken
     }
 
     /// Drops what is at `size` or after it.
     pub(crate) fn cut(&mut self, size: u64) {
-        let beyond = self.runs.split_off(&size);
-        self.bytes -= beyond.values().map(Vec::len).sum::<usize>();
-        if let Some((begin, run)) = self.runs.iter_mut().next_back() {
-            let len = run.len();
-            run.truncate(usize::try_from(size - begin).unwrap_or(usize::MAX));
-            self.bytes -= len - run.len();
+        let beyond: Vec<u64> = self.runs.range(size..).map(|(&begin, _)| begin).collect();
+        beyond.into_iter().for_each(|begin| drop(self.remove(begin)));
+        let Some((&begin, run)) = self.runs.iter().next_back() else { return };
+        let len = usize::try_from(size - begin).unwrap_or(usize::MAX);
+        if len < run.len()
+            && let Some(run) = self.remove(begin)
+        {
+            self.put(begin, &run.bytes()[..len]);
         }
     }
 
     /// Puts all of `newer` over these.
     pub(crate) fn put_all(&mut self, newer: &Runs) {
         for (offset, run) in newer.iter() {
-            self.put(offset, run);
+            match run {
+                Run::Gathered(bytes) => self.put(offset, bytes),
+                Run::Whole(bytes) => self.put_whole(offset, bytes.clone()),
+            }
         }
     }
 }
@@ -79,7 +216,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn all(runs: &Runs) -> Vec<(u64, Vec<u8>)> {
-        runs.iter().map(|(offset, run)| (offset, run.to_vec())).collect()
+        runs.iter().map(|(offset, run)| (offset, run.bytes().to_vec())).collect()
+    }
+
+    fn common(bytes: &[u8]) -> Common {
+        Slice::from_vec(bytes.to_vec()).into_common()
     }
 
     #[test]
@@ -93,18 +234,49 @@ mod tests {
         assert_eq!((runs.iter().count(), runs.weight()), (2, 8 + 2 * RUN_WEIGHT));
     }
 
+    #[test]
+    fn long_writes_stay_what_they_are_unless_something_is_put_over_them() {
+        let mut runs = Runs::default();
+        runs.put_whole(10, common(b"0123456789"));
+        runs.put_whole(20, common(b"abcdefghij"));
+        runs.put(30, b"end");
+        runs.put(5, b"begin");
+        assert_eq!(runs.iter().count(), 4);
+        assert_eq!(runs.ripe(), 20);
+        assert!(matches!(runs.runs[&10], Run::Whole(_)));
+        runs.put_whole(15, common(b"over"));
+        assert_eq!(all(&runs)[0], (5, b"begin01234over9".to_vec()));
+        assert_eq!((runs.iter().count(), runs.ripe()), (3, 10));
+    }
+
+    #[test]
+    fn only_what_is_ripe_goes_and_of_what_still_grows_whole_multiples() {
+        let mut runs = Runs::default();
+        let ripe = vec![1; RIPE + 1000];
+        runs.put(0, &ripe);
+        runs.put(4 * ALIGN, &[2; 1000]);
+        runs.put_whole(8 * ALIGN, common(&[3; 1000]));
+        runs.put(10 * ALIGN - 10, &ripe);
+        let taken = runs.take_ripe();
+        let places = |runs: &Runs| runs.iter().map(|(at, run)| (at, run.len())).collect::<Vec<_>>();
+        assert_eq!(places(&taken), [(0, RIPE), (8 * ALIGN, 1000), (10 * ALIGN - 10, RIPE + 10)]);
+        assert_eq!(places(&runs), [(RIPE as u64, 1000), (4 * ALIGN, 1000), (11 * ALIGN, 990)]);
+        assert_eq!((runs.ripe(), taken.ripe()), (0, 2 * RIPE + 1010));
+    }
+
     proptest! {
         #[test]
         fn is_as_bytes_written_one_after_the_other(
-            writes in prop::collection::vec((0usize..200, prop::collection::vec(1u8.., 0..40)), 0..30),
+            writes in prop::collection::vec((0usize..200, prop::collection::vec(1u8.., 0..40), any::<bool>()), 0..30),
             half in 0usize..30,
             cut in prop::option::of(0usize..250),
         ) {
             let mut model = vec![0u8; 300];
             let (mut older, mut newer) = (Runs::default(), Runs::default());
-            for (number, (offset, data)) in writes.iter().enumerate() {
+            for (number, (offset, data, is_whole)) in writes.iter().enumerate() {
                 model[*offset..offset + data.len()].copy_from_slice(data);
-                if number < half { older.put(*offset as u64, data) } else { newer.put(*offset as u64, data) }
+                let runs = if number < half { &mut older } else { &mut newer };
+                if *is_whole { runs.put_whole(*offset as u64, common(data)) } else { runs.put(*offset as u64, data) }
             }
             older.put_all(&newer);
             if let Some(cut) = cut {
@@ -112,15 +284,19 @@ mod tests {
                 model[cut..].fill(0);
             }
             let mut seen = vec![0u8; 300];
-            let mut end = None;
+            let mut last: Option<(u64, bool)> = None;
             for (offset, run) in older.iter() {
-                prop_assert!(end.is_none_or(|end| offset > end), "runs that touch");
-                end = Some(offset + run.len() as u64);
-                seen[offset as usize..offset as usize + run.len()].copy_from_slice(run);
+                let is_gathered = matches!(run, Run::Gathered(_));
+                let follows = last.is_none_or(|(end, gathered)| offset > end || offset == end && !(gathered && is_gathered));
+                prop_assert!(follows, "runs that overlap, or should be one");
+                last = Some((offset + run.len() as u64, is_gathered));
+                seen[offset as usize..offset as usize + run.len()].copy_from_slice(run.bytes());
             }
             prop_assert_eq!(&seen, &model);
-            let bytes = older.weight() - RUN_WEIGHT * older.iter().count();
+            let bytes: usize = older.iter().map(|(_, run)| run.len()).sum();
             prop_assert_eq!(bytes, model.iter().filter(|&&byte| byte != 0).count());
+            prop_assert_eq!(older.weight(), older.iter().map(|(_, run)| run.weight()).sum::<usize>());
+            prop_assert_eq!(older.ripe(), older.iter().map(|(_, run)| run.ripe()).sum::<usize>());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Small writes that a mount keeps back: nobody can tell, but by the number of requests, and by what a kill takes.
+//! Writes that a mount keeps back: nobody can tell, but by the number of requests, and by what a kill takes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -246,6 +246,73 @@ fn a_mount_may_be_told_to_keep_nothing_back() {
         file.write_all_at(b"y", number).unwrap();
     }
     assert!(writes(&cluster) - before >= 100.0);
+}
+
+/// Long ones stay as they came until they are written, small ones are gathered; whatever overlaps, the newest bytes win.
+#[test]
+fn long_and_short_writes_over_each_other_are_as_a_local_file() {
+    const SIZE: usize = 6 << 20;
+    let (cluster, second) = two_mounts();
+    let path = cluster.path("f");
+    let file = keeping(&cluster, &path);
+    let mut expected = vec![0; SIZE];
+    file.set_len(SIZE as u64).unwrap();
+    expected[..BEGINNING].fill(b'.');
+    expected[..4].fill(b'x');
+    let mut dice = Dice::new(seed());
+    for _ in 0..300 {
+        let len = 1 + match dice.roll(3) {
+            0 => dice.index(10_000),
+            1 => (256 << 10) + dice.index(600_000),
+            _ => dice.index(300_000),
+        };
+        let at = dice.index(SIZE - len);
+        match dice.roll(40) {
+            0 => assert!(fs::read(same_on(&second, &path)).unwrap() == expected),
+            1 => {
+                file.set_len(at as u64).unwrap();
+                file.set_len(SIZE as u64).unwrap();
+                expected[at..].fill(0);
+            }
+            2 => file.sync_data().unwrap(),
+            3 => {
+                let mut found = vec![0; len];
+                file.read_exact_at(&mut found, at as u64).unwrap();
+                assert!(found == expected[at..at + len], "{len} bytes at {at}");
+            }
+            _ => {
+                let data = dice.bytes(len);
+                file.write_all_at(&data, at as u64).unwrap();
+                expected[at..at + len].copy_from_slice(&data);
+            }
+        }
+    }
+    drop(file);
+    assert!(fs::read(same_on(&second, &path)).unwrap() == expected);
+    cluster.assert_sound();
+}
+
+/// A program that writes long pieces goes on before they are at the servers.
+#[test]
+fn long_writes_are_not_waited_for() {
+    const PIECE: usize = 1 << 20;
+    let cluster = Cluster::start();
+    let path = cluster.path("f");
+    let file = keeping(&cluster, &path);
+    (0..4).for_each(|number| file.write_all_at(&vec![1; PIECE], number * PIECE as u64).unwrap());
+    file.sync_data().unwrap();
+    // What is kept back shows while the server stands still.
+    let storage = cluster.pid("storaged-1").unwrap();
+    process::stop(storage);
+    let begin = Instant::now();
+    file.write_all_at(&vec![2; PIECE], 0).unwrap();
+    let took = begin.elapsed();
+    process::signal(storage, libc::SIGCONT);
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    file.sync_data().unwrap();
+    let content = fs::read(&path).unwrap();
+    assert!(content[..PIECE].iter().all(|&byte| byte == 2) && content[PIECE..].iter().all(|&byte| byte == 1));
+    cluster.assert_sound();
 }
 
 /// Who asks for it with each write, or by the flags of the open file, has each write on the disk.
