@@ -243,13 +243,13 @@ impl<T: Clone> Streams<T> {
         *self = Self { number: self.number, ..Self::default() };
     }
 
-    /// Forgets all where nobody has read on for long. False where there is nothing any more.
+    /// Forgets who has not read on for long, and what nobody has come for. False where there is nothing any more.
     pub(crate) fn tidy(&mut self, now: Instant) -> bool {
-        self.streams.retain(|stream| now.saturating_duration_since(stream.read_at) < KEEP);
-        if self.streams.is_empty() {
-            self.clear();
-        }
-        !self.streams.is_empty()
+        let is_old = |at: Instant| now.saturating_duration_since(at) >= KEEP;
+        self.streams.retain(|stream| !is_old(stream.read_at));
+        let left = self.runs.values().filter(|run| is_old(run.used_at)).map(|run| run.begin);
+        left.collect::<Vec<_>>().into_iter().for_each(|begin| self.give_up(begin));
+        !self.streams.is_empty() || !self.runs.is_empty()
     }
 }
 
@@ -434,6 +434,19 @@ mod tests {
         bed.read(0, 1);
         assert!(bed.streams.tidy(bed.now + KEEP / 2));
         assert!(!bed.streams.tidy(bed.now + KEEP));
+    }
+
+    #[test]
+    fn what_nobody_comes_for_is_given_up_though_others_read_on() {
+        let mut bed = Bed::new(1000 * MIB);
+        (0..3).for_each(|at| drop(bed.read(at * MIB, MIB)));
+        let left = bed.streams.kept;
+        bed.now += KEEP;
+        (0..3).for_each(|at| drop(bed.read((500 + at) * MIB, MIB)));
+        assert!(left > 0 && bed.streams.kept > left);
+        let theirs = bed.streams.kept - left;
+        assert!(bed.streams.tidy(bed.now));
+        assert_eq!(bed.streams.kept, theirs);
     }
 
     proptest! {
