@@ -76,7 +76,8 @@ impl Client {
         if data.is_empty() {
             return Ok(());
         }
-        if self.write_inline(caller, inode, 0, data, true).await? {
+        if self.write_draft(caller, inode, None, data).await? || self.write_inline(caller, inode, 0, data, true).await?
+        {
             return Ok(());
         }
         let layout = self.ensure_intent(caller, inode).await?;

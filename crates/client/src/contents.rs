@@ -236,6 +236,11 @@ impl Contents {
         }
     }
 
+    /// How many changes of names that were made here have ended.
+    pub(crate) fn renames(&self) -> u64 {
+        self.renamed.load(Ordering::SeqCst)
+    }
+
     /// A change of names that was made here has ended.
     pub(crate) fn renamed(&self) {
         self.renamed.fetch_add(1, Ordering::SeqCst);

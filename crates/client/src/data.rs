@@ -38,6 +38,10 @@ impl Client {
         if let Some(content) = self.content(inode) {
             return self.read_known(caller, inode, &content, offset..end, direct).await;
         }
+        if let Some(parts) = self.read_draft(inode, &(offset..end)) {
+            return Ok(parts);
+        }
+        self.end_contents_in_draft(caller, inode).await?;
         let state = self.shared.with_file(inode, |file| (file.layout.clone(), file.size));
         let Some((layout, size_hint)) = state else { return Err(Errno::EBADF) };
         if end <= offset {
@@ -209,6 +213,11 @@ impl Client {
         data: &Slice,
         direct: bool,
     ) -> Result<(), Errno> {
+        if direct {
+            self.publish(caller, inode).await?;
+        } else if self.write_draft(caller, inode, Some(offset), data).await? {
+            return Ok(());
+        }
         if self.write_inline(caller, inode, offset, data, false).await? {
             return Ok(());
         }
@@ -280,6 +289,8 @@ impl Client {
     /// # Errors
     /// An error of an earlier write that only the disk noticed, such as `EIO` or `ENOSPC`.
     pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        self.publish_changes(caller, inode).await?;
+        self.must_not_be_lost(inode)?;
         if self.fsync_inline(caller, inode).await? {
             return Ok(());
         }

@@ -9,6 +9,7 @@ use types::time::{AccessTimes, Timestamp};
 use wire::v1::meta::{InodeReply, TimeChange};
 
 use crate::ahead::Fetch;
+use crate::draft::Draft;
 use crate::end::End;
 use crate::flags::KnownFlags;
 use crate::set_ids::Permissions;
@@ -59,6 +60,7 @@ pub(crate) struct File {
     /// A lock on it went to another client: data is neither read nor written until all handles are closed.
     pub(crate) has_lost_lock: bool,
     pub(crate) end: End,
+    pub(crate) draft: Option<Box<Draft>>,
     pub(crate) unwritten: Unwritten,
     pub(crate) unsynced: Unsynced,
     pub(crate) streams: Streams<Arc<Fetch>>,
@@ -97,6 +99,7 @@ impl File {
             inline_limit: reply.inline_limit,
             has_lost_lock: false,
             end: End::default(),
+            draft: None,
             unwritten: Unwritten::default(),
             unsynced: Unsynced::default(),
             streams: Streams::default(),
@@ -147,9 +150,18 @@ impl File {
         }
     }
 
+    /// The shard has forgotten what this client knew alone, but for what it is told again.
+    pub(crate) fn shard_restarted(&mut self) {
+        self.lose_exclusivity();
+        // Only what is changed is claimed.
+        self.draft.take_if(|draft| !draft.is_changed());
+    }
+
     /// Who may do what, as an answer says.
     pub(crate) fn told_rights(&mut self, reply: &InodeReply) {
-        self.permissions = Permissions::of(&reply.attr);
+        if self.draft.is_none() {
+            self.permissions = Permissions::of(&reply.attr);
+        }
         self.flags.told(reply.flags);
     }
 
@@ -199,7 +211,11 @@ impl File {
 
     /// Nobody here writes it, so that who holds a lease on it knows its data.
     pub(crate) fn is_only_read(&self) -> bool {
-        self.writers == 0 && self.intent == Intent::None && !self.settling && !self.has_lost_lock
+        self.writers == 0
+            && self.intent == Intent::None
+            && !self.settling
+            && !self.has_lost_lock
+            && self.draft.is_none()
     }
 
     /// The shard told these attributes: takes its times over, and puts the last read over them. Where somebody else has
@@ -227,6 +243,24 @@ impl File {
     /// For the shard, where this client knows best.
     pub(crate) fn write_time(&self) -> Option<TimeChange> {
         self.mtime.map(|at| TimeChange { at, before: self.told_mtime })
+    }
+
+    /// Something was done to the draft.
+    pub(crate) fn drafted(&mut self) {
+        let Some(draft) = &self.draft else { return };
+        let attr = draft.attr();
+        self.permissions = Permissions::of(attr);
+        self.changed = self.changed.max(attr.mtime).max(attr.ctime);
+        self.atime = attr.atime;
+        if draft.contents().is_some() {
+            (self.size, self.blocks) = (attr.size, attr.blocks);
+        }
+    }
+
+    /// The shard has these times now, and was told of all writes up to that.
+    pub(crate) fn told_times(&mut self, atime: Timestamp, mtime: Timestamp) {
+        (self.atime, self.told_mtime) = (atime, mtime);
+        self.mtime = self.mtime.filter(|&written| written != mtime);
     }
 
     /// The shard has taken this over.
@@ -305,6 +339,7 @@ mod tests {
             cuts: 0,
             exclusive,
             alone: exclusive,
+            draft: false,
             has_objects: true,
             bare: false,
             intents: 1,

@@ -65,6 +65,7 @@ impl Client {
     /// # Errors
     /// `ESTALE`, `EOPNOTSUPP` of what is neither; those of the storage.
     pub async fn set_flags(&self, caller: &Caller<'_>, inode: InodeId, flags: FileFlags) -> Result<(), Errno> {
+        self.publish(caller, inode).await?;
         self.write_out(caller, inode).await?;
         let change = SetAttr { flags: Some(flags), ..SetAttr::default() };
         self.set_at_shard(caller, inode, change, false).await.map(drop)

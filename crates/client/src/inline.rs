@@ -55,6 +55,7 @@ impl Client {
             return Ok(false);
         }
         self.must_have_kept_locks(caller, inode).await?;
+        self.must_not_be_lost(inode)?;
         let numbered = self.shared.begin_change(inode.home());
         let (exactly, bytes) = (numbered.exactly.clone(), Bytes(data.to_vec()));
         let request = meta::WriteInline { exactly, inode, offset, append, bytes };

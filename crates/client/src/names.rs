@@ -104,6 +104,9 @@ impl Client {
         if let Some(known) = self.shared.kept.attr(&self.shared.board, inode, Instant::now()) {
             return Ok(known);
         }
+        if let Some(known) = self.attr_of_draft(inode) {
+            return Ok(known);
+        }
         if let Some(mut known) = self.kept_attr(inode) {
             self.shared.with_file(inode, |file| file.meets(&mut known.attr));
             return Ok(known);
@@ -141,7 +144,8 @@ impl Client {
         Ok((ticket, self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?))
     }
 
-    /// Asks again where the answer is from before the end of our own write intent, of which we know nothing any more.
+    /// Asks again where the answer is from before the end of our own write intent or draft, of which we know nothing any
+    /// more.
     async fn up_to_date(
         &self,
         caller: &Caller<'_>,
@@ -149,7 +153,9 @@ impl Client {
         reply: Box<InodeReply>,
     ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let inode = reply.attr.inode;
-        if reply.unsettled && reply.exclusive && self.shared.with_file(inode, |_| ()).is_none() {
+        let knows_draft = || self.shared.with_file(inode, |file| file.draft.is_some()) == Some(true);
+        let is_old = reply.unsettled && reply.exclusive && self.shared.with_file(inode, |_| ()).is_none();
+        if is_old || (reply.draft && !knows_draft()) {
             return self.ask(caller, inode).await;
         }
         Ok((ticket, reply))
@@ -308,7 +314,7 @@ impl Client {
         if change.mtime.is_some() {
             // Times that are set explicitly win over those of earlier writes, also of a settling under way.
             self.while_settling(inode).await;
-            if let Err(error) = self.write_out(caller, inode).await {
+            if let Err(error) = self.write_runs_out(caller, inode).await {
                 tracing::debug!(%inode, "its times are set before all of it is written: {error}");
             }
             self.shared.with_file(inode, |file| file.mtime = None);
@@ -324,6 +330,9 @@ impl Client {
     }
 
     pub(crate) async fn set(&self, caller: &Caller<'_>, inode: InodeId, change: SetAttr) -> Result<Attr, Errno> {
+        if let Some(attr) = self.set_draft(caller, inode, &change).await? {
+            return Ok(attr);
+        }
         let reply = self.set_at_shard(caller, inode, change, false).await?;
         self.attr_of(caller, reply).await
     }
@@ -375,6 +384,7 @@ impl Client {
                 open: false,
                 write_intent: false,
                 exclusive: true,
+                draft: false,
             };
             self.make(caller, (parent, part), &name, &request).await.map(|(named, _)| named)
         };
@@ -422,6 +432,7 @@ impl Client {
     /// # Errors
     /// `EEXIST`, `EPERM` for a directory, `EMLINK`.
     pub async fn link(&self, caller: &Caller<'_>, inode: InodeId, parent: InodeId, name: Name) -> Result<Attr, Errno> {
+        self.publish(caller, inode).await?;
         let link = async |part: InodeId| {
             let numbered = self.shared.begin_change(part.home());
             let request = meta::Link { exactly: numbered.exactly.clone(), inode, parent: part, name: name.clone() };

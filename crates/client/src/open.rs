@@ -43,6 +43,7 @@ impl Client {
         mode: u32,
         writable: bool,
     ) -> Result<Named, Errno> {
+        let renamed = self.shared.contents.renames();
         let make = async |part: InodeId| {
             let numbered = self.shared.begin_change(part.home());
             let request = meta::Create {
@@ -56,11 +57,13 @@ impl Client {
                 open: true,
                 write_intent: writable,
                 exclusive: true,
+                draft: self.shared.config.write_back > 0,
             };
             self.make(caller, (parent, part), &name, &request).await
         };
         let (named, reply) = self.in_part(caller, parent, &name, make).await?;
         self.made_and_opened(&reply, writable)?;
+        self.begin_draft(&reply, named.lease, renamed);
         Ok(named)
     }
 
@@ -279,22 +282,33 @@ impl Client {
 
     async fn finish(&self, caller: &Caller<'_>, inode: InodeId, rest: Rest) {
         match rest {
-            Rest::Settle => drop(self.try_settle(caller, inode, Settling::Release).await),
+            Rest::Settle => {
+                // What is settled is not known to a draft.
+                if let Err(error) = self.publish(caller, inode).await {
+                    warn!(%inode, "could not tell what was kept back of a new file: {error}");
+                }
+                self.try_settle(caller, inode, Settling::Release).await;
+            }
             Rest::Close(number) => {
-                let intends = self.shared.with_file(inode, |file| {
+                let due = self.shared.with_file(inode, |file| {
                     let due = file.handles == 0 && !file.closing && file.closes == number;
                     file.closing |= due;
                     file.lingers &= !due;
-                    due.then_some(file.intent != Intent::None)
+                    due
                 });
-                if let Some(intends) = intends.flatten() {
-                    self.end_open(caller, inode, intends).await;
+                if due == Some(true) {
+                    self.end_open(caller, inode).await;
                 }
             }
         }
     }
 
-    async fn end_open(&self, caller: &Caller<'_>, inode: InodeId, intends: bool) {
+    async fn end_open(&self, caller: &Caller<'_>, inode: InodeId) {
+        if let Err(error) = self.publish_changes(caller, inode).await {
+            warn!(%inode, "could not tell what was kept back of a new file at its close: {error}");
+        }
+        // To tell it may have taken one.
+        let intends = self.shared.with_file(inode, |file| file.intent != Intent::None) == Some(true);
         if !intends || !self.try_settle(caller, inode, Settling::Close).await {
             let read = self.shared.with_file(inode, |file| file.read_time()).flatten();
             let close = meta::Close { inode, read };

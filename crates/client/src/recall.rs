@@ -78,7 +78,11 @@ async fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, recalls: &[Recall])
         None => Subject::inode(recall.inode),
     }));
     let inodes = recalls.iter().filter(|recall| recall.name.is_none()).map(|recall| recall.inode);
-    ring::join_all(inodes.map(|inode| client.give_back_unwritten(inode))).await;
+    let give_back = inodes.map(async |inode| {
+        client.give_back_draft(inode).await;
+        client.give_back_unwritten(inode).await;
+    });
+    ring::join_all(give_back).await;
     for recall in recalls.iter().filter(|recall| recall.name.is_none()) {
         client.shared.with_file(recall.inode, |file| file.flags.recalled());
         client.forgotten(recall.inode);

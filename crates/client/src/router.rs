@@ -275,7 +275,7 @@ impl Client {
         let opened = connection.call(to, &request).await.map_err(failure_of_call)?;
         let expiry = Duration::from_millis(opened.expiry_ms);
         if self.shared.shard_restarted(shard, opened.incarnation) {
-            self.shared.change_files(shard, File::lose_exclusivity);
+            self.shared.change_files(shard, File::shard_restarted);
             request.tells = true;
             request.connection = number();
             request.opens = self.shared.held_opens(shard);

@@ -87,7 +87,9 @@ impl Client {
         mut change: SetAttr,
         who: &impl Standing,
     ) -> Result<Attr, Errno> {
-        if change.kill_suid_sgid && !who.is_privileged() {
+        // Of an open file without either bit there is nothing to be cleared, whoever asks.
+        let may_clear = || self.shared.with_file(inode, |file| file.permissions.has_set_ids()) != Some(false);
+        if change.kill_suid_sgid && (change == KILL || may_clear()) && !who.is_privileged() {
             let permissions = self.permissions(caller, inode).await?;
             if change == KILL && permissions.uid != who.uid() {
                 return self.getattr(caller, inode).await.map(|known| known.attr);

@@ -58,7 +58,13 @@ impl Client {
         let reply = self.after_cuts(caller, reply).await?;
         let mut attr = reply.attr;
         self.shared.with_file(attr.inode, |file| {
-            file.meets(&mut attr);
+            if !reply.draft {
+                // Others were told of it, or it has been told: what was not changed by then is as the shard says.
+                file.draft.take_if(|draft| !draft.is_changed() && draft.is_free());
+            }
+            if !reply.draft || !file.overlay_draft(&mut attr) {
+                file.meets(&mut attr);
+            }
             file.inline_limit = file.inline_limit.min(reply.inline_limit);
         });
         if !reply.unsettled {
@@ -245,6 +251,7 @@ impl Client {
 
     async fn about_to_change(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         self.must_have_kept_locks(caller, inode).await?;
+        self.end_contents_in_draft(caller, inode).await?;
         self.shared.with_file(inode, |file| file.untouched = false);
         Ok(())
     }
@@ -255,14 +262,25 @@ impl Client {
         inode: InodeId,
         cuts: bool,
     ) -> Result<Layout, Errno> {
-        // A settling under way ends the intent, also one that the shard would give us before it.
-        self.while_settling(inode).await;
-        let numbered = self.shared.begin_change(inode.home());
-        let request = meta::WriteIntent { exactly: numbered.exactly.clone(), inode, cuts };
-        let reply = self.call(caller, Destination::home(inode), &request).await?;
+        let reply = self.write_intent(caller, inode, cuts, false).await?;
         let layout = checked_layout(&reply)?;
         self.shared.with_file(inode, |file| file.granted(&reply));
         Ok(layout)
+    }
+
+    /// `draft`: for one that is to stay that.
+    pub(crate) async fn write_intent(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        cuts: bool,
+        draft: bool,
+    ) -> Result<Box<InodeReply>, Errno> {
+        // A settling under way ends the intent, also one that the shard would give us before it.
+        self.while_settling(inode).await;
+        let numbered = self.shared.begin_change(inode.home());
+        let request = meta::WriteIntent { exactly: numbered.exactly.clone(), inode, cuts, draft };
+        self.call(caller, Destination::home(inode), &request).await
     }
 
     /// Tells the shard what the writes came to, and ends the write intent.
@@ -352,6 +370,7 @@ impl Client {
             close: how == Settling::Close,
             untouched: untouched && gathered.is_none(),
             read,
+            drafted: None,
         };
         if gathered.is_some() || blocks.is_none() {
             let objects = self.gather(caller, inode, &layout).await?;

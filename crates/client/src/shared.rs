@@ -28,6 +28,7 @@ use crate::listings::Listings;
 use crate::locks::assurance::Assurances;
 use crate::locks::table::LockTable;
 use crate::metrics::ClientMetrics;
+use crate::publish::Drafts;
 use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::splits::Splits;
@@ -71,6 +72,7 @@ pub struct Shared {
     pub(crate) lingering: Lingering,
     pub(crate) tidied: Tidied,
     crowd: Mutex<Crowd>,
+    pub(crate) drafts: Drafts,
     pub(crate) metrics: ClientMetrics,
 }
 
@@ -104,6 +106,7 @@ impl Shared {
             lingering: Lingering::default(),
             tidied: Tidied::default(),
             crowd: Mutex::default(),
+            drafts: Drafts::default(),
             metrics,
         })
     }
@@ -225,9 +228,13 @@ impl Shared {
     pub(crate) fn forget_closed(&self, inode: InodeId) {
         let mut part = self.part(inode);
         match part.get_mut(&inode) {
-            Some(file) if file.handles > 0 => file.closing = false,
+            Some(file) if file.handles > 0 => {
+                file.closing = false;
+                file.end_draft(&self.metrics.unwritten, inode);
+            }
             _ => {
                 if let Some(mut file) = part.remove(&inode) {
+                    file.end_draft(&self.metrics.unwritten, inode);
                     file.unwritten.end(&self.metrics.unwritten, inode);
                 }
             }
@@ -245,7 +252,7 @@ impl Shared {
     pub(crate) fn unwritten_files(&self) -> Vec<InodeId> {
         let dirty = |part: &Mutex<FxHashMap<InodeId, File>>| {
             let part = lock(part);
-            part.iter().filter(|(_, file)| !file.unwritten.is_clean()).map(|(&inode, _)| inode).collect::<Vec<_>>()
+            part.iter().filter(|(_, file)| file.keeps_back()).map(|(&inode, _)| inode).collect::<Vec<_>>()
         };
         self.files.iter().flat_map(dirty).collect()
     }
@@ -255,11 +262,10 @@ impl Shared {
         let mut opens = Vec::new();
         for part in &self.files {
             let part = lock(part);
-            opens.extend(
-                part.iter()
-                    .filter(|(inode, _)| inode.home() == shard)
-                    .map(|(&inode, file)| HeldOpen { inode, write_intent: file.intent != Intent::None }),
-            );
+            opens.extend(part.iter().filter(|(inode, _)| inode.home() == shard).map(|(&inode, file)| {
+                let (write_intent, draft) = (file.intent != Intent::None, file.draft.is_some());
+                HeldOpen { inode, write_intent, draft }
+            }));
         }
         opens
     }

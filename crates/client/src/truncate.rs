@@ -64,6 +64,7 @@ impl Client {
     ) -> Result<Attr, Errno> {
         // Before any object is cut: the shard asks as well, in the end.
         self.may_be_written(caller, inode, false).await?;
+        self.publish(caller, inode).await?;
         if let Some(attr) = self.truncate_inline(caller, inode, size, change).await? {
             return Ok(attr);
         }

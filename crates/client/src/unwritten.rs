@@ -53,15 +53,15 @@ const ENOUGH_OF_ALL: usize = 4 << 20;
 /// ...and with so much, whoever writes more waits for it.
 const FILE_MAX: usize = 8 << 20;
 /// Nothing stays here for longer, unless servers do not answer.
-const AGE_MAX: Duration = Duration::from_millis(500);
+pub(crate) const AGE_MAX: Duration = Duration::from_millis(500);
 /// Writes of a file that go through before the shard is asked whether more may be kept back.
 const PATIENCE: u32 = 2;
 /// Between two such questions, and two attempts to write what could not be written.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Nothing more is kept back when a lease lasts no longer than this.
-const MARGIN: Duration = Duration::from_secs(2);
+pub(crate) const MARGIN: Duration = Duration::from_secs(2);
 /// How often a task looks whether another one has written.
-const LOOK_AGAIN: Duration = Duration::from_micros(100);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// What is kept back of one file.
 #[derive(Debug)]
@@ -135,6 +135,11 @@ impl Unwritten {
         }
     }
 
+    /// Who has the file open is told.
+    pub(crate) fn lose(&mut self) {
+        self.lost = true;
+    }
+
     /// The first handle is being opened: nobody is left who was to be told of a loss.
     pub(crate) fn begin(&mut self) {
         self.lost = false;
@@ -163,6 +168,25 @@ impl Unwritten {
             let known = self.versions.entry(stripe).or_insert(version);
             *known = version.max(*known);
         }
+    }
+}
+
+impl File {
+    /// All that there is of a new file, and that its objects are to have: nobody else has seen these, as long as `lease` is
+    /// held. True where a task is to look after it.
+    pub(crate) fn keep_back_all(&mut self, total: &Bytes, lease: Lease, contents: Vec<u8>) -> bool {
+        let unwritten = &mut self.unwritten;
+        unwritten.lease = lease;
+        unwritten.versions.clear();
+        if contents.is_empty() {
+            return false;
+        }
+        let before = unwritten.weight();
+        self.size = contents.len() as u64;
+        unwritten.waiting.put(0, &Slice::from_vec(contents));
+        unwritten.kept += 1;
+        total.change(before, unwritten.weight());
+        !std::mem::replace(&mut unwritten.watched, true)
     }
 }
 
@@ -378,7 +402,7 @@ impl Client {
     }
 
     /// Looks after what is kept back of a file until there is nothing left.
-    fn watch_unwritten(&self, inode: InodeId) {
+    pub(crate) fn watch_unwritten(&self, inode: InodeId) {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             loop {
@@ -440,18 +464,24 @@ impl Client {
     fn write_out_later(&self, inode: InodeId) {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
-            if let Err(error) = client.write_out(&Caller::patient(Credentials::default()), inode).await {
+            if let Err(error) = client.write_runs_out(&Caller::patient(Credentials::default()), inode).await {
                 warn!(%inode, "cannot write what was kept back: {error}; fsync and close will tell");
             }
         });
     }
 
-    /// Writes all that is kept back of the file when this begins, if anything is. What others write meanwhile it does not
-    /// wait for.
+    /// Writes all that is kept back of the file when this begins, if anything is, and tells the rest. What others write
+    /// meanwhile it does not wait for.
     ///
     /// # Errors
     /// Those of the storage, and `EINTR`: then it is still here. `EIO` where something is lost.
     pub async fn write_out(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        self.publish_changes(caller, inode).await?;
+        self.write_runs_out(caller, inode).await
+    }
+
+    /// The same of what objects are to have.
+    pub(crate) async fn write_runs_out(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         let kept = self.shared.with_file(inode, |file| file.unwritten.kept).unwrap_or_default();
         loop {
             match self.next_step(inode, Some(kept)) {
@@ -462,6 +492,12 @@ impl Client {
                 Step::Write(flight, layout) => self.fly(caller, flight, &layout).await?,
             }
         }
+    }
+
+    /// `EIO` where something was lost that was kept back of the file.
+    pub(crate) fn must_not_be_lost(&self, inode: InodeId) -> Result<(), Errno> {
+        let lost = self.shared.with_file(inode, |file| file.unwritten.lost);
+        if lost == Some(true) { Err(Errno::EIO) } else { Ok(()) }
     }
 
     /// For who wants the first `kept` writes written, or some.
@@ -591,7 +627,7 @@ impl Client {
             });
             let Some(rest) = looked.flatten() else { return };
             let caller = Caller::patient(Credentials::default());
-            match ring::timeout(rest, self.write_out(&caller, inode)).await {
+            match ring::timeout(rest, self.write_runs_out(&caller, inode)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => ring::sleep(ASK_AGAIN.min(rest)).await,
                 Err(_) => {}
@@ -604,7 +640,7 @@ impl Client {
     pub(crate) async fn write_out_for_good(&self, caller: &Caller<'_>, inode: InodeId) -> bool {
         let mut is_written = true;
         loop {
-            is_written &= self.write_out(caller, inode).await.is_ok();
+            is_written &= self.write_runs_out(caller, inode).await.is_ok();
             let is_over = self.shared.with_file(inode, |file| {
                 if file.unwritten.flights > 0 {
                     return false;
@@ -639,7 +675,8 @@ impl Client {
     pub(crate) async fn write_all_out(&self) {
         let caller = Caller::patient(Credentials::default());
         for inode in self.shared.unwritten_files() {
-            if let Err(error) = self.write_out(&caller, inode).await {
+            let told = self.publish_changes(&caller, inode).await;
+            if let Err(error) = told.and(self.write_runs_out(&caller, inode).await) {
                 error!(%inode, "could not write what was kept back: {error}; it is lost");
             }
         }

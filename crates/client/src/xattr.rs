@@ -35,6 +35,7 @@ impl Client {
         value: &[u8],
         flags: u32,
     ) -> Result<(), Errno> {
+        self.publish(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
         let (name, value) = (Bytes(name.to_vec()), Bytes(value.to_vec()));
         let request = meta::SetXattr { exactly: numbered.exactly.clone(), inode, name, value, flags };
@@ -66,6 +67,7 @@ impl Client {
     /// # Errors
     /// `ENODATA` where there is no such attribute.
     pub async fn removexattr(&self, caller: &Caller<'_>, inode: InodeId, name: &[u8]) -> Result<(), Errno> {
+        self.publish(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::RemoveXattr { exactly: numbered.exactly.clone(), inode, name: Bytes(name.to_vec()) };
         let result = self.call(caller, Destination::home(inode), &request).await;

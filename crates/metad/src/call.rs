@@ -5,7 +5,8 @@ use namespace::error::{Error, Result};
 use namespace::schema::transaction::{deser_parts, ser_votes};
 use namespace::shard::Shard;
 use namespace::view::{
-    Changed, Create, EntryInfo, Exactly, HeldOpen, InodeView, Parts, PolicyChange, Rename, Settle, Settled, WriteInline,
+    Changed, Create, Drafted, EntryInfo, Exactly, HeldOpen, InodeView, Parts, PolicyChange, Rename, Settle, Settled,
+    WriteInline,
 };
 use types::id::SessionId;
 use types::time::Timestamp;
@@ -75,9 +76,10 @@ impl<K: Kv> Call<'_, K> {
 
     pub(crate) fn create(self) -> Outcome {
         let m: meta::Create = decode_body(self.body)?;
-        let meta::Create { exactly: e, parent, ref name, kind, mode, rdev, cred, open, write_intent, exclusive } = m;
+        let meta::Create { exactly: e, parent, ref name, kind, mode, rdev, cred, open, write_intent, exclusive, draft } =
+            m;
         let exactly = self.exactly(e);
-        let create = Create { parent, name, kind, mode, rdev, cred, open, write_intent, exclusive };
+        let create = Create { parent, name, kind, mode, rdev, cred, open, write_intent, exclusive, draft };
         inode(self.shard.create(exactly, &create))
     }
 
@@ -162,16 +164,20 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn write_intent(self) -> Outcome {
         let m: meta::WriteIntent = decode_body(self.body)?;
         let exactly = self.exactly(m.exactly);
-        inode(self.shard.write_intent(exactly, m.inode, m.cuts))
+        inode(match m.draft {
+            true => self.shard.write_intent_of_draft(exactly, m.inode, m.cuts),
+            false => self.shard.write_intent(exactly, m.inode, m.cuts),
+        })
     }
 
     pub(crate) fn settle(self) -> Outcome {
         let m: meta::Settle = decode_body(self.body)?;
-        let meta::Settle { exactly: e, inode, size, blocks, mtime, gathered, release, close, untouched, read } = m;
+        let meta::Settle { exactly: e, inode, size, blocks, mtime, gathered, release, close, untouched, read, drafted } =
+            m;
         let exactly = self.exactly(e);
         let (mtime, read) = (mtime.map(time_change), read.map(time_change));
         let settle = Settle { inode, size, blocks, mtime, gathered, release, close, untouched, read };
-        let Settled { settled, intents } = self.shard.settle(exactly, &settle)?;
+        let Settled { settled, intents } = self.shard.settle(exactly, &settle, drafted.map(self::drafted).as_ref())?;
         Ok(Answer::Settled(meta::SettleReply { settled, intents }))
     }
 
@@ -317,7 +323,7 @@ impl<K: Kv> Call<'_, K> {
 
     pub(crate) fn session_open(self) -> Outcome {
         let m: session::SessionOpen = decode_body(self.body)?;
-        let held = |open: &session::HeldOpen| HeldOpen { inode: open.inode, write_intent: open.write_intent };
+        let held = |&session::HeldOpen { inode, write_intent, draft }| HeldOpen { inode, write_intent, draft };
         let opens: Vec<_> = m.opens.iter().map(held).collect();
         let locks: Vec<_> = m.locks.iter().map(locking::told).collect();
         let (opened, lost) = if m.tells {
@@ -358,6 +364,11 @@ fn changed(result: Result<Changed>) -> Outcome {
 
 fn time_change(change: meta::TimeChange) -> (Timestamp, Timestamp) {
     (change.at, change.before)
+}
+
+fn drafted(drafted: Box<meta::Drafted>) -> Drafted {
+    let meta::Drafted { contents, mode, uid, gid, atime, mtime, ctime } = *drafted;
+    Drafted { contents: contents.map(|bytes| bytes.0), mode, uid, gid, atime, mtime, ctime }
 }
 
 fn done(result: Result<()>) -> Outcome {

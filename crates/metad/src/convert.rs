@@ -22,6 +22,7 @@ pub(crate) fn inode(view: InodeView) -> Box<meta::InodeReply> {
         cuts: view.cuts,
         exclusive: view.exclusive,
         alone: view.alone,
+        draft: view.draft,
         has_objects: view.has_objects,
         intents: view.intents,
         bare: view.bare,

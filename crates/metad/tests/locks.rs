@@ -44,7 +44,7 @@ impl Client {
     }
 
     async fn tell(&self, locks: &[HeldLock]) -> SessionOpened {
-        let opens = vec![HeldOpen { inode: FILE, write_intent: false }];
+        let opens = vec![HeldOpen { inode: FILE, write_intent: false, draft: false }];
         let open = SessionOpen { tells: true, opens, locks: locks.to_vec(), ..self.asking() };
         self.call(&open).await.expect("told")
     }

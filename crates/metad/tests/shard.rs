@@ -91,6 +91,7 @@ fn create(exactly: Exactly, text: &str) -> Create {
         open: false,
         write_intent: false,
         exclusive: true,
+        draft: false,
     }
 }
 
@@ -344,7 +345,7 @@ fn an_unlinked_open_file_lives_across_a_kill_until_its_holder_closes() {
     shard.kill().expect("ends");
     let shard = LocalShard::start(&LocalConfig { incarnation: 2, ..config }).expect("starts again");
     on_ring(|| async {
-        let held = [HeldOpen { inode, write_intent: false }];
+        let held = [HeldOpen { inode, write_intent: false, draft: false }];
         let (client, opened) = Client::connect_holding(&shard, 1, &held).await;
         assert!(opened.incarnation > first.incarnation);
         assert_eq!(client.call(&GetAttr { inode }).await.expect("still open").attr.nlink, 0);
@@ -401,7 +402,10 @@ fn objects_of_removed_files_go_though_storage_fails_and_the_shard_is_killed() {
         let client = Client::connect(&shard, 1).await;
         for n in 0..10 {
             let inode = client.create(&format!("file{n}")).await.expect("created").attr.inode;
-            client.call(&WriteIntent { exactly: client.exactly(), inode, cuts: false }).await.expect("intended");
+            client
+                .call(&WriteIntent { exactly: client.exactly(), inode, cuts: false, draft: false })
+                .await
+                .expect("intended");
             let unlink = Unlink { exactly: client.exactly(), parent: InodeId::ROOT, name: name(&format!("file{n}")) };
             client.call(&unlink).await.expect("unlinked");
         }

@@ -50,6 +50,7 @@ impl Asker {
             open: false,
             write_intent: false,
             exclusive: true,
+            draft: false,
         };
         self.call(&create).await.expect("made").attr.inode
     }

@@ -34,6 +34,7 @@ use crate::transaction::Transactions;
 use crate::view::{DirectoryView, Exactly, InodeView, PoolSpace, Standing};
 
 mod changes;
+mod drafts;
 mod foresight;
 pub(crate) mod holds;
 pub mod inline;
@@ -143,6 +144,8 @@ pub struct Shard<K: Kv> {
     pub(crate) mono_ms: u64,
     /// After a restart: until then sessions may reclaim what they hold, and a last unlink makes an orphan of `ABSENT`.
     pub(crate) grace_until_ms: Option<u64>,
+    /// Some session had not come back, or not told what it holds, when that was over.
+    has_late: bool,
     turn: Turn,
     foresight: Foresight,
     /// For one record at a time.
@@ -270,7 +273,10 @@ impl<K: Kv> Shard<K> {
             self.locks.end_grace();
             // Who tells only now does so too late: from here on others are told that nobody writes.
             let late = |session: &&mut Session| matches!(session.stage, Stage::Known | Stage::Back);
-            self.sessions.values_mut().filter(late).for_each(|session| session.reclaims = false);
+            for session in self.sessions.values_mut().filter(late) {
+                session.reclaims = false;
+                self.has_late = true;
+            }
         }
         self.locks.tick();
         self.tell_participants();
@@ -386,7 +392,7 @@ impl<K: Kv> Shard<K> {
 
     /// What `session` is told of an inode.
     pub(crate) fn view(&self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
-        let Told { exclusive, alone, intents, cutting, cuts } = self.holds.told(session, id);
+        let Told { exclusive, alone, draft, intents, cutting, cuts } = self.holds.told(session, id);
         InodeView {
             attr: inode.attr(id),
             // Of a directory, its parts know better.
@@ -396,6 +402,7 @@ impl<K: Kv> Shard<K> {
             exclusive,
             // Sessions that are still to come back may have it open.
             alone: alone && self.grace_until_ms.is_none(),
+            draft,
             has_objects: inode.has(HAS_OBJECTS),
             intents,
             bare: !inode.has(HAS_XATTRS),

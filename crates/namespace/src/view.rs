@@ -31,6 +31,7 @@ pub struct InodeView {
     pub cuts: u64,
     pub exclusive: bool,
     pub alone: bool,
+    pub draft: bool,
     pub has_objects: bool,
     pub intents: u64,
     pub bare: bool,
@@ -112,6 +113,7 @@ impl InodeView {
             cuts: 0,
             exclusive: false,
             alone: false,
+            draft: false,
             has_objects: false,
             intents: 0,
             bare: false,
@@ -177,6 +179,8 @@ pub struct Create<'a> {
     pub write_intent: bool,
     /// An existing name is `EEXIST`; otherwise an existing regular file is taken as it is.
     pub exclusive: bool,
+    /// With the last two: the session wants to keep back what is done to the file, where it may.
+    pub draft: bool,
 }
 
 /// Bytes for contents in the metadata.
@@ -226,6 +230,20 @@ pub struct Settle {
     pub untouched: bool,
     /// With `close`: when the session read the file last, and the access time that it knew then.
     pub read: Option<(Timestamp, Timestamp)>,
+}
+
+/// What a session has kept back of its draft (`shard/drafts.rs`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Drafted {
+    /// All of them; `None` where the objects have them.
+    pub contents: Option<Vec<u8>>,
+    /// Permission bits.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -333,6 +351,7 @@ pub enum ScanRecord {
 pub struct HeldOpen {
     pub inode: InodeId,
     pub write_intent: bool,
+    pub draft: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -390,6 +390,7 @@ impl World {
                             open,
                             write_intent: false,
                             exclusive: true,
+                            draft: false,
                         },
                     )
                     .map(Some)

@@ -32,6 +32,7 @@ fn create(bed: &mut Bed, parent: InodeId, name: &Name) -> Result<InodeId, Errno>
         open: false,
         write_intent: false,
         exclusive: true,
+        draft: false,
     };
     match bed.shard.create(exactly, &create) {
         Ok(view) => Ok(view.attr.inode),

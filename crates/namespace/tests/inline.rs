@@ -162,6 +162,7 @@ fn a_new_file_for_writing_needs_no_intent_while_its_contents_are_here() {
         open: true,
         write_intent: true,
         exclusive: true,
+        draft: false,
     };
     let exactly = bed.next(A);
     let view = bed.shard.create(exactly, &create).unwrap();

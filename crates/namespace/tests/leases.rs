@@ -10,7 +10,7 @@ use namespace::error::{Error, Result};
 use namespace::shard::Config;
 use namespace::shard::inline::Grown;
 use namespace::view::{
-    Changed, Create, DirectoryView, InodeView, Looked, RENAME_EXCHANGE, Rename, Settle, Standing, WriteInline,
+    Changed, Create, DirectoryView, Drafted, InodeView, Looked, RENAME_EXCHANGE, Rename, Settle, Standing, WriteInline,
 };
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -18,6 +18,7 @@ use rand::{Rng, SeedableRng};
 use types::attr::{Attr, FileType, SetAttr};
 use types::id::{InodeId, SessionId};
 use types::name::Name;
+use types::time::Timestamp;
 
 const TERM_MS: u64 = 3_000;
 /// Looks at the truth, and never gets a lease.
@@ -51,12 +52,13 @@ struct Outcome {
     directories: Vec<DirectoryView>,
     others: Vec<InodeId>,
     told: bool,
+    draft: bool,
 }
 
 impl From<InodeView> for Outcome {
     fn from(view: InodeView) -> Self {
         let directories = view.parent.into_iter().map(|parent| *parent).collect();
-        Self { made: Some(view.attr.inode), directories, told: true, ..Self::default() }
+        Self { made: Some(view.attr.inode), directories, told: true, draft: view.draft, ..Self::default() }
     }
 }
 
@@ -78,6 +80,9 @@ struct World {
     expiries: u64,
     /// How often a directory was looked through that a session knew whole.
     whole: u64,
+    /// Made, and told.
+    drafts: Vec<(SessionId, InodeId)>,
+    published: u64,
 }
 
 impl World {
@@ -92,6 +97,8 @@ impl World {
             recalls: 0,
             expiries: 0,
             whole: 0,
+            drafts: Vec::new(),
+            published: 0,
         }
     }
 
@@ -138,6 +145,7 @@ impl World {
             self.learn_whole(session, view.attr.inode, view.standing, view.lease_ms);
         }
         self.inodes.extend(outcome.made);
+        self.drafts.extend(outcome.made.filter(|_| outcome.draft).map(|inode| (session, inode)));
     }
 
     fn cache(&mut self, session: SessionId) -> &mut Cache {
@@ -200,8 +208,9 @@ impl World {
 
     /// One change, tried until it is not in anybody's way. What the session changes itself it forgets by itself.
     fn change(&mut self, session: SessionId) {
-        let what = self.dice.random_range(0..12);
+        let what = self.dice.random_range(0..13);
         let (parent, other, inode) = (self.inode(), self.inode(), self.inode());
+        let (session, inode) = if what == 12 { self.drafts.pop() } else { None }.unwrap_or((session, inode));
         let (from, to) = (self.name(), self.name());
         let (mode, size) = (self.dice.random_range(0..0o1000), self.dice.random_range(0..10_000));
         let exactly = self.bed.next(session);
@@ -214,9 +223,10 @@ impl World {
                 mode: 0o644,
                 rdev: 0,
                 cred: CRED,
-                open: false,
-                write_intent: false,
+                open: mode % 2 == 0,
+                write_intent: mode % 2 == 0,
                 exclusive: mode % 2 == 0,
+                draft: true,
             };
             let done: Result<Outcome> = match what {
                 0 => shard.create(exactly, &make(FileType::Regular)).map(Outcome::from),
@@ -257,7 +267,12 @@ impl World {
                         untouched: false,
                         read: None,
                     };
-                    shard.settle(exactly, &settle).map(|_| Outcome::default())
+                    let contents = Some(vec![7; size as usize % 100]);
+                    let (uid, gid, atime, mtime, ctime) = (1, 2, Timestamp(3), Timestamp(4), Timestamp(5));
+                    let drafted = Drafted { contents, mode, uid, gid, atime, mtime, ctime };
+                    let published = shard.settle(exactly, &settle, Some(&drafted).filter(|_| what == 12));
+                    self.published += u64::from(what == 12 && published.is_ok());
+                    published.map(|_| Outcome::default())
                 }
             };
             match done {
@@ -382,7 +397,7 @@ impl World {
 
 #[test]
 fn what_a_session_may_believe_is_true() {
-    let (mut recalls, mut expiries, mut whole) = (0, 0, 0);
+    let (mut recalls, mut expiries, mut whole, mut published) = (0, 0, 0, 0);
     for seed in 0..20 {
         let mut world = World::new(seed);
         for _ in 0..2_000 {
@@ -406,9 +421,11 @@ fn what_a_session_may_believe_is_true() {
         recalls += world.recalls;
         expiries += world.expiries;
         whole += world.whole;
+        published += world.published;
     }
     assert!(recalls > 1_000 && expiries > 100, "{recalls} recalls, {expiries} terms waited for");
     assert!(whole > 1_000, "{whole} looks through directories known whole");
+    assert!(published > 20, "{published} drafts told");
 }
 
 /// `asked` has to wait for `holder`, which gives back what it holds.

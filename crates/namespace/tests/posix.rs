@@ -50,6 +50,7 @@ fn make(bed: &mut Bed, parent: InodeId, text: &str, mode: u32, umask: u32) -> In
         open: false,
         write_intent: false,
         exclusive: true,
+        draft: false,
     };
     bed.shard.create(exactly, &create).expect("made").attr.inode
 }
@@ -177,7 +178,7 @@ fn capabilities_end_with_a_write_or_another_owner() {
         untouched: false,
         read: None,
     };
-    assert!(bed.shard.settle(exactly, &settle).unwrap().settled);
+    assert!(bed.shard.settle(exactly, &settle, None).unwrap().settled);
     assert!(gone(&mut bed), "a write that was settled later");
     bed.turn();
 }
@@ -238,7 +239,7 @@ fn a_file_without_a_name_outlives_a_restart_with_its_session_alone() {
     let (f, g) = (tmpfile(&mut bed, ROOT), tmpfile(&mut bed, ROOT));
     bed.turn();
     bed.restart();
-    let held = |inode| namespace::view::HeldOpen { inode, write_intent: true };
+    let held = |inode| namespace::view::HeldOpen { inode, write_intent: true, draft: false };
     bed.shard.session_tell(A, b"a", &[held(f), held(g)], &[]).unwrap();
     bed.shard.session_open(B, b"b").unwrap();
     bed.link(f, ROOT, "f").unwrap();

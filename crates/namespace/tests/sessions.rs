@@ -66,6 +66,7 @@ fn a_repeated_create_opens_again_after_a_restart() {
         open: true,
         write_intent: false,
         exclusive: true,
+        draft: false,
     };
     let f = bed.shard.create(exactly, &create).unwrap().attr.inode;
     bed.turn();
@@ -525,6 +526,7 @@ fn to_write(text: &Name) -> Create<'_> {
         open: true,
         write_intent: true,
         exclusive: true,
+        draft: false,
     }
 }
 
@@ -542,7 +544,7 @@ fn making_gives_the_intent_and_settling_closes() {
     let f = made.attr.inode;
     bed.turn();
     let exactly = bed.next(A);
-    assert!(bed.shard.settle(exactly, &settle_and_close(f, 1000, false)).unwrap().settled);
+    assert!(bed.shard.settle(exactly, &settle_and_close(f, 1000, false), None).unwrap().settled);
     bed.turn();
     let after = bed.stat(f).unwrap();
     assert_eq!((after.attr.size, after.unsettled, after.has_objects), (1000, false, true));
@@ -557,7 +559,7 @@ fn a_file_that_was_never_written_has_no_objects_to_remove() {
     let (text, exactly) = (name("f"), bed.next(A));
     let f = bed.shard.create(exactly, &to_write(&text)).unwrap().attr.inode;
     let exactly = bed.next(A);
-    assert!(bed.shard.settle(exactly, &settle_and_close(f, 0, true)).unwrap().settled);
+    assert!(bed.shard.settle(exactly, &settle_and_close(f, 0, true), None).unwrap().settled);
     bed.turn();
     assert!(!bed.stat(f).unwrap().has_objects);
     bed.unlink(ROOT, "f").unwrap();

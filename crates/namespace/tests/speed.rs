@@ -132,6 +132,7 @@ fn speed() {
                 open,
                 write_intent: false,
                 exclusive: true,
+                draft: false,
             };
             let made = shard.create(exactly, &create).map(|view| view.attr.inode);
             if open && let Ok(inode) = made {

@@ -107,6 +107,12 @@ impl SetAttr {
         of_flags_alone || !(flags.has(FileFlags::IMMUTABLE) || (flags.has(FileFlags::APPEND) && !appends))
     }
 
+    /// The permission bits of a file, not a directory, that had `mode`.
+    #[must_use]
+    pub fn mode_of_file(&self, mode: u32) -> u32 {
+        self.left_of(self.mode.unwrap_or(mode) & PERMISSION_BITS)
+    }
+
     /// What its two `kill`s leave of a mode. Directories keep theirs.
     #[must_use]
     pub fn left_of(&self, mode: u32) -> u32 {

@@ -67,6 +67,7 @@ errnos! {
     EOPNOTSUPP = 95, "operation not supported";
     ENOTCONN = 107, "not connected";
     ETIMEDOUT = 110, "timed out";
+    ECANCELED = 125, "cancelled";
     ESTALE = 116, "stale handle";
     EDQUOT = 122, "quota exceeded";
 }

@@ -132,6 +132,7 @@ impl Driver {
                 open: false,
                 write_intent: false,
                 exclusive: true,
+                draft: false,
             };
             self.shard.create(exactly, &create)?;
         }

@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -134,7 +135,7 @@ fn a_small_file_is_made_in_two_requests_and_read_in_one() {
             fs::write(folder.join(number.to_string()), content(number)).unwrap();
         }
     });
-    assert_eq!(made, times(&["Create", "WriteInline"]));
+    assert_eq!(made, times(&["Create", "Settle"]));
     // Its name has been looked up, as `ls -l` does: what is left is opening, reading and closing it.
     let there = second.join("d");
     for entry in fs::read_dir(&there).unwrap() {
@@ -164,8 +165,11 @@ fn only_the_requests_of_a_small_file_that_count_are_waited_for() {
         wait::within(what, PROMPT, work);
         services.iter().for_each(|&pid| process::signal(pid, libc::SIGCONT));
     };
-    let mut file = File::create(&path).unwrap();
-    file.write_all(&[7; SMALL]).unwrap();
+    let file = Arc::new(File::create(&path).unwrap());
+    let writer = Arc::clone(&file);
+    while_stopped("a write to a new file", Box::new(move || writer.write_all_at(&[7; SMALL], 0).unwrap()));
+    file.sync_all().unwrap();
+    let file = Arc::into_inner(file).unwrap();
     while_stopped("close after a write", Box::new(move || syscall::close(file).unwrap()));
     assert_eq!(fs::metadata(second.join("d/f")).unwrap().len(), SMALL as u64);
     let file = File::open(second.join("d/f")).unwrap();

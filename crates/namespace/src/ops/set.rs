@@ -73,10 +73,9 @@ pub(crate) fn apply(inode: &mut Inode, change: &SetAttr, now: Timestamp) {
         SetTime::Now => now,
         SetTime::At(time) => time,
     };
-    let mut mode = change.mode.unwrap_or(u32::from(inode.mode)) & PERMISSION_BITS;
-    if !inode.is_dir() {
-        mode = change.left_of(mode);
-    }
+    let mode = u32::from(inode.mode);
+    let is_dir = inode.is_dir();
+    let mode = if is_dir { change.mode.unwrap_or(mode) & PERMISSION_BITS } else { change.mode_of_file(mode) };
     inode.mode = mode as u16;
     inode.uid = change.uid.unwrap_or(inode.uid);
     inode.gid = change.gid.unwrap_or(inode.gid);

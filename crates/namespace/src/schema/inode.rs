@@ -60,8 +60,18 @@ pub const HAS_CAPABILITY: u16 = 64;
 pub const LINKABLE: u16 = 128;
 /// In the record alone: the contents are in the metadata. In memory `Striping::inline_limit` says so.
 const INLINE: u16 = 256;
-const FLAGS_KNOWN: u16 =
-    HAS_OBJECTS | UNSETTLED | HAS_XATTRS | POLICY_IS_OWN | HAS_ACCESS_ACL | HAS_DEFAULT_ACL | HAS_CAPABILITY | LINKABLE;
+/// Who has made the file may have kept back what was done to it since, and nobody else was told of it. Stays where a file was
+/// closed as it was made.
+pub const DRAFT: u16 = 512;
+const FLAGS_KNOWN: u16 = HAS_OBJECTS
+    | UNSETTLED
+    | HAS_XATTRS
+    | POLICY_IS_OWN
+    | HAS_ACCESS_ACL
+    | HAS_DEFAULT_ACL
+    | HAS_CAPABILITY
+    | LINKABLE
+    | DRAFT;
 
 /// One inode as the store has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -449,7 +459,8 @@ pub(crate) mod tests {
     pub(crate) fn inodes() -> impl Strategy<Value = Inode> {
         let kinds = [1, 2, 4, 6, 8, 10, 12].map(|n| FileType::from_u8(n).expect("a kind"));
         let kind = prop::sample::select(kinds.to_vec());
-        let flags = (0..=FLAGS_KNOWN, (0u32..16).prop_map(|n| FileFlags::from_bits(n * 0x10).expect("four bits")));
+        let known = any::<u16>().prop_map(|flags| flags & FLAGS_KNOWN);
+        let flags = (known, (0u32..16).prop_map(|n| FileFlags::from_bits(n * 0x10).expect("four bits")));
         (kind, any::<[u32; 4]>(), 0u16..=0o7777, flags, any::<[i64; 4]>(), any::<[u64; 2]>()).prop_flat_map(
             |(kind, n, mode, (flags, file_flags), times, big)| {
                 body(kind).prop_map(move |(size, body)| Inode {

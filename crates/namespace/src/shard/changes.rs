@@ -18,7 +18,9 @@ use crate::schema::inode::{Inode, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::shard::Shard;
 use crate::transaction::plan::DirectoryChange;
-use crate::view::{Changed, Create, Deletion, EntryInfo, Exactly, InodeView, PolicyChange, Rename, Settle, Settled};
+use crate::view::{
+    Changed, Create, Deletion, Drafted, EntryInfo, Exactly, InodeView, PolicyChange, Rename, Settle, Settled,
+};
 
 impl<K: Kv> Shard<K> {
     /// # Errors
@@ -81,6 +83,8 @@ impl<K: Kv> Shard<K> {
                 if inode.inline_limit().is_none() {
                     self.holds.intend(session, id, !inode.has(UNSETTLED));
                     inode = self.namespace.unsettle(id, inode);
+                } else if create.draft && create.exclusive {
+                    inode = self.begin_draft(session, id, inode);
                 }
                 Outcome::OpenedToWrite(id)
             }
@@ -89,7 +93,12 @@ impl<K: Kv> Shard<K> {
         };
         self.record(exactly, outcome);
         let parent = self.directory_view(session, create.parent);
-        let view = self.named_view(session, (create.parent, create.name), id, &inode, layout);
+        let mut view = self.named_view(session, (create.parent, create.name), id, &inode, layout);
+        if view.draft && view.lease_ms == 0 {
+            // Nobody could take it back.
+            self.holds.end_draft(id);
+            view.draft = false;
+        }
         Ok(InodeView { parent, ..view })
     }
 
@@ -230,8 +239,10 @@ impl<K: Kv> Shard<K> {
             return Ok(view);
         }
         self.may_read(inode)?;
-        self.take_back(exactly.session, &[Touched::inode(inode)])?;
         let session = exactly.session;
+        if self.holds.drafter(inode) != Some(session) {
+            self.take_back(session, &[Touched::inode(inode)])?;
+        }
         let before = self.namespace.writable(inode)?;
         // Who cuts does not append. Whether who writes does, its client sees to, which is told of the flags; and who has an
         // intent must be able to end a cut.
@@ -250,19 +261,31 @@ impl<K: Kv> Shard<K> {
         Ok(self.view(session, inode, &after, layout))
     }
 
+    /// `drafted`: what the session has kept back of its draft.
+    ///
     /// # Errors
-    /// `ESTALE`, `EISDIR`, `EINVAL` (no regular file), `EFBIG`.
-    pub fn settle(&mut self, exactly: Exactly, settle: &Settle) -> Result<Settled> {
+    /// `ESTALE`, `EISDIR`, `EINVAL` (no regular file), `EFBIG`; with `drafted` `ECANCELED` where it is none, and `EOPNOTSUPP`
+    /// with contents that cannot be in the metadata.
+    pub fn settle(&mut self, exactly: Exactly, settle: &Settle, drafted: Option<&Drafted>) -> Result<Settled> {
         match self.begin(exactly)? {
             Some(Outcome::Settled { settled, intents }) => return Ok(Settled { settled, intents }),
             Some(_) => return Err(Errno::EPROTO.into()),
             None => {}
         }
-        self.take_back(exactly.session, &[Touched::inode(settle.inode)])?;
+        if drafted.is_some() {
+            // Nobody else was told of it: there is nothing to be taken back, not even from sessions that are yet to come back.
+            self.may_publish(exactly.session, settle.inode)?;
+        } else {
+            self.take_back(exactly.session, &[Touched::inode(settle.inode)])?;
+        }
         let inode = self.namespace.writable(settle.inode)?;
         if settle.size > SIZE_MAX {
             return Err(Errno::EFBIG.into());
         }
+        let inode = match drafted {
+            Some(drafted) => self.publish(settle.inode, inode, drafted)?,
+            None => inode,
+        };
         let settled = self.may_settle(exactly.session, settle, &inode);
         // Set while the writes were under way: a change of the inode that is older than the last of them.
         if settled && settle.mtime.is_some_and(|(written, _)| written > inode.ctime) {
@@ -392,6 +415,10 @@ impl<K: Kv> Shard<K> {
         let layout = self.namespace.layout(id, &inode)?;
         if matches!(outcome, Outcome::Opened(_) | Outcome::OpenedToWrite(_)) {
             self.hold_open(session, id, &inode);
+        }
+        if matches!(outcome, Outcome::OpenedToWrite(_)) && self.holds.drafter(id) == Some(session) {
+            // The first answer, which made it a draft, has not arrived, and this one bears no lease.
+            self.holds.end_draft(id);
         }
         // A file that was made with its contents in the metadata needed no intent; if they have left it since, it does.
         let intends = matches!(outcome, Outcome::Intended(_) | Outcome::OpenedToWrite(_));

@@ -30,6 +30,8 @@ struct Held {
     exclusive: Option<SessionId>,
     /// It has no name any more; each session that has it open has an orphan record.
     orphan: bool,
+    /// This session may have kept back what was done to it since it was made.
+    draft: Option<SessionId>,
 }
 
 #[derive(Clone, Copy)]
@@ -45,6 +47,7 @@ struct Holder {
 pub(crate) struct Told {
     pub(crate) exclusive: bool,
     pub(crate) alone: bool,
+    pub(crate) draft: bool,
     pub(crate) intents: u64,
     pub(crate) cutting: bool,
     pub(crate) cuts: u64,
@@ -69,9 +72,32 @@ impl Holds {
     /// Ends the open, and the intent with it.
     pub(crate) fn close(&mut self, session: SessionId, inode: InodeId) {
         self.end_intent(session, inode);
+        if self.drafter(inode) == Some(session) {
+            self.end_draft(inode);
+        }
         if self.holder(session, inode).is_some() {
             self.change(session, inode, |holder| holder.open = false);
         }
+    }
+
+    /// The session alone has it open, and may keep back from now on what is done to it.
+    pub(crate) fn draft(&mut self, session: SessionId, inode: InodeId) {
+        self.save(inode);
+        if let Some(held) = self.held.get_mut(&inode) {
+            held.draft = Some(session);
+        }
+    }
+
+    pub(crate) fn end_draft(&mut self, inode: InodeId) {
+        if self.drafter(inode).is_some() {
+            self.save(inode);
+            self.held.entry(inode).and_modify(|held| held.draft = None);
+        }
+    }
+
+    /// Whose draft it is.
+    pub(crate) fn drafter(&self, inode: InodeId) -> Option<SessionId> {
+        self.held.get(&inode)?.draft
     }
 
     /// `settled`: the inode is exact at this moment.
@@ -135,12 +161,14 @@ impl Holds {
     /// What a session is told of the holds on an inode.
     pub(crate) fn told(&self, session: SessionId, inode: InodeId) -> Told {
         let epoch = self.forgotten_epoch;
-        let forgotten = Told { exclusive: false, alone: false, intents: epoch, cutting: false, cuts: epoch };
+        let forgotten =
+            Told { exclusive: false, alone: false, draft: false, intents: epoch, cutting: false, cuts: epoch };
         self.held.get(&inode).map_or(forgotten, |held| {
             let exclusive = held.exclusive == Some(session);
             Told {
                 exclusive,
                 alone: exclusive && held.holders.iter().all(|holder| holder.session == session),
+                draft: held.draft == Some(session),
                 intents: held.epoch,
                 cutting: held.holders.iter().any(|holder| holder.cuts),
                 cuts: held.cuts,
@@ -275,6 +303,7 @@ impl Holds {
             cuts: epoch,
             exclusive: None,
             orphan: false,
+            draft: None,
         });
         let at = held.holders.iter().position(|holder| holder.session == session).unwrap_or_else(|| {
             held.holders.push(Holder { session, open: false, intent: false, cuts: false });

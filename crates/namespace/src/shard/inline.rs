@@ -151,7 +151,7 @@ impl<K: Kv> Shard<K> {
     /// At most `length` bytes from `offset` on of contents that are in the metadata.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where they are in objects, `ESTALE`.
+    /// `EOPNOTSUPP` where they are in objects, `ESTALE`; `Recalling` where another session has just made the file.
     pub fn read_inline(
         &mut self,
         session: SessionId,
@@ -161,6 +161,7 @@ impl<K: Kv> Shard<K> {
     ) -> Result<(InodeView, Vec<u8>)> {
         self.may_read(id)?;
         let inode = self.namespace.existing(id)?;
+        self.take_back_unwritten(session, id, &inode)?;
         inode.inline_limit().ok_or(Errno::EOPNOTSUPP)?;
         let begin = offset.min(inode.size) as usize;
         let end = offset.saturating_add(u64::from(length)).min(inode.size) as usize;
@@ -216,7 +217,7 @@ impl<K: Kv> Shard<K> {
         Err(Error::Growing)
     }
 
-    fn must_not_grow(&self, id: InodeId) -> Result<()> {
+    pub(super) fn must_not_grow(&self, id: InodeId) -> Result<()> {
         if self.growing.under_way.contains(&id) { Err(Error::Growing) } else { Ok(()) }
     }
 

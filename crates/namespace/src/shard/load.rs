@@ -71,6 +71,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
         told: incarnation << TOLD_BITS,
         mono_ms,
         grace_until_ms,
+        has_late: false,
         turn: Turn::default(),
         foresight: Foresight::default(),
         key: Vec::new(),

@@ -28,9 +28,9 @@ impl<K: Kv> Shard<K> {
     }
 
     /// The same, and the session tells all that it holds. What `opens` names is added to what it is known to have open;
-    /// nothing is taken away. Inodes that are gone are passed over. Write intents count only where the session has not ended
-    /// since it got them: else others may believe that nobody writes. Of `locks`, the first telling counts; answered are
-    /// those that the session has lost to others.
+    /// nothing is taken away. Inodes that are gone are passed over. Write intents and drafts count only where the session has
+    /// not ended since it got them: else others may believe that nobody writes. Of `locks`, the first telling counts; answered
+    /// are those that the session has lost to others.
     ///
     /// # Errors
     /// `EINVAL` for session 0, `EBUSY` with too many sessions or opens.
@@ -43,8 +43,8 @@ impl<K: Kv> Shard<K> {
     ) -> Result<(SessionOpened, Vec<HeldLock>)> {
         let opened = self.enroll(session, description, true)?;
         for open in opens {
-            let write_intent = open.write_intent && opened.keeps_intents;
-            self.reclaim(session, &HeldOpen { write_intent, ..*open })?;
+            let (write_intent, draft) = (open.write_intent && opened.keeps_intents, open.draft && opened.keeps_intents);
+            self.reclaim(session, &HeldOpen { write_intent, draft, ..*open })?;
         }
         let lost = self.reclaim_locks(session, locks);
         Ok((opened, lost))
@@ -202,6 +202,11 @@ impl<K: Kv> Shard<K> {
             return Ok(());
         };
         self.may_hold(session, Some(open.inode))?;
+        let is_draft = open.draft && self.may_reclaim_draft(open.inode, &inode);
+        if is_draft {
+            self.hold_open(session, open.inode, &inode);
+            self.holds.draft(session, open.inode);
+        }
         // Who believed that nobody else has it open hears of it; the session, which cannot wait for that, may see what was
         // before for a moment.
         match self.take_back_unwritten(session, open.inode, &inode) {

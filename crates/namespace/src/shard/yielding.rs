@@ -18,20 +18,30 @@ impl<K: Kv> Shard<K> {
     pub(crate) fn take_back(&mut self, session: SessionId, touched: &[Touched<'_>]) -> Result<()> {
         // What is at home elsewhere is leased there, and taken back before the shard there promises to change it.
         let here = touched.iter().filter(|touched| touched.inode.home() == self.config.shard);
-        if self.leases.may_change(session, here) { Ok(()) } else { Err(Error::Recalling) }
+        if !self.leases.may_change(session, here) {
+            return Err(Error::Recalling);
+        }
+        touched
+            .iter()
+            .filter(|touched| touched.name.is_none())
+            .try_for_each(|it| self.end_drafts_of_others(session, it.inode))
     }
 
-    /// Before `session` is told of a file, or opens it: another one that alone writes it may have kept back what it was told
-    /// to write, and its size with it. After a restart, any may that wrote it.
+    /// Before `session` is told of a file, or opens it: another one that alone writes it, or has just made it, may have kept
+    /// back what it was told to write, and its size with it. After a restart, any may that wrote or made it.
     ///
     /// # Errors
     /// `Recalling` where that is so.
     pub(super) fn take_back_unwritten(&mut self, session: SessionId, id: InodeId, inode: &Inode) -> Result<()> {
-        if self.may_be_unwritten(session, id, inode) { self.take_back(session, &[Touched::inode(id)]) } else { Ok(()) }
+        if self.may_be_unwritten(session, id, inode) {
+            return self.take_back(session, &[Touched::inode(id)]);
+        }
+        if self.is_on_record(inode) { self.end_drafts_of_others(session, id) } else { Ok(()) }
     }
 
     pub(super) fn may_be_unwritten(&self, session: SessionId, id: InodeId, inode: &Inode) -> bool {
-        inode.has(UNSETTLED) && (self.holds.is_others_alone(session, id) || self.leases.presume())
+        let is_others = inode.has(UNSETTLED) && (self.holds.is_others_alone(session, id) || self.leases.presume());
+        is_others || self.may_be_draft_of_others(session, id, inode)
     }
 
     /// A file was just forbidden to be written as before: other sessions that have it open hear of it, whether they hold a
@@ -69,7 +79,7 @@ impl<K: Kv> Shard<K> {
 
     /// Before a file is made, or one that is there is opened instead.
     pub(super) fn take_back_for_create(&mut self, session: SessionId, create: &Create<'_>) -> Result<()> {
-        if self.leases.are_none() {
+        if self.leases.are_none() && create.exclusive {
             return Ok(());
         }
         let (parent, name) = (create.parent, create.name);

@@ -162,6 +162,7 @@ impl Bed {
                 open,
                 write_intent: false,
                 exclusive,
+                draft: false,
             },
         )
     }
@@ -261,7 +262,7 @@ impl Bed {
             untouched: false,
             read: None,
         };
-        self.shard.settle(exactly, &settle).expect("settles or says no")
+        self.shard.settle(exactly, &settle, None).expect("settles or says no")
     }
 
     pub fn names(&mut self, directory: InodeId) -> Vec<String> {
@@ -282,5 +283,5 @@ impl Bed {
 }
 
 pub fn held(inode: InodeId, write_intent: bool) -> HeldOpen {
-    HeldOpen { inode, write_intent }
+    HeldOpen { inode, write_intent, draft: false }
 }

@@ -375,7 +375,8 @@ impl Node {
             Op::Create { parent, name } => {
                 let (parent, kind, mode, cred) = (*parent, FileType::Regular, 0o644, CRED);
                 let (open, write_intent, exclusive, rdev) = (false, false, true, 0);
-                let create = Create { parent, name, kind, mode, rdev, cred, open, write_intent, exclusive };
+                let create =
+                    Create { parent, name, kind, mode, rdev, cred, open, write_intent, exclusive, draft: false };
                 Answer::Inode(shard.create(exactly, &create)?)
             }
             Op::Mkdir { parent, name } => Answer::Inode(shard.mkdir(exactly, *parent, name, 0o755, CRED)?),

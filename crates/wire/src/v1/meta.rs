@@ -40,6 +40,10 @@ messages! {
         /// That, and no other session has the file open: under a lease on its attributes the session may keep back what it
         /// writes. Whoever asks for the file, or opens it, takes that lease back first.
         alone: bool,
+        /// The file is the asking session's draft: since the session has made it nobody else was told of it, and under a
+        /// lease on its attributes the session may keep back all that is done to it until `Settle::drafted`: what it knows
+        /// itself goes over these attributes. Whoever asks for the file, or changes it, takes that lease back first.
+        draft: bool,
         /// Objects may exist: false until the first write intent. Reads of such a file need no storage group.
         has_objects: bool,
         /// Raised whenever a session gets a write intent on the inode; see `Settle::gathered`.
@@ -130,6 +134,9 @@ messages! {
         write_intent: bool,
         /// An existing regular file is opened and no error (`O_CREAT` without `O_EXCL`).
         exclusive: bool,
+        /// With `write_intent` and `exclusive`: where its contents begin in the metadata, the session wants to keep back what
+        /// is done to it. Whether it may, `InodeReply::draft` says.
+        draft: bool,
     }
     /// Makes and opens a regular file without a name, that a file made in `parent` would be like. `Link` may give it one
     /// while it is open. Replied with `InodeReply`.
@@ -205,7 +212,8 @@ messages! {
     /// answered before a write is acknowledged. Contents in the metadata are first moved to objects, where they stay.
     /// `cuts`: the session is going to truncate the objects. That ends with its `Set` of the size, with another `WriteIntent`
     /// that does not say so, and with the intent. Replied with `InodeReply`, whose attributes are those before.
-    WriteIntent { exactly: Exactly, inode: InodeId, cuts: bool }
+    /// `draft`: only while the file is the session's draft, which it stays; else `ECANCELED`.
+    WriteIntent { exactly: Exactly, inode: InodeId, cuts: bool, draft: bool }
     /// The session's writes are in the objects: what they came to. Ends its write intent if `release`. Replied with
     /// `SettleReply`.
     Settle {
@@ -226,6 +234,21 @@ messages! {
         untouched: bool,
         /// With `close`, as in `Close`.
         read: Option<TimeChange>,
+        /// The file is the session's draft: what has come of it. It is a draft no more. `ECANCELED`, and nothing of all this is
+        /// done, where it is none: others were told of the file without this.
+        drafted: Option<Box<Drafted>>,
+    }
+    /// What a session has kept back of its draft: see `InodeReply::draft`.
+    Drafted {
+        /// All of them. Absent where the file has a write intent: then the objects have them.
+        contents: Option<Bytes>,
+        /// Permission bits.
+        mode: u32,
+        uid: u32,
+        gid: u32,
+        atime: Timestamp,
+        mtime: Timestamp,
+        ctime: Timestamp,
     }
     SettleReply {
         /// False: others wrote meanwhile (or the intent was lost in a restart): ask the objects and settle again with

@@ -54,7 +54,12 @@ messages! {
         /// when the client has long retried them on this one, are refused from here on.
         connection: u64,
     }
-    HeldOpen { inode: InodeId, write_intent: bool }
+    HeldOpen {
+        inode: InodeId,
+        write_intent: bool,
+        /// It is the session's draft. Taken back where others were told of the file; the next `Settle::drafted` says so.
+        draft: bool,
+    }
     SessionOpened {
         /// Raised at each start of the shard: a change tells the client to send `opens` again.
         incarnation: u64,

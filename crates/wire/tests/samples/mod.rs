@@ -296,7 +296,7 @@ samples! {
         session::Fence { connection }
         session::FenceSession { session }
         session::SessionOpen { session, description, tells, opens, locks, thread, connection }
-        session::HeldOpen { inode, write_intent }
+        session::HeldOpen { inode, write_intent, draft }
         session::SessionOpened { incarnation, expiry_ms, lost, keeps_intents }
         session::SessionClose { session }
         session::Recalls { done }
@@ -373,7 +373,7 @@ samples! {
         transaction::Transacted { done, promises }
         meta::Exactly { sequence, answered_below }
         meta::InodeReply {
-            attr, unsettled, cutting, cuts, exclusive, alone, has_objects, intents, bare, layout, elsewhere, lease_ms,
+            attr, unsettled, cutting, cuts, exclusive, alone, draft, has_objects, intents, bare, layout, elsewhere, lease_ms,
             name_lease_ms, standing, parent, inline_limit, contents, flags
         }
         meta::Standing { order, empty }
@@ -383,7 +383,7 @@ samples! {
         meta::LookupReply { found, absent_lease_ms }
         meta::GetAttr { inode }
         meta::Set { exactly, inode, change, inline }
-        meta::Create { exactly, parent, name, kind, mode, rdev, cred, open, write_intent, exclusive }
+        meta::Create { exactly, parent, name, kind, mode, rdev, cred, open, write_intent, exclusive, draft }
         meta::TmpFile { exactly, parent, mode, cred, write_intent }
         meta::Mkdir { exactly, parent, name, mode, cred }
         meta::Symlink { exactly, parent, name, target, cred }
@@ -399,8 +399,9 @@ samples! {
         meta::Open { inode, contents }
         meta::Close { inode, read }
         meta::TimeChange { at, before }
-        meta::WriteIntent { exactly, inode, cuts }
-        meta::Settle { exactly, inode, size, blocks, mtime, gathered, release, close, untouched, read }
+        meta::WriteIntent { exactly, inode, cuts, draft }
+        meta::Settle { exactly, inode, size, blocks, mtime, gathered, release, close, untouched, read, drafted }
+        meta::Drafted { contents, mode, uid, gid, atime, mtime, ctime }
         meta::SettleReply { settled, intents }
         meta::WriteInline { exactly, inode, offset, append, bytes }
         meta::WriteInlineReply { inode, offset }

@@ -1,0 +1,264 @@
+//! What a client keeps back of a file that it has just made: all that programs have done to it. Pure.
+//!
+//! See `publish.rs` for when that is told.
+
+use std::sync::Arc;
+
+use types::attr::{Attr, SetAttr, SetTime};
+use types::time::Timestamp;
+use wire::codec::Bytes;
+use wire::v1::meta::{self, InodeReply};
+
+use crate::lease::Lease;
+use crate::publish::Publication;
+
+/// As the shard will be told.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    /// While it is held, nobody else is told of the file.
+    pub(crate) lease: Lease,
+    /// Where the contents are in objects, their size and the times of writes stand beside it, in the file.
+    attr: Attr,
+    /// All of them; `None`: in objects, as far as they are written.
+    contents: Option<Vec<u8>>,
+    /// How long they may become, bytes.
+    limit: usize,
+    /// Something was done to it.
+    changed: bool,
+    /// And to more than contents and their times.
+    reformed: bool,
+    /// Own changes of names, of which there had been so many when it was made, may have changed its links.
+    renamed: u64,
+    /// What is being told, as it was when that began: nothing else may be done to it until the answer is here.
+    pub(crate) telling: Option<Arc<Publication>>,
+    /// A task tells it, or moves its contents.
+    pub(crate) busy: bool,
+}
+
+impl Draft {
+    pub(crate) fn new(reply: &InodeReply, lease: Lease, renamed: u64) -> Self {
+        Self {
+            lease,
+            attr: reply.attr,
+            contents: Some(Vec::new()),
+            limit: reply.inline_limit as usize,
+            changed: false,
+            reformed: false,
+            renamed,
+            telling: None,
+            busy: false,
+        }
+    }
+
+    pub(crate) fn attr(&self) -> &Attr {
+        &self.attr
+    }
+
+    pub(crate) fn contents(&self) -> Option<&[u8]> {
+        self.contents.as_deref()
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn weight(&self) -> usize {
+        self.contents.as_ref().map_or(0, Vec::len)
+    }
+
+    pub(crate) fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// It is known how many links it has, where so many changes of names were made here by now.
+    pub(crate) fn knows_links(&self, renamed: u64) -> bool {
+        self.renamed == renamed
+    }
+
+    /// May be changed: nobody tells it.
+    pub(crate) fn is_free(&self) -> bool {
+        !self.busy && self.telling.is_none()
+    }
+
+    /// Whether contents of `len` bytes more at `offset`, or at the end, would still be here.
+    pub(crate) fn fits(&self, offset: Option<u64>, len: usize) -> bool {
+        let Some(contents) = &self.contents else { return false };
+        let begin = offset.unwrap_or(contents.len() as u64);
+        begin.saturating_add(len as u64) <= self.limit as u64
+    }
+
+    /// At `offset`, or the end. It fits.
+    pub(crate) fn write(&mut self, offset: Option<u64>, bytes: &[u8], now: Timestamp) {
+        let Some(contents) = &mut self.contents else { return };
+        if bytes.is_empty() {
+            return;
+        }
+        let begin = offset.map_or(contents.len(), |offset| offset as usize);
+        let end = begin + bytes.len();
+        if contents.len() < end {
+            contents.resize(end, 0);
+        }
+        contents[begin..end].copy_from_slice(bytes);
+        self.attr.size = contents.len() as u64;
+        self.attr.blocks = self.attr.size.div_ceil(512);
+        self.attr.mtime = now;
+        self.touch(now);
+    }
+
+    /// Changes anything but the size and the flags.
+    pub(crate) fn set(&mut self, change: &SetAttr, now: Timestamp) {
+        let time = |set: SetTime| match set {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
+        if *change == SetAttr::default() {
+            return;
+        }
+        let attr = &mut self.attr;
+        attr.mode = change.mode_of_file(attr.mode);
+        attr.uid = change.uid.unwrap_or(attr.uid);
+        attr.gid = change.gid.unwrap_or(attr.gid);
+        attr.atime = change.atime.map_or(attr.atime, time);
+        attr.mtime = change.mtime.map_or(attr.mtime, time);
+        self.reformed = true;
+        self.touch(now);
+    }
+
+    fn touch(&mut self, now: Timestamp) {
+        // A clock that is behind the shard's takes nothing back.
+        self.attr.ctime = self.attr.ctime.max(now);
+        self.changed = true;
+    }
+
+    /// The contents go to objects from here on: these are what there was.
+    pub(crate) fn leave_metadata(&mut self) -> Vec<u8> {
+        self.changed = self.reformed;
+        self.contents.take().unwrap_or_default()
+    }
+
+    /// For the shard. `written`: the time of the last write to objects.
+    pub(crate) fn drafted(&self, written: Option<Timestamp>) -> meta::Drafted {
+        let Attr { mode, uid, gid, atime, mtime, ctime, .. } = self.attr;
+        let (mtime, ctime) = written.map_or((mtime, ctime), |written| (written, ctime.max(written)));
+        meta::Drafted { contents: self.contents.clone().map(Bytes), mode, uid, gid, atime, mtime, ctime }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::attr::FileType;
+    use types::flags::FileFlags;
+    use types::id::InodeId;
+
+    use super::*;
+
+    const LIMIT: u32 = 100;
+
+    fn draft() -> Draft {
+        let time = Timestamp(1000);
+        let attr = Attr {
+            inode: InodeId(7),
+            kind: FileType::Regular,
+            mode: 0o644,
+            uid: 1,
+            gid: 2,
+            nlink: 1,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+        };
+        let reply = InodeReply {
+            attr,
+            unsettled: false,
+            cutting: false,
+            cuts: 0,
+            exclusive: false,
+            alone: false,
+            draft: true,
+            has_objects: false,
+            bare: true,
+            intents: 1,
+            layout: None,
+            lease_ms: 0,
+            name_lease_ms: 0,
+            elsewhere: false,
+            standing: None,
+            parent: None,
+            inline_limit: LIMIT,
+            contents: None,
+            flags: FileFlags::NONE,
+        };
+        Draft::new(&reply, Lease::NONE, 5)
+    }
+
+    #[test]
+    fn contents_are_those_of_a_file_that_is_written_anywhere() {
+        let (mut draft, mut expected) = (draft(), Vec::new());
+        assert!(!draft.is_changed() && draft.drafted(None).contents == Some(Bytes(Vec::new())));
+        let mut number = 1u64;
+        for round in 0..300 {
+            // A linear congruential generator, of Knuth's MMIX.
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (offset, len) = ((number >> 33) % 90, (number >> 50) as usize % 30);
+            let offset = (round % 3 > 0).then_some(offset);
+            let begin = offset.map_or(expected.len(), |offset| offset as usize);
+            let fits = begin + len <= LIMIT as usize;
+            assert_eq!(draft.fits(offset, len), fits);
+            if !fits {
+                continue;
+            }
+            let bytes = vec![round as u8; len];
+            let now = Timestamp(2000 + round);
+            draft.write(offset, &bytes, now);
+            if len > 0 {
+                expected.resize(expected.len().max(begin + len), 0);
+                expected[begin..begin + len].copy_from_slice(&bytes);
+                assert_eq!((draft.attr().mtime, draft.attr().ctime), (now, now));
+            }
+            assert_eq!(draft.contents(), Some(&expected[..]));
+            assert_eq!(
+                (draft.attr().size, draft.attr().blocks),
+                (expected.len() as u64, (expected.len() as u64).div_ceil(512))
+            );
+        }
+        assert!(expected.len() > 50);
+        assert!(!draft.fits(Some(u64::MAX), 1));
+        assert!(draft.is_changed());
+    }
+
+    #[test]
+    fn attributes_are_set_as_the_shard_would() {
+        let mut draft = draft();
+        draft.set(&SetAttr::default(), Timestamp(1));
+        assert!(!draft.is_changed(), "nothing is set");
+        draft.set(&SetAttr { mode: Some(0o106_755), ..SetAttr::default() }, Timestamp(2000));
+        assert_eq!((draft.attr().mode, draft.attr().ctime), (0o6755, Timestamp(2000)));
+        draft.set(&SetAttr { uid: Some(8), kill_suid_sgid: true, ..SetAttr::default() }, Timestamp(2001));
+        assert_eq!((draft.attr().mode, draft.attr().uid, draft.attr().gid), (0o755, 8, 2));
+        let (atime, mtime) = (Some(SetTime::Now), Some(SetTime::At(Timestamp(5))));
+        draft.set(&SetAttr { atime, mtime, ..SetAttr::default() }, Timestamp(500));
+        let told = draft.drafted(None);
+        assert_eq!((told.atime, told.mtime), (Timestamp(500), Timestamp(5)));
+        assert_eq!(told.ctime, Timestamp(2001), "never back");
+        assert_eq!((told.mode, told.uid, told.gid), (0o755, 8, 2));
+    }
+
+    #[test]
+    fn what_has_left_the_metadata_is_told_with_the_last_write() {
+        let mut draft = draft();
+        draft.write(None, b"abc", Timestamp(2000));
+        assert_eq!(draft.leave_metadata(), b"abc");
+        assert!(!draft.is_changed() && !draft.fits(None, 0), "objects tell of writes");
+        draft.set(&SetAttr { gid: Some(9), ..SetAttr::default() }, Timestamp(2001));
+        assert!(draft.is_changed());
+        let told = draft.drafted(Some(Timestamp(3000)));
+        assert_eq!((told.contents, told.mtime, told.ctime), (None, Timestamp(3000), Timestamp(3000)));
+        assert_eq!(draft.drafted(None).mtime, Timestamp(2000));
+    }
+
+    #[test]
+    fn own_changes_of_names_put_the_number_of_links_in_doubt() {
+        assert!(draft().knows_links(5) && !draft().knows_links(6));
+    }
+}

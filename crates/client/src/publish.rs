@@ -1,0 +1,495 @@
+//! Drafts: what is done to a file that this client has just made is kept back, and told in one request.
+//!
+//! The shard says of a file that was made with its contents in the metadata that it is a draft: nobody else was told of it, and
+//! whoever asks for it takes this client's lease back first (`recall.rs`). Until then contents, times, mode and owner stay
+//! here. They are told when the last of the program's handles is closed, at `fsync`, after a while, and before anything is
+//! done to the file that is not done here; from then on it is a file like any other. What outgrows the metadata is written
+//! to objects under a write intent (`unwritten.rs`), and only the rest is kept back.
+//!
+//! A client that was silent for longer than its lease may find that others were told of the file without its word: the shard
+//! refuses it then, and who has the file open here is told `EIO`. A request whose answer does not come is repeated as it
+//! was, under its number: until that is answered nothing more is done to the file.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ring::buf::Slice;
+use tracing::{error, warn};
+use types::attr::{Attr, SetAttr};
+use types::cred::Credentials;
+use types::error::Errno;
+use types::id::InodeId;
+use wire::v1::meta::{self, InodeReply};
+
+use crate::caller::Caller;
+use crate::draft::Draft;
+use crate::file::File;
+use crate::lease::Lease;
+use crate::metrics::Bytes;
+use crate::names::Known;
+use crate::router::{Client, Destination};
+use crate::settle::checked_layout;
+use crate::shared::{Change, Shared};
+use crate::unwritten::{AGE_MAX, ASK_AGAIN, LOOK_AGAIN, MARGIN};
+
+/// A draft on its way to the shard, with its number, which stays taken until the answer.
+pub(crate) struct Publication {
+    message: meta::Settle,
+    drafted: meta::Drafted,
+    _numbered: Change,
+}
+
+impl std::fmt::Debug for Publication {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Publication").field("drafted", &self.drafted).finish_non_exhaustive()
+    }
+}
+
+/// Drafts that were changed, and when they are to be told.
+#[derive(Default)]
+pub(crate) struct Drafts(Mutex<Queue>);
+
+#[derive(Default)]
+struct Queue {
+    /// In the order in which they were changed: all wait equally long.
+    drafts: VecDeque<(InodeId, Instant)>,
+    /// A task looks after them.
+    watched: bool,
+}
+
+impl Drafts {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True where somebody has to look after all of them from here on.
+    fn push(&self, inode: InodeId, due: Instant) -> bool {
+        let mut queue = self.queue();
+        queue.drafts.push_back((inode, due));
+        !std::mem::replace(&mut queue.watched, true)
+    }
+
+    /// The next one that is due, or when that is; `None`: there is none, and nobody looks after them any more.
+    fn next(&self, now: Instant) -> Option<Result<InodeId, Duration>> {
+        let mut queue = self.queue();
+        match queue.drafts.front() {
+            Some(&(_, due)) if due > now => return Some(Err(due - now)),
+            Some(_) => {}
+            None => queue.watched = false,
+        }
+        queue.drafts.pop_front().map(|(inode, _)| Ok(inode))
+    }
+}
+
+/// What can be done to a draft now.
+enum Place<T> {
+    Here(T),
+    /// It is none.
+    Elsewhere,
+    /// Another task tells it.
+    Busy,
+    /// It has to be told first.
+    Tell,
+    /// It is too long for the metadata.
+    Long,
+}
+
+/// A task that tells a draft, or moves its contents. Another one may when this is dropped.
+struct Turn {
+    shared: Arc<Shared>,
+    inode: InodeId,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.shared.with_file(self.inode, |file| file.draft.iter_mut().for_each(|draft| draft.busy = false));
+    }
+}
+
+impl File {
+    /// Puts what is kept back of a draft over what the shard says. False where it is none.
+    pub(crate) fn overlay_draft(&self, attr: &mut Attr) -> bool {
+        let Some(draft) = &self.draft else { return false };
+        let (nlink, ctime) = (attr.nlink, attr.ctime.max(draft.attr().ctime));
+        *attr = Attr { nlink, ctime, ..*draft.attr() };
+        if draft.contents().is_none() {
+            self.overlay(attr);
+        }
+        attr.atime = self.read_at.unwrap_or(attr.atime);
+        true
+    }
+
+    /// The shard has this now.
+    fn published(&mut self, drafted: &meta::Drafted) {
+        self.told_times(drafted.atime, drafted.mtime);
+        if let Some(contents) = &drafted.contents {
+            self.size = contents.0.len() as u64;
+            self.blocks = self.size.div_ceil(512);
+        }
+        self.draft = None;
+    }
+
+    /// Something is kept back.
+    pub(crate) fn keeps_back(&self) -> bool {
+        !self.unwritten.is_clean() || self.draft.as_ref().is_some_and(|draft| draft.is_changed())
+    }
+
+    /// The file is closed. What is still here could not be told, as the last `close` has said.
+    pub(crate) fn end_draft(&mut self, total: &Bytes, inode: InodeId) {
+        total.change(self.draft_weight(), 0);
+        if self.draft.take().is_some_and(|draft| draft.is_changed()) {
+            error!(%inode, "a new file was closed of which not all could be told to its shard: that is lost");
+        }
+    }
+
+    fn draft_weight(&self) -> usize {
+        self.draft.as_ref().map_or(0, |draft| draft.weight())
+    }
+}
+
+impl Client {
+    /// A file was made: begins to keep back what is done to it, where the shard says so.
+    pub(crate) fn begin_draft(&self, reply: &InodeReply, lease: Lease, renamed: u64) {
+        if !reply.draft {
+            return;
+        }
+        let draft = Box::new(Draft::new(reply, lease, renamed));
+        self.shared.with_file(reply.attr.inode, |file| {
+            // After this a recall finds it.
+            file.draft = Some(draft).filter(|_| self.shared.board.holds(lease, Instant::now()));
+        });
+    }
+
+    /// Writes to a draft, at its end where there is no `offset`. False where there is none, or what is written is too long for
+    /// it: then it has to go elsewhere.
+    ///
+    /// # Errors
+    /// `EIO` where something that was kept back of this file is lost, `EINTR`; where the draft has to be told first, those of
+    /// that.
+    pub(crate) async fn write_draft(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        offset: Option<u64>,
+        data: &Slice,
+    ) -> Result<bool, Errno> {
+        if !self.has_contents_in_draft(inode) {
+            return Ok(false);
+        }
+        self.must_have_kept_locks(caller, inode).await?;
+        loop {
+            match self.try_to_draft(
+                inode,
+                |draft| draft.fits(offset, data.len()),
+                |draft, now| draft.write(offset, data, now),
+            ) {
+                Place::Here(_) => return Ok(true),
+                Place::Elsewhere => return Ok(false),
+                Place::Busy => wait_for_other(caller).await?,
+                Place::Tell => self.publish(caller, inode).await?,
+                Place::Long => self.outgrow(caller, inode).await?,
+            }
+        }
+    }
+
+    /// Changes attributes of a draft, but no size and no flags; `None` where there is none.
+    ///
+    /// # Errors
+    /// As [`Self::write_draft`].
+    pub(crate) async fn set_draft(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        change: &SetAttr,
+    ) -> Result<Option<Attr>, Errno> {
+        loop {
+            match self.try_to_draft(inode, |_| true, |draft, now| draft.set(change, now)) {
+                Place::Here(attr) => return Ok(Some(attr)),
+                Place::Elsewhere | Place::Long => return Ok(None),
+                Place::Busy => wait_for_other(caller).await?,
+                Place::Tell => self.publish(caller, inode).await?,
+            }
+        }
+    }
+
+    fn try_to_draft(
+        &self,
+        inode: InodeId,
+        fits: impl FnOnce(&Draft) -> bool,
+        change: impl FnOnce(&mut Draft, types::time::Timestamp),
+    ) -> Place<Attr> {
+        let (shared, now) = (&self.shared, Instant::now());
+        let place = shared.with_file(inode, |file| {
+            let before = file.draft_weight();
+            let is_open = file.handles > 0 && !file.closing;
+            let Some(draft) = &mut file.draft else { return Place::Elsewhere };
+            if draft.busy {
+                return Place::Busy;
+            }
+            if !is_open && !draft.is_changed() && draft.is_free() {
+                // By its name, while the close is on its way, which would not tell of it.
+                file.draft = None;
+                return Place::Elsewhere;
+            }
+            if !is_open || !draft.is_free() || !shared.board.holds_for(draft.lease, now, MARGIN) {
+                return Place::Tell;
+            }
+            if !fits(draft) {
+                return if draft.contents().is_some() { Place::Long } else { Place::Elsewhere };
+            }
+            if shared.metrics.unwritten.get() > shared.config.write_back {
+                return Place::Tell;
+            }
+            let is_first = !draft.is_changed();
+            change(draft, Shared::wall_clock());
+            let mut attr = *draft.attr();
+            let watch = is_first && draft.is_changed();
+            file.drafted();
+            shared.metrics.unwritten.change(before, file.draft_weight());
+            file.overlay_draft(&mut attr);
+            if watch {
+                self.watch(inode, now + AGE_MAX);
+            }
+            Place::Here(attr)
+        });
+        place.unwrap_or(Place::Elsewhere)
+    }
+
+    fn has_contents_in_draft(&self, inode: InodeId) -> bool {
+        let has = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.contents().is_some());
+        self.shared.with_file(inode, has) == Some(true)
+    }
+
+    /// What a draft has of `range`; `None` where its contents are not here, or it has to be told first.
+    pub(crate) fn read_draft(&self, inode: InodeId, range: &std::ops::Range<u64>) -> Option<Vec<Slice>> {
+        let board = &self.shared.board;
+        let read = self.shared.with_file(inode, |file| {
+            let draft = file.draft.as_ref().filter(|draft| board.holds(draft.lease, Instant::now()))?;
+            let contents = draft.contents()?;
+            let begin = range.start.min(contents.len() as u64) as usize;
+            let end = range.end.min(contents.len() as u64) as usize;
+            Some(if begin < end { vec![Slice::from_vec(contents[begin..end].to_vec())] } else { Vec::new() })
+        });
+        read.flatten()
+    }
+
+    /// The attributes of a draft, where they are known without asking.
+    pub(crate) fn attr_of_draft(&self, inode: InodeId) -> Option<Known> {
+        let (board, renamed, now) = (&self.shared.board, self.shared.contents.renames(), Instant::now());
+        let known = self.shared.with_file(inode, |file| {
+            let draft = file.draft.as_ref()?;
+            let lease = draft.lease;
+            let knows_size = draft.contents().is_some() || (file.is_exclusive() && file.estimated_blocks().is_some());
+            let is_held = board.holds_long(lease, now) && self.shared.contents.holds(board, lease, now);
+            let is_known = knows_size && is_held && draft.knows_links(renamed);
+            let mut attr = *draft.attr();
+            file.overlay_draft(&mut attr);
+            is_known.then_some(Known { attr, lease })
+        });
+        known.flatten()
+    }
+
+    /// Contents that are too long for the metadata, or have to be in objects: those that there are already are to be written
+    /// there. The file is no draft any more as far as these go.
+    async fn outgrow(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        let begun = self.shared.with_file(inode, |file| {
+            let draft = file.draft.as_mut().filter(|draft| draft.contents().is_some() && draft.is_free())?;
+            draft.busy = true;
+            Some(())
+        });
+        let Some(()) = begun.flatten() else { return Ok(()) };
+        let turn = Turn { shared: Arc::clone(&self.shared), inode };
+        let reply = match self.write_intent(caller, inode, false, true).await {
+            Err(errno @ (Errno::ECANCELED | Errno::ESTALE)) => return self.refused(inode, errno),
+            reply => reply?,
+        };
+        checked_layout(&reply)?;
+        self.shared.with_file(inode, |file| {
+            file.granted(&reply);
+            let before = file.draft_weight();
+            let Some(draft) = &mut file.draft else { return };
+            let (lease, written) = (draft.lease, draft.attr().mtime);
+            let contents = draft.leave_metadata();
+            let is_told = !draft.is_changed();
+            self.shared.metrics.unwritten.change(before, 0);
+            let is_empty = contents.is_empty();
+            let watch = file.keep_back_all(&self.shared.metrics.unwritten, lease, contents);
+            if is_told && !is_empty {
+                file.mtime = Some(written);
+            }
+            if watch {
+                self.watch_unwritten(inode);
+            }
+        });
+        drop(turn);
+        Ok(())
+    }
+
+    /// Tells the shard what is kept back of a draft, if this is one: from then on it is none.
+    ///
+    /// # Errors
+    /// `EIO` where it is lost, or the shard does not answer within the bound: then it is still here, as with `EINTR`, and with
+    /// those of the shard, such as `ENOSPC`.
+    pub(crate) async fn publish(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        loop {
+            let (turn, publication) = match self.next_publication(inode) {
+                Place::Here(publication) => publication,
+                Place::Busy => {
+                    wait_for_other(caller).await?;
+                    continue;
+                }
+                _ => return Ok(()),
+            };
+            let answer = self.call(caller, Destination::home(inode), &publication.message).await;
+            match answer {
+                Ok(_) => {
+                    // No answer from before counts any more.
+                    self.shared.contents.forget(inode);
+                    self.shared.with_file(inode, |file| {
+                        self.shared.metrics.unwritten.change(file.draft_weight(), 0);
+                        file.published(&publication.drafted);
+                    });
+                    return Ok(());
+                }
+                Err(errno @ (Errno::ECANCELED | Errno::ESTALE)) => return self.refused(inode, errno),
+                // A write intent was given whose answer has not come.
+                Err(Errno::EOPNOTSUPP) => {
+                    self.shared.with_file(inode, |file| file.draft.iter_mut().for_each(|draft| draft.telling = None));
+                    drop(turn);
+                    self.outgrow(caller, inode).await?;
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// The shard says that it is no draft of this client's, or that it is gone.
+    fn refused(&self, inode: InodeId, errno: Errno) -> Result<(), Errno> {
+        let lost = self.shared.with_file(inode, |file| {
+            self.shared.metrics.unwritten.change(file.draft_weight(), 0);
+            let lost = file.draft.take().is_some_and(|draft| draft.is_changed());
+            if lost {
+                file.unwritten.lose();
+            }
+            lost
+        });
+        match lost {
+            Some(true) => {
+                error!(%inode, "what was kept back of a new file is lost: others were told of the file without it ({errno})");
+                Err(Errno::EIO)
+            }
+            Some(false) | None if errno == Errno::ESTALE => Err(errno),
+            Some(false) | None => Ok(()),
+        }
+    }
+
+    fn next_publication(&self, inode: InodeId) -> Place<(Turn, Arc<Publication>)> {
+        let shared = &self.shared;
+        let next = shared.with_file(inode, |file| {
+            let (exclusive, size, blocks) = (file.is_exclusive(), file.size, file.estimated_blocks());
+            let written = file.mtime;
+            let Some(draft) = &mut file.draft else { return Place::Elsewhere };
+            if std::mem::replace(&mut draft.busy, true) {
+                return Place::Busy;
+            }
+            let turn = Turn { shared: Arc::clone(shared), inode };
+            if let Some(publication) = &draft.telling {
+                return Place::Here((turn, Arc::clone(publication)));
+            }
+            let numbered = shared.begin_change(inode.home());
+            let drafted = draft.drafted(written.filter(|_| draft.contents().is_none()));
+            let message = meta::Settle {
+                exactly: numbered.exactly.clone(),
+                inode,
+                size,
+                blocks: blocks.unwrap_or(0),
+                mtime: None,
+                // No such number is ever given out: the size is told later.
+                gathered: (!exclusive || blocks.is_none()).then_some(0),
+                release: false,
+                close: false,
+                untouched: false,
+                read: None,
+                drafted: Some(Box::new(drafted.clone())),
+            };
+            let publication = Arc::new(Publication { message, drafted, _numbered: numbered });
+            draft.telling = Some(Arc::clone(&publication));
+            Place::Here((turn, publication))
+        });
+        next.unwrap_or(Place::Elsewhere)
+    }
+
+    /// The same of a draft to which something was done.
+    pub(crate) async fn publish_changes(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        let is_changed = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.is_changed());
+        if self.shared.with_file(inode, is_changed) == Some(true) { self.publish(caller, inode).await } else { Ok(()) }
+    }
+
+    /// Before contents are looked for, or changed, elsewhere.
+    pub(crate) async fn end_contents_in_draft(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        if self.has_contents_in_draft(inode) { self.publish(caller, inode).await } else { Ok(()) }
+    }
+
+    /// The lease on the file is being taken back: tells what is kept back of a draft, as long as the lease lasts.
+    pub(crate) async fn give_back_draft(&self, inode: InodeId) {
+        let caller = Caller::patient(Credentials::default());
+        loop {
+            let rest = self.shared.with_file(inode, |file| {
+                let rest = file.draft.as_ref()?.lease.rest(Instant::now());
+                if rest.is_zero() {
+                    // What was changed may still be told, if nobody was told otherwise meanwhile.
+                    file.draft.take_if(|draft| !draft.is_changed() && draft.is_free());
+                    return None;
+                }
+                Some(rest)
+            });
+            let Some(rest) = rest.flatten() else { return };
+            let is_draft = |file: &mut File| file.draft.is_some();
+            match ring::timeout(rest, self.publish(&caller, inode)).await {
+                Ok(Err(_)) if self.shared.with_file(inode, is_draft) == Some(true) => {
+                    ring::sleep(ASK_AGAIN.min(rest)).await;
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Sees to it that the draft is told at `due`.
+    fn watch(&self, inode: InodeId, due: Instant) {
+        if !self.shared.drafts.push(inode, due) {
+            return;
+        }
+        let Some(client) = self.itself() else { return };
+        ring::spawn(async move {
+            while let Some(next) = client.shared.drafts.next(Instant::now()) {
+                match next {
+                    Ok(inode) => client.publish_later(inode),
+                    Err(rest) => ring::sleep(rest).await,
+                }
+            }
+        });
+    }
+
+    fn publish_later(&self, inode: InodeId) {
+        let is_changed = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.is_changed());
+        let Some(client) = self.itself().filter(|_| self.shared.with_file(inode, is_changed) == Some(true)) else {
+            return;
+        };
+        ring::spawn(async move {
+            if let Err(error) = client.publish(&Caller::patient(Credentials::default()), inode).await {
+                warn!(%inode, "cannot tell what was kept back of a new file: {error}; fsync and close will say so");
+                client.watch(inode, Instant::now() + AGE_MAX);
+            }
+        });
+    }
+}
+
+/// Another task is about to be done with a draft.
+async fn wait_for_other(caller: &Caller<'_>) -> Result<(), Errno> {
+    if caller.is_ending() {
+        return Err(Errno::EINTR);
+    }
+    ring::sleep(LOOK_AGAIN).await;
+    Ok(())
+}
