@@ -244,7 +244,8 @@ impl Cluster {
     pub fn wait_for_mount(&self) {
         let point = self.mount_point();
         let begin = Instant::now();
-        while !mounts::is_mounted(&point) || fs::read_dir(&point).is_err() {
+        // In this order: between a dead mount and the next one, the bare directory answers.
+        while fs::read_dir(&point).is_err() || !mounts::is_mounted(&point) {
             assert!(begin.elapsed() < PATIENCE, "{} does not answer", point.display());
             std::thread::sleep(Duration::from_millis(20));
         }
