@@ -11,6 +11,7 @@ use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::layout::{INLINE_DEFAULT, INLINE_MAX};
+use types::name::Name;
 use types::time::Timestamp;
 
 const TERM_MS: u64 = 1000;
@@ -27,12 +28,10 @@ fn listen(bed: &mut Bed) {
     }
 }
 
-fn make(bed: &mut Bed, session: SessionId, text: &str) -> InodeView {
-    let exactly = bed.next(session);
-    let name = name(text);
-    let create = Create {
+fn creation(name: &Name) -> Create<'_> {
+    Create {
         parent: ROOT,
-        name: &name,
+        name,
         kind: FileType::Regular,
         mode: 0o644,
         rdev: 0,
@@ -41,7 +40,13 @@ fn make(bed: &mut Bed, session: SessionId, text: &str) -> InodeView {
         write_intent: true,
         exclusive: true,
         draft: true,
-    };
+    }
+}
+
+fn make(bed: &mut Bed, session: SessionId, text: &str) -> InodeView {
+    let exactly = bed.next(session);
+    let name = name(text);
+    let create = creation(&name);
     let view = bed.shard.create(exactly, &create).expect("made");
     bed.turn();
     view
@@ -412,18 +417,7 @@ fn a_repeated_create_is_no_draft() {
     let mut bed = bed();
     let exactly = bed.next(A);
     let name = name("f");
-    let create = Create {
-        parent: ROOT,
-        name: &name,
-        kind: FileType::Regular,
-        mode: 0o644,
-        rdev: 0,
-        cred: CRED,
-        open: true,
-        write_intent: true,
-        exclusive: true,
-        draft: true,
-    };
+    let create = creation(&name);
     assert!(bed.shard.create(exactly, &create).unwrap().draft);
     bed.turn();
     let again = bed.shard.create(exactly, &create).unwrap();
