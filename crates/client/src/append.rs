@@ -19,6 +19,7 @@ use ring::buf::{Buf, Slice};
 use types::error::Errno;
 use types::id::{InodeId, ObjectId};
 use types::layout::Layout;
+use types::time::Timestamp;
 use wire::v1::meta;
 use wire::v1::storage::{self, ObjectStat};
 
@@ -224,8 +225,8 @@ impl Client {
     /// Under the version that is known.
     async fn try_put(&self, inode: InodeId, extent: Extent, data: Slice) -> Result<Put, Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
-        let Some(expected_version) = self.version(inode, extent.stripe) else { return Ok(Put::Taken) };
-        let request = storage::Write { object, offset: extent.object_offset, expected_version };
+        let Some(unchanged_since) = self.version(inode, extent.stripe) else { return Ok(Put::Taken) };
+        let request = storage::Write { object, offset: extent.object_offset, unchanged_since, at: Timestamp(0) };
         let destination = Destination::Object(extent.group, object);
         match self.call_payload(&Caller::appending(), destination, &request, &[data], 0).await {
             Ok(answer) => {

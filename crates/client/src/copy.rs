@@ -6,6 +6,7 @@ use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::{InodeId, ObjectId};
 use types::layout::Layout;
+use types::time::Timestamp;
 use wire::v1::storage;
 
 use crate::caller::Caller;
@@ -110,7 +111,7 @@ impl Client {
             Some((to, size)) if size < to.object_offset + u64::from(to.len) => {
                 let object = ObjectId { inode: target, stripe: to.stripe };
                 let offset = to.object_offset + u64::from(to.len) - 1;
-                let request = storage::Write { object, offset, expected_version: 0 };
+                let request = storage::Write { object, offset, unchanged_since: 0, at: Timestamp(0) };
                 let zero = Buf::zeroed(1).freeze();
                 let destination = Destination::Object(to.group, object);
                 let reply = self.call_payload(caller, destination, &request, &[zero], 0).await?.message;
@@ -139,7 +140,7 @@ impl Client {
                 source: source_object,
                 source_offset: from.object_offset,
                 length: u64::from(to.len),
-                expected_version: 0,
+                unchanged_since: 0,
             };
             let reply = self.call(caller, Destination::Object(to.group, object), &request).await?;
             self.changed(object, reply.version);
@@ -155,7 +156,7 @@ impl Client {
         if data.iter().all(|&byte| byte == 0) {
             // Of a hole, as far as anyone can tell.
             let (offset, length, mode) = (to.object_offset, u64::from(to.len), Allocation::Punch.mode());
-            let request = storage::Allocate { object, offset, length, mode, expected_version: 0 };
+            let request = storage::Allocate { object, offset, length, mode, unchanged_since: 0 };
             match self.call(caller, Destination::Object(to.group, object), &request).await {
                 // Not every file system has holes.
                 Err(Errno::EOPNOTSUPP) => {}
@@ -172,7 +173,7 @@ impl Client {
         if missing > 0 {
             parts.push(Buf::zeroed(missing).freeze());
         }
-        let request = storage::Write { object, offset: to.object_offset, expected_version: 0 };
+        let request = storage::Write { object, offset: to.object_offset, unchanged_since: 0, at: Timestamp(0) };
         let destination = Destination::Object(to.group, object);
         let reply = self.call_payload(caller, destination, &request, &parts, 0).await?.message;
         self.changed(object, reply.version);

@@ -10,6 +10,7 @@ use tracing::error;
 use types::error::Errno;
 use types::id::{InodeId, ObjectId};
 use types::layout::Layout;
+use types::time::Timestamp;
 use wire::v1::meta;
 use wire::v1::storage;
 
@@ -278,8 +279,12 @@ impl Client {
 
     async fn write_piece(&self, caller: &Caller<'_>, inode: InodeId, extent: Extent, data: Slice) -> Result<(), Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
-        let request = storage::Write { object, offset: extent.object_offset, expected_version: 0 };
+        // By the clock of what is set of a draft afterwards.
+        let is_draft = self.shared.with_file(inode, |file| file.draft.is_some()) == Some(true);
+        let at = if is_draft { Shared::wall_clock() } else { Timestamp(0) };
+        let request = storage::Write { object, offset: extent.object_offset, unchanged_since: 0, at };
         let answer = self.call_payload(caller, Destination::Object(extent.group, object), &request, &[data], 0).await?;
+        self.saw_version(extent.group, object, answer.message.version);
         self.wrote_through(inode, extent.stripe, answer.message.version);
         Ok(())
     }

@@ -12,6 +12,9 @@ use wire::v1::meta::{self, InodeReply};
 use crate::lease::Lease;
 use crate::publish::Publication;
 
+/// So long contents may become here that objects are to have, until these can be written: bytes.
+const GROWN_MAX: usize = 256 << 10;
+
 /// As the shard will be told.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -21,8 +24,10 @@ pub(crate) struct Draft {
     attr: Attr,
     /// All of them; `None`: in objects, as far as they are written.
     contents: Option<Vec<u8>>,
-    /// How long they may become, bytes.
+    /// How long they may be in the metadata, bytes.
     limit: usize,
+    /// When they were last written.
+    written: Timestamp,
     /// Something was done to it.
     changed: bool,
     /// And to more than contents and their times.
@@ -31,8 +36,10 @@ pub(crate) struct Draft {
     renamed: u64,
     /// What is being told, as it was when that began: nothing else may be done to it until the answer is here.
     pub(crate) telling: Option<Arc<Publication>>,
-    /// A task tells it, or moves its contents.
+    /// A task tells it.
     pub(crate) busy: bool,
+    /// A task asks whether objects may have the contents. Meanwhile these may grow.
+    pub(crate) asking: bool,
 }
 
 impl Draft {
@@ -42,11 +49,13 @@ impl Draft {
             attr: reply.attr,
             contents: Some(Vec::new()),
             limit: reply.inline_limit as usize,
+            written: reply.attr.mtime,
             changed: false,
             reformed: false,
             renamed,
             telling: None,
             busy: false,
+            asking: false,
         }
     }
 
@@ -81,7 +90,24 @@ impl Draft {
     pub(crate) fn fits(&self, offset: Option<u64>, len: usize) -> bool {
         let Some(contents) = &self.contents else { return false };
         let begin = offset.unwrap_or(contents.len() as u64);
-        begin.saturating_add(len as u64) <= self.limit as u64
+        let end = begin.saturating_add(len as u64);
+        end <= self.limit as u64 || (self.asking && begin <= contents.len() as u64 && end <= GROWN_MAX as u64)
+    }
+
+    /// Whether they would be while objects are asked for. What leaves a hole goes to these at once.
+    pub(crate) fn may_grow(&self, offset: Option<u64>, len: usize) -> bool {
+        let len_now = self.weight() as u64;
+        let begin = offset.unwrap_or(len_now);
+        self.is_free() && begin <= len_now && begin.saturating_add(len as u64) <= GROWN_MAX as u64
+    }
+
+    /// The metadata cannot have the contents.
+    pub(crate) fn is_long(&self) -> bool {
+        self.weight() > self.limit
+    }
+
+    pub(crate) fn written(&self) -> Timestamp {
+        self.written
     }
 
     /// At `offset`, or the end. It fits.
@@ -98,7 +124,7 @@ impl Draft {
         contents[begin..end].copy_from_slice(bytes);
         self.attr.size = contents.len() as u64;
         self.attr.blocks = self.attr.size.div_ceil(512);
-        self.attr.mtime = now;
+        (self.attr.mtime, self.written) = (now, now);
         self.touch(now);
     }
 
@@ -255,6 +281,27 @@ mod tests {
         let told = draft.drafted(Some(Timestamp(3000)));
         assert_eq!((told.contents, told.mtime, told.ctime), (None, Timestamp(3000), Timestamp(3000)));
         assert_eq!(draft.drafted(None).mtime, Timestamp(2000));
+    }
+
+    #[test]
+    fn contents_grow_while_objects_are_asked_for() {
+        let mut draft = draft();
+        draft.write(None, &[1; 90], Timestamp(2000));
+        assert!(!draft.fits(None, 11) && draft.may_grow(None, 11) && !draft.is_long());
+        assert!(!draft.may_grow(Some(91), 11), "a hole");
+        assert!(!draft.may_grow(None, GROWN_MAX - 89) && !draft.may_grow(Some(u64::MAX), 2));
+        draft.asking = true;
+        assert!(draft.fits(None, GROWN_MAX - 90) && !draft.fits(None, GROWN_MAX - 89));
+        assert!(!draft.fits(Some(91), 11) && draft.fits(Some(91), 9), "in the metadata holes are no matter");
+        draft.write(None, &[2; 11], Timestamp(3000));
+        assert!(draft.is_long());
+        draft.set(&SetAttr { mtime: Some(SetTime::At(Timestamp(5))), ..SetAttr::default() }, Timestamp(4000));
+        assert_eq!(
+            (draft.written(), draft.attr().mtime, draft.attr().ctime),
+            (Timestamp(3000), Timestamp(5), Timestamp(4000))
+        );
+        assert_eq!(draft.leave_metadata().len(), 101);
+        assert!(!draft.is_long() && draft.is_changed());
     }
 
     #[test]

@@ -314,9 +314,6 @@ impl Client {
         if change.mtime.is_some() {
             // Times that are set explicitly win over those of earlier writes, also of a settling under way.
             self.while_settling(inode).await;
-            if let Err(error) = self.write_runs_out(caller, inode).await {
-                tracing::debug!(%inode, "its times are set before all of it is written: {error}");
-            }
             self.shared.with_file(inode, |file| file.mtime = None);
         }
         if change.atime.is_some() {
@@ -332,6 +329,11 @@ impl Client {
     pub(crate) async fn set(&self, caller: &Caller<'_>, inode: InodeId, change: SetAttr) -> Result<Attr, Errno> {
         if let Some(attr) = self.set_draft(caller, inode, &change).await? {
             return Ok(attr);
+        }
+        if change.mtime.is_some()
+            && let Err(error) = self.write_runs_out(caller, inode).await
+        {
+            tracing::debug!(%inode, "its times are set before all of it is written: {error}");
         }
         let reply = self.set_at_shard(caller, inode, change, false).await?;
         self.attr_of(caller, reply).await

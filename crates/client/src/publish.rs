@@ -20,18 +20,23 @@ use types::attr::{Attr, SetAttr};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::InodeId;
+use types::time::Timestamp;
 use wire::v1::meta::{self, InodeReply};
 
 use crate::caller::Caller;
 use crate::draft::Draft;
 use crate::file::File;
-use crate::lease::Lease;
+use crate::lease::{Board, Lease, Subject};
 use crate::metrics::Bytes;
 use crate::names::Known;
 use crate::router::{Client, Destination};
 use crate::settle::checked_layout;
 use crate::shared::{Change, Shared};
 use crate::unwritten::{AGE_MAX, ASK_AGAIN, LOOK_AGAIN, MARGIN};
+
+/// How often, and how far apart, a lease is asked for under which contents go to objects.
+const LEASE_ATTEMPTS: u32 = 20;
+const LEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// A draft on its way to the shard, with its number, which stays taken until the answer.
 pub(crate) struct Publication {
@@ -95,15 +100,16 @@ enum Place<T> {
     Long,
 }
 
-/// A task that tells a draft, or moves its contents. Another one may when this is dropped.
+/// A task that tells a draft, or asks for objects. Another one may when this is dropped.
 struct Turn {
     shared: Arc<Shared>,
     inode: InodeId,
+    mark: fn(&mut Draft) -> &mut bool,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.shared.with_file(self.inode, |file| file.draft.iter_mut().for_each(|draft| draft.busy = false));
+        self.shared.with_file(self.inode, |file| file.draft.iter_mut().for_each(|draft| *(self.mark)(draft) = false));
     }
 }
 
@@ -182,12 +188,13 @@ impl Client {
             match self.try_to_draft(
                 inode,
                 |draft| draft.fits(offset, data.len()),
-                |draft, now| draft.write(offset, data, now),
+                |draft, _, now| draft.write(offset, data, now),
             ) {
                 Place::Here(_) => return Ok(true),
                 Place::Elsewhere => return Ok(false),
                 Place::Busy => wait_for_other(caller).await?,
                 Place::Tell => self.publish(caller, inode).await?,
+                Place::Long if self.grows_on(inode, offset, data.len()) => {}
                 Place::Long => self.outgrow(caller, inode).await?,
             }
         }
@@ -204,7 +211,12 @@ impl Client {
         change: &SetAttr,
     ) -> Result<Option<Attr>, Errno> {
         loop {
-            match self.try_to_draft(inode, |_| true, |draft, now| draft.set(change, now)) {
+            let set = |draft: &mut Draft, written: &mut Option<Timestamp>, now| {
+                draft.set(change, now);
+                // Times that are set explicitly win over those of earlier writes.
+                written.take_if(|_| change.mtime.is_some());
+            };
+            match self.try_to_draft(inode, |_| true, set) {
                 Place::Here(attr) => return Ok(Some(attr)),
                 Place::Elsewhere | Place::Long => return Ok(None),
                 Place::Busy => wait_for_other(caller).await?,
@@ -217,7 +229,7 @@ impl Client {
         &self,
         inode: InodeId,
         fits: impl FnOnce(&Draft) -> bool,
-        change: impl FnOnce(&mut Draft, types::time::Timestamp),
+        change: impl FnOnce(&mut Draft, &mut Option<Timestamp>, Timestamp),
     ) -> Place<Attr> {
         let (shared, now) = (&self.shared, Instant::now());
         let place = shared.with_file(inode, |file| {
@@ -242,7 +254,7 @@ impl Client {
                 return Place::Tell;
             }
             let is_first = !draft.is_changed();
-            change(draft, Shared::wall_clock());
+            change(draft, &mut file.mtime, Shared::wall_clock());
             let mut attr = *draft.attr();
             let watch = is_first && draft.is_changed();
             file.drafted();
@@ -290,39 +302,106 @@ impl Client {
         known.flatten()
     }
 
-    /// Contents that are too long for the metadata, or have to be in objects: those that there are already are to be written
-    /// there. The file is no draft any more as far as these go.
-    async fn outgrow(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let begun = self.shared.with_file(inode, |file| {
-            let draft = file.draft.as_mut().filter(|draft| draft.contents().is_some() && draft.is_free())?;
-            draft.busy = true;
-            Some(())
+    /// Begins to ask for objects, where contents of `len` bytes more may stay here meanwhile, so that nobody waits for the
+    /// answer. False where they have to go there at once.
+    fn grows_on(&self, inode: InodeId, offset: Option<u64>, len: usize) -> bool {
+        let may_grow = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.may_grow(offset, len));
+        if self.shared.with_file(inode, may_grow) != Some(true) || !self.has_room(inode) {
+            return false;
+        }
+        let (Some(turn), Some(client)) = (self.begin_asking(inode), self.itself()) else { return false };
+        ring::spawn(async move {
+            if let Err(error) = client.ask_for_objects(&Caller::patient(Credentials::default()), turn).await {
+                warn!(%inode, "cannot write a new file to objects yet: {error}; fsync and close will tell");
+            }
         });
-        let Some(()) = begun.flatten() else { return Ok(()) };
-        let turn = Turn { shared: Arc::clone(&self.shared), inode };
-        let reply = match self.write_intent(caller, inode, false, true).await {
-            Err(errno @ (Errno::ECANCELED | Errno::ESTALE)) => return self.refused(inode, errno),
-            reply => reply?,
-        };
-        checked_layout(&reply)?;
-        self.shared.with_file(inode, |file| {
-            file.granted(&reply);
-            let before = file.draft_weight();
-            let Some(draft) = &mut file.draft else { return };
-            let (lease, written) = (draft.lease, draft.attr().mtime);
-            let contents = draft.leave_metadata();
-            let is_told = !draft.is_changed();
-            self.shared.metrics.unwritten.change(before, 0);
-            let is_empty = contents.is_empty();
-            let watch = file.keep_back_all(&self.shared.metrics.unwritten, lease, contents);
-            if is_told && !is_empty {
+        true
+    }
+
+    /// The contents are to be in objects: asks for these, or waits for who does.
+    async fn outgrow(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        match self.begin_asking(inode) {
+            Some(turn) => self.ask_for_objects(caller, turn).await,
+            None => wait_for_other(caller).await,
+        }
+    }
+
+    fn begin_asking(&self, inode: InodeId) -> Option<Turn> {
+        let mark: fn(&mut Draft) -> &mut bool = |draft| &mut draft.asking;
+        let begun = self.shared.with_file(inode, |file| {
+            let draft =
+                file.draft.as_mut().filter(|draft| draft.contents().is_some() && draft.is_free() && !draft.asking)?;
+            *mark(draft) = true;
+            Some(Turn { shared: Arc::clone(&self.shared), inode, mark })
+        });
+        begun.flatten()
+    }
+
+    /// From the answer on the contents that there are by then are to be written to objects. The file is no draft any more as
+    /// far as these go.
+    ///
+    /// # Errors
+    /// Those of the shard, and `EIO` where it gives no lease under which they could be written: then they are still here.
+    async fn ask_for_objects(&self, caller: &Caller<'_>, turn: Turn) -> Result<(), Errno> {
+        let inode = turn.inode;
+        for _ in 0..LEASE_ATTEMPTS {
+            let ticket = self.shared.board.ticket();
+            let reply = match self.write_intent(caller, inode, false, true).await {
+                Err(errno @ (Errno::ECANCELED | Errno::ESTALE)) => return self.refused(inode, errno),
+                reply => reply?,
+            };
+            checked_layout(&reply)?;
+            let lease = Board::lease(ticket, Subject::inode(inode), reply.lease_ms);
+            let is_held = self.shared.with_file(inode, |file| {
+                file.granted(&reply);
+                // The size that was granted is that of objects which have nothing yet.
+                file.drafted();
+                let now = Instant::now();
+                let Some(draft) = &mut file.draft else { return true };
+                // It may have been taken back before this answer was here.
+                if self.shared.board.holds(lease, now) {
+                    draft.lease = draft.lease.later(lease);
+                }
+                // Also while it is being taken back.
+                !draft.lease.rest(now).is_zero()
+            });
+            if is_held != Some(false) {
+                self.move_to_objects(inode);
+                return Ok(());
+            }
+            // The shard was away for longer than the term, and this client may not listen to it yet.
+            ring::sleep(LEASE_PAUSE).await;
+        }
+        Err(Errno::EIO)
+    }
+
+    fn move_to_objects(&self, inode: InodeId) {
+        let has_room = self.has_room(inode);
+        let watch = self.shared.with_file(inode, |file| {
+            let Some(mut draft) = file.draft.take() else { return false };
+            let (weight, written) = (draft.weight(), draft.written());
+            let watch = file.keep_back_all(&self.shared.metrics.unwritten, &mut draft, has_room);
+            self.shared.metrics.unwritten.change(weight, 0);
+            if weight > 0 && !draft.is_changed() {
                 file.mtime = Some(written);
             }
-            if watch {
-                self.watch_unwritten(inode);
-            }
+            file.draft = Some(draft);
+            watch
         });
-        drop(turn);
+        if watch == Some(true) {
+            self.watch_unwritten(inode);
+        }
+    }
+
+    /// Contents that are too long for the metadata are where objects are written from.
+    ///
+    /// # Errors
+    /// Those of the shard: then they are still in the draft. `EIO` where they are lost.
+    pub(crate) async fn place_contents(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        let is_due = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.asking || draft.is_long());
+        while self.shared.with_file(inode, is_due) == Some(true) {
+            self.outgrow(caller, inode).await?;
+        }
         Ok(())
     }
 
@@ -332,11 +411,19 @@ impl Client {
     /// `EIO` where it is lost, or the shard does not answer within the bound: then it is still here, as with `EINTR`, and with
     /// those of the shard, such as `ENOSPC`.
     pub(crate) async fn publish(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        self.publish_if(caller, inode, |_| true).await
+    }
+
+    async fn publish_if(&self, caller: &Caller<'_>, inode: InodeId, is_due: fn(&Draft) -> bool) -> Result<(), Errno> {
         loop {
-            let (turn, publication) = match self.next_publication(inode) {
+            let (turn, publication) = match self.next_publication(inode, is_due) {
                 Place::Here(publication) => publication,
                 Place::Busy => {
                     wait_for_other(caller).await?;
+                    continue;
+                }
+                Place::Long => {
+                    self.outgrow(caller, inode).await?;
                     continue;
                 }
                 _ => return Ok(()),
@@ -384,16 +471,20 @@ impl Client {
         }
     }
 
-    fn next_publication(&self, inode: InodeId) -> Place<(Turn, Arc<Publication>)> {
+    fn next_publication(&self, inode: InodeId, is_due: fn(&Draft) -> bool) -> Place<(Turn, Arc<Publication>)> {
         let shared = &self.shared;
         let next = shared.with_file(inode, |file| {
             let (exclusive, size, blocks) = (file.is_exclusive(), file.size, file.estimated_blocks());
             let written = file.mtime;
-            let Some(draft) = &mut file.draft else { return Place::Elsewhere };
-            if std::mem::replace(&mut draft.busy, true) {
+            let Some(draft) = file.draft.as_mut().filter(|draft| is_due(draft)) else { return Place::Elsewhere };
+            if draft.asking || draft.busy {
                 return Place::Busy;
             }
-            let turn = Turn { shared: Arc::clone(shared), inode };
+            if draft.is_long() {
+                return Place::Long;
+            }
+            draft.busy = true;
+            let turn = Turn { shared: Arc::clone(shared), inode, mark: |draft| &mut draft.busy };
             if let Some(publication) = &draft.telling {
                 return Place::Here((turn, Arc::clone(publication)));
             }
@@ -422,8 +513,7 @@ impl Client {
 
     /// The same of a draft to which something was done.
     pub(crate) async fn publish_changes(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let is_changed = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.is_changed());
-        if self.shared.with_file(inode, is_changed) == Some(true) { self.publish(caller, inode).await } else { Ok(()) }
+        self.publish_if(caller, inode, Draft::is_changed).await
     }
 
     /// Before contents are looked for, or changed, elsewhere.

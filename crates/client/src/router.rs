@@ -78,6 +78,8 @@ struct LaneRoute {
     /// Connected, and for a shard with the session opened on it.
     ready: RefCell<Option<Connection>>,
     making: Making,
+    /// The version of some object of the lane that came last; 0: none. None that the lane gives out later is lower.
+    version: Cell<u64>,
 }
 
 impl Client {
@@ -310,6 +312,20 @@ impl Client {
         self.route(destination).map_or(1, |route| route.lane(destination).peer.width())
     }
 
+    /// Notes a version that the lane of this object gave out just now.
+    pub(crate) fn saw_version(&self, group: GroupId, object: ObjectId, version: u64) {
+        let destination = Destination::Object(group, object);
+        if let Some(route) = self.route(destination) {
+            route.lane(destination).version.set(version);
+        }
+    }
+
+    /// One that it gave out before, of whatever object; 0: none is known.
+    pub(crate) fn version_of_lane(&self, group: GroupId, object: ObjectId) -> u64 {
+        let destination = Destination::Object(group, object);
+        self.route(destination).map_or(0, |route| route.lane(destination).version.get())
+    }
+
     /// This thread's number among those of the mount.
     #[must_use]
     pub fn thread(&self) -> u32 {
@@ -371,6 +387,7 @@ impl Client {
             peer: Peer::starting_at(start, route.addresses, Rc::clone(&self.identity), self.limits()),
             ready: RefCell::default(),
             making: Making::new(),
+            version: Cell::new(0),
         }
     }
 

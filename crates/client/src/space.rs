@@ -53,7 +53,7 @@ impl Client {
         let changes = shares(&layout, offset, end).map(async |share| {
             let object = ObjectId { inode, stripe: share.stripe };
             let (offset, length, mode) = (share.offset, share.len, what.mode());
-            let request = storage::Allocate { object, offset, length, mode, expected_version: 0 };
+            let request = storage::Allocate { object, offset, length, mode, unchanged_since: 0 };
             let reply = self.call(caller, Destination::Object(share.group, object), &request).await?;
             self.changed(object, reply.version);
             Ok(())

@@ -201,7 +201,7 @@ impl Client {
     ) -> Result<(), Errno> {
         let cuts = cut.into_iter().map(async |(stripe, group, size)| {
             let object = ObjectId { inode, stripe };
-            let request = storage::Truncate { object, size, expected_version: 0 };
+            let request = storage::Truncate { object, size, unchanged_since: 0 };
             let reply = self.call(caller, Destination::Object(group, object), &request).await?;
             self.changed(object, reply.version);
             Ok(())

@@ -8,34 +8,39 @@
 //!
 //! A client that was stopped or cut off may find that its lease is over: what it kept back then is lost, and everybody who
 //! has the file open here is told `EIO`. So that nothing of it arrives late, over what others have written since,
-//! each object takes it only under the version that it had when the lease was held. Where that is not known, nothing is
-//! kept back: the write goes through, and its answer tells.
+//! each object takes it only if it was not changed since a version that was given out while the lease was held. Where none is
+//! known, nothing is kept back: the write goes through, and its answer tells. No object was changed of a file that this client
+//! has made and that nobody was told of: any version of the same lane will do.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::map::CapacityClass;
-use layout::{Extent, extents};
+use layout::extents;
 use ring::buf::Slice;
 use tracing::{error, warn};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, ObjectId};
 use types::layout::Layout;
+use types::time::Timestamp;
 use wire::v1::meta;
-use wire::v1::storage;
 
 use crate::caller::Caller;
+use crate::draft::Draft;
 use crate::file::File;
 use crate::lease::{Board, Lease, Subject, Ticket};
 use crate::metrics::Bytes;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
-use crate::unwritten::runs::{Run, Runs};
+use crate::unwritten::flight::Flight;
+use crate::unwritten::runs::Runs;
 
 pub(crate) mod crowd;
+mod flight;
 mod runs;
 
 /// Longest write that is gathered with others, bytes; a longer one stays as it came...
@@ -72,6 +77,11 @@ pub(crate) struct Unwritten {
     ask_at: Option<Instant>,
     /// Of objects, as of a moment at which the lease was held.
     versions: BTreeMap<u32, u64>,
+    /// Nobody has changed objects that have none here since the file was made, and there is space for them.
+    fresh: bool,
+    /// The time of the last write, by this client's clock, for the objects of a file that it has made, so that times that are
+    /// set here afterwards are later; 0: they note themselves when they are written.
+    at: Timestamp,
     waiting: Runs,
     /// On the way to the servers.
     flying: Option<Arc<Runs>>,
@@ -96,6 +106,8 @@ impl Default for Unwritten {
             small_writes: 0,
             ask_at: None,
             versions: BTreeMap::new(),
+            fresh: false,
+            at: Timestamp(0),
             waiting: Runs::default(),
             flying: None,
             flights: 0,
@@ -163,6 +175,12 @@ impl Unwritten {
         may
     }
 
+    /// Of the objects nothing is known any more.
+    fn begin_anew(&mut self, lease: Lease) {
+        (self.lease, self.fresh, self.at) = (lease, false, Timestamp(0));
+        self.versions.clear();
+    }
+
     fn saw(&mut self, board: &Board, stripe: u32, version: u64) {
         if board.holds(self.lease, Instant::now()) {
             let known = self.versions.entry(stripe).or_insert(version);
@@ -173,11 +191,12 @@ impl Unwritten {
 
 impl File {
     /// All that there is of a new file, and that its objects are to have: nobody else has seen these, as long as `lease` is
-    /// held. True where a task is to look after it.
-    pub(crate) fn keep_back_all(&mut self, total: &Bytes, lease: Lease, contents: Vec<u8>) -> bool {
+    /// held. True where a task is to look after it. `has_room`: the targets have.
+    pub(crate) fn keep_back_all(&mut self, total: &Bytes, draft: &mut Draft, has_room: bool) -> bool {
         let unwritten = &mut self.unwritten;
-        unwritten.lease = lease;
-        unwritten.versions.clear();
+        unwritten.begin_anew(draft.lease);
+        (unwritten.fresh, unwritten.at) = (has_room, draft.written());
+        let contents = draft.leave_metadata();
         if contents.is_empty() {
             return false;
         }
@@ -200,6 +219,8 @@ fn give_up(shared: &Shared, inode: InodeId, file: &mut File, why: &str) {
     error!(%inode, bytes, "what was kept back of a file is lost: {why}");
 }
 
+type Part<'a> = Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
+
 /// What became of a write.
 enum Kept {
     Yes {
@@ -220,42 +241,6 @@ enum Step {
     Busy,
     Lost,
     Write(Flight, Layout),
-}
-
-/// Runs on their way. Unless they have landed, they come back.
-struct Flight {
-    shared: Arc<Shared>,
-    inode: InodeId,
-    runs: Arc<Runs>,
-    /// How many writes were kept back before it, where these are all.
-    kept: Option<u64>,
-    landed: bool,
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        let now = Instant::now();
-        let change = self.shared.with_file(self.inode, |file| {
-            let unwritten = &mut file.unwritten;
-            let before = unwritten.weight();
-            unwritten.flights = unwritten.flights.saturating_sub(1);
-            match unwritten.flying.take_if(|flying| Arc::ptr_eq(flying, &self.runs)) {
-                Some(_) if self.landed => unwritten.written = self.kept.unwrap_or(unwritten.written),
-                Some(flown) => {
-                    let mut all = Runs::default();
-                    all.put_all(&flown);
-                    all.put_all(&unwritten.waiting);
-                    unwritten.waiting = all;
-                    unwritten.try_at = Some(now + ASK_AGAIN);
-                }
-                None => {}
-            }
-            (before, unwritten.weight())
-        });
-        if let Some((before, after)) = change {
-            self.shared.metrics.unwritten.change(before, after);
-        }
-    }
 }
 
 impl Client {
@@ -303,7 +288,8 @@ impl Client {
             return Ok(Kept::No);
         }
         let kept = shared.with_file(inode, |file| {
-            let (is_exclusive, is_settling) = (file.is_exclusive(), file.settling);
+            let (is_exclusive, is_settling, is_draft) = (file.is_exclusive(), file.settling, file.draft.is_some());
+            let is_near = offset <= file.size;
             let unwritten = &mut file.unwritten;
             if unwritten.lost {
                 return Kept::Lost;
@@ -317,7 +303,9 @@ impl Client {
                 return if asks { Kept::Ask } else { Kept::No };
             }
             let mut pieces = extents(layout, offset, data.len() as u64);
-            if !pieces.all(|piece| unwritten.versions.contains_key(&piece.stripe)) {
+            // Whether the object can have what is far from its end, only its target's file system knows.
+            let is_fresh = unwritten.fresh && is_near;
+            if !pieces.all(|piece| is_fresh || unwritten.versions.contains_key(&piece.stripe)) {
                 return Kept::No;
             }
             let before = unwritten.weight();
@@ -336,8 +324,11 @@ impl Client {
             shared.metrics.unwritten.change(before, unwritten.weight());
             let write = unwritten.is_due(now);
             let watch = !std::mem::replace(&mut unwritten.watched, true);
+            let at = Shared::wall_clock();
+            // What was set of the draft is older than this write, and what is set from its end on has the shard's time.
+            unwritten.at = if is_draft { at } else { Timestamp(0) };
             file.end.versions.clear();
-            file.wrote(offset, data.len() as u64, Shared::wall_clock());
+            file.wrote(offset, data.len() as u64, at);
             Kept::Yes { watch, write }
         });
         kept.ok_or(Errno::EBADF)
@@ -384,14 +375,13 @@ impl Client {
                 unwritten.lease = unwritten.lease.later(lease);
             } else if unwritten.is_clean() {
                 // Others may have changed the objects in between.
-                unwritten.versions.clear();
-                unwritten.lease = lease;
+                unwritten.begin_anew(lease);
             }
         });
     }
 
     /// None of the file's targets is short of space, so that what is kept back will find some.
-    fn has_room(&self, inode: InodeId) -> bool {
+    pub(crate) fn has_room(&self, inode: InodeId) -> bool {
         let map = self.shared.map();
         let groups = self.shared.with_file(inode, |file| file.layout.groups.clone()).unwrap_or_default();
         groups.iter().all(|group| {
@@ -476,8 +466,11 @@ impl Client {
     /// # Errors
     /// Those of the storage, and `EINTR`: then it is still here. `EIO` where something is lost.
     pub async fn write_out(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        self.publish_changes(caller, inode).await?;
-        self.write_runs_out(caller, inode).await
+        self.place_contents(caller, inode).await?;
+        // At once: nobody is told of the file before both are done.
+        let both: [Part<'_>; 2] =
+            [Box::pin(self.write_runs_out(caller, inode)), Box::pin(self.publish_changes(caller, inode))];
+        ring::join_all(both).await.into_iter().collect()
     }
 
     /// The same of what objects are to have.
@@ -526,86 +519,10 @@ impl Client {
             let kept = unwritten.waiting.is_empty().then_some(unwritten.kept);
             unwritten.flying = Some(Arc::clone(&runs));
             unwritten.flights += 1;
-            let flight = Flight { shared: Arc::clone(shared), inode, runs, kept, landed: false };
+            let flight = Flight { shared: Arc::clone(shared), inode, runs, at: unwritten.at, kept, landed: false };
             Step::Write(flight, file.layout.clone())
         });
         step.unwrap_or(Step::Done)
-    }
-
-    async fn fly(&self, caller: &Caller<'_>, mut flight: Flight, layout: &Layout) -> Result<(), Errno> {
-        let mut of_objects: BTreeMap<u32, Vec<(Extent, u64, &Run)>> = BTreeMap::new();
-        for (offset, run) in flight.runs.iter() {
-            for piece in extents(layout, offset, run.bytes().len() as u64) {
-                of_objects.entry(piece.stripe).or_default().push((piece, offset, run));
-            }
-        }
-        // One after the other in each object: its version tells whether somebody else was there.
-        let writes = of_objects.values().map(async |pieces| {
-            for &(piece, offset, run) in pieces {
-                let begin = (piece.file_offset - offset) as usize;
-                let data = run.slice(begin..begin + piece.len as usize);
-                self.write_unless_changed(caller, flight.inode, piece, data).await?;
-            }
-            Ok(())
-        });
-        let outcome: Result<(), Errno> = ring::join_all(writes).await.into_iter().collect();
-        drop(of_objects);
-        // Of an object that is gone nothing can be written any more.
-        let is_gone = outcome == Err(Errno::ESTALE);
-        let (shared, inode) = (Arc::clone(&self.shared), flight.inode);
-        flight.landed = outcome.is_ok();
-        drop(flight);
-        if is_gone {
-            shared.with_file(inode, |file| give_up(&shared, inode, file, "an object of the file is gone"));
-        }
-        outcome
-    }
-
-    /// Writes where the object is as it was while the lease was held.
-    async fn write_unless_changed(
-        &self,
-        caller: &Caller<'_>,
-        inode: InodeId,
-        piece: Extent,
-        data: Slice,
-    ) -> Result<(), Errno> {
-        let object = ObjectId { inode, stripe: piece.stripe };
-        let destination = Destination::Object(piece.group, object);
-        let mut refused = None;
-        loop {
-            let known = |file: &mut File| file.unwritten.versions.get(&piece.stripe).copied();
-            let expected_version = match self.shared.with_file(inode, known).flatten() {
-                Some(version) => version,
-                None => self.object(caller, piece.group, object).await?.version,
-            };
-            if refused == Some(expected_version) {
-                // Not for its version: the object is being removed.
-                return Err(Errno::ESTALE);
-            }
-            // Asked after the version was: nobody else has changed the object before.
-            let may_write = |file: &mut File| {
-                let Unwritten { lease, lost, .. } = &file.unwritten;
-                !lost && !lease.rest(Instant::now()).is_zero()
-            };
-            if self.shared.with_file(inode, may_write) != Some(true) {
-                return Err(Errno::EIO);
-            }
-            let request = storage::Write { object, offset: piece.object_offset, expected_version };
-            let written = self.call_payload(caller, destination, &request, std::slice::from_ref(&data), 0).await;
-            let version = written.as_ref().ok().map(|answer| answer.message.version);
-            self.shared.with_file(inode, |file| match version {
-                Some(version) => {
-                    file.unwritten.versions.insert(piece.stripe, version);
-                    file.unsynced.changed(piece.stripe, version);
-                }
-                None => drop(file.unwritten.versions.remove(&piece.stripe)),
-            });
-            match written {
-                Ok(_) => return Ok(()),
-                Err(Errno::ESTALE) => refused = Some(expected_version),
-                Err(errno) => return Err(errno),
-            }
-        }
     }
 
     /// The lease on the file is being taken back: writes what is kept back, as long as the lease lasts.
@@ -620,9 +537,7 @@ impl Client {
                 if !unwritten.is_clean() {
                     give_up(&self.shared, inode, file, "it could not be written in time");
                 }
-                let unwritten = &mut file.unwritten;
-                unwritten.lease = Lease::NONE;
-                unwritten.versions.clear();
+                file.unwritten.begin_anew(Lease::NONE);
                 None
             });
             let Some(rest) = looked.flatten() else { return };

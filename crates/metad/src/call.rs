@@ -177,7 +177,8 @@ impl<K: Kv> Call<'_, K> {
         let exactly = self.exactly(e);
         let (mtime, read) = (mtime.map(time_change), read.map(time_change));
         let settle = Settle { inode, size, blocks, mtime, gathered, release, close, untouched, read };
-        let Settled { settled, intents } = self.shard.settle(exactly, &settle, drafted.map(self::drafted).as_ref())?;
+        let Settled { settled, intents } =
+            self.shard.settle(exactly, &settle, drafted.map(|told| self::drafted(*told)).as_ref())?;
         Ok(Answer::Settled(meta::SettleReply { settled, intents }))
     }
 
@@ -366,8 +367,8 @@ fn time_change(change: meta::TimeChange) -> (Timestamp, Timestamp) {
     (change.at, change.before)
 }
 
-fn drafted(drafted: Box<meta::Drafted>) -> Drafted {
-    let meta::Drafted { contents, mode, uid, gid, atime, mtime, ctime } = *drafted;
+fn drafted(drafted: meta::Drafted) -> Drafted {
+    let meta::Drafted { contents, mode, uid, gid, atime, mtime, ctime } = drafted;
     Drafted { contents: contents.map(|bytes| bytes.0), mode, uid, gid, atime, mtime, ctime }
 }
 

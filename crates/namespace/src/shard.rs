@@ -428,7 +428,7 @@ impl<K: Kv> Shard<K> {
     /// Leases what `session` is about to be told of an inode of this shard. While the objects know better than the inode,
     /// nobody gets one but who alone writes them: others have to ask before they write, and that takes the lease back. Of a
     /// split directory it is one on what its own record says.
-    fn lease_view(&mut self, session: SessionId, view: &mut InodeView) {
+    pub(crate) fn lease_view(&mut self, session: SessionId, view: &mut InodeView) {
         let is_split = view.unsettled && view.attr.kind == FileType::Directory;
         if !view.unsettled || view.exclusive || is_split {
             view.lease_ms = self.lease_inode(session, view.attr.inode);

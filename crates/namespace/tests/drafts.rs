@@ -242,7 +242,9 @@ fn a_draft_that_grows_keeps_its_attributes_back() {
     let f = draft(&mut bed, "f");
     let exactly = bed.next(A);
     let view = bed.shard.write_intent_of_draft(exactly, f, false).expect("no contents to be moved");
-    assert!(view.draft && view.alone && view.exclusive && view.unsettled && view.inline_limit == 0);
+    assert!(
+        view.draft && view.alone && view.exclusive && view.unsettled && view.inline_limit == 0 && view.lease_ms > 0
+    );
     bed.turn();
     assert!(is_recalling(bed.shard.getattr(B, f)));
     assert_eq!(refused(publish(&mut bed, A, f, &drafted(Some(b"abc")))), Errno::EOPNOTSUPP);
@@ -330,6 +332,23 @@ fn makers_claim_their_drafts_after_a_restart() {
     assert_eq!(contents(&mut bed, B, f).unwrap(), b"abc");
 }
 
+#[test]
+fn who_asks_again_for_the_objects_of_a_draft_still_knows_them_alone() {
+    let mut bed = bed();
+    let f = draft(&mut bed, "f");
+    let exactly = bed.next(A);
+    bed.shard.write_intent_of_draft(exactly, f, false).unwrap();
+    bed.turn();
+    // The answer was lost with the shard's memory.
+    bed.restart();
+    tell(&mut bed, A, &[held(f, false)]);
+    assert!(bed.shard.write_intent_of_draft(exactly, f, false).unwrap().exclusive);
+    bed.turn();
+    let exactly = bed.next(A);
+    let view = bed.shard.write_intent_of_draft(exactly, f, false).unwrap();
+    assert!(view.draft && view.exclusive && view.unsettled, "{view:?}");
+}
+
 /// Nobody was told of a draft: no session that is not back has to be waited for.
 #[test]
 fn a_reclaimed_draft_grows_at_once() {
@@ -338,7 +357,8 @@ fn a_reclaimed_draft_grows_at_once() {
     bed.restart();
     tell(&mut bed, A, &[held(f, false)]);
     let exactly = bed.next(A);
-    assert!(bed.shard.write_intent_of_draft(exactly, f, false).expect("not the other session's").draft);
+    let view = bed.shard.write_intent_of_draft(exactly, f, false).expect("not the other session's");
+    assert!(view.draft && view.lease_ms > 0);
 }
 
 /// It asked for the shard before its time was over, and told what it holds after that: of another incarnation.

@@ -14,6 +14,7 @@ use net::{ClusterKey, Connection, Identity, Limits, Request, Service, To};
 use ring::buf::{Buf, Slice};
 use ring::{Config, Ring};
 use types::id::{InodeId, ObjectId};
+use types::time::Timestamp;
 use wire::codec::decode_body;
 use wire::op::{Op, Ping};
 use wire::v1::session::Empty;
@@ -80,7 +81,7 @@ async fn one(connection: &Connection, work: Work, data: &Slice, spare: &mut Opti
             *spare = Some(answer.payload);
         }
         Work::Write(length) => {
-            let request = Write { object, offset: 0, expected_version: 0 };
+            let request = Write { object, offset: 0, unchanged_since: 0, at: Timestamp(0) };
             let payload = vec![data.slice(0..length as usize)];
             connection.call_payload(To::default(), &request, payload, None).await.unwrap();
         }

@@ -13,7 +13,7 @@ use net::{CallError, Connection, Limits, To};
 use ring::buf::{Buf, Slice};
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId};
-use types::time::AccessTimes;
+use types::time::{AccessTimes, Timestamp};
 use wire::frame::{Header, Status, crc32c, flags};
 use wire::op::Ping;
 use wire::v1::{meta, storage};
@@ -23,7 +23,7 @@ async fn connect(running: &common::Running, limits: &Limits) -> Connection {
 }
 
 fn write(stripe: u32) -> storage::Write {
-    storage::Write { object: object(stripe), offset: 0, expected_version: 0 }
+    storage::Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0) }
 }
 
 fn read(stripe: u32, length: usize) -> storage::Read {

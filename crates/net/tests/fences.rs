@@ -9,6 +9,7 @@ use common::{Raw, aside, identity, identity_of, object, run, serve, until};
 use net::{CallError, Connection, Limits, Peer, To};
 use types::error::Errno;
 use types::id::SessionId;
+use types::time::Timestamp;
 use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::op::Ping;
@@ -16,7 +17,7 @@ use wire::v1::session::{Fence, FenceSession};
 use wire::v1::storage::Write;
 
 fn write(stripe: u32) -> Write {
-    Write { object: object(stripe), offset: 0, expected_version: 0 }
+    Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0) }
 }
 
 fn fence(id: &[u8]) -> Fence {

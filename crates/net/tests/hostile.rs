@@ -20,7 +20,8 @@ use wire::v1::storage;
 const WRITE: storage::Write = storage::Write {
     object: types::id::ObjectId { inode: types::id::InodeId(9), stripe: 1 },
     offset: 0,
-    expected_version: 0,
+    unchanged_since: 0,
+    at: types::time::Timestamp(0),
 };
 
 /// What a hostile caller sends after its handshake, and the reason that must be logged for it.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use common::{Raw, aside, identity, object, pattern, run, serve, until};
 use net::{CallError, Connection, Limits, PLACED_MIN, To};
 use ring::buf::{Buf, Slice};
+use types::time::Timestamp;
 use wire::codec::Bytes;
 use wire::frame::{Place, flags};
 use wire::op::Ping;
@@ -15,7 +16,7 @@ use wire::v1::session::Share;
 use wire::v1::storage;
 
 fn write(stripe: u32) -> storage::Write {
-    storage::Write { object: object(stripe), offset: 0, expected_version: 0 }
+    storage::Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0) }
 }
 
 fn read(stripe: u32, length: usize) -> storage::Read {

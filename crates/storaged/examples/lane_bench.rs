@@ -18,6 +18,7 @@ use ring::op;
 use storaged::local::{LocalConfig, LocalNode};
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
+use types::time::Timestamp;
 use wire::v1::storage::{Read, Remove, Sync, Truncate, Write};
 
 const MIB: u64 = 1 << 20;
@@ -85,7 +86,7 @@ impl Client {
             let (lane, to, object) = self.lane(extent.stripe);
             let from = (extent.file_offset - offset) as usize;
             let payload = vec![data.slice(from..from + extent.len as usize)];
-            let request = Write { object, offset: extent.object_offset, expected_version: 0 };
+            let request = Write { object, offset: extent.object_offset, unchanged_since: 0, at: Timestamp(0) };
             lane.call_payload(to, &request, payload, None).await.unwrap();
         }))
         .await;
@@ -113,7 +114,7 @@ impl Client {
     async fn empty(&self) {
         for stripe in 0..4 {
             let (lane, to, object) = self.lane(stripe);
-            lane.call(to, &Truncate { object, size: 0, expected_version: 0 }).await.unwrap();
+            lane.call(to, &Truncate { object, size: 0, unchanged_since: 0 }).await.unwrap();
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a lane knows of the objects of one target: versions, tombstones, and who works on what.
 //!
-//! Kept in memory alone and bounded. Forgetting is safe: a forgotten version reads as one at least as new as any
+//! Versions rise over all objects of the table, so that one given out for any of them tells which changes of another came
+//! before it. Kept in memory alone and bounded. Forgetting is safe: a forgotten version reads as one at least as new as any
 //! forgotten one, so a caller that expects an older one is refused and looks again.
 
 use std::cell::RefCell;

@@ -67,8 +67,11 @@ impl<S: ObjectStore> Served<S> {
         self.target.check_present()?;
         let end = request.offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
         let _turn = self.changing(request.object, Access::write(request.offset, end)).await;
-        self.check_changeable(request.object, request.expected_version)?;
-        let outcome = self.store.write(request.object, request.offset, data).await;
+        self.check_changeable(request.object, request.unchanged_since)?;
+        let mut outcome = self.store.write(request.object, request.offset, data).await;
+        if outcome.is_ok() && request.at != Timestamp(0) {
+            outcome = outcome.and(self.store.modified(request.object, request.at).await);
+        }
         // A write that failed may have changed a part.
         let version = self.table.changed(request.object);
         Ok(ObjectReply { version, size: outcome? })
@@ -77,7 +80,7 @@ impl<S: ObjectStore> Served<S> {
     pub(crate) async fn truncate(&self, request: &Truncate) -> Result<ObjectReply, Errno> {
         self.target.check_present()?;
         let _turn = self.changing(request.object, Access::Barrier).await;
-        self.check_changeable(request.object, request.expected_version)?;
+        self.check_changeable(request.object, request.unchanged_since)?;
         let outcome = self.store.truncate(request.object, request.size).await;
         let version = self.table.changed(request.object);
         outcome?;
@@ -92,7 +95,7 @@ impl<S: ObjectStore> Served<S> {
         }
         let end = request.offset.checked_add(request.length).ok_or(Errno::EFBIG)?;
         let _turn = self.changing(request.object, Access::write(request.offset, end)).await;
-        self.check_changeable(request.object, request.expected_version)?;
+        self.check_changeable(request.object, request.unchanged_since)?;
         let outcome = self.store.allocate(request.object, request.offset, request.length, what).await;
         // One that failed may have changed a part.
         let version = self.table.changed(request.object);
@@ -102,10 +105,10 @@ impl<S: ObjectStore> Served<S> {
     /// The order is that of the target alone: what is written to the source meanwhile may or may not be copied.
     pub(crate) async fn copy(&self, request: &Copy) -> Result<ObjectReply, Errno> {
         self.target.check_present()?;
-        let &Copy { object, offset, source, source_offset, length, expected_version } = request;
+        let &Copy { object, offset, source, source_offset, length, unchanged_since } = request;
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
         let _turn = self.changing(object, Access::write(offset, end)).await;
-        self.check_changeable(object, expected_version)?;
+        self.check_changeable(object, unchanged_since)?;
         let outcome = self.store.copy(source, object, Range { source_offset, offset, len: length }).await;
         // One that failed may have copied a part.
         let version = self.table.changed(object);
@@ -214,8 +217,8 @@ impl<S: ObjectStore> Served<S> {
         (turn, self.queue.change().await)
     }
 
-    fn check_changeable(&self, object: ObjectId, expected_version: u64) -> Result<(), Errno> {
-        let changed = expected_version != 0 && self.table.version(object) != expected_version;
+    fn check_changeable(&self, object: ObjectId, unchanged_since: u64) -> Result<(), Errno> {
+        let changed = unchanged_since != 0 && self.table.version(object) > unchanged_since;
         if changed || self.table.is_buried(object) { Err(Errno::ESTALE) } else { Ok(()) }
     }
 }

@@ -11,6 +11,7 @@ use ring::buf::{Buf, Slice};
 use storaged::local::{LocalConfig, LocalNode};
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId, ObjectId};
+use types::time::Timestamp;
 use wire::frame::Status;
 use wire::op::Call;
 use wire::v1::storage::{List, ObjectReply, Place, Read, Remove, Stat, Sync, TargetStat, Truncate, Write};
@@ -83,9 +84,9 @@ impl Client {
         object: ObjectId,
         offset: u64,
         data: &[u8],
-        expected_version: u64,
+        unchanged_since: u64,
     ) -> Result<ObjectReply, Status> {
-        let request = Write { object, offset, expected_version };
+        let request = Write { object, offset, unchanged_since, at: Timestamp(0) };
         let payload = vec![Slice::from_vec(data.to_vec())];
         let answer = self.lane(object).call_payload(self.to, &request, payload, None).await;
         answer.map(|answer| answer.message).map_err(status)
@@ -208,10 +209,15 @@ fn versions_rise_and_guard_writes() {
         assert_eq!(client.write_version(object(1), 0, b"bad", first).await, Err(errno(Errno::ESTALE)));
         let (reply, data) = client.read(object(1), 0, 10).await.expect("read");
         assert_eq!((reply, &data[..]), (ObjectReply { version: second, size: 3 }, &b"two"[..]));
-        let cut = Truncate { object: object(1), size: 1, expected_version: first };
+        let cut = Truncate { object: object(1), size: 1, unchanged_since: first };
         assert_eq!(client.call(object(1), &cut).await, Err(errno(Errno::ESTALE)));
-        let cut = Truncate { expected_version: second, ..cut };
+        let cut = Truncate { unchanged_since: second, ..cut };
         last.set(client.call(object(1), &cut).await.expect("cut").version);
+        // Of whatever object of the lane: that says that another one was not there.
+        let lane = |object: ObjectId| object.lane(client.lanes.len());
+        let other = (2..).map(object).find(|&other| lane(other) == lane(object(1))).expect("one of the lane");
+        client.write_version(other, 0, b"new", last.get()).await.expect("it was not changed since");
+        assert_eq!(client.write_version(other, 0, b"bad", last.get()).await, Err(errno(Errno::ESTALE)));
     });
     node.stop().expect("it stops");
     let node = start_with(dir.path(), |config| config.incarnation = 2);
@@ -303,7 +309,7 @@ fn removed_objects_are_gone_and_refuse_late_writes() {
         client.call(object(1), &Remove { object: object(1) }).await.expect("removed again");
         client.call(object(77), &Remove { object: object(77) }).await.expect("never was there");
         assert_eq!(client.write(object(77), 0, b"late").await, Err(errno(Errno::ESTALE)));
-        let cut = Truncate { object: object(1), size: 5, expected_version: 0 };
+        let cut = Truncate { object: object(1), size: 5, unchanged_since: 0 };
         assert_eq!(client.call(object(1), &cut).await, Err(errno(Errno::ESTALE)));
         client.call(object(1), &Sync { object: object(1), since: 0 }).await.expect("nothing to sync");
         assert_eq!(client.read(object(1), 0, 10).await.expect("empty").1, b"");
@@ -361,7 +367,7 @@ fn no_space_is_told_and_passes() {
     on_ring(async {
         let client = Client::connect(&node).await;
         assert_eq!(client.write(object(1), 0, b"x").await, Err(errno(Errno::ENOSPC)));
-        let cut = Truncate { object: object(1), size: 1 << 40, expected_version: 0 };
+        let cut = Truncate { object: object(1), size: 1 << 40, unchanged_since: 0 };
         client.call(object(1), &cut).await.expect("a hole needs no space");
         client.call(object(1), &Remove { object: object(1) }).await.expect("removed");
     });

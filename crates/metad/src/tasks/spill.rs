@@ -14,6 +14,7 @@ use ring::sync::{Permit, Semaphore};
 use tracing::{error, warn};
 use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
+use types::time::Timestamp;
 use wire::v1::storage::{Stat, Sync, SyncReply, Truncate, Write};
 
 use crate::tasks::storage::{Failure, Storage};
@@ -115,13 +116,13 @@ impl Spill {
             let reply = self.storage.call(group, object, &Stat { objects: vec![object] }, Vec::new()).await?;
             reply.objects.first().map_or(0, |found| found.size)
         } else {
-            let request = Write { object, offset: 0, expected_version: 0 };
+            let request = Write { object, offset: 0, unchanged_since: 0, at: Timestamp(0) };
             let reply = self.storage.call(group, object, &request, vec![Slice::from_vec(bytes)]).await?;
             since = reply.version;
             reply.size
         };
         if has > size {
-            let request = Truncate { object, size, expected_version: 0 };
+            let request = Truncate { object, size, unchanged_since: 0 };
             let reply = self.storage.call(group, object, &request, Vec::new()).await?;
             since = if since == 0 { reply.version } else { since };
         }

@@ -99,7 +99,8 @@ impl<K: Kv> Shard<K> {
         Ok(self.namespace.publish(id, inode, drafted))
     }
 
-    /// [`Shard::write_intent`] for a file that is, and stays, the session's draft.
+    /// [`Shard::write_intent`] for a file that is, and stays, the session's draft. With a lease, since that of its making may
+    /// be over.
     ///
     /// # Errors
     /// As that, and `ECANCELED` where it is none.
@@ -108,7 +109,13 @@ impl<K: Kv> Shard<K> {
         if done.is_none() && self.holds.drafter(id) != Some(exactly.session) {
             return Err(Errno::ECANCELED.into());
         }
-        self.write_intent(exactly, id, cuts)
+        let mut view = self.write_intent(exactly, id, cuts)?;
+        if view.draft {
+            // Also where it was given by an incarnation before, whose answer did not arrive.
+            view.exclusive = self.holds.intends_alone(exactly.session, id);
+            self.lease_view(exactly.session, &mut view);
+        }
+        Ok(view)
     }
 }
 

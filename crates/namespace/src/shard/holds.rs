@@ -115,6 +115,16 @@ impl Holds {
         }
     }
 
+    /// Nobody else was ever told of the file: who intends to write it knows its size. False where others intend to.
+    pub(crate) fn intends_alone(&mut self, session: SessionId, inode: InodeId) -> bool {
+        let alone = self.intends(session, inode) && !self.others_intend(session, inode);
+        if alone {
+            self.save(inode);
+            self.held.entry(inode).and_modify(|held| held.exclusive = Some(session));
+        }
+        alone
+    }
+
     pub(crate) fn end_intent(&mut self, session: SessionId, inode: InodeId) {
         if !self.intends(session, inode) {
             return;

@@ -7,6 +7,7 @@ use ring::buf::{Buf, Slice};
 use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
 use types::id::{ObjectId, TargetId};
+use types::time::Timestamp;
 use wire::v1::storage::{Read, Truncate, Write};
 
 use super::ObjectStore;
@@ -199,7 +200,7 @@ fn readers_and_writers_at_once_see_one_file() {
                 answered.borrow_mut()[block as usize] = number;
                 if number % 50 == 0 {
                     // Nothing is cut off, but all that was read ahead is in doubt.
-                    let cut = Truncate { object: o, size: SIZE, expected_version: 0 };
+                    let cut = Truncate { object: o, size: SIZE, unchanged_since: 0 };
                     served.truncate(&cut).await.expect("resized");
                 }
                 make_cache_dear(&served.store);
@@ -237,7 +238,7 @@ fn readers_and_writers_at_once_see_one_file() {
 }
 
 fn write_to(object: ObjectId, offset: u64) -> Write {
-    Write { object, offset, expected_version: 0 }
+    Write { object, offset, unchanged_since: 0, at: Timestamp(0) }
 }
 
 #[test]

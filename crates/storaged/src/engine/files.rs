@@ -15,6 +15,7 @@ use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
+use types::time::Timestamp;
 
 use super::copy::Range;
 use super::folders::{self, Entries, Folder, c_string};
@@ -333,6 +334,12 @@ impl ObjectStore for Files {
                 Err(errno)
             }
         }
+    }
+
+    async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<u64, Errno> {
+        let file = self.open_or_create(object).await?;
+        syscall::set_modified(file.fd(), at).map_err(|errno| self.failed(errno, "setting the time"))?;
+        Ok(file.size.get())
     }
 
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno> {

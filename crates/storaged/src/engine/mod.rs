@@ -94,6 +94,9 @@ pub(crate) trait ObjectStore {
     /// part may have been written.
     async fn write(&self, object: ObjectId, offset: u64, data: Slice) -> Result<u64, Errno>;
 
+    /// The object, which was just written, has `at` for its time of modification. Its size.
+    async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<u64, Errno>;
+
     /// Makes the object exist with exactly `size` bytes.
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno>;
 

@@ -61,6 +61,15 @@ pub(super) fn truncate(fd: RawFd, size: u64) -> Result<(), Errno> {
     if unsafe { libc::ftruncate(fd, size) } == 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// Sets the time of modification alone.
+pub(super) fn set_modified(fd: RawFd, at: Timestamp) -> Result<(), Errno> {
+    let (tv_sec, nanoseconds) = at.parts();
+    let keep = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
+    let times = [keep, libc::timespec { tv_sec, tv_nsec: nanoseconds.into() }];
+    // SAFETY: the pointer is to two live times.
+    if unsafe { libc::futimens(fd, times.as_ptr()) } == 0 { Ok(()) } else { Err(last_error()) }
+}
+
 /// As `fallocate(2)`. Blocks.
 pub(super) fn allocate(fd: RawFd, mode: u32, offset: u64, len: u64) -> Result<(), Errno> {
     let signed = |value: u64| i64::try_from(value).map_err(|_| Errno::EFBIG);

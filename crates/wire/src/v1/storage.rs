@@ -21,11 +21,14 @@ messages! {
     Write {
         object: ObjectId,
         offset: u64,
-        /// Refused with `ESTALE` where the object has another version; 0 = any.
-        expected_version: u64,
+        /// Refused with `ESTALE` where the object has a higher version; 0 = any. It may be one of any object of this lane (see
+        /// `ObjectId::lane`): an object that was not changed since then has a lower one.
+        unchanged_since: u64,
+        /// When the program wrote it, by the client's clock: the object's time of modification. 0: now.
+        at: Timestamp,
     }
     /// Makes the object exactly `size` bytes long, longer or shorter; makes it exist.
-    Truncate { object: ObjectId, size: u64, expected_version: u64 }
+    Truncate { object: ObjectId, size: u64, unchanged_since: u64 }
     /// What the object has is on disk when this is answered.
     Sync {
         object: ObjectId,
@@ -72,7 +75,7 @@ messages! {
         /// `FALLOC_FL_*` of `<linux/falloc.h>`: 0, `KEEP_SIZE`, `PUNCH_HOLE | KEEP_SIZE`, `ZERO_RANGE`,
         /// `ZERO_RANGE | KEEP_SIZE`.
         mode: u32,
-        expected_version: u64,
+        unchanged_since: u64,
     }
     /// Makes bytes `[offset, offset + length)` of the object like those of `source` from `source_offset` on, an object of
     /// the same group, whose end is followed by zeros. Holes are copied as holes, and a hole at the end of the range makes
@@ -83,7 +86,7 @@ messages! {
         source: ObjectId,
         source_offset: u64,
         length: u64,
-        expected_version: u64,
+        unchanged_since: u64,
     }
     /// The first byte at or after `offset` that is data, or that is in a hole. An object's end begins a hole.
     Seek { object: ObjectId, offset: u64, hole: bool }

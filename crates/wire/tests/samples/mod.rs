@@ -304,8 +304,8 @@ samples! {
         session::Recall { id, inode, name }
         storage::Read { object, offset, length }
         storage::ObjectReply { version, size }
-        storage::Write { object, offset, expected_version }
-        storage::Truncate { object, size, expected_version }
+        storage::Write { object, offset, unchanged_since, at }
+        storage::Truncate { object, size, unchanged_since }
         storage::Sync { object, since }
         storage::SyncReply { lost }
         storage::Remove { object }
@@ -319,8 +319,8 @@ samples! {
         storage::TargetStatReply { total_bytes, free_bytes, total_inodes, free_inodes }
         storage::Place { object }
         storage::PlaceReply { path, exists }
-        storage::Allocate { object, offset, length, mode, expected_version }
-        storage::Copy { object, offset, source, source_offset, length, expected_version }
+        storage::Allocate { object, offset, length, mode, unchanged_since }
+        storage::Copy { object, offset, source, source_offset, length, unchanged_since }
         storage::Seek { object, offset, hole }
         storage::SeekReply { offset }
         bench::BenchStart { run, plan, targets }
