@@ -4,7 +4,8 @@
 //! whoever asks for it takes this client's lease back first (`recall.rs`). Until then contents, times, mode and owner stay
 //! here. They are told when the last of the program's handles is closed, at `fsync`, after a while, and before anything is
 //! done to the file that is not done here; from then on it is a file like any other. What outgrows the metadata is written
-//! to objects under a write intent (`unwritten.rs`), and only the rest is kept back.
+//! to objects under a write intent (`unwritten.rs`), and only the rest is kept back; while the intent is asked for, contents
+//! grow on here.
 //!
 //! A client that was silent for longer than its lease may find that others were told of the file without its word: the shard
 //! refuses it then, and who has the file open here is told `EIO`. A request whose answer does not come is repeated as it

@@ -197,6 +197,26 @@ fn overlapping_writes_take_effect_in_the_order_sent() {
 }
 
 #[test]
+fn objects_have_the_time_of_modification_that_a_write_brings() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = start(dir.path());
+    on_ring(async {
+        let client = Client::connect(&node).await;
+        for at in [Timestamp(1_100_000_000_123_456_789), Timestamp(-1), Timestamp(1_200_000_000_000_000_000)] {
+            let request = Write { object: object(1), offset: 0, unchanged_since: 0, at };
+            let data = vec![Slice::from_vec(b"data".to_vec())];
+            client.lane(object(1)).call_payload(client.to, &request, data, None).await.expect("written");
+            let reply = client.call(object(1), &Stat { objects: vec![object(1)] }).await.expect("there");
+            assert_eq!((reply.objects[0].mtime, reply.objects[0].size), (at, 4));
+        }
+        client.write(object(1), 0, b"now").await.expect("written");
+        let reply = client.call(object(1), &Stat { objects: vec![object(1)] }).await.expect("there");
+        assert!(reply.objects[0].mtime > Timestamp(1_700_000_000_000_000_000), "of its own");
+    });
+    node.stop().expect("it stops");
+}
+
+#[test]
 fn versions_rise_and_guard_writes() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = start(dir.path());

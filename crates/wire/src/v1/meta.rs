@@ -212,7 +212,8 @@ messages! {
     /// answered before a write is acknowledged. Contents in the metadata are first moved to objects, where they stay.
     /// `cuts`: the session is going to truncate the objects. That ends with its `Set` of the size, with another `WriteIntent`
     /// that does not say so, and with the intent. Replied with `InodeReply`, whose attributes are those before.
-    /// `draft`: only while the file is the session's draft, which it stays; else `ECANCELED`.
+    /// `draft`: only while the file is the session's draft, which it stays; else `ECANCELED`. The answer brings a lease on the
+    /// attributes then, since that of the file's making may be over.
     WriteIntent { exactly: Exactly, inode: InodeId, cuts: bool, draft: bool }
     /// The session's writes are in the objects: what they came to. Ends its write intent if `release`. Replied with
     /// `SettleReply`.
