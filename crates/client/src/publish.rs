@@ -30,14 +30,11 @@ use crate::file::File;
 use crate::lease::{Board, Lease, Subject};
 use crate::metrics::Bytes;
 use crate::names::Known;
+use crate::retry::{Failure, Ladder, Step};
 use crate::router::{Client, Destination};
 use crate::settle::checked_layout;
 use crate::shared::{Change, Shared};
 use crate::unwritten::{AGE_MAX, ASK_AGAIN, LOOK_AGAIN, MARGIN};
-
-/// How often, and how far apart, a lease is asked for under which contents go to objects.
-const LEASE_ATTEMPTS: u32 = 20;
-const LEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// A draft on its way to the shard, with its number, which stays taken until the answer.
 pub(crate) struct Publication {
@@ -342,10 +339,12 @@ impl Client {
     /// far as these go.
     ///
     /// # Errors
-    /// Those of the shard, and `EIO` where it gives no lease under which they could be written: then they are still here.
+    /// Those of the shard, `EINTR`, and `EIO` where it gives no lease within the bound under which they could be written: then
+    /// they are still here.
     async fn ask_for_objects(&self, caller: &Caller<'_>, turn: Turn) -> Result<(), Errno> {
         let inode = turn.inode;
-        for _ in 0..LEASE_ATTEMPTS {
+        let mut ladder = Ladder::new(Instant::now(), self.shared.config.retry_timeout);
+        loop {
             let ticket = self.shared.board.ticket();
             let reply = match self.write_intent(caller, inode, false, true).await {
                 Err(errno @ (Errno::ECANCELED | Errno::ESTALE)) => return self.refused(inode, errno),
@@ -371,9 +370,15 @@ impl Client {
                 return Ok(());
             }
             // The shard was away for longer than the term, and this client may not listen to it yet.
-            ring::sleep(LEASE_PAUSE).await;
+            let Step::Again { after, .. } = ladder.after(Instant::now(), &Failure::Busy) else {
+                error!(%inode, "cannot write a new file to objects: its shard gives no lease on it");
+                return Err(Errno::EIO);
+            };
+            if caller.is_ending() {
+                return Err(Errno::EINTR);
+            }
+            ring::sleep(after).await;
         }
-        Err(Errno::EIO)
     }
 
     fn move_to_objects(&self, inode: InodeId) {

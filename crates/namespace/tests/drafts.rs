@@ -342,7 +342,8 @@ fn who_asks_again_for_the_objects_of_a_draft_still_knows_them_alone() {
     // The answer was lost with the shard's memory.
     bed.restart();
     tell(&mut bed, A, &[held(f, false)]);
-    assert!(bed.shard.write_intent_of_draft(exactly, f, false).unwrap().exclusive);
+    let view = bed.shard.write_intent_of_draft(exactly, f, false).unwrap();
+    assert!(view.exclusive && view.lease_ms > 0, "another session that is not back is not waited for: {view:?}");
     bed.turn();
     let exactly = bed.next(A);
     let view = bed.shard.write_intent_of_draft(exactly, f, false).unwrap();

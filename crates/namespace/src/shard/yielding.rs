@@ -40,7 +40,9 @@ impl<K: Kv> Shard<K> {
     }
 
     pub(super) fn may_be_unwritten(&self, session: SessionId, id: InodeId, inode: &Inode) -> bool {
-        let is_others = inode.has(UNSETTLED) && (self.holds.is_others_alone(session, id) || self.leases.presume());
+        // Of one's own draft nobody else was told.
+        let may_presume = self.leases.presume() && self.holds.drafter(id) != Some(session);
+        let is_others = inode.has(UNSETTLED) && (self.holds.is_others_alone(session, id) || may_presume);
         is_others || self.may_be_draft_of_others(session, id, inode)
     }
 
