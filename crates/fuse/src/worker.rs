@@ -143,7 +143,8 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         let line = Rc::new(Interrupt::default());
         self.lines.borrow_mut().push(Rc::clone(&line));
         while let Ok(message) = self.transport.receive(&mut entry).await {
-            self.serve(&mut entry, &line, message).await;
+            // Both this and what it runs are pinned where they are made: to move their 17 KB costs as much as many a request.
+            pin!(self.serve(&mut entry, &line, message)).await;
         }
         self.workers.set(self.workers.get() - 1);
         self.worker_ended.notify_one();
@@ -190,8 +191,9 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         }
         let mut context = Context::new(header.uid, header.gid, header.pid, header.unique, Rc::clone(line));
         context.umask = operation.umask();
-        let mut running = pin!(Guarded(dispatch(&self.fs, self.shape, &context, inode, operation, kept)));
-        let outcome = match poll_once(running.as_mut()).await {
+        let dispatched = pin!(dispatch(&self.fs, self.shape, &context, inode, operation, kept));
+        let mut running = Guarded(dispatched);
+        let outcome = match poll_once(Pin::new(&mut running)).await {
             Some(outcome) => outcome,
             None => {
                 if let Some(another) = self.transport.park(entry) {
@@ -286,14 +288,12 @@ async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
 struct Panicked;
 
 /// Turns a panic inside the future into a value, so that it ends one request and not the mount.
-struct Guarded<F>(F);
+struct Guarded<'a, F>(Pin<&'a mut F>);
 
-impl<F: Future> Future for Guarded<F> {
+impl<F: Future> Future for Guarded<'_, F> {
     type Output = Result<F::Output, Panicked>;
-    fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: the inner future is pinned with its wrapper and never moved out of it.
-        let inner = unsafe { self.map_unchecked_mut(|guarded| &mut guarded.0) };
-        match catch_unwind(AssertUnwindSafe(|| inner.poll(cx))) {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
             Ok(poll) => poll.map(Ok),
             Err(_) => Poll::Ready(Err(Panicked)),
         }
