@@ -3,12 +3,10 @@
 //! ([`crate::contents`]). The threads of a mount have what was asked for in common, since the kernel gives the reads of a
 //! program now to one of them, now to another.
 
-use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
 
 use ring::buf::{Common, Slice};
 use types::cred::Credentials;
@@ -19,6 +17,7 @@ use crate::caller::Caller;
 use crate::contents::Content;
 use crate::data::{Piece, assemble};
 use crate::metrics::Bytes;
+use crate::promise::{Errand, Promise};
 use crate::retry::Ladder;
 use crate::router::{Client, until_ending};
 use crate::shared::Shared;
@@ -27,21 +26,13 @@ use crate::streams::{KEEP, Run};
 /// What was asked for, and comes.
 #[derive(Debug)]
 pub(crate) struct Fetch {
-    state: Mutex<State>,
+    promise: Arc<Promise<Outcome>>,
     len: usize,
     /// Of all files.
     total: Bytes,
 }
 
-#[derive(Default, Debug)]
-enum State {
-    #[default]
-    Coming,
-    Waited(Vec<Waker>),
-    Come(Outcome),
-}
-
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 struct Outcome {
     /// `None`: an error, which is the reader's to find.
     parts: Option<Vec<Common>>,
@@ -52,48 +43,13 @@ struct Outcome {
 impl Fetch {
     fn new(len: usize, total: &Bytes) -> Self {
         total.change(0, len);
-        Self { state: Mutex::default(), len, total: total.clone() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ends(&self, outcome: Outcome) {
-        if let State::Waited(wakers) = std::mem::replace(&mut *self.lock(), State::Come(outcome)) {
-            wakers.into_iter().for_each(Waker::wake);
-        }
-    }
-
-    async fn outcome(&self) -> Outcome {
-        poll_fn(|cx| {
-            let mut state = self.lock();
-            match &mut *state {
-                State::Come(outcome) => return Poll::Ready(outcome.clone()),
-                State::Waited(wakers) if wakers.iter().any(|waker| waker.will_wake(cx.waker())) => {}
-                State::Waited(wakers) => wakers.push(cx.waker().clone()),
-                State::Coming => *state = State::Waited(vec![cx.waker().clone()]),
-            }
-            Poll::Pending
-        })
-        .await
+        Self { promise: Arc::default(), len, total: total.clone() }
     }
 }
 
 impl Drop for Fetch {
     fn drop(&mut self) {
         self.total.change(self.len, 0);
-    }
-}
-
-/// The task that brings a [`Fetch`]. Where it is given up, the readers learn that too.
-struct Errand(Arc<Fetch>);
-
-impl Drop for Errand {
-    fn drop(&mut self) {
-        if !matches!(&*self.0.lock(), State::Come(_)) {
-            self.0.ends(Outcome { parts: None, is_full: false });
-        }
     }
 }
 
@@ -143,7 +99,7 @@ impl Client {
         let mut found = Vec::with_capacity(runs.len());
         for run in runs {
             let ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
-            let outcome = until_ending(caller, &ladder, pin!(run.what.outcome())).await?;
+            let outcome = until_ending(caller, &ladder, pin!(run.what.promise.outcome())).await?;
             let Some(Outcome { parts: Some(parts), is_full }) = outcome else { return Ok(None) };
             // A hole, unless the lease has ended: then it may have been cut.
             if !is_full && !self.still_knows(inode, content) {
@@ -174,13 +130,14 @@ impl Client {
             ring::spawn(tidying.run());
         }
         for (wanted, fetch) in asked {
-            self.fetch(inode, wanted, content.size, Errand(fetch));
+            self.fetch(inode, wanted, content.size, fetch);
         }
         runs
     }
 
     /// Begins when the caller waits for something.
-    fn fetch(&self, inode: InodeId, range: Range<u64>, size: u64, errand: Errand) {
+    fn fetch(&self, inode: InodeId, range: Range<u64>, size: u64, fetch: Arc<Fetch>) {
+        let errand = Errand::new(&fetch.promise);
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             let caller = Caller::patient(Credentials::default());
@@ -192,7 +149,9 @@ impl Client {
             let is_full = pieces.as_ref().is_some_and(|pieces| pieces.iter().all(Piece::is_full));
             let parts = pieces.map(|pieces| assemble(pieces, range.start, size));
             let parts = parts.map(|parts| parts.into_iter().map(Slice::into_common).collect());
-            errand.0.ends(Outcome { parts, is_full });
+            errand.ends(Outcome { parts, is_full });
+            // It counts until it is here, and as long as anybody has it.
+            drop(fetch);
         });
     }
 }
@@ -223,37 +182,6 @@ mod tests {
         assert_eq!(total.get(), 1000);
         drop(other);
         assert_eq!(total.get(), 0);
-    }
-
-    #[test]
-    fn all_who_wait_on_any_thread_get_it() {
-        let fetch = Arc::new(Fetch::new(4, &Bytes::default()));
-        let waiting: Vec<_> = (0..3)
-            .map(|_| {
-                let fetch = Arc::clone(&fetch);
-                std::thread::spawn(move || {
-                    let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
-                    ring.run(async move { fetch.outcome().await })
-                })
-            })
-            .collect();
-        while !matches!(&*fetch.lock(), State::Waited(wakers) if wakers.len() == 3) {
-            std::thread::yield_now();
-        }
-        let parts = Some(vec![Slice::from_vec(b"here".to_vec()).into_common()]);
-        fetch.ends(Outcome { parts, is_full: true });
-        for waiter in waiting {
-            let parts = waiter.join().expect("it gets an outcome").parts.expect("bytes");
-            assert_eq!(&Slice::from_common(&parts[0])[..], b"here");
-        }
-    }
-
-    #[test]
-    fn who_waits_for_what_is_given_up_is_told() {
-        let fetch = Arc::new(Fetch::new(4, &Bytes::default()));
-        drop(Errand(Arc::clone(&fetch)));
-        let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
-        assert!(ring.run(async move { fetch.outcome().await }).parts.is_none());
     }
 
     proptest! {

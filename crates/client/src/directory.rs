@@ -12,9 +12,11 @@ use wire::v1::meta::{self, DirectoryReply};
 
 use crate::caller::Caller;
 use crate::lease::{Board, Subject, Ticket};
+use crate::list_ahead::Page;
 use crate::names::Named;
 use crate::parts::ATTEMPTS_MAX;
 use crate::router::{Client, Destination};
+use crate::shared::Shared;
 use crate::splits::Split;
 
 /// Most entries of one page on the wire.
@@ -56,6 +58,31 @@ impl Client {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`.
     pub async fn readdir(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        cookie: u64,
+        count: u32,
+        attributes: bool,
+    ) -> Result<Listing, Errno> {
+        // Each listing is to be told of.
+        if self.shared.config.directory_rule() == AccessTimes::Strictatime {
+            return self.ask_for_page(caller, inode, cookie, count, attributes).await;
+        }
+        let is_first = cookie == 0;
+        if is_first {
+            self.begins_listing(inode);
+        }
+        let before = if is_first && !attributes { self.listed_ahead(caller, inode).await? } else { None };
+        let page = match before {
+            Some(page) => page,
+            None => self.ask_for_page(caller, inode, cookie, count, attributes).await?,
+        };
+        self.has_listed(inode, &page, (is_first && !attributes).then_some(count));
+        Ok(page)
+    }
+
+    async fn ask_for_page(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
@@ -126,7 +153,7 @@ impl Client {
     ) {
         // It may have another access time now.
         if told.is_some() || accesses != AccessTimes::Noatime {
-            self.came_to(ticket, part, told);
+            self.learn_of(ticket, part, told);
         }
         // Of one that is split, no lease is on all entries.
         let lease = told.filter(|told| told.attr.inode == inode);
@@ -143,13 +170,50 @@ impl Client {
         count: u32,
         attributes: bool,
     ) -> Result<Listing, Errno> {
-        let (count, accesses) = (count.clamp(1, PAGE_MAX), self.shared.config.directory_rule());
-        let request = meta::ReadDir { inode: part, cookie, count, attributes, accesses };
+        let accesses = self.shared.config.directory_rule();
+        let request = meta::ReadDir { inode: part, cookie, count: count.clamp(1, PAGE_MAX), attributes, accesses };
         let ticket = self.shared.board.ticket();
         let reply = self.call(caller, Destination::home(part), &request).await?;
         if cookie == 0 {
             self.begun_to_list((inode, part), ticket, reply.directory.as_deref(), accesses);
         }
+        self.listing(caller, inode, ticket, reply).await
+    }
+
+    /// The names of `inode` from the beginning, which nobody lists yet; `None` where that says nothing of a moment later, or
+    /// would change the access time.
+    ///
+    /// # Errors
+    /// Those of the shard.
+    pub(crate) async fn list_for_later(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        count: u32,
+    ) -> Result<Option<Page>, Errno> {
+        let (accesses, rule) = (AccessTimes::Noatime, self.shared.config.directory_rule());
+        let request = meta::ReadDir { inode, cookie: 0, count, attributes: false, accesses };
+        let (changes, ticket) = (self.shared.listings.changes(inode), self.shared.board.ticket());
+        let reply = self.call(caller, Destination::home(inode), &request).await?;
+        let Some(told) = reply.directory.as_deref().filter(|told| told.attr.inode == inode) else { return Ok(None) };
+        // Also ends the lease, where a change may happen that was given up.
+        self.learn_of(ticket, inode, Some(told));
+        let attr = &told.attr;
+        if rule.access_is_due(attr.atime, attr.mtime.max(attr.ctime), Shared::wall_clock()) {
+            return Ok(None);
+        }
+        let lease = Board::lease(ticket, Subject::inode(inode), told.lease_ms);
+        let listing = self.listing(caller, inode, ticket, reply).await?;
+        Ok(Some(Page { listing, lease, changes }))
+    }
+
+    async fn listing(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        ticket: Ticket,
+        reply: meta::ReadDirReply,
+    ) -> Result<Listing, Errno> {
         let mut entries = Vec::with_capacity(reply.entries.len());
         for entry in reply.entries {
             let named = match entry.attributes {

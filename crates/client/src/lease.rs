@@ -49,7 +49,7 @@ impl Subject {
 }
 
 /// The finaliser of `MurmurHash3` (Appleby, public domain).
-fn mix(mut h: u64) -> u64 {
+pub(crate) fn mix(mut h: u64) -> u64 {
     h ^= h >> 33;
     h = h.wrapping_mul(0xff51_afd7_ed55_8ccd);
     h ^ (h >> 33)

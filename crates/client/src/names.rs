@@ -188,9 +188,14 @@ impl Client {
     }
 
     /// After a change in `directory`: what is known of that now.
-    pub(crate) fn came_to(&self, ticket: Ticket, directory: InodeId, told: Option<&DirectoryReply>) {
-        let (kept, board) = (&self.shared.kept, &self.shared.board);
+    fn came_to(&self, ticket: Ticket, directory: InodeId, told: Option<&DirectoryReply>) {
         self.shared.listings.changed(directory);
+        self.learn_of(ticket, directory, told);
+    }
+
+    /// This is what a shard says of `directory`, if it says so much of it.
+    pub(crate) fn learn_of(&self, ticket: Ticket, directory: InodeId, told: Option<&DirectoryReply>) {
+        let (kept, board) = (&self.shared.kept, &self.shared.board);
         match told.filter(|told| told.attr.inode == directory) {
             Some(told) => {
                 let lease = Board::lease(ticket, Subject::inode(directory), told.lease_ms);

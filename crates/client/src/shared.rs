@@ -24,6 +24,7 @@ use crate::graves::Graves;
 use crate::kept::Kept;
 use crate::lease::{Board, Gate, Lease};
 use crate::linger::Lingering;
+use crate::list_ahead::ListAhead;
 use crate::listings::Listings;
 use crate::locks::assurance::Assurances;
 use crate::locks::table::LockTable;
@@ -64,6 +65,7 @@ pub struct Shared {
     pub(crate) board: Board,
     pub(crate) kept: Kept,
     pub(crate) listings: Listings,
+    pub(crate) list_ahead: ListAhead,
     pub(crate) graves: Graves,
     pub(crate) sightings: Sightings,
     pub(crate) splits: Splits,
@@ -99,6 +101,7 @@ impl Shared {
             board: Board::new(),
             kept: Kept::default(),
             listings: Listings::default(),
+            list_ahead: ListAhead::default(),
             graves: Graves::default(),
             sightings: Sightings::default(),
             splits: Splits::default(),

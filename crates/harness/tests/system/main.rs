@@ -21,6 +21,7 @@ mod idle;
 mod inline;
 mod interrupt;
 mod large_directory;
+mod list_ahead;
 mod locks;
 mod lost_memory;
 mod memory;
