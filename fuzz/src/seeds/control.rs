@@ -53,8 +53,8 @@ pub(super) fn records() -> Vec<Seed> {
     let (_, effects) = Membership::create(CLUSTER, Rules::default(), Moment(0));
     let mut without_epoch = effects.records;
     without_epoch.retain(|(key, _)| key != b"e");
-    let list = |records: &[(Vec<u8>, Option<Vec<u8>>)]| -> Vec<u8> {
-        let one = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| {
+    let list = |records: &[Record]| -> Vec<u8> {
+        let one = |(key, value): &Record| {
             let value = value.clone().unwrap_or_default();
             [&[key.len() as u8][..], &(value.len() as u16).to_le_bytes(), key, &value].concat()
         };
@@ -67,8 +67,11 @@ pub(super) fn records() -> Vec<Seed> {
     ]
 }
 
+/// A key and its value; `None`: none any more.
+type Record = (Vec<u8>, Option<Vec<u8>>);
+
 /// A cluster with a node of each kind, and all that it persists; in an order in which later records replace earlier ones.
-fn grown() -> (Membership, Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+fn grown() -> (Membership, Vec<Record>) {
     let (mut membership, effects) = Membership::create(CLUSTER, Rules::default(), Moment(0));
     let mut records = effects.records;
     for node in [metadata(None), storage()] {
