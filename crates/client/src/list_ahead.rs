@@ -98,7 +98,7 @@ impl Client {
         let Some(count) = ahead else { return };
         for directory in next {
             if let Some(errand) = self.shared.list_ahead.ask(directory, Instant::now()) {
-                self.list_later(directory, count.min(ENTRIES_MAX), errand);
+                self.list_later(directory, count.clamp(1, ENTRIES_MAX), errand);
             }
         }
     }
