@@ -72,7 +72,8 @@ impl Tours {
     }
 
     fn is_full(&self) -> bool {
-        self.children + self.directories.len() >= DIRECTORIES_MAX
+        // Places stay when their directory is listed anew.
+        self.children.max(self.places.len()) + self.directories.len() >= DIRECTORIES_MAX
     }
 
     fn place(&self, directory: InodeId) -> Option<Place> {
@@ -245,5 +246,9 @@ mod tests {
         assert!(tours.directories[&ROOT].children.len() <= DIRECTORIES_MAX && tours.children <= DIRECTORIES_MAX);
         (0..3).for_each(|_| drop(list(&mut tours, ROOT, &children(8, 100))));
         assert_eq!(tours.children, tours.directories.values().map(|known| known.children.len()).sum::<usize>());
+        for number in 1..200 {
+            list(&mut tours, ROOT, &children(number, 1000));
+            assert!(tours.places.len() <= DIRECTORIES_MAX, "one directory, of which all are others each time");
+        }
     }
 }
