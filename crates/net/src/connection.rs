@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ring::buf::{Buf, Slice};
@@ -322,7 +323,7 @@ impl Connection {
         Ok(Answer { message, payload, into_rest, epoch: reply.header.epoch })
     }
 
-    async fn offer(self, memory: Rc<Memory>) {
+    async fn offer(self, memory: Arc<Memory>) {
         let answer = self.call(To::default(), &sharing::offer(&memory)).await;
         self.inner.lending.answered(&memory, answer.is_ok());
     }
@@ -521,7 +522,10 @@ impl Inner {
         // Wakes the tasks that wait in the kernel.
         op::shutdown(&self.socket);
         self.outbox.close();
-        self.lending.abandon();
+        if self.pending.borrow().has_lent() {
+            // Before anything of it is let go of.
+            self.lending.abandon();
+        }
         self.rail.ended();
         let left = self.pending.borrow_mut().fail_all(&CallError::Closed(reason.to_owned()));
         self.left.set(left);

@@ -120,6 +120,11 @@ impl Pending {
         }
     }
 
+    /// The other side may yet touch memory that was lent to it.
+    pub(crate) fn has_lent(&self) -> bool {
+        self.slots.iter().any(|(_, slot)| !matches!(slot.held.lent, Lent::Nothing))
+    }
+
     /// No reply comes any more. Whether the other side may yet do something of what was asked.
     pub(crate) fn fail_all(&mut self, error: &CallError) -> bool {
         let harmless = |slot: &Slot| slot.op == Op::Ping || matches!(slot.state, State::Done(_));

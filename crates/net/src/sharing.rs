@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use ring::buf::{Buf, Slice};
 use ring::shared::{self, Memory};
@@ -96,7 +96,7 @@ impl Lending {
     }
 
     /// The memory to offer now, if a payload of this request lies in one that was not: once for each.
-    pub(crate) fn to_offer(&self, payload: &[Slice], into: Option<&Buf>) -> Option<Rc<Memory>> {
+    pub(crate) fn to_offer(&self, payload: &[Slice], into: Option<&Buf>) -> Option<Arc<Memory>> {
         let memory = match self.state.get() {
             State::Never | State::Offered => return None,
             State::Untried => shared::lent()?,
@@ -150,7 +150,7 @@ pub(crate) fn reply_in_place(payload: &[u8], lent: &Lent, into: Option<Buf>) -> 
 /// The answering side's state of one connection.
 #[derive(Default)]
 pub(crate) struct Borrowing {
-    memory: RefCell<Option<Rc<Memory>>>,
+    memory: RefCell<Option<Arc<Memory>>>,
 }
 
 impl Borrowing {
@@ -164,7 +164,7 @@ impl Borrowing {
             .and_then(|memory| if memory.mark()[..] == offered.mark.0 { Ok(memory) } else { Err(another()) });
         match found {
             Ok(memory) => {
-                *self.memory.borrow_mut() = Some(Rc::new(memory));
+                *self.memory.borrow_mut() = Some(memory);
                 Ok(())
             }
             Err(error) => {

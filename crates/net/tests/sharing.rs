@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use common::{Raw, aside, identity, object, pattern, run, serve, until};
@@ -29,6 +31,13 @@ fn shareable(bytes: &[u8]) -> Slice {
     buf.freeze()
 }
 
+/// All threads of a process have one memory in common, and a test that loses a connection abandons it.
+fn alone(test: impl Future<Output = ()>) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    run(test);
+}
+
 /// A connection, after the first payload has made it offer its memory.
 async fn sharing(running: &common::Running) -> Connection {
     ring::shared::lend(4 << 20);
@@ -42,7 +51,7 @@ async fn sharing(running: &common::Running) -> Connection {
 
 #[test]
 fn payloads_arrive_whole_both_ways_with_only_their_place_on_the_wire() {
-    run(async {
+    alone(async {
         let running = serve(Limits::default());
         let connection = sharing(&running).await;
         for (stripe, len) in [(1, PLACED_MIN - 11), (2, PLACED_MIN), (3, 300_001), (4, 1 << 20)] {
@@ -76,8 +85,47 @@ fn payloads_arrive_whole_both_ways_with_only_their_place_on_the_wire() {
 }
 
 #[test]
+fn the_place_of_what_another_thread_gave_goes_over_the_wire() {
+    alone(async {
+        let running = serve(Limits::default());
+        let connection = sharing(&running).await;
+        let data = pattern(PLACED_MIN, 6);
+        let bytes = data.clone();
+        let given = aside(move || {
+            ring::shared::lend(4 << 20);
+            shareable(&bytes).into_common()
+        });
+        let payload = vec![Slice::from_common(&given.await)];
+        running.store.hold.set(true);
+        let (writer, message) = (connection.clone(), write(6));
+        ring::spawn(async move { drop(writer.call_payload(To::default(), &message, payload, None).await) });
+        until(|| running.store.held.borrow().len() == 1).await;
+        assert_ne!(running.store.held.borrow()[0].header.flags & flags::PLACED, 0);
+        running.store.answer_held();
+        until(|| connection.in_flight() == 0).await;
+        assert!(running.store.objects.borrow()[&6] == data);
+    });
+}
+
+/// A connection that ends with nothing lent takes nothing from the others of the process.
+#[test]
+fn a_memory_of_which_nothing_is_lent_stays_in_use() {
+    alone(async {
+        let mut running = serve(Limits::default());
+        let connection = sharing(&running).await;
+        let memory = ring::shared::lent().unwrap().id();
+        running.stop();
+        until(|| connection.is_closed()).await;
+        assert_eq!(ring::shared::lent().unwrap().id(), memory);
+        let running = serve(Limits::default());
+        sharing(&running).await;
+        assert_eq!(Buf::shareable(1).place().unwrap().memory, memory);
+    });
+}
+
+#[test]
 fn what_is_not_shareable_goes_over_the_socket_as_ever() {
-    run(async {
+    alone(async {
         let running = serve(Limits::default());
         let connection = sharing(&running).await;
         let data = pattern(200_000, 1);
@@ -96,7 +144,7 @@ fn what_is_not_shareable_goes_over_the_socket_as_ever() {
 /// The other side may still read it, or write to it.
 #[test]
 fn what_a_lost_connection_was_lent_is_never_used_for_anything_else() {
-    run(async {
+    alone(async {
         let mut running = serve(Limits::default());
         let connection = sharing(&running).await;
         running.store.hold.set(true);
@@ -133,7 +181,7 @@ fn what_a_lost_connection_was_lent_is_never_used_for_anything_else() {
 
 #[test]
 fn what_a_caller_that_went_away_lent_stays_until_the_reply() {
-    run(async {
+    alone(async {
         let running = serve(Limits::default());
         let connection = sharing(&running).await;
         running.store.hold.set(true);
@@ -156,7 +204,7 @@ fn what_a_caller_that_went_away_lent_stays_until_the_reply() {
 /// Says what it likes of memory, and has to be refused or closed.
 #[test]
 fn places_that_are_not_shared_close_the_connection_and_harm_nobody() {
-    run(async {
+    alone(async {
         let running = serve(Limits::default());
         let good = sharing(&running).await;
         let memory = ring::shared::lent().unwrap();

@@ -10,6 +10,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::shared::{self, Arena, Memory, Place};
 use crate::slab::{self, Slab};
@@ -86,7 +87,7 @@ enum Origin {
     },
     /// A range of another process's memory.
     Foreign {
-        memory: Rc<Memory>,
+        memory: Arc<Memory>,
         offset: usize,
     },
     /// A range of memory of any thread of this process.
@@ -140,11 +141,12 @@ impl Region {
     /// Where `start` lies for those who share the memory.
     fn place(&self, start: usize) -> Option<Place> {
         let (memory, offset) = match &self.origin {
-            Origin::Pool { .. } | Origin::Slab { .. } | Origin::Vec { .. } | Origin::Common { .. } => return None,
-            Origin::Arena { arena, offset } => (arena.memory(), *offset),
-            Origin::Foreign { memory, offset } => (memory, *offset),
+            Origin::Pool { .. } | Origin::Slab { .. } | Origin::Vec { .. } => return None,
+            Origin::Arena { arena, offset } => (arena.memory().id(), *offset),
+            Origin::Foreign { memory, offset } => (memory.id(), *offset),
+            Origin::Common { common } => return common.place(start),
         };
-        Some(Place { memory: memory.id(), offset: (offset + start) as u64 })
+        Some(Place { memory, offset: (offset + start) as u64 })
     }
 }
 
@@ -201,12 +203,12 @@ impl Buf {
     /// process may change the bytes at any time and may name one range twice: they are for the kernel to read and
     /// write, not to be trusted.
     #[must_use]
-    pub fn in_memory(memory: &Rc<Memory>, offset: u64, len: usize) -> Option<Self> {
+    pub fn in_memory(memory: &Arc<Memory>, offset: u64, len: usize) -> Option<Self> {
         let offset = usize::try_from(offset).ok()?;
         if len == 0 || offset.checked_add(len)? > memory.length() {
             return None;
         }
-        let origin = Origin::Foreign { memory: Rc::clone(memory), offset };
+        let origin = Origin::Foreign { memory: Arc::clone(memory), offset };
         Some(Self { region: Rc::new(Region { memory: memory.at(offset), len, origin }), start: 0, len })
     }
 

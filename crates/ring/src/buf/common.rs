@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Origin, Region, Slice};
+use crate::shared::Place;
 
 thread_local! {
     static HOME: RefCell<Option<Owner>> = const { RefCell::new(None) };
@@ -28,6 +29,8 @@ struct Given {
     /// What keeps the memory: never itself a [`Common`]. Only the thread that it came from touches it.
     region: ManuallyDrop<Returned>,
     memory: NonNull<u8>,
+    /// Of the region's beginning.
+    place: Option<Place>,
     home: Arc<Home>,
 }
 
@@ -126,9 +129,9 @@ impl Slice {
             return Common { given: Arc::clone(&common.given), start: common.start + self.start, len: self.len };
         }
         let home = HOME.with_borrow_mut(|home| Arc::clone(&home.get_or_insert_with(|| Owner(Arc::default())).0));
-        let memory = self.region.memory;
+        let (memory, place) = (self.region.memory, self.region.place(0));
         let region = ManuallyDrop::new(Returned { region: self.region });
-        Common { given: Arc::new(Given { region, memory, home }), start: self.start, len: self.len }
+        Common { given: Arc::new(Given { region, memory, place, home }), start: self.start, len: self.len }
     }
 
     /// Of this thread: what it was before, where it is this thread's memory.
@@ -142,6 +145,14 @@ impl Slice {
         let memory = unsafe { common.given.memory.add(common.start) };
         let origin = Origin::Common { common: common.clone() };
         Self { region: Rc::new(Region { memory, len: common.len, origin }), start: 0, len: common.len }
+    }
+}
+
+impl Common {
+    /// Where its byte `start` lies for those who share the memory.
+    pub(super) fn place(&self, start: usize) -> Option<Place> {
+        let offset = |place: Place| place.offset + (self.start + start) as u64;
+        self.given.place.map(|place| Place { offset: offset(place), ..place })
     }
 }
 
@@ -192,7 +203,7 @@ mod tests {
             let slice = Slice::from_common(&theirs);
             drop(theirs);
             assert!(slice.iter().all(|&byte| byte == 7) && slice.len() == LEN);
-            assert!(slice.slice(5..9).place().is_none());
+            assert!(slice.slice(5..9).place().is_none(), "it is not in shared memory");
         })
         .join()
         .expect("the thread reads");
