@@ -252,7 +252,7 @@ impl Core {
 
     /// Takes a request for the next turn, or answers it at once where it can't wait.
     pub(crate) fn take(&self, request: Request) {
-        let Request { header, body, payload: _, room: _, connection, responder } = request;
+        let Request { header, body, connection, responder, .. } = request;
         let mut state = self.state.borrow_mut();
         if state.queue.len() + state.waiting.len() >= QUEUE_REQUESTS_MAX
             || state.queue_bytes + body.len() > QUEUE_BYTES_MAX

@@ -491,7 +491,7 @@ impl Inner {
             body_crc: 0,
             payload_crc: 0,
         };
-        let queued = self.outbox.push(header, self.established.seed, 0, |out| request.encode(out), payload);
+        let queued = self.outbox.push(header, self.established.seed, 0, |out| request.encode(out), payload, None);
         queued.map(|()| id).map_err(|_| {
             self.pending.borrow_mut().forget(id);
             CallError::Protocol(format!("the request ({:?}) is longer than the protocol allows", C::OP))
@@ -609,9 +609,7 @@ async fn take_reply(inner: &Inner, inbound: &Inbound, incoming: Incoming) -> Res
             None => (Buf::with_capacity(len), None),
         };
         let destination = inbound.finish(&incoming, destination, &inner.pulse).await.map_err(Broken::Io)?;
-        if incoming.missing > 0 {
-            check_payload(&header, &destination).map_err(Broken::Frame)?;
-        }
+        check_payload(&header, &destination).map_err(Broken::Frame)?;
         payload = Some(destination);
         into = rest;
     }

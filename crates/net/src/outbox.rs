@@ -78,8 +78,8 @@ pub(crate) struct Sent {
 }
 
 impl Outbox {
-    /// Queues one frame; lengths and checksums of `header` are set here, the payload's where its flags promise one. `cost`
-    /// comes back in [`Sent`].
+    /// Queues one frame; lengths and checksums of `header` are set here, the payload's where its flags promise one: `crc`, if
+    /// it is known. `cost` comes back in [`Sent`].
     pub(crate) fn push(
         &self,
         mut header: Header,
@@ -87,6 +87,7 @@ impl Outbox {
         cost: usize,
         encode: impl FnOnce(&mut Vec<u8>),
         payload: Vec<Slice>,
+        crc: Option<u32>,
     ) -> Result<(), TooLong> {
         if self.closed.get() {
             return Ok(());
@@ -109,7 +110,7 @@ impl Outbox {
         header.payload_len = payload_len as u32;
         header.body_crc = crc32c(&queue.small[body_start..]);
         if header.flags & flags::CHECKED != 0 {
-            header.payload_crc = crc32c_of_parts(payload.iter().map(|part| &part[..]));
+            header.payload_crc = crc.unwrap_or_else(|| crc32c_of_parts(payload.iter().map(|part| &part[..])));
         }
         queue.small[start..body_start].copy_from_slice(&header.encode(seed));
         for part in payload {

@@ -200,13 +200,18 @@ impl Responder {
 
     /// The payload is sent from where it is.
     pub fn reply_payload<T: Wire>(mut self, message: &T, payload: Vec<Slice>) {
-        self.send(Status::Ok, |out| message.encode(out), payload);
+        self.send(Status::Ok, |out| message.encode(out), payload, None);
+    }
+
+    /// As [`Self::reply_payload`], with the payload's CRC32C if it is known.
+    pub fn reply_summed<T: Wire>(mut self, message: &T, payload: Slice, crc: Option<u32>) {
+        self.send(Status::Ok, |out| message.encode(out), vec![payload], crc);
     }
 
     /// Answers that it did not work. `Status::Ok` becomes `EIO`: there is no success without a message.
     pub fn fail(mut self, status: Status) {
         let status = if status == Status::Ok { Status::Errno(Errno::EIO) } else { status };
-        self.send(status, |_| (), Vec::new());
+        self.send(status, |_| (), Vec::new(), None);
     }
 
     /// The answer may take long: until then the request does not count against the connection's bounds, so that others
@@ -233,7 +238,7 @@ impl Responder {
         }
     }
 
-    fn send(&mut self, status: Status, encode: impl FnOnce(&mut Vec<u8>), mut payload: Vec<Slice>) {
+    fn send(&mut self, status: Status, encode: impl FnOnce(&mut Vec<u8>), mut payload: Vec<Slice>, crc: Option<u32>) {
         self.answered = true;
         if std::mem::replace(&mut self.parked, false) {
             self.connection.parked.set(self.connection.parked.get() - 1);
@@ -253,13 +258,13 @@ impl Responder {
         let cost = HEADER_LEN + payload.iter().map(|part| part.len()).sum::<usize>();
         self.connection.exchange_cost(self.cost, cost);
         let seed = self.connection.established.seed;
-        if self.connection.outbox.push(header, seed, cost, encode, payload).is_ok() {
+        if self.connection.outbox.push(header, seed, cost, encode, payload, crc).is_ok() {
             return;
         }
         error!(op = header.op.name(), peer = %self.connection.peer.address, "a reply longer than the protocol allows");
         self.connection.exchange_cost(cost, HEADER_LEN);
         let header = self.header(Status::Errno(Errno::EOVERFLOW));
-        let pushed = self.connection.outbox.push(header, seed, HEADER_LEN, |_| (), Vec::new());
+        let pushed = self.connection.outbox.push(header, seed, HEADER_LEN, |_| (), Vec::new(), None);
         debug_assert!(pushed.is_ok(), "a header alone is never too long");
     }
 
@@ -281,7 +286,7 @@ impl Drop for Responder {
     fn drop(&mut self) {
         if !self.answered {
             metrics::unanswered();
-            self.send(Status::Errno(Errno::EIO), |_| (), Vec::new());
+            self.send(Status::Errno(Errno::EIO), |_| (), Vec::new(), None);
         }
     }
 }

@@ -16,6 +16,7 @@ use types::id::Epoch;
 use wire::codec::decode_body;
 use wire::frame::{Header, Status, flags};
 use wire::op::Op;
+use wire::sums::Sums;
 use wire::v1::session::{Empty, Fence, FenceSession};
 
 use crate::fences::Fences;
@@ -43,6 +44,8 @@ pub struct Request {
     /// The message, still encoded: `wire::codec::decode_body`.
     pub body: Slice,
     pub payload: Slice,
+    /// Of the payload, if it is a write's and its sender gave a checksum, which they are in accord with.
+    pub sums: Option<Sums>,
     /// Where the reply's payload had best be put: memory that the caller sees. A reply that is one part and begins where
     /// this does is not sent again.
     pub room: Option<Buf>,
@@ -289,10 +292,9 @@ async fn take_request<S: Service>(
         incoming.payload
     } else {
         let destination = Buf::with_capacity(header.payload_len as usize);
-        let whole = inbound.finish(&incoming, destination, &connection.pulse).await.map_err(End::Io)?;
-        check_payload(&header, &whole).map_err(End::Frame)?;
-        whole.freeze()
+        inbound.finish(&incoming, destination, &connection.pulse).await.map_err(End::Io)?.freeze()
     };
+    let sums = verify(&header, &payload).map_err(End::Frame)?;
     // From where a fence has ended it, nothing begins any more.
     if connection.is_closed() {
         return Err(End::Closed);
@@ -317,8 +319,17 @@ async fn take_request<S: Service>(
     let mut responder = connection.admit(&header);
     responder.room = room.as_ref().and_then(Buf::place);
     let connection = connection.peer.connection;
-    server.service.on_request(Request { header, body: incoming.body, payload, room, connection, responder });
+    server.service.on_request(Request { header, body: incoming.body, payload, sums, room, connection, responder });
     Ok(())
+}
+
+/// Compares the payload with its checksum. What is written has one on the disk for each piece: these are had on the way.
+fn verify(header: &Header, payload: &[u8]) -> Result<Option<Sums>, FrameError> {
+    if header.op != Op::Write || header.flags & flags::CHECKED == 0 {
+        return check_payload(header, payload).map(|()| None);
+    }
+    let sums = Sums::of(payload);
+    if sums.whole() == header.payload_crc { Ok(Some(sums)) } else { Err(FrameError::PayloadChecksum) }
 }
 
 /// Ends the named connection, or all of the named client, and answers when they are at rest.

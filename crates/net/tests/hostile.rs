@@ -49,6 +49,14 @@ const ATTACKS: &[Attack] = &[
         |raw| raw.changed(1, &WRITE, &[1; 300_000], |header| header.flags = flags::CHECKED),
         "payload checksum does not match",
     ),
+    (
+        |raw| raw.changed(1, &WRITE, &[1; 300], |header| header.flags = flags::CHECKED),
+        "payload checksum does not match",
+    ),
+    (
+        |raw| raw.changed(1, &Ping {}, &[1; 300], |header| header.flags = flags::CHECKED),
+        "payload checksum does not match",
+    ),
 ];
 
 async fn healthy(running: &Running) -> Connection {
@@ -227,6 +235,7 @@ const REPLIES: &[Reply] = &[
     (|raw, request| raw.reply(request, &object_reply(), &[1; 1001]), "1001 bytes where 1000 were asked for"),
     (|raw, request| raw.reply(request, &object_reply(), &[1; 100_000]), "100000 bytes where 1000"),
     (|raw, request| raw.reply(request, b"short", b""), "does not decode"),
+    (|raw, request| checked_reply(raw, request, 10), "payload checksum does not match"),
     (|raw, request| checked_reply(raw, request, 1000), "payload checksum does not match"),
     (|raw, request| raw.frame(request.request, &Ping {}, b""), "a request where only replies come"),
     (|_, _| b"HTTP/1.1 200 OK\r\n\r\n".repeat(4), "does not speak Weft"),

@@ -23,7 +23,7 @@ use wire::v1::storage::{
 };
 
 use crate::bench::Home;
-use crate::engine::{ObjectStore, Share};
+use crate::engine::{Data, Found, ObjectStore, Share};
 use crate::metrics::{LaneMetrics, TargetMetrics};
 use crate::netbench::NetBench;
 use crate::scrub;
@@ -143,23 +143,24 @@ impl<S: ObjectStore + 'static> Dispatch<S> {
 
 /// The protocol: a line per operation. Answers the request in any case; the error is for the metrics.
 async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) -> Result<(), Status> {
-    let Request { header, body, payload, room, connection, responder } = request;
+    let Request { header, body, payload, sums, room, connection, responder } = request;
     let Some(_taken) = route.served.queue.take(body.len() + payload.len()) else {
         return reply::<Empty>(responder, Err(Status::Busy));
     };
     let (served, metrics, share) = (&route.served, &route.metrics, route.served.share);
     match header.op {
         Op::Read => match of(share, &body, |m: &Read| m.object, async |m| served.read(&m, room).await).await {
-            Ok((message, data)) => {
+            Ok((message, Found { data, crc, .. })) => {
                 metrics.read.inc_by(data.len() as u64);
-                responder.reply_payload(&message, vec![data]);
+                responder.reply_summed(&message, data.freeze(), crc);
                 Ok(())
             }
             Err(status) => reply::<Empty>(responder, Err(status)),
         },
         Op::Write => {
             metrics.written.inc_by(payload.len() as u64);
-            reply(responder, of(share, &body, |m: &Write| m.object, async |m| served.write(&m, payload).await).await)
+            let data = Data { bytes: payload, sums };
+            reply(responder, of(share, &body, |m: &Write| m.object, async |m| served.write(&m, data).await).await)
         }
         Op::Truncate => {
             reply(responder, of(share, &body, |m: &Truncate| m.object, async |m| served.truncate(&m).await).await)

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring::buf::{Buf, Slice};
+use ring::buf::Buf;
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
@@ -17,7 +17,7 @@ use wire::v1::storage::{
 };
 
 use crate::engine::copy::Range;
-use crate::engine::{ObjectStore, Share, Stored};
+use crate::engine::{Data, Found, ObjectStore, Share, Stored};
 use crate::failures::Failures;
 use crate::memory::Memory;
 use crate::metrics::{Waits, in_queue};
@@ -47,7 +47,7 @@ pub(crate) struct Served<S> {
 
 impl<S: ObjectStore> Served<S> {
     /// Into `room` where there is one, if it is long enough.
-    pub(crate) async fn read(&self, request: &Read, room: Option<Buf>) -> Result<(ObjectReply, Slice), Errno> {
+    pub(crate) async fn read(&self, request: &Read, room: Option<Buf>) -> Result<(ObjectReply, Found), Errno> {
         self.target.check_present()?;
         if request.length as usize > PAYLOAD_MAX {
             return Err(Errno::EINVAL);
@@ -57,15 +57,15 @@ impl<S: ObjectStore> Served<S> {
         let _turn = self.reading(request.object, Access::read(request.offset, end)).await;
         let version = self.table.version(request.object);
         if self.table.is_buried(request.object) {
-            return Ok((ObjectReply { version, size: 0 }, Slice::empty()));
+            return Ok((ObjectReply { version, size: 0 }, Found::nothing(0)));
         }
-        let (data, size) = self.store.read(request.object, request.offset, request.length, room).await?;
-        Ok((ObjectReply { version, size }, data.freeze()))
+        let found = self.store.read(request.object, request.offset, request.length, room).await?;
+        Ok((ObjectReply { version, size: found.size }, found))
     }
 
-    pub(crate) async fn write(&self, request: &Write, data: Slice) -> Result<ObjectReply, Errno> {
+    pub(crate) async fn write(&self, request: &Write, data: Data) -> Result<ObjectReply, Errno> {
         self.target.check_present()?;
-        let end = request.offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
+        let end = request.offset.checked_add(data.bytes.len() as u64).ok_or(Errno::EFBIG)?;
         let _turn = self.changing(request.object, Access::write(request.offset, end)).await;
         self.check_changeable(request.object, request.unchanged_since)?;
         let mut outcome = self.store.write(request.object, request.offset, data).await;

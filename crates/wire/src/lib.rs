@@ -7,4 +7,5 @@ pub mod codec;
 pub mod frame;
 pub mod hello;
 pub mod op;
+pub mod sums;
 pub mod v1;

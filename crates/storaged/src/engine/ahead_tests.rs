@@ -10,10 +10,10 @@ use types::id::{ObjectId, TargetId};
 use types::time::Timestamp;
 use wire::v1::storage::{Read, Truncate, Write};
 
-use super::ObjectStore;
 use super::copy::Range;
 use super::files::{Files, Options};
 use super::tests::{ALL, READ_AHEAD, bytes, object, on_ring, open, read, target, write};
+use super::{Found, ObjectStore};
 use crate::direct;
 use crate::memory::Shares;
 use crate::metrics::Waits;
@@ -34,7 +34,7 @@ async fn bed(dir: &std::path::Path) -> (Files, Vec<u8>) {
     make_cache_dear(&store);
     for offset in (0..SIZE).step_by(1 << 20) {
         let part = Buf::from_slice(&data[offset as usize..][..1 << 20]).freeze();
-        store.write(object(1, 0), offset, part).await.expect("written");
+        store.write(object(1, 0), offset, part.into()).await.expect("written");
     }
     let file = store.open_existing(object(1, 0)).await.expect("openable").expect("there");
     assert_eq!(direct::cached(file.fd(), 0, SIZE).expect("told").pages, 0, "run this where O_DIRECT works");
@@ -76,7 +76,8 @@ fn a_sequential_reader_finds_what_follows_and_leaves_nothing_behind() {
         for (n, offset) in (0..SIZE).step_by(PIECE as usize).enumerate() {
             // With memory to put it in, and without.
             let room = (n % 2 == 0).then(|| Buf::with_whole_pages(PIECE as usize));
-            let (seen, size) = store.read(object(1, 0), offset, PIECE as u32, room).await.expect("readable");
+            let Found { data: seen, size, .. } =
+                store.read(object(1, 0), offset, PIECE as u32, room).await.expect("readable");
             assert!(size == SIZE && seen[..] == data[offset as usize..][..PIECE as usize], "at {offset}");
             assert!(n < 1 || offset + PIECE == SIZE || is_ahead(&store, offset + PIECE).await, "at {offset}");
         }
@@ -95,7 +96,7 @@ fn requests_that_are_cut_otherwise_find_theirs_too() {
         let (store, data) = bed(dir.path()).await;
         let mut at = begin(&store, &data, 0).await;
         for len in [PIECE + 4096, 2 * PIECE, PIECE - 4096, 3 * PIECE, 1000, 100_000, PIECE + 3, 4 * PIECE] {
-            let (seen, _) = store.read(object(1, 0), at, len as u32, None).await.expect("readable");
+            let Found { data: seen, .. } = store.read(object(1, 0), at, len as u32, None).await.expect("readable");
             assert!(seen[..] == data[at as usize..][..len as usize], "{len} bytes at {at}");
             at += len;
         }
@@ -103,7 +104,8 @@ fn requests_that_are_cut_otherwise_find_theirs_too() {
         // The end of the file is seldom aligned.
         write(&store, object(1, 0), SIZE, b"tail").await.expect("written");
         store.sync(object(1, 0)).await.expect("synced");
-        let (seen, size) = store.read(object(1, 0), SIZE - PIECE, 2 * PIECE as u32, None).await.expect("readable");
+        let Found { data: seen, size, .. } =
+            store.read(object(1, 0), SIZE - PIECE, 2 * PIECE as u32, None).await.expect("readable");
         assert!(
             size == SIZE + 4 && seen[..PIECE as usize] == data[(SIZE - PIECE) as usize..] && seen.ends_with(b"tail")
         );
@@ -120,7 +122,7 @@ fn nothing_is_answered_from_before_a_change() {
         write(&store, o, at as u64 + 5, b"small").await.expect("written");
         data[at + 5..at + 10].copy_from_slice(b"small");
         let large = Buf::from_slice(&bytes(PIECE as usize, 99)).freeze();
-        store.write(o, at as u64 + PIECE, large.clone()).await.expect("written");
+        store.write(o, at as u64 + PIECE, large.clone().into()).await.expect("written");
         data[at + PIECE as usize..][..PIECE as usize].copy_from_slice(&large);
         leave_cache(&store).await;
         let mut at = begin(&store, &data, at as u64).await as usize;
@@ -135,14 +137,14 @@ fn nothing_is_answered_from_before_a_change() {
         at = begin(&store, &data, at as u64).await as usize;
 
         store.truncate(o, at as u64).await.expect("cut");
-        assert!(store.read(o, at as u64, PIECE as u32, None).await.expect("readable").0.is_empty());
+        assert!(store.read(o, at as u64, PIECE as u32, None).await.expect("readable").data.is_empty());
         store.truncate(o, SIZE).await.expect("extended");
         assert!(read(&store, o, at as u64, PIECE as u32).await == vec![0; PIECE as usize]);
 
         data[at..].fill(0);
         begin(&store, &data, 0).await;
         store.remove(o).await.expect("removed");
-        assert!(store.read(o, 4 * PIECE, PIECE as u32, None).await.expect("readable").0.is_empty());
+        assert!(store.read(o, 4 * PIECE, PIECE as u32, None).await.expect("readable").data.is_empty());
     });
 }
 
@@ -188,7 +190,7 @@ fn readers_and_writers_at_once_see_one_file() {
         let o: ObjectId = object(1, 0);
         let stamp = |number: u64| Buf::from_slice(&number.to_le_bytes().repeat(BLOCK as usize / 8)).freeze();
         for block in 0..BLOCKS {
-            served.write(&write_to(o, block * BLOCK), stamp(0)).await.expect("written");
+            served.write(&write_to(o, block * BLOCK), stamp(0).into()).await.expect("written");
         }
         served.store.sync(o).await.expect("synced");
         let writer = async {
@@ -196,7 +198,7 @@ fn readers_and_writers_at_once_see_one_file() {
             for number in 1..300u64 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let block = (state >> 33) % BLOCKS;
-                served.write(&write_to(o, block * BLOCK), stamp(number)).await.expect("written");
+                served.write(&write_to(o, block * BLOCK), stamp(number).into()).await.expect("written");
                 answered.borrow_mut()[block as usize] = number;
                 if number % 50 == 0 {
                     // Nothing is cut off, but all that was read ahead is in doubt.
@@ -212,7 +214,7 @@ fn readers_and_writers_at_once_see_one_file() {
                 let offset = (first + n * len) % SIZE;
                 let before = answered.borrow().clone();
                 let request = Read { object: o, offset, length: len as u32 };
-                let (_, seen) = served.read(&request, None).await.expect("readable");
+                let (_, Found { data: seen, .. }) = served.read(&request, None).await.expect("readable");
                 assert_eq!(seen.len() as u64, len);
                 for (index, part) in seen.chunks_exact(BLOCK as usize).enumerate() {
                     let block = offset / BLOCK + index as u64;
@@ -254,7 +256,8 @@ fn a_disk_that_dies_is_told_by_reads_alone() {
         // SAFETY: both descriptors are open; the second one goes on to be owned as before.
         assert!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&null), way.fd()) } >= 0);
         for offset in (at..SIZE).step_by(PIECE as usize) {
-            let seen: Slice = store.read(object(1, 0), offset, PIECE as u32, None).await.expect("readable").0.freeze();
+            let seen: Slice =
+                store.read(object(1, 0), offset, PIECE as u32, None).await.expect("readable").data.freeze();
             assert!(seen[..] == data[offset as usize..][..PIECE as usize], "at {offset}");
         }
     });

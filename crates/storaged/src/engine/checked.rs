@@ -6,15 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring::buf::{Buf, Slice};
+use ring::buf::Buf;
 use ring::op;
 use types::error::Errno;
 use types::id::ObjectId;
+use wire::frame::crc32c;
+use wire::sums::Joined;
 
 use super::files::Files;
 use super::recompute::recompute;
 use super::sidecar::{Change, Sidecar};
-use super::{source, syscall};
+use super::{Data, source, syscall};
 use crate::open_files::OpenFile;
 use crate::sums::blocks::{self, BLOCK, BLOCK_LEN};
 use crate::sums::header::place;
@@ -31,7 +33,7 @@ pub(super) struct Changing {
 
 impl Files {
     /// Verifies what was read: `buf` has the object's bytes from `offset` on, as far as they go; `size` is what the object
-    /// has. What was not read as whole blocks is read again so, and taken from there.
+    /// has. What was not read as whole blocks is read again so, and taken from there. The CRC32C of `buf`, if it was.
     pub(super) async fn verify(
         &self,
         object: ObjectId,
@@ -39,29 +41,34 @@ impl Files {
         offset: u64,
         size: u64,
         buf: &mut Buf,
-    ) -> Result<(), Errno> {
+    ) -> Result<Option<u32>, Errno> {
         let len = buf.len() as u64;
         let range = blocks::covering(&(offset..offset + len));
         let Some(sums) = file.sums().filter(|sums| sums.is_kept()) else {
             self.count_unverified(range.end - range.start);
-            return Ok(());
+            return Ok(None);
         };
         let entries = sums.entries(range.clone()).await.map_err(|errno| self.failed(errno, "reading checksums"))?;
-        let mut outcome = Ok(());
+        let (mut outcome, mut joined) = (Ok(()), Joined::default());
         for (block, entry) in range.zip(entries) {
             let (inside, part) = blocks::overlap(block, offset, len);
             let whole = inside.start == 0 && (inside.end == BLOCK_LEN || offset + len >= size);
             if whole && blocks::sum(&buf[part.clone()]) == entry.now {
+                let is_full = part.len() == BLOCK_LEN;
+                joined.add(if is_full { blocks::crc(entry.now) } else { crc32c(&buf[part.clone()]) }, part.len());
                 continue;
             }
             // In memory that nobody else can write to.
             let seen = self.look(file, block).await?;
             match self.judged(object, sums, block, entry, blocks::sum(&seen)) {
-                Ok(()) => buf[part].copy_from_slice(&seen[inside]),
+                Ok(()) => {
+                    joined.add(crc32c(&seen[inside.clone()]), part.len());
+                    buf[part].copy_from_slice(&seen[inside]);
+                }
                 Err(errno) => outcome = Err(errno),
             }
         }
-        outcome
+        outcome.map(|()| Some(joined.crc()))
     }
 
     /// A whole block, filled up with zeros.
@@ -115,16 +122,16 @@ impl Files {
         object: ObjectId,
         file: &Rc<OpenFile>,
         offset: u64,
-        data: Slice,
+        data: Data,
     ) -> Result<(), Errno> {
         let Some(Changing { sums, _change }) = self.begin_change(object, file).await? else {
-            return self.put(file, offset, data).await.map_err(|errno| self.failed(errno, "write"));
+            return self.put(file, offset, data.bytes).await.map_err(|errno| self.failed(errno, "write"));
         };
-        let range = blocks::covering(&(offset..offset + data.len() as u64));
+        let range = blocks::covering(&(offset..offset + data.bytes.len() as u64));
         let entries = self.entries_of_write(object, file, &sums, offset, &data).await?;
         let mut outcome = self.put_entries(&sums, range.start, &entries).await;
         if outcome.is_ok() {
-            outcome = self.put(file, offset, data).await;
+            outcome = self.put(file, offset, data.bytes).await;
         }
         if outcome.is_err() {
             self.repair(object, file, &sums, range).await;
@@ -138,17 +145,19 @@ impl Files {
         file: &OpenFile,
         sums: &Sidecar,
         offset: u64,
-        data: &[u8],
+        Data { bytes: data, sums: known }: &Data,
     ) -> Result<Vec<Entry>, Errno> {
         let (size, bytes) = (file.size.get(), offset..offset + data.len() as u64);
         let range = blocks::covering(&bytes);
-        let known = sums.entries(range.clone()).await;
-        let mut entries = known.map_err(|errno| self.failed(errno, "reading checksums"))?;
+        let before = sums.entries(range.clone()).await;
+        let mut entries = before.map_err(|errno| self.failed(errno, "reading checksums"))?;
         for (block, entry) in range.zip(&mut entries) {
             let (inside, part) = blocks::overlap(block, offset, data.len() as u64);
             let keeps = blocks::keeps(block, &bytes, size);
             if inside.start == 0 && !keeps && !sums.must_look(block, *entry) {
-                *entry = Entry { now: blocks::sum(&data[part]), before: entry.now };
+                let piece = known.as_ref().and_then(|sums| sums.piece(part.start));
+                let now = piece.map_or_else(|| blocks::sum(&data[part]), blocks::of_crc);
+                *entry = Entry { now, before: entry.now };
                 continue;
             }
             let mut seen = self.look(file, block).await?;

@@ -24,7 +24,7 @@ use super::opening::Openings;
 use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
 use super::scatter::scatter;
-use super::{Checked, ObjectStore, Page, Share, Stored, listing, sidecar, syscall};
+use super::{Checked, Data, Found, ObjectStore, Page, Share, Stored, listing, sidecar, syscall};
 use crate::ahead::Ahead;
 use crate::failures::Failures;
 use crate::metrics::PastCache;
@@ -299,20 +299,20 @@ impl Files {
 }
 
 impl ObjectStore for Files {
-    async fn read(&self, object: ObjectId, offset: u64, len: u32, room: Option<Buf>) -> Result<(Buf, u64), Errno> {
-        let Some(file) = self.open_existing(object).await? else { return Ok((Buf::with_capacity(0), 0)) };
+    async fn read(&self, object: ObjectId, offset: u64, len: u32, room: Option<Buf>) -> Result<Found, Errno> {
+        let Some(file) = self.open_existing(object).await? else { return Ok(Found::nothing(0)) };
         let size = file.size.get();
         let len = u64::from(len).min(size.saturating_sub(offset));
         if len == 0 {
-            return Ok((Buf::with_capacity(0), size));
+            return Ok(Found::nothing(size));
         }
-        let mut buf = self.read_unverified(&file, offset, len, room).await?;
-        self.verify(object, &file, offset, size, &mut buf).await?;
-        Ok((buf, size))
+        let mut data = self.read_unverified(&file, offset, len, room).await?;
+        let crc = self.verify(object, &file, offset, size, &mut data).await?;
+        Ok(Found { data, crc, size })
     }
 
-    async fn write(&self, object: ObjectId, offset: u64, data: Slice) -> Result<u64, Errno> {
-        let len = data.len() as u64;
+    async fn write(&self, object: ObjectId, offset: u64, data: Data) -> Result<u64, Errno> {
+        let len = data.bytes.len() as u64;
         let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok()).ok_or(Errno::EFBIG)?;
         let file = self.open_or_create(object).await?;
         if end > file.size.get() {

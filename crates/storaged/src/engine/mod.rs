@@ -8,6 +8,7 @@ use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
 use types::time::Timestamp;
+use wire::sums::Sums;
 
 #[cfg(test)]
 mod ahead_tests;
@@ -69,6 +70,36 @@ pub(crate) struct Checked {
     pub(crate) unwritten: Option<Errno>,
 }
 
+/// What a read finds.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) data: Buf,
+    /// CRC32C of the data, where it is known from the blocks'.
+    pub(crate) crc: Option<u32>,
+    /// Of the object, in bytes.
+    pub(crate) size: u64,
+}
+
+impl Found {
+    pub(crate) fn nothing(size: u64) -> Self {
+        Self { data: Buf::with_capacity(0), crc: None, size }
+    }
+}
+
+/// What is to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Data {
+    pub(crate) bytes: Slice,
+    /// Of the bytes, where they are known.
+    pub(crate) sums: Option<Sums>,
+}
+
+impl From<Slice> for Data {
+    fn from(bytes: Slice) -> Self {
+        Self { bytes, sums: None }
+    }
+}
+
 /// Which objects a lane owns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
@@ -86,13 +117,12 @@ impl Share {
 /// of one beside a change, and no truncate or remove beside anything else, are asked for at once. All calls leave the lane's
 /// thread free while the disk works.
 pub(crate) trait ObjectStore {
-    /// The bytes of `[offset, offset + len)` that exist, and the object's size; both empty where there is no object.
-    /// They are at the beginning of `room` where it is long enough for them.
-    async fn read(&self, object: ObjectId, offset: u64, len: u32, room: Option<Buf>) -> Result<(Buf, u64), Errno>;
+    /// The bytes of `[offset, offset + len)` that exist; none where there is no object. They are at the beginning of `room` where it is long enough for them.
+    async fn read(&self, object: ObjectId, offset: u64, len: u32, room: Option<Buf>) -> Result<Found, Errno>;
 
     /// Puts `data` at `offset`, making the object where it was not. The object's size after it. After an error any
     /// part may have been written.
-    async fn write(&self, object: ObjectId, offset: u64, data: Slice) -> Result<u64, Errno>;
+    async fn write(&self, object: ObjectId, offset: u64, data: Data) -> Result<u64, Errno>;
 
     /// The object, which was just written, has `at` for its time of modification. Its size.
     async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<u64, Errno>;

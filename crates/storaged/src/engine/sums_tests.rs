@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
 
+use ring::buf::Slice;
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
+use wire::frame::crc32c;
+use wire::sums::Sums;
 
 use super::copy::Range;
 use super::entry_cache::EntryCache;
@@ -17,7 +20,7 @@ use super::files::{Files, Options};
 use super::folders;
 use super::keeping::SUMS;
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
-use super::{Checked, ObjectStore, Share, syscall};
+use super::{Checked, Data, Found, ObjectStore, Share, syscall};
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
 use crate::sums::{Entry, Trust};
 
@@ -79,6 +82,48 @@ impl Dice {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
     }
+}
+
+fn summed(bytes: &[u8]) -> Data {
+    Data { bytes: Slice::from_vec(bytes.to_vec()), sums: Some(Sums::of(bytes)) }
+}
+
+#[test]
+fn sums_come_with_what_is_written_and_go_with_what_is_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let (store, mut dice, mut model) = (store(dir.path()), Dice(11), vec![0; 300_000]);
+        write(&store, OBJECT, 0, &model).await.expect("written");
+        for round in 0..250 {
+            let len = 1 + dice.below(60_000) as usize;
+            // Half of them at the beginning of a block.
+            let at = dice.below((300_000 - len) as u64) as usize / if round % 2 == 0 { 4096 } else { 1 };
+            let at = if round % 2 == 0 { at * 4096 } else { at };
+            let data = bytes(len, round);
+            store.write(OBJECT, at as u64, summed(&data)).await.expect("written");
+            model[at..at + len].copy_from_slice(&data);
+            for (at, len) in [(at, len), (dice.below(300_000) as usize, 1 + dice.below(70_000) as usize), (0, 300_000)]
+            {
+                let Found { data, crc, .. } = store.read(OBJECT, at as u64, len as u32, None).await.expect("right");
+                assert!(data[..] == model[at..300_000.min(at + len)], "{len} bytes at {at}");
+                assert_eq!(crc, Some(crc32c(&data)), "{len} bytes at {at}");
+            }
+        }
+    });
+}
+
+/// They are those that the network was found right by, not new ones of what lies in memory by then.
+#[test]
+fn the_sums_of_whole_blocks_are_the_given_ones() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        let (sent, damaged) = (bytes(3 * 4096, 1), bytes(3 * 4096, 2));
+        let data = Data { sums: Some(Sums::of(&sent)), bytes: Slice::from_vec(damaged) };
+        store.write(OBJECT, 8192, data).await.expect("written");
+        assert_eq!(read_errno(&store, 8192, 3 * 4096).await, Some(Errno::EIO));
+        assert_eq!(read_errno(&store, 0, 8192).await, None);
+    });
 }
 
 #[test]
@@ -207,7 +252,7 @@ fn changes(seed: u64, dir: &Path) {
             if step % 20 == 19 {
                 for (which, model) in model.iter().enumerate() {
                     let o = object(1 + which as u64, 0);
-                    let seen = store.read(o, 0, 8 << 20, None).await.expect("all of it is right").0;
+                    let seen = store.read(o, 0, 8 << 20, None).await.expect("all of it is right").data;
                     assert!(seen[..] == model[..], "step {step}");
                     let checked = check_all(&store, o).await;
                     assert_eq!((checked.corrupt, checked.size), (vec![], model.len() as u64), "step {step}");
@@ -584,7 +629,8 @@ fn changes_at_once(is_slow: bool, dir: &Path) {
                         model.insert(block, data);
                     }
                     _ => {
-                        let (seen, _) = store.read(OBJECT, block * BLOCK, BLOCK as u32, None).await.expect("right");
+                        let Found { data: seen, .. } =
+                            store.read(OBJECT, block * BLOCK, BLOCK as u32, None).await.expect("right");
                         let known = model.get(&block).map_or(&[][..], |data| data);
                         let common = seen.len().min(known.len());
                         assert!(seen[..common] == known[..common] && seen[common..].iter().all(|&byte| byte == 0));

@@ -66,11 +66,11 @@ pub(super) fn bytes(len: usize, seed: u8) -> Vec<u8> {
 }
 
 pub(super) async fn write(store: &Files, object: ObjectId, offset: u64, data: &[u8]) -> Result<u64, Errno> {
-    store.write(object, offset, Slice::from_vec(data.to_vec())).await
+    store.write(object, offset, Slice::from_vec(data.to_vec()).into()).await
 }
 
 pub(super) async fn read(store: &Files, object: ObjectId, offset: u64, len: u32) -> Vec<u8> {
-    store.read(object, offset, len, None).await.expect("readable").0.to_vec()
+    store.read(object, offset, len, None).await.expect("readable").data.to_vec()
 }
 
 #[test]
@@ -78,7 +78,10 @@ fn bytes_come_back_with_holes_as_zeros() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
         let store = store(dir.path());
-        assert_eq!(store.read(object(1, 0), 0, 100, None).await.map(|(buf, size)| (buf.len(), size)), Ok((0, 0)));
+        assert_eq!(
+            store.read(object(1, 0), 0, 100, None).await.map(|found| (found.data.len(), found.size)),
+            Ok((0, 0))
+        );
         // One length below and one above what is written in place.
         for (inode, len) in [(1, 5000), (2, 300_000)] {
             let data = bytes(len, inode as u8);
@@ -506,7 +509,7 @@ fn large_requests_go_past_the_cache_and_meet_the_small_ones() {
         let now = Instant::now();
         store.cache_cost.record(1, now, now + Duration::from_secs(1));
         let large = Buf::from_slice(&bytes(1 << 20, 3)).freeze();
-        assert_eq!(store.write(object(1, 0), 0, large.clone()).await, Ok(1 << 20));
+        assert_eq!(store.write(object(1, 0), 0, large.clone().into()).await, Ok(1 << 20));
         let is_cached = async |offset, len| {
             let file = store.open_existing(object(1, 0)).await.expect("openable").expect("there");
             direct::cached(file.fd(), offset, len).expect("told").pages > 0
@@ -525,7 +528,7 @@ fn large_requests_go_past_the_cache_and_meet_the_small_ones() {
         let mut expected = large.to_vec();
         expected[700_000..700_005].copy_from_slice(b"small");
         assert!(read(&store, object(1, 0), 0, 1 << 20).await == expected);
-        assert_eq!(store.write(object(1, 0), 0, large.clone()).await, Ok((1 << 20) + 4));
+        assert_eq!(store.write(object(1, 0), 0, large.clone().into()).await, Ok((1 << 20) + 4));
         assert!(read(&store, object(1, 0), 0, 1 << 20).await == large[..]);
     });
 }
@@ -559,7 +562,7 @@ fn large_and_small_requests_in_any_order_are_one_file() {
                     let data = Buf::from_slice(&bytes(len as usize, step as u8));
                     model.resize(model.len().max(to), 0);
                     model[from..to].copy_from_slice(&data);
-                    let size = store.write(object(1, 0), offset, data.freeze()).await;
+                    let size = store.write(object(1, 0), offset, data.freeze().into()).await;
                     assert_eq!(size, Ok(model.len() as u64), "step {step}");
                 }
                 _ => {

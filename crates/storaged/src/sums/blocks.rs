@@ -16,7 +16,17 @@ const OF_ZEROS: u32 = 0x98f9_4189;
 pub(crate) fn sum(bytes: &[u8]) -> u32 {
     let missing = &ZEROS[bytes.len()..];
     let crc = if missing.is_empty() { crc32c(bytes) } else { crc32c_of_parts([bytes, missing]) };
+    of_crc(crc)
+}
+
+/// The sum of a whole block with this CRC32C.
+pub(crate) fn of_crc(crc: u32) -> u32 {
     crc ^ OF_ZEROS
+}
+
+/// CRC32C of a whole block with this sum.
+pub(crate) fn crc(sum: u32) -> u32 {
+    sum ^ OF_ZEROS
 }
 
 /// The blocks that have at least one byte of the range; none where it is empty.
