@@ -125,7 +125,9 @@ mod tests {
         let mut receiver = Receiver::new(VERSION, SEED, Role::Requests);
         let (mut rest, mut seen) = (&stream[..], Vec::new());
         while !rest.is_empty() {
-            let Ok(Parsed::Frame { header, payload, missing: 0, .. }) = receiver.parse(rest) else { panic!("no frame") };
+            let Ok(Parsed::Frame { header, payload, missing: 0, .. }) = receiver.parse(rest) else {
+                panic!("no frame")
+            };
             seen.push(header.flags);
             rest = &rest[payload.end..];
         }

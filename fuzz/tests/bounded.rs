@@ -107,9 +107,6 @@ fn kernel() {
 #[test]
 fn every_target_has_a_test_and_a_corpus() {
     let names: Vec<&str> = fuzz::TARGETS.iter().map(|(name, _)| *name).collect();
-    assert_eq!(
-        names,
-        ["header", "hello", "message", "receive", "handshake", "place", "control", "records", "kernel"]
-    );
+    assert_eq!(names, ["header", "hello", "message", "receive", "handshake", "place", "control", "records", "kernel"]);
     assert!(names.iter().all(|name| !corpus(name).is_empty()));
 }

@@ -7,12 +7,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ring::buf::{Buf, Slice};
 use ring::op;
-use ring::shared::Memory;
 use ring::sync::Semaphore;
 use thiserror::Error;
 use tracing::{debug, warn};
@@ -310,7 +308,7 @@ impl Connection {
         let cost = payload.iter().map(|part| part.len()).sum::<usize>() + into.as_ref().map_or(0, |into| into.len());
         if let Some(memory) = self.inner.lending.to_offer(&payload, into.as_ref()) {
             // This one goes over the socket, as do the others until that is answered.
-            ring::spawn(self.clone().offer(memory));
+            ring::spawn(vigil::offer(Rc::clone(&self.inner), memory));
         }
         let reply = self.exchange(to, request, payload, into, cost).await?;
         let message = self.decode(&reply)?;
@@ -321,11 +319,6 @@ impl Connection {
             (None, None) => Buf::with_capacity(0),
         };
         Ok(Answer { message, payload, into_rest, epoch: reply.header.epoch })
-    }
-
-    async fn offer(self, memory: Arc<Memory>) {
-        let answer = self.call(To::default(), &sharing::offer(&memory)).await;
-        self.inner.lending.answered(&memory, answer.is_ok());
     }
 
     #[must_use]
@@ -533,6 +526,8 @@ impl Inner {
     }
 
     fn close_loudly(&self, error: &FrameError) {
+        // Whoever breaks the protocol may touch what it has replied to.
+        self.lending.abandon();
         if self.close(&error.to_string()) {
             self.rail.failed();
             metrics::frame_refused(error);
@@ -591,6 +586,9 @@ async fn take_reply(inner: &Inner, inbound: &Inbound, incoming: Incoming) -> Res
     if header.epoch > inner.epoch.get() {
         inner.epoch.set(header.epoch);
     }
+    if incoming.missing == 0 {
+        check_payload(&header, &incoming.payload).map_err(Broken::Frame)?;
+    }
     let len = header.payload_len as usize;
     let mut payload = None;
     if header.flags & flags::PLACED != 0 {
@@ -609,7 +607,9 @@ async fn take_reply(inner: &Inner, inbound: &Inbound, incoming: Incoming) -> Res
             None => (Buf::with_capacity(len), None),
         };
         let destination = inbound.finish(&incoming, destination, &inner.pulse).await.map_err(Broken::Io)?;
-        check_payload(&header, &destination).map_err(Broken::Frame)?;
+        if incoming.missing > 0 {
+            check_payload(&header, &destination).map_err(Broken::Frame)?;
+        }
         payload = Some(destination);
         into = rest;
     }

@@ -325,7 +325,9 @@ async fn take_request<S: Service>(
 
 /// Compares the payload with its checksum. What is written has one on the disk for each piece: these are had on the way.
 fn verify(header: &Header, payload: &[u8]) -> Result<Option<Sums>, FrameError> {
-    if header.op != Op::Write || header.flags & flags::CHECKED == 0 {
+    let sums_belong =
+        header.op == Op::Write && header.flags & (flags::CHECKED | flags::PLACED | flags::ROOM) == flags::CHECKED;
+    if !sums_belong {
         return check_payload(header, payload).map(|()| None);
     }
     let sums = Sums::of(payload);

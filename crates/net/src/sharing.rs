@@ -97,15 +97,24 @@ impl Lending {
 
     /// The memory to offer now, if a payload of this request lies in one that was not: once for each.
     pub(crate) fn to_offer(&self, payload: &[Slice], into: Option<&Buf>) -> Option<Arc<Memory>> {
-        let memory = match self.state.get() {
-            State::Never | State::Offered => return None,
-            State::Untried => shared::lent()?,
-            State::Shared(known) => shared::lent().filter(|memory| memory.id() != known)?,
-        };
-        let places = payload.iter().map(Slice::place).chain(into.map(Buf::place));
-        if !places.flatten().any(|place| place.memory == memory.id()) {
+        let current = shared::lent_id()?;
+        if matches!(self.state.get(), State::Never | State::Offered) || self.state.get() == State::Shared(current) {
             return None;
         }
+        let mut places = payload.iter().map(Slice::place).chain(into.map(Buf::place)).flatten();
+        if places.any(|place| place.memory == current) { self.offered() } else { None }
+    }
+
+    /// The memory to offer so that the other side lets go of another, which was abandoned.
+    pub(crate) fn to_replace(&self) -> Option<Arc<Memory>> {
+        match (self.state.get(), shared::lent_id()) {
+            (State::Shared(known), Some(current)) if known != current => self.offered(),
+            _ => None,
+        }
+    }
+
+    fn offered(&self) -> Option<Arc<Memory>> {
+        let memory = shared::lent()?;
         self.state.set(State::Offered);
         Some(memory)
     }

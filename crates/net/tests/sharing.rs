@@ -4,6 +4,7 @@
 mod common;
 
 use std::future::Future;
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use net::{CallError, Connection, Limits, PLACED_MIN, To};
 use ring::buf::{Buf, Slice};
 use types::time::Timestamp;
 use wire::codec::Bytes;
-use wire::frame::{Place, flags};
+use wire::frame::{Place, crc32c, flags};
 use wire::op::Ping;
 use wire::v1::session::Share;
 use wire::v1::storage;
@@ -40,8 +41,12 @@ fn alone(test: impl Future<Output = ()>) {
 
 /// A connection, after the first payload has made it offer its memory.
 async fn sharing(running: &common::Running) -> Connection {
+    sharing_within(running, &Limits::default()).await
+}
+
+async fn sharing_within(running: &common::Running, limits: &Limits) -> Connection {
     ring::shared::lend(4 << 20);
-    let connection = Connection::connect(running.address, &identity(), &Limits::default()).await.unwrap();
+    let connection = Connection::connect(running.address, &identity(), limits).await.unwrap();
     let data = shareable(&pattern(PLACED_MIN, 0));
     connection.call_payload(To::default(), &write(0), vec![data], None).await.unwrap();
     // The offer went out right behind it; what is asked now is answered after.
@@ -120,6 +125,65 @@ fn a_memory_of_which_nothing_is_lent_stays_in_use() {
         let running = serve(Limits::default());
         sharing(&running).await;
         assert_eq!(Buf::shareable(1).place().unwrap().memory, memory);
+    });
+}
+
+/// The checksum is of what is in the frame, and says nothing of what is at the place.
+#[test]
+fn a_place_with_a_checksum_brings_no_sums_of_the_bytes() {
+    alone(async {
+        let running = serve(Limits::default());
+        let _good = sharing(&running).await;
+        let data = shareable(&pattern(PLACED_MIN, 5));
+        let place = data.place().unwrap();
+        let memory = ring::shared::lent().unwrap();
+        let share = Share {
+            process: std::process::id(),
+            descriptor: memory.descriptor() as u32,
+            length: memory.length() as u64,
+            mark: Bytes(memory.mark().to_vec()),
+        };
+        let address = running.address;
+        running.store.hold.set(true);
+        aside(move || {
+            let mut raw = Raw::connect(address);
+            let bytes = raw.frame(1, &share, &[]);
+            raw.send(&bytes);
+            raw.read_frame().unwrap();
+            let place = Place { offset: place.offset, len: PLACED_MIN as u64 }.encode();
+            let bytes = raw.changed(2, &write(5), &place, |header| {
+                (header.flags, header.payload_crc) = (flags::PLACED | flags::CHECKED, crc32c(&place));
+            });
+            raw.send(&bytes);
+            raw
+        })
+        .await;
+        until(|| running.store.held.borrow().len() == 1).await;
+        let held = running.store.held.borrow_mut().pop().unwrap();
+        assert!(held.payload[..] == data[..] && held.sums.is_none());
+    });
+}
+
+/// The other side lets go of what was abandoned though nothing long is sent to it.
+#[test]
+fn a_connection_without_payloads_is_offered_the_new_memory() {
+    alone(async {
+        let running = serve(Limits::default());
+        let limits = Limits { silence: Duration::from_millis(400), ..Limits::default() };
+        let connection = sharing_within(&running, &limits).await;
+        let old = ring::shared::lent().unwrap();
+        let inode = std::fs::metadata(format!("/proc/self/fd/{}", old.descriptor())).unwrap().ino().to_string();
+        let is_mapped = || {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            maps.lines().any(|line| line.contains("weft-payloads") && line.split_whitespace().nth(4) == Some(&inode))
+        };
+        ring::shared::abandon(old.id());
+        drop(old);
+        assert!(is_mapped(), "by the service, in the same process");
+        let new = Buf::shareable(1);
+        assert!(new.place().is_some());
+        until(|| !is_mapped()).await;
+        assert!(!connection.is_closed());
     });
 }
 
@@ -215,7 +279,8 @@ fn places_that_are_not_shared_close_the_connection_and_harm_nobody() {
             length,
             mark: Bytes(mark.clone()),
         };
-        let cases: [(bool, u16, Vec<u8>); 7] = [
+        let cases: [(bool, u16, Vec<u8>); 8] = [
+            (true, flags::PLACED | flags::CHECKED, Place { offset: 4096, len: 4096 }.encode().to_vec()),
             (false, flags::PLACED, Place { offset: 0, len: 4096 }.encode().to_vec()),
             (true, flags::PLACED, Place { offset: length - 1, len: 2 }.encode().to_vec()),
             (true, flags::PLACED, Place { offset: u64::MAX, len: 2 }.encode().to_vec()),

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::shared::{self, Arena, Memory, Place};
+use crate::shared::{self, Loan, Memory, Place};
 use crate::slab::{self, Slab};
 
 mod common;
@@ -82,8 +82,7 @@ enum Origin {
     },
     /// A range of this thread's arena.
     Arena {
-        arena: Rc<Arena>,
-        offset: usize,
+        loan: Loan,
     },
     /// A range of another process's memory.
     Foreign {
@@ -126,8 +125,8 @@ impl Region {
     /// `None` where this thread lends no memory, or all of it is in use.
     fn shareable(len: usize) -> Option<Self> {
         common::take_back();
-        let (arena, offset, len) = shared::take(len)?;
-        Some(Self { memory: arena.memory().at(offset), len, origin: Origin::Arena { arena, offset } })
+        let loan = shared::take(len)?;
+        Some(Self { memory: loan.start(), len: loan.length(), origin: Origin::Arena { loan } })
     }
 
     fn from_vec(vec: Vec<u8>) -> Self {
@@ -140,22 +139,22 @@ impl Region {
 impl Region {
     /// Where `start` lies for those who share the memory.
     fn place(&self, start: usize) -> Option<Place> {
-        let (memory, offset) = match &self.origin {
+        let begin = match &self.origin {
             Origin::Pool { .. } | Origin::Slab { .. } | Origin::Vec { .. } => return None,
-            Origin::Arena { arena, offset } => (arena.memory().id(), *offset),
-            Origin::Foreign { memory, offset } => (memory.id(), *offset),
+            Origin::Arena { loan } => loan.place(),
+            Origin::Foreign { memory, offset } => Place { memory: memory.id(), offset: *offset as u64 },
             Origin::Common { common } => return common.place(start),
         };
-        Some(Place { memory, offset: (offset + start) as u64 })
+        Some(Place { offset: begin.offset + start as u64, ..begin })
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
         match self.origin {
-            Origin::Arena { ref arena, offset } => arena.put_back(offset, self.len),
             Origin::Slab { ref slab, offset } => slab.put_back(offset, self.len),
-            Origin::Foreign { .. } | Origin::Common { .. } => {}
+            // These have a drop of their own.
+            Origin::Arena { .. } | Origin::Foreign { .. } | Origin::Common { .. } => {}
             Origin::Pool { size } => {
                 let kept = POOL.try_with(|pool| pool.borrow_mut().put(size, self.memory)).unwrap_or(false);
                 if !kept {

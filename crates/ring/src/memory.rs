@@ -27,6 +27,12 @@ pub(crate) fn advise_large_pages(memory: NonNull<u8>, len: usize) {
     unsafe { libc::madvise(memory.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
 }
 
+/// A dump of this process has nothing of it: it may be much longer than what is used of it.
+pub(crate) fn leave_out_of_dumps(memory: NonNull<u8>, len: usize) {
+    // SAFETY: as above.
+    unsafe { libc::madvise(memory.as_ptr().cast(), len, libc::MADV_DONTDUMP) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

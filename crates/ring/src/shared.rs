@@ -20,8 +20,8 @@ use crate::memory;
 
 mod arena;
 
-pub(crate) use arena::{Arena, take};
-pub use arena::{abandon, lend, lent};
+pub(crate) use arena::{Loan, take};
+pub use arena::{abandon, lend, lent, lent_id};
 
 /// Bytes at the beginning of a memory by which the other process knows that it found the right one.
 pub const MARK_LEN: usize = 16;
@@ -64,6 +64,11 @@ impl Memory {
     /// # Errors
     /// Where the kernel refuses.
     pub fn create(len: usize) -> io::Result<Self> {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the pointer is to a live local. Past the limit the kernel would kill the process, not refuse.
+        if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0 && limit.rlim_cur < len as u64 {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         // SAFETY: the name is a live C string; the result is checked before it is owned.
         let fd = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if fd < 0 {
@@ -126,6 +131,7 @@ impl Memory {
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         memory::advise_large_pages(base, len);
+        memory::leave_out_of_dumps(base, len);
         Ok(Self { fd, base, len, id: NEXT_ID.fetch_add(1, Ordering::Relaxed) })
     }
 

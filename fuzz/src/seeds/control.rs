@@ -105,10 +105,8 @@ fn storage() -> Registration {
 }
 
 fn node(kind: ServiceKind, id: Option<NodeId>, targets: Vec<TargetRegistration>) -> Registration {
-    let rails = ["10.0.0.1", "fe80::1"].map(|address| Rail {
-        interface: "eth0".to_owned(),
-        address: address.parse().expect("an address"),
-    });
+    let rails = ["10.0.0.1", "fe80::1"]
+        .map(|address| Rail { interface: "eth0".to_owned(), address: address.parse().expect("an address") });
     Registration {
         cluster: CLUSTER.to_owned(),
         uuid: format!("node of {kind}"),
@@ -123,7 +121,13 @@ fn node(kind: ServiceKind, id: Option<NodeId>, targets: Vec<TargetRegistration>)
 }
 
 fn target(uuid: &str, id: Option<TargetId>) -> TargetRegistration {
-    TargetRegistration { uuid: uuid.to_owned(), id, path: format!("/{uuid}"), ports: vec![1, 65535], report: report(900) }
+    TargetRegistration {
+        uuid: uuid.to_owned(),
+        id,
+        path: format!("/{uuid}"),
+        ports: vec![1, 65535],
+        report: report(900),
+    }
 }
 
 fn report(free_bytes: u64) -> Report {

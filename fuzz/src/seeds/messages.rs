@@ -56,6 +56,7 @@ fn of_golden(path: &str) -> String {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    let digits = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("ASCII"), 16).expect("hexadecimal digits");
+    let digits =
+        |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("ASCII"), 16).expect("hexadecimal digits");
     text.as_bytes().chunks(2).map(digits).collect()
 }

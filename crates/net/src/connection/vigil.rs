@@ -1,15 +1,18 @@
 //! Looks after connections that say nothing.
 
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring::op::{self, TcpSigns};
+use ring::shared::Memory;
 use tracing::{info, warn};
 use wire::op::Ping;
 
 use super::{Inner, To};
 use crate::health::{Health, LOOK_BUSY, LOOK_IDLE, Signs, Verdict};
 use crate::pending::Held;
+use crate::sharing;
 
 /// Between two looks whether there are other rails by now.
 const LOOK_ALONE: Duration = Duration::from_secs(1);
@@ -70,7 +73,19 @@ pub(super) async fn watch(weak: Weak<Inner>) {
         if silent >= limits.silence / 4 {
             inner.ping();
         }
+        if let Some(memory) = inner.lending.to_replace() {
+            ring::spawn(offer(inner, memory));
+        }
     }
+}
+
+/// Offers memory to the other side; until that has answered, payloads go over the socket.
+pub(super) async fn offer(inner: Rc<Inner>, memory: Arc<Memory>) {
+    if inner.check_open().is_err() {
+        return;
+    }
+    let answer = inner.post_and_wait(To::default(), &sharing::offer(&memory), (Vec::new(), 0), Held::default()).await;
+    inner.lending.answered(&memory, answer.is_ok());
 }
 
 impl Inner {

@@ -78,7 +78,8 @@ impl Home {
         }
         let mut state = self.lock();
         if state.has_ended {
-            // The thread may be letting go of the slab at this moment, and only one may count its references.
+            // The thread may be letting go of the slab or arena at this moment, and only one may count its references.
+            // What it had of the memory that is lent stays taken.
             std::mem::forget(returned);
         } else {
             state.returned.push(returned);

@@ -1,37 +1,47 @@
 //! The memory that all threads of a process have their arenas in, and the arena of a thread.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::{MARK_LEN, Memory};
+use super::{MARK_LEN, Memory, Place};
 use crate::slots::{SLOT, Slots};
 
 /// Bytes of such a memory: address space for the arenas of 250 threads of the client's, taken up as they are used.
 pub(super) const LEN: usize = 16 << 30;
+/// Arenas begin at multiples of so many bytes: no two threads have a large page in common.
+const STEP: usize = 2 << 20;
 
 /// What the arenas of a process are cut from.
 struct Ground {
     memory: Arc<Memory>,
-    parts: Mutex<Parts>,
+    /// Ranges of bytes that no arena has: the length of each, by its offset. No two of them touch.
+    free: Mutex<BTreeMap<usize, usize>>,
 }
 
-/// Bytes from the memory's beginning.
-struct Parts {
-    /// From here on nothing was ever given out.
-    next: usize,
-    /// Offset and length of what ended threads had.
-    free: Vec<(usize, usize)>,
-}
-
-/// A thread's memory to take buffers from.
+/// A thread's part of the memory. It does not keep that, once it was abandoned: only its buffers do, or a thread that has
+/// nothing to do would keep what all others had.
 pub(crate) struct Arena {
-    ground: Arc<Ground>,
+    ground: Weak<Ground>,
+    /// For all buffers that are out, with one look at what other threads look at, too.
+    held: RefCell<std::rc::Weak<Arc<Ground>>>,
+    /// [`Memory::id`].
+    memory: u64,
     offset: usize,
     len: usize,
     slots: RefCell<Slots>,
+}
+
+/// A range of an arena that is in use.
+pub(crate) struct Loan {
+    arena: Rc<Arena>,
+    ground: Rc<Arc<Ground>>,
+    offset: usize,
+    len: usize,
 }
 
 /// What new arenas are made in.
@@ -52,43 +62,45 @@ pub fn lend(limit: usize) {
     LENDS.set(limit.next_multiple_of(SLOT));
 }
 
-/// The memory that shareable buffers of this process come from now, if there is one yet and this thread lends any.
+/// [`Memory::id`] of the memory that shareable buffers of this process come from now, if there is one yet and this thread
+/// lends any.
+#[must_use]
+pub fn lent_id() -> Option<u64> {
+    Some(CURRENT_ID.load(Ordering::Acquire)).filter(|&id| id > 0 && LENDS.get() > 0)
+}
+
+/// That memory.
 #[must_use]
 pub fn lent() -> Option<Arc<Memory>> {
-    if LENDS.get() == 0 {
-        return None;
-    }
-    let here = ARENA
-        .with_borrow(|arena| arena.as_ref().filter(|arena| arena.is_current()).map(|arena| Arc::clone(arena.memory())));
-    here.or_else(|| current().as_ref().map(|ground| Arc::clone(&ground.memory)))
+    let memory = || current().as_ref().map(|ground| Arc::clone(&ground.memory));
+    lent_id().and_then(|_| memory())
 }
 
 /// Never again is a buffer given out from the memory `id`, on any thread: somebody may still write to the ones that were lent,
 /// or read them, and cannot be asked. Later buffers come from a new one; it goes when all of its buffers are gone.
 pub fn abandon(id: u64) {
     let mut current = current();
-    if current.take_if(|ground| ground.memory.id() == id).is_some() {
+    let abandoned = current.take_if(|ground| ground.memory.id() == id);
+    if abandoned.is_some() {
         CURRENT_ID.store(0, Ordering::Release);
     }
+    drop(current);
 }
 
-/// The offset of a free range of at least `len` bytes of this thread's arena, and how many bytes it has.
-pub(crate) fn take(len: usize) -> Option<(Rc<Arena>, usize, usize)> {
+/// A free range of at least `len` bytes of this thread's arena.
+pub(crate) fn take(len: usize) -> Option<Loan> {
     let limit = LENDS.try_with(Cell::get).ok().filter(|limit| *limit > 0)?;
     ARENA
         .try_with(|arena| {
             let mut arena = arena.borrow_mut();
             if !arena.as_ref().is_some_and(|arena| arena.is_current()) {
-                // Without it buffers come from elsewhere, which is slower, and right.
                 *arena = Arena::new(limit).map(Rc::new);
                 if arena.is_none() {
+                    // Buffers come from elsewhere, which is slower, and right.
                     LENDS.set(0);
                 }
             }
-            let arena = arena.as_ref()?;
-            let count = len.div_ceil(SLOT).max(1);
-            let first = arena.slots.borrow_mut().take(count)?;
-            Some((Rc::clone(arena), arena.offset + first * SLOT, count * SLOT))
+            arena.as_ref().and_then(|arena| arena.take(len))
         })
         .ok()
         .flatten()
@@ -108,30 +120,39 @@ impl Ground {
             return Err(io::Error::last_os_error());
         }
         memory.set_mark(mark);
-        // The first slot is the mark's.
-        Ok(Self { memory: Arc::new(memory), parts: Mutex::new(Parts { next: SLOT, free: Vec::new() }) })
+        // What comes before is the mark's.
+        Ok(Self { memory: Arc::new(memory), free: Mutex::new(BTreeMap::from([(STEP, LEN - STEP)])) })
     }
 
-    fn parts(&self) -> MutexGuard<'_, Parts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn free(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Parts {
-    /// The offset of `len` bytes.
-    fn take(&mut self, len: usize) -> Option<usize> {
-        if let Some(at) = self.free.iter().position(|(_, had)| *had == len) {
-            return Some(self.free.swap_remove(at).0);
-        }
-        let offset = self.next;
-        self.next = offset.checked_add(len).filter(|end| *end <= LEN)?;
-        Some(offset)
+/// The offset of `len` bytes, which are no longer free: the first that there are.
+fn cut(free: &mut BTreeMap<usize, usize>, len: usize) -> Option<usize> {
+    let (offset, had) = free.iter().map(|(&offset, &had)| (offset, had)).find(|(_, had)| *had >= len)?;
+    free.remove(&offset);
+    if had > len {
+        free.insert(offset + len, had - len);
     }
+    Some(offset)
+}
+
+fn join(free: &mut BTreeMap<usize, usize>, mut offset: usize, mut len: usize) {
+    if let Some(next) = free.remove(&(offset + len)) {
+        len += next;
+    }
+    let before = free.range(..offset).next_back().map(|(&at, &had)| (at, had));
+    if let Some((at, had)) = before.filter(|(at, had)| at + had == offset) {
+        (offset, len) = (at, len + had);
+    }
+    free.insert(offset, len);
 }
 
 impl Arena {
-    /// `None` where the kernel gives no memory, or the threads before have all of it.
-    fn new(len: usize) -> Option<Self> {
+    /// With room for `limit` bytes. `None` where the kernel gives no memory, or other threads have all of it.
+    fn new(limit: usize) -> Option<Self> {
         let mut current = current();
         let ground = match &*current {
             Some(ground) => Arc::clone(ground),
@@ -142,38 +163,72 @@ impl Arena {
             }
         };
         drop(current);
-        let offset = ground.parts().take(len)?;
-        Some(Self { ground, offset, len, slots: RefCell::new(Slots::new(len / SLOT)) })
+        let len = limit.checked_next_multiple_of(STEP)?;
+        let offset = cut(&mut ground.free(), len)?;
+        let (memory, slots) = (ground.memory.id(), RefCell::new(Slots::new(limit / SLOT)));
+        Some(Self { ground: Arc::downgrade(&ground), held: RefCell::default(), memory, offset, len, slots })
     }
 
     /// Buffers of it may be given out.
     fn is_current(&self) -> bool {
-        self.memory().id() == CURRENT_ID.load(Ordering::Acquire)
+        self.memory == CURRENT_ID.load(Ordering::Acquire)
     }
 
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
-        &self.ground.memory
+    fn take(self: &Rc<Self>, len: usize) -> Option<Loan> {
+        let ground = self.hold()?;
+        let count = len.div_ceil(SLOT).max(1);
+        let first = self.slots.borrow_mut().take(count)?;
+        Some(Loan { arena: Rc::clone(self), ground, offset: self.offset + first * SLOT, len: count * SLOT })
     }
 
-    pub(crate) fn put_back(&self, offset: usize, len: usize) {
-        self.slots.borrow_mut().put_back((offset - self.offset) / SLOT, len / SLOT);
+    /// `None` where the memory was abandoned at this moment.
+    fn hold(&self) -> Option<Rc<Arc<Ground>>> {
+        let mut held = self.held.borrow_mut();
+        if let Some(ground) = held.upgrade() {
+            return Some(ground);
+        }
+        let ground = Rc::new(self.ground.upgrade()?);
+        *held = Rc::downgrade(&ground);
+        Some(ground)
     }
 }
 
 impl Drop for Arena {
-    /// Its thread ends, or its memory was abandoned, and the last of its buffers is gone.
+    /// Its thread ends, or its memory was abandoned, and the last of its buffers is gone. What was abandoned stays as it is:
+    /// somebody may still read it.
     fn drop(&mut self) {
-        if self.is_current() {
-            self.memory().clear(self.offset, self.len);
-            self.ground.parts().free.push((self.offset, self.len));
+        if self.is_current()
+            && let Some(ground) = self.ground.upgrade()
+        {
+            ground.memory.clear(self.offset, self.len);
+            join(&mut ground.free(), self.offset, self.len);
         }
-        // What was abandoned stays as it is: somebody may still read it. It goes with the last arena.
+    }
+}
+
+impl Loan {
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.ground.memory.at(self.offset)
+    }
+
+    /// Bytes.
+    pub(crate) fn length(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place { memory: self.arena.memory, offset: self.offset as u64 }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.arena.slots.borrow_mut().put_back((self.offset - self.arena.offset) / SLOT, self.len / SLOT);
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::Place;
     use super::*;
     use crate::buf::{Buf, Slice};
 
@@ -274,6 +329,50 @@ pub(super) mod tests {
             assert_ne!(Buf::shareable(SLOT).place().map(|place| place.memory), Some(place.memory));
             let left = Buf::in_memory(&there, place.offset, SLOT).expect("within");
             assert!(left.iter().all(|&byte| byte == 3));
+        });
+    }
+
+    /// A thread that has nothing to do does not keep what all others had.
+    #[test]
+    fn an_abandoned_memory_goes_with_its_buffers() {
+        on_a_thread_that_lends(|| {
+            let kept = Buf::shareable(SLOT);
+            let memory = Arc::downgrade(&lent().expect("shared"));
+            let id = kept.place().expect("shared").memory;
+            in_a_thread(move || abandon(id));
+            assert!(memory.upgrade().is_some(), "a buffer of it is there");
+            drop(kept);
+            assert!(memory.upgrade().is_none());
+        });
+    }
+
+    #[test]
+    fn free_ranges_join_and_are_cut() {
+        let mut free = BTreeMap::from([(10, 90)]);
+        let parts: Vec<usize> = [20, 30, 5].iter().filter_map(|&len| cut(&mut free, len)).collect();
+        assert_eq!((&parts[..], &free), (&[10, 30, 60][..], &BTreeMap::from([(65, 35)])));
+        assert_eq!(cut(&mut free, 36), None);
+        join(&mut free, 10, 20);
+        assert_eq!(cut(&mut free, 21), Some(65), "the first that is long enough");
+        join(&mut free, 60, 5);
+        join(&mut free, 30, 30);
+        assert_eq!(free, BTreeMap::from([(10, 55), (86, 14)]));
+        join(&mut free, 65, 21);
+        assert_eq!(free, BTreeMap::from([(10, 90)]));
+    }
+
+    #[test]
+    fn arenas_of_any_length_come_and_go() {
+        on_a_thread_that_lends(|| {
+            let here = Buf::shareable(SLOT).place().expect("shared");
+            for round in 1..400 {
+                let there = std::thread::spawn(move || {
+                    lend(round << 20);
+                    Buf::shareable(SLOT).place()
+                });
+                let there = there.join().expect("it lends").expect("there is room for one at a time");
+                assert_eq!(there.memory, here.memory);
+            }
         });
     }
 

@@ -33,7 +33,8 @@ pub(super) struct Changing {
 
 impl Files {
     /// Verifies what was read: `buf` has the object's bytes from `offset` on, as far as they go; `size` is what the object
-    /// has. What was not read as whole blocks is read again so, and taken from there. The CRC32C of `buf`, if it was.
+    /// has. What was not read as whole blocks is read again so, and taken from there. The CRC32C of `buf`, if all of it was
+    /// verified, and nobody else has its memory.
     pub(super) async fn verify(
         &self,
         object: ObjectId,
@@ -49,26 +50,30 @@ impl Files {
             return Ok(None);
         };
         let entries = sums.entries(range.clone()).await.map_err(|errno| self.failed(errno, "reading checksums"))?;
-        let (mut outcome, mut joined) = (Ok(()), Joined::default());
+        let (mut outcome, mut joined) = (Ok(()), buf.place().is_none().then(Joined::default));
         for (block, entry) in range.zip(entries) {
             let (inside, part) = blocks::overlap(block, offset, len);
             let whole = inside.start == 0 && (inside.end == BLOCK_LEN || offset + len >= size);
             if whole && blocks::sum(&buf[part.clone()]) == entry.now {
-                let is_full = part.len() == BLOCK_LEN;
-                joined.add(if is_full { blocks::crc(entry.now) } else { crc32c(&buf[part.clone()]) }, part.len());
+                if let Some(joined) = &mut joined {
+                    let is_full = part.len() == BLOCK_LEN;
+                    joined.add(if is_full { blocks::crc(entry.now) } else { crc32c(&buf[part.clone()]) }, part.len());
+                }
                 continue;
             }
             // In memory that nobody else can write to.
             let seen = self.look(file, block).await?;
             match self.judged(object, sums, block, entry, blocks::sum(&seen)) {
                 Ok(()) => {
-                    joined.add(crc32c(&seen[inside.clone()]), part.len());
+                    if let Some(joined) = &mut joined {
+                        joined.add(crc32c(&seen[inside.clone()]), part.len());
+                    }
                     buf[part].copy_from_slice(&seen[inside]);
                 }
                 Err(errno) => outcome = Err(errno),
             }
         }
-        outcome.map(|()| Some(joined.crc()))
+        outcome.map(|()| joined.map(Joined::crc))
     }
 
     /// A whole block, filled up with zeros.
