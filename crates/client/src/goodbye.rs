@@ -17,12 +17,13 @@ impl Client {
             return;
         }
         let caller = Caller::patient(Credentials::default());
-        for shard in self.shared.shards_seen() {
+        let ends = self.shared.shards_seen().into_iter().map(async |shard| {
             let request = SessionClose { session: self.shared.session };
             let ended: Result<_, Errno> = self.call(&caller, Destination::Shard(shard), &request).await;
             if let Err(error) = ended {
                 warn!(%shard, "could not end the session: {error}; it expires by itself");
             }
-        }
+        });
+        ring::join_all(ends).await;
     }
 }

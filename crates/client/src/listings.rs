@@ -112,6 +112,10 @@ impl Client {
         if shared.config.directory_rule() == AccessTimes::Strictatime {
             return MayKeep::Nothing;
         }
+        // No lease on the directory covers the names in its parts.
+        if shared.splits.get(directory).is_some() {
+            return MayKeep::Nothing;
+        }
         if shared.listings.is_good(&shared.board, directory, now) {
             return MayKeep::All;
         }

@@ -283,10 +283,15 @@ impl Client {
         self.call(caller, Destination::home(inode), &request).await
     }
 
-    /// Tells the shard what the writes came to, and ends the write intent.
+    /// Tells the shard what the writes came to, and ends the write intent: with [`Settling::Release`] unless somebody has the
+    /// file open for writing by now, whose writes may be on their way under that intent, and whose close will settle it.
     pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<(), Errno> {
         self.while_settling(inode).await;
-        if self.shared.with_file(inode, |file| file.settling = true).is_none() {
+        let begun = self.shared.with_file(inode, |file| {
+            file.settling = how == Settling::Close || file.writers == 0;
+            file.settling
+        });
+        if begun != Some(true) {
             return Ok(());
         }
         let result = self.settle_until_accepted(caller, inode, how).await;
@@ -303,6 +308,9 @@ impl Client {
         // The intent ends with the first request, whatever its answer: a write from here on gets a new one, which the
         // shard notices by the number of intents.
         let state = self.shared.with_file(inode, |file| {
+            if how == Settling::Release && file.writers > 0 {
+                return Intent::None;
+            }
             file.settles_exactly = file.is_exclusive();
             file.end.given_up();
             std::mem::replace(&mut file.intent, Intent::None)

@@ -20,7 +20,6 @@ use crate::caller::Caller;
 use crate::end::Turn;
 use crate::file::Intent;
 use crate::router::{Client, Destination};
-use crate::settle::Settling;
 
 /// Between two attempts to tell a shard that does not answer.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
@@ -43,15 +42,11 @@ impl Client {
         if size > FILE_SIZE_MAX {
             return Err(Errno::EFBIG);
         }
-        // A path may be truncated that is not open here: then the write intent is this operation's own.
-        let opened_here = self.shared.with_file(inode, |file| file.handles > 0) == Some(true);
-        if !opened_here {
-            self.open(caller, inode, true).await?;
-        }
+        // A path may be truncated that nobody has open here, or that whoever has closes meanwhile.
+        self.open(caller, inode, true).await?;
         let result = self.truncate_open(caller, inode, size, change).await;
-        if !opened_here {
-            self.close_now(caller, inode, true).await;
-        }
+        // Settles the size, unless somebody else has the file open for writing.
+        self.close_now(caller, inode, true).await;
         result
     }
 
@@ -98,13 +93,7 @@ impl Client {
         } else {
             self.set_at_shard(caller, inode, change, false).await?
         };
-        let attr = self.attr_of(caller, reply).await?;
-        let writers = self.shared.with_file(inode, |file| file.writers > 0 || file.intent == Intent::None);
-        if writers == Some(false) {
-            // Opened for reading alone, so that no close of a writer would settle it.
-            self.settle(caller, inode, Settling::Release).await?;
-        }
-        Ok(attr)
+        self.attr_of(caller, reply).await
     }
 
     /// Cuts objects and inode. The shard tells others that this is under way, who wait where it concerns them. Where the file
@@ -138,7 +127,7 @@ impl Client {
     /// intent, does not come first.
     fn end_announcement(&self, inode: InodeId, turn: Turn) {
         let Some(client) = self.itself() else { return };
-        // One that is being closed needs no more.
+        // The truncate has it open.
         if !self.open_again(inode, true) {
             return;
         }

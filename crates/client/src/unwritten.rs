@@ -371,7 +371,10 @@ impl Client {
                 file.lose_exclusivity();
             }
             let unwritten = &mut file.unwritten;
-            if board.holds(unwritten.lease, now) {
+            // A recall of this file ends it once all is written. One of something else that `holds` takes for that, as long
+            // as something is kept back, does not: it was never given back.
+            let goes_on = !unwritten.is_clean() && !unwritten.lease.rest(now).is_zero() && board.holds(lease, now);
+            if goes_on || board.holds(unwritten.lease, now) {
                 unwritten.lease = unwritten.lease.later(lease);
             } else if unwritten.is_clean() {
                 // Others may have changed the objects in between.
@@ -402,7 +405,7 @@ impl Client {
                     let unwritten = &mut file.unwritten;
                     unwritten.watched = !unwritten.is_clean();
                     let may_try = unwritten.try_at.is_none_or(|at| now >= at) && unwritten.flying.is_none();
-                    let renew = board.holds(unwritten.lease, now)
+                    let renew = !unwritten.lease.rest(now).is_zero()
                         && !board.holds_long(unwritten.lease, now)
                         && unwritten.may_ask(now);
                     unwritten.watched.then_some((may_try, renew))

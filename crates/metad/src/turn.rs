@@ -89,6 +89,8 @@ struct State {
     /// Room for the answers of a turn, kept for the next one.
     answered: Vec<Answered>,
     tick: bool,
+    /// When that was last done.
+    ticked: Option<Instant>,
     /// Directories that are being split are to be gone on with.
     split: bool,
     /// Objects that are gone from their storage groups.
@@ -182,6 +184,7 @@ impl Core {
             queue_bytes: 0,
             answered: Vec::new(),
             tick: false,
+            ticked: None,
             split: false,
             removed: Vec::new(),
             growing: Vec::new(),
@@ -254,9 +257,10 @@ impl Core {
     pub(crate) fn take(&self, request: Request) {
         let Request { header, body, connection, responder, .. } = request;
         let mut state = self.state.borrow_mut();
-        if state.queue.len() + state.waiting.len() >= QUEUE_REQUESTS_MAX
-            || state.queue_bytes + body.len() > QUEUE_BYTES_MAX
-        {
+        let is_full = state.queue.len() + state.waiting.len() >= QUEUE_REQUESTS_MAX
+            || state.queue_bytes + body.len() > QUEUE_BYTES_MAX;
+        // What the others may be waiting for, and what keeps a session: small, and bounded by its connection.
+        if is_full && !matches!(header.op, Op::Ping | Op::Recalls) {
             drop(state);
             self.metrics.answered(header.op, Status::Busy, Duration::ZERO);
             responder.fail(Status::Busy);
@@ -652,7 +656,8 @@ impl State {
     /// Keeps a request that has no answer yet; gives back one that has, or for which there is no room.
     fn keep_waiting(&mut self, answer: &Answer, queued: Queued) -> Option<Queued> {
         match answer {
-            Answer::Parked => {
+            // There is always room for what those who hold leases have to do before they give them back.
+            Answer::Parked if self.waiting.len() < QUEUE_REQUESTS_MAX / 2 => {
                 self.waiting.park(queued);
                 None
             }

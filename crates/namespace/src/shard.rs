@@ -246,6 +246,14 @@ impl<K: Kv> Shard<K> {
         inodes.memory().into_iter().chain(edges.memory()).collect()
     }
 
+    /// For `millis` the shard was not run, as after a disk that hung: nobody can have been heard. To be told before the next
+    /// [`Self::tick`].
+    pub fn stood_still(&mut self, millis: u64) {
+        for session in self.sessions.values_mut() {
+            session.last_seen_ms = session.last_seen_ms.saturating_add(millis).min(self.mono_ms);
+        }
+    }
+
     /// Ends sessions not heard of and the grace after a restart, as the time has come. Call it a few times a second;
     /// its changes belong to the turn and need a `commit`.
     ///

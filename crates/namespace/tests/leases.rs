@@ -16,6 +16,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use types::attr::{Attr, FileType, SetAttr};
+use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::name::Name;
 use types::time::Timestamp;
@@ -533,4 +534,18 @@ fn what_was_recalled_before_a_restart_is_not_taken_for_another_recall() {
     // It does not know of the restart yet.
     bed.shard.acknowledge_recalls(B, &[recalls[0].id]);
     assert_eq!(bed.shard.set(exactly, other, &chmod, false), Err(Error::Recalling), "B has not heard of this");
+}
+
+/// A kernel that is told to forget a name detaches what is mounted below it.
+#[test]
+fn nobody_is_told_to_forget_a_directory_that_cannot_be_removed() {
+    let mut bed = leasing();
+    let directory = bed.mkdir(ROOT, "d").expect("made").attr.inode;
+    bed.create(directory, "f").expect("made");
+    assert!(bed.shard.getattr(B, directory).expect("there").lease_ms > 0);
+    let exactly = bed.next(A);
+    assert_eq!(bed.shard.rmdir(exactly, ROOT, &name("d")).map(drop), Err(Error::Refused(Errno::ENOTEMPTY)));
+    assert!(bed.shard.recalls(B).is_empty());
+    let exactly = bed.next(A);
+    assert_eq!(bed.shard.unlink(exactly, directory, &name("f")).map(drop), Err(Error::Recalling), "B knows it");
 }

@@ -165,6 +165,21 @@ fn a_replaced_file_that_is_open_stays() {
 }
 
 #[test]
+fn a_shard_that_stood_still_blames_nobody() {
+    let mut bed = Bed::new();
+    bed.shard.session_open(B, b"").unwrap();
+    bed.turn();
+    bed.wait_ms(EXPIRY_MS / 2);
+    // What both have sent since is yet to be read.
+    bed.wait_ms(EXPIRY_MS);
+    bed.shard.stood_still(EXPIRY_MS);
+    assert_eq!(bed.tick().expired, []);
+    assert!(bed.shard.touch(A));
+    bed.wait_ms(EXPIRY_MS / 2);
+    assert_eq!(bed.tick().expired, [B], "half of the time had passed before");
+}
+
+#[test]
 fn a_silent_session_expires() {
     let mut bed = Bed::new();
     let first = bed.shard.session_open(B, b"").unwrap();

@@ -108,15 +108,19 @@ impl Pending {
     fn settle(&mut self, id: u64, outcome: Result<Reply, CallError>) {
         let Some(slot) = self.slot(id) else { return };
         slot.held = Held::default();
-        match std::mem::replace(&mut slot.state, State::Done(outcome)) {
+        match &mut slot.state {
             State::Waiting(waker) => {
+                let waker = waker.take();
+                slot.state = State::Done(outcome);
                 if let Some(waker) = waker {
                     waker.wake();
                 }
             }
-            State::Abandoned | State::Done(_) => {
+            State::Abandoned => {
                 self.slots.remove((id & SLOT_MASK) as usize);
             }
+            // The connection had ended when the rest of its last reply came: its caller has yet to look.
+            State::Done(_) => {}
         }
     }
 
@@ -168,5 +172,45 @@ impl Pending {
             }
             State::Abandoned => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::id::{Epoch, Generation, GroupId};
+    use wire::frame::{Status, VERSION, flags};
+
+    use super::*;
+
+    fn reply_to(request: u64) -> Reply {
+        let header = Header {
+            version: VERSION,
+            op: Op::Read,
+            flags: flags::REPLY,
+            status: Status::Ok,
+            group: GroupId(0),
+            request,
+            generation: Generation(0),
+            epoch: Epoch(0),
+            body_len: 0,
+            payload_len: 0,
+            body_crc: 0,
+            payload_crc: 0,
+        };
+        Reply { header, body: Slice::empty(), payload: None, rest: None }
+    }
+
+    /// The rest of a long reply may come in the same moment in which sending fails.
+    #[test]
+    fn a_reply_that_is_whole_when_the_connection_has_ended_comes_too_late() {
+        let mut pending = Pending::default();
+        let id = pending.insert(Op::Read, Held::default(), true);
+        let reply = reply_to(id);
+        pending.expect(&reply.header).map(drop).expect("it is asked for");
+        assert!(pending.fail_all(&CallError::Closed("test".into())));
+        pending.complete(reply);
+        let polled = pending.poll(id, &mut Context::from_waker(Waker::noop()));
+        assert!(matches!(polled, Poll::Ready(Err(CallError::Closed(_)))));
+        assert_eq!(pending.len(), 0);
     }
 }

@@ -144,7 +144,7 @@ impl LocalNode {
     /// What made a lane end before.
     pub fn stop(self) -> io::Result<()> {
         self.lanes.into_iter().try_for_each(Lane::stop)?;
-        losses::end_all(self.targets.iter().map(|target| target.path.clone()));
+        losses::end_all(self.targets.iter().map(|target| (target.path.clone(), target.has_failed())));
         Ok(())
     }
 }

@@ -80,15 +80,27 @@ pub(crate) fn end(dir: &Path) -> io::Result<()> {
     write(dir, &Record { complete: true, ..record }).map_err(|fatal| io::Error::other(fatal.to_string()))
 }
 
-/// [`end`] for all targets at once, which have to be done with everything else. One whose disk takes too long is left as if
-/// the service had been killed.
-pub(crate) fn end_all(dirs: impl Iterator<Item = PathBuf>) {
+/// A disk has refused something of the target's, and whoever was told is gone: for the next start it is as if the page cache
+/// had been lost.
+///
+/// # Errors
+/// Where it cannot be noted.
+fn end_in_doubt(dir: &Path) -> io::Result<()> {
+    let text = std::fs::read_to_string(dir.join(FILE))?;
+    let record: Record = toml::from_str(&text).map_err(io::Error::other)?;
+    let record = Record { epoch: String::new(), complete: false, ..record };
+    write(dir, &record).map_err(|fatal| io::Error::other(fatal.to_string()))
+}
+
+/// [`end`] for all targets at once, which have to be done with everything else; each with whether its disk has refused
+/// something. One whose disk takes too long is left as if the service had been killed.
+pub(crate) fn end_all(dirs: impl Iterator<Item = (PathBuf, bool)>) {
     let (done, outcomes) = mpsc::channel();
-    for dir in dirs {
+    for (dir, has_failed) in dirs {
         let done = done.clone();
         // It goes on by itself where nobody waits for it any more.
         thread::spawn(move || {
-            if let Err(error) = end(&dir) {
+            if let Err(error) = if has_failed { end_in_doubt(&dir) } else { end(&dir) } {
                 tracing::warn!(dir = %dir.display(), %error, "not everything could be written to the disk");
             }
             let _ = done.send(());

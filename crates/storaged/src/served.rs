@@ -162,14 +162,15 @@ impl<S: ObjectStore> Served<S> {
             return Err(Errno::E2BIG);
         }
         let _place = self.queue.read().await;
+        // From before the look: who writes on if nothing has changed since that version must not have seen less than it has.
+        let versions: Vec<u64> = objects.iter().map(|&object| self.table.version(object)).collect();
         let found = self.store.stat(objects).await?;
-        let describe = |(&object, found): (&ObjectId, Option<Stored>)| {
-            let version = self.table.version(object);
+        let describe = |((&object, version), found): ((&ObjectId, u64), Option<Stored>)| {
             let found = found.filter(|_| !self.table.is_buried(object));
             let Stored { size, blocks, mtime } = found.unwrap_or(Stored { size: 0, blocks: 0, mtime: Timestamp(0) });
             ObjectStat { exists: found.is_some(), version, size, blocks, mtime }
         };
-        Ok(StatReply { objects: objects.iter().zip(found).map(describe).collect() })
+        Ok(StatReply { objects: objects.iter().zip(versions).zip(found).map(describe).collect() })
     }
 
     pub(crate) async fn list(&self, request: &List) -> Result<ListReply, Errno> {

@@ -218,9 +218,7 @@ impl Service {
         self.targets.iter().for_each(|target| target.bench.stop(0));
         self.targets.iter().for_each(|target| target.bench.end());
         let outcomes: Vec<io::Result<()>> = self.lanes.into_iter().map(Lane::stop).collect();
-        // What a disk has refused before would not be heard of again.
-        let sound = self.targets.iter().filter(|target| !target.has_failed());
-        losses::end_all(sound.map(|target| target.path.clone()));
+        losses::end_all(self.targets.iter().map(|target| (target.path.clone(), target.has_failed())));
         drop(self.agent);
         outcomes
             .into_iter()

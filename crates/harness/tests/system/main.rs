@@ -34,6 +34,7 @@ mod services;
 mod shards;
 mod splitting;
 mod start;
+mod truncates;
 mod verify;
 mod versions;
 mod write_back;

@@ -1,10 +1,14 @@
 //! What the shard does in a turn without being asked.
 
 use std::mem;
+use std::time::{Duration, Instant};
 
 use types::id::SessionId;
 
 use super::State;
+
+/// Without a tick, of which there are two a second.
+const STOOD_STILL: Duration = Duration::from_secs(2);
 
 impl State {
     pub(super) fn by_itself(&mut self) {
@@ -46,6 +50,13 @@ impl State {
     }
 
     fn tick(&mut self) {
+        let now = Instant::now();
+        let since = self.ticked.replace(now).map_or(Duration::ZERO, |before| now.saturating_duration_since(before));
+        if since >= STOOD_STILL {
+            // What clients have sent meanwhile is still in the sockets.
+            tracing::warn!(seconds = since.as_secs_f64(), "this shard stood still: its sessions last longer by that");
+            self.shard.stood_still(since.as_millis() as u64);
+        }
         match self.shard.tick() {
             Ok(ticked) => {
                 let (connections, shard) = (&mut self.connections, &self.shard);

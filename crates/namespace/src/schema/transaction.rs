@@ -242,6 +242,9 @@ fn ser_moved(value: &mut Vec<u8>, Moved { from, to, entries }: &Moved) {
 
 fn deser_moved(fields: &mut Fields<'_>) -> Result<Moved, Damage> {
     let (from, to, count) = (fields.u64()?, fields.u64()?, fields.u32()?);
+    if from >= to {
+        return Err(fields.damage("transaction that moves names of no range"));
+    }
     let mut entries = Vec::new();
     for _ in 0..count {
         let name = deser_name(fields)?;
@@ -526,6 +529,15 @@ mod tests {
         let names = prop::collection::vec(128u8.., 1..9).prop_map(|bytes| Name::new(&bytes).expect("a name"));
         let entry = (names, edges().prop_filter_map("an entry", |edge| edge));
         prop::collection::vec(entry, 0..4).prop_map(|entries| Moved { from: 1, to: HASH_MAX + 1, entries })
+    }
+
+    #[test]
+    fn names_are_moved_in_a_range() {
+        let give = |from, to| {
+            let part = Part::Give { directory: InodeId(5), moved: Moved { from, to, entries: Vec::new() } };
+            deser_parts(b"T", &ser_parts(&[part])).is_ok()
+        };
+        assert_eq!([(1, 2), (2, 2), (2, 1)].map(|(from, to)| give(from, to)), [true, false, false]);
     }
 
     fn inodes() -> impl Strategy<Value = Vec<InodeId>> {

@@ -192,6 +192,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return repeat_done(outcome).map(|()| Changed::default());
         }
+        self.must_be_empty(parent, name)?;
         self.take_back_entry(exactly.session, parent, name)?;
         if self.is_spread() {
             self.cross_remove(exactly, parent, name, true)?;
@@ -204,6 +205,22 @@ impl<K: Kv> Shard<K> {
         self.record(exactly, Outcome::Done);
         let parent = self.directory_view(exactly.session, parent);
         Ok(Changed { parent, target: None, told: others.is_some(), others: others.unwrap_or_default(), removed })
+    }
+
+    /// Refuses what cannot be removed before anybody is told to forget its name: with that, a kernel detaches what is mounted
+    /// below it. Where the directory is another shard's, or split, only its removal finds out.
+    fn must_be_empty(&mut self, parent: InodeId, name: &Name) -> Result<()> {
+        if self.is_spread() {
+            self.may_change_name(parent, name)?;
+        }
+        let place = self.namespace.place(parent, name)?;
+        let Some(edge) = place.edge.filter(|edge| !self.is_elsewhere(edge.child)) else { return Ok(()) };
+        if self.is_spread() {
+            self.transactions.locks.may_change(edge.child)?;
+        }
+        let (_, inode) = self.namespace.occupant(&place)?;
+        place.may_lose(&inode)?;
+        if inode.is_dir() && inode.entries() != 0 { Err(Errno::ENOTEMPTY.into()) } else { Ok(()) }
     }
 
     /// # Errors

@@ -1,5 +1,6 @@
 //! Reading ahead past the page cache, on real files: what readers find there is what they would have read themselves.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -165,23 +166,55 @@ fn where_memory_is_used_up_readers_read_for_themselves() {
     });
 }
 
+fn served(dir: &Path, store: Files) -> Served<Files> {
+    Served {
+        target: target(dir, 0),
+        store,
+        table: ObjectTable::new(1),
+        failures: Rc::default(),
+        share: ALL,
+        waits: Waits::new(&Metrics::new("test")),
+        queue: Queue::new(32, &Metrics::new("test"), TargetId(1)),
+        read_memory: Shares::new(64 << 20, 1).one(),
+        scrub: Scrub::default(),
+    }
+}
+
+/// Who appends goes by both: with the version of a write and the size from before it, it would go over what that wrote.
+#[test]
+fn a_look_never_says_less_than_its_version_has() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let (store, _) = bed(dir.path()).await;
+        let served = served(dir.path(), store);
+        let mut both = [0; 2];
+        for number in 0..300 {
+            let o = object(2, number);
+            let first = served.write(&write_to(o, 0), Slice::from_vec(vec![1; 100]).into()).await.expect("written");
+            // So that a helper thread looks at it.
+            served.store.open.borrow_mut().remove(o);
+            let both_at_once = [true, false].map(async |looks| {
+                if looks {
+                    return served.stat(&[o]).await.map(|stat| stat.objects.into_iter().next());
+                }
+                // At once, while the helper thread looks.
+                served.write(&write_to(o, 100), Slice::from_vec(vec![2; 100]).into()).await.map(|_| None)
+            });
+            let outcomes = ring::join_all(both_at_once).await;
+            let seen = outcomes.into_iter().find_map(|outcome| outcome.expect("done")).expect("one object");
+            assert!(seen.size == 200 || seen.version == first.version, "{seen:?} after {}", first.version);
+            both[usize::from(seen.size == 200)] += 1;
+        }
+        println!("{} before the write, {} after it", both[0], both[1]);
+    });
+}
+
 #[test]
 fn readers_and_writers_at_once_see_one_file() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
         let (store, _) = bed(dir.path()).await;
-        let target = target(dir.path(), 0);
-        let served = Rc::new(Served {
-            target,
-            store,
-            table: ObjectTable::new(1),
-            failures: Rc::default(),
-            share: ALL,
-            waits: Waits::new(&Metrics::new("test")),
-            queue: Queue::new(32, &Metrics::new("test"), TargetId(1)),
-            read_memory: Shares::new(64 << 20, 1).one(),
-            scrub: Scrub::default(),
-        });
+        let served = Rc::new(served(dir.path(), store));
         // A block is written as a whole, each time with the next number in it: a reader may never see a smaller one than
         // was answered for before it asked.
         const BLOCKS: u64 = SIZE / PIECE;

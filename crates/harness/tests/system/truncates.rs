@@ -1,0 +1,62 @@
+//! Truncates by path of a file that others open and close all the time.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::cluster::Cluster;
+
+const LEN: u64 = 100_000;
+
+/// A truncate has a handle of its own: with the last close of somebody else's, the shard was never told of its end, and all
+/// who looked at the file waited for ever.
+#[test]
+fn a_truncate_beside_closes_ends() {
+    let cluster = Cluster::start();
+    let path = cluster.path("f");
+    for writes in [true, false] {
+        // Too much for the metadata.
+        fs::write(&path, vec![b'x'; 1_000_000]).unwrap();
+        let end = Instant::now() + Duration::from_secs(2);
+        let (opens, cuts) = thread::scope(|scope| {
+            let opener = scope.spawn(|| until(end, || open_and_close(&path, writes)));
+            let cutter = scope.spawn(|| until(end, || [0, LEN].iter().for_each(|&len| cut(&path, len))));
+            scope.spawn(|| until(end, || drop(fs::metadata(&path).unwrap())));
+            (opener.join().unwrap(), cutter.join().unwrap())
+        });
+        assert!(opens > 10 && cuts > 10, "{opens} opens, {cuts} truncates");
+        cut(&path, LEN);
+        assert_eq!(fs::metadata(&path).unwrap().len(), LEN);
+    }
+}
+
+fn until(end: Instant, mut what: impl FnMut()) -> u64 {
+    let mut count = 0;
+    while Instant::now() < end {
+        what();
+        count += 1;
+    }
+    count
+}
+
+fn open_and_close(path: &Path, writes: bool) {
+    let file = File::options().read(true).write(writes).open(path).unwrap();
+    if writes {
+        file.write_all_at(&[b'y'; 5000], 2 * LEN).unwrap();
+    }
+}
+
+/// Without a handle: by `truncate`.
+fn cut(path: &Path, len: u64) {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the path is a live C string.
+    let outcome = unsafe { libc::truncate(path.as_ptr(), len as i64) };
+    assert_eq!(outcome, 0, "truncate to {len}: {}", io::Error::last_os_error());
+}
