@@ -32,8 +32,8 @@ const NAME: &CStr = c"weft-payloads";
 const LINK: &[u8] = b"/memfd:weft-payloads";
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-/// Other processes' memories that are mapped here, by the device and number of their files.
-static OPENED: Mutex<Vec<((u64, u64), Weak<Memory>)>> = Mutex::new(Vec::new());
+/// Other processes' memories that are mapped here.
+static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 /// A mapped part of memory that another process may have mapped too. Its bytes may change at any time.
 pub struct Memory {
@@ -48,6 +48,13 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 // SAFETY: as for `Send`; nothing but the mapping's address changes hands.
 unsafe impl Sync for Memory {}
+
+/// A memory that is mapped here for as long as somebody uses it.
+struct Opened {
+    /// The device and number of its file.
+    file: (u64, u64),
+    memory: Weak<Memory>,
+}
 
 /// Where bytes lie in a [`Memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,12 +120,13 @@ impl Memory {
         let key = (metadata.dev(), metadata.ino());
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         // Who is still there keeps its file, and so the file's number.
-        opened.retain(|(_, memory)| memory.strong_count() > 0);
-        if let Some(memory) = opened.iter().find(|(other, _)| *other == key).and_then(|(_, memory)| memory.upgrade()) {
+        opened.retain(|opened| opened.memory.strong_count() > 0);
+        if let Some(memory) = opened.iter().find(|opened| opened.file == key).and_then(|opened| opened.memory.upgrade())
+        {
             return Ok(memory);
         }
         let memory = Arc::new(Self::map(file.into(), len as usize)?);
-        opened.push((key, Arc::downgrade(&memory)));
+        opened.push(Opened { file: key, memory: Arc::downgrade(&memory) });
         Ok(memory)
     }
 

@@ -28,7 +28,7 @@ struct Ground {
 pub(crate) struct Arena {
     ground: Weak<Ground>,
     /// For all buffers that are out, with one look at what other threads look at, too.
-    held: RefCell<std::rc::Weak<Arc<Ground>>>,
+    held: RefCell<std::rc::Weak<Held>>,
     /// [`Memory::id`].
     memory: u64,
     offset: usize,
@@ -36,10 +36,13 @@ pub(crate) struct Arena {
     slots: RefCell<Slots>,
 }
 
+/// Keeps the ground for all buffers of an arena.
+struct Held(Arc<Ground>);
+
 /// A range of an arena that is in use.
 pub(crate) struct Loan {
     arena: Rc<Arena>,
-    ground: Rc<Arc<Ground>>,
+    ground: Rc<Held>,
     offset: usize,
     len: usize,
 }
@@ -182,12 +185,12 @@ impl Arena {
     }
 
     /// `None` where the memory was abandoned at this moment.
-    fn hold(&self) -> Option<Rc<Arc<Ground>>> {
+    fn hold(&self) -> Option<Rc<Held>> {
         let mut held = self.held.borrow_mut();
         if let Some(ground) = held.upgrade() {
             return Some(ground);
         }
-        let ground = Rc::new(self.ground.upgrade()?);
+        let ground = Rc::new(Held(self.ground.upgrade()?));
         *held = Rc::downgrade(&ground);
         Some(ground)
     }
@@ -208,7 +211,7 @@ impl Drop for Arena {
 
 impl Loan {
     pub(crate) fn start(&self) -> NonNull<u8> {
-        self.ground.memory.at(self.offset)
+        self.ground.0.memory.at(self.offset)
     }
 
     /// Bytes.
