@@ -22,8 +22,9 @@ const PAGE: usize = 512;
 /// First and longest pause after a failure.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Between two passes over the records.
+/// Between two passes over the records, at least and at most.
 const BETWEEN_PASSES: Duration = Duration::from_millis(50);
+const BETWEEN_PASSES_MAX: Duration = Duration::from_secs(2);
 /// Look again after this time though nobody has said anything.
 const UNASKED: Duration = Duration::from_secs(60);
 
@@ -43,6 +44,15 @@ pub(crate) struct Removal {
 struct Pause {
     until: Instant,
     length: Duration,
+}
+
+/// What came of going through the records once.
+#[derive(Default)]
+struct Pass {
+    /// Records.
+    seen: usize,
+    /// For so long the thread did nothing else; not what was waited for.
+    reading: Duration,
 }
 
 impl Removal {
@@ -65,15 +75,14 @@ impl Removal {
     /// Goes through the records again and again, for as long as there are any.
     pub(crate) async fn run(self: Rc<Self>) {
         loop {
-            let begun = ring::now();
-            let left = self.pass().await;
-            self.core.metrics.deletions.set(i64::try_from(left).unwrap_or(i64::MAX));
-            if left == 0 {
+            let Pass { seen, reading } = self.pass().await;
+            self.core.metrics.deletions.set(i64::try_from(seen).unwrap_or(i64::MAX));
+            if seen == 0 {
                 self.paused.borrow_mut().clear();
             }
             // Each pass begins at the records that went last: not too often, or it would only read their tombstones. And one
             // that has to go over many which wait for their group takes no more than a tenth of the thread.
-            ring::sleep(BETWEEN_PASSES.max(10 * begun.elapsed())).await;
+            ring::sleep((10 * reading).clamp(BETWEEN_PASSES, BETWEEN_PASSES_MAX)).await;
             let _ = ring::timeout(self.until_next_try(), self.core.removable.notified()).await;
         }
     }
@@ -87,21 +96,24 @@ impl Removal {
     }
 
     /// Starts the removal of every object that is recorded, except where one is under way or its group has failed just
-    /// now. The number of records seen.
-    async fn pass(self: &Rc<Self>) -> usize {
+    /// now.
+    async fn pass(self: &Rc<Self>) -> Pass {
         let mut after = None;
-        let mut seen = 0;
+        let mut pass = Pass::default();
         loop {
-            let page = match self.core.deletions(after, PAGE) {
+            let begun = Instant::now();
+            let page = self.core.deletions(after, PAGE);
+            pass.reading += begun.elapsed();
+            let page = match page {
                 Ok(page) => page,
                 Err(error) => {
                     warn!(%error, "objects to be removed cannot be read");
-                    return seen;
+                    return pass;
                 }
             };
-            let Some(last) = page.last() else { return seen };
+            let Some(last) = page.last() else { return pass };
             after = Some((last.inode, last.stripe));
-            seen += page.len();
+            pass.seen += page.len();
             for deletion in page {
                 if self.may_start(&deletion) {
                     let permit = self.permits.acquire(1).await;
