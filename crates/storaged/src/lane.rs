@@ -179,7 +179,11 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
         })
         .await;
     }
-    drain(&targets.served()).await;
+    let served = targets.served();
+    if !drain(&served).await {
+        // Something is still under way at descriptors of theirs, which must not become those of other files.
+        std::mem::forget(served);
+    }
     Ok(())
 }
 
@@ -274,15 +278,17 @@ fn take_map(map: &Arc<ClusterMap>, dispatch: &Dispatch<Files>, targets: &LaneTar
     dispatch.metrics.epoch.set(i64::try_from(map.epoch.0).unwrap_or(i64::MAX));
 }
 
-async fn drain(targets: &[Rc<Served<Files>>]) {
+/// Waits for what is under way, and writes out what is dirty. False where either takes longer than the bounds.
+async fn drain(targets: &[Rc<Served<Files>>]) -> bool {
     let deadline = ring::now() + DRAIN_MAX;
     while targets.iter().any(|served| served.table.busy_count() > 0) && ring::now() < deadline {
         turn_end().await;
         ring::sleep(Duration::from_millis(5)).await;
     }
     let written = ring::join_all(targets.iter().map(|served| served.store.sync_all()));
-    let written = ring::timeout(SYNC_MAX, written);
-    if written.await.is_err() {
+    let is_written = ring::timeout(SYNC_MAX, written).await.is_ok();
+    if !is_written {
         tracing::warn!("stopped before all dirty data was written: the kernel goes on with it");
     }
+    is_written && targets.iter().all(|served| served.table.busy_count() == 0)
 }
