@@ -1,7 +1,7 @@
 //! Flags of files (`chattr`): told, set, and obeyed where the shard is not asked each time.
 //!
 //! The shard refuses write intents, truncates, and writes to contents in the metadata. Who has an intent already when a flag is
-//! set elsewhere hears of it by a recall: then it asks for the flags before it writes again.
+//! set elsewhere, or set-user-id, hears of it by a recall: then it asks for them before it writes again.
 
 use types::attr::SetAttr;
 use types::error::Errno;
@@ -11,6 +11,7 @@ use wire::v1::meta;
 
 use crate::caller::Caller;
 use crate::router::{Client, Destination};
+use crate::set_ids::Permissions;
 
 /// What is known of an open file's flags.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,13 +94,25 @@ impl Client {
     /// # Errors
     /// `EPERM` by the file's flags.
     pub async fn may_be_written(&self, caller: &Caller<'_>, inode: InodeId, appends: bool) -> Result<(), Errno> {
-        let Some(known) = self.shared.with_file(inode, |file| file.flags) else { return Ok(()) };
-        let mut flags = known.flags;
-        if known.are_doubtful() {
-            flags = self.flags(caller, inode).await?;
-            self.shared.with_file(inode, |file| file.flags.asked(flags, known.recalls));
-        }
+        let Some((flags, _)) = self.rights(caller, inode).await? else { return Ok(()) };
         if flags.permit_writes(appends) { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    /// Of a file that is open here: its flags, and who may do what. The shard is asked where it told of a change.
+    pub(crate) async fn rights(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+    ) -> Result<Option<(FileFlags, Permissions)>, Errno> {
+        let Some(known) = self.shared.with_file(inode, |file| file.flags) else { return Ok(None) };
+        if known.are_doubtful() {
+            let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+            self.shared.with_file(inode, |file| {
+                file.flags.asked(reply.flags, known.recalls);
+                file.told_rights(&reply);
+            });
+        }
+        Ok(self.shared.with_file(inode, |file| (file.flags.flags, file.permissions)))
     }
 }
 

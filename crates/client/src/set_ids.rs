@@ -87,9 +87,7 @@ impl Client {
         mut change: SetAttr,
         who: &impl Standing,
     ) -> Result<Attr, Errno> {
-        // Of an open file without either bit there is nothing to be cleared, whoever asks.
-        let may_clear = || self.shared.with_file(inode, |file| file.permissions.has_set_ids()) != Some(false);
-        if change.kill_suid_sgid && (change == KILL || may_clear()) && !who.is_privileged() {
+        if change.kill_suid_sgid && !who.is_privileged() {
             let permissions = self.permissions(caller, inode).await?;
             if change == KILL && permissions.uid != who.uid() {
                 return self.getattr(caller, inode).await.map(|known| known.attr);
@@ -100,8 +98,8 @@ impl Client {
     }
 
     async fn permissions(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Permissions, Errno> {
-        match self.shared.with_file(inode, |file| file.permissions) {
-            Some(permissions) => Ok(permissions),
+        match self.rights(caller, inode).await? {
+            Some((_, permissions)) => Ok(permissions),
             None => self.getattr(caller, inode).await.map(|known| Permissions::of(&known.attr)),
         }
     }

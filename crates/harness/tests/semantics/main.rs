@@ -95,6 +95,7 @@ statements! {
         setgid_directories
         sticky_directories
         writes_clear_setuid
+        setuid_beside_a_writer
         set_id_bits_go_as_on_local_file_systems
         acls_permit_and_forbid
         default_acls_are_inherited

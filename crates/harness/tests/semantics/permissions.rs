@@ -4,6 +4,8 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use harness::syscall::{self, as_user};
 
@@ -97,6 +99,25 @@ pub(super) fn writes_clear_setuid(place: &Place) {
         // To whoever asks for the mode alone, which the kernel may know, and decides by.
         assert_eq!(syscall::mode(&b).unwrap() & 0o7777, 0o777, "{change}");
         assert_eq!(fs::metadata(&b).unwrap().mode() & 0o7777, 0o777, "{change}");
+    }
+}
+
+/// The bits come, perhaps by another mount, while the file is being written here: the next change takes them all the same.
+pub(super) fn setuid_beside_a_writer(place: &Place) {
+    for (change, len) in [("write", 100_000), ("truncate", 100_000), ("write", 10), ("truncate", 10)] {
+        let (a, b) = place.both(&format!("{change}-{len}"));
+        fs::write(&a, vec![b'x'; len]).unwrap();
+        fs::set_permissions(&a, Permissions::from_mode(0o666)).unwrap();
+        let mut file = as_user(1000, 1000, &[], || open(&a));
+        as_user(1000, 1000, &[], || file.write_all(b"y").unwrap());
+        fs::set_permissions(&b, Permissions::from_mode(0o4755)).unwrap();
+        // The other mount is being told.
+        thread::sleep(Duration::from_millis(200));
+        as_user(1000, 1000, &[], || match change {
+            "write" => file.write_all(b"z").unwrap(),
+            _ => file.set_len(5).unwrap(),
+        });
+        assert_eq!(fs::metadata(&b).unwrap().mode() & 0o7777, 0o755, "{change} of {len}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the flags of a file or directory permit (`chattr`): the rules of Linux, in the order in which it asks.
 
-use types::attr::{FileType, SetAttr};
+use types::attr::{FileType, S_ISGID, S_ISUID, SetAttr};
 use types::error::Errno;
 use types::flags::FileFlags;
 
@@ -31,10 +31,14 @@ impl Inode {
         if change.flags.is_some() && !has_flags { Err(Errno::EOPNOTSUPP.into()) } else { Ok(()) }
     }
 
-    /// These flags forbid writes that were permitted.
-    pub(crate) fn is_restricted_by(&self, flags: FileFlags) -> bool {
-        let adds = |flag| flags.has(flag) && !self.file_flags.has(flag);
-        adds(FileFlags::IMMUTABLE) || adds(FileFlags::APPEND)
+    /// Whether those who write to it, which they do without asking, have to hear of what was changed: writes that were
+    /// permitted are not any more, or have to take set-user-id or set-group-id.
+    pub(crate) fn concerns_writers(&self, before: &Self) -> bool {
+        let adds = |flag| self.file_flags.has(flag) && !before.file_flags.has(flag);
+        let has_set_ids = u32::from(self.mode) & (S_ISUID | S_ISGID) != 0;
+        let rights = |inode: &Self| (inode.mode, inode.uid, inode.gid);
+        let may_take = self.kind == FileType::Regular && has_set_ids && rights(self) != rights(before);
+        adds(FileFlags::IMMUTABLE) || adds(FileFlags::APPEND) || may_take
     }
 }
 

@@ -44,11 +44,11 @@ impl<K: Kv> Shard<K> {
         if change.size.is_some() {
             self.holds.cut(exactly.session, inode, false);
         }
-        if change.flags.is_some_and(|flags| before.is_restricted_by(flags)) {
+        let after = self.namespace.existing(inode)?;
+        if after.concerns_writers(&before) {
             self.tell_openers(exactly.session, inode);
         }
         self.record(exactly, Outcome::Inode(inode));
-        let after = self.namespace.existing(inode)?;
         Ok(self.view(exactly.session, inode, &after, layout))
     }
 
