@@ -30,6 +30,9 @@ use crate::router::{Client, Destination};
 use crate::settle::combine;
 use crate::shared::Shared;
 
+/// How often the first piece is tried again where it was refused for changes before it.
+const TRIES: u32 = 16;
+
 /// What became of a piece, or of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Put {
@@ -111,7 +114,7 @@ impl Client {
             if end.saturating_add(len) > FILE_SIZE_MAX {
                 return Err(Errno::EFBIG);
             }
-            if self.append_at(inode, layout, end, data).await? == Put::Done {
+            if self.append_at(inode, layout, (end, deadline), data).await? == Put::Done {
                 self.shared.with_file(inode, |file| file.wrote(end, len, Shared::wall_clock()));
                 return Ok(());
             }
@@ -161,14 +164,21 @@ impl Client {
         Ok(combine(layout, &objects).size)
     }
 
-    async fn append_at(&self, inode: InodeId, layout: &Layout, end: u64, data: &Slice) -> Result<Put, Errno> {
+    async fn append_at(
+        &self,
+        inode: InodeId,
+        layout: &Layout,
+        (end, deadline): (u64, Instant),
+        data: &Slice,
+    ) -> Result<Put, Errno> {
         let part = |extent: &Extent| {
             let begin = (extent.file_offset - end) as usize;
             data.slice(begin..begin + extent.len as usize)
         };
         let mut pieces = extents(layout, end, data.len() as u64);
         let Some(first) = pieces.next() else { return Ok(Put::Done) };
-        if self.put(inode, layout, first, part(&first)).await? == Put::Taken {
+        // Who has written nothing yet may look for the end anew, or end.
+        if self.put(inode, layout, first, part(&first), None).await? == Put::Taken {
             return Ok(Put::Taken);
         }
         // One after the other in each object: a later piece that overtook an earlier one would look like somebody else's.
@@ -177,7 +187,7 @@ impl Client {
         let puts = rest.values().map(async |extents| {
             let mut done = Vec::new();
             for extent in extents {
-                if self.put(inode, layout, *extent, part(extent)).await? == Put::Taken {
+                if self.put(inode, layout, *extent, part(extent), Some(deadline)).await? == Put::Taken {
                     return Ok((Put::Taken, done));
                 }
                 done.push(*extent);
@@ -197,8 +207,17 @@ impl Client {
         Ok(Put::Taken)
     }
 
-    /// Writes one piece where its object ends.
-    async fn put(&self, inode: InodeId, layout: &Layout, extent: Extent, data: Slice) -> Result<Put, Errno> {
+    /// Writes one piece where its object ends. While somebody changes what comes before that, it is refused, and tried again: until
+    /// a deadline, or a few times.
+    async fn put(
+        &self,
+        inode: InodeId,
+        layout: &Layout,
+        extent: Extent,
+        data: Slice,
+        deadline: Option<Instant>,
+    ) -> Result<Put, Errno> {
+        let mut tries = 0;
         loop {
             if self.version(inode, extent.stripe).is_none() {
                 match self.look(inode, layout, &extent, &data).await? {
@@ -219,6 +238,11 @@ impl Client {
                 return Ok(Put::Taken);
             }
             self.saw(inode, extent.stripe, object.version);
+            match deadline {
+                Some(deadline) if ring::now() >= deadline => return Err(Errno::EIO),
+                None if tries == TRIES => return Ok(Put::Taken),
+                _ => tries += 1,
+            }
         }
     }
 

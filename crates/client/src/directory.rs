@@ -217,8 +217,11 @@ impl Client {
         let mut entries = Vec::with_capacity(reply.entries.len());
         for entry in reply.entries {
             let named = match entry.attributes {
-                Some(known) => Some(self.named(caller, ticket, Subject::name(inode, &entry.name), known).await?),
-                None => None,
+                Some(known) if !known.unsettled || self.knows_size(&known) => {
+                    Some(self.named(caller, ticket, Subject::name(inode, &entry.name), known).await?)
+                }
+                // Where only its objects know its size, who wants that asks: no name waits for the storage of another.
+                _ => None,
             };
             entries.push(Entry { name: entry.name, inode: entry.inode, kind: entry.kind, cookie: entry.cookie, named });
         }

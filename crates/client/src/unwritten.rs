@@ -43,6 +43,8 @@ pub(crate) mod crowd;
 mod flight;
 mod runs;
 
+/// Whether an object can have what is farther from its end, bytes, only its target's file system knows.
+const FAR: u64 = 64 << 20;
 /// Longest write that is gathered with others, bytes; a longer one stays as it came...
 const GATHER_MAX: usize = 256 << 10;
 /// ...up to this. It is kept back where one rail leads to its objects, since over several it goes in parts, and while long
@@ -289,12 +291,12 @@ impl Client {
         }
         let kept = shared.with_file(inode, |file| {
             let (is_exclusive, is_settling, is_draft) = (file.is_exclusive(), file.settling, file.draft.is_some());
-            let is_near = offset <= file.size;
+            let (is_near, is_far) = (offset <= file.size, offset > file.size.saturating_add(FAR));
             let unwritten = &mut file.unwritten;
             if unwritten.lost {
                 return Kept::Lost;
             }
-            if !is_exclusive || is_settling {
+            if !is_exclusive || is_settling || is_far {
                 return Kept::No;
             }
             if !shared.board.holds_for(unwritten.lease, now, MARGIN) {
@@ -303,7 +305,6 @@ impl Client {
                 return if asks { Kept::Ask } else { Kept::No };
             }
             let mut pieces = extents(layout, offset, data.len() as u64);
-            // Whether the object can have what is far from its end, only its target's file system knows.
             let is_fresh = unwritten.fresh && is_near;
             if !pieces.all(|piece| is_fresh || unwritten.versions.contains_key(&piece.stripe)) {
                 return Kept::No;

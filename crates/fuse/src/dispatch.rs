@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::decode::Operation;
 use crate::file_flags;
 use crate::filesystem::{CopyRange, FileOffset, FileSystem, Write};
+use crate::init;
 use crate::listing::{Listing, Page};
 use crate::reply::{Body, Outcome};
 use crate::transport::Message;
@@ -146,7 +147,9 @@ async fn data<F: FileSystem>(
         }
         Operation::Write { handle, offset, size, flags, kill_suid_sgid, from_cache } => {
             let data = message.ok_or(Errno::EIO)?.into_tail(size as usize);
-            let write = Write { inode, handle, offset, data, flags, kill_suid_sgid, from_cache };
+            // Memory need not begin at a page: up to a page less than the longest is cut off as well.
+            let is_full = size > shape.reply_max.saturating_sub(init::PAGE);
+            let write = Write { inode, handle, offset, data, flags, kill_suid_sgid, from_cache, is_full };
             fs.write(cx, write).await.map(|written| Body::written(written.min(size)))
         }
         _ => unreachable!("`dispatch` sends reads and writes alone"),

@@ -105,6 +105,8 @@ pub struct Write {
     pub kill_suid_sgid: bool,
     /// Comes from the page cache (a mapped file), so the handle may be another one of the same file.
     pub from_cache: bool,
+    /// As long as a request gets: the kernel may have cut it from a longer write, the rest of which follows.
+    pub is_full: bool,
 }
 
 /// A place in an open file.

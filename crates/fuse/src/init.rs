@@ -6,7 +6,7 @@ use crate::abi::{self, InitInShort, InitOut, init, read_front};
 use crate::options::{Channel, Options};
 use crate::uring::offer;
 
-const PAGE: u32 = 4096;
+pub(crate) const PAGE: u32 = 4096;
 /// The kernel's bound where it does not tell another.
 const MAX_PAGES_DEFAULT: u32 = 256;
 const MAX_PAGES_LIMIT_FILE: &str = "/proc/sys/fs/fuse/max_pages_limit";

@@ -35,10 +35,6 @@ const O_NOATIME: u32 = 0o1_000_000;
 /// Unit of `statfs`; the larger of the two that Linux programs expect.
 const BLOCK_SIZE: u32 = 4096;
 
-/// The kernel cuts a longer write into requests, the shortest of which has so many bytes (but for the last, and for those
-/// from many small pieces of memory): with less than a page missing, since memory need not begin at a page.
-const CUT_MIN: u32 = (1 << 20) - 4095;
-
 /// One loop's file system.
 pub(crate) struct Adapter {
     client: Rc<Client>,
@@ -337,7 +333,7 @@ impl FileSystem for Adapter {
                 self.drop_privileges(caller, write.inode, Who::of(context, true)).await?;
             }
             if append {
-                self.client.append(caller, write.inode, &write.data, len >= CUT_MIN).await
+                self.client.append(caller, write.inode, &write.data, write.is_full).await
             } else {
                 let direct = write.flags & (O_DIRECT | O_DSYNC) != 0 || write.from_cache;
                 self.client.write(caller, write.inode, write.offset, &write.data, direct).await
