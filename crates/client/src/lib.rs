@@ -21,6 +21,7 @@ mod contents;
 mod copy;
 mod data;
 mod directory;
+mod doubts;
 mod draft;
 mod end;
 mod file;

@@ -318,7 +318,7 @@ impl Client {
         }
         if change.mtime.is_some() {
             // Times that are set explicitly win over those of earlier writes, also of a settling under way.
-            self.while_settling(inode).await;
+            self.while_settling(caller, inode).await?;
             self.shared.with_file(inode, |file| file.mtime = None);
         }
         if change.atime.is_some() {

@@ -1,14 +1,17 @@
 //! Opening and closing: the shard knows which files a session holds open, once however many handles there are.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use ring::sync::oneshot;
 use tracing::warn;
 use types::attr::{Attr, FileType};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
+use wire::op::Call;
 use wire::v1::meta::{self, InodeReply};
 
 use crate::caller::Caller;
@@ -17,9 +20,12 @@ use crate::lease::{Board, Subject, Ticket};
 use crate::names::Named;
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
+use crate::shared::Change;
 
 /// How often a thread looks whether another one is done with the same file.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
+/// How often one that waits for a close looks whether its caller has ended.
+const LOOK_FOR_END: Duration = Duration::from_millis(50);
 
 /// What is left to do when a handle was given back.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +65,11 @@ impl Client {
                 exclusive: true,
                 draft: self.shared.config.write_back > 0,
             };
-            self.make(caller, (parent, part), &name, &request).await
+            let made = self.make(caller, (parent, part), &name, &request).await;
+            if let Err(errno) = made {
+                self.made_in_doubt(errno, Destination::home(part), request, numbered, writable);
+            }
+            made
         };
         let (named, reply) = self.in_part(caller, parent, &name, make).await?;
         self.made_and_opened(&reply, writable)?;
@@ -94,9 +104,36 @@ impl Client {
         let numbered = self.shared.begin_change(parent.home());
         let exactly = numbered.exactly.clone();
         let request = meta::TmpFile { exactly, parent, mode, cred: caller.cred, write_intent: writable };
-        let reply = self.call(caller, Destination::home(parent), &request).await?;
-        self.made_and_opened(&reply, writable)?;
-        Ok(reply.attr)
+        match self.call(caller, Destination::home(parent), &request).await {
+            Ok(reply) => self.made_and_opened(&reply, writable).map(|()| reply.attr),
+            Err(errno) => {
+                self.made_in_doubt(errno, Destination::home(parent), request, numbered, writable);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Nobody waits for `request` any more, but it may make a file and open it. The same request, which is carried out once, tells
+    /// which one has to be closed.
+    fn made_in_doubt<C: Call<Reply = Box<InodeReply>> + 'static>(
+        &self,
+        errno: Errno,
+        destination: Destination,
+        request: C,
+        numbered: Change,
+        writable: bool,
+    ) {
+        let Some(client) = self.itself().filter(|_| leaves_doubt(errno)) else { return };
+        ring::spawn(async move {
+            let caller = Caller::patient(Credentials::default());
+            let made = client.call(&caller, destination, &request).await;
+            drop(numbered);
+            if let Ok(reply) = made
+                && client.made_and_opened(&reply, writable).is_ok()
+            {
+                client.close(caller.cred, reply.attr.inode, writable);
+            }
+        });
     }
 
     /// Opens a regular file; every handle is closed once with [`Client::close`]. One whose close has not gone out yet is
@@ -105,7 +142,23 @@ impl Client {
     /// # Errors
     /// `ENOENT`, `ESTALE`, `EISDIR`.
     pub async fn open(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) -> Result<(), Errno> {
-        self.while_closing(inode).await;
+        let opened = self.try_open(caller, inode, writable).await;
+        if let (Err(errno), Some(client)) = (opened, self.itself())
+            && leaves_doubt(errno)
+        {
+            // Nobody waits for it any more, but the shard may open it: once more then, to be closed.
+            ring::spawn(async move {
+                let caller = Caller::patient(Credentials::default());
+                if client.try_open(&caller, inode, false).await.is_ok() {
+                    client.close(caller.cred, inode, false);
+                }
+            });
+        }
+        opened
+    }
+
+    async fn try_open(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) -> Result<(), Errno> {
+        self.while_closing(caller, inode).await?;
         if !self.open_again(inode, writable) {
             let asked = self.shared.contents.asks(inode);
             let (ticket, reply) = self.open_anew(caller, inode, writable).await?;
@@ -153,11 +206,19 @@ impl Client {
             self.close_now(caller, inode, writable).await;
             return Err(Errno::ESTALE);
         }
-        if closing {
-            self.while_closing(inode).await;
-            return ask().await;
+        if !closing {
+            return Ok(asked);
         }
-        Ok(asked)
+        let again = match self.while_closing(caller, inode).await {
+            Ok(()) => ask().await,
+            Err(errno) => Err(errno),
+        };
+        if again.is_err()
+            && let Some(client) = self.itself()
+        {
+            client.close(caller.cred, inode, writable);
+        }
+        again
     }
 
     /// Counts a handle that the shard has registered. True where a close was under way meanwhile, so that the shard has
@@ -259,11 +320,17 @@ impl Client {
         }
     }
 
-    /// The same, and waits for it.
+    /// The same, and waits for it, unless the caller ends first: the shard is told all the same.
     pub(crate) async fn close_now(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) {
-        if let Some(rest) = self.give_back(inode, writable) {
-            self.finish(caller, inode, rest).await;
-        }
+        let (Some(rest), Some(client)) = (self.give_back(inode, writable), self.itself()) else { return };
+        let (finished, patient, under_way) = (oneshot(), Caller::patient(caller.cred), self.later.begin());
+        ring::spawn(async move {
+            client.finish(&patient, inode, rest).await;
+            finished.0.send(());
+            drop(under_way);
+        });
+        let mut finished = pin!(finished.1);
+        while ring::timeout(LOOK_FOR_END, finished.as_mut()).await.is_err() && !caller.is_ending() {}
     }
 
     fn give_back(&self, inode: InodeId, writable: bool) -> Option<Rest> {
@@ -332,15 +399,35 @@ impl Client {
         settled.is_ok()
     }
 
-    async fn while_closing(&self, inode: InodeId) {
-        while self.shared.with_file(inode, |file| file.closing) == Some(true) {
-            ring::sleep(LOOK_AGAIN).await;
-        }
+    /// # Errors
+    /// `EINTR`.
+    async fn while_closing(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        self.while_so(caller, inode, |file| file.closing).await
     }
 
-    pub(crate) async fn while_settling(&self, inode: InodeId) {
-        while self.shared.with_file(inode, |file| file.settling) == Some(true) {
+    /// # Errors
+    /// `EINTR`.
+    pub(crate) async fn while_settling(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        self.while_so(caller, inode, |file| file.settling).await
+    }
+
+    async fn while_so(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        is_so: impl Fn(&mut File) -> bool,
+    ) -> Result<(), Errno> {
+        while self.shared.with_file(inode, &is_so) == Some(true) {
+            if caller.is_ending() {
+                return Err(Errno::EINTR);
+            }
             ring::sleep(LOOK_AGAIN).await;
         }
+        Ok(())
     }
+}
+
+/// A request that came to this may still be carried out.
+fn leaves_doubt(errno: Errno) -> bool {
+    matches!(errno, Errno::EINTR | Errno::EIO)
 }

@@ -1,10 +1,12 @@
 //! Gives leases back: asks each shard what has to be forgotten, sees to it, and says so.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ring::sync::Notify;
 use types::id::{InodeId, ShardId};
 use types::name::Name;
 use wire::v1::session::{Recall, Recalls};
@@ -24,6 +26,19 @@ const NAME_PATIENCE: Duration = Duration::from_millis(5);
 const LATE_ANSWER: Duration = Duration::from_secs(1);
 /// ...as often as this.
 const TRY_AGAIN: Duration = Duration::from_micros(200);
+
+/// What is obeyed within this time is told the shard together. What takes longer holds up nothing else.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// The recalls of one shard.
+#[derive(Default)]
+struct Obeying {
+    under_way: RefCell<BTreeSet<u64>>,
+    /// Obeyed, and not told yet.
+    done: RefCell<Vec<u64>>,
+    /// None is under way.
+    all: Notify,
+}
 
 /// Who keeps what this client answers: the kernel, for a mount.
 pub trait Keeper: Send + Sync + 'static {
@@ -56,54 +71,100 @@ pub async fn obey_recalls(client: Rc<Client>, keeper: Arc<dyn Keeper>) {
 }
 
 async fn listen(client: Rc<Client>, keeper: Arc<dyn Keeper>, shard: ShardId) {
-    let mut done = Vec::new();
+    let obeying = Rc::new(Obeying::default());
     loop {
+        let done = obeying.done.borrow().clone();
         let request = Recalls { done: done.clone() };
         match client.attempt(Destination::Shard(shard), &request, &[], 0).await {
             Ok(answer) => {
+                obeying.done.borrow_mut().retain(|id| !done.contains(id));
                 for inode in answer.message.ends {
                     ring::spawn(Rc::clone(&client).give_back_wanted_end(inode));
                 }
-                obey(&client, &keeper, &answer.message.recalls).await;
-                done = answer.message.recalls.iter().map(|recall| recall.id).collect();
+                // The shard names all that it has not heard of yet.
+                let new = obeying.begin(answer.message.recalls);
+                obey(&client, &keeper, &obeying, new);
+                obeying.moment().await;
             }
             Err(_) => ring::sleep(ASK_AGAIN).await,
         }
     }
 }
 
-async fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, recalls: &[Recall]) {
+impl Obeying {
+    /// Those that are not being obeyed yet.
+    fn begin(&self, recalls: Vec<Recall>) -> Vec<Recall> {
+        let (mut under_way, done) = (self.under_way.borrow_mut(), self.done.borrow());
+        recalls.into_iter().filter(|recall| !done.contains(&recall.id) && under_way.insert(recall.id)).collect()
+    }
+
+    fn end(&self, id: u64) {
+        self.under_way.borrow_mut().remove(&id);
+        self.done.borrow_mut().push(id);
+        if self.under_way.borrow().is_empty() {
+            self.all.notify_one();
+        }
+    }
+
+    /// Waits until all are obeyed, so that the shard hears of them at once; but not long for what others wait behind.
+    async fn moment(&self) {
+        let until = Instant::now() + PATIENCE;
+        while !self.under_way.borrow().is_empty() {
+            let rest = until.saturating_duration_since(Instant::now());
+            if ring::timeout(rest, self.all.notified()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, recalls: Vec<Recall>) {
     client.shared.board.recall(recalls.iter().map(|recall| match &recall.name {
         Some(name) => Subject::name(recall.inode, name),
         None => Subject::inode(recall.inode),
     }));
-    let inodes = recalls.iter().filter(|recall| recall.name.is_none()).map(|recall| recall.inode);
-    let give_back = inodes.map(async |inode| {
-        client.give_back_draft(inode).await;
-        client.give_back_unwritten(inode).await;
-    });
-    ring::join_all(give_back).await;
-    for recall in recalls.iter().filter(|recall| recall.name.is_none()) {
-        client.shared.with_file(recall.inode, |file| file.flags.recalled());
-        client.forgotten(recall.inode);
-        forget_inode(keeper, recall.inode).await;
+    let (inodes, names): (Vec<_>, Vec<_>) = recalls.into_iter().partition(|recall| recall.name.is_none());
+    for Recall { id, inode, .. } in inodes {
+        client.shared.with_file(inode, |file| file.flags.recalled());
+        let (client, keeper, obeying) = (Rc::clone(client), Arc::clone(keeper), Rc::clone(obeying));
+        ring::spawn(async move {
+            client.give_back_draft(inode).await;
+            client.give_back_unwritten(inode).await;
+            client.forgotten(inode);
+            let writes = client.shared.with_file(inode, |file| file.writers > 0) == Some(true);
+            forget_inode(&keeper, inode, writes).await;
+            obeying.end(id);
+        });
     }
-    let names = recalls.iter().filter_map(|recall| Some((recall.inode, recall.name.clone()?)));
-    forget_names(keeper, names.collect()).await;
+    if !names.is_empty() {
+        let (keeper, obeying) = (Arc::clone(keeper), Rc::clone(obeying));
+        ring::spawn(async move {
+            let ids: Vec<u64> = names.iter().map(|recall| recall.id).collect();
+            let names = names.into_iter().filter_map(|recall| Some((recall.inode, recall.name?)));
+            forget_names(&keeper, names.collect()).await;
+            ids.into_iter().for_each(|id| obeying.end(id));
+        });
+    }
 }
 
-async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId) {
+/// `writes`: some of it may be written through a mapping. To forget that, its write may have to be waited for.
+async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId, writes: bool) {
     let begun = Instant::now();
+    let forget = async || {
+        if writes {
+            let keeper = Arc::clone(keeper);
+            ring::op::unblock(move || keeper.forget_inode(inode)).await
+        } else {
+            keeper.forget_inode(inode)
+        }
+    };
     // What is passed on from now on is not believed.
-    while !keeper.forget_inode(inode) && keeper.is_told_of(inode) && begun.elapsed() < LATE_ANSWER {
+    while !forget().await && keeper.is_told_of(inode) && begun.elapsed() < LATE_ANSWER {
         ring::sleep(TRY_AGAIN).await;
     }
 }
 
 async fn forget_names(keeper: &Arc<dyn Keeper>, names: Vec<(InodeId, Name)>) {
-    if names.is_empty() {
-        return;
-    }
     let blocking = Arc::clone(keeper);
     let forgotten = ring::op::unblock(move || {
         for (parent, name) in names {
@@ -150,7 +211,7 @@ mod tests {
         let late = Arc::new(Late { told, learns_after, asked: AtomicU32::new(0) });
         let (keeper, begun): (Arc<dyn Keeper>, _) = (Arc::<Late>::clone(&late), Instant::now());
         let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
-        ring.run(async { forget_inode(&keeper, InodeId(77)).await });
+        ring.run(async { forget_inode(&keeper, InodeId(77), false).await });
         (late.asked.load(Ordering::Relaxed), begun.elapsed())
     }
 

@@ -130,7 +130,7 @@ impl Client {
             // Pinned where it is made: it is some kilobytes, and to move it costs as much as a short request.
             let attempt = pin!(self.attempt(destination, request, payload, room));
             let waited = until_ending(caller, &ladder, attempt).await;
-            let failure = match waited.map_err(|errno| self.gave_up(C::OP, errno))? {
+            let failure = match waited.map_err(|errno| self.gave_up(C::OP, destination, errno))? {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(Failure::Errno(errno))) => return Err(errno),
                 Some(Err(Failure::Lapsed)) => {
@@ -144,14 +144,14 @@ impl Client {
                 Step::GiveUp => {
                     let (server, waited) = (self.describe(destination), ladder.waited(ring::now()));
                     error!(op = C::OP.name(), "giving up on {server} after {waited:.1?}: {failure}");
-                    return Err(self.gave_up(C::OP, Errno::EIO));
+                    return Err(self.gave_up(C::OP, destination, Errno::EIO));
                 }
                 Step::Again { after, report } => {
                     if report {
                         warn!(op = C::OP.name(), "waiting for {}: {failure}", self.describe(destination));
                     }
                     if caller.is_ending() {
-                        return Err(self.gave_up(C::OP, Errno::EINTR));
+                        return Err(self.gave_up(C::OP, destination, Errno::EINTR));
                     }
                     self.count_retry(destination);
                     ring::sleep(after).await;
@@ -161,9 +161,12 @@ impl Client {
     }
 
     /// Nobody waits for it any more, but it may still happen.
-    fn gave_up(&self, op: Op, errno: Errno) -> Errno {
+    fn gave_up(&self, op: Op, destination: Destination, errno: Errno) -> Errno {
         if changes_files(op) {
             self.shared.contents.doubt(Instant::now());
+        }
+        if changes_objects(op) {
+            self.doubt(destination);
         }
         errno
     }
@@ -188,6 +191,11 @@ impl Client {
         payload: &[Slice],
         room: usize,
     ) -> Result<Answer<C::Reply>, Failure> {
+        if let Destination::Object(_, object) = destination
+            && C::OP != Op::TargetStat
+        {
+            self.shared.doubts.while_on(object.inode).await;
+        }
         let (route, connection) = self.connection(destination).await?;
         // With the connection in hand: where the session ends from here on, the connection does too, before anybody is told.
         if changes_objects(C::OP) && !self.may_change(destination) {

@@ -277,7 +277,7 @@ impl Client {
         draft: bool,
     ) -> Result<Box<InodeReply>, Errno> {
         // A settling under way ends the intent, also one that the shard would give us before it.
-        self.while_settling(inode).await;
+        self.while_settling(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::WriteIntent { exactly: numbered.exactly.clone(), inode, cuts, draft };
         self.call(caller, Destination::home(inode), &request).await
@@ -286,10 +286,11 @@ impl Client {
     /// Tells the shard what the writes came to, and ends the write intent: with [`Settling::Release`] unless somebody has the
     /// file open for writing by now, whose writes may be on their way under that intent, and whose close will settle it.
     pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<(), Errno> {
-        self.while_settling(inode).await;
+        self.while_settling(caller, inode).await?;
         let begun = self.shared.with_file(inode, |file| {
-            file.settling = how == Settling::Close || file.writers == 0;
-            file.settling
+            let begins = how == Settling::Close || file.writers == 0;
+            file.settling |= begins;
+            begins
         });
         if begun != Some(true) {
             return Ok(());

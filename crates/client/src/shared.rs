@@ -19,6 +19,7 @@ use crate::ahead::Tidied;
 use crate::bare::Bare;
 use crate::config::Config;
 use crate::contents::{Asked, Contents, Told};
+use crate::doubts::Doubts;
 use crate::file::{File, Intent, shard_of};
 use crate::graves::Graves;
 use crate::kept::Kept;
@@ -66,6 +67,7 @@ pub struct Shared {
     pub(crate) kept: Kept,
     pub(crate) listings: Listings,
     pub(crate) list_ahead: ListAhead,
+    pub(crate) doubts: Doubts,
     pub(crate) graves: Graves,
     pub(crate) sightings: Sightings,
     pub(crate) splits: Splits,
@@ -102,6 +104,7 @@ impl Shared {
             kept: Kept::default(),
             listings: Listings::default(),
             list_ahead: ListAhead::default(),
+            doubts: Doubts::default(),
             graves: Graves::default(),
             sightings: Sightings::default(),
             splits: Splits::default(),

@@ -18,7 +18,7 @@ use wire::v1::storage;
 
 use crate::caller::Caller;
 use crate::end::Turn;
-use crate::file::Intent;
+use crate::file::{File, Intent};
 use crate::router::{Client, Destination};
 
 /// Between two attempts to tell a shard that does not answer.
@@ -168,15 +168,20 @@ impl Client {
         let deciding = last_stripe(layout, old_size);
         let (last, others): (Vec<_>, Vec<_>) = objects_to_cut(layout, old_size, size, uneven || !alone)
             .partition(|&(stripe, ..)| Some(stripe) == deciding);
-        self.truncate_objects(caller, inode, others).await?;
-        self.truncate_objects(caller, inode, last).await?;
+        for objects in [others, last] {
+            if let Err(errno) = self.truncate_objects(caller, inode, objects).await {
+                // Some may be cut: the objects tell.
+                self.shared.with_file(inode, File::lose_exclusivity);
+                return Err(errno);
+            }
+        }
         self.shared.with_file(inode, |file| {
             file.truncated(size);
             file.end.versions.clear();
         });
         let reply = self.set_at_shard(caller, inode, change, false).await?;
         if alone && !reply.exclusive {
-            self.shared.with_file(inode, crate::file::File::lose_exclusivity);
+            self.shared.with_file(inode, File::lose_exclusivity);
             return Ok(Cut::Raced);
         }
         Ok(Cut::Whole(reply))

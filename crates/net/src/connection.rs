@@ -437,8 +437,8 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
         let op = self.inner.pending.borrow_mut().abandon(id);
-        // Later changes may overtake it on another rail. So it ends here: they are fenced from it.
-        if self.inner.several.get() && op.is_some_and(changes_objects) {
+        // Later changes may overtake it on another rail, or another thread's connection. So it ends here: they are fenced from it.
+        if op.is_some_and(changes_objects) {
             self.inner.close("a change was given up by who asked for it");
         }
     }

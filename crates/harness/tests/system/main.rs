@@ -20,6 +20,7 @@ mod growing;
 mod idle;
 mod inline;
 mod interrupt;
+mod killed;
 mod large_directory;
 mod list_ahead;
 mod locks;

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::fd::{AsRawFd, IntoRawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -233,6 +233,48 @@ fn what_cannot_be_written_is_told_and_stays_until_it_can() {
     process::signal(storaged, libc::SIGCONT);
     wait::until("it is written", SOON, || file.sync_all().ok());
     assert_eq!(fs::read(cluster.path("f")).unwrap()[48..56], *b"..kept..");
+}
+
+/// What a mount cannot give back at once, since it cannot write it, holds up nothing else that it is asked for.
+#[test]
+fn what_cannot_be_written_holds_up_no_other_files() {
+    let (cluster, second) = two_mounts();
+    let (path, other) = (cluster.path("f"), cluster.path("other"));
+    fs::write(&other, b"x").unwrap();
+    let file = keeping(&cluster, &path);
+    let storaged = cluster.pid("storaged-1").unwrap();
+    process::stop(storaged);
+    file.write_all_at(b"y", 4).unwrap();
+    let there = same_on(&second, &path);
+    let reader = thread::spawn(move || fs::read(there).map(|content| content[4]));
+    thread::sleep(Duration::from_millis(300));
+    assert!(fs::metadata(&other).is_ok());
+    let there = same_on(&second, &other);
+    let begin = Instant::now();
+    wait::within("a change elsewhere", SOON, move || {
+        fs::set_permissions(there, Permissions::from_mode(0o640)).unwrap()
+    });
+    let took = begin.elapsed();
+    process::signal(storaged, libc::SIGCONT);
+    assert!(took < Duration::from_secs(2), "took {took:?}");
+    assert_eq!(reader.join().unwrap().unwrap(), b'y');
+}
+
+/// The names of a directory need no storage, also where only the objects know how long one of its files is.
+#[test]
+fn a_listing_waits_for_no_storage() {
+    let (cluster, second) = two_mounts();
+    let path = cluster.path("f");
+    let (here, there) = (keeping(&cluster, &path), File::options().write(true).open(same_on(&second, &path)).unwrap());
+    here.write_all_at(b"h", 0).unwrap();
+    there.write_all_at(b"t", 1).unwrap();
+    let storaged = cluster.pid("storaged-1").unwrap();
+    process::stop(storaged);
+    let point = second.point.clone();
+    let names = move || fs::read_dir(point).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let names = wait::within("a listing", Duration::from_secs(5), names);
+    process::signal(storaged, libc::SIGCONT);
+    assert_eq!(names, ["f"]);
 }
 
 #[test]

@@ -1,0 +1,110 @@
+//! Changes of objects that nobody waits for any more, since their program was killed or the bound was over, but which may still
+//! be carried out. The connection that they were sent over ends; until the server has ended there what it was asked for, nothing
+//! else is done to the objects of the file: a later change would be undone by the earlier one.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use types::cred::Credentials;
+use types::id::InodeId;
+use wire::v1::storage::TargetStat;
+
+use crate::caller::Caller;
+use crate::router::{Client, Destination};
+use crate::shared::Shared;
+
+/// How often one that waits looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Of all threads.
+#[derive(Default)]
+pub(crate) struct Doubts {
+    /// Files in `files`.
+    count: AtomicUsize,
+    /// How many changes of each.
+    files: Mutex<FxHashMap<InodeId, u32>>,
+}
+
+/// One of them, until it is dropped.
+struct Doubt {
+    shared: Arc<Shared>,
+    inode: InodeId,
+}
+
+impl Doubts {
+    fn files(&self) -> MutexGuard<'_, FxHashMap<InodeId, u32>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, inode: InodeId) {
+        let mut files = self.files();
+        *files.entry(inode).or_default() += 1;
+        self.count.store(files.len(), Ordering::Release);
+    }
+
+    fn end(&self, inode: InodeId) {
+        let mut files = self.files();
+        if let Some(count) = files.get_mut(&inode) {
+            *count -= 1;
+            if *count == 0 {
+                files.remove(&inode);
+            }
+        }
+        self.count.store(files.len(), Ordering::Release);
+    }
+
+    fn are_on(&self, inode: InodeId) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.files().contains_key(&inode)
+    }
+
+    pub(crate) async fn while_on(&self, inode: InodeId) {
+        while self.are_on(inode) {
+            ring::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        self.shared.doubts.end(self.inode);
+    }
+}
+
+impl Client {
+    /// A change of this object was given up. Whoever answers over a new connection to its server has ended what was asked for
+    /// over the old one.
+    pub(crate) fn doubt(&self, object: Destination) {
+        let (Destination::Object(group, id), Some(client)) = (object, self.itself()) else { return };
+        self.shared.doubts.begin(id.inode);
+        let doubt = Doubt { shared: Arc::clone(&self.shared), inode: id.inode };
+        ring::spawn(async move {
+            let caller = Caller::patient(Credentials::default());
+            while client.call(&caller, object, &TargetStat { group }).await.is_err() && !client.shared.has_ended() {
+                ring::sleep(LOOK_AGAIN).await;
+            }
+            drop(doubt);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_doubt_of_a_file_ends_it() {
+        let doubts = Doubts::default();
+        let (one, other) = (InodeId(1), InodeId(2));
+        doubts.begin(one);
+        doubts.begin(one);
+        doubts.begin(other);
+        doubts.end(one);
+        assert!(doubts.are_on(one) && doubts.are_on(other));
+        doubts.end(one);
+        assert!(!doubts.are_on(one) && doubts.are_on(other));
+        doubts.end(other);
+        assert!(!doubts.are_on(other));
+    }
+}
