@@ -318,7 +318,8 @@ impl Field {
     }
 
     fn measure(&self, index: usize, group: &Group, place: &Path, work: Work) -> Result<Option<Measured>> {
-        let watch = self.runners[index].watch.clone();
+        // Programs that a peer starts for a moment may be gone since it was mounted.
+        let watch = self.runners[index].watch.living();
         let files = Files { work, place: place.into(), processes: group.processes, watch };
         Ok(self.program.measure_within(PATIENCE, &Job::Files(files))?.into_iter().next())
     }

@@ -132,11 +132,11 @@ pub(crate) fn together_within<S>(
     }
     let mut family = Family(children);
     wait_for(&board.ready, processes, patience, &mut family).context("while preparing")?;
-    let before = watch.read();
+    let before = watch.read()?;
     let start = monotonic();
     board.open.store(1, Ordering::Release);
     wait_for(&board.done, processes, patience, &mut family)?;
-    let cpu = watch.since(&before);
+    let cpu = watch.since(&before)?;
     family.reap()?;
     Ok(sum(board, phase, processes, start, cpu))
 }
