@@ -119,9 +119,21 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             files(bench, side, Work::Mixed { seconds, bytes, stream: bench.scale.random_bytes / ALONE }, 2)
         },
         rows: &[
-            spec("mixed read 4K p99", "mixed", Unit::P99, Yardstick::Side(Side::Local, "mixed"), Goal::AtMost(2.0)),
-            spec("mixed read 4K", "mixed", Unit::Rate, Yardstick::Side(Side::Local, "mixed"), Goal::None),
-            spec("mixed write 1M", "mixed", Unit::Bandwidth, Yardstick::Side(Side::Local, "mixed"), Goal::None),
+            spec(
+                "mixed read 4K p99",
+                "mixed read",
+                Unit::P99,
+                Yardstick::Side(Side::Local, "mixed read"),
+                Goal::AtMost(2.0),
+            ),
+            spec("mixed read 4K", "mixed read", Unit::Rate, Yardstick::Side(Side::Local, "mixed read"), Goal::None),
+            spec(
+                "mixed write 1M",
+                "mixed write",
+                Unit::Bandwidth,
+                Yardstick::Side(Side::Local, "mixed write"),
+                Goal::None,
+            ),
         ],
     },
 ];
