@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 /// Whose CPU time it is.
@@ -28,14 +29,23 @@ impl Watch {
     /// The whole machine is watched under this number.
     pub(crate) const MACHINE: (Who, i32) = (Who::Machine, 0);
 
-    /// CPU time of each kind until now, in microseconds. Processes that are gone count nothing.
-    pub(crate) fn read(&self) -> BTreeMap<Who, f64> {
+    /// CPU time of each kind until now, in microseconds.
+    ///
+    /// # Errors
+    /// Where one of them is gone: a service that has crashed uses little, and whoever takes its place is not watched.
+    pub(crate) fn read(&self) -> Result<BTreeMap<Who, f64>> {
         let mut sums = BTreeMap::new();
         for &(who, pid) in &self.0 {
             let used = if who == Who::Machine { of_machine() } else { of_process(pid) };
-            *sums.entry(who).or_default() += used.unwrap_or(0.0);
+            *sums.entry(who).or_default() += used.with_context(|| format!("process {pid} ({who:?}) is gone"))?;
         }
-        sums
+        Ok(sums)
+    }
+
+    /// Without those that are gone.
+    pub(crate) fn living(&self) -> Self {
+        let is_there = |&(who, pid): &(Who, i32)| who == Who::Machine || of_process(pid).is_ok();
+        Self(self.0.iter().copied().filter(is_there).collect())
     }
 
     /// Waits until they have nothing left to do of what was before, such as to write it down: less than a twentieth of a
@@ -59,21 +69,25 @@ impl Watch {
         (0..4).map(|_| self.cpus_in_use(LOOK)).fold(f64::INFINITY, f64::min)
     }
 
-    /// From now on for so long. Without those of the whole machine, which others use too.
+    /// From now on for so long. Without those of the whole machine, which others use too, and those that are gone.
     fn cpus_in_use(&self, look: Duration) -> f64 {
-        let before = self.read();
+        let processes = self.0.iter().filter(|(who, _)| *who != Who::Machine);
+        let before: Vec<(i32, f64)> = processes.filter_map(|&(_, pid)| Some((pid, of_process(pid).ok()?))).collect();
         std::thread::sleep(look);
-        let used: f64 = self.since(&before).iter().filter(|(who, _)| **who != Who::Machine).map(|(_, used)| used).sum();
+        let used: f64 = before.iter().filter_map(|&(pid, before)| Some(of_process(pid).ok()? - before)).sum();
         used / look.as_micros() as f64
     }
 
     /// What was used since `before` was read.
-    pub(crate) fn since(&self, before: &BTreeMap<Who, f64>) -> BTreeMap<Who, f64> {
-        let mut now = self.read();
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn since(&self, before: &BTreeMap<Who, f64>) -> Result<BTreeMap<Who, f64>> {
+        let mut now = self.read()?;
         for (who, value) in &mut now {
             *value -= before.get(who).copied().unwrap_or(0.0);
         }
-        now
+        Ok(now)
     }
 }
 
@@ -141,16 +155,31 @@ mod tests {
     fn work_is_seen() {
         let pid = i32::try_from(std::process::id()).expect("a process id");
         let watch = Watch(vec![(Who::App, pid)]);
-        let before = watch.read();
+        let before = watch.read().expect("it is there");
         // This thread's share, by a clock of its own; other tests run meanwhile.
         let of_thread = || read_clock(libc::CLOCK_THREAD_CPUTIME_ID).expect("always there");
         let (begin, mut reached) = (of_thread(), 0.0);
         while reached < 50_000.0 {
             reached = of_thread() - begin;
         }
-        let used = watch.since(&before)[&Who::App];
+        let used = watch.since(&before).expect("it is there")[&Who::App];
         assert!(used >= reached, "{used} us by one clock, {reached} by the other");
         assert!(of_process(5_000_000).is_err(), "beyond the largest process id there can be");
+    }
+
+    #[test]
+    fn who_is_gone_is_not_taken_for_idle() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("sleep starts");
+        let watch = Watch(vec![(Who::Server, i32::try_from(child.id()).expect("a process id"))]);
+        let before = watch.read().expect("it is there");
+        assert_eq!(watch.living(), watch);
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        let error = watch.since(&before).expect_err("it is gone");
+        assert!(error.to_string().contains("(Server) is gone"), "{error}");
+        assert_eq!(watch.living(), Watch::default());
+        watch.settle();
+        let idle = crate::side::idle::Idle { seconds: 0.0, watch };
+        assert!(idle.run().is_err(), "there is no cluster that could be idle");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! One measurement, or one server of a yardstick: a process of its own, started anew from this program.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -125,39 +126,23 @@ impl Program {
     /// # Errors
     /// [`Hung`] where the job was killed because it took longer than `patience`; else as above.
     pub(crate) fn measure_within(&self, patience: Duration, job: &Job) -> Result<Vec<Measured>> {
-        let mut command = self.command(job)?;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("cannot start a measurement")?;
-        let (mut figures, mut complaint) = (Vec::new(), Vec::new());
-        let hung = {
-            let _measuring = Measuring::begin(child.id());
-            let watchdog = Watchdog::begin(&child, patience)?;
-            child.stdout.take().context("no output")?.read_to_end(&mut figures)?;
-            child.stderr.take().context("no errors")?.read_to_end(&mut complaint)?;
-            watchdog.end()
-        };
-        let status = child.wait()?;
-        ensure!(!hung, Hung(patience));
-        if !status.success() {
-            bail!("{} ({status})", String::from_utf8_lossy(&complaint).trim());
-        }
-        serde_json::from_slice(&figures).context("a measurement printed something else than its figures")
+        measured_by(self.command(job)?, patience)
     }
 
     /// Starts a job that serves, and waits until it says that it does.
     pub(crate) fn serve(&self, job: &Job) -> Result<Served> {
-        let mut child =
-            self.command(job)?.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        // A file, since nobody reads a pipe while it serves.
+        let mut complaint = tempfile::tempfile()?;
+        let mut command = self.command(job)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaint.try_clone()?);
+        let mut child = command.spawn()?;
         let input = child.stdin.take();
         let mut first = String::new();
         BufReader::new(child.stdout.take().context("no output")?).read_line(&mut first)?;
-        let mut served = Served { child, input, said: first.trim().to_owned() };
+        let served = Served { child, input, said: first.trim().to_owned() };
         if served.said.is_empty() {
-            let mut text = String::new();
-            if let Some(mut errors) = served.child.stderr.take() {
-                errors.read_to_string(&mut text)?;
-            }
-            bail!("{}", text.trim());
+            drop(served);
+            bail!("{}", end_of(&mut complaint)?);
         }
         Ok(served)
     }
@@ -176,6 +161,61 @@ impl Program {
         }
         Ok(command)
     }
+}
+
+/// Runs a measurement, which leads a process group of its own. What it has started ends with it.
+fn measured_by(mut command: Command, patience: Duration) -> Result<Vec<Measured>> {
+    // Files: a pipe is full before long where nobody reads it, and has no end while a program that was left behind holds it.
+    let (mut figures, mut complaint) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    command.stdin(Stdio::null()).stdout(figures.try_clone()?).stderr(complaint.try_clone()?);
+    let mut child = command.spawn().context("cannot start a measurement")?;
+    let hung = {
+        let _measuring = Measuring::begin(child.id());
+        let watchdog = Watchdog::begin(&child, patience)?;
+        wait_for_end_of(&child)?;
+        watchdog.end()
+    };
+    kill_group(&child)?;
+    let status = child.wait()?;
+    ensure!(!hung, Hung(patience));
+    if !status.success() {
+        bail!("{} ({status})", end_of(&mut complaint)?);
+    }
+    figures.rewind()?;
+    serde_json::from_reader(figures).context("a measurement printed something else than its figures")
+}
+
+/// Until a child has ended. It is not reaped, so that its number, which is that of its group, stays its own.
+fn wait_for_end_of(child: &Child) -> io::Result<()> {
+    loop {
+        // SAFETY: all zeros are a valid `siginfo_t`, which lives through the call.
+        let failed = unsafe {
+            let mut ended: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, child.id(), &raw mut ended, libc::WEXITED | libc::WNOWAIT) != 0
+        };
+        match io::Error::last_os_error() {
+            _ if !failed => return Ok(()),
+            error if error.kind() == io::ErrorKind::Interrupted => {}
+            error => return Err(error),
+        }
+    }
+}
+
+/// Kills a child that has not been reaped, with all of its group.
+fn kill_group(child: &Child) -> Result<()> {
+    let group = i32::try_from(child.id())?;
+    // SAFETY: kill touches no memory; the child is not reaped, so the number of its group is its own.
+    unsafe { libc::kill(-group, libc::SIGKILL) };
+    Ok(())
+}
+
+/// The last of what was said: enough for people, of however much.
+fn end_of(complaint: &mut File) -> Result<String> {
+    const MOST: u64 = 16 << 10;
+    let mut bytes = Vec::new();
+    complaint.seek(SeekFrom::Start(complaint.metadata()?.len().saturating_sub(MOST)))?;
+    complaint.take(MOST).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 /// A measurement was killed after so long.
@@ -256,6 +296,33 @@ mod tests {
 
     fn sleeping(seconds: &str) -> Child {
         Command::new("sleep").arg(seconds).process_group(0).spawn().expect("sleep starts")
+    }
+
+    fn sh(script: &str, patience: Duration) -> Result<Vec<Measured>> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).process_group(0);
+        measured_by(command, patience)
+    }
+
+    #[test]
+    fn who_complains_much_is_heard_and_what_is_left_running_is_ended() {
+        let begin = Instant::now();
+        let soon = Duration::from_secs(30);
+        assert_eq!(sh("head -c 1000000 /dev/zero >&2; echo '[]'", soon).expect("it ends"), []);
+        let error = sh("head -c 1000000 /dev/zero >&2; echo why >&2; exit 3", soon).expect_err("it fails");
+        assert!(error.to_string().contains("why (exit status: 3)"), "{error}");
+        // A program that holds on to the outputs, whose end nobody has waited for.
+        let left = tempfile::NamedTempFile::new().expect("a file");
+        let script = format!("sleep 600 & echo $! > {}; echo '[]'", left.path().display());
+        assert_eq!(sh(&script, soon).expect("it ends"), []);
+        let pid = std::fs::read_to_string(left.path()).expect("written");
+        let stat = format!("/proc/{}/stat", pid.trim());
+        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+            assert!(begin.elapsed() < soon, "{stat} goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let error = sh("sleep 600", Duration::from_millis(100)).expect_err("it hangs");
+        assert!(error.is::<Hung>() && begin.elapsed() < soon, "{error}");
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! - [`io500`]: the phases of IO500, on any directory or through the client core; a bench of its own.
 
 mod cpu;
+mod folder;
 mod interrupt;
 pub mod io500;
 mod job;

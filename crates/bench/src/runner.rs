@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use hosts::{Host, Hosts};
-use tempfile::TempDir;
 
 use crate::Options;
 use crate::cpu::{Watch, Who};
+use crate::folder::Folder;
 use crate::interrupt;
 use crate::job::{Job, Measured, Program, Served};
 use crate::plan::{Scenario, Side, Spec, scenarios};
@@ -64,7 +64,7 @@ pub(crate) struct Bench {
     pub(crate) scale: Scale,
     program: Program,
     weft: PathBuf,
-    // Stopped in this order; then the folder under them goes.
+    // Stopped in this order; then the folders under them go.
     ping_server: Option<Served>,
     ceiling: Option<Served>,
     clusters: BTreeMap<Which, Cluster>,
@@ -74,8 +74,8 @@ pub(crate) struct Bench {
     repository: bool,
     wheel: Option<PathBuf>,
     names: Cell<u32>,
-    memory: Option<TempDir>,
-    folder: TempDir,
+    memory: Option<Folder>,
+    folder: Folder,
 }
 
 /// One of the clusters that rows work on.
@@ -159,7 +159,6 @@ pub(crate) fn progress(text: &str) {
 impl Bench {
     fn new(options: &Options) -> Result<Self> {
         let dir = std::path::absolute(&options.dir)?;
-        let folder = tempfile::Builder::new().prefix(".weft-bench-").tempdir_in(&dir);
         let program = Program::this()?;
         let weft = match &options.weft {
             Some(weft) => std::path::absolute(weft)?,
@@ -178,7 +177,7 @@ impl Bench {
             wheel: None,
             names: Cell::new(0),
             memory: None,
-            folder: folder.with_context(|| format!("cannot make a folder in {}", dir.display()))?,
+            folder: Folder::new_in(&dir)?,
         })
     }
 
@@ -266,8 +265,7 @@ impl Bench {
     fn in_memory(&mut self) -> Result<PathBuf> {
         const MEMORY: &str = "/dev/shm";
         if self.memory.is_none() {
-            let made = tempfile::Builder::new().prefix(".weft-bench-").tempdir_in(MEMORY);
-            self.memory = Some(made.with_context(|| format!("cannot make a folder in {MEMORY}"))?);
+            self.memory = Some(Folder::new_in(Path::new(MEMORY))?);
         }
         Ok(self.memory.as_ref().context("no folder in memory")?.path().to_owned())
     }

@@ -77,6 +77,8 @@ impl NetBench {
         };
         let (shared, asker) = (Arc::clone(&self.shared), self.asker.clone());
         let work = move || {
+            // The lane that it comes from may be bound to one CPU; the threads that measure are where this one is.
+            ring::place::as_main_thread();
             for &node in &nodes {
                 measure_node(&shared, &asker, &map, node, &plan);
             }
@@ -147,9 +149,14 @@ fn record(node: NodeId, way: &str, load: NetLoad, measure: Measure) -> NetMeasur
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::net::TcpListener;
     use std::time::{Duration, Instant};
 
+    use cluster::map::{CapacityClass, Node, NodeState, Rail, ServiceKind, Target, TargetState};
     use net::{ClusterKey, Identity};
+    use types::id::TargetId;
 
     use super::*;
 
@@ -177,6 +184,52 @@ mod tests {
         wrong.plan.block = 0;
         assert!(refusal(bench.start(wrong)).contains("8MiB"));
         assert_eq!(bench.status().run, None);
+    }
+
+    /// A node whose only lane takes connections, and never answers.
+    fn silent_node() -> (ClusterMap, TcpListener) {
+        let lane = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = lane.local_addr().expect("it has one");
+        let mut map = ClusterMap::empty("c".into());
+        let (id, kind, uuid, text) = (NodeId(1), ServiceKind::Storage, String::new(), String::new());
+        let rails = vec![Rail { interface: "lo".into(), address: address.ip() }];
+        let (state, alias) = (NodeState::Online, "silent".into());
+        map.nodes.insert(id, Node { id, uuid: uuid.clone(), kind, alias, state, rails, metrics: text.clone() });
+        let (node, id, ports, path) = (id, TargetId(1), vec![address.port()], text);
+        let (state, class) = (TargetState::Good, CapacityClass::Normal);
+        map.targets.insert(id, Target { id, uuid, node, kind, state, class, ports, path });
+        (map, lane)
+    }
+
+    /// CPUs that all threads of a run may use: those that measure have the name of the one that started them.
+    fn cpus_of_run() -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for thread in fs::read_dir("/proc/self/task").expect("there is /proc").flatten() {
+            let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+            let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            found.extend(cpus.filter(|_| status.starts_with("Name:\tnetbench\n")).map(|cpus| cpus.trim().to_owned()));
+        }
+        found
+    }
+
+    #[test]
+    fn a_run_has_all_cpus_of_the_service_and_not_those_of_the_lane_that_began_it() {
+        let status = fs::read_to_string("/proc/self/status").expect("there is /proc");
+        let all =
+            status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("told").trim().to_owned();
+        let (bench, (map, _lane)) = (bench(), silent_node());
+        bench.set_map(&Arc::new(map));
+        let lane = || {
+            ring::place::bind(&ring::place::allowed()[..1]).expect("its own CPU");
+            refusal(bench.start(request(1, vec![NodeId(1)])))
+        };
+        assert_eq!(thread::scope(|scope| scope.spawn(lane).join()).expect("no panic"), "");
+        let begin = Instant::now();
+        while !cpus_of_run().iter().eq([&all]) {
+            assert!(begin.elapsed() < Duration::from_secs(3), "{:?} of {all}", cpus_of_run());
+            thread::sleep(Duration::from_millis(1));
+        }
+        bench.stop(0);
     }
 
     #[test]

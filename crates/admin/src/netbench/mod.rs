@@ -4,7 +4,7 @@ mod report;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster::map::{ClusterMap, NodeState, ServiceKind};
@@ -14,13 +14,17 @@ use net::bench::{Asker, Measure, Over, measure, ways};
 use net::pairs::Selector;
 use types::id::{GroupId, NodeId};
 pub use wire::v1::netbench::NetPlan;
-use wire::v1::netbench::{NetLoad, NetMeasure, NetRun, NetStart, NetStatus};
+use wire::v1::netbench::{NetLoad, NetMeasure, NetRun, NetStart, NetStatus, NetStop};
 
 pub use self::report::{Figure, Report, Row};
 use crate::data::DataPlane;
 
 /// Between two questions how a run goes.
 const PAUSE: Duration = Duration::from_millis(200);
+/// As a measurement says it of itself.
+const STOPPED: &str = "stopped";
+/// For a node to hear that it is to stop. One that does not ends its run by itself.
+const STOP_MAX: Duration = Duration::from_secs(2);
 /// Beyond a measurement's time, for a node to have it ended.
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -33,6 +37,8 @@ pub struct NetChoice {
     pub servers: bool,
     /// Interfaces of this host to go out by, best first; none: all.
     pub interfaces: Vec<Selector>,
+    /// Ends everything soon once it is set.
+    pub stop: Option<&'static AtomicBool>,
 }
 
 /// A storage node.
@@ -46,6 +52,15 @@ struct Place {
 }
 
 impl NetChoice {
+    fn stop(&self) -> &'static AtomicBool {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        self.stop.unwrap_or(&NEVER)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop().load(Ordering::Relaxed)
+    }
+
     fn places(&self, map: &ClusterMap) -> Result<Vec<Place>, Fatal> {
         let all = places(map);
         let is = |place: &Place, name: &String| place.alias == *name || place.node.to_string() == *name;
@@ -114,7 +129,7 @@ pub(crate) fn from_here(
         for over in ways {
             let mut row = Row::new(report::HERE, &place.alias, &over.to_string());
             loads(&mut row, &[NetLoad::Ping, NetLoad::Write, NetLoad::Read], progress, |load| {
-                measure(&asker, &lanes, &over, load, plan, &AtomicBool::new(false))
+                measure(&asker, &lanes, &over, load, plan, choice.stop())
             });
             report.rows.push(row);
         }
@@ -123,7 +138,7 @@ pub(crate) fn from_here(
     if places.len() > 1 && !report.has_failed() {
         let mut row = Row::new(report::HERE, "all nodes", &Over::AllRails.to_string());
         loads(&mut row, &[NetLoad::Write, NetLoad::Read], progress, |load| {
-            measure(&asker, &reached, &Over::AllRails, load, plan, &AtomicBool::new(false))
+            measure(&asker, &reached, &Over::AllRails, load, plan, choice.stop())
         });
         report.rows.push(row);
     }
@@ -158,10 +173,12 @@ pub(crate) async fn among_servers(
     let mut report = Report::begin(plan);
     for place in &places {
         let others: Vec<NodeId> = names.keys().copied().filter(|&node| node != place.node).collect();
-        let outcome = if place.online {
-            of_server(data, plan, place, &others, progress).await
-        } else {
+        let outcome = if !place.online {
             Err("the node is offline: start its storage service".to_owned())
+        } else if choice.is_stopped() {
+            Err(STOPPED.to_owned())
+        } else {
+            of_server(data, plan, choice, (place, &others), progress).await
         };
         match outcome {
             Ok(measures) => report.rows.extend(rows(&place.alias, &names, &measures)),
@@ -175,29 +192,48 @@ pub(crate) async fn among_servers(
     Ok(report)
 }
 
-/// What one node measures of its ways to `others`.
+/// What one node measures of its ways to `others`. Whatever goes wrong, it is told to stop: it would go on for hours perhaps,
+/// and refuse the next run.
 async fn of_server(
     data: &DataPlane<'_>,
     plan: &NetPlan,
-    place: &Place,
-    others: &[NodeId],
+    choice: &NetChoice,
+    (place, others): (&Place, &[NodeId]),
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<NetMeasure>, String> {
     let number = now_ms();
     let request = NetStart { run: number, plan: plan.clone(), nodes: others.to_vec() };
-    let started = data.lane(place.group, 0, &request).await.map_err(|error| error.to_string())?;
+    let outcome = run_on_server(data, place, &request, choice, progress).await;
+    if outcome.is_err() {
+        let _ = ring::timeout(STOP_MAX, data.lane(place.group, 0, &NetStop { run: number })).await;
+    }
+    outcome
+}
+
+/// Begins a run on a node, and waits for its end.
+async fn run_on_server(
+    data: &DataPlane<'_>,
+    place: &Place,
+    request: &NetStart,
+    choice: &NetChoice,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<NetMeasure>, String> {
+    let started = data.lane(place.group, 0, request).await.map_err(|error| error.to_string())?;
     if !started.refused.0.is_empty() {
         return Err(String::from_utf8_lossy(&started.refused.0).into_owned());
     }
-    let patience = Duration::from_millis(plan.duration_ms) + GRACE;
+    let patience = Duration::from_millis(request.plan.duration_ms) + GRACE;
     let (mut seen, mut since) = (0, ring::now());
     loop {
         let status = data.lane(place.group, 0, &NetStatus {}).await.map_err(|error| error.to_string())?;
-        let Some(NetRun { under_way, measures, .. }) = status.run.filter(|run| run.run == number) else {
+        let Some(NetRun { under_way, measures, .. }) = status.run.filter(|run| run.run == request.run) else {
             return Err("it was restarted, or told to measure something else, in the midst".to_owned());
         };
         if !under_way {
             return Ok(measures);
+        }
+        if choice.is_stopped() {
+            return Err(STOPPED.to_owned());
         }
         if measures.len() > seen {
             (seen, since) = (measures.len(), ring::now());
@@ -271,7 +307,7 @@ mod tests {
 
     fn choose(nodes: &[&str], servers: bool, map: &ClusterMap) -> Result<Vec<String>, Fatal> {
         let nodes = nodes.iter().map(|&node| node.to_owned()).collect();
-        let places = NetChoice { nodes, servers, interfaces: Vec::new() }.places(map)?;
+        let places = NetChoice { nodes, servers, ..NetChoice::default() }.places(map)?;
         Ok(places.into_iter().map(|place| place.alias).collect())
     }
 

@@ -50,6 +50,9 @@ pub struct Silent {
 pub struct Reached {
     pub targets: Vec<TargetId>,
     pub silent: Vec<Silent>,
+    /// Targets that answered, and could not do it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<Silent>,
 }
 
 /// Begins a run on the chosen targets, or on none.
@@ -167,11 +170,23 @@ pub(crate) async fn clean(data: &DataPlane<'_>, choice: &Choice) -> anyhow::Resu
         }
     }
     for place in places.iter().filter(|place| reached.targets.contains(&place.target)) {
-        while data.lane(place.group, 0, &BenchStatus {}).await?.cleaning {
+        let status = loop {
+            let status = data.lane(place.group, 0, &BenchStatus {}).await?;
+            if !status.cleaning {
+                break status;
+            }
             ring::sleep(PAUSE).await;
-        }
+        };
+        reached.failed.extend(left_behind(&status).map(|reason| silent(place, reason)));
     }
+    reached.targets.retain(|target| reached.failed.iter().all(|failed| failed.target != *target));
     Ok(reached)
+}
+
+/// What a cleaning that has ended could not remove.
+fn left_behind(status: &BenchStatusReply) -> Option<String> {
+    let kib = status.files.div_ceil(1024);
+    (kib > 0).then(|| format!("{kib} KiB of files of runs could not be removed: look into the log of its service"))
 }
 
 async fn clean_one(data: &DataPlane<'_>, place: &Place) -> Result<(), DataError> {
@@ -206,4 +221,16 @@ pub(crate) fn silent(place: &Place, reason: String) -> Silent {
 fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_remain_after_a_cleaning_are_told() {
+        let status = |files| BenchStatusReply { cleaning: false, files, run: None };
+        assert_eq!(left_behind(&status(0)), None);
+        assert!(left_behind(&status(4097)).is_some_and(|reason| reason.starts_with("5 KiB of files")));
+    }
 }

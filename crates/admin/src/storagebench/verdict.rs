@@ -25,6 +25,8 @@ const SECONDS_MIN: f64 = 1.0;
 const TAIL_FACTOR: f64 = 5.0;
 /// ... unless it is short anyway, in nanoseconds.
 const TAIL_LEAST: f64 = 20e6;
+/// ... and of fewer blocks the slowest percent is a handful, which any of them may have had bad luck with.
+const TAIL_BLOCKS: u64 = 500;
 /// A file system with less of its space free is full.
 const FREE_LEAST: f64 = 0.01;
 
@@ -218,7 +220,11 @@ fn judge_rates(verdict: &mut Verdict, pool: &str, measured: &[(&Member, f64)]) -
 
 /// Those of the usual speed whose slowest blocks take far longer than those of the others.
 fn judge_tails(verdict: &mut Verdict, pool: &str, members: &[&Member]) {
-    let tail = |member: &&Member| percentile(&member.run()?.latencies, 0.99).map(|ns| ns as f64);
+    let tail = |member: &&Member| {
+        let latencies = &member.run()?.latencies;
+        let blocks: u64 = latencies.iter().map(|latency| latency.count).sum();
+        percentile(latencies, 0.99).filter(|_| blocks >= TAIL_BLOCKS).map(|ns| ns as f64)
+    };
     let tails: Vec<(&Member, f64)> = members.iter().filter_map(|member| Some((*member, tail(member)?))).collect();
     let Some(center) = median(&tails.iter().map(|(_, ns)| *ns).collect::<Vec<_>>()).filter(|_| tails.len() > 2) else {
         return;

@@ -12,7 +12,7 @@ mod glusterfs;
 mod juicefs;
 mod kind;
 mod moosefs;
-mod mounted;
+pub(crate) mod mounted;
 mod passthrough;
 mod peer;
 mod plan;

@@ -7,7 +7,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
 
 use super::kind::Kind;
 use super::mounted;
@@ -17,6 +16,7 @@ use super::process::{ask, find_program};
 use super::report::{Line, Participant, Report};
 use crate::Options;
 use crate::cpu::Watch;
+use crate::folder::Folder;
 use crate::interrupt;
 use crate::job::{Hung, Job, Measured, Program};
 use crate::runner::progress;
@@ -138,14 +138,14 @@ struct Field {
     runners: Vec<Runner>,
     /// CPUs that all of them use with nothing to do.
     idle: f64,
-    folder: Option<TempDir>,
+    // Behind the runners: it is removed after they have ended.
+    folder: Folder,
 }
 
 impl Field {
     fn new(options: &Options) -> Result<Self> {
         let dir = std::path::absolute(&options.dir)?.canonicalize();
         let dir = dir.with_context(|| format!("no directory {}", options.dir.display()))?;
-        let folder = tempfile::Builder::new().prefix(".weft-bench-").tempdir_in(&dir);
         let weft = match &options.weft {
             Some(weft) => std::path::absolute(weft)?,
             None => std::env::current_exe()?,
@@ -157,12 +157,8 @@ impl Field {
             sources: None,
             runners: Vec::new(),
             idle: 0.0,
-            folder: Some(folder.with_context(|| format!("cannot make a folder in {}", dir.display()))?),
+            folder: Folder::new_in(&dir)?,
         })
-    }
-
-    fn folder(&self) -> Result<PathBuf> {
-        Ok(self.folder.as_ref().context("no folder")?.path().into())
     }
 
     /// A peer that finds its disk full half-way would cost the whole run.
@@ -171,7 +167,7 @@ impl Field {
         let bytes = plan.iter().map(|(group, steps)| group.bytes(steps, self.scale));
         // Of what is removed at once, two copies may be there for a moment.
         let needed = SPARE_BYTES + 2 * bytes.clone().max().unwrap_or(0) + kept * bytes.sum::<u64>() * u64::from(rounds);
-        let free = free_bytes(&self.folder()?)?;
+        let free = free_bytes(self.folder.path())?;
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         ensure!(
             free >= needed,
@@ -185,7 +181,7 @@ impl Field {
 
     /// Those that do not start have a column of failures.
     fn start(&mut self, kinds: &[Kind], report: &mut Report) -> Result<()> {
-        let folder = self.folder()?;
+        let folder = self.folder.path().to_owned();
         for &kind in kinds {
             interrupt::check()?;
             progress(&format!("starting {}", kind.title()));
@@ -318,7 +314,8 @@ impl Field {
     }
 
     fn measure(&self, index: usize, group: &Group, place: &Path, work: Work) -> Result<Option<Measured>> {
-        let watch = self.runners[index].watch.clone();
+        // Programs that a peer starts for a moment may be gone since it was mounted.
+        let watch = self.runners[index].watch.living();
         let files = Files { work, place: place.into(), processes: group.processes, watch };
         Ok(self.program.measure_within(PATIENCE, &Job::Files(files))?.into_iter().next())
     }
@@ -331,7 +328,7 @@ impl Field {
         if let Some(sources) = &self.sources {
             return Ok(sources.clone());
         }
-        let dir = self.folder()?.join("sources");
+        let dir = self.folder.path().join("sources");
         std::fs::create_dir_all(&dir)?;
         tree::make(&dir)?;
         let (archive, tree, repository) = (dir.join("tree.tar"), dir.join("tree"), dir.join("repository.git"));
@@ -342,27 +339,7 @@ impl Field {
     /// Stops all, and removes the folder where nothing is mounted in it any more.
     fn clear(mut self) -> Result<()> {
         self.runners.clear();
-        self.remove_folder()
-    }
-
-    fn remove_folder(&mut self) -> Result<()> {
-        let Some(folder) = self.folder.take() else { return Ok(()) };
-        if let Err(mounted) = mounted::ensure_bare(folder.path()) {
-            // What removes it would remove what is mounted there.
-            let left = folder.keep();
-            return Err(mounted.context(format!("{} is left behind", left.display())));
-        }
-        let path = folder.path().to_path_buf();
-        folder.close().with_context(|| format!("{} is left behind", path.display()))
-    }
-}
-
-impl Drop for Field {
-    fn drop(&mut self) {
-        self.runners.clear();
-        if let Err(error) = self.remove_folder() {
-            let _ = writeln!(std::io::stderr(), "{error:#}");
-        }
+        self.folder.remove()
     }
 }
 

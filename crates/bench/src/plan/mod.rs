@@ -186,6 +186,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::work::random::SYNCED;
 
     #[test]
     fn every_row_has_its_own_name_and_a_yardstick_that_is_measured() {
@@ -199,7 +200,16 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 91);
+        assert_eq!(names.len(), 95);
+    }
+
+    #[test]
+    fn random_writes_have_goals_only_where_both_sides_are_as_durable() {
+        let rows = scenarios().flat_map(|scenario| scenario.rows).filter(|row| row.name.contains("write 4K random"));
+        let beside_local = rows.filter(|row| matches!(row.yardstick, Yardstick::Side(Side::Local, _)));
+        let (synced, unsynced): (Vec<_>, Vec<_>) = beside_local.partition(|row| row.name.contains("+ fsync"));
+        assert!(synced.iter().all(|row| row.phase == SYNCED && row.goal != Goal::None) && synced.len() == 4);
+        assert!(unsynced.iter().all(|row| row.phase == "write" && row.goal == Goal::None) && unsynced.len() == 5);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         sides: &[Side::Ours, Side::Dev],
         job: |bench, side| {
             let (seconds, bytes) = (bench.scale.seconds, bench.scale.random_bytes / 4);
-            by_channel(bench, side, Work::Random { seconds, bytes, way: Way::Direct })
+            by_channel(bench, side, Work::Random { seconds, bytes, way: Way::Direct, synced: false })
         },
         rows: &[
             informing("io_uring read 4K random x1", "read", Unit::Rate, Side::Dev),
@@ -59,7 +59,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         sides: &[Side::Ours, Side::Unchecked],
         job: |bench, side| {
             let (seconds, bytes) = (bench.scale.seconds, bench.scale.random_bytes);
-            files(bench, side, Work::Random { seconds, bytes, way: Way::Direct }, 16)
+            files(bench, side, Work::Random { seconds, bytes, way: Way::Direct, synced: false }, 16)
         },
         rows: &[
             rate("checked read 4K random x16", "read", Side::Unchecked, 0.95),

@@ -1,5 +1,6 @@
 //! A real cluster on this machine, as `weft up` makes it.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -145,8 +146,23 @@ impl Drop for Cluster {
 
 fn run(command: &mut Command) -> Result<Output> {
     let program = command.get_program().to_string_lossy().into_owned();
+    // Ctrl-C at a terminal, however often, is for the bench: what starts or stops a cluster does so to its end.
+    command.process_group(0);
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {program}"))?;
     let text = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{program}: {} ({})", text.trim(), output.status);
     Ok(output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_of_the_terminal_do_not_reach_what_stops_a_cluster() {
+        let stat = run(Command::new("cat").arg("/proc/self/stat")).expect("it is there").stdout;
+        let stat = String::from_utf8(stat).expect("words");
+        let fields: Vec<&str> = stat.split(' ').collect();
+        assert_eq!(fields[0], fields[4], "it leads a process group of its own");
+    }
 }

@@ -42,7 +42,7 @@ impl Core {
 
     async fn measure(&self, client: &Rc<Client>) -> Result<Vec<Measured>> {
         let directories = Rc::new(self.make_directories(client).await?);
-        let stopwatch = Stopwatch::start(Who::Client, &self.watch);
+        let stopwatch = Stopwatch::start(Who::Client, &self.watch)?;
         let make = |tickets: Tickets| {
             let (client, parents) = (Rc::clone(client), Rc::clone(&directories));
             async move {
@@ -55,7 +55,7 @@ impl Core {
             }
         };
         fly(self.creates, self.in_flight, make).await.context("create")?;
-        let created = stopwatch.stop("create", self.creates);
+        let created = stopwatch.stop("create", self.creates)?;
         let hot = (0..HOT).map(|index| Name::new(name(index).as_bytes())).collect::<Result<Rc<[_]>, _>>()?;
         let look = |tickets: Tickets| {
             let (client, parent, hot) = (Rc::clone(client), directories[0], Rc::clone(&hot));
@@ -70,9 +70,9 @@ impl Core {
             }
         };
         fly(HOT, self.in_flight, look).await.context("warming up")?;
-        let stopwatch = Stopwatch::start(Who::Client, &self.watch);
+        let stopwatch = Stopwatch::start(Who::Client, &self.watch)?;
         fly(self.stats, self.in_flight, look).await.context("stat")?;
-        Ok(vec![created, stopwatch.stop("stat", self.stats)])
+        Ok(vec![created, stopwatch.stop("stat", self.stats)?])
     }
 
     async fn make_directories(&self, client: &Client) -> Result<Vec<InodeId>> {

@@ -45,9 +45,9 @@ impl Inodes {
         self.look(&mut driver, 0..first)?;
         let (resident, cache) = (resident_bytes()?, driver.shard.store().stats()?.block_cache_bytes);
         let watch = Watch::default();
-        let stopwatch = Stopwatch::start(Who::Server, &watch);
+        let stopwatch = Stopwatch::start(Who::Server, &watch)?;
         self.look(&mut driver, first..self.count)?;
-        let measured = stopwatch.stop("inodes", self.count - first);
+        let measured = stopwatch.stop("inodes", self.count - first)?;
         let blocks = driver.shard.store().stats()?.block_cache_bytes.saturating_sub(cache);
         let bytes = resident_bytes()?.saturating_sub(resident).saturating_sub(blocks);
         drop(driver);

@@ -69,9 +69,9 @@ impl Paths {
             }
         };
         fly(FILES, self.in_flight, resolve).await.context("warming up")?;
-        let stopwatch = Stopwatch::start(Who::Client, &self.watch);
+        let stopwatch = Stopwatch::start(Who::Client, &self.watch)?;
         fly(self.count, self.in_flight, resolve).await.context("resolve")?;
-        Ok(vec![stopwatch.stop("resolve", self.count)])
+        Ok(vec![stopwatch.stop("resolve", self.count)?])
     }
 
     /// Directories in each other, and the files in the last one.

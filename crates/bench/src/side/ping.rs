@@ -48,9 +48,9 @@ impl Ping {
                 }
             };
             fly(count / 10, in_flight, pilot).await.context("warming up")?;
-            let stopwatch = Stopwatch::start(Who::Client, &self.watch);
+            let stopwatch = Stopwatch::start(Who::Client, &self.watch)?;
             fly(count, in_flight, pilot).await?;
-            anyhow::Ok(stopwatch.stop("ping", count))
+            stopwatch.stop("ping", count)
         })?;
         Ok(vec![measured])
     }
@@ -81,9 +81,9 @@ impl Raw {
         let over = if self.loopback { Over::Loopback } else { Over::WithinHost };
         let lanes: Vec<_> = self.servers.iter().map(|&server| vec![server]).collect();
         let phase = |(phase, load)| {
-            let stopwatch = Stopwatch::start(Who::Client, &self.watch);
+            let stopwatch = Stopwatch::start(Who::Client, &self.watch)?;
             let found = measure(&asker, &lanes, &over, load, &plan, &AtomicBool::new(false));
-            let measured = stopwatch.stop(phase, found.requests);
+            let measured = stopwatch.stop(phase, found.requests)?;
             ensure!(found.failure.is_none(), "{phase}: {}", found.failure.unwrap_or_default());
             Ok(Measured { bytes: found.bytes, seconds: found.elapsed.as_secs_f64(), ..measured })
         };

@@ -69,7 +69,7 @@ impl Rocks {
         let (mut key, mut random) = (Vec::new(), Random::new(1));
         let stopwatch_on = Watch::default();
         let syncing = self.synced.then(|| Syncing::start(kv.syncer()));
-        let stopwatch = Stopwatch::start(Who::Server, &stopwatch_on);
+        let stopwatch = Stopwatch::start(Who::Server, &stopwatch_on)?;
         for index in 0..self.count {
             let id = InodeId::new(ShardId(0), InodeId::FIRST_COUNTER + index);
             let parent = InodeId(index / FILES_PER_DIRECTORY);
@@ -84,7 +84,7 @@ impl Rocks {
             }
         }
         kv.commit(&mut batch)?;
-        let measured = stopwatch.stop("create", self.count);
+        let measured = stopwatch.stop("create", self.count)?;
         syncing.map_or(Ok(()), Syncing::end)?;
         let last = InodeId::new(ShardId(0), InodeId::FIRST_COUNTER + self.count - 1);
         inode::ser_key(&mut key, last);

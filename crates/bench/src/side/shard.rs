@@ -41,11 +41,11 @@ impl Alone {
         let mut driver = Driver::open(&self.dir, Limits::default().cached_inodes)?;
         let directories = driver.make_directories(self.creates.div_ceil(FILES_PER_DIRECTORY))?;
         let watch = Watch::default();
-        let stopwatch = Stopwatch::start(Who::Server, &watch);
+        let stopwatch = Stopwatch::start(Who::Server, &watch)?;
         for begin in (0..self.creates).step_by(self.batch as usize) {
             driver.create_some(&directories, begin..(begin + self.batch).min(self.creates))?;
         }
-        let created = stopwatch.stop("create", self.creates);
+        let created = stopwatch.stop("create", self.creates)?;
         let hot = driver.hot(directories[0])?;
         let looked_up = driver.look(&hot, self, "lookup", |shard, file| {
             Ok(shard.lookup(SESSION, file.0, &file.1)?.found()?.attr.inode)
@@ -158,7 +158,7 @@ impl Driver {
     ) -> Result<Measured> {
         let mut random = Random::new(2);
         let watch = Watch::default();
-        let stopwatch = Stopwatch::start(Who::Server, &watch);
+        let stopwatch = Stopwatch::start(Who::Server, &watch)?;
         for begin in (0..size.stats).step_by(size.batch as usize) {
             self.turn();
             for _ in begin..(begin + size.batch).min(size.stats) {
@@ -167,6 +167,6 @@ impl Driver {
             }
             self.shard.commit()?;
         }
-        Ok(stopwatch.stop(phase, size.stats))
+        stopwatch.stop(phase, size.stats)
     }
 }

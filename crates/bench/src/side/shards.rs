@@ -116,9 +116,9 @@ impl Crowd {
             };
             let threads: Vec<_> = (0..self.tasks.len()).map(|number| scope.spawn(work(number))).collect();
             begun.wait();
-            let stopwatch = Stopwatch::start(Who::Client, &self.watch);
+            let stopwatch = Stopwatch::start(Who::Client, &self.watch)?;
             ended.wait();
-            let measured = stopwatch.stop("work", self.count / self.tasks.len() as u64 * self.tasks.len() as u64);
+            let measured = stopwatch.stop("work", self.count / self.tasks.len() as u64 * self.tasks.len() as u64)?;
             for thread in threads {
                 thread.join().map_err(|_| anyhow!("a client thread has panicked"))??;
             }

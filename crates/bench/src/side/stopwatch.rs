@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use anyhow::Result;
+
 use crate::cpu::{Watch, Who, of_self_and_children};
 use crate::job::Measured;
 
@@ -16,14 +18,16 @@ pub(crate) struct Stopwatch<'a> {
 }
 
 impl<'a> Stopwatch<'a> {
-    pub(crate) fn start(own: Who, watch: &'a Watch) -> Self {
-        Self { own, others: watch.read(), cpu: of_self_and_children(), watch, begin: Instant::now() }
+    /// # Errors
+    /// As [`Watch::read`], here and at the end.
+    pub(crate) fn start(own: Who, watch: &'a Watch) -> Result<Self> {
+        Ok(Self { own, others: watch.read()?, cpu: of_self_and_children(), watch, begin: Instant::now() })
     }
 
-    pub(crate) fn stop(self, phase: &str, operations: u64) -> Measured {
+    pub(crate) fn stop(self, phase: &str, operations: u64) -> Result<Measured> {
         let seconds = self.begin.elapsed().as_secs_f64();
-        let mut cpu_us = self.watch.since(&self.others);
+        let mut cpu_us = self.watch.since(&self.others)?;
         *cpu_us.entry(self.own).or_default() += of_self_and_children() - self.cpu;
-        Measured { phase: phase.to_owned(), operations, bytes: 0, seconds, cpu_us, p99_us: None }
+        Ok(Measured { phase: phase.to_owned(), operations, bytes: 0, seconds, cpu_us, p99_us: None })
     }
 }

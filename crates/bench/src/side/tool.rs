@@ -34,9 +34,9 @@ impl NetBench {
         let mut command = program(weft)?;
         command.args(["--json", "bench", "net", "--mgmtd", management]).arg("--key-file").arg(&self.key_file);
         command.args(["--size", &block.to_string(), "--depth", &depth.to_string(), "--seconds", &seconds.to_string()]);
-        let stopwatch = Stopwatch::start(Who::Client, &self.watch);
+        let stopwatch = Stopwatch::start(Who::Client, &self.watch)?;
         let report = json(&mut command)?;
-        let both = stopwatch.stop("", 1);
+        let both = stopwatch.stop("", 1)?;
         let row = report["rows"].as_array().and_then(|rows| rows.last()).context("NetBench has measured nothing")?;
         let phases = ["write", "read"].map(|load| {
             let figure = |key: &str| row[load][key].as_f64().ok_or_else(|| anyhow!("NetBench: {row}"));

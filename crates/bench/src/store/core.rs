@@ -183,6 +183,11 @@ impl Store for Core {
         self.wait(async |client| client.fsync(&caller(), inode).await)
     }
 
+    /// As a mount does it, to which both are one.
+    fn sync_data(&mut self, file: &Open) -> io::Result<()> {
+        self.sync(file)
+    }
+
     fn close(&mut self, file: Open) -> io::Result<()> {
         self.wait(async |client| {
             client.close(Credentials::default(), file.inode, file.writable);

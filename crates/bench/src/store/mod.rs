@@ -98,6 +98,9 @@ pub(crate) trait Store {
 
     fn sync(&mut self, file: &Self::File) -> io::Result<()>;
 
+    /// What was written, and what is needed to find it: not the file's times, where that makes a difference.
+    fn sync_data(&mut self, file: &Self::File) -> io::Result<()>;
+
     fn close(&mut self, file: Self::File) -> io::Result<()>;
 
     /// Of a regular file. `EINVAL` of anything else.

@@ -73,6 +73,10 @@ impl Store for Posix {
         file.sync_all()
     }
 
+    fn sync_data(&mut self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
     /// By hand, since dropping a file tells no error.
     fn close(&mut self, file: File) -> io::Result<()> {
         // SAFETY: the descriptor is ours alone, and is used no more.

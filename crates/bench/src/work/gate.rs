@@ -1,10 +1,11 @@
 //! Processes that start together.
 //!
 //! Each is forked, prepares itself, waits at the gate with the others, works, and leaves what it did in shared memory.
-//! The time is from the opening of the gate to the last one's end.
+//! The time is from the opening of the gate to the last one's end, or, of processes that do different things, to each one's.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -44,6 +45,7 @@ struct Board {
 }
 
 #[repr(C)]
+#[derive(Default)]
 struct Slot {
     operations: AtomicU64,
     bytes: AtomicU64,
@@ -118,6 +120,28 @@ pub(crate) fn together_within<S>(
     work: impl Fn(usize, &mut Gate<'_>) -> Result<(Tally, S)>,
     check: impl Fn(usize, S) -> Result<()>,
 ) -> Result<Measured> {
+    Ok(run(patience, processes, watch, work, check)?.measured(phase, 0..processes))
+}
+
+/// The same of processes that do different things, one for each of `phases`: what each has done counts over its own time. CPU
+/// time is that of all in each.
+pub(crate) fn each_apart<S>(
+    phases: &[&str],
+    watch: &Watch,
+    work: impl Fn(usize, &mut Gate<'_>) -> Result<(Tally, S)>,
+    check: impl Fn(usize, S) -> Result<()>,
+) -> Result<Vec<Measured>> {
+    let done = run(PATIENCE, phases.len(), watch, work, check)?;
+    Ok((0..).zip(phases).map(|(number, phase)| done.measured(phase, number..number + 1)).collect())
+}
+
+fn run<S>(
+    patience: Duration,
+    processes: usize,
+    watch: &Watch,
+    work: impl Fn(usize, &mut Gate<'_>) -> Result<(Tally, S)>,
+    check: impl Fn(usize, S) -> Result<()>,
+) -> Result<Done<'static>> {
     ensure!((1..=PROCESSES_MAX).contains(&processes), "1 to {PROCESSES_MAX} processes");
     ensure!(threads() == 1, "a process with threads cannot be forked");
     let board = shared_board()?;
@@ -132,29 +156,41 @@ pub(crate) fn together_within<S>(
     }
     let mut family = Family(children);
     wait_for(&board.ready, processes, patience, &mut family).context("while preparing")?;
-    let before = watch.read();
+    let before = watch.read()?;
     let start = monotonic();
     board.open.store(1, Ordering::Release);
     wait_for(&board.done, processes, patience, &mut family)?;
-    let cpu = watch.since(&before);
+    let mut cpu_us = watch.since(&before)?;
     family.reap()?;
-    Ok(sum(board, phase, processes, start, cpu))
+    let app: u64 = board.slots[..processes].iter().map(|slot| slot.cpu.load(Ordering::Acquire)).sum();
+    *cpu_us.entry(Who::App).or_default() += app as f64 / 1e3;
+    Ok(Done { slots: &board.slots, start, cpu_us })
 }
 
-fn sum(board: &Board, phase: &str, processes: usize, start: u64, mut cpu: BTreeMap<Who, f64>) -> Measured {
-    let slots = &board.slots[..processes];
-    let total = |field: fn(&Slot) -> &AtomicU64| slots.iter().map(|slot| field(slot).load(Ordering::Acquire)).sum();
-    let end = slots.iter().map(|slot| slot.end.load(Ordering::Acquire)).max().unwrap_or(start);
-    let app: u64 = total(|slot| &slot.cpu);
-    let p99 = slots.iter().map(|slot| slot.p99.load(Ordering::Acquire)).max().filter(|&p99| p99 > 0);
-    *cpu.entry(Who::App).or_default() += app as f64 / 1e3;
-    Measured {
-        phase: phase.to_owned(),
-        operations: total(|slot| &slot.operations),
-        bytes: total(|slot| &slot.bytes),
-        seconds: end.saturating_sub(start) as f64 / 1e9,
-        cpu_us: cpu,
-        p99_us: p99.map(|ns| ns as f64 / 1e3),
+/// What is left when all processes have ended.
+struct Done<'a> {
+    slots: &'a [Slot],
+    /// As [`Slot::end`].
+    start: u64,
+    /// Of all.
+    cpu_us: BTreeMap<Who, f64>,
+}
+
+impl Done<'_> {
+    /// What some of them did, until the last one's end.
+    fn measured(&self, phase: &str, processes: Range<usize>) -> Measured {
+        let slots = &self.slots[processes];
+        let values = |field: fn(&Slot) -> &AtomicU64| slots.iter().map(move |slot| field(slot).load(Ordering::Acquire));
+        let end = values(|slot| &slot.end).max().unwrap_or(self.start);
+        let p99 = values(|slot| &slot.p99).max().filter(|&p99| p99 > 0);
+        Measured {
+            phase: phase.to_owned(),
+            operations: values(|slot| &slot.operations).sum(),
+            bytes: values(|slot| &slot.bytes).sum(),
+            seconds: end.saturating_sub(self.start) as f64 / 1e9,
+            cpu_us: self.cpu_us.clone(),
+            p99_us: p99.map(|ns| ns as f64 / 1e3),
+        }
     }
 }
 
@@ -268,4 +304,26 @@ fn monotonic() -> u64 {
 
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ends_later_takes_nothing_from_the_rate_of_the_others() {
+        let slot = |operations: u64, bytes: u64, end: u64| Slot {
+            operations: operations.into(),
+            bytes: bytes.into(),
+            end: end.into(),
+            ..Slot::default()
+        };
+        let slots = [slot(300, 0, 4_000_000_000), slot(0, 500, 6_000_000_000)];
+        let done = Done { slots: &slots, start: 1_000_000_000, cpu_us: [(Who::App, 7.0)].into() };
+        let figures = |measured: Measured| (measured.operations, measured.bytes, measured.seconds);
+        assert_eq!(figures(done.measured("reads", 0..1)), (300, 0, 3.0));
+        assert_eq!(figures(done.measured("writes", 1..2)), (0, 500, 5.0));
+        assert_eq!(figures(done.measured("all", 0..2)), (300, 500, 5.0));
+        assert_eq!(done.measured("reads", 0..1).cpu_us, done.cpu_us);
+    }
 }

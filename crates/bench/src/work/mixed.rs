@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::gate::{Gate, Tally, together};
+use super::gate::{Gate, Tally, each_apart};
 use super::pattern::{BLOCK, Pages, check, stamp};
 use super::way::Way;
 use super::{Files, drop_caches, random};
@@ -18,14 +18,15 @@ use crate::store::posix::Posix;
 const STEP: usize = 1 << 20;
 /// Bytes per second of the stream at most: the same load on every file system that can bear it.
 const RATE: f64 = 256e6;
-/// Numbers of the processes.
+/// Phases, in the order of the numbers of their processes.
+const PHASES: [&str; 2] = ["mixed read", "mixed write"];
 const READER: usize = 0;
 const WRITER: usize = 1;
 
-/// `mixed`: operations and their times are the reads', bytes are those of the stream. The stream goes over a file of
+/// `mixed read` and `mixed write`: operations with their times, and bytes of the stream. This goes over a file of
 /// `stream` bytes again and again, with an fsync each time, so that the disk writes while others read from it.
 pub(crate) fn run(files: &Files, seconds: f64, bytes: u64, stream: u64) -> Result<Vec<Measured>> {
-    ensure!(files.processes == 2, "one reads, one writes");
+    ensure!(files.processes == PHASES.len(), "one reads, one writes");
     let blocks = bytes / BLOCK as u64;
     random::prepare(files, READER, blocks)?;
     drop_caches()?;
@@ -41,12 +42,12 @@ pub(crate) fn run(files: &Files, seconds: f64, bytes: u64, stream: u64) -> Resul
         Ok(Tally { bytes: 0, ..tally })
     };
     let work = |number: usize, gate: &mut Gate<'_>| Ok((work(number, gate)?, ()));
-    let measured = together("mixed", files.processes, &files.watch, work, |number, ()| match number {
+    let measured = each_apart(&PHASES, &files.watch, work, |number, ()| match number {
         WRITER => read_back(&path),
         _ => Ok(()),
     })?;
     fs::remove_file(path).context("cannot remove what was written")?;
-    Ok(vec![measured])
+    Ok(measured)
 }
 
 fn write(path: &PathBuf, steps: u64, seconds: f64, gate: &mut Gate<'_>) -> Result<Tally> {

@@ -61,8 +61,9 @@ pub(crate) enum Work {
     LookAgain { seconds: f64, repository: PathBuf, tree: PathBuf },
     /// Whole files: written with fsync, then read with cold caches.
     Sequential(sequential::Stream),
-    /// 4 KiB reads, then writes, for so many seconds each; `bytes` over all processes.
-    Random { seconds: f64, bytes: u64, way: way::Way },
+    /// 4 KiB reads, then writes, then perhaps writes that are synced one by one, for so many seconds each; `bytes` over all
+    /// processes.
+    Random { seconds: f64, bytes: u64, way: way::Way, synced: bool },
     /// 4 KiB reads of a file while a stream of `stream` bytes is written, for so many seconds.
     Mixed { seconds: f64, bytes: u64, stream: u64 },
     /// A step of a longer work, between which caches are dropped.
@@ -137,7 +138,7 @@ impl Files {
             Work::Install { wheel, tree } => pip::run(self, wheel, tree),
             Work::LookAgain { seconds, repository, tree } => git::look_again(self, *seconds, repository, tree),
             Work::Sequential(stream) => stream.run(self),
-            Work::Random { seconds, bytes, way } => random::run(self, *seconds, *bytes, way),
+            Work::Random { seconds, bytes, way, synced } => random::run(self, *seconds, *bytes, way, *synced),
             Work::Mixed { seconds, bytes, stream } => mixed::run(self, *seconds, *bytes, *stream),
             Work::Part(part) => self.run_part(part).map(|measured| measured.into_iter().collect()),
         }

@@ -17,13 +17,20 @@ use crate::store::{Store, in_kept_store, in_store};
 /// Of the writes one in so many is read back at the end.
 const SAMPLE: u64 = 64;
 
-/// `read` and `write`, in files that are there whole before.
-pub(crate) fn run(files: &Files, seconds: f64, bytes: u64, way: &Way) -> Result<Vec<Measured>> {
+/// The phase of writes that are on the disk before the next one begins.
+pub(crate) const SYNCED: &str = "synced write";
+
+/// `read` and `write`, and [`SYNCED`] if that is wanted, in files that are there whole before.
+pub(crate) fn run(files: &Files, seconds: f64, bytes: u64, way: &Way, synced: bool) -> Result<Vec<Measured>> {
     prepare_files(files, bytes)?;
     drop_caches()?;
-    let read = read_files(files, seconds, bytes, way)?;
-    drop_caches()?;
-    Ok(vec![read, write_files(files, seconds, bytes, way, false)?])
+    let mut measured = vec![read_files(files, seconds, bytes, way)?];
+    let writes: &[bool] = if synced { &[false, true] } else { &[false] };
+    for &synced in writes {
+        drop_caches()?;
+        measured.push(write_files(files, seconds, bytes, way, synced)?);
+    }
+    Ok(measured)
 }
 
 /// Makes the files, `bytes` over all processes, where they are not there whole.
@@ -42,7 +49,8 @@ pub(crate) fn read_files(files: &Files, seconds: f64, bytes: u64, way: &Way) -> 
     together("read", files.processes, &files.watch, read, |_, _| Ok(()))
 }
 
-/// `synced`: with an fsync after each write, which is part of the operation.
+/// `synced`: with an `fdatasync` after each write, as part of the operation. An `fsync` would have the local file system commit
+/// the time of each write too, and be an easier yardstick.
 pub(crate) fn write_files(files: &Files, seconds: f64, bytes: u64, way: &Way, synced: bool) -> Result<Measured> {
     let (blocks, place) = (blocks(files, bytes)?, way.place(files)?);
     let write = |number: usize, gate: &mut Gate<'_>| {
@@ -50,7 +58,7 @@ pub(crate) fn write_files(files: &Files, seconds: f64, bytes: u64, way: &Way, sy
             in_kept_store!(&place, way.is_direct(), store => write(store, number, blocks, seconds, synced, gate))?;
         Ok((tally, (samples, core)))
     };
-    together("write", files.processes, &files.watch, write, |number, (samples, core)| {
+    together(if synced { SYNCED } else { "write" }, files.processes, &files.watch, write, |number, (samples, core)| {
         drop(core);
         in_store!(&place, way.is_direct(), store => read_back(store, number, blocks, samples))
     })
@@ -146,7 +154,7 @@ fn write<S: Store>(
         buffer.bytes_mut()[MARK].copy_from_slice(&operations.to_le_bytes());
         store.write_at(&file, buffer.bytes(), offset).with_context(|| format!("write of {name} at {offset}"))?;
         if synced {
-            store.sync(&file)?;
+            store.sync_data(&file).with_context(|| format!("fdatasync of {name}"))?;
         }
         if operations.is_multiple_of(SAMPLE) || samples.contains_key(&offset) {
             samples.insert(offset, operations);

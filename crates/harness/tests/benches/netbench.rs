@@ -3,13 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and tells how it went")]
 
 use std::fs;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use harness::binary;
 use harness::cluster::{Cluster, Shape};
 use harness::hosts::Hosts;
 use harness::process;
-use harness::run::Ended;
+use harness::run::{self, Ended};
+use harness::wait;
 use serde_json::Value;
 
 /// Bytes per second of a rail of 160 Mbit/s.
@@ -91,6 +94,24 @@ fn servers_measure_each_other() {
             assert!((0.7 * RAIL..=0.99 * RAIL).contains(&found), "{load}: {row}");
         }
     }
+}
+
+/// Else a node would go on by itself for hours, and refuse every other run.
+#[test]
+fn a_run_among_servers_ends_with_its_command() {
+    let cluster = Cluster::of(Shape { storage: 2, targets: 1, ..Shape::default() });
+    let mut command = Command::new(binary::weft());
+    command.args(["bench", "net", "--servers", "--seconds", "3600", "--dir"]).arg(cluster.dir());
+    process::default_signals(&mut command);
+    let mut long = command.stdout(Stdio::null()).spawn().unwrap();
+    let short = || cluster.weft(&["bench", "net", "--servers", "--seconds", "1"]);
+    // Its pings are over then, and its writes have begun.
+    thread::sleep(Duration::from_secs(3));
+    let refused = short();
+    assert!(refused.code == Some(1) && refused.stdout.contains("busy"), "{refused}");
+    process::signal(i32::try_from(long.id()).unwrap(), libc::SIGINT);
+    assert_eq!(run::wait(&mut long, Duration::from_secs(20)), Some(run::Code(Some(1))));
+    wait::until("the node is free again", Duration::from_secs(10), || (short().code == Some(0)).then_some(()));
 }
 
 #[test]

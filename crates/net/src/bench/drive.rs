@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ring::buf::{Buf, Slice};
 use ring::sync::Semaphore;
+use wire::frame::HEADER_LEN;
 use wire::op::Ping;
 use wire::v1::netbench::{NetLoad, NetPlan, NetRead, NetWrite};
 
@@ -148,10 +149,19 @@ impl Work<'_> {
             ring::shared::lend(self.plan.block as usize * (self.depth as usize + 1) + SHARED_BESIDE);
         }
         ring.run(async {
-            let links = Links::make(self.asker, self.lanes, self.over).await;
+            let links = Links::make(self.asker, self.lanes, self.over, self.limits()).await;
             start.wait();
             Ok(self.drive(Rc::new(links?)).await)
         })
+    }
+
+    /// Room for all that are to be in flight, be it on one connection. (A server has at most its own bound of each connection
+    /// at work: the rest has been sent as far as its socket takes it.)
+    fn limits(&self) -> Limits {
+        let usual = Limits::default();
+        let (depth, each) = (self.depth as usize, self.plan.block as usize + HEADER_LEN);
+        let (requests, bytes) = (usual.requests.max(depth), usual.bytes.max(depth * each));
+        Limits { requests, bytes, interfaces: Arc::clone(&self.asker.interfaces), ..usual }
     }
 
     fn time(&self) -> Duration {
@@ -283,8 +293,7 @@ enum Links {
 }
 
 impl Links {
-    async fn make(asker: &Asker, lanes: &[Vec<SocketAddr>], over: &Over) -> Result<Self, String> {
-        let limits = Limits { interfaces: Arc::clone(&asker.interfaces), ..Limits::default() };
+    async fn make(asker: &Asker, lanes: &[Vec<SocketAddr>], over: &Over, limits: Limits) -> Result<Self, String> {
         if lanes.is_empty() {
             return Err("it has no address".to_owned());
         }
@@ -358,6 +367,21 @@ mod tests {
             let all: Vec<u32> = (0..threads).map(|number| share(depth, threads, number)).collect();
             assert_eq!(all.iter().sum::<u32>(), depth);
             assert!(all.iter().all(|&one| one >= 1 && all[0] - one <= 1), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn one_connection_has_room_for_all_that_is_to_be_in_flight() {
+        let key = crate::key::ClusterKey::from_bytes([7; 32]);
+        let identity = Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0 };
+        let asker = Asker { identity, interfaces: Arc::default() };
+        let (stop, load) = (AtomicBool::new(false), NetLoad::Write);
+        for (block, depth) in [(4 << 20, 256), (1 << 20, 128), (1, 1)] {
+            let plan = NetPlan { block, depth, threads: 1, duration_ms: 1 };
+            let work =
+                Work { asker: &asker, lanes: &[], over: &Over::WithinHost, load, plan: &plan, stop: &stop, depth };
+            let Limits { requests, bytes, .. } = work.limits();
+            assert!(requests >= depth as usize && bytes >= depth as usize * (block as usize + HEADER_LEN));
         }
     }
 

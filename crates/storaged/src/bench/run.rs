@@ -4,7 +4,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,7 +57,9 @@ fn try_run(shared: &Shared, folder: &Folder, home: Home<'_>, plan: &BenchPlan) -
     if !is_present {
         return Err(Failure::Failed(format!("{} is not the target any more: mount its disk", target.display())));
     }
-    let seen = place::look(target, reserve).map_err(|error| failed("cannot be looked at", target, &error))?;
+    let mut seen = place::look(target, reserve).map_err(|error| failed("cannot be looked at", target, &error))?;
+    // What earlier runs have left goes, or is written again: no disk is full because of it.
+    seen.free_bytes = seen.free_bytes.saturating_add(folder.bytes());
     let (read_only, file_system) = (seen.read_only, seen.file_system.0.clone());
     shared.record(|run| run.place = seen);
     if read_only {
@@ -77,6 +79,7 @@ fn try_run(shared: &Shared, folder: &Folder, home: Home<'_>, plan: &BenchPlan) -
         direct,
         stop: AtomicBool::new(false),
         blocks: AtomicU64::new(0),
+        in_loop: AtomicU32::new(0),
         gate: Gate::default(),
     });
     let news = start(&threads).map_err(|error| failed("has no threads to work on it", target, &error))?;
@@ -164,20 +167,24 @@ impl Watch<'_> {
 
     /// Returns when every thread has ended.
     fn measure(&mut self, begun: Instant) {
-        let (shared, blocks, threads) = (self.shared, &self.threads.blocks, self.threads.plan.threads);
+        let (shared, threads) = (self.shared, self.threads);
         let mut series = Series::new(TICK.as_millis() as u64);
         let mut before = 0;
         let tick = |now: Instant| {
-            let blocks = blocks.load(Ordering::Relaxed);
-            series.add(blocks - before);
-            before = blocks;
+            // At the end they sync, and do no blocks meanwhile: that is no stall.
+            let is_working = threads.in_loop.load(Ordering::Relaxed) > 0;
+            let blocks = threads.blocks.load(Ordering::Relaxed);
+            if is_working {
+                series.add(blocks - before);
+                before = blocks;
+            }
             shared.record(|run| {
                 (run.blocks, run.elapsed_us) = (blocks, micros(now.duration_since(begun)));
                 run.interval_ms = series.interval_ms();
                 run.samples = series.entries().to_vec();
             });
         };
-        self.until(begun, |told| told.ended >= threads, tick);
+        self.until(begun, |told| told.ended >= threads.plan.threads, tick);
     }
 
     fn until(&mut self, begun: Instant, is_done: impl Fn(&Told) -> bool, mut tick: impl FnMut(Instant)) {
@@ -253,4 +260,49 @@ impl Watch<'_> {
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::v1::bench::{BenchStart, BenchSync};
+
+    use super::*;
+
+    /// Of three and a half ticks in which so many threads did blocks.
+    fn samples(in_loop: u32) -> usize {
+        let target = tempfile::tempdir().expect("a directory");
+        let (read, random, buffered, use_reserve) = (false, false, true, false);
+        let (block, size, threads, sync) = (4096, 4096, 1, BenchSync::End);
+        let plan = BenchPlan { read, random, block, size, threads, duration_ms: 0, sync, buffered, use_reserve };
+        let shared = Shared::default();
+        shared.state().run =
+            Some(super::super::record(&BenchStart { run: 1, plan: plan.clone(), targets: Vec::new() }));
+        let threads = worker::Shared {
+            plan,
+            folder: Folder::of(target.path()),
+            direct: false,
+            stop: AtomicBool::new(false),
+            blocks: AtomicU64::new(0),
+            in_loop: AtomicU32::new(in_loop),
+            gate: Gate::default(),
+        };
+        let (sender, news) = mpsc::channel();
+        let told = Told { prepared: 1, ended: 0, latencies: Histogram::new(), end: None, error: None };
+        let (shared, target) = (&shared, target.path());
+        let mut watch = Watch { shared, threads: &threads, target, keep: 0, news, told, full: false };
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                thread::sleep(TICK * 7 / 2);
+                sender.send(News::Ended(Err(io::Error::other("done")))).expect("somebody listens");
+            });
+            watch.measure(Instant::now());
+        });
+        shared.state().run.as_ref().expect("there is one").samples.len()
+    }
+
+    #[test]
+    fn the_last_sync_is_no_stall() {
+        assert!(samples(1) >= 3);
+        assert_eq!(samples(0), 0);
+    }
 }

@@ -115,6 +115,20 @@ fn space_is_kept_unless_told_otherwise() {
     assert_eq!(read.phase, BenchPhase::Finished, "{}", text(&read.message));
 }
 
+/// Else the verdict would call the disk full of them.
+#[test]
+fn its_own_files_are_not_in_the_way() {
+    let target = tempfile::tempdir().expect("a directory");
+    let (bench, large) = (Bench::default(), BenchPlan { size: 64 * MIB, block: 1 << 20, ..plan() });
+    run(&bench, target.path(), 0, large.clone());
+    let files = bench.status().files;
+    assert!(files >= 128 * MIB);
+    let again = run(&bench, target.path(), 0, BenchPlan { read: true, ..large });
+    // Others use the disk too.
+    let free = place::free_bytes(target.path()).expect("told");
+    assert!(again.place.free_bytes > free + files / 2, "{} with files, {free} beside them", again.place.free_bytes);
+}
+
 #[test]
 fn what_cannot_be_is_told() {
     let target = tempfile::tempdir().expect("a directory");

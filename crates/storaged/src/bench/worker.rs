@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,8 @@ pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     /// Blocks that are done.
     pub(super) blocks: AtomicU64,
+    /// Threads that do blocks now: those at their last sync do none.
+    pub(super) in_loop: AtomicU32,
     /// Opened when all are prepared.
     pub(super) gate: Gate,
 }
@@ -123,6 +125,34 @@ fn forget_cached(file: &File) -> io::Result<()> {
 
 fn measure(shared: &Shared, thread: u32, file: &File) -> io::Result<Measured> {
     let plan = &shared.plan;
+    let (latencies, mut ended) = do_blocks(shared, thread, file)?;
+    if !plan.read && plan.sync == BenchSync::End {
+        file.sync_data()?;
+        ended = Instant::now();
+    }
+    Ok(Measured { latencies, ended })
+}
+
+/// Counts a thread for as long as this lives.
+struct InLoop<'a>(&'a AtomicU32);
+
+impl<'a> InLoop<'a> {
+    fn enter(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for InLoop<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Answers also when the last block was done.
+fn do_blocks(shared: &Shared, thread: u32, file: &File) -> io::Result<(Histogram, Instant)> {
+    let plan = &shared.plan;
+    let _in_loop = InLoop::enter(&shared.in_loop);
     let length = u64::from(plan.block);
     let blocks = plan.size / length;
     let mut order = if plan.random { Order::random(blocks, seed(thread)) } else { Order::sequential(blocks) };
@@ -151,11 +181,7 @@ fn measure(shared: &Shared, thread: u32, file: &File) -> io::Result<Measured> {
         shared.blocks.fetch_add(1, Ordering::Relaxed);
         left -= 1;
     }
-    if !plan.read && plan.sync == BenchSync::End {
-        file.sync_data()?;
-        now = Instant::now();
-    }
-    Ok(Measured { latencies, ended: now })
+    Ok((latencies, now))
 }
 
 fn read(file: &File, block: &mut [u8], thread: u32, offset: u64) -> io::Result<()> {
@@ -192,10 +218,10 @@ mod tests {
         change(&mut plan);
         let folder = Folder::of(target);
         folder.make().expect("made");
-        let (stop, blocks) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (stop, blocks, in_loop) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU32::new(0));
         let gate = Gate::default();
         gate.open();
-        Shared { plan, folder, direct: false, stop, blocks, gate }
+        Shared { plan, folder, direct: false, stop, blocks, in_loop, gate }
     }
 
     fn done(shared: &Shared) -> u64 {

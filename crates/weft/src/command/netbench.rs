@@ -7,6 +7,7 @@ use conf::units::{Period, Size};
 use net::pairs::Selector;
 
 use crate::command::connect;
+use crate::command::up::catch_interrupts;
 use crate::failure::Failure;
 use crate::locate::Selection;
 use crate::output::{Output, Progress, Table, bytes};
@@ -51,8 +52,10 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
-        let (plan, choice) = (self.plan(), self.choice());
+        let (plan, mut choice) = (self.plan(), self.choice());
         let admin = connect(&self.selection, None)?;
+        // A node would go on with what it was told to measure.
+        choice.stop = Some(catch_interrupts()?);
         let mut progress = Progress::new();
         let report = admin.netbench(&plan, &choice, &mut |text| progress.update(text))?;
         drop(progress);
@@ -68,7 +71,7 @@ impl Args {
 
     fn choice(&self) -> NetChoice {
         let (nodes, interfaces) = (self.nodes.clone(), self.interfaces.clone());
-        NetChoice { nodes, servers: self.servers, interfaces }
+        NetChoice { nodes, servers: self.servers, interfaces, stop: None }
     }
 }
 

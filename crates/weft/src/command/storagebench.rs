@@ -126,7 +126,10 @@ impl Args {
         }
         let choice = Choice { targets: self.choice.target, nodes: self.choice.node, pools: self.choice.pool };
         if self.cleanup {
-            return output.show(&admin.clean_storagebench(&choice)?, cleaned);
+            let reached = admin.clean_storagebench(&choice)?;
+            output.show(&reached, cleaned)?;
+            let is_clean = reached.failed.is_empty() && reached.silent.is_empty();
+            return if is_clean { Ok(()) } else { Err(Failure::Found) };
         }
         if !self.status {
             let started = admin.start_storagebench(&self.plan.plan(self.read), &choice)?;
@@ -202,6 +205,9 @@ fn stopped(reached: &Reached) -> String {
 fn cleaned(reached: &Reached) -> String {
     let mut text = String::new();
     silence(&mut text, &reached.silent);
+    for Silent { target, node, reason } in &reached.failed {
+        text += &format!("target {target} (node {node}): {reason}\n");
+    }
     text + &format!("no files of runs are on {} targets any more", reached.targets.len())
 }
 

@@ -243,6 +243,17 @@ fn long_waits_at_full_speed_are_unstable() {
     let all = members(4, |target, run| slowest(run, if target == 2 { 400_000_000 } else { 20_000_000 }));
     assert_eq!(suspects(&all), [(2, Suspicion::Unstable)]);
     assert!(reason(&all).contains("400.0 ms") && reason(&all).contains("20.0 ms"), "{}", reason(&all));
+    // One of few blocks is no percent of them.
+    let few = members(4, |target, run| {
+        run.latencies = vec![BenchLatency { at_most_ns: 9_000_000, count: 98 }];
+        if target == 2 {
+            run.latencies = vec![
+                BenchLatency { at_most_ns: 9_000_000, count: 97 },
+                BenchLatency { at_most_ns: 400_000_000, count: 1 },
+            ];
+        }
+    });
+    assert_eq!(suspects(&few), []);
     // Short anyway.
     assert_eq!(suspects(&members(4, |target, run| slowest(run, if target == 2 { 9_900_000 } else { 9_000_100 }))), []);
 }
