@@ -4,10 +4,16 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 use types::cred::Credentials;
 
 use crate::dying;
+
+/// A request that has waited for so long asks for itself whether its caller ends, and again each time. The kernel may not have
+/// told: over io_uring it forgets to where the signal came between the request and its delivery, and over the device nobody reads
+/// what it says while as many requests as may be are in flight.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The circumstances of one operation.
 pub struct Context {
@@ -20,11 +26,18 @@ pub struct Context {
     /// The kernel's number of the request.
     pub unique: u64,
     interrupt: Rc<Interrupt>,
+    /// When it asks for itself whether the caller ends; never where the end of the caller is not that of the request.
+    pub(crate) ask_at: Cell<Option<Instant>>,
 }
 
 impl Context {
     pub(crate) fn new(uid: u32, gid: u32, pid: u32, unique: u64, interrupt: Rc<Interrupt>) -> Self {
-        Self { uid, gid, pid, umask: 0, unique, interrupt }
+        Self { uid, gid, pid, umask: 0, unique, interrupt, ask_at: Cell::new(None) }
+    }
+
+    /// The caller waits for the answer, from now on.
+    pub(crate) fn waits(&self, now: Instant) {
+        self.ask_at.set(Some(now + ASK_EVERY));
     }
 
     #[must_use]
@@ -43,7 +56,15 @@ impl Context {
     /// goes on with the answer as on a local file system, where nothing but death ends such an operation.
     #[must_use]
     pub fn is_ending(&self) -> bool {
-        self.is_interrupted() && (self.pid == 0 || dying::is_dying(self.pid))
+        if self.is_interrupted() {
+            return self.pid == 0 || dying::is_dying(self.pid);
+        }
+        let now = Instant::now();
+        if self.ask_at.get().is_none_or(|at| now < at) {
+            return false;
+        }
+        self.waits(now);
+        dying::is_killed(self.pid)
     }
 
     /// Ready when the caller is interrupted. For one waiter at a time.
@@ -103,9 +124,35 @@ impl Interrupt {
 mod tests {
     use std::future::Future;
     use std::pin::pin;
+    use std::process::Command;
     use std::task::Context as TaskContext;
 
     use super::*;
+
+    /// Of whom the kernel has said nothing.
+    #[test]
+    fn who_waits_for_long_is_looked_at() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("it runs");
+        let signal = |signal: i32| {
+            // SAFETY: a system call without memory, on a child that nobody has waited for.
+            assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+        };
+        let context = Context::new(0, 0, child.id(), 6, Rc::default());
+        let overdue = || context.ask_at.set(Some(Instant::now()));
+        overdue();
+        assert!(!context.is_ending(), "it lives");
+        // A stopped process has its end before it.
+        signal(libc::SIGSTOP);
+        signal(libc::SIGTERM);
+        assert!(!context.is_ending(), "it was asked just now");
+        overdue();
+        assert!(context.is_ending());
+        assert!(!Context::new(0, 0, child.id(), 6, Rc::default()).is_ending(), "its end is not that of the request");
+        signal(libc::SIGKILL);
+        child.wait().expect("it ends");
+        overdue();
+        assert!(!context.is_ending(), "of one that is gone nobody knows why");
+    }
 
     #[test]
     fn only_its_own_request_is_interrupted() {

@@ -511,6 +511,15 @@ impl Operation {
             _ => 0,
         }
     }
+
+    /// Nobody but the caller has something of it. What is written of the page cache others have changed as well, and what is
+    /// closed is closed though its process ends.
+    pub(crate) fn ends_with_its_caller(&self) -> bool {
+        !matches!(
+            self,
+            Self::Write { from_cache: true, .. } | Self::Flush { .. } | Self::Release { .. } | Self::Releasedir { .. }
+        )
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,11 @@ pub(crate) fn is_dying(thread: u32) -> bool {
     fs::read_to_string(format!("/proc/{thread}/status")).map_or(true, |status| has_fatal_signal(&status))
 }
 
+/// The same of one that is there.
+pub(crate) fn is_killed(thread: u32) -> bool {
+    fs::read_to_string(format!("/proc/{thread}/status")).is_ok_and(|status| has_fatal_signal(&status))
+}
+
 fn has_fatal_signal(status: &str) -> bool {
     let set = |name: &str| {
         let hex = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

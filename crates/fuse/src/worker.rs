@@ -191,6 +191,9 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         }
         let mut context = Context::new(header.uid, header.gid, header.pid, header.unique, Rc::clone(line));
         context.umask = operation.umask();
+        if operation.ends_with_its_caller() {
+            context.waits(started);
+        }
         let dispatched = pin!(dispatch(&self.fs, self.shape, &context, inode, operation, kept));
         let mut running = Guarded(dispatched);
         let outcome = match poll_once(Pin::new(&mut running)).await {
