@@ -134,12 +134,18 @@ impl Client {
 
     /// Where the file ends now. What this client knows counts as long as no other has a write intent.
     async fn find_end(&self, caller: &Caller<'_>, inode: InodeId, layout: &Layout) -> Result<u64, Errno> {
+        match self.size_alone(caller, inode).await? {
+            Some(size) => Ok(size),
+            None => self.gather_end(caller, inode, layout).await,
+        }
+    }
+
+    /// The size of an open file that no other has a write intent for; `None` where others have.
+    pub(crate) async fn size_alone(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Option<u64>, Errno> {
         let known = |file: &mut File| file.is_exclusive().then_some((file.size, file.end.alone));
-        let Some((size, alone)) = self.shared.with_file(inode, known).ok_or(Errno::EBADF)? else {
-            return self.gather_end(caller, inode, layout).await;
-        };
+        let Some((size, alone)) = self.shared.with_file(inode, known).ok_or(Errno::EBADF)? else { return Ok(None) };
         if self.shared.board.holds(alone, Instant::now()) {
-            return Ok(size);
+            return Ok(Some(size));
         }
         let ticket = self.shared.board.ticket();
         let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
@@ -151,10 +157,7 @@ impl Client {
             file.end.alone = lease;
             file.is_exclusive().then_some(file.size)
         });
-        match size.ok_or(Errno::EBADF)? {
-            Some(size) => Ok(size),
-            None => self.gather_end(caller, inode, layout).await,
-        }
+        size.ok_or(Errno::EBADF)
     }
 
     async fn gather_end(&self, caller: &Caller<'_>, inode: InodeId, layout: &Layout) -> Result<u64, Errno> {

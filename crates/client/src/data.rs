@@ -16,6 +16,7 @@ use wire::v1::storage;
 
 use crate::caller::Caller;
 use crate::contents::Content;
+use crate::file::Intent;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unsynced::Unsynced;
@@ -289,11 +290,12 @@ impl Client {
         Ok(())
     }
 
-    /// Makes the file durable: its objects, and the shard's record of it.
+    /// Makes the file durable: its objects, and the shard's record of it. With `data` alone the record has to be there no more
+    /// than once: while the file is being written, that the objects have to be asked.
     ///
     /// # Errors
     /// An error of an earlier write that only the disk noticed, such as `EIO` or `ENOSPC`.
-    pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+    pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId, data: bool) -> Result<(), Errno> {
         self.publish_changes(caller, inode).await?;
         self.must_not_be_lost(inode)?;
         if self.fsync_inline(caller, inode).await? {
@@ -305,7 +307,16 @@ impl Client {
         {
             self.sync_objects(caller, inode, &layout, &unsynced).await?;
         }
-        self.fsync_inode(caller, inode).await
+        let intent = self.shared.with_file(inode, |file| file.intent);
+        match intent {
+            Some(Intent::Held { recorded: true, .. }) if data => Ok(()),
+            Some(Intent::Held { intents, .. }) => {
+                self.fsync_inode(caller, inode).await?;
+                self.shared.with_file(inode, |file| file.is_recorded(intents));
+                Ok(())
+            }
+            Some(Intent::None) | None => self.fsync_inode(caller, inode).await,
+        }
     }
 
     /// `unsynced`: as it is now.
@@ -316,8 +327,11 @@ impl Client {
         layout: &Layout,
         unsynced: &Unsynced,
     ) -> Result<(), Errno> {
-        // The shard is asked, since nobody tells us when others have made the file longer than we know.
-        let size = self.current_size(caller, inode).await?;
+        let size = match self.size_alone(caller, inode).await? {
+            Some(size) => size,
+            // Nobody tells us when others have made the file longer than we know.
+            None => self.current_size(caller, inode).await?,
+        };
         // What was written and is lost may have been all that its object had.
         let stripes: BTreeSet<u32> = Self::stripes_in_use(layout, size).chain(unsynced.stripes()).collect();
         let syncs = stripes.into_iter().map(async |stripe| {

@@ -70,7 +70,12 @@ pub(crate) struct File {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Intent {
     None,
-    Held { exclusive: bool, intents: u64 },
+    Held {
+        exclusive: bool,
+        /// The shard has it on disk that the objects have to be asked for the size.
+        recorded: bool,
+        intents: u64,
+    },
 }
 
 impl File {
@@ -136,6 +141,13 @@ impl File {
         self.is_exclusive() && size >= self.size && !self.uneven
     }
 
+    /// The shard has on disk what it knew when this many intents had been given.
+    pub(crate) fn is_recorded(&mut self, asked: u64) {
+        if let Intent::Held { recorded, intents, .. } = &mut self.intent {
+            *recorded |= *intents == asked;
+        }
+    }
+
     /// The session had ended, and others may have been told that nobody writes.
     pub(crate) fn lose_intent(&mut self) {
         self.settles_exactly = false;
@@ -171,7 +183,9 @@ impl File {
         let first = self.intent == Intent::None;
         // What was lost here, as after a write that failed, the shard does not know of.
         let exclusive = reply.exclusive && (first || self.is_exclusive());
-        self.intent = Intent::Held { exclusive, intents: reply.intents };
+        // As long as the intent is held the shard does not settle the file, so what it has on disk of that stays true.
+        let recorded = matches!(self.intent, Intent::Held { recorded: true, .. });
+        self.intent = Intent::Held { exclusive, recorded, intents: reply.intents };
         self.inline_limit = 0;
         // Under an exclusive intent the size grows by our own writes alone, which may have begun before a second
         // thread's grant came back.

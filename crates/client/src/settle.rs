@@ -316,7 +316,7 @@ impl Client {
             file.end.given_up();
             std::mem::replace(&mut file.intent, Intent::None)
         });
-        let Some(Intent::Held { exclusive, intents }) = state else { return Ok(()) };
+        let Some(Intent::Held { exclusive, intents, .. }) = state else { return Ok(()) };
         let mut gathered = (!exclusive).then_some(intents);
         for attempt in 0..SETTLE_ATTEMPTS {
             match self.settle_once(caller, inode, gathered, how).await {

@@ -30,6 +30,8 @@ const O_APPEND: u32 = 0o2000;
 const O_DIRECT: u32 = 0o40000;
 /// `O_SYNC` has it, too; and so have writes that ask for it by themselves (`RWF_DSYNC`).
 const O_DSYNC: u32 = 0o10000;
+/// What `O_SYNC` has beside that.
+const O_FULL_SYNC: u32 = 0o4_000_000;
 const O_NOATIME: u32 = 0o1_000_000;
 
 /// Unit of `statfs`; the larger of the two that Linux programs expect.
@@ -340,7 +342,8 @@ impl FileSystem for Adapter {
             }
         })?;
         if write.flags & O_DSYNC != 0 && !write.from_cache {
-            as_caller!(context, caller => self.client.fsync(caller, write.inode).await)?;
+            let data = write.flags & O_FULL_SYNC == 0;
+            as_caller!(context, caller => self.client.fsync(caller, write.inode, data).await)?;
         }
         Ok(len)
     }
@@ -396,8 +399,8 @@ impl FileSystem for Adapter {
         Ok(())
     }
 
-    async fn fsync(&self, context: &Context, inode: InodeId, _handle: u64, _datasync: bool) -> Result<(), Errno> {
-        as_caller!(context, caller => self.client.fsync(caller, inode).await)
+    async fn fsync(&self, context: &Context, inode: InodeId, _handle: u64, datasync: bool) -> Result<(), Errno> {
+        as_caller!(context, caller => self.client.fsync(caller, inode, datasync).await)
     }
 
     async fn fallocate(

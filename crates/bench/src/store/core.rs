@@ -180,12 +180,12 @@ impl Store for Core {
 
     fn sync(&mut self, file: &Open) -> io::Result<()> {
         let inode = file.inode;
-        self.wait(async |client| client.fsync(&caller(), inode).await)
+        self.wait(async |client| client.fsync(&caller(), inode, false).await)
     }
 
-    /// As a mount does it, to which both are one.
     fn sync_data(&mut self, file: &Open) -> io::Result<()> {
-        self.sync(file)
+        let inode = file.inode;
+        self.wait(async |client| client.fsync(&caller(), inode, true).await)
     }
 
     fn close(&mut self, file: Open) -> io::Result<()> {

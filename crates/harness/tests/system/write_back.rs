@@ -277,6 +277,31 @@ fn a_listing_waits_for_no_storage() {
     assert_eq!(names, ["f"]);
 }
 
+/// While a file is being written, the shard has to have on disk that its objects are to be asked: once.
+#[test]
+fn a_sync_of_data_alone_asks_no_shard_again() {
+    let cluster = Cluster::start();
+    let asked = || {
+        let counts = metrics::requests(&cluster, "metadata");
+        ["Fsync", "GetAttr"].map(|operation| counts.get(operation).copied().unwrap_or(0))
+    };
+    let file = File::create(cluster.path("f")).unwrap();
+    file.write_all_at(&vec![b'.'; BEGINNING], 0).unwrap();
+    file.sync_data().unwrap();
+    let before = asked();
+    for at in 0..20 {
+        file.write_all_at(b"x", at * 4096).unwrap();
+        file.sync_data().unwrap();
+    }
+    let [syncs, questions] = asked();
+    assert_eq!(syncs, before[0]);
+    assert!(questions - before[1] < 10, "{questions} questions after {before:?}");
+    for _ in 0..5 {
+        file.sync_all().unwrap();
+    }
+    assert_eq!(asked()[0], before[0] + 5, "times have to be there as well");
+}
+
 #[test]
 fn a_mount_may_be_told_to_keep_nothing_back() {
     let mut cluster = Cluster::start();
