@@ -169,8 +169,7 @@ impl Files {
         ring::spawn(async move {
             let fd = file.fd();
             if let Err(errno) = target.helpers.run(move || syscall::write_back(fd)).await {
-                target.note_error(errno, "write-back");
-                failures.note(object, errno);
+                note_loss(&target, &failures, object, errno);
             }
             drop(file);
         });
@@ -185,9 +184,7 @@ impl Files {
         let (file, failures, target) = (Rc::clone(file), Rc::clone(&self.failures), Arc::clone(&self.target));
         ring::spawn(async move {
             if let Err(error) = op::sync_range(file.fd(), start, clamp(len)).await {
-                let errno = Errno::from(error);
-                target.note_error(errno, "write-back");
-                failures.note(object, errno);
+                note_loss(&target, &failures, object, error.into());
             }
             drop(place);
         });
@@ -282,8 +279,8 @@ impl Files {
         file.dirty.set(false);
         op::fsync(file.fd(), true).await.map_err(|error| {
             file.dirty.set(true);
-            let errno = self.failed(Errno::from(error), "sync");
-            self.failures.note(object, errno);
+            let errno = Errno::from(error);
+            note_loss(&self.target, &self.failures, object, errno);
             errno
         })
     }
@@ -490,6 +487,13 @@ pub(crate) fn holds_objects(path: &std::path::Path) -> bool {
     let everything = Share { lane: 0, lanes: 1 };
     // What cannot be listed may hold some.
     listing::list(&path.join(OBJECTS), None, 1, everything).map_or(true, |page| !page.objects.is_empty())
+}
+
+/// Data of the object that was acknowledged could not be written.
+fn note_loss(target: &Target, failures: &Failures, object: ObjectId, errno: Errno) {
+    target.note_error(errno, "write-back");
+    target.note_loss();
+    failures.note(object, errno);
 }
 
 type LocalBox<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;

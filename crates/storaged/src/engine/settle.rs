@@ -48,6 +48,7 @@ impl Files {
             }
             let root = Arc::clone(&self.root);
             if let Err(errno) = self.unblock(move || syscall::sync_file_system(root.as_raw_fd())).await {
+                self.target.note_loss();
                 files.iter().for_each(|(object, ..)| self.sums.note_dirty(*object, Instant::now()));
                 return Err(self.failed(errno, "sync of the file system"));
             }
