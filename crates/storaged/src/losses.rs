@@ -22,7 +22,7 @@ use crate::epoch;
 /// Name of the file with [`Record`] in a target's directory.
 const FILE: &str = "written.toml";
 /// Longest wait for the disks at the end.
-const END_MAX: Duration = Duration::from_secs(10);
+pub(crate) const END_MAX: Duration = Duration::from_secs(3);
 
 /// What is known from one start to the next.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ use types::id::TargetId;
 use crate::bench::Bench;
 use crate::losses;
 use crate::object_table::first_version;
+use crate::syncer::Syncer;
 
 /// How long a target counts as failing after its last input/output error.
 const FAILING_FOR: Duration = Duration::from_secs(60);
@@ -84,6 +85,7 @@ pub(crate) struct Target {
     pub(crate) bench: Bench,
     /// For calls that block: of this target alone, so that its disk holds up no other.
     pub(crate) helpers: Helpers,
+    pub(crate) syncer: Syncer,
 }
 
 impl Target {
@@ -106,6 +108,7 @@ impl Target {
             has_failed: AtomicBool::new(false),
             bench: Bench::default(),
             helpers: Helpers::new("helper", HELPERS_MAX),
+            syncer: Syncer::new(),
         }
     }
 

@@ -285,6 +285,15 @@ impl Files {
         })
     }
 
+    /// All of the target, and whatever else is there.
+    pub(super) async fn sync_file_system(&self) -> Result<(), Errno> {
+        let root = Arc::clone(&self.root);
+        self.target.syncer.run(move || syscall::sync_file_system(root.as_raw_fd())).await.map_err(|errno| {
+            self.target.note_loss();
+            self.failed(errno, "sync of the file system")
+        })
+    }
+
     async fn sync_entry(&self, object: ObjectId) -> Result<(), Errno> {
         if !self.entries.borrow().is_unsynced(object) {
             return Ok(());
@@ -432,12 +441,10 @@ impl ObjectStore for Files {
     }
 
     async fn sync_all(&self) {
-        let dirty: Vec<ObjectId> =
-            self.open.borrow().iter().filter(|(_, file)| file.dirty.get()).map(|(object, _)| object).collect();
-        for object in dirty {
-            if let Err(errno) = self.sync(object).await {
-                tracing::error!(%object, target = %self.target.id(), %errno, "acknowledged data could not be written");
-            }
+        // Object by object it would take longer than whoever stops us waits.
+        if let Err(errno) = self.sync_file_system().await {
+            tracing::error!(target = %self.target.id(), %errno, "acknowledged data could not be written");
+            return;
         }
         // So that they are verified also where this was the last thing before a boot.
         self.clean(Instant::now()).await;

@@ -46,11 +46,9 @@ impl Files {
             if files.is_empty() {
                 continue;
             }
-            let root = Arc::clone(&self.root);
-            if let Err(errno) = self.unblock(move || syscall::sync_file_system(root.as_raw_fd())).await {
-                self.target.note_loss();
+            if let Err(errno) = self.sync_file_system().await {
                 files.iter().for_each(|(object, ..)| self.sums.note_dirty(*object, Instant::now()));
-                return Err(self.failed(errno, "sync of the file system"));
+                return Err(errno);
             }
             for (object, file, sums, changes) in files {
                 match sums.clean(changes, file.size.get()).await {
