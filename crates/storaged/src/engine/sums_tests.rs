@@ -181,6 +181,13 @@ fn zeroed_blocks_and_lost_ends_are_found() {
         assert_eq!(read(&second, OBJECT, 0, 49_152).await, bytes(49_152, 3));
         assert_eq!(read_errno(&second, 60_000, 10).await, Some(Errno::EIO));
         assert_eq!(read_errno(&second, 49_152, 10).await, Some(Errno::EIO));
+        let copy = async |source_offset, len| {
+            let range = Range { source_offset, offset: 0, len };
+            second.copy(OBJECT, object(2, 0), range).await
+        };
+        assert_eq!(copy(60_000, 10_000).await, Err(Errno::EIO));
+        assert_eq!(copy(0, 49_152).await, Ok(49_152));
+        assert_eq!(copy(100_000, 10_000).await, Ok(49_152), "beyond its end is nothing");
     });
 }
 
