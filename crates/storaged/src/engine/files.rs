@@ -132,7 +132,12 @@ impl Files {
         self.target.helpers.run(call).await
     }
 
-    /// The same of a call that is made in place while the disk keeps up.
+    /// Makes a short call in place while the disk keeps up, else on a detour.
+    pub(super) async fn paced<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
+        if self.pace.is_calm(Instant::now()) { self.pace.timed(call) } else { self.detour(call).await }
+    }
+
+    /// Runs a call on a helper thread that is made in place while the disk keeps up.
     pub(super) async fn detour<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
         self.detour_with(Slice::empty(), move |_| call()).await
     }
@@ -217,11 +222,8 @@ impl Files {
     pub(super) async fn resize(&self, file: &OpenFile, size: u64) -> Result<(), Errno> {
         let fd = file.fd();
         let is_small = file.size.get().saturating_sub(size) <= FREE_IN_PLACE_MAX;
-        if is_small && self.pace.is_calm(Instant::now()) {
-            return self.pace.timed(|| syscall::truncate(fd, size));
-        }
         let truncate = move || syscall::truncate(fd, size);
-        if is_small { self.detour(truncate).await } else { self.unblock(truncate).await }
+        if is_small { self.paced(truncate).await } else { self.unblock(truncate).await }
     }
 
     async fn unlink(&self, object: ObjectId) -> Result<(), Errno> {
@@ -234,11 +236,11 @@ impl Files {
             sums.map_or(Ok(()), |sums| sidecar::remove(sums.as_raw_fd(), object))?;
             syscall::unlink_at(root.as_raw_fd(), &path)
         };
+        let outcome = if small { self.paced(unlink).await } else { self.unblock(unlink).await };
+        // Who looks after checksums may have opened it meanwhile.
+        drop(self.open.borrow_mut().remove(object));
         self.sums.forget(object);
-        if small && self.pace.is_calm(Instant::now()) {
-            return self.pace.timed(unlink);
-        }
-        if small { self.detour(unlink).await } else { self.unblock(unlink).await }
+        outcome
     }
 
     /// `len` bytes, all of them within the object.

@@ -78,8 +78,8 @@ impl Files {
                 self.unblock(move || open(root.as_raw_fd(), sums.as_ref().map(AsRawFd::as_raw_fd), object, me)).await
             }
         };
-        match opened {
-            Ok(opened) => self.keep(object, opened).map(Some),
+        match opened.and_then(|opened| self.keep(object, opened)) {
+            Ok(file) => Ok(Some(file)),
             Err(Errno::ENOENT) => self.check_root().map(|()| None),
             Err(errno) => Err(self.failed(errno, "open")),
         }
@@ -113,22 +113,25 @@ impl Files {
             let root = Arc::clone(&self.root);
             self.detour(move || open_or_create(root.as_raw_fd(), raw(&sums), raw(&made), object, me)).await
         };
-        match outcome {
-            Ok(opened) => {
-                if opened.created {
-                    self.entries.borrow_mut().note_created(object);
-                    self.target.note_created();
-                }
-                self.keep(object, opened)
-            }
+        if outcome.as_ref().is_ok_and(|opened| opened.created) {
+            self.entries.borrow_mut().note_created(object);
+            self.target.note_created();
+        }
+        match outcome.and_then(|opened| self.keep(object, opened)) {
+            Ok(file) => Ok(file),
             Err(Errno::ENOENT) => Err(self.check_root().err().unwrap_or(Errno::EIO)),
             Err(errno) => Err(self.failed(errno, "create")),
         }
     }
 
+    /// # Errors
+    /// `ENOENT` where it was removed after it was opened.
     fn keep(&self, object: ObjectId, opened: Opened) -> Result<Rc<OpenFile>, Errno> {
         let Opened { fd, writable, sums, .. } = opened;
-        let (stored, _) = syscall::stat(fd.as_raw_fd()).map_err(|errno| self.failed(errno, "stat"))?;
+        let (stored, links) = syscall::stat(fd.as_raw_fd())?;
+        if links == 0 {
+            return Err(Errno::ENOENT);
+        }
         let (sums, size) = match sums {
             Some(found) => {
                 let keeping = (self.sums.keeping, &self.target.helpers);

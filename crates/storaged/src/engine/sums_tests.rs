@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -65,6 +66,12 @@ fn flip(store: &Files, object: ObjectId, offset: u64) {
     let mut byte = [0];
     file.read_exact_at(&mut byte, offset).expect("within");
     file.write_all_at(&[byte[0] ^ 0x10], offset).expect("written");
+}
+
+/// What was written of the file has to come from the disk from here on.
+fn forget_pages(file: &File) {
+    // SAFETY: no memory is passed.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
 async fn read_errno(store: &Files, offset: u64, len: u32) -> Option<Errno> {
@@ -579,6 +586,31 @@ fn what_comes_after_the_end_of_a_clean_object_is_corrupt() {
 }
 
 #[test]
+fn objects_that_are_removed_while_they_become_clean_do_not_stay_open() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let options = Options { open_files_max: 1, ..options(true) };
+        let store = open(&target(dir.path(), 0), &Rc::default(), options);
+        for n in 1..100 {
+            let o = object(n, 0);
+            write(&store, o, 0, &bytes(5000, 1)).await.expect("written");
+            // Takes the only place, so that the other has to be opened again: on a helper thread.
+            write(&store, object(1000, 0), 0, b"stays").await.expect("written");
+            let sums = File::open(sidecar(dir.path(), o)).expect("there");
+            sums.sync_all().expect("synced");
+            forget_pages(&sums);
+            type Task<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
+            let clean: Task<'_> = Box::pin(async {
+                store.clean(Instant::now()).await;
+                Ok(())
+            });
+            assert_eq!(ring::join_all([clean, Box::pin(store.remove(o))]).await, [Ok(()), Ok(())]);
+            assert!(store.open.borrow_mut().remove(o).is_none(), "{o} is still open");
+        }
+    });
+}
+
+#[test]
 fn leftover_checksums_are_listed_and_removed_and_others_stay() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
@@ -623,8 +655,7 @@ fn changes_at_once(is_slow: bool, dir: &Path) {
                         let file = store.open_existing(OBJECT).await.expect("openable");
                         let Some(sums) = file.as_ref().and_then(|file| file.sums()) else { continue };
                         syscall::write_back(sums.fd()).expect("written back");
-                        // SAFETY: no memory is passed.
-                        unsafe { libc::posix_fadvise(sums.fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+                        forget_pages(&File::open(sidecar(dir, OBJECT)).expect("there"));
                     }
                     0 => {
                         store.allocate(OBJECT, block * BLOCK, BLOCK, Allocation::Punch).await.expect("punched");
@@ -671,9 +702,9 @@ fn what_is_read_while_entries_are_written_is_not_kept() {
         sums.entries(0..1).await.expect("read");
         assert!(is_kept());
         store.sums.cache.forget(sums.serial(), 0..1);
-        File::open(sidecar(dir.path(), OBJECT)).expect("there").sync_all().expect("synced");
-        // SAFETY: no memory is passed.
-        unsafe { libc::posix_fadvise(sums.fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        let file = File::open(sidecar(dir.path(), OBJECT)).expect("there");
+        file.sync_all().expect("synced");
+        forget_pages(&file);
         if syscall::read_cached(sums.fd(), &mut [0; 8], 512).is_ok() {
             return; // Nothing here has to be waited for.
         }
