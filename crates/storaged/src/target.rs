@@ -196,6 +196,11 @@ impl Target {
             .map_err(|_| Errno::ENOSPC)
     }
 
+    /// So many bytes are not there: what goes where nothing is yet has to be refused.
+    pub(crate) fn is_short_of(&self, bytes: u64) -> bool {
+        self.available.load(Ordering::Relaxed) < bytes
+    }
+
     /// The disk has refused something since the start: what it was given before may not be there, whoever asks it now.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)

@@ -15,6 +15,7 @@ mod ahead_tests;
 mod checked;
 pub(crate) mod copy;
 mod entry_cache;
+mod extents;
 pub(crate) mod files;
 mod folders;
 mod keeping;

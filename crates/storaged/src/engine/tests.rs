@@ -192,11 +192,18 @@ fn the_reserve_refuses_new_data_but_not_overwriting() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
         let roomy = target(dir.path(), 0);
-        write(&store_of(&roomy, 10, 0), object(1, 0), 0, &bytes(8192, 1)).await.expect("written");
+        let store = store_of(&roomy, 10, 0);
+        write(&store, object(1, 0), 0, &bytes(8192, 1)).await.expect("written");
+        let reserve = Allocation::Reserve { keep_size: false };
+        store.truncate(object(3, 0), 1 << 20).await.expect("made");
+        store.allocate(object(3, 0), 65_536, 65_536, reserve).await.expect("reserved");
         let full = store_of(&target(dir.path(), u64::MAX), 10, 0);
         assert_eq!(write(&full, object(2, 0), 0, b"x").await, Err(Errno::ENOSPC));
         assert_eq!(write(&full, object(1, 0), 8192, b"x").await, Err(Errno::ENOSPC));
         assert_eq!(write(&full, object(1, 0), 100, b"x").await, Ok(8192));
+        assert_eq!(write(&full, object(3, 0), 8192, b"x").await, Err(Errno::ENOSPC), "into a hole");
+        assert_eq!(write(&full, object(3, 0), 131_071, b"xx").await, Err(Errno::ENOSPC));
+        assert_eq!(write(&full, object(3, 0), 65_536, &bytes(65_536, 1)).await, Ok(1 << 20), "what was reserved");
         full.remove(object(1, 0)).await.expect("a full target can be emptied");
     });
 }
