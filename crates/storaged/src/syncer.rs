@@ -52,67 +52,50 @@ fn lock(last: &Mutex<Last>) -> std::sync::MutexGuard<'_, Last> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::pin::Pin;
     use std::rc::Rc;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::mpsc;
     use std::time::Duration;
 
     use super::*;
 
+    type Task<'a> = Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
+
     #[test]
     fn one_sync_serves_all_who_asked_before_it_began_and_none_who_asked_later() {
         let config = ring::Config { entries: 16, spin: Duration::ZERO, ..ring::Config::default() };
         ring::Ring::new(&config).expect("io_uring is there").run(async {
-            let (syncer, outcomes) = (Rc::new(Syncer::new()), Rc::new(Cell::new(Vec::new())));
+            let (syncer, count) = (Rc::new(Syncer::new()), Arc::new(AtomicU64::new(0)));
             let (begun, has_begun) = mpsc::channel();
-            let ask = |outcome: Result<(), Errno>| {
-                let (syncer, outcomes, begun) = (Rc::clone(&syncer), Rc::clone(&outcomes), begun.clone());
-                let (go, may_go) = mpsc::channel::<()>();
-                ring::spawn(async move {
-                    let sync = move || {
-                        begun.send(outcome).expect("waited for");
-                        may_go.recv().expect("told to go on");
-                        outcome
-                    };
-                    let told = syncer.run(sync).await;
-                    let mut all = outcomes.take();
-                    all.push(told);
-                    outcomes.set(all);
-                });
-                go
-            };
-            let next_begun = async || {
-                loop {
-                    match has_begun.try_recv() {
-                        Ok(which) => return which,
-                        Err(_) => ring::sleep(Duration::from_millis(1)).await,
-                    }
-                }
-            };
-            let first = ask(Ok(()));
-            assert_eq!(next_begun().await, Ok(()));
-            let later: Vec<_> = (0..5).map(|_| ask(Err(Errno::ENOSPC))).collect();
-            ring::yield_now().await;
-            first.send(()).expect("it waits");
-            assert_eq!(next_begun().await, Err(Errno::ENOSPC));
-            later[0].send(()).expect("it waits");
-            let mut told = Vec::new();
-            while told.len() < 6 {
+            let (go_on, may_go_on) = mpsc::channel::<()>();
+            let first = Rc::clone(&syncer);
+            ring::spawn(async move {
+                let sync = move || {
+                    begun.send(()).expect("waited for");
+                    may_go_on.recv().map_err(|_| Errno::EIO)
+                };
+                first.run(sync).await.expect("done");
+            });
+            while has_begun.try_recv().is_err() {
                 ring::sleep(Duration::from_millis(1)).await;
-                told.append(&mut outcomes.take());
             }
-            assert_eq!(
-                told,
-                [
-                    Ok(()),
-                    Err(Errno::ENOSPC),
-                    Err(Errno::ENOSPC),
-                    Err(Errno::ENOSPC),
-                    Err(Errno::ENOSPC),
+            let later = (0..5).map(|_| {
+                let count = Arc::clone(&count);
+                let sync = move || {
+                    count.fetch_add(1, Ordering::Relaxed);
                     Err(Errno::ENOSPC)
-                ]
-            );
-            assert!(has_begun.try_recv().is_err(), "one for all of them");
+                };
+                Box::pin(syncer.run(sync)) as Task<'_>
+            });
+            // By the time of its turn all of them have asked.
+            let release: Task<'_> = Box::pin(async {
+                go_on.send(()).expect("it waits");
+                Err(Errno::ENOSPC)
+            });
+            let outcomes = ring::join_all(later.chain([release])).await;
+            assert_eq!(outcomes, [Err(Errno::ENOSPC); 6]);
+            assert_eq!(count.load(Ordering::Relaxed), 1);
         });
     }
 }

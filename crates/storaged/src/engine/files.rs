@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use ring::buf::{Buf, Slice};
 use ring::op;
+use ring::sync::Semaphore;
 use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
 use types::error::Errno;
@@ -35,6 +36,9 @@ use crate::target::Target;
 
 /// The directory of a target that holds its objects.
 pub(crate) const OBJECTS: &str = "objects";
+/// Files of a target and lane, at most, that the cache has given up and whose data is on its way to the disk: one for each
+/// eight that it may have.
+const RETIRING_MAX: usize = 64;
 /// Larger files are removed and cut on a helper thread: freeing their pages and blocks takes long.
 const FREE_IN_PLACE_MAX: u64 = 1 << 20;
 pub(super) const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
@@ -60,6 +64,8 @@ pub(crate) struct Files {
     pub(super) root: Arc<OwnedFd>,
     pub(super) open: RefCell<OpenFiles>,
     pub(super) openings: Openings,
+    /// Places for files that the cache has given up.
+    pub(super) retiring: Rc<Semaphore>,
     pub(super) entries: Rc<RefCell<Entries>>,
     removals: Rc<Removals>,
     pub(super) pace: Pace,
@@ -103,6 +109,7 @@ impl Files {
             failures,
             open: RefCell::new(OpenFiles::new(options.open_files_max)),
             openings: Openings::default(),
+            retiring: Rc::new(Semaphore::new((options.open_files_max / 8).clamp(1, RETIRING_MAX))),
             options,
             path,
             root: Arc::new(root),
@@ -171,12 +178,14 @@ impl Files {
             return;
         }
         let (failures, target) = (Rc::clone(&self.failures), Arc::clone(&self.target));
+        // Where there is none, whoever opens next waits.
+        let place = self.retiring.try_acquire(1);
         ring::spawn(async move {
             let fd = file.fd();
             if let Err(errno) = target.helpers.run(move || syscall::write_back(fd)).await {
                 note_loss(&target, &failures, object, errno);
             }
-            drop(file);
+            drop((file, place));
         });
     }
 

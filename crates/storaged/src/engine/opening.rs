@@ -70,6 +70,7 @@ impl Files {
                 break self.openings.begin(object);
             }
         };
+        self.descriptors().await;
         let opened = match open_cached(self.root(), self.sums.root(), object) {
             Ok(opened) => Ok(opened),
             Err(Errno::ENOENT) => Err(Errno::ENOENT),
@@ -83,6 +84,11 @@ impl Files {
             Err(Errno::ENOENT) => self.check_root().map(|()| None),
             Err(errno) => Err(self.failed(errno, "open")),
         }
+    }
+
+    /// Waits until there are some: those of files that were given up stay in use until the disk has their data.
+    async fn descriptors(&self) {
+        drop(self.retiring.acquire(1).await);
     }
 
     /// "No such object" may mean that everything was removed under us, which is not a hole.
@@ -105,6 +111,7 @@ impl Files {
                 break self.openings.begin(object);
             }
         };
+        self.descriptors().await;
         let made = self.sums.keeping.on.then(|| self.sums.shared_root()).flatten();
         let (sums, me) = (self.sums.shared_root(), self.sums.keeping.me);
         let outcome = if self.pace.is_calm(Instant::now()) {

@@ -1,8 +1,6 @@
 //! Brings objects from dirty to clean while nobody changes them, and goes over those of which something is in doubt.
 
-use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
 use ring::buf::Buf;
@@ -10,29 +8,35 @@ use ring::op;
 use types::error::Errno;
 use types::id::ObjectId;
 
+use super::Checked;
 use super::files::Files;
 use super::sidecar::Sidecar;
-use super::{Checked, syscall};
 use crate::open_files::OpenFile;
 use crate::sums::blocks::{self, BLOCK};
 use crate::sums::{Entry, Trust, Verdict};
 
-/// Objects that become clean together: all of them stay open for so long.
-const BATCH: usize = 512;
+/// Objects that become clean together: all of them stay open for so long. Never more than half of those that may be open.
+const BATCH_MAX: usize = 512;
 
 impl Files {
     /// Makes clean what was not changed after `idle_since`. All goes to the disk in one call for the file system.
     pub(super) async fn clean_idle(&self, idle_since: Instant) -> Result<(), Errno> {
+        let batch = BATCH_MAX.min(self.options.open_files_max / 2).max(1);
         loop {
-            let objects = self.sums.dirty_before(idle_since, BATCH);
+            let objects = self.sums.dirty_before(idle_since, batch);
             if objects.is_empty() {
                 return Ok(());
             }
             let mut files = Vec::new();
             for object in objects {
                 let file = self.open_existing(object).await;
+                if file.as_ref().is_err_and(|errno| *errno != Errno::EIO) {
+                    // For lack of descriptors, say: later there may be some.
+                    self.sums.note_dirty(object, Instant::now());
+                    continue;
+                }
                 let sums = file.as_ref().ok().and_then(|file| file.as_ref()?.sums().cloned());
-                // One that is not there any more, or cannot be opened, is left to whoever needs it.
+                // One that is not there any more, or that the disk does not give, is left to whoever needs it.
                 let (Ok(Some(file)), Some(sums)) = (file, sums) else {
                     self.sums.forget(object);
                     continue;

@@ -158,6 +158,28 @@ fn a_small_cache_of_open_files_loses_nothing() {
 }
 
 #[test]
+fn who_opens_waits_for_the_descriptors_of_files_that_are_written_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store_of(&target(dir.path(), 0), 16, 64 << 10);
+        for inode in 0..16 {
+            write(&store, object(inode, 0), 0, b"x").await.expect("written");
+        }
+        // As if two were on their way to a slow disk.
+        let places = [store.retiring.acquire(1).await, store.retiring.acquire(1).await];
+        let wait = Duration::from_millis(20);
+        assert!(ring::timeout(wait, write(&store, object(16, 0), 0, b"x")).await.is_err());
+        assert!(ring::timeout(wait, store.open_existing(object(17, 0))).await.is_err());
+        assert_eq!(write(&store, object(1, 0), 0, b"y").await, Ok(1), "what is open stays in use");
+        drop(places);
+        assert_eq!(write(&store, object(16, 0), 0, b"x").await, Ok(1));
+        assert_eq!(store.retiring.try_acquire(2).map(drop), None, "one was given up for it");
+        let both = ring::timeout(Duration::from_secs(5), store.retiring.acquire(2)).await;
+        assert!(both.is_ok(), "it is on the disk");
+    });
+}
+
+#[test]
 fn a_listing_shows_each_object_once_in_pages_of_any_size() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
