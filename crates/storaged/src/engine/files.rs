@@ -360,7 +360,9 @@ impl ObjectStore for Files {
 
     async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<u64, Errno> {
         let file = self.open_or_create(object).await?;
-        syscall::set_modified(file.fd(), at).map_err(|errno| self.failed(errno, "setting the time"))?;
+        let fd = file.fd();
+        let set = self.paced(move || syscall::set_modified(fd, at)).await;
+        set.map_err(|errno| self.failed(errno, "setting the time"))?;
         Ok(file.size.get())
     }
 

@@ -71,11 +71,12 @@ impl Files {
             }
         };
         self.descriptors().await;
-        let opened = match open_cached(self.root(), self.sums.root(), object) {
+        let me = self.sums.keeping.me;
+        let opened = match open_cached(self.root(), self.sums.root(), object, me) {
             Ok(opened) => Ok(opened),
             Err(Errno::ENOENT) => Err(Errno::ENOENT),
             Err(_) => {
-                let (root, sums, me) = (Arc::clone(&self.root), self.sums.shared_root(), self.sums.keeping.me);
+                let (root, sums) = (Arc::clone(&self.root), self.sums.shared_root());
                 self.unblock(move || open(root.as_raw_fd(), sums.as_ref().map(AsRawFd::as_raw_fd), object, me)).await
             }
         };
@@ -173,8 +174,8 @@ impl Files {
         let Some(root) = self.sums.shared_root().filter(|_| self.sums.keeping.on && file.writable) else {
             return Ok(None);
         };
-        let me = self.sums.keeping.me;
-        let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make)).await;
+        let (me, size) = (self.sums.keeping.me, file.size.get());
+        let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make, size)).await;
         let found = found.map_err(|errno| self.failed(errno, "making the file of checksums"))?;
         // Another task may have been faster, with the same outcome.
         if file.sums().is_none()
@@ -188,14 +189,19 @@ impl Files {
     }
 }
 
+fn size_of(fd: &OwnedFd) -> Result<u64, Errno> {
+    syscall::stat(fd.as_raw_fd()).map(|(stored, _)| stored.size)
+}
+
 fn raw(fd: &Option<Arc<OwnedFd>>) -> Option<RawFd> {
     fd.as_ref().map(AsRawFd::as_raw_fd)
 }
 
 /// Only where that needs no disk.
-fn open_cached(root: RawFd, sums: Option<RawFd>, object: ObjectId) -> Result<Opened, Errno> {
+fn open_cached(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner) -> Result<Opened, Errno> {
     let fd = syscall::open_cached(root, &folders::path(object), READ_WRITE)?;
-    let sums = sums.map(|sums| sidecar::open_cached(sums, object)).transpose()?;
+    let size = size_of(&fd)?;
+    let sums = sums.map(|sums| sidecar::open_cached(sums, object, me, size)).transpose()?;
     Ok(Opened { fd, writable: true, created: false, sums })
 }
 
@@ -206,7 +212,8 @@ fn open(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner) -> Result
         Err(Errno::EROFS) => (syscall::open_at(root, &path, READ_ONLY)?, false),
         outcome => (outcome?, true),
     };
-    let sums = sums.map(|sums| sidecar::open(sums, object, me, Missing::Leave)).transpose()?.flatten();
+    let size = size_of(&fd)?;
+    let sums = sums.map(|sums| sidecar::open(sums, object, me, Missing::Leave, size)).transpose()?.flatten();
     Ok(Opened { fd, writable, created: false, sums })
 }
 
@@ -223,17 +230,15 @@ fn open_or_create(
         Err(Errno::ENOENT) => {}
         outcome => {
             let fd = outcome?;
-            let found = |sums| match made {
-                Some(_) => sidecar::open(sums, object, me, Missing::Make),
-                None => sidecar::open(sums, object, me, Missing::Leave),
-            };
-            let sums = sums.map(found).transpose()?.flatten();
+            let size = size_of(&fd)?;
+            let missing = if made.is_some() { Missing::Make } else { Missing::Leave };
+            let sums = sums.map(|sums| sidecar::open(sums, object, me, missing, size)).transpose()?.flatten();
             return Ok(Opened { fd, writable: true, created: false, sums });
         }
     }
     // The sidecar first: an object that has none is one of which nothing is known.
     let found = match (made, sums) {
-        (Some(made), _) => sidecar::open(made, object, me, Missing::Begin)?,
+        (Some(made), _) => sidecar::open(made, object, me, Missing::Begin, 0)?,
         (None, Some(sums)) => sidecar::remove(sums, object).map(|()| None)?,
         (None, None) => None,
     };

@@ -154,7 +154,7 @@ impl Files {
         if sums.trust() == Trust::Exact {
             return Ok(());
         }
-        sums.cut(file.size.get()).map_err(|errno| self.failed(errno, "writing checksums"))?;
+        self.cut_apart(sums, file.size.get()).await.map_err(|errno| self.failed(errno, "writing checksums"))?;
         sums.believe().await.map_err(|errno| self.failed(errno, "writing checksums"))?;
         self.sums.note_dirty(object, Instant::now());
         Ok(())
