@@ -346,6 +346,9 @@ impl Sidecar {
             let owner = if self.keeping.on { self.keeping.me } else { Owner::NOBODY };
             self.write_header(State::Dirty { owner, pending: None }).await?;
             self.owner.set(owner);
+        } else if !self.durable.get() {
+            // Once more: after a failed sync the kernel takes what it could not write for written.
+            self.write_header(self.dirty_state()).await?;
         }
         if was_clean || !self.durable.get() {
             op::fsync(self.fd(), true).await?;

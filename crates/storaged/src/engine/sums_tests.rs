@@ -347,6 +347,29 @@ fn what_died_between_entry_and_data_is_what_it_was() {
 }
 
 #[test]
+fn that_an_object_is_dirty_is_written_again_until_it_is_known_on_the_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let first = store(dir.path());
+        write(&first, OBJECT, 0, &bytes(20_000, 1)).await.expect("written");
+        let dirty = header(dir.path(), OBJECT);
+        drop(first);
+        // Another process has to see to it.
+        let second = store(dir.path());
+        assert_eq!(read(&second, OBJECT, 0, 20_000).await, bytes(20_000, 1));
+        // As if a sync of what it has written had failed, which the kernel tells once.
+        let file = OpenOptions::new().write(true).open(sidecar(dir.path(), OBJECT)).expect("there");
+        file.write_all_at(&[0; 100], 0).expect("written");
+        write(&second, OBJECT, 0, b"more").await.expect("written");
+        assert_eq!(header(dir.path(), OBJECT), dirty);
+        file.write_all_at(&[0; 100], 0).expect("written");
+        write(&second, OBJECT, 0, b"again").await.expect("written");
+        let left = std::fs::read(sidecar(dir.path(), OBJECT)).expect("there");
+        assert_eq!(left[..100], [0; 100], "it is known to be there: once is enough");
+    });
+}
+
+#[test]
 fn clean_objects_are_verified_after_a_loss_of_power_and_dirty_ones_are_taken_as_they_are() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
