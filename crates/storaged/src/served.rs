@@ -65,6 +65,10 @@ impl<S: ObjectStore> Served<S> {
 
     pub(crate) async fn write(&self, request: &Write, data: Data) -> Result<ObjectReply, Errno> {
         self.target.check_present()?;
+        if data.bytes.is_empty() {
+            // It would change nothing but what is taken for the object's size.
+            return Err(Errno::EINVAL);
+        }
         let end = request.offset.checked_add(data.bytes.len() as u64).ok_or(Errno::EFBIG)?;
         let _turn = self.changing(request.object, Access::write(request.offset, end)).await;
         self.check_changeable(request.object, request.unchanged_since)?;

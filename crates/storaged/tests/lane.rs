@@ -217,6 +217,21 @@ fn objects_have_the_time_of_modification_that_a_write_brings() {
 }
 
 #[test]
+fn a_write_of_nothing_is_refused_and_gives_no_size() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = start(dir.path());
+    on_ring(async {
+        let client = Client::connect(&node).await;
+        client.write(object(1), 0, b"data").await.expect("written");
+        for at in [0, 2, 1 << 20] {
+            assert_eq!(client.write(object(1), at, b"").await, Err(errno(Errno::EINVAL)));
+        }
+        assert_eq!(client.read(object(1), 0, 100).await.map(|(reply, data)| (reply.size, data.len())), Ok((4, 4)));
+    });
+    node.stop().expect("it stops");
+}
+
+#[test]
 fn versions_rise_and_guard_writes() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = start(dir.path());
