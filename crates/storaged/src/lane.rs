@@ -29,7 +29,7 @@ use crate::losses;
 use crate::memory::Shares;
 use crate::metrics::{LaneMetrics, TargetMetrics, Waits};
 use crate::netbench::NetBench;
-use crate::object_table::ObjectTable;
+use crate::object_table::{ObjectTable, first_version};
 use crate::queue::Queue;
 use crate::scrub::{Scrub, tend};
 use crate::served::Served;
@@ -206,7 +206,7 @@ impl Opener {
     }
 
     fn open(&self, target: &Arc<Target>) -> io::Result<Served<Files>> {
-        let failures = Rc::new(Failures::default());
+        let failures = Rc::new(Failures::new(first_version(self.incarnation)));
         let queue = Queue::new(self.queue_depth, &self.metrics, target.id());
         let files = Files::open(
             Arc::clone(target),

@@ -416,8 +416,8 @@ fn a_disk_that_dies_is_told_to_everyone_who_syncs() {
         kill_disk(&mounted.path());
         assert_eq!(store.sync(object(1, 0)).await, Err(Errno::EIO));
         // Also to those for whom the kernel has no more news: other connections to the same open file.
-        assert_eq!(failures.tell(object(1, 0), 1), Err(Errno::EIO));
-        assert_eq!(failures.tell(object(1, 0), 2), Err(Errno::EIO));
+        assert_eq!(failures.tell(object(1, 0), 1, 0), Err(Errno::EIO));
+        assert_eq!(failures.tell(object(1, 0), 2, 0), Err(Errno::EIO));
         assert_eq!(target.health(), Health::Failing);
         assert!(write(&store, object(2, 0), 0, b"x").await.is_err());
     });
@@ -438,7 +438,7 @@ fn an_error_after_the_file_left_the_cache_is_remembered() {
         write(&store, object(1, 0), 0, &bytes(16 << 20, 1)).await.expect("acknowledged");
         // Each takes the only place in the cache: the one with the data is written back and closed.
         let mut others = 100..300;
-        while failures.tell(object(1, 0), 1).is_ok() {
+        while failures.tell(object(1, 0), 1, 0).is_ok() {
             let other = others.next().expect("the loss of acknowledged data is noticed");
             store.truncate(object(other, 0), 0).await.expect("made");
             ring::sleep(Duration::from_millis(5)).await;
