@@ -472,6 +472,10 @@ impl ObjectStore for Files {
         self.check_range(object, offset, len).await
     }
 
+    async fn next_to_check(&self, object: ObjectId, offset: u64) -> Result<Option<u64>, Errno> {
+        self.next_block(object, offset).await
+    }
+
     async fn believe(&self, object: ObjectId) -> Result<(), Errno> {
         self.believe_sums(object).await
     }

@@ -8,11 +8,12 @@ use ring::op;
 use types::error::Errno;
 use types::id::ObjectId;
 
-use super::Checked;
 use super::files::Files;
 use super::sidecar::Sidecar;
+use super::{Checked, syscall};
 use crate::open_files::OpenFile;
 use crate::sums::blocks::{self, BLOCK};
+use crate::sums::header::place;
 use crate::sums::{Entry, Trust, Verdict};
 
 /// Objects that become clean together: all of them stay open for so long. Never more than half of those that may be open.
@@ -113,6 +114,27 @@ impl Files {
             checked.unwritten = wrote.err().map(|errno| self.failed(errno, "writing checksums"));
         }
         Ok(checked)
+    }
+
+    /// See [`super::ObjectStore::next_to_check`].
+    pub(super) async fn next_block(&self, object: ObjectId, offset: u64) -> Result<Option<u64>, Errno> {
+        let Some(file) = self.open_existing(object).await? else { return Ok(None) };
+        let (data, sums) = (file.fd(), file.sums().map(|sums| sums.fd()));
+        let next = |fd, at| match syscall::seek(fd, at, false) {
+            Ok(found) => Some(found),
+            Err(Errno::ENXIO) => None,
+            // It does not tell holes: all is to be looked at.
+            Err(_) => Some(at),
+        };
+        let first = offset / BLOCK;
+        let found = self
+            .unblock(move || {
+                let entry = |sums| Some((next(sums, place(first))? - place(0)) / Entry::LEN as u64);
+                let block = next(data, offset).map(|found| found / BLOCK);
+                block.into_iter().chain(sums.and_then(entry)).min()
+            })
+            .await;
+        Ok(found.map(|block| offset.max(block * BLOCK)))
     }
 
     /// Makes one where there is none: what the object holds is then taken as it is.

@@ -22,6 +22,7 @@ use super::folders;
 use super::keeping::SUMS;
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
 use super::{Checked, Data, Found, ObjectStore, Share, syscall};
+use crate::direct;
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
 use crate::sums::{Entry, Trust};
 
@@ -634,6 +635,33 @@ fn objects_that_are_removed_while_they_become_clean_do_not_stay_open() {
 }
 
 #[test]
+fn holes_of_object_and_checksums_are_jumped_over_and_nothing_else() {
+    const FAR: u64 = 1 << 40;
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        for at in [0, 64 << 20, FAR + 100] {
+            write(&store, OBJECT, at, &bytes(5000, 1)).await.expect("written");
+        }
+        // What the disk has lost is no hole.
+        let file = OpenOptions::new().write(true).open(store.object_path(OBJECT)).expect("there");
+        syscall::allocate(file.as_raw_fd(), Allocation::Punch.mode(), 64 << 20, 8192).expect("punched");
+        let (mut at, mut steps, mut corrupt) = (0, 0, Vec::new());
+        while let Some(next) = store.next_to_check(OBJECT, at).await.expect("told") {
+            corrupt.extend(store.check(OBJECT, next, 512 * K).await.expect("readable").corrupt);
+            (at, steps) = (next + 512 * K, steps + 1);
+        }
+        assert_eq!(corrupt, [64 << 20, (64 << 20) + BLOCK]);
+        // The checksums of 2 MiB lie in one block of the disk, or on the border of two.
+        assert!(steps <= 3 * 9, "{steps} steps");
+        let next = store.next_to_check(OBJECT, 100 << 20).await.expect("told").expect("there");
+        assert!((FAR - (2 << 20)..=FAR).contains(&next) && next.is_multiple_of(BLOCK), "{next}");
+        assert_eq!(store.next_to_check(OBJECT, FAR + BLOCK).await, Ok(Some(FAR + BLOCK)));
+        assert_eq!(store.next_to_check(object(2, 0), 0).await, Ok(None));
+    });
+}
+
+#[test]
 fn leftover_checksums_are_listed_and_removed_and_others_stay() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
@@ -728,7 +756,8 @@ fn what_is_read_while_entries_are_written_is_not_kept() {
         let file = File::open(sidecar(dir.path(), OBJECT)).expect("there");
         file.sync_all().expect("synced");
         forget_pages(&file);
-        if syscall::read_cached(sums.fd(), &mut [0; 8], 512).is_ok() {
+        // Not by reading, with which the kernel would begin to bring them.
+        if direct::cached(sums.fd(), 0, BLOCK).expect("told").pages > 0 {
             return; // Nothing here has to be waited for.
         }
         let entry = Entry::settled(77);
