@@ -14,6 +14,7 @@ const OBJECTS_MAX: usize = 4096;
 /// Connections remembered per object; further ones hear of the error each time.
 const TOLD_MAX: usize = 256;
 
+/// Of one target and lane.
 #[derive(Default)]
 pub(crate) struct Failures {
     state: RefCell<State>,
@@ -23,36 +24,86 @@ pub(crate) struct Failures {
 struct State {
     objects: BTreeMap<ObjectId, Failure>,
     /// Too many to tell apart.
-    everything: Option<Errno>,
+    everything: Option<Failure>,
+    /// The version of the newest change.
+    newest: u64,
+    /// Failures that were ever noted.
+    count: u64,
 }
 
 struct Failure {
     errno: Errno,
+    /// Later changes are not part of it.
+    version: u64,
+    /// Counted from 1.
+    number: u64,
     told: BTreeSet<u64>,
 }
 
+impl Failure {
+    /// Whether it may concern who wants what was changed from version `since` on; 0: that is not known.
+    fn concerns(&self, since: u64) -> bool {
+        since <= self.version
+    }
+
+    /// A change was under way when this was noted, and has this version now.
+    fn reach(&mut self, count_before: u64, version: u64) {
+        if self.number > count_before {
+            self.version = self.version.max(version);
+        }
+    }
+}
+
 impl Failures {
+    /// `newest`: the version of the last change, or of what could be one.
+    pub(crate) fn new(newest: u64) -> Self {
+        Self { state: RefCell::new(State { newest, ..State::default() }) }
+    }
+
     /// Acknowledged data of `object` may be lost.
     pub(crate) fn note(&self, object: ObjectId, errno: Errno) {
         let mut state = self.state.borrow_mut();
-        if state.objects.len() >= OBJECTS_MAX && !state.objects.contains_key(&object) {
-            state.everything = Some(errno);
-            return;
-        }
+        state.count += 1;
         // A new failure is news to everyone.
-        state.objects.insert(object, Failure { errno, told: BTreeSet::new() });
+        let failure = Failure { errno, version: state.newest, number: state.count, told: BTreeSet::new() };
+        if state.objects.len() >= OBJECTS_MAX && !state.objects.contains_key(&object) {
+            state.everything = Some(failure);
+        } else {
+            state.objects.insert(object, failure);
+        }
     }
 
-    /// What a sync of `object` asked for by `connection` has to answer: an error once per connection.
+    /// Failures so far: to be asked before something is changed, and told to [`Self::changed`].
+    pub(crate) fn count(&self) -> u64 {
+        self.state.borrow().count
+    }
+
+    /// A change of `object` has this version. What failed since it began may be part of it.
+    pub(crate) fn changed(&self, object: ObjectId, version: u64, count_before: u64) {
+        let mut state = self.state.borrow_mut();
+        state.newest = version;
+        if state.count == count_before {
+            return;
+        }
+        let State { objects, everything, .. } = &mut *state;
+        for failure in objects.get_mut(&object).into_iter().chain(everything) {
+            failure.reach(count_before, version);
+        }
+    }
+
+    /// What a sync of `object` asked for by `connection` has to answer, of changes from version `since` on (0: of any): an
+    /// error once per connection.
     ///
     /// # Errors
     /// The remembered one.
-    pub(crate) fn tell(&self, object: ObjectId, connection: u64) -> Result<(), Errno> {
+    pub(crate) fn tell(&self, object: ObjectId, connection: u64, since: u64) -> Result<(), Errno> {
         let mut state = self.state.borrow_mut();
-        if let Some(errno) = state.everything {
-            return Err(errno);
+        if let Some(failure) = state.everything.as_ref().filter(|failure| failure.concerns(since)) {
+            return Err(failure.errno);
         }
-        let Some(failure) = state.objects.get_mut(&object) else { return Ok(()) };
+        let Some(failure) = state.objects.get_mut(&object).filter(|failure| failure.concerns(since)) else {
+            return Ok(());
+        };
         if failure.told.contains(&connection) {
             return Ok(());
         }
@@ -80,17 +131,17 @@ mod tests {
     #[test]
     fn everyone_hears_of_an_error_once() {
         let failures = Failures::default();
-        assert_eq!(failures.tell(object(1), 10), Ok(()));
+        assert_eq!(failures.tell(object(1), 10, 0), Ok(()));
         failures.note(object(1), Errno::EIO);
-        assert_eq!(failures.tell(object(1), 10), Err(Errno::EIO));
-        assert_eq!(failures.tell(object(1), 10), Ok(()));
-        assert_eq!(failures.tell(object(1), 11), Err(Errno::EIO), "another client's news");
-        assert_eq!(failures.tell(object(2), 10), Ok(()));
+        assert_eq!(failures.tell(object(1), 10, 0), Err(Errno::EIO));
+        assert_eq!(failures.tell(object(1), 10, 0), Ok(()));
+        assert_eq!(failures.tell(object(1), 11, 0), Err(Errno::EIO), "another client's news");
+        assert_eq!(failures.tell(object(2), 10, 0), Ok(()));
         failures.note(object(1), Errno::EIO);
-        assert_eq!(failures.tell(object(1), 10), Err(Errno::EIO), "it failed again");
+        assert_eq!(failures.tell(object(1), 10, 0), Err(Errno::EIO), "it failed again");
         failures.note(object(1), Errno::EIO);
         failures.forget(object(1));
-        assert_eq!(failures.tell(object(1), 10), Ok(()));
+        assert_eq!(failures.tell(object(1), 10, 0), Ok(()));
     }
 
     #[test]
@@ -99,6 +150,47 @@ mod tests {
         for inode in 0..=OBJECTS_MAX as u64 {
             failures.note(object(inode), Errno::EIO);
         }
-        assert_eq!(failures.tell(object(1 << 40), 1), Err(Errno::EIO));
+        assert_eq!(failures.tell(object(1 << 40), 1, 0), Err(Errno::EIO));
+    }
+
+    #[test]
+    fn who_wants_later_changes_alone_hears_of_later_failures_alone() {
+        let failures = Failures::new(100);
+        let change = |inode, version| failures.changed(object(inode), version, failures.count());
+        failures.note(object(1), Errno::EIO);
+        assert_eq!(failures.tell(object(1), 10, 99), Err(Errno::EIO), "acknowledged before a restart");
+        change(1, 101);
+        assert_eq!((failures.tell(object(1), 11, 101), failures.tell(object(1), 11, 0)), (Ok(()), Err(Errno::EIO)));
+        for inode in 2..=1 + OBJECTS_MAX as u64 {
+            failures.note(object(inode), Errno::ENOSPC);
+        }
+        change(7000, 102);
+        for (since, told) in
+            [(102, Ok(())), (101, Err(Errno::ENOSPC)), (1, Err(Errno::ENOSPC)), (0, Err(Errno::ENOSPC))]
+        {
+            assert_eq!(failures.tell(object(7000), 10, since), told, "{since}");
+        }
+        change(7000, 103);
+        failures.note(object(8000), Errno::EIO);
+        assert_eq!(failures.tell(object(7000), 10, 103), Err(Errno::EIO), "and so many failed again");
+    }
+
+    #[test]
+    fn a_change_under_way_may_be_part_of_a_failure() {
+        let failures = Failures::new(100);
+        let before = failures.count();
+        failures.note(object(1), Errno::EIO);
+        failures.changed(object(2), 101, failures.count());
+        failures.changed(object(1), 102, before);
+        assert_eq!(failures.tell(object(1), 10, 102), Err(Errno::EIO));
+        failures.changed(object(1), 103, failures.count());
+        assert_eq!(failures.tell(object(1), 11, 103), Ok(()));
+        let before = failures.count();
+        for inode in 2..=1 + OBJECTS_MAX as u64 {
+            failures.note(object(inode), Errno::EIO);
+        }
+        failures.changed(object(7000), 104, before);
+        assert_eq!(failures.tell(object(7000), 10, 104), Err(Errno::EIO));
+        assert_eq!(failures.tell(object(7000), 10, 105), Ok(()));
     }
 }

@@ -42,6 +42,7 @@ mod served;
 mod service;
 mod streams;
 mod sums;
+mod syncer;
 mod target;
 mod watch;
 

@@ -143,7 +143,7 @@ impl LocalNode {
     /// # Errors
     /// What made a lane end before.
     pub fn stop(self) -> io::Result<()> {
-        self.lanes.into_iter().try_for_each(Lane::stop)?;
+        Lane::stop_all(self.lanes)?;
         losses::end_all(self.targets.iter().map(|target| (target.path.clone(), target.has_failed())));
         Ok(())
     }

@@ -3,7 +3,9 @@
 //!
 //! A change is known by its version, whose upper part is the incarnation of the service that made it. At a start it is known
 //! whether the page cache is the one of before ([`crate::epoch`]), and whether the service had written everything out
-//! at its end. If neither, then what earlier incarnations have acknowledged, and nobody has synced, may be gone.
+//! at its end. If neither, then what earlier incarnations have acknowledged, and nobody has synced, may be gone. So it may
+//! where a disk has refused something: the kernel tells that once, and who was told may be killed. Then the record is removed
+//! at once, and nothing is known.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -20,7 +22,7 @@ use crate::epoch;
 /// Name of the file with [`Record`] in a target's directory.
 const FILE: &str = "written.toml";
 /// Longest wait for the disks at the end.
-const END_MAX: Duration = Duration::from_secs(10);
+pub(crate) const END_MAX: Duration = Duration::from_secs(3);
 
 /// What is known from one start to the next.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -80,16 +82,15 @@ pub(crate) fn end(dir: &Path) -> io::Result<()> {
     write(dir, &Record { complete: true, ..record }).map_err(|fatal| io::Error::other(fatal.to_string()))
 }
 
-/// A disk has refused something of the target's, and whoever was told is gone: for the next start it is as if the page cache
-/// had been lost.
-///
-/// # Errors
-/// Where it cannot be noted.
-fn end_in_doubt(dir: &Path) -> io::Result<()> {
-    let text = std::fs::read_to_string(dir.join(FILE))?;
-    let record: Record = toml::from_str(&text).map_err(io::Error::other)?;
-    let record = Record { epoch: String::new(), complete: false, ..record };
-    write(dir, &record).map_err(|fatal| io::Error::other(fatal.to_string()))
+/// The disk has refused something of the target's: for the next start it is as if the page cache had been lost. That takes
+/// no space, and holds at once for who starts in the same epoch; for others it does not matter. May block.
+pub(crate) fn doubt(dir: &Path) {
+    match std::fs::remove_file(dir.join(FILE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::error!(dir = %dir.display(), %error, "after a restart nobody is told what the disk has refused");
+        }
+        _ => {}
+    }
 }
 
 /// [`end`] for all targets at once, which have to be done with everything else; each with whether its disk has refused
@@ -100,8 +101,11 @@ pub(crate) fn end_all(dirs: impl Iterator<Item = (PathBuf, bool)>) {
         let done = done.clone();
         // It goes on by itself where nobody waits for it any more.
         thread::spawn(move || {
-            if let Err(error) = if has_failed { end_in_doubt(&dir) } else { end(&dir) } {
+            if has_failed {
+                doubt(&dir);
+            } else if let Err(error) = end(&dir) {
                 tracing::warn!(dir = %dir.display(), %error, "not everything could be written to the disk");
+                doubt(&dir);
             }
             let _ = done.send(());
         });
@@ -154,7 +158,10 @@ mod tests {
         end(dir.path()).expect("written");
         let text = std::fs::read_to_string(dir.path().join(FILE)).expect("there");
         assert!(text.contains("complete = true"), "{text}");
+        doubt(dir.path());
+        doubt(dir.path());
+        assert_eq!(begin(dir.path(), 9).expect("noted"), 9, "a disk has refused something");
         std::fs::write(dir.path().join(FILE), "complete = 7").expect("written");
-        assert!(begin(dir.path(), 9).expect_err("damaged").to_string().contains("written.toml is damaged"));
+        assert!(begin(dir.path(), 10).expect_err("damaged").to_string().contains("written.toml is damaged"));
     }
 }

@@ -136,10 +136,6 @@ impl OpenFiles {
         self.files.len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (ObjectId, &Rc<OpenFile>)> {
-        self.files.iter().map(|(object, (_, file))| (*object, file))
-    }
-
     /// `None` where every file is in use by an operation.
     fn evict_one(&mut self) -> Option<(ObjectId, Rc<OpenFile>)> {
         for _ in 0..2 * self.queue.len() {

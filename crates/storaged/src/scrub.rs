@@ -255,7 +255,13 @@ async fn go_over<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, walk:
             Duration::ZERO => ring::yield_now().await,
             pause => ring::sleep(pause).await,
         }
-        offset += STEP;
+        let reached = offset + STEP;
+        offset = match served.store.next_to_check(object, reached).await {
+            Ok(next) => next.unwrap_or(size),
+            Err(_) => reached,
+        };
+        // Right unseen, and part of what there is to do.
+        report(Found { bytes: offset.min(size).saturating_sub(reached), ..Found::default() });
         if offset >= size {
             break;
         }
@@ -301,19 +307,29 @@ async fn name<S: ObjectStore>(
     offsets.iter().map(|&offset| ScrubCorrupt { object, offset, path: path.clone(), unreadable }).collect()
 }
 
-/// For as long as the lane runs: lets idle objects become clean, and goes over those that are in doubt.
-pub(crate) async fn tend<S: ObjectStore>(served: Rc<Served<S>>) {
+/// For as long as the lane runs: lets idle objects become clean, and goes over those that are in doubt. These may be long,
+/// so neither waits for the other.
+pub(crate) async fn tend<S: ObjectStore + 'static>(served: Rc<Served<S>>) {
+    ring::spawn(let_become_clean(Rc::clone(&served)));
     loop {
         ring::sleep(TEND_EVERY).await;
         if served.target.check_present().is_err() {
             continue;
         }
-        if let Some(idle_since) = ring::now().checked_sub(TEND_EVERY) {
-            served.store.clean(idle_since).await;
-        }
         let walk = Walk::new(TEND_RATE, ring::now());
         while let Some(object) = served.store.doubtful() {
             go_over(&served, object, &walk, &|_| {}).await;
+        }
+    }
+}
+
+async fn let_become_clean<S: ObjectStore>(served: Rc<Served<S>>) {
+    loop {
+        ring::sleep(TEND_EVERY).await;
+        if served.target.check_present().is_ok()
+            && let Some(idle_since) = ring::now().checked_sub(TEND_EVERY)
+        {
+            served.store.clean(idle_since).await;
         }
     }
 }

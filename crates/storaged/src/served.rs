@@ -65,15 +65,20 @@ impl<S: ObjectStore> Served<S> {
 
     pub(crate) async fn write(&self, request: &Write, data: Data) -> Result<ObjectReply, Errno> {
         self.target.check_present()?;
+        if data.bytes.is_empty() {
+            // It would change nothing but what is taken for the object's size.
+            return Err(Errno::EINVAL);
+        }
         let end = request.offset.checked_add(data.bytes.len() as u64).ok_or(Errno::EFBIG)?;
         let _turn = self.changing(request.object, Access::write(request.offset, end)).await;
         self.check_changeable(request.object, request.unchanged_since)?;
+        let failures = self.failures.count();
         let mut outcome = self.store.write(request.object, request.offset, data).await;
         if outcome.is_ok() && request.at != Timestamp(0) {
             outcome = outcome.and(self.store.modified(request.object, request.at).await);
         }
         // A write that failed may have changed a part.
-        let version = self.table.changed(request.object);
+        let version = self.changed(request.object, failures);
         Ok(ObjectReply { version, size: outcome? })
     }
 
@@ -81,8 +86,9 @@ impl<S: ObjectStore> Served<S> {
         self.target.check_present()?;
         let _turn = self.changing(request.object, Access::Barrier).await;
         self.check_changeable(request.object, request.unchanged_since)?;
+        let failures = self.failures.count();
         let outcome = self.store.truncate(request.object, request.size).await;
-        let version = self.table.changed(request.object);
+        let version = self.changed(request.object, failures);
         outcome?;
         Ok(ObjectReply { version, size: request.size })
     }
@@ -96,9 +102,10 @@ impl<S: ObjectStore> Served<S> {
         let end = request.offset.checked_add(request.length).ok_or(Errno::EFBIG)?;
         let _turn = self.changing(request.object, Access::write(request.offset, end)).await;
         self.check_changeable(request.object, request.unchanged_since)?;
+        let failures = self.failures.count();
         let outcome = self.store.allocate(request.object, request.offset, request.length, what).await;
         // One that failed may have changed a part.
-        let version = self.table.changed(request.object);
+        let version = self.changed(request.object, failures);
         Ok(ObjectReply { version, size: outcome? })
     }
 
@@ -109,9 +116,10 @@ impl<S: ObjectStore> Served<S> {
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
         let _turn = self.changing(object, Access::write(offset, end)).await;
         self.check_changeable(object, unchanged_since)?;
+        let failures = self.failures.count();
         let outcome = self.store.copy(source, object, Range { source_offset, offset, len: length }).await;
         // One that failed may have copied a part.
-        let version = self.table.changed(object);
+        let version = self.changed(object, failures);
         Ok(ObjectReply { version, size: outcome? })
     }
 
@@ -124,7 +132,8 @@ impl<S: ObjectStore> Served<S> {
         Ok(SeekReply { offset: self.store.seek(request.object, request.offset, request.hole).await? })
     }
 
-    /// An error of data that was acknowledged before comes out once for each connection that asks.
+    /// An error of data that was acknowledged before comes out once for each connection that asks, unless it wants only what
+    /// was changed after that.
     ///
     /// # Errors
     /// The disk's.
@@ -137,7 +146,7 @@ impl<S: ObjectStore> Served<S> {
         let begun = Instant::now();
         let synced = self.store.sync(object).await;
         self.waits.sync.observe(begun.elapsed());
-        let told = self.failures.tell(object, connection);
+        let told = self.failures.tell(object, connection, since);
         synced.and(told)?;
         let lost = self.target.may_have_lost(since);
         if lost {
@@ -216,6 +225,13 @@ impl<S: ObjectStore> Served<S> {
     async fn changing(&self, object: ObjectId, access: Access) -> (Running, AtDisk) {
         let turn = self.turn(object, access).await;
         (turn, self.queue.change().await)
+    }
+
+    /// Notes a change that began when there were so many failures, and answers its version.
+    fn changed(&self, object: ObjectId, failures: u64) -> u64 {
+        let version = self.table.changed(object);
+        self.failures.changed(object, version, failures);
+        version
     }
 
     fn check_changeable(&self, object: ObjectId, unchanged_since: u64) -> Result<(), Errno> {

@@ -217,13 +217,10 @@ impl Service {
         self.net_bench.stop(0);
         self.targets.iter().for_each(|target| target.bench.stop(0));
         self.targets.iter().for_each(|target| target.bench.end());
-        let outcomes: Vec<io::Result<()>> = self.lanes.into_iter().map(Lane::stop).collect();
+        let stopped = Lane::stop_all(self.lanes);
         losses::end_all(self.targets.iter().map(|target| (target.path.clone(), target.has_failed())));
         drop(self.agent);
-        outcomes
-            .into_iter()
-            .collect::<io::Result<()>>()
-            .map_err(|error| Fatal::failed(format!("a lane failed: {error}")))
+        stopped.map_err(|error| Fatal::failed(format!("a lane failed: {error}")))
     }
 }
 

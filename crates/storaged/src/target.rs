@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 
 use conf::Fatal;
 use ring::Helpers;
@@ -16,6 +17,7 @@ use types::id::TargetId;
 use crate::bench::Bench;
 use crate::losses;
 use crate::object_table::first_version;
+use crate::syncer::Syncer;
 
 /// How long a target counts as failing after its last input/output error.
 const FAILING_FOR: Duration = Duration::from_secs(60);
@@ -78,9 +80,12 @@ pub(crate) struct Target {
     empty: AtomicBool,
     health: AtomicU8,
     failed_at: Mutex<Option<Instant>>,
+    /// The disk has refused something since the start.
+    has_failed: AtomicBool,
     pub(crate) bench: Bench,
     /// For calls that block: of this target alone, so that its disk holds up no other.
     pub(crate) helpers: Helpers,
+    pub(crate) syncer: Syncer,
 }
 
 impl Target {
@@ -100,8 +105,10 @@ impl Target {
             empty: AtomicBool::new(false),
             health: AtomicU8::new(Health::Good as u8),
             failed_at: Mutex::new(None),
+            has_failed: AtomicBool::new(false),
             bench: Bench::default(),
             helpers: Helpers::new("helper", HELPERS_MAX),
+            syncer: Syncer::new(),
         }
     }
 
@@ -189,9 +196,25 @@ impl Target {
             .map_err(|_| Errno::ENOSPC)
     }
 
-    /// The disk has answered `EIO` since the start: what it was given before may not be there, whoever asks it now.
+    /// So many bytes are not there: what goes where nothing is yet has to be refused.
+    pub(crate) fn is_short_of(&self, bytes: u64) -> bool {
+        self.available.load(Ordering::Relaxed) < bytes
+    }
+
+    /// The disk has refused something since the start: what it was given before may not be there, whoever asks it now.
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed_at.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Told of what was acknowledged and could not be written: this process may be killed before all have heard of it.
+    pub(crate) fn note_loss(&self) {
+        if self.has_failed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let dir = self.path.clone();
+        if let Err(error) = thread::Builder::new().name("doubt".into()).spawn(move || losses::doubt(&dir)) {
+            tracing::error!(target = %self.id(), %error, "if this process is killed, nobody is told what the disk has refused");
+        }
     }
 
     /// Told of every error of a file call: some of them say that the disk is ill.
@@ -203,6 +226,7 @@ impl Target {
         };
         if health == Health::Failing {
             *self.failed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            self.note_loss();
         }
         if self.health() == Health::Good {
             self.set_health(health, what);
@@ -347,6 +371,30 @@ mod tests {
         std::fs::rename(dir.path().join("away"), &path).expect("renamed");
         target.probe(&path);
         assert_eq!(target.health(), Health::Good);
+    }
+
+    #[test]
+    fn what_the_disk_has_refused_is_in_doubt_after_a_kill() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let start = |incarnation| {
+            let target = target(dir.path(), 0);
+            target.begin(incarnation).expect("begun");
+            target
+        };
+        let first = start(1);
+        let version = first_version(1) + 1;
+        assert!(!first.may_have_lost(version) && !start(2).may_have_lost(version));
+        first.note_loss();
+        let is_noted = || !dir.path().join("written.toml").exists();
+        for _ in 0..5000 {
+            if is_noted() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(is_noted());
+        assert!(!first.may_have_lost(version), "who was there can be told one by one");
+        assert!(start(3).may_have_lost(version));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use types::id::{Epoch, Generation, GroupId, InodeId, ObjectId};
 use types::time::Timestamp;
 use wire::frame::Status;
 use wire::op::Call;
+use wire::v1::scrub::{ScrubStart, ScrubStatus};
 use wire::v1::storage::{List, ObjectReply, Place, Read, Remove, Stat, Sync, TargetStat, Truncate, Write};
 
 const GROUP: GroupId = GroupId(1);
@@ -212,6 +213,45 @@ fn objects_have_the_time_of_modification_that_a_write_brings() {
         client.write(object(1), 0, b"now").await.expect("written");
         let reply = client.call(object(1), &Stat { objects: vec![object(1)] }).await.expect("there");
         assert!(reply.objects[0].mtime > Timestamp(1_700_000_000_000_000_000), "of its own");
+    });
+    node.stop().expect("it stops");
+}
+
+#[test]
+fn a_write_of_nothing_is_refused_and_gives_no_size() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = start(dir.path());
+    on_ring(async {
+        let client = Client::connect(&node).await;
+        client.write(object(1), 0, b"data").await.expect("written");
+        for at in [0, 2, 1 << 20] {
+            assert_eq!(client.write(object(1), at, b"").await, Err(errno(Errno::EINVAL)));
+        }
+        assert_eq!(client.read(object(1), 0, 100).await.map(|(reply, data)| (reply.size, data.len())), Ok((4, 4)));
+    });
+    node.stop().expect("it stops");
+}
+
+#[test]
+fn a_sparse_object_is_gone_over_in_no_time() {
+    const SIZE: u64 = 1 << 40;
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = start(dir.path());
+    on_ring(async {
+        let client = Client::connect(&node).await;
+        client.write(object(1), 0, &bytes(700_000, 1)).await.expect("written");
+        client.write(object(1), SIZE - 5, b"end of").await.expect("written");
+        let started = client.call(object(1), &ScrubStart { run: 1, rate: 0 }).await.expect("answered");
+        assert!(started.refused.0.is_empty());
+        for _ in 0..2000 {
+            let run = client.call(object(1), &ScrubStatus {}).await.expect("answered").run.expect("there is one");
+            if !run.running {
+                assert_eq!((run.bytes, run.bytes_total, run.corrupt), (SIZE + 1, SIZE + 1, 0));
+                return;
+            }
+            ring::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it looks at holes");
     });
     node.stop().expect("it stops");
 }

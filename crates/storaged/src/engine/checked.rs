@@ -182,12 +182,8 @@ impl Files {
     pub(super) async fn put_entries(&self, sums: &Sidecar, first: u64, entries: &[Entry]) -> Result<(), Errno> {
         let (bytes, at) = (Sidecar::encode(entries), place(first));
         let writing = sums.begin_write();
-        let outcome = if self.pace.is_calm(Instant::now()) {
-            self.pace.timed(|| syscall::write_at(sums.fd(), &bytes, at))
-        } else {
-            let fd = sums.fd();
-            self.detour(move || syscall::write_at(fd, &bytes, at)).await
-        };
+        let fd = sums.fd();
+        let outcome = self.paced(move || syscall::write_at(fd, &bytes, at)).await;
         match outcome {
             Ok(()) => sums.wrote(&writing, first, entries),
             Err(_) => {
@@ -263,7 +259,7 @@ impl Files {
     }
 
     /// The same as [`Sidecar::cut`] on a helper thread.
-    async fn cut_apart(&self, sums: &Rc<Sidecar>, size: u64) -> Result<(), Errno> {
+    pub(super) async fn cut_apart(&self, sums: &Rc<Sidecar>, size: u64) -> Result<(), Errno> {
         let Some(cut) = sums.begin_cut(size) else { return Ok(()) };
         let (fd, end) = (sums.fd(), cut.end);
         self.unblock(move || syscall::truncate(fd, end)).await?;

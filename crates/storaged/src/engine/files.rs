@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use ring::buf::{Buf, Slice};
 use ring::op;
+use ring::sync::Semaphore;
 use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
 use types::error::Errno;
@@ -24,7 +25,7 @@ use super::opening::Openings;
 use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
 use super::scatter::scatter;
-use super::{Checked, Data, Found, ObjectStore, Page, Share, Stored, listing, sidecar, syscall};
+use super::{Checked, Data, Found, ObjectStore, Page, Share, Stored, extents, listing, sidecar, syscall};
 use crate::ahead::Ahead;
 use crate::failures::Failures;
 use crate::metrics::PastCache;
@@ -35,6 +36,9 @@ use crate::target::Target;
 
 /// The directory of a target that holds its objects.
 pub(crate) const OBJECTS: &str = "objects";
+/// Files of a target and lane, at most, that the cache has given up and whose data is on its way to the disk: one for each
+/// eight that it may have.
+const RETIRING_MAX: usize = 64;
 /// Larger files are removed and cut on a helper thread: freeing their pages and blocks takes long.
 const FREE_IN_PLACE_MAX: u64 = 1 << 20;
 pub(super) const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
@@ -60,6 +64,8 @@ pub(crate) struct Files {
     pub(super) root: Arc<OwnedFd>,
     pub(super) open: RefCell<OpenFiles>,
     pub(super) openings: Openings,
+    /// Places for files that the cache has given up.
+    pub(super) retiring: Rc<Semaphore>,
     pub(super) entries: Rc<RefCell<Entries>>,
     removals: Rc<Removals>,
     pub(super) pace: Pace,
@@ -103,6 +109,7 @@ impl Files {
             failures,
             open: RefCell::new(OpenFiles::new(options.open_files_max)),
             openings: Openings::default(),
+            retiring: Rc::new(Semaphore::new((options.open_files_max / 8).clamp(1, RETIRING_MAX))),
             options,
             path,
             root: Arc::new(root),
@@ -132,7 +139,12 @@ impl Files {
         self.target.helpers.run(call).await
     }
 
-    /// The same of a call that is made in place while the disk keeps up.
+    /// Makes a short call in place while the disk keeps up, else on a detour.
+    pub(super) async fn paced<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
+        if self.pace.is_calm(Instant::now()) { self.pace.timed(call) } else { self.detour(call).await }
+    }
+
+    /// Runs a call on a helper thread that is made in place while the disk keeps up.
     pub(super) async fn detour<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
         self.detour_with(Slice::empty(), move |_| call()).await
     }
@@ -166,13 +178,14 @@ impl Files {
             return;
         }
         let (failures, target) = (Rc::clone(&self.failures), Arc::clone(&self.target));
+        // Where there is none, whoever opens next waits.
+        let place = self.retiring.try_acquire(1);
         ring::spawn(async move {
             let fd = file.fd();
             if let Err(errno) = target.helpers.run(move || syscall::write_back(fd)).await {
-                target.note_error(errno, "write-back");
-                failures.note(object, errno);
+                note_loss(&target, &failures, object, errno);
             }
-            drop(file);
+            drop((file, place));
         });
     }
 
@@ -185,9 +198,7 @@ impl Files {
         let (file, failures, target) = (Rc::clone(file), Rc::clone(&self.failures), Arc::clone(&self.target));
         ring::spawn(async move {
             if let Err(error) = op::sync_range(file.fd(), start, clamp(len)).await {
-                let errno = Errno::from(error);
-                target.note_error(errno, "write-back");
-                failures.note(object, errno);
+                note_loss(&target, &failures, object, error.into());
             }
             drop(place);
         });
@@ -220,11 +231,8 @@ impl Files {
     pub(super) async fn resize(&self, file: &OpenFile, size: u64) -> Result<(), Errno> {
         let fd = file.fd();
         let is_small = file.size.get().saturating_sub(size) <= FREE_IN_PLACE_MAX;
-        if is_small && self.pace.is_calm(Instant::now()) {
-            return self.pace.timed(|| syscall::truncate(fd, size));
-        }
         let truncate = move || syscall::truncate(fd, size);
-        if is_small { self.detour(truncate).await } else { self.unblock(truncate).await }
+        if is_small { self.paced(truncate).await } else { self.unblock(truncate).await }
     }
 
     async fn unlink(&self, object: ObjectId) -> Result<(), Errno> {
@@ -237,11 +245,11 @@ impl Files {
             sums.map_or(Ok(()), |sums| sidecar::remove(sums.as_raw_fd(), object))?;
             syscall::unlink_at(root.as_raw_fd(), &path)
         };
+        let outcome = if small { self.paced(unlink).await } else { self.unblock(unlink).await };
+        // Who looks after checksums may have opened it meanwhile.
+        drop(self.open.borrow_mut().remove(object));
         self.sums.forget(object);
-        if small && self.pace.is_calm(Instant::now()) {
-            return self.pace.timed(unlink);
-        }
-        if small { self.detour(unlink).await } else { self.unblock(unlink).await }
+        outcome
     }
 
     /// `len` bytes, all of them within the object.
@@ -282,9 +290,18 @@ impl Files {
         file.dirty.set(false);
         op::fsync(file.fd(), true).await.map_err(|error| {
             file.dirty.set(true);
-            let errno = self.failed(Errno::from(error), "sync");
-            self.failures.note(object, errno);
+            let errno = Errno::from(error);
+            note_loss(&self.target, &self.failures, object, errno);
             errno
+        })
+    }
+
+    /// All of the target, and whatever else is there.
+    pub(super) async fn sync_file_system(&self) -> Result<(), Errno> {
+        let root = Arc::clone(&self.root);
+        self.target.syncer.run(move || syscall::sync_file_system(root.as_raw_fd())).await.map_err(|errno| {
+            self.target.note_loss();
+            self.failed(errno, "sync of the file system")
         })
     }
 
@@ -317,6 +334,11 @@ impl ObjectStore for Files {
         let file = self.open_or_create(object).await?;
         if end > file.size.get() {
             self.target.admit(end.saturating_sub(file.size.get()).min(len))?;
+        } else if self.target.is_short_of(len) {
+            let fd = file.fd();
+            if !self.unblock(move || extents::cover(fd, offset..end)).await {
+                return Err(Errno::ENOSPC);
+            }
         }
         file.dirty.set(true);
         let outcome = self.write_summed(object, &file, offset, data).await;
@@ -338,7 +360,9 @@ impl ObjectStore for Files {
 
     async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<u64, Errno> {
         let file = self.open_or_create(object).await?;
-        syscall::set_modified(file.fd(), at).map_err(|errno| self.failed(errno, "setting the time"))?;
+        let fd = file.fd();
+        let set = self.paced(move || syscall::set_modified(fd, at)).await;
+        set.map_err(|errno| self.failed(errno, "setting the time"))?;
         Ok(file.size.get())
     }
 
@@ -435,12 +459,10 @@ impl ObjectStore for Files {
     }
 
     async fn sync_all(&self) {
-        let dirty: Vec<ObjectId> =
-            self.open.borrow().iter().filter(|(_, file)| file.dirty.get()).map(|(object, _)| object).collect();
-        for object in dirty {
-            if let Err(errno) = self.sync(object).await {
-                tracing::error!(%object, target = %self.target.id(), %errno, "acknowledged data could not be written");
-            }
+        // Object by object it would take longer than whoever stops us waits.
+        if let Err(errno) = self.sync_file_system().await {
+            tracing::error!(target = %self.target.id(), %errno, "acknowledged data could not be written");
+            return;
         }
         // So that they are verified also where this was the last thing before a boot.
         self.clean(Instant::now()).await;
@@ -448,6 +470,10 @@ impl ObjectStore for Files {
 
     async fn check(&self, object: ObjectId, offset: u64, len: u64) -> Result<Checked, Errno> {
         self.check_range(object, offset, len).await
+    }
+
+    async fn next_to_check(&self, object: ObjectId, offset: u64) -> Result<Option<u64>, Errno> {
+        self.next_block(object, offset).await
     }
 
     async fn believe(&self, object: ObjectId) -> Result<(), Errno> {
@@ -490,6 +516,13 @@ pub(crate) fn holds_objects(path: &std::path::Path) -> bool {
     let everything = Share { lane: 0, lanes: 1 };
     // What cannot be listed may hold some.
     listing::list(&path.join(OBJECTS), None, 1, everything).map_or(true, |page| !page.objects.is_empty())
+}
+
+/// Data of the object that was acknowledged could not be written.
+fn note_loss(target: &Target, failures: &Failures, object: ObjectId, errno: Errno) {
+    target.note_error(errno, "write-back");
+    target.note_loss();
+    failures.note(object, errno);
 }
 
 type LocalBox<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;

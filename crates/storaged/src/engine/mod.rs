@@ -15,6 +15,7 @@ mod ahead_tests;
 mod checked;
 pub(crate) mod copy;
 mod entry_cache;
+mod extents;
 pub(crate) mod files;
 mod folders;
 mod keeping;
@@ -161,6 +162,10 @@ pub(crate) trait ObjectStore {
 
     /// Verifies a range of whole blocks and changes no data; where checksums are missing or in doubt, they are made.
     async fn check(&self, object: ObjectId, offset: u64, len: u64) -> Result<Checked, Errno>;
+
+    /// Where [`Self::check`] has something to look at next, from `offset` on, the beginning of a block: from there to it are
+    /// holes and no checksums. `None` where nothing follows.
+    async fn next_to_check(&self, object: ObjectId, offset: u64) -> Result<Option<u64>, Errno>;
 
     /// All of the object was gone over by [`Self::check`]: its checksums are right. Alone on the object.
     async fn believe(&self, object: ObjectId) -> Result<(), Errno>;

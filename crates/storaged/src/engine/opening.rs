@@ -70,19 +70,26 @@ impl Files {
                 break self.openings.begin(object);
             }
         };
-        let opened = match open_cached(self.root(), self.sums.root(), object) {
+        self.descriptors().await;
+        let me = self.sums.keeping.me;
+        let opened = match open_cached(self.root(), self.sums.root(), object, me) {
             Ok(opened) => Ok(opened),
             Err(Errno::ENOENT) => Err(Errno::ENOENT),
             Err(_) => {
-                let (root, sums, me) = (Arc::clone(&self.root), self.sums.shared_root(), self.sums.keeping.me);
+                let (root, sums) = (Arc::clone(&self.root), self.sums.shared_root());
                 self.unblock(move || open(root.as_raw_fd(), sums.as_ref().map(AsRawFd::as_raw_fd), object, me)).await
             }
         };
-        match opened {
-            Ok(opened) => self.keep(object, opened).map(Some),
+        match opened.and_then(|opened| self.keep(object, opened)) {
+            Ok(file) => Ok(Some(file)),
             Err(Errno::ENOENT) => self.check_root().map(|()| None),
             Err(errno) => Err(self.failed(errno, "open")),
         }
+    }
+
+    /// Waits until there are some: those of files that were given up stay in use until the disk has their data.
+    async fn descriptors(&self) {
+        drop(self.retiring.acquire(1).await);
     }
 
     /// "No such object" may mean that everything was removed under us, which is not a hole.
@@ -105,6 +112,7 @@ impl Files {
                 break self.openings.begin(object);
             }
         };
+        self.descriptors().await;
         let made = self.sums.keeping.on.then(|| self.sums.shared_root()).flatten();
         let (sums, me) = (self.sums.shared_root(), self.sums.keeping.me);
         let outcome = if self.pace.is_calm(Instant::now()) {
@@ -113,22 +121,25 @@ impl Files {
             let root = Arc::clone(&self.root);
             self.detour(move || open_or_create(root.as_raw_fd(), raw(&sums), raw(&made), object, me)).await
         };
-        match outcome {
-            Ok(opened) => {
-                if opened.created {
-                    self.entries.borrow_mut().note_created(object);
-                    self.target.note_created();
-                }
-                self.keep(object, opened)
-            }
+        if outcome.as_ref().is_ok_and(|opened| opened.created) {
+            self.entries.borrow_mut().note_created(object);
+            self.target.note_created();
+        }
+        match outcome.and_then(|opened| self.keep(object, opened)) {
+            Ok(file) => Ok(file),
             Err(Errno::ENOENT) => Err(self.check_root().err().unwrap_or(Errno::EIO)),
             Err(errno) => Err(self.failed(errno, "create")),
         }
     }
 
+    /// # Errors
+    /// `ENOENT` where it was removed after it was opened.
     fn keep(&self, object: ObjectId, opened: Opened) -> Result<Rc<OpenFile>, Errno> {
         let Opened { fd, writable, sums, .. } = opened;
-        let (stored, _) = syscall::stat(fd.as_raw_fd()).map_err(|errno| self.failed(errno, "stat"))?;
+        let (stored, links) = syscall::stat(fd.as_raw_fd())?;
+        if links == 0 {
+            return Err(Errno::ENOENT);
+        }
         let (sums, size) = match sums {
             Some(found) => {
                 let keeping = (self.sums.keeping, &self.target.helpers);
@@ -163,8 +174,8 @@ impl Files {
         let Some(root) = self.sums.shared_root().filter(|_| self.sums.keeping.on && file.writable) else {
             return Ok(None);
         };
-        let me = self.sums.keeping.me;
-        let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make)).await;
+        let (me, size) = (self.sums.keeping.me, file.size.get());
+        let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make, size)).await;
         let found = found.map_err(|errno| self.failed(errno, "making the file of checksums"))?;
         // Another task may have been faster, with the same outcome.
         if file.sums().is_none()
@@ -178,14 +189,19 @@ impl Files {
     }
 }
 
+fn size_of(fd: &OwnedFd) -> Result<u64, Errno> {
+    syscall::stat(fd.as_raw_fd()).map(|(stored, _)| stored.size)
+}
+
 fn raw(fd: &Option<Arc<OwnedFd>>) -> Option<RawFd> {
     fd.as_ref().map(AsRawFd::as_raw_fd)
 }
 
 /// Only where that needs no disk.
-fn open_cached(root: RawFd, sums: Option<RawFd>, object: ObjectId) -> Result<Opened, Errno> {
+fn open_cached(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner) -> Result<Opened, Errno> {
     let fd = syscall::open_cached(root, &folders::path(object), READ_WRITE)?;
-    let sums = sums.map(|sums| sidecar::open_cached(sums, object)).transpose()?;
+    let size = size_of(&fd)?;
+    let sums = sums.map(|sums| sidecar::open_cached(sums, object, me, size)).transpose()?;
     Ok(Opened { fd, writable: true, created: false, sums })
 }
 
@@ -196,7 +212,8 @@ fn open(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner) -> Result
         Err(Errno::EROFS) => (syscall::open_at(root, &path, READ_ONLY)?, false),
         outcome => (outcome?, true),
     };
-    let sums = sums.map(|sums| sidecar::open(sums, object, me, Missing::Leave)).transpose()?.flatten();
+    let size = size_of(&fd)?;
+    let sums = sums.map(|sums| sidecar::open(sums, object, me, Missing::Leave, size)).transpose()?.flatten();
     Ok(Opened { fd, writable, created: false, sums })
 }
 
@@ -213,17 +230,15 @@ fn open_or_create(
         Err(Errno::ENOENT) => {}
         outcome => {
             let fd = outcome?;
-            let found = |sums| match made {
-                Some(_) => sidecar::open(sums, object, me, Missing::Make),
-                None => sidecar::open(sums, object, me, Missing::Leave),
-            };
-            let sums = sums.map(found).transpose()?.flatten();
+            let size = size_of(&fd)?;
+            let missing = if made.is_some() { Missing::Make } else { Missing::Leave };
+            let sums = sums.map(|sums| sidecar::open(sums, object, me, missing, size)).transpose()?.flatten();
             return Ok(Opened { fd, writable: true, created: false, sums });
         }
     }
     // The sidecar first: an object that has none is one of which nothing is known.
     let found = match (made, sums) {
-        (Some(made), _) => sidecar::open(made, object, me, Missing::Begin)?,
+        (Some(made), _) => sidecar::open(made, object, me, Missing::Begin, 0)?,
         (None, Some(sums)) => sidecar::remove(sums, object).map(|()| None)?,
         (None, None) => None,
     };

@@ -1,8 +1,6 @@
 //! Brings objects from dirty to clean while nobody changes them, and goes over those of which something is in doubt.
 
-use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
 use ring::buf::Buf;
@@ -15,24 +13,31 @@ use super::sidecar::Sidecar;
 use super::{Checked, syscall};
 use crate::open_files::OpenFile;
 use crate::sums::blocks::{self, BLOCK};
+use crate::sums::header::place;
 use crate::sums::{Entry, Trust, Verdict};
 
-/// Objects that become clean together: all of them stay open for so long.
-const BATCH: usize = 512;
+/// Objects that become clean together: all of them stay open for so long. Never more than half of those that may be open.
+const BATCH_MAX: usize = 512;
 
 impl Files {
     /// Makes clean what was not changed after `idle_since`. All goes to the disk in one call for the file system.
     pub(super) async fn clean_idle(&self, idle_since: Instant) -> Result<(), Errno> {
+        let batch = BATCH_MAX.min(self.options.open_files_max / 2).max(1);
         loop {
-            let objects = self.sums.dirty_before(idle_since, BATCH);
+            let objects = self.sums.dirty_before(idle_since, batch);
             if objects.is_empty() {
                 return Ok(());
             }
             let mut files = Vec::new();
             for object in objects {
                 let file = self.open_existing(object).await;
+                if file.as_ref().is_err_and(|errno| *errno != Errno::EIO) {
+                    // For lack of descriptors, say: later there may be some.
+                    self.sums.note_dirty(object, Instant::now());
+                    continue;
+                }
                 let sums = file.as_ref().ok().and_then(|file| file.as_ref()?.sums().cloned());
-                // One that is not there any more, or cannot be opened, is left to whoever needs it.
+                // One that is not there any more, or that the disk does not give, is left to whoever needs it.
                 let (Ok(Some(file)), Some(sums)) = (file, sums) else {
                     self.sums.forget(object);
                     continue;
@@ -46,10 +51,9 @@ impl Files {
             if files.is_empty() {
                 continue;
             }
-            let root = Arc::clone(&self.root);
-            if let Err(errno) = self.unblock(move || syscall::sync_file_system(root.as_raw_fd())).await {
+            if let Err(errno) = self.sync_file_system().await {
                 files.iter().for_each(|(object, ..)| self.sums.note_dirty(*object, Instant::now()));
-                return Err(self.failed(errno, "sync of the file system"));
+                return Err(errno);
             }
             for (object, file, sums, changes) in files {
                 match sums.clean(changes, file.size.get()).await {
@@ -112,6 +116,27 @@ impl Files {
         Ok(checked)
     }
 
+    /// See [`super::ObjectStore::next_to_check`].
+    pub(super) async fn next_block(&self, object: ObjectId, offset: u64) -> Result<Option<u64>, Errno> {
+        let Some(file) = self.open_existing(object).await? else { return Ok(None) };
+        let (data, sums) = (file.fd(), file.sums().map(|sums| sums.fd()));
+        let next = |fd, at| match syscall::seek(fd, at, false) {
+            Ok(found) => Some(found),
+            Err(Errno::ENXIO) => None,
+            // It does not tell holes: all is to be looked at.
+            Err(_) => Some(at),
+        };
+        let first = offset / BLOCK;
+        let found = self
+            .unblock(move || {
+                let entry = |sums| Some((next(sums, place(first))? - place(0)) / Entry::LEN as u64);
+                let block = next(data, offset).map(|found| found / BLOCK);
+                block.into_iter().chain(sums.and_then(entry)).min()
+            })
+            .await;
+        Ok(found.map(|block| offset.max(block * BLOCK)))
+    }
+
     /// Makes one where there is none: what the object holds is then taken as it is.
     async fn sidecar_to_check(&self, object: ObjectId, file: &Rc<OpenFile>) -> Result<Option<Rc<Sidecar>>, Errno> {
         if !self.sums.keeping.on || self.target.health() == crate::target::Health::ReadOnly {
@@ -151,7 +176,7 @@ impl Files {
         if sums.trust() == Trust::Exact {
             return Ok(());
         }
-        sums.cut(file.size.get()).map_err(|errno| self.failed(errno, "writing checksums"))?;
+        self.cut_apart(sums, file.size.get()).await.map_err(|errno| self.failed(errno, "writing checksums"))?;
         sums.believe().await.map_err(|errno| self.failed(errno, "writing checksums"))?;
         self.sums.note_dirty(object, Instant::now());
         Ok(())

@@ -40,6 +40,26 @@ pub(super) struct Found {
     len: u64,
     /// Where it was made now: whether nothing older is on the disk.
     made: Option<bool>,
+    /// What was cut off or not yet there when somebody died has entries, which could not be cut off.
+    uncut: bool,
+}
+
+impl Found {
+    /// What goes beyond an object of `size` bytes; `None` where that may not be, or nothing does.
+    fn excess(&self, me: Owner, size: u64) -> Option<u64> {
+        let end = place(size.div_ceil(blocks::BLOCK));
+        (self.writable && self.len > end && trust(self.header.as_ref(), me) != Trust::Exact).then_some(end)
+    }
+
+    fn cut(mut self, me: Owner, size: u64) -> Self {
+        if let Some(end) = self.excess(me, size) {
+            match syscall::truncate(self.fd.as_raw_fd(), end) {
+                Ok(()) => self.len = end,
+                Err(_) => self.uncut = true,
+            }
+        }
+        self
+    }
 }
 
 /// When an object has no sidecar.
@@ -53,8 +73,14 @@ pub(super) enum Missing {
     Begin,
 }
 
-/// `None` where there is none. Blocks.
-pub(super) fn open(root: RawFd, object: ObjectId, me: Owner, missing: Missing) -> Result<Option<Found>, Errno> {
+/// `None` where there is none. `size`: of the object's file, in bytes. Blocks.
+pub(super) fn open(
+    root: RawFd,
+    object: ObjectId,
+    me: Owner,
+    missing: Missing,
+    size: u64,
+) -> Result<Option<Found>, Errno> {
     let path = folders::path(object);
     let flags = READ_WRITE | if missing == Missing::Begin { libc::O_TRUNC } else { 0 };
     let mut is_new = false;
@@ -73,7 +99,7 @@ pub(super) fn open(root: RawFd, object: ObjectId, me: Owner, missing: Missing) -
         Err(errno) => return Err(errno),
     };
     let len = if missing == Missing::Begin { 0 } else { syscall::stat(fd.as_raw_fd())?.0.size };
-    let mut found = Found { fd, writable, header: None, len, made: None };
+    let mut found = Found { fd, writable, header: None, len, made: None, uncut: false };
     if found.len == 0 && missing != Missing::Leave && found.writable {
         let owner = if missing == Missing::Begin { me } else { Owner::NOBODY };
         let header = header(object, State::Dirty { owner, pending: None });
@@ -87,11 +113,11 @@ pub(super) fn open(root: RawFd, object: ObjectId, me: Owner, missing: Missing) -
     if syscall::read_at(found.fd.as_raw_fd(), &mut bytes, 0)? == HEADER_LEN {
         found.header = Header::decode(&bytes).filter(|header| is_of(header, object));
     }
-    Ok(Some(found))
+    Ok(Some(found.cut(me, size)))
 }
 
 /// As [`open`] of one that may be missing, only if that needs no disk; `EAGAIN` where it does.
-pub(super) fn open_cached(root: RawFd, object: ObjectId) -> Result<Found, Errno> {
+pub(super) fn open_cached(root: RawFd, object: ObjectId, me: Owner, size: u64) -> Result<Found, Errno> {
     let again = |_| Errno::EAGAIN;
     let fd = syscall::open_cached(root, &folders::path(object), READ_WRITE).map_err(again)?;
     let mut bytes = [0; HEADER_LEN];
@@ -99,7 +125,9 @@ pub(super) fn open_cached(root: RawFd, object: ObjectId) -> Result<Found, Errno>
         return Err(Errno::EAGAIN);
     }
     let header = Header::decode(&bytes).filter(|header| is_of(header, object));
-    Ok(Found { len: syscall::stat(fd.as_raw_fd())?.0.size, fd, writable: true, header, made: None })
+    let len = syscall::stat(fd.as_raw_fd())?.0.size;
+    let found = Found { fd, writable: true, header, len, made: None, uncut: false };
+    if found.excess(me, size).is_some() { Err(Errno::EAGAIN) } else { Ok(found) }
 }
 
 fn create(root: RawFd, object: ObjectId) -> Result<OwnedFd, Errno> {
@@ -216,8 +244,9 @@ impl Sidecar {
         cache: &Rc<EntryCache>,
         size: u64,
     ) -> (Rc<Self>, u64) {
-        let Found { fd, writable, header, len, made } = found;
-        let trust = trust(header.as_ref(), keeping.me);
+        let Found { fd, writable, header, len, made, uncut } = found;
+        // Where they could not be cut off, nothing is believed.
+        let trust = if uncut { Trust::Doubt } else { trust(header.as_ref(), keeping.me) };
         let (state, owner, inherited, size) = match header.map(|header| header.state) {
             // What is there beyond it has no entries, and reads as corrupt rather than as nothing.
             Some(State::Clean { size: known }) => (Phase::Clean, keeping.me, None, known.max(size)),
@@ -246,12 +275,6 @@ impl Sidecar {
             last_change: Cell::new(Instant::now()),
             doubt_told: Cell::new(false),
         });
-        if trust != Trust::Exact && writable {
-            // What was cut off or not yet there when somebody died. Where it fails, nothing is believed.
-            if this.cut(size).is_err() {
-                this.trust.set(Trust::Doubt);
-            }
-        }
         (this, size)
     }
 
@@ -323,6 +346,9 @@ impl Sidecar {
             let owner = if self.keeping.on { self.keeping.me } else { Owner::NOBODY };
             self.write_header(State::Dirty { owner, pending: None }).await?;
             self.owner.set(owner);
+        } else if !self.durable.get() {
+            // Once more: after a failed sync the kernel takes what it could not write for written.
+            self.write_header(self.dirty_state()).await?;
         }
         if was_clean || !self.durable.get() {
             op::fsync(self.fd(), true).await?;

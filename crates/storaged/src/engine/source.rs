@@ -44,6 +44,9 @@ pub(super) fn verify(
     };
     let (Some(data), Some(sums)) = (open(root)?, open(sums)?) else { return Ok(None) };
     let (data, sums) = (data.as_raw_fd(), sums.as_raw_fd());
+    if let Some(bad) = verify_end(data, sums, &bytes)? {
+        return Ok(Some(bad));
+    }
     let size = syscall::stat(data)?.0.size;
     for block in blocks::covering(&(bytes.start.min(size)..bytes.end.min(size))) {
         if let Some(bad) = verify_block(data, sums, block, me)? {
@@ -53,12 +56,42 @@ pub(super) fn verify(
     Ok(None)
 }
 
+/// The first block that is missing in the file: a clean object ends where its header says.
+fn verify_end(data: RawFd, sums: RawFd, bytes: &Range<u64>) -> Result<Option<Bad>, Errno> {
+    let mut attempt = 0;
+    loop {
+        let size = syscall::stat(data)?.0.size;
+        let Some(Header { state: State::Clean { size: known }, .. }) = read_header(sums)? else { return Ok(None) };
+        let missing = bytes.start.max(size)..bytes.end.min(known);
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        if attempt >= ATTEMPTS {
+            let block = missing.start / blocks::BLOCK;
+            return Ok(Some(Bad { block, entry: read_entry(sums, block)?, sum: 0 }));
+        }
+        // It may have been made longer in between.
+        attempt += 1;
+        thread::sleep(PAUSE);
+    }
+}
+
+fn read_header(sums: RawFd) -> Result<Option<Header>, Errno> {
+    let mut bytes = [0; HEADER_LEN];
+    let count = syscall::read_at(sums, &mut bytes, 0)?;
+    Ok(Header::decode(&bytes[..count]))
+}
+
+fn read_entry(sums: RawFd, block: u64) -> Result<Entry, Errno> {
+    let mut entry = [0; Entry::LEN];
+    syscall::read_at(sums, &mut entry, place(block))?;
+    Ok(Entry::decode(entry))
+}
+
 fn verify_block(data: RawFd, sums: RawFd, block: u64, me: Owner) -> Result<Option<Bad>, Errno> {
     let mut attempt = 0;
     loop {
-        let mut bytes = [0; HEADER_LEN];
-        let count = syscall::read_at(sums, &mut bytes, 0)?;
-        let header = Header::decode(&bytes[..count]);
+        let header = read_header(sums)?;
         let pending = match header.as_ref().map(|header| &header.state) {
             Some(State::Dirty { pending: Some(pending), .. }) => pending.contains(&block),
             _ => false,
@@ -68,11 +101,10 @@ fn verify_block(data: RawFd, sums: RawFd, block: u64, me: Owner) -> Result<Optio
             Trust::Doubt => Trust::Doubt,
             Trust::Exact | Trust::Either => Trust::Either,
         };
-        let mut entry = [0; Entry::LEN];
-        syscall::read_at(sums, &mut entry, place(block))?;
+        let entry = read_entry(sums, block)?;
         let mut seen = [0; BLOCK_LEN];
         let count = syscall::read_at(data, &mut seen, block * blocks::BLOCK)?;
-        let (entry, sum) = (Entry::decode(entry), blocks::sum(&seen[..count]));
+        let sum = blocks::sum(&seen[..count]);
         match judge(trust, pending, entry, sum) {
             Verdict::Good | Verdict::Adopted => return Ok(None),
             Verdict::Corrupt if attempt >= ATTEMPTS => return Ok(Some(Bad { block, entry, sum })),

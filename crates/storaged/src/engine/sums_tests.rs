@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -21,6 +22,7 @@ use super::folders;
 use super::keeping::SUMS;
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
 use super::{Checked, Data, Found, ObjectStore, Share, syscall};
+use crate::direct;
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
 use crate::sums::{Entry, Trust};
 
@@ -65,6 +67,12 @@ fn flip(store: &Files, object: ObjectId, offset: u64) {
     let mut byte = [0];
     file.read_exact_at(&mut byte, offset).expect("within");
     file.write_all_at(&[byte[0] ^ 0x10], offset).expect("written");
+}
+
+/// What was written of the file has to come from the disk from here on.
+fn forget_pages(file: &File) {
+    // SAFETY: no memory is passed.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
 async fn read_errno(store: &Files, offset: u64, len: u32) -> Option<Errno> {
@@ -181,6 +189,13 @@ fn zeroed_blocks_and_lost_ends_are_found() {
         assert_eq!(read(&second, OBJECT, 0, 49_152).await, bytes(49_152, 3));
         assert_eq!(read_errno(&second, 60_000, 10).await, Some(Errno::EIO));
         assert_eq!(read_errno(&second, 49_152, 10).await, Some(Errno::EIO));
+        let copy = async |source_offset, len| {
+            let range = Range { source_offset, offset: 0, len };
+            second.copy(OBJECT, object(2, 0), range).await
+        };
+        assert_eq!(copy(60_000, 10_000).await, Err(Errno::EIO));
+        assert_eq!(copy(0, 49_152).await, Ok(49_152));
+        assert_eq!(copy(100_000, 10_000).await, Ok(49_152), "beyond its end is nothing");
     });
 }
 
@@ -329,6 +344,29 @@ fn what_died_between_entry_and_data_is_what_it_was() {
         drop((file, second));
         let third = store(dir.path());
         assert_eq!(read(&third, OBJECT, 8192, 4096).await, bytes(4096, 9));
+    });
+}
+
+#[test]
+fn that_an_object_is_dirty_is_written_again_until_it_is_known_on_the_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let first = store(dir.path());
+        write(&first, OBJECT, 0, &bytes(20_000, 1)).await.expect("written");
+        let dirty = header(dir.path(), OBJECT);
+        drop(first);
+        // Another process has to see to it.
+        let second = store(dir.path());
+        assert_eq!(read(&second, OBJECT, 0, 20_000).await, bytes(20_000, 1));
+        // As if a sync of what it has written had failed, which the kernel tells once.
+        let file = OpenOptions::new().write(true).open(sidecar(dir.path(), OBJECT)).expect("there");
+        file.write_all_at(&[0; 100], 0).expect("written");
+        write(&second, OBJECT, 0, b"more").await.expect("written");
+        assert_eq!(header(dir.path(), OBJECT), dirty);
+        file.write_all_at(&[0; 100], 0).expect("written");
+        write(&second, OBJECT, 0, b"again").await.expect("written");
+        let left = std::fs::read(sidecar(dir.path(), OBJECT)).expect("there");
+        assert_eq!(left[..100], [0; 100], "it is known to be there: once is enough");
     });
 }
 
@@ -572,6 +610,58 @@ fn what_comes_after_the_end_of_a_clean_object_is_corrupt() {
 }
 
 #[test]
+fn objects_that_are_removed_while_they_become_clean_do_not_stay_open() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let options = Options { open_files_max: 1, ..options(true) };
+        let store = open(&target(dir.path(), 0), &Rc::default(), options);
+        for n in 1..100 {
+            let o = object(n, 0);
+            write(&store, o, 0, &bytes(5000, 1)).await.expect("written");
+            // Takes the only place, so that the other has to be opened again: on a helper thread.
+            write(&store, object(1000, 0), 0, b"stays").await.expect("written");
+            let sums = File::open(sidecar(dir.path(), o)).expect("there");
+            sums.sync_all().expect("synced");
+            forget_pages(&sums);
+            type Task<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
+            let clean: Task<'_> = Box::pin(async {
+                store.clean(Instant::now()).await;
+                Ok(())
+            });
+            assert_eq!(ring::join_all([clean, Box::pin(store.remove(o))]).await, [Ok(()), Ok(())]);
+            assert!(store.open.borrow_mut().remove(o).is_none(), "{o} is still open");
+        }
+    });
+}
+
+#[test]
+fn holes_of_object_and_checksums_are_jumped_over_and_nothing_else() {
+    const FAR: u64 = 1 << 40;
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        for at in [0, 64 << 20, FAR + 100] {
+            write(&store, OBJECT, at, &bytes(5000, 1)).await.expect("written");
+        }
+        // What the disk has lost is no hole.
+        let file = OpenOptions::new().write(true).open(store.object_path(OBJECT)).expect("there");
+        syscall::allocate(file.as_raw_fd(), Allocation::Punch.mode(), 64 << 20, 8192).expect("punched");
+        let (mut at, mut steps, mut corrupt) = (0, 0, Vec::new());
+        while let Some(next) = store.next_to_check(OBJECT, at).await.expect("told") {
+            corrupt.extend(store.check(OBJECT, next, 512 * K).await.expect("readable").corrupt);
+            (at, steps) = (next + 512 * K, steps + 1);
+        }
+        assert_eq!(corrupt, [64 << 20, (64 << 20) + BLOCK]);
+        // The checksums of 2 MiB lie in one block of the disk, or on the border of two.
+        assert!(steps <= 3 * 9, "{steps} steps");
+        let next = store.next_to_check(OBJECT, 100 << 20).await.expect("told").expect("there");
+        assert!((FAR - (2 << 20)..=FAR).contains(&next) && next.is_multiple_of(BLOCK), "{next}");
+        assert_eq!(store.next_to_check(OBJECT, FAR + BLOCK).await, Ok(Some(FAR + BLOCK)));
+        assert_eq!(store.next_to_check(object(2, 0), 0).await, Ok(None));
+    });
+}
+
+#[test]
 fn leftover_checksums_are_listed_and_removed_and_others_stay() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
@@ -616,8 +706,7 @@ fn changes_at_once(is_slow: bool, dir: &Path) {
                         let file = store.open_existing(OBJECT).await.expect("openable");
                         let Some(sums) = file.as_ref().and_then(|file| file.sums()) else { continue };
                         syscall::write_back(sums.fd()).expect("written back");
-                        // SAFETY: no memory is passed.
-                        unsafe { libc::posix_fadvise(sums.fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+                        forget_pages(&File::open(sidecar(dir, OBJECT)).expect("there"));
                     }
                     0 => {
                         store.allocate(OBJECT, block * BLOCK, BLOCK, Allocation::Punch).await.expect("punched");
@@ -664,10 +753,11 @@ fn what_is_read_while_entries_are_written_is_not_kept() {
         sums.entries(0..1).await.expect("read");
         assert!(is_kept());
         store.sums.cache.forget(sums.serial(), 0..1);
-        File::open(sidecar(dir.path(), OBJECT)).expect("there").sync_all().expect("synced");
-        // SAFETY: no memory is passed.
-        unsafe { libc::posix_fadvise(sums.fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        if syscall::read_cached(sums.fd(), &mut [0; 8], 512).is_ok() {
+        let file = File::open(sidecar(dir.path(), OBJECT)).expect("there");
+        file.sync_all().expect("synced");
+        forget_pages(&file);
+        // Not by reading, with which the kernel would begin to bring them.
+        if direct::cached(sums.fd(), 0, BLOCK).expect("told").pages > 0 {
             return; // Nothing here has to be waited for.
         }
         let entry = Entry::settled(77);

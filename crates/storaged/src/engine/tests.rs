@@ -23,6 +23,7 @@ use crate::ahead::Ahead;
 use crate::direct::{self, Direct};
 use crate::failures::Failures;
 use crate::memory::Shares;
+use crate::object_table::first_version;
 use crate::queue::Queue;
 use crate::target::{Health, Target};
 
@@ -157,6 +158,28 @@ fn a_small_cache_of_open_files_loses_nothing() {
 }
 
 #[test]
+fn who_opens_waits_for_the_descriptors_of_files_that_are_written_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store_of(&target(dir.path(), 0), 16, 64 << 10);
+        for inode in 0..16 {
+            write(&store, object(inode, 0), 0, b"x").await.expect("written");
+        }
+        // As if two were on their way to a slow disk.
+        let places = [store.retiring.acquire(1).await, store.retiring.acquire(1).await];
+        let wait = Duration::from_millis(20);
+        assert!(ring::timeout(wait, write(&store, object(16, 0), 0, b"x")).await.is_err());
+        assert!(ring::timeout(wait, store.open_existing(object(17, 0))).await.is_err());
+        assert_eq!(write(&store, object(1, 0), 0, b"y").await, Ok(1), "what is open stays in use");
+        drop(places);
+        assert_eq!(write(&store, object(16, 0), 0, b"x").await, Ok(1));
+        assert_eq!(store.retiring.try_acquire(2).map(drop), None, "one was given up for it");
+        let both = ring::timeout(Duration::from_secs(5), store.retiring.acquire(2)).await;
+        assert!(both.is_ok(), "it is on the disk");
+    });
+}
+
+#[test]
 fn a_listing_shows_each_object_once_in_pages_of_any_size() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
@@ -191,11 +214,18 @@ fn the_reserve_refuses_new_data_but_not_overwriting() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
         let roomy = target(dir.path(), 0);
-        write(&store_of(&roomy, 10, 0), object(1, 0), 0, &bytes(8192, 1)).await.expect("written");
+        let store = store_of(&roomy, 10, 0);
+        write(&store, object(1, 0), 0, &bytes(8192, 1)).await.expect("written");
+        let reserve = Allocation::Reserve { keep_size: false };
+        store.truncate(object(3, 0), 1 << 20).await.expect("made");
+        store.allocate(object(3, 0), 65_536, 65_536, reserve).await.expect("reserved");
         let full = store_of(&target(dir.path(), u64::MAX), 10, 0);
         assert_eq!(write(&full, object(2, 0), 0, b"x").await, Err(Errno::ENOSPC));
         assert_eq!(write(&full, object(1, 0), 8192, b"x").await, Err(Errno::ENOSPC));
         assert_eq!(write(&full, object(1, 0), 100, b"x").await, Ok(8192));
+        assert_eq!(write(&full, object(3, 0), 8192, b"x").await, Err(Errno::ENOSPC), "into a hole");
+        assert_eq!(write(&full, object(3, 0), 131_071, b"xx").await, Err(Errno::ENOSPC));
+        assert_eq!(write(&full, object(3, 0), 65_536, &bytes(65_536, 1)).await, Ok(1 << 20), "what was reserved");
         full.remove(object(1, 0)).await.expect("a full target can be emptied");
     });
 }
@@ -234,6 +264,12 @@ impl Mounted {
         let disk = dir.path().join("disk");
         run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", disk.to_str().expect("plain path")]);
         Self::on(dir, 64, "rw", "^has_journal")
+    }
+
+    /// The disk has what it promised.
+    fn enlarge(&self) {
+        let disk = self.dir.path().join("disk");
+        assert!(run("mount", &["-o", "remount,size=128m", disk.to_str().expect("plain path")]), "remounted");
     }
 
     fn on(dir: tempfile::TempDir, mib: u64, options: &str, feature: &str) -> Option<Self> {
@@ -380,8 +416,8 @@ fn a_disk_that_dies_is_told_to_everyone_who_syncs() {
         kill_disk(&mounted.path());
         assert_eq!(store.sync(object(1, 0)).await, Err(Errno::EIO));
         // Also to those for whom the kernel has no more news: other connections to the same open file.
-        assert_eq!(failures.tell(object(1, 0), 1), Err(Errno::EIO));
-        assert_eq!(failures.tell(object(1, 0), 2), Err(Errno::EIO));
+        assert_eq!(failures.tell(object(1, 0), 1, 0), Err(Errno::EIO));
+        assert_eq!(failures.tell(object(1, 0), 2, 0), Err(Errno::EIO));
         assert_eq!(target.health(), Health::Failing);
         assert!(write(&store, object(2, 0), 0, b"x").await.is_err());
     });
@@ -390,8 +426,10 @@ fn a_disk_that_dies_is_told_to_everyone_who_syncs() {
 #[test]
 fn an_error_after_the_file_left_the_cache_is_remembered() {
     let Some(mounted) = Mounted::overcommitted() else { return };
+    let acknowledged = first_version(7) + 2;
     on_ring(async {
         let (target, failures) = (target(&mounted.path(), 0), Rc::new(Failures::default()));
+        target.begin(7).expect("begun");
         let options =
             Options { open_files_max: 1, write_in_place_max: 64 << 10, direct_min: u64::MAX, checksums: true };
         let store = open(&target, &failures, options);
@@ -399,15 +437,26 @@ fn an_error_after_the_file_left_the_cache_is_remembered() {
         store.sync(object(2, 0)).await.expect("synced");
         write(&store, object(1, 0), 0, &bytes(16 << 20, 1)).await.expect("acknowledged");
         // Each takes the only place in the cache: the one with the data is written back and closed.
-        for other in 100..300 {
+        let mut others = 100..300;
+        while failures.tell(object(1, 0), 1, 0).is_ok() {
+            let other = others.next().expect("the loss of acknowledged data is noticed");
             store.truncate(object(other, 0), 0).await.expect("made");
             ring::sleep(Duration::from_millis(5)).await;
-            if failures.tell(object(1, 0), 1).is_err() {
-                return;
-            }
         }
-        panic!("the loss of acknowledged data was never noticed");
+        let is_noted = || !mounted.path().join("written.toml").exists();
+        for _ in 0..5000 {
+            if is_noted() {
+                break;
+            }
+            ring::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(is_noted());
     });
+    // It may be killed now: the kernel has no more news, and the page cache is still the same.
+    mounted.enlarge();
+    let next = Target::new(mounted.path(), 0);
+    next.begin(8).expect("begun");
+    assert!(next.may_have_lost(acknowledged));
 }
 
 #[test]
