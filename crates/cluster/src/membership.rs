@@ -1,6 +1,7 @@
 //! The membership state machine.
 
 mod admin;
+mod behind;
 mod delete;
 mod heartbeat;
 mod presence;

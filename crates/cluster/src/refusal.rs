@@ -16,14 +16,14 @@ pub enum Refusal {
     AliasTaken { alias: String, holder: NodeId },
     #[error("{name:?} is no valid name: use 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'")]
     BadName { name: String },
-    #[error(
-        "node {id} is not known here: it was deleted, or the management service has lost its store; give it an empty directory to register anew"
-    )]
+    #[error("node {id} is not known here: it was deleted; give it an empty directory to register anew")]
     NodeForgotten { id: NodeId },
-    #[error(
-        "target {id} ({path}) is not known here: it was deleted, or the management service has lost its store; give it an empty directory to register anew"
-    )]
+    #[error("target {id} ({path}) is not known here: it was deleted; give it an empty directory to register anew")]
     TargetForgotten { id: TargetId, path: String },
+    #[error(
+        "{what} has an id that the management service has not given out: its store is older than the cluster; leave the directory as it is, which holds what was stored, and restore the newest backup of the management service's"
+    )]
+    StoreIsOld { what: String },
     #[error("target {target} belongs to node {owner}: a target cannot move between nodes yet")]
     TargetElsewhere { target: TargetId, owner: NodeId },
     #[error("target {uuid} is there twice: was its directory copied?")]

@@ -136,7 +136,10 @@ where
         let effects = self.membership.apply(event, now)?;
         self.store.add(effects.records);
         *publish |= effects.publish;
-        Ok(effects.answer)
+        match effects.answer {
+            Answer::Refused(refusal) => Err(refusal),
+            answer => Ok(answer),
+        }
     }
 
     fn publish(&mut self, map_changed: bool, tick: bool) {

@@ -12,7 +12,11 @@ use crate::refusal::Refusal;
 
 impl Membership {
     pub(super) fn register(&mut self, registration: Registration, now: Moment) -> Result<Answer, Refusal> {
-        // All refusals come before the first change.
+        self.check_cluster(&registration)?;
+        if let Some(refusal) = self.fallen_behind(&registration) {
+            return Ok(Answer::Refused(refusal));
+        }
+        // All other refusals come before the first change.
         self.check(&registration)?;
         let known = self.node_by_uuid(&registration.uuid);
         let id = known.unwrap_or_else(|| self.next_node());
@@ -36,11 +40,15 @@ impl Membership {
         Ok(Answer::Registered(Registered { node: id, alias, targets }))
     }
 
-    fn check(&self, registration: &Registration) -> Result<(), Refusal> {
+    fn check_cluster(&self, registration: &Registration) -> Result<(), Refusal> {
         let ours = &self.map.cluster;
-        if !registration.cluster.is_empty() && registration.cluster != *ours {
-            return Err(Refusal::WrongCluster { ours: ours.clone(), theirs: registration.cluster.clone() });
+        if registration.cluster.is_empty() || registration.cluster == *ours {
+            return Ok(());
         }
+        Err(Refusal::WrongCluster { ours: ours.clone(), theirs: registration.cluster.clone() })
+    }
+
+    fn check(&self, registration: &Registration) -> Result<(), Refusal> {
         if registration.uuid.is_empty() {
             return Err(Refusal::Incomplete { what: "the node's uuid" });
         }

@@ -35,7 +35,10 @@ impl World {
         let effects = self.live.apply(event, self.now)?;
         let answer = effects.answer.clone();
         self.persist(effects);
-        Ok(answer)
+        match answer {
+            Answer::Refused(refusal) => Err(refusal),
+            answer => Ok(answer),
+        }
     }
 
     fn persist(&mut self, effects: Effects) {
@@ -176,10 +179,6 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     assert!(refused(Registration { alias: "a b".into(), ..storage("s2", &[]) }).contains("no valid name"));
     assert!(refused(storage("s2", &["a"])).contains("belongs to node 1"));
     assert!(refused(storage("s2", &["x", "x"])).contains("was its directory copied?"));
-    assert!(refused(Registration { id: Some(NodeId(7)), ..storage("s2", &[]) }).contains("not known here"));
-    let mut forgotten = storage("s2", &["x"]);
-    forgotten.targets[0].id = Some(TargetId(9));
-    assert!(refused(forgotten).contains("target 9 (/x) is not known here"));
     assert!(refused(Registration { rails: vec![], ..storage("s2", &[]) }).contains("address"));
     let mut portless = storage("s2", &["x"]);
     portless.targets[0].ports.clear();
