@@ -10,7 +10,7 @@ mod restore;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
 
@@ -62,10 +62,12 @@ impl Rules {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Presence {
     incarnation: u64,
     last_heard: Moment,
+    /// Processes that a later one has taken the place of, the last ones last: they may never take it back.
+    superseded: VecDeque<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use types::id::{Generation, GroupId, NodeId, PoolId, ShardId, TargetId};
 
-use super::{Membership, Presence, Reported};
+use super::{Membership, Reported};
 use crate::event::{Answer, Moment, Registered, Registration, Report, TargetRegistration};
 use crate::map::{CapacityClass, Group, Node, NodeState, ServiceKind, Target, TargetState};
 use crate::record::Key;
@@ -36,7 +36,7 @@ impl Membership {
         let targets: Vec<TargetId> =
             registration.targets.iter().map(|target| self.register_target(id, registration.kind, target)).collect();
         self.withdraw_absent(id, &targets);
-        self.presence.insert(id, Presence { incarnation: registration.incarnation, last_heard: now });
+        self.take_place(id, registration.incarnation, now);
         Ok(Answer::Registered(Registered { node: id, alias, targets }))
     }
 
@@ -60,7 +60,7 @@ impl Membership {
                 let uuid = node.uuid.clone();
                 return Err(Refusal::KindChanged { uuid, known: node.kind, asked: registration.kind });
             }
-            Some(_) => {}
+            Some(node) => self.check_not_superseded(node.id, registration.incarnation)?,
             None => self.check_new_node(registration)?,
         }
         self.check_targets(registration)

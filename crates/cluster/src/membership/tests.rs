@@ -229,6 +229,60 @@ fn of_two_processes_with_one_identity_the_older_must_stop() {
     assert_eq!(world.beat(1, 1, vec![]), Err(Refusal::Superseded { id: NodeId(1) }));
     world.beat(1, 2, vec![]).expect("the newer one");
     assert_eq!(world.beat(9, 2, vec![]), Err(Refusal::NodeForgotten { id: NodeId(9) }));
+    // It was cut off, and comes back: it may not take the newer one's place.
+    let older = Event::RegisterNode(storage("s1", &["a"]));
+    assert_eq!(world.apply(older.clone()), Err(Refusal::Superseded { id: NodeId(1) }));
+    world.beat(1, 2, vec![]).expect("still the one");
+    // Even where there were some more since.
+    for incarnation in 3..20 {
+        world.register(Registration { incarnation, ..storage("s1", &["a"]) });
+    }
+    assert_eq!(world.apply(older), Err(Refusal::Superseded { id: NodeId(1) }));
+    // The same process again, after it has lost its connection, is no other.
+    world.register(Registration { incarnation: 19, ..storage("s1", &["a"]) });
+}
+
+#[test]
+fn what_was_deleted_is_told_so() {
+    let mut world = World::new();
+    world.register(storage("s1", &[]));
+    world.tick_after(10_000);
+    world.admin(Admin::DeleteNode { node: NodeId(1), really: true }).expect("offline and empty");
+    let deleted = Registration { id: Some(NodeId(1)), ..storage("s1", &[]) };
+    assert_eq!(world.apply(Event::RegisterNode(deleted)), Err(Refusal::NodeForgotten { id: NodeId(1) }));
+}
+
+#[test]
+fn an_old_store_gives_no_id_out_again() {
+    let mut world = World::new();
+    world.register(storage("s1", &["a"]));
+    let mut backup = world.clone();
+    let known = |uuid: &str, targets: &[&str], id, target| {
+        let mut known = Registration { id: Some(NodeId(id)), ..storage(uuid, targets) };
+        known.targets.last_mut().expect("one").id = Some(TargetId(target));
+        Event::RegisterNode(known)
+    };
+    let refused = |world: &mut World, event| {
+        let map = world.map().clone();
+        let refusal = world.apply(event).expect_err("its id was not given out here");
+        assert!(refusal.is_permanent() && !refusal.to_string().contains("empty directory"), "{refusal}");
+        assert_eq!(world.map(), &map);
+        match refusal {
+            Refusal::StoreIsOld { what } => what,
+            other => panic!("{other}"),
+        }
+    };
+    // Nodes 2 and 3 came after the backup, and a target of node 1.
+    assert_eq!(refused(&mut backup, known("s3", &["c"], 3, 4)), "node 3");
+    backup.restart();
+    let new = backup.register(storage("s4", &["d"]));
+    assert_eq!((new.node, new.targets), (NodeId(4), vec![TargetId(5)]));
+    assert!(backup.map().groups.contains_key(&GroupId(5)), "groups are in the layouts of files");
+    assert_eq!(refused(&mut backup, known("s1", &["a", "b"], 1, 5)), "target 5 (/b)", "it was given to another");
+    assert_eq!(refused(&mut backup, known("s2", &["x"], 4, 6)), "node 4", "so was this");
+    let Ok(Answer::Session(session)) = backup.apply(Event::RegisterClient) else { panic!("no session") };
+    assert!(session.0 > 1 << 32, "clients of that time may still be there");
+    check(&backup);
 }
 
 #[test]
