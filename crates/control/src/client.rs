@@ -108,7 +108,7 @@ impl Client {
     }
 
     /// # Errors
-    /// Where mgmtd cannot be asked or refuses; [`ControlError::NotRegistered`] asks to register again.
+    /// Where mgmtd cannot be asked or refuses; [`ControlError::NotHeard`] asks to register again.
     pub async fn heartbeat(
         &self,
         node: NodeId,
