@@ -179,7 +179,10 @@ fn a_node_that_runs_takes_up_targets() {
     let registered = block_on(node.add_targets(more(&["b", "c"]), reporter(3))).expect("new ones");
     let ids = [1, 3, 4].map(TargetId);
     assert_eq!(registered.targets, ids);
-    assert_eq!(node.registered(None), Ok(registered));
+    assert_eq!(node.registered(None), Ok(registered.clone()));
+    // A service that could not take them up asks again.
+    let again = block_on(node.add_targets(more(&["c", "b"]), reporter(3))).expect("known ones");
+    assert_eq!(again, registered);
     // What is refused leaves the node as it was, and known.
     let refused = block_on(node.add_targets(more(&["x"]), reporter(4))).expect_err("it is another node's");
     assert!(refused.code == 2 && refused.message.contains("target"), "{refused}");

@@ -172,7 +172,13 @@ impl Task {
         let Role::Node { registration, reporter } = &mut self.role else { return Ok(None) };
         let Addition { targets, reporter: mut wider, answer } = addition;
         let mut grown = registration.clone();
-        grown.targets.extend(targets);
+        for target in targets {
+            // One that is asked for again, as by a service that could not take it up the first time.
+            match grown.targets.iter_mut().find(|known| known.uuid == target.uuid) {
+                Some(known) => *known = target,
+                None => grown.targets.push(target),
+            }
+        }
         // Whoever asked may be gone: what was registered stays so.
         match client.register_node(&grown, &wider()).await {
             Ok((registered, view)) => {
@@ -216,12 +222,6 @@ impl Task {
     }
 }
 
-/// Takes over what mgmtd has given, so that a later registration is recognised.
-fn learn(registration: &mut Registration, registered: &Registered) {
-    registration.id = Some(registered.node);
-    for (target, id) in registration.targets.iter_mut().zip(&registered.targets) {
-        target.id = Some(*id);
-    }
 /// From one good connection to the next.
 struct Outage {
     backoff: Backoff,
@@ -247,6 +247,12 @@ impl Outage {
     }
 }
 
+/// Takes over what mgmtd has given, so that a later registration is recognised.
+fn learn(registration: &mut Registration, registered: &Registered) {
+    registration.id = Some(registered.node);
+    for (target, id) in registration.targets.iter_mut().zip(&registered.targets) {
+        target.id = Some(*id);
+    }
 }
 
 fn beats(every: Duration) -> Interval {
