@@ -75,6 +75,8 @@ struct Reported {
     report: Report,
     /// Reports in a row that contradict the state in the map.
     contrary: u32,
+    /// Reports since the target has this state, or has registered.
+    heard: u32,
 }
 
 impl Membership {

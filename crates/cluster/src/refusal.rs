@@ -55,6 +55,11 @@ pub enum Refusal {
     RunsShard { target: TargetId, shard: u16 },
     #[error("target {target} is not known to be empty: move its files away first, with its service running")]
     NotEmpty { target: TargetId },
+    #[error("target {target} takes new files: set it bad first")]
+    TakesFiles { target: TargetId },
+    /// It will be heard of soon.
+    #[error("target {target} has not told yet whether it is empty since it takes no new files")]
+    NotHeard { target: TargetId },
     #[error("node {node} is running: stop it first")]
     StillRunning { node: NodeId },
 }
@@ -63,6 +68,6 @@ impl Refusal {
     /// Trying again without a change by people gives the same answer.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
-        !matches!(self, Self::NotRegistered { .. })
+        !matches!(self, Self::NotRegistered { .. } | Self::NotHeard { .. })
     }
 }

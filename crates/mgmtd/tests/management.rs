@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cluster::capacity::Capacity;
 use cluster::event::{Registration, Report, TargetRegistration};
-use cluster::map::{NodeState, Rail, ServiceKind};
+use cluster::map::{NodeState, Rail, ServiceKind, TargetState};
 use control::agent::OnUpdate;
 use control::node::Reporter;
 use control::{Agent, AgentConfig, Client, ControlError, Update};
@@ -283,6 +283,14 @@ fn administrators_verbs_work_and_refusals_say_why() {
         client.heartbeat(registered.node, 1, &[(TargetId(1), empty)]).await.expect("registered");
         assert_eq!(client.delete_target(TargetId(1), false).await.expect("empty").len(), 2);
         assert!(client.view().await.expect("a view").map.targets.contains_key(&TargetId(1)), "a dry run");
+        let error = client.delete_target(TargetId(1), true).await.expect_err("it takes new files");
+        assert!(matches!(error, ControlError::Refused(_)), "{error}");
+        client.set_target_state(TargetId(1), TargetState::Bad).await.expect("there");
+        for _ in 0..2 {
+            let error = client.delete_target(TargetId(1), true).await.expect_err("its word is old");
+            assert!(matches!(error, ControlError::NotHeard(_)), "{error}");
+            client.heartbeat(registered.node, 1, &[(TargetId(1), empty)]).await.expect("registered");
+        }
         client.delete_target(TargetId(1), true).await.expect("empty");
         client.remove_pool(pool).await.expect("empty");
         let view = client.view().await.expect("a view");
@@ -339,17 +347,6 @@ fn an_agent_waits_for_mgmtd_and_outlives_its_restart() {
 }
 
 #[test]
-fn an_agent_that_is_refused_for_good_ends_with_exit_code_2() {
-    let place = Place::new();
-    let server = place.start(&[]);
-    let address = server.address().to_string();
-    let (sender, updates) = std::sync::mpsc::channel();
-    let tell: OnUpdate = Box::new(move |update| drop(sender.send(update)));
-    let config = AgentConfig { management: address.clone(), identity: place.identity("c-2"), rails: None };
-    let node = spec("s", ServiceKind::Storage, &["a"]);
-    let agent = Agent::start_node(config, node.clone(), reporter(1), tell).expect("a thread");
-    let fatal = agent.registered(Some(PATIENCE)).expect_err("another cluster");
-#[test]
 fn what_stands_in_mgmtds_place_for_a_while_is_no_reason_to_end() {
     let place = Place::new();
     let port = TcpListener::bind("127.0.0.1:0").expect("free").local_addr().expect("bound");
@@ -386,6 +383,17 @@ fn what_stands_in_mgmtds_place_for_a_while_is_no_reason_to_end() {
     assert!(agent.registered(None).is_ok() && client.session(None).is_ok());
 }
 
+#[test]
+fn an_agent_that_is_refused_for_good_ends_with_exit_code_2() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    let address = server.address().to_string();
+    let (sender, updates) = std::sync::mpsc::channel();
+    let tell: OnUpdate = Box::new(move |update| drop(sender.send(update)));
+    let config = AgentConfig { management: address.clone(), identity: place.identity("c-2"), rails: None };
+    let node = spec("s", ServiceKind::Storage, &["a"]);
+    let agent = Agent::start_node(config, node.clone(), reporter(1), tell).expect("a thread");
+    let fatal = agent.registered(Some(PATIENCE)).expect_err("another cluster");
     assert_eq!(fatal.code, 2);
     assert_eq!(updates.recv_timeout(PATIENCE), Ok(Update::Refused(fatal)));
 

@@ -142,7 +142,8 @@ impl Membership {
         if kind == ServiceKind::Metadata {
             self.give_shard(id);
         }
-        self.reports.insert(id, Reported { report: Report { failing: false, ..asked.report }, contrary: 0 });
+        let report = Report { failing: false, ..asked.report };
+        self.reports.insert(id, Reported { report, contrary: 0, heard: 0 });
         id
     }
 

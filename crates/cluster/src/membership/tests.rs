@@ -406,19 +406,31 @@ fn deletion_is_a_dry_run_at_first_and_refused_where_something_may_be_stored() {
     let (m, a, b) = (TargetId(1), TargetId(2), TargetId(3));
     let delete = |target, really| Admin::DeleteTarget { target, really };
     assert_eq!(world.admin(delete(m, true)), Err(Refusal::RunsShard { target: m, shard: 0 }));
-    assert_eq!(world.admin(delete(a, true)), Err(Refusal::NotEmpty { target: a }));
+    assert_eq!(world.admin(delete(a, false)), Err(Refusal::NotEmpty { target: a }));
     let empty = Report { empty: true, ..plenty() };
     world.beat(2, 1, vec![(a, empty), (b, empty)]).expect("registered");
     let (map, dry) = (world.map().clone(), world.admin(delete(a, false)).expect("empty"));
     assert_eq!(dry, Answer::Deleted(vec!["target 2 (/a)".into(), "group 2".into()]));
     assert_eq!(world.map(), &map);
+    // As long as new files may come, its word is worth nothing, nor is one from before.
+    assert_eq!(world.admin(delete(a, true)), Err(Refusal::TakesFiles { target: a }));
+    world.admin(Admin::SetTargetState { target: a, state: TargetState::Bad }).expect("there");
+    for report in [empty, plenty()] {
+        let refusal = world.admin(delete(a, true)).expect_err("it may have been on its way");
+        assert_eq!((&refusal, refusal.is_permanent()), (&Refusal::NotHeard { target: a }, false));
+        world.beat(2, 1, vec![(a, report), (b, empty)]).expect("registered");
+    }
+    assert_eq!(world.admin(delete(a, true)), Err(Refusal::NotEmpty { target: a }));
+    world.beat(2, 1, vec![(a, empty), (b, empty)]).expect("registered");
     assert_eq!(world.admin(delete(a, true)), Ok(dry));
     assert!(!world.map().targets.contains_key(&a) && !world.map().groups.contains_key(&GroupId(2)));
     assert_eq!(world.map().pools[&PoolId::DEFAULT].groups, [GroupId(3)]);
     let node = |really| Admin::DeleteNode { node: NodeId(2), really };
     assert_eq!(world.admin(node(true)), Err(Refusal::StillRunning { node: NodeId(2) }));
     world.tick_after(10_000);
-    world.admin(node(true)).expect("offline and empty");
+    assert_eq!(world.admin(node(true)), Err(Refusal::TakesFiles { target: b }));
+    world.admin(Admin::SetTargetState { target: b, state: TargetState::Bad }).expect("there");
+    world.admin(node(true)).expect("offline");
     assert!(!world.map().nodes.contains_key(&NodeId(2)));
     world.restart();
     let again = world.register(storage("s3", &["c"]));
@@ -525,13 +537,14 @@ fn small_event(world: &mut World, choice: u8) -> Option<Event> {
         13 => Event::Admin(Admin::SetAlias { node: NodeId(1), alias: "new".into() }),
         14 => Event::Admin(Admin::SetTargetState { target: TargetId(1), state: TargetState::Good }),
         15 => Event::Admin(Admin::RemovePool { pool: PoolId(2) }),
+        16 => Event::Admin(Admin::SetTargetState { target: TargetId(2), state: TargetState::Bad }),
         _ => {
             world.restart();
             return None;
         }
     })
 }
-const CHOICES: u8 = 17;
+const CHOICES: u8 = 18;
 
 fn step(world: &mut World, choice: u8) {
     let before = world.clone();

@@ -11,6 +11,7 @@ mod commands;
 mod crash;
 mod cut_off;
 mod damage;
+mod deletion;
 mod drafts;
 mod fail_points;
 mod faults;
