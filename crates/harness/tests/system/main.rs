@@ -35,6 +35,7 @@ mod services;
 mod shards;
 mod splitting;
 mod start;
+mod taking_up;
 mod truncates;
 mod verify;
 mod versions;
