@@ -21,7 +21,8 @@ pub enum Refusal {
     #[error("target {id} ({path}) is not known here: it was deleted; give it an empty directory to register anew")]
     TargetForgotten { id: TargetId, path: String },
     #[error(
-        "{what} has an id that the management service has not given out: its store is older than the cluster; leave the directory as it is, which holds what was stored, and restore the newest backup of the management service's"
+        "{what} has an id that the management service has not given out: its store is older than the cluster; restore the newest \
+         backup of it, and leave the directory as it is, which holds what was stored"
     )]
     StoreIsOld { what: String },
     #[error("target {target} belongs to node {owner}: a target cannot move between nodes yet")]
