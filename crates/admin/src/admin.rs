@@ -14,6 +14,7 @@ use types::id::{GroupId, NodeId, PoolId, TargetId};
 use wire::v1::bench::BenchPlan;
 
 use crate::data::{DataError, DataPlane, on_ring};
+use crate::delete::Doomed;
 use crate::entry::{self, Entry, Policy, Subject};
 use crate::fsck::{self, Report, Stage};
 use crate::netbench::{self, NetChoice, NetPlan};
@@ -94,17 +95,17 @@ impl Admin {
     /// Answers what is deleted with it, one line per thing; without `really` nothing is.
     ///
     /// # Errors
-    /// Where mgmtd does not answer or refuses.
+    /// Where mgmtd does not answer or refuses, or a file may need the target: then it is what it was.
     pub fn delete_target(&self, target: TargetId, really: bool) -> Result<Vec<String>> {
-        self.ask(self.client.delete_target(target, really))
+        self.delete(Doomed::Target(target), really)
     }
 
     /// As [`Self::delete_target`], for a node with all its targets.
     ///
     /// # Errors
-    /// Where mgmtd does not answer or refuses.
+    /// As [`Self::delete_target`].
     pub fn delete_node(&self, node: NodeId, really: bool) -> Result<Vec<String>> {
-        self.ask(self.client.delete_node(node, really))
+        self.delete(Doomed::Node(node), really)
     }
 
     /// # Errors
@@ -212,12 +213,20 @@ impl Admin {
         self.on_data(async |data| Ok(scrub::stop(data, 0).await))
     }
 
-    fn ask<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T> {
-        Ok(self.runtime.block_on(answer).map_err(Fatal::from)?)
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn block_on<F: Future>(&self, answer: F) -> F::Output {
+        self.runtime.block_on(answer)
+    }
+
+    pub(crate) fn ask<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T> {
+        Ok(self.block_on(answer).map_err(Fatal::from)?)
     }
 
     /// Does `work` with connections to shards and lanes, under a session of its own.
-    fn on_data<T>(&self, work: impl AsyncFnOnce(&DataPlane<'_>) -> Result<T, DataError>) -> Result<T> {
+    pub(crate) fn on_data<T>(&self, work: impl AsyncFnOnce(&DataPlane<'_>) -> Result<T, DataError>) -> Result<T> {
         let view = self.view()?;
         let session = self.ask(self.client.register_client(&self.identity.name))?;
         // Blocks the ring, where one request at a time is under way.

@@ -12,9 +12,10 @@ use net::{CallError, Connection, Identity, Limits, Peer, To};
 use thiserror::Error;
 use types::error::Errno;
 use types::id::{GroupId, ObjectId, SessionId, ShardId};
+use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::op::Call;
-use wire::v1::meta::Exactly;
+use wire::v1::meta::{Exactly, Scan};
 use wire::v1::session::{SessionClose, SessionOpen};
 
 /// A server that does not answer is given up on after this.
@@ -87,6 +88,26 @@ impl<'a> DataPlane<'a> {
         let find =
             |map: &ClusterMap| map.route_shard(shard).ok_or_else(|| DataError::NoRoute(format!("shard {shard}")));
         self.call(find, Some(self.session), request).await
+    }
+
+    /// Waits until a shard goes by the map that this command began with, or a later one.
+    pub(crate) async fn catch_up(&self, shard: ShardId) -> Result<(), DataError> {
+        let begin = ring::now();
+        loop {
+            // Any request will do: each answer tells.
+            self.shard(shard, &Scan { after: Bytes::default(), count: 1 }).await?;
+            let route = self.current.borrow().route_shard(shard);
+            let line = route.and_then(|route| self.lines.borrow().get(&route.addresses).cloned());
+            let seen = line.and_then(|line| line.ready.borrow().as_ref().map(Connection::epoch_seen));
+            if seen >= Some(self.map.epoch) {
+                return Ok(());
+            }
+            if ring::now().duration_since(begin) > PATIENCE {
+                let reason = "it has not heard of the newest cluster map".to_owned();
+                return Err(DataError::Unreachable { server: format!("shard {shard}"), reason });
+            }
+            ring::sleep(PAUSE).await;
+        }
     }
 
     pub(crate) async fn object<C: Call>(

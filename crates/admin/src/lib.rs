@@ -5,6 +5,7 @@
 
 mod admin;
 mod data;
+mod delete;
 mod endpoint;
 pub mod entry;
 pub mod fsck;

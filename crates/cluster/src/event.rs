@@ -5,6 +5,7 @@ use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
 
 use crate::capacity::Capacity;
 use crate::map::{Rail, ServiceKind, TargetState};
+use crate::refusal::Refusal;
 
 /// Milliseconds on a clock that never goes back; where it begins does not matter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -121,6 +122,8 @@ pub enum Answer {
     Pool(PoolId),
     /// One line per thing that was deleted, or would be.
     Deleted(Vec<String>),
+    /// It was refused, and what that has taught has to be persisted all the same.
+    Refused(Refusal),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

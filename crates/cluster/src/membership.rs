@@ -1,6 +1,7 @@
 //! The membership state machine.
 
 mod admin;
+mod behind;
 mod delete;
 mod heartbeat;
 mod presence;
@@ -9,7 +10,7 @@ mod restore;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
 
@@ -61,10 +62,12 @@ impl Rules {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Presence {
     incarnation: u64,
     last_heard: Moment,
+    /// Processes that a later one has taken the place of, the last ones last: they may never take it back.
+    superseded: VecDeque<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +75,8 @@ struct Reported {
     report: Report,
     /// Reports in a row that contradict the state in the map.
     contrary: u32,
+    /// Reports since the target has this state, or has registered.
+    heard: u32,
 }
 
 impl Membership {

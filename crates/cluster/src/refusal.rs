@@ -16,14 +16,15 @@ pub enum Refusal {
     AliasTaken { alias: String, holder: NodeId },
     #[error("{name:?} is no valid name: use 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'")]
     BadName { name: String },
-    #[error(
-        "node {id} is not known here: it was deleted, or the management service has lost its store; give it an empty directory to register anew"
-    )]
+    #[error("node {id} is not known here: it was deleted; give it an empty directory to register anew")]
     NodeForgotten { id: NodeId },
-    #[error(
-        "target {id} ({path}) is not known here: it was deleted, or the management service has lost its store; give it an empty directory to register anew"
-    )]
+    #[error("target {id} ({path}) is not known here: it was deleted; give it an empty directory to register anew")]
     TargetForgotten { id: TargetId, path: String },
+    #[error(
+        "{what} has an id that the management service has not given out: its store is older than the cluster; restore the newest \
+         backup of it, and leave the directory as it is, which holds what was stored"
+    )]
+    StoreIsOld { what: String },
     #[error("target {target} belongs to node {owner}: a target cannot move between nodes yet")]
     TargetElsewhere { target: TargetId, owner: NodeId },
     #[error("target {uuid} is there twice: was its directory copied?")]
@@ -55,6 +56,11 @@ pub enum Refusal {
     RunsShard { target: TargetId, shard: u16 },
     #[error("target {target} is not known to be empty: move its files away first, with its service running")]
     NotEmpty { target: TargetId },
+    #[error("target {target} takes new files: set it bad first")]
+    TakesFiles { target: TargetId },
+    /// It will be heard of soon.
+    #[error("target {target} has not told yet whether it is empty since it takes no new files")]
+    NotHeard { target: TargetId },
     #[error("node {node} is running: stop it first")]
     StillRunning { node: NodeId },
 }
@@ -63,6 +69,6 @@ impl Refusal {
     /// Trying again without a change by people gives the same answer.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
-        !matches!(self, Self::NotRegistered { .. })
+        !matches!(self, Self::NotRegistered { .. } | Self::NotHeard { .. })
     }
 }

@@ -1,8 +1,10 @@
 //! Errors that end the process: one line that says what to do, and the exit code.
 
 use std::error::Error;
+use std::io;
 
 use thiserror::Error;
+use types::error::Errno;
 
 /// The process cannot go on. Carried by `anyhow` through any context up to `main`, which asks [`exit_code`].
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -29,6 +31,17 @@ impl Fatal {
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: FAILED }
+    }
+
+    /// A file or directory cannot be used: a disk that is full or fails may be better later, all else the user must change.
+    #[must_use]
+    pub fn unusable(message: impl Into<String>, error: &io::Error) -> Self {
+        let is = |errno: &Errno| error.raw_os_error() == Some(i32::from(errno.0));
+        if [Errno::ENOSPC, Errno::EDQUOT, Errno::EIO].iter().any(is) {
+            Self::failed(message)
+        } else {
+            Self::usage(message)
+        }
     }
 }
 
@@ -60,5 +73,13 @@ mod tests {
     fn the_code_is_found_below_any_context() {
         assert_eq!(exit_code(&Context(Fatal::usage("port in use"))), 2);
         assert_eq!(exit_code(&std::io::Error::other("x")), 1);
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again() {
+        let code = |errno: Errno| Fatal::unusable("dir", &io::Error::from_raw_os_error(errno.0.into())).code;
+        let codes = [Errno::ENOSPC, Errno::EIO, Errno::EACCES, Errno::EROFS].map(code);
+        assert_eq!(codes, [FAILED, FAILED, USAGE, USAGE]);
+        assert_eq!(Fatal::unusable("dir", &io::Error::other("x")).code, USAGE);
     }
 }

@@ -183,7 +183,8 @@ pub fn new_uuid() -> String {
 /// # Errors
 /// Where there is none, or it cannot be understood.
 pub fn read(path: &Path) -> Result<Identity, Fatal> {
-    let text = fs::read_to_string(path).map_err(|error| Fatal::usage(format!("{}: {error}", path.display())))?;
+    let unreadable = |error| Fatal::unusable(format!("{}: {error}", path.display()), &error);
+    let text = fs::read_to_string(path).map_err(unreadable)?;
     toml::from_str(&text).map_err(|error| {
         let reason = error.message().to_owned();
         Fatal::usage(format!("{} is damaged ({reason}): restore it from a backup", path.display()))
@@ -233,7 +234,7 @@ fn first_foreign(dir: &Path) -> io::Result<Option<String>> {
 }
 
 fn cannot_use(dir: &Path, error: &io::Error) -> Fatal {
-    Fatal::usage(format!("{} cannot be used: {error}", dir.display()))
+    Fatal::unusable(format!("{} cannot be used: {error}", dir.display()), error)
 }
 
 #[cfg(test)]

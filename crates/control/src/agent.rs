@@ -89,7 +89,8 @@ impl Agent {
     }
 
     /// Registers a service that runs once more, with `targets` after those that it has, and with a reporter for all of them
-    /// from then on. Until that has succeeded all stays as it was, and the service goes on.
+    /// from then on. Until that has succeeded all stays as it was, and the service goes on. A target that it has already, by
+    /// its UUID, keeps its place.
     ///
     /// # Errors
     /// Where mgmtd refuses them, or cannot be asked now: then the same may be tried again.

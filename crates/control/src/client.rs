@@ -108,7 +108,7 @@ impl Client {
     }
 
     /// # Errors
-    /// Where mgmtd cannot be asked or refuses; [`ControlError::NotRegistered`] asks to register again.
+    /// Where mgmtd cannot be asked or refuses; [`ControlError::NotHeard`] asks to register again.
     pub async fn heartbeat(
         &self,
         node: NodeId,
@@ -193,10 +193,11 @@ impl Client {
         self.call(service.set_target_state(request)).await.map(|_| ())
     }
 
-    /// Without `really`, only tells what would be deleted: one line per thing.
+    /// Without `really`, only tells what would be deleted: one line per thing. Whoever means it has set the target bad, and
+    /// asked all shards since whether a file names its group: mgmtd cannot know.
     ///
     /// # Errors
-    /// Where mgmtd cannot be asked or refuses: the target is in use.
+    /// Where mgmtd cannot be asked or refuses: the target is in use. [`ControlError::NotHeard`] asks to try again.
     pub async fn delete_target(&self, target: TargetId, really: bool) -> Result<Vec<String>, ControlError> {
         let mut service = self.service.clone();
         let request = proto::DeleteTargetRequest { target: target.0, really };

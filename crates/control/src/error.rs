@@ -17,12 +17,15 @@ pub enum ControlError {
     /// The connection was lost or the answer took too long: the request may have been carried out.
     #[error("lost mgmtd at {address}: {reason}")]
     Lost { address: String, reason: String },
-    /// mgmtd has restarted and wants the node to register again.
+    /// mgmtd has to hear from a node first: from one that it has not heard of since it was started, that it registers again.
     #[error("{0}")]
-    NotRegistered(String),
-    /// mgmtd said no and will say no again.
+    NotHeard(String),
+    /// The state of the cluster rules it out: mgmtd said no and will say no again.
     #[error("{0}")]
     Refused(String),
+    /// What answers cannot do what it was asked for, whatever the state of the cluster.
+    #[error("mgmtd at {address} {reason}")]
+    Unfit { address: String, reason: String },
     /// mgmtd answered what this release does not understand.
     #[error("mgmtd at {address} sent what this release cannot read: {reason}")]
     Incomprehensible { address: String, reason: String },
@@ -33,21 +36,35 @@ impl ControlError {
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Lost { .. } | Self::NotRegistered(_) => false,
+            Self::Unreachable { .. } | Self::Lost { .. } | Self::NotHeard(_) => false,
             Self::Handshake { error, .. } => handshake_is_permanent(error),
-            Self::Refused(_) | Self::Incomprehensible { .. } => true,
+            Self::Refused(_) | Self::Unfit { .. } | Self::Incomprehensible { .. } => true,
         }
+    }
+
+    /// mgmtd itself has decided so. All else may come from whatever listens at its address for a while: it is no reason to
+    /// end for what has been part of the cluster already.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_))
     }
 
     pub(crate) fn from_status(address: &str, status: &Status) -> Self {
         let reason = status.message().to_owned();
+        let unfit = |reason| Self::Unfit { address: address.to_owned(), reason };
         match status.code() {
-            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown | Code::Aborted => {
-                Self::Lost { address: address.to_owned(), reason: innermost(status) }
-            }
-            NOT_REGISTERED => Self::NotRegistered(reason),
-            Code::Unimplemented => Self::Refused(format!("mgmtd at {address} is older than this release: upgrade it")),
-            _ => Self::Refused(reason),
+            Code::Unavailable
+            | Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Unknown
+            | Code::Aborted
+            | Code::Internal
+            | Code::ResourceExhausted
+            | Code::PermissionDenied => Self::Lost { address: address.to_owned(), reason: innermost(status) },
+            NOT_HEARD => Self::NotHeard(reason),
+            REFUSED => Self::Refused(reason),
+            Code::Unimplemented => unfit("is older than this release: upgrade it".to_owned()),
+            code => unfit(format!("says: {reason} ({code:?})")),
         }
     }
 }
@@ -58,13 +75,15 @@ impl From<ControlError> for Fatal {
     }
 }
 
-/// The code under which mgmtd tells a node to register again.
-pub(crate) const NOT_REGISTERED: Code = Code::NotFound;
+/// The code of [`ControlError::NotHeard`].
+const NOT_HEARD: Code = Code::NotFound;
+/// That of all other refusals.
+const REFUSED: Code = Code::FailedPrecondition;
 
 /// A refusal of the state machine as it goes over the wire.
 #[must_use]
 pub fn refusal_status(refusal: &cluster::refusal::Refusal) -> Status {
-    let code = if refusal.is_permanent() { Code::FailedPrecondition } else { NOT_REGISTERED };
+    let code = if refusal.is_permanent() { REFUSED } else { NOT_HEARD };
     Status::new(code, refusal.to_string())
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use conf::Fatal;
 use conf::units::{Period, Size};
@@ -45,7 +46,9 @@ conf::knobs! {
         write_buffer: Size = "64MiB",
         /// Inodes and names that are kept in memory, each, per shard.
         hot_entries: usize = "65536",
-        /// A client that was not heard of for so long loses its session: what it held open is released.
+        /// A client that was not heard of for so long loses its session: what it held open is released, and what it has not got
+        /// an answer to is forgotten. At least 2s, and not below the retry_timeout of any mount: a change that is tried again
+        /// after its session has ended may be done twice.
         session_expiry: Period = "60s",
         /// For how long a client may believe what it was told of a name or a file without asking again. Before something
         /// changes it is taken back from all that were told; one that does not answer delays the change for so long at
@@ -75,6 +78,8 @@ conf::knobs! {
 }
 
 const SHARDS_MAX: u16 = 64;
+/// Below it, clients that are merely slow would lose their sessions between two heartbeats.
+const SESSION_EXPIRY_MIN: Duration = Duration::from_secs(2);
 
 impl Config {
     /// The directory of shard `number`, from 1: the first lies in the node's directory itself, others below it.
@@ -86,10 +91,14 @@ impl Config {
     /// # Errors
     /// One line that names the key; exit code 2.
     pub(crate) fn validate(&self) -> Result<(), Fatal> {
-        if (1..=SHARDS_MAX).contains(&self.shards) {
-            return Ok(());
+        if !(1..=SHARDS_MAX).contains(&self.shards) {
+            return Err(Fatal::usage(format!("shards: {}: must be 1 to {SHARDS_MAX}", self.shards)));
         }
-        Err(Fatal::usage(format!("shards: {}: must be 1 to {SHARDS_MAX}", self.shards)))
+        if self.session_expiry.0 < SESSION_EXPIRY_MIN {
+            let least = SESSION_EXPIRY_MIN.as_secs();
+            return Err(Fatal::usage(format!("session_expiry: {}: must be at least {least}s", self.session_expiry)));
+        }
+        Ok(())
     }
 
     /// Moves this thread, and so all that will be started, to where the settings say.
@@ -103,5 +112,33 @@ impl Config {
             Misplaced::Zone(text) => Fatal::usage(format!("numa_zone: {text}")),
             Misplaced::Cpus(text) => Fatal::usage(format!("cpu: for the {} shards: {text}", self.shards)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(key: &'static str, value: &str) -> Option<String> {
+        let mut flags = conf::Flags::<Config>::default();
+        for (key, value) in [("dir", "/d"), ("mgmtd", "m:1"), ("key_file", "/k"), (key, value)] {
+            flags.give(key, value);
+        }
+        let config =
+            conf::Sources { file: None, environment: &|_| None, flags: &flags }.load().expect("it can be read");
+        config.validate().err().map(|fatal| {
+            assert_eq!(fatal.code, conf::fatal::USAGE);
+            fatal.message
+        })
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_its_key() {
+        for (key, value) in [("shards", "0"), ("shards", "65"), ("session_expiry", "0s"), ("session_expiry", "1999ms")]
+        {
+            let text = refusal(key, value).expect("refused");
+            assert!(text.starts_with(&format!("{key}: ")), "{text}");
+        }
+        assert_eq!((refusal("shards", "64"), refusal("session_expiry", "2s")), (None, None));
     }
 }

@@ -181,46 +181,45 @@ impl Server {
     /// Takes up the shards that the configuration has by now. What stands in their way is logged and no reason to end:
     /// those that run go on, and the next SIGHUP tries again.
     async fn grow(&mut self, reread: &Reread<Config>) -> anyhow::Result<()> {
-        match self.take_up(reread).await {
-            Ok(Some((config, seats))) => {
-                tracing::info!(shards = seats.len(), "takes up more shards");
-                self.config = config;
-                self.seats.extend(seats);
-                let view = self.agent.view();
-                self.take_view(&view)
-            }
-            Ok(None) => Ok(()),
-            Err(error) => {
-                tracing::error!("cannot take up more shards, and goes on with those that run: {error:#}");
-                Ok(())
-            }
+        if let Err(error) = self.take_up(reread).await {
+            tracing::error!("cannot take up more shards, and goes on with those that run: {error:#}");
         }
+        if !self.registered {
+            return Ok(());
+        }
+        let view = self.agent.view();
+        self.take_view(&view)
     }
 
-    /// Places that are prepared and registered, and the settings with their number.
-    async fn take_up(&mut self, reread: &Reread<Config>) -> anyhow::Result<Option<(Config, Vec<Seat>)>> {
+    /// Prepares and registers more places.
+    async fn take_up(&mut self, reread: &Reread<Config>) -> anyhow::Result<()> {
+        if self.registered {
+            // What could not be written down the last time.
+            self.learn()?;
+        }
         let again = reread()?;
         again.validate()?;
         // Of what else has changed in the file, the next start hears.
         let config = Config { shards: again.shards, init: again.init, ..self.config.clone() };
         if usize::from(config.shards) <= self.seats.len() {
-            return Ok(None);
+            return Ok(());
         }
         anyhow::ensure!(self.registered, "mgmtd does not know this service yet");
-        let mut seats = seat::prepare(&config, &self.seats)?;
+        let seats = seat::prepare(&config, &self.seats)?;
         let all: Vec<&Seat> = self.seats.iter().chain(&seats).collect();
         let specs = seats.iter().map(Seat::spec).collect();
-        let registered = self.agent.add_targets(specs, seat::reporter(&all)).await?;
-        let targets = registered.targets.get(self.seats.len()..).unwrap_or_default();
-        anyhow::ensure!(targets.len() == seats.len(), "mgmtd has not registered all targets");
-        for (seat, &target) in seats.iter_mut().zip(targets) {
-            seat.learn(&registered.cluster, registered.node, target)?;
-        }
-        Ok(Some((config, seats)))
+        self.agent.add_targets(specs, seat::reporter(&all)).await?;
+        tracing::info!(shards = seats.len(), "takes up more shards");
+        // mgmtd counts on them from here on: they stay, whatever else fails.
+        self.config = config;
+        self.seats.extend(seats);
+        Ok(self.learn()?)
     }
 
     fn take_view(&mut self, view: &View) -> anyhow::Result<()> {
-        self.learn()?;
+        if !self.registered {
+            self.learn()?;
+        }
         for index in 0..self.seats.len() {
             match &self.seats[index].thread {
                 Some(thread) => thread.tell(view.clone()),
@@ -232,7 +231,8 @@ impl Server {
 
     fn start_shard(&mut self, index: usize, view: &View) -> anyhow::Result<()> {
         let seat = &mut self.seats[index];
-        let target = seat.identity().target_id.unwrap_or_default();
+        // One that could not write down which target it is has to wait for the next SIGHUP.
+        let Some(target) = seat.identity().target_id else { return Ok(()) };
         let Some(shard) = assigned_shard(&view.map, target) else {
             tracing::info!(%target, epoch = %view.map.epoch, "standing by: no shard is assigned to this target");
             return Ok(());
@@ -280,11 +280,8 @@ impl Server {
         Ok(())
     }
 
-    /// At the first view, what mgmtd has given goes into the identities.
+    /// What mgmtd has given goes into the identities.
     fn learn(&mut self) -> Result<(), Fatal> {
-        if self.registered {
-            return Ok(());
-        }
         // mgmtd sends the view with its answer, so the answer is there or about to be.
         let registered = self.agent.registered(Some(REGISTERED_PATIENCE))?;
         if registered.targets.len() != self.seats.len() {

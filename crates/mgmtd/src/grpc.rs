@@ -14,6 +14,7 @@ mod set_target_state;
 mod watch_view;
 
 use std::future::Future;
+use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 
 use cluster::event::{Answer, Event};
@@ -55,7 +56,13 @@ impl ManagementService {
         let (reply, outcome) = oneshot::channel();
         let gone = || Status::unavailable("the management service is stopping");
         self.metrics.queue.inc();
-        self.commands.send(Command { event, reply }).map_err(|_| gone())?;
+        self.commands.try_send(Command { event, reply }).map_err(|error| {
+            self.metrics.queue.dec();
+            match error {
+                TrySendError::Full(_) => Status::unavailable("the management service has too much to do"),
+                TrySendError::Disconnected(_) => gone(),
+            }
+        })?;
         let outcome = outcome.await.map_err(|_| gone())?;
         match outcome.result {
             Ok(answer) => Ok((answer, outcome.view)),
@@ -161,5 +168,32 @@ impl Management for ManagementService {
         request: Request<proto::DeleteNodeRequest>,
     ) -> Result<Response<proto::DeleteReply>, Status> {
         self.timed("delete_node", delete_node::handle(self, request.into_inner())).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use telemetry::metrics::Metrics;
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn those_who_are_too_many_do_not_wait() {
+        let (commands, _inbox) = sync_channel(1);
+        let (views, stopped) = (watch::channel(View::default()).1, watch::channel(false).1);
+        let metrics = MgmtMetrics::new(&Metrics::new("test"));
+        let service = ManagementService::new(Rules::default(), commands, views, stopped, metrics);
+        telemetry::runtime::current_thread().expect("a runtime").block_on(async {
+            let waiting = service.apply(Event::Tick);
+            let refused = async { service.apply(Event::Tick).await.expect_err("there is no room").code() };
+            tokio::select! {
+                biased;
+                _ = waiting => panic!("nobody answers"),
+                code = refused => assert_eq!(code, Code::Unavailable),
+            }
+        });
     }
 }

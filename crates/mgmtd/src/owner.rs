@@ -3,7 +3,7 @@
 //! Events that wait together are persisted with one sync.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,8 @@ use crate::store::Store;
 
 /// Most events in one batch.
 const BATCH_MAX: usize = 1024;
+/// Most events that wait: more are refused, since those who ask would have given up before their turn.
+const QUEUE_MAX: usize = 4096;
 
 /// One event and where its outcome goes.
 pub(crate) struct Command {
@@ -71,8 +73,8 @@ where
         clock: Clock,
         metrics: MgmtMetrics,
         stopped: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<(Sender<Command>, watch::Receiver<View>, Running)> {
-        let (sender, commands) = std::sync::mpsc::channel();
+    ) -> std::io::Result<(SyncSender<Command>, watch::Receiver<View>, Running)> {
+        let (sender, commands) = std::sync::mpsc::sync_channel(QUEUE_MAX);
         let first = View { map: Arc::new(membership.map().clone()), capacities: Arc::default() };
         metrics.show(&first.map);
         let (view, watcher) = watch::channel(first);
@@ -112,7 +114,8 @@ where
             self.metrics.queue.dec_by(batch.len() as i64);
             self.metrics.batch.record(batch.len() as u64);
         }
-        for Command { event, reply } in batch {
+        // Whoever has hung up will ask again, if it still matters.
+        for Command { event, reply } in batch.into_iter().filter(|command| !command.reply.is_closed()) {
             answers.push((self.apply(event, now, &mut publish), reply));
         }
         if tick {
@@ -136,7 +139,10 @@ where
         let effects = self.membership.apply(event, now)?;
         self.store.add(effects.records);
         *publish |= effects.publish;
-        Ok(effects.answer)
+        match effects.answer {
+            Answer::Refused(refusal) => Err(refusal),
+            answer => Ok(answer),
+        }
     }
 
     fn publish(&mut self, map_changed: bool, tick: bool) {
@@ -180,4 +186,29 @@ fn notably_different(now: &Capacities, known: &Capacities) -> bool {
     now.values().zip(known.values()).any(|(now, known)| {
         now.total_bytes != known.total_bytes || now.free_bytes.abs_diff(known.free_bytes) > now.total_bytes / 1000
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::membership::Rules;
+    use kv::memory::MemoryKv;
+    use telemetry::metrics::Metrics;
+    use types::id::SessionId;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_waits_for_any_more_does_not_happen() {
+        let (membership, effects) = Membership::create("c", Rules::default(), Moment(0));
+        let mut store = Store::new(MemoryKv::default());
+        store.add(effects.records);
+        let first = View { map: Arc::new(membership.map().clone()), capacities: Arc::default() };
+        let (metrics, clock) = (MgmtMetrics::new(&Metrics::new("test")), Clock::start());
+        let mut owner = Owner { membership, store, clock, view: watch::Sender::new(first), metrics, ticks: 0 };
+        let (gone, waiting) = (oneshot::channel().0, oneshot::channel());
+        let batch = [gone, waiting.0].map(|reply| Command { event: Event::RegisterClient, reply });
+        owner.turn(batch.into(), false).expect("it is in memory");
+        let outcome = { waiting.1 }.try_recv().expect("answered");
+        assert_eq!(outcome.result, Ok(Answer::Session(SessionId(1))));
+    }
 }

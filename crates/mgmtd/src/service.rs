@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -273,4 +273,4 @@ fn uuid_word() -> u64 {
 }
 
 /// Where handlers send what the owner shall decide.
-pub(crate) type Commands = Sender<Command>;
+pub(crate) type Commands = SyncSender<Command>;

@@ -1,7 +1,8 @@
 //! The management service as its callers see it: over sockets, across restarts, with the wrong key, on the wrong disk.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cluster::capacity::Capacity;
 use cluster::event::{Registration, Report, TargetRegistration};
-use cluster::map::{NodeState, Rail, ServiceKind};
+use cluster::map::{NodeState, Rail, ServiceKind, TargetState};
 use control::agent::OnUpdate;
 use control::node::Reporter;
 use control::{Agent, AgentConfig, Client, ControlError, Update};
@@ -178,7 +179,10 @@ fn a_node_that_runs_takes_up_targets() {
     let registered = block_on(node.add_targets(more(&["b", "c"]), reporter(3))).expect("new ones");
     let ids = [1, 3, 4].map(TargetId);
     assert_eq!(registered.targets, ids);
-    assert_eq!(node.registered(None), Ok(registered));
+    assert_eq!(node.registered(None), Ok(registered.clone()));
+    // A service that could not take them up asks again.
+    let again = block_on(node.add_targets(more(&["c", "b"]), reporter(3))).expect("known ones");
+    assert_eq!(again, registered);
     // What is refused leaves the node as it was, and known.
     let refused = block_on(node.add_targets(more(&["x"]), reporter(4))).expect_err("it is another node's");
     assert!(refused.code == 2 && refused.message.contains("target"), "{refused}");
@@ -246,7 +250,7 @@ fn strangers_and_other_clusters_are_told_apart() {
         assert!(error.is_permanent(), "{error}");
         assert!(error.to_string().contains(&format!("belongs to cluster {}, not c-2", server.cluster())), "{error}");
         let nobody = {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
             listener.local_addr().expect("bound").to_string()
         };
         let error = Client::connect(&nobody, &place.identity(""), PATIENCE).await.expect_err("nobody answered");
@@ -279,6 +283,14 @@ fn administrators_verbs_work_and_refusals_say_why() {
         client.heartbeat(registered.node, 1, &[(TargetId(1), empty)]).await.expect("registered");
         assert_eq!(client.delete_target(TargetId(1), false).await.expect("empty").len(), 2);
         assert!(client.view().await.expect("a view").map.targets.contains_key(&TargetId(1)), "a dry run");
+        let error = client.delete_target(TargetId(1), true).await.expect_err("it takes new files");
+        assert!(matches!(error, ControlError::Refused(_)), "{error}");
+        client.set_target_state(TargetId(1), TargetState::Bad).await.expect("there");
+        for _ in 0..2 {
+            let error = client.delete_target(TargetId(1), true).await.expect_err("its word is old");
+            assert!(matches!(error, ControlError::NotHeard(_)), "{error}");
+            client.heartbeat(registered.node, 1, &[(TargetId(1), empty)]).await.expect("registered");
+        }
         client.delete_target(TargetId(1), true).await.expect("empty");
         client.remove_pool(pool).await.expect("empty");
         let view = client.view().await.expect("a view");
@@ -290,7 +302,7 @@ fn administrators_verbs_work_and_refusals_say_why() {
 #[test]
 fn an_agent_waits_for_mgmtd_and_outlives_its_restart() {
     let place = Place::new();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("free").local_addr().expect("bound");
+    let port = TcpListener::bind("127.0.0.1:0").expect("free").local_addr().expect("bound");
     let listen = port.to_string();
     let config = AgentConfig { management: listen.clone(), identity: place.identity(""), rails: None };
     let views = Arc::new(AtomicU32::new(0));
@@ -335,6 +347,43 @@ fn an_agent_waits_for_mgmtd_and_outlives_its_restart() {
 }
 
 #[test]
+fn what_stands_in_mgmtds_place_for_a_while_is_no_reason_to_end() {
+    let place = Place::new();
+    let port = TcpListener::bind("127.0.0.1:0").expect("free").local_addr().expect("bound");
+    let listen = port.to_string();
+    let set = [("listen", listen.as_str()), ("offline_after", "1s")];
+    let server = place.start(&set);
+    let config = AgentConfig { management: listen.clone(), identity: place.identity(""), rails: None };
+    let node = spec("s", ServiceKind::Storage, &["a"]);
+    let never_refused = || -> OnUpdate { Box::new(|update| assert!(matches!(update, Update::View(_)), "{update:?}")) };
+    let agent = Agent::start_node(config.clone(), node, reporter(1), never_refused()).expect("a thread");
+    agent.registered(Some(PATIENCE)).expect("registered");
+    let client = Agent::start_client(config, "test", never_refused()).expect("a thread");
+    client.wait_view(Some(PATIENCE), |view| view.map.nodes.contains_key(&NodeId(1)).then_some(())).expect("a view");
+
+    server.stop().expect("in order");
+    let stranger = TcpListener::bind(port).expect("free again");
+    // Both agents, more than once.
+    for _ in 0..6 {
+        let (mut caller, _) = stranger.accept().expect("a caller");
+        caller.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n").expect("written");
+    }
+    drop(stranger);
+
+    let server = place.start(&set);
+    block_on(async { connect(&place, server.address()).await.create_pool("new").await.expect("free") });
+    let again = |view: &control::View| {
+        let online = view.map.nodes[&NodeId(1)].state == NodeState::Online;
+        (online && view.map.pools.len() == 2).then_some(())
+    };
+    client.wait_view(Some(PATIENCE), again).expect("the client watches again");
+    // It would be offline by now.
+    std::thread::sleep(Duration::from_millis(2500));
+    client.wait_view(Some(PATIENCE), again).expect("the node has registered again");
+    assert!(agent.registered(None).is_ok() && client.session(None).is_ok());
+}
+
+#[test]
 fn an_agent_that_is_refused_for_good_ends_with_exit_code_2() {
     let place = Place::new();
     let server = place.start(&[]);
@@ -363,7 +412,7 @@ fn what_is_wrong_at_the_start_is_one_line_and_changes_nothing() {
     let place = Place::new();
     assert!(place.refusal(&[("init", "false")]).contains("does not exist"));
     assert!(place.refusal(&[("key_file", "/nonexistent")]).contains("/nonexistent"));
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("free");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("free");
     let address = taken.local_addr().expect("bound").to_string();
     assert!(place.refusal(&[("listen", &address)]).contains(&format!("{address} is in use")));
     assert!(!place.dir().exists(), "a start that failed has left something");

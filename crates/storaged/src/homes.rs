@@ -31,7 +31,7 @@ impl Memory {
         let text = toml::to_string(self).map_err(|error| Fatal::failed(error.to_string()))?;
         let path = home.dir().join(MEMORY_FILE);
         conf::atomic::write(&path, format!("# Written by Weft at each start.\n{text}").as_bytes())
-            .map_err(|error| Fatal::usage(format!("{} cannot be written: {error}", path.display())))
+            .map_err(|error| Fatal::unusable(format!("{} cannot be written: {error}", path.display()), &error))
     }
 }
 
@@ -119,7 +119,7 @@ impl Homes {
                 identity.node_id = Some(node);
                 identity.target_id = Some(target);
             })
-            .map_err(|error| Fatal::usage(format!("{} cannot be written: {error}", home.dir().display())))?;
+            .map_err(|error| Fatal::unusable(format!("{} cannot be written: {error}", home.dir().display()), &error))?;
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ fn read(dir: &Path) -> Result<Memory, Fatal> {
         Ok(text) => toml::from_str(&text)
             .map_err(|error| Fatal::usage(format!("{} is damaged: {}", path.display(), error.message()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Memory::default()),
-        Err(error) => Err(Fatal::usage(format!("{}: {error}", path.display()))),
+        Err(error) => Err(Fatal::unusable(format!("{}: {error}", path.display()), &error)),
     }
 }
 

@@ -59,9 +59,10 @@ pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<u64, Fatal> {
             ))
         })?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(Fatal::usage(format!("{}: {error}", path.display()))),
+        Err(error) => return Err(Fatal::unusable(format!("{}: {error}", path.display()), &error)),
     };
-    let root = std::fs::File::open(dir).map_err(|error| Fatal::usage(format!("{}: {error}", dir.display())))?;
+    let root =
+        std::fs::File::open(dir).map_err(|error| Fatal::unusable(format!("{}: {error}", dir.display()), &error))?;
     let record = Record::next(before.as_ref(), format!("{:016x}", epoch::of(root.as_raw_fd())), incarnation);
     write(dir, &record)?;
     Ok(record.lost_before)
@@ -128,7 +129,7 @@ fn write(dir: &Path, record: &Record) -> Result<(), Fatal> {
     let text = toml::to_string(record).map_err(|error| Fatal::failed(error.to_string()))?;
     let path = dir.join(FILE);
     conf::atomic::write(&path, format!("# Written by Weft at each start and end.\n{text}").as_bytes())
-        .map_err(|error| Fatal::usage(format!("{} cannot be written: {error}", path.display())))
+        .map_err(|error| Fatal::unusable(format!("{} cannot be written: {error}", path.display()), &error))
 }
 
 #[cfg(test)]

@@ -154,6 +154,8 @@ impl Service {
     /// Takes up the targets that the configuration has by now. What stands in their way is logged and no reason to end:
     /// those that are served stay so, and the next SIGHUP tries again.
     async fn grow(&mut self, reread: &Reread<Config>) -> Result<(), Fatal> {
+        // What could not be written down the last time.
+        self.write_down();
         match self.register_more(reread).await {
             Ok(Some(more)) => self.serve_more(more),
             Ok(None) => Ok(()),
@@ -186,7 +188,7 @@ impl Service {
             target.set_id(id);
         }
         self.homes.extend(homes);
-        self.homes.learn(&registered.cluster, registered.node, &registered.targets)?;
+        self.write_down();
         self.targets.extend_from_slice(&targets);
         target::count_sharers(&self.targets);
         self.watch.extend(&targets, &self.metrics).map_err(|error| cannot_start(&error))?;
@@ -197,6 +199,19 @@ impl Service {
         }
         log_serves(&targets);
         Ok(())
+    }
+
+    /// Where that fails, mgmtd will know the targets by their UUIDs all the same.
+    fn write_down(&mut self) {
+        let written = self
+            .agent
+            .registered(Some(Duration::ZERO))
+            .and_then(|known| self.homes.learn(&known.cluster, known.node, &known.targets));
+        if let Err(error) = written {
+            tracing::warn!(
+                "the identity of a target is not written down yet, which the next SIGHUP tries again: {error}"
+            );
+        }
     }
 
     /// Returns when the service cannot go on.

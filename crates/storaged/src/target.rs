@@ -21,6 +21,12 @@ use crate::syncer::Syncer;
 
 /// How long a target counts as failing after its last input/output error.
 const FAILING_FOR: Duration = Duration::from_secs(60);
+/// Inodes that stay free, at most and as a part of all: the service needs some for its own files, and so do others on the
+/// same file system, such as a metadata service, which keeps fewer.
+const RESERVED_INODES: u64 = 256;
+const RESERVED_INODES_PART: u64 = 8;
+/// What an object takes: its file, and perhaps one for its checksums.
+const OBJECT_INODES: u64 = 2;
 /// Calls of one target that block, such as listings and the opening of cold files, at once.
 const HELPERS_MAX: usize = 8;
 
@@ -55,6 +61,7 @@ pub(crate) struct Capacity {
     /// What may still be written, the reserve taken off.
     pub(crate) free_bytes: u64,
     pub(crate) total_inodes: u64,
+    /// What may still be made, the reserve taken off.
     pub(crate) free_inodes: u64,
 }
 
@@ -68,7 +75,9 @@ pub(crate) struct Target {
     total: AtomicU64,
     /// Free bytes above the reserve as of the last probe, less what was admitted since.
     available: AtomicU64,
+    /// 0 where the file system makes inodes as it needs them.
     total_inodes: AtomicU64,
+    /// Free inodes above the reserve as of the last probe, less what was made since.
     free_inodes: AtomicU64,
     /// Objects made since the start.
     creations: AtomicU64,
@@ -146,6 +155,13 @@ impl Target {
     pub(crate) fn note_created(&self) {
         self.creations.fetch_add(1, Ordering::SeqCst);
         self.empty.store(false, Ordering::SeqCst);
+        let left = |free: u64| Some(free.saturating_sub(OBJECT_INODES));
+        let _ = self.free_inodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    }
+
+    /// Nothing may be made but what is needed to go on.
+    pub(crate) fn is_short_of_inodes(&self) -> bool {
+        self.total_inodes.load(Ordering::Relaxed) != 0 && self.free_inodes.load(Ordering::Relaxed) == 0
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -264,7 +280,8 @@ impl Target {
         self.total.store(statvfs.f_blocks * block, Ordering::Relaxed);
         self.available.store((statvfs.f_bavail * block).saturating_sub(self.reserve), Ordering::Relaxed);
         self.total_inodes.store(statvfs.f_files, Ordering::Relaxed);
-        self.free_inodes.store(statvfs.f_ffree, Ordering::Relaxed);
+        let reserved = RESERVED_INODES.min(statvfs.f_files / RESERVED_INODES_PART);
+        self.free_inodes.store(statvfs.f_favail.saturating_sub(reserved), Ordering::Relaxed);
         let failing = self
             .failed_at
             .lock()
@@ -327,6 +344,21 @@ mod tests {
         let small = target(dir.path(), free.saturating_sub(512 << 20));
         assert_eq!(small.admit(1 << 30), Err(Errno::ENOSPC));
         assert_eq!(small.admit(4096), Ok(()));
+    }
+
+    #[test]
+    fn inodes_have_a_reserve_too() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let target = target(dir.path(), 0);
+        assert!(!target.is_short_of_inodes());
+        target.total_inodes.store(1000, Ordering::Relaxed);
+        target.free_inodes.store(3, Ordering::Relaxed);
+        target.note_created();
+        assert!(!target.is_short_of_inodes());
+        target.note_created();
+        assert!(target.is_short_of_inodes());
+        target.total_inodes.store(0, Ordering::Relaxed);
+        assert!(!target.is_short_of_inodes(), "this file system makes as many as it needs");
     }
 
     #[test]

@@ -90,9 +90,10 @@ async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage
         }
     }
     for &shard in data.map().shards.keys() {
-        scan_shard(data, shard, &mut snapshot, |count| {
-            stage.records += count;
+        scan_shard(data, shard, |records| {
+            stage.records += records.len() as u64;
             progress(stage);
+            records.into_iter().for_each(|record| add_record(&mut snapshot, record));
         })
         .await?;
     }
@@ -150,17 +151,16 @@ async fn list_lane(
     }
 }
 
-async fn scan_shard(
+/// All records of a shard, a page at a time.
+pub(super) async fn scan_shard(
     data: &DataPlane<'_>,
     shard: ShardId,
-    snapshot: &mut Snapshot,
-    mut seen: impl FnMut(u64),
+    mut take: impl FnMut(Vec<ScanRecord>),
 ) -> Result<(), DataError> {
     let mut after = Bytes::default();
     loop {
         let page = data.shard(shard, &Scan { after, count: PAGE }).await?;
-        seen(page.records.len() as u64);
-        page.records.into_iter().for_each(|record| add_record(snapshot, record));
+        take(page.records);
         match page.next {
             Some(next) => after = next,
             None => return Ok(()),

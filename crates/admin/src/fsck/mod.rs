@@ -8,7 +8,9 @@ mod check;
 mod collect;
 mod snapshot;
 mod sorted;
+mod users;
 
 pub use check::{Finding, Kind};
 pub(crate) use collect::run;
 pub use collect::{Report, Stage};
+pub(crate) use users::Users;

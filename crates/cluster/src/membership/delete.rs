@@ -1,16 +1,23 @@
 //! Nodes and targets that go for good. Their ids are never given out again.
+//!
+//! A file keeps the groups that it was given when it was made, though it may have no object on them yet. So a target is
+//! first set bad, which gives it no new file. Whoever does that asks all shards then whether a file names its group (the
+//! shards alone know), and only after that for the deletion.
 
 use types::id::{NodeId, TargetId};
 
 use super::Membership;
 use crate::event::Answer;
-use crate::map::NodeState;
+use crate::map::{NodeState, TargetState};
 use crate::record::Key;
 use crate::refusal::Refusal;
 
+/// Reports until one is certain to be from after the state was set: the first may have been on its way.
+const REPORTS_TO_BELIEVE: u32 = 2;
+
 impl Membership {
     pub(super) fn delete_target(&mut self, id: TargetId, really: bool) -> Result<Answer, Refusal> {
-        self.check_deletable(id)?;
+        self.check_deletable(id, really)?;
         let lines = self.deletion_of(id);
         if really {
             self.remove_target(id);
@@ -27,7 +34,7 @@ impl Membership {
         let owned = self.map.targets.values().filter(|target| target.node == id);
         let targets: Vec<TargetId> = owned.map(|target| target.id).collect();
         for &target in &targets {
-            self.check_deletable(target)?;
+            self.check_deletable(target, really)?;
             lines.extend(self.deletion_of(target));
         }
         if really {
@@ -39,17 +46,25 @@ impl Membership {
         Ok(Answer::Deleted(lines))
     }
 
-    fn check_deletable(&self, id: TargetId) -> Result<(), Refusal> {
-        if !self.map.targets.contains_key(&id) {
-            return Err(Refusal::NoTarget(id));
-        }
+    fn check_deletable(&self, id: TargetId, really: bool) -> Result<(), Refusal> {
+        let target = self.map.targets.get(&id).ok_or(Refusal::NoTarget(id))?;
         let groups = self.groups_of(id);
         if let Some((shard, _)) = self.map.shards.iter().find(|(_, group)| groups.contains(group)) {
             return Err(Refusal::RunsShard { target: id, shard: shard.0 });
         }
-        // Silence is no proof of emptiness.
-        let known_empty = self.reports.get(&id).is_some_and(|reported| reported.report.empty);
-        if known_empty { Ok(()) } else { Err(Refusal::NotEmpty { target: id }) }
+        if really && target.state == TargetState::Good {
+            return Err(Refusal::TakesFiles { target: id });
+        }
+        // Of one that is gone nobody knows what it holds: what no file names, nobody misses.
+        if self.map.nodes.get(&target.node).is_none_or(|node| node.state == NodeState::Offline) {
+            return Ok(());
+        }
+        match self.reports.get(&id) {
+            // Silence is no proof of emptiness.
+            Some(reported) if really && reported.heard < REPORTS_TO_BELIEVE => Err(Refusal::NotHeard { target: id }),
+            Some(reported) if reported.report.empty => Ok(()),
+            _ => Err(Refusal::NotEmpty { target: id }),
+        }
     }
 
     fn deletion_of(&self, id: TargetId) -> Vec<String> {

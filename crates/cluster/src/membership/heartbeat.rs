@@ -40,9 +40,9 @@ impl Membership {
         if class != target.class {
             self.target_mut(id).expect("looked up above").class = class;
         }
-        let before = self.reports.get(&id).map_or(0, |reported| reported.contrary);
-        let contrary = if report.failing == (target.state == TargetState::Bad) { 0 } else { before + 1 };
-        self.reports.insert(id, Reported { report, contrary });
+        let (contrary, heard) = self.reports.get(&id).map_or((0, 0), |before| (before.contrary, before.heard));
+        let contrary = if report.failing == (target.state == TargetState::Bad) { 0 } else { contrary + 1 };
+        self.reports.insert(id, Reported { report, contrary, heard: heard.saturating_add(1) });
         if !self.pinned.contains(&id) {
             self.judge(id, target.state, report.failing, contrary);
         }
@@ -62,7 +62,7 @@ impl Membership {
             target.state = state;
         }
         if let Some(reported) = self.reports.get_mut(&id) {
-            reported.contrary = 0;
+            (reported.contrary, reported.heard) = (0, 0);
         }
         self.raise_generations(id);
     }

@@ -1,12 +1,43 @@
-//! Time passes: who has not been heard of is probably offline, then offline.
+//! Which process is a node. Time passes: who has not been heard of is probably offline, then offline.
+
+use std::collections::VecDeque;
 
 use types::id::NodeId;
 
-use super::Membership;
+use super::{Membership, Presence};
 use crate::event::{Answer, Moment};
 use crate::map::NodeState;
+use crate::refusal::Refusal;
+
+/// Processes of a node that are remembered after others have taken their place.
+const SUPERSEDED_MAX: usize = 64;
 
 impl Membership {
+    /// Two processes may have one identity, where a directory was copied or its disk moved while the first was cut off.
+    /// Incarnations are compared for equality alone: not every service's clock can be relied on to order them.
+    pub(super) fn check_not_superseded(&self, id: NodeId, incarnation: u64) -> Result<(), Refusal> {
+        let presence = self.presence.get(&id);
+        if presence.is_some_and(|presence| presence.superseded.contains(&incarnation)) {
+            return Err(Refusal::Superseded { id });
+        }
+        Ok(())
+    }
+
+    /// The process of `incarnation` is the one that is node `id` from now on.
+    pub(super) fn take_place(&mut self, id: NodeId, incarnation: u64, now: Moment) {
+        let mut superseded = VecDeque::new();
+        if let Some(before) = self.presence.remove(&id) {
+            superseded = before.superseded;
+            if before.incarnation != incarnation {
+                superseded.push_back(before.incarnation);
+            }
+            if superseded.len() > SUPERSEDED_MAX {
+                superseded.pop_front();
+            }
+        }
+        self.presence.insert(id, Presence { incarnation, last_heard: now, superseded });
+    }
+
     pub(super) fn tick(&mut self, now: Moment) -> Answer {
         let changes: Vec<(NodeId, NodeState)> = self
             .map

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use types::id::{Generation, GroupId, NodeId, PoolId, ShardId, TargetId};
 
-use super::{Membership, Presence, Reported};
+use super::{Membership, Reported};
 use crate::event::{Answer, Moment, Registered, Registration, Report, TargetRegistration};
 use crate::map::{CapacityClass, Group, Node, NodeState, ServiceKind, Target, TargetState};
 use crate::record::Key;
@@ -12,7 +12,11 @@ use crate::refusal::Refusal;
 
 impl Membership {
     pub(super) fn register(&mut self, registration: Registration, now: Moment) -> Result<Answer, Refusal> {
-        // All refusals come before the first change.
+        self.check_cluster(&registration)?;
+        if let Some(refusal) = self.fallen_behind(&registration) {
+            return Ok(Answer::Refused(refusal));
+        }
+        // All other refusals come before the first change.
         self.check(&registration)?;
         let known = self.node_by_uuid(&registration.uuid);
         let id = known.unwrap_or_else(|| self.next_node());
@@ -32,15 +36,19 @@ impl Membership {
         let targets: Vec<TargetId> =
             registration.targets.iter().map(|target| self.register_target(id, registration.kind, target)).collect();
         self.withdraw_absent(id, &targets);
-        self.presence.insert(id, Presence { incarnation: registration.incarnation, last_heard: now });
+        self.take_place(id, registration.incarnation, now);
         Ok(Answer::Registered(Registered { node: id, alias, targets }))
     }
 
-    fn check(&self, registration: &Registration) -> Result<(), Refusal> {
+    fn check_cluster(&self, registration: &Registration) -> Result<(), Refusal> {
         let ours = &self.map.cluster;
-        if !registration.cluster.is_empty() && registration.cluster != *ours {
-            return Err(Refusal::WrongCluster { ours: ours.clone(), theirs: registration.cluster.clone() });
+        if registration.cluster.is_empty() || registration.cluster == *ours {
+            return Ok(());
         }
+        Err(Refusal::WrongCluster { ours: ours.clone(), theirs: registration.cluster.clone() })
+    }
+
+    fn check(&self, registration: &Registration) -> Result<(), Refusal> {
         if registration.uuid.is_empty() {
             return Err(Refusal::Incomplete { what: "the node's uuid" });
         }
@@ -52,7 +60,7 @@ impl Membership {
                 let uuid = node.uuid.clone();
                 return Err(Refusal::KindChanged { uuid, known: node.kind, asked: registration.kind });
             }
-            Some(_) => {}
+            Some(node) => self.check_not_superseded(node.id, registration.incarnation)?,
             None => self.check_new_node(registration)?,
         }
         self.check_targets(registration)
@@ -134,7 +142,8 @@ impl Membership {
         if kind == ServiceKind::Metadata {
             self.give_shard(id);
         }
-        self.reports.insert(id, Reported { report: Report { failing: false, ..asked.report }, contrary: 0 });
+        let report = Report { failing: false, ..asked.report };
+        self.reports.insert(id, Reported { report, contrary: 0, heard: 0 });
         id
     }
 

@@ -35,7 +35,10 @@ impl World {
         let effects = self.live.apply(event, self.now)?;
         let answer = effects.answer.clone();
         self.persist(effects);
-        Ok(answer)
+        match answer {
+            Answer::Refused(refusal) => Err(refusal),
+            answer => Ok(answer),
+        }
     }
 
     fn persist(&mut self, effects: Effects) {
@@ -176,10 +179,6 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     assert!(refused(Registration { alias: "a b".into(), ..storage("s2", &[]) }).contains("no valid name"));
     assert!(refused(storage("s2", &["a"])).contains("belongs to node 1"));
     assert!(refused(storage("s2", &["x", "x"])).contains("was its directory copied?"));
-    assert!(refused(Registration { id: Some(NodeId(7)), ..storage("s2", &[]) }).contains("not known here"));
-    let mut forgotten = storage("s2", &["x"]);
-    forgotten.targets[0].id = Some(TargetId(9));
-    assert!(refused(forgotten).contains("target 9 (/x) is not known here"));
     assert!(refused(Registration { rails: vec![], ..storage("s2", &[]) }).contains("address"));
     let mut portless = storage("s2", &["x"]);
     portless.targets[0].ports.clear();
@@ -230,6 +229,60 @@ fn of_two_processes_with_one_identity_the_older_must_stop() {
     assert_eq!(world.beat(1, 1, vec![]), Err(Refusal::Superseded { id: NodeId(1) }));
     world.beat(1, 2, vec![]).expect("the newer one");
     assert_eq!(world.beat(9, 2, vec![]), Err(Refusal::NodeForgotten { id: NodeId(9) }));
+    // It was cut off, and comes back: it may not take the newer one's place.
+    let older = Event::RegisterNode(storage("s1", &["a"]));
+    assert_eq!(world.apply(older.clone()), Err(Refusal::Superseded { id: NodeId(1) }));
+    world.beat(1, 2, vec![]).expect("still the one");
+    // Even where there were some more since.
+    for incarnation in 3..20 {
+        world.register(Registration { incarnation, ..storage("s1", &["a"]) });
+    }
+    assert_eq!(world.apply(older), Err(Refusal::Superseded { id: NodeId(1) }));
+    // The same process again, after it has lost its connection, is no other.
+    world.register(Registration { incarnation: 19, ..storage("s1", &["a"]) });
+}
+
+#[test]
+fn what_was_deleted_is_told_so() {
+    let mut world = World::new();
+    world.register(storage("s1", &[]));
+    world.tick_after(10_000);
+    world.admin(Admin::DeleteNode { node: NodeId(1), really: true }).expect("offline and empty");
+    let deleted = Registration { id: Some(NodeId(1)), ..storage("s1", &[]) };
+    assert_eq!(world.apply(Event::RegisterNode(deleted)), Err(Refusal::NodeForgotten { id: NodeId(1) }));
+}
+
+#[test]
+fn an_old_store_gives_no_id_out_again() {
+    let mut world = World::new();
+    world.register(storage("s1", &["a"]));
+    let mut backup = world.clone();
+    let known = |uuid: &str, targets: &[&str], id, target| {
+        let mut known = Registration { id: Some(NodeId(id)), ..storage(uuid, targets) };
+        known.targets.last_mut().expect("one").id = Some(TargetId(target));
+        Event::RegisterNode(known)
+    };
+    let refused = |world: &mut World, event| {
+        let map = world.map().clone();
+        let refusal = world.apply(event).expect_err("its id was not given out here");
+        assert!(refusal.is_permanent() && !refusal.to_string().contains("empty directory"), "{refusal}");
+        assert_eq!(world.map(), &map);
+        match refusal {
+            Refusal::StoreIsOld { what } => what,
+            other => panic!("{other}"),
+        }
+    };
+    // Nodes 2 and 3 came after the backup, and a target of node 1.
+    assert_eq!(refused(&mut backup, known("s3", &["c"], 3, 4)), "node 3");
+    backup.restart();
+    let new = backup.register(storage("s4", &["d"]));
+    assert_eq!((new.node, new.targets), (NodeId(4), vec![TargetId(5)]));
+    assert!(backup.map().groups.contains_key(&GroupId(5)), "groups are in the layouts of files");
+    assert_eq!(refused(&mut backup, known("s1", &["a", "b"], 1, 5)), "target 5 (/b)", "it was given to another");
+    assert_eq!(refused(&mut backup, known("s2", &["x"], 4, 6)), "node 4", "so was this");
+    let Ok(Answer::Session(session)) = backup.apply(Event::RegisterClient) else { panic!("no session") };
+    assert!(session.0 > 1 << 32, "clients of that time may still be there");
+    check(&backup);
 }
 
 #[test]
@@ -353,19 +406,31 @@ fn deletion_is_a_dry_run_at_first_and_refused_where_something_may_be_stored() {
     let (m, a, b) = (TargetId(1), TargetId(2), TargetId(3));
     let delete = |target, really| Admin::DeleteTarget { target, really };
     assert_eq!(world.admin(delete(m, true)), Err(Refusal::RunsShard { target: m, shard: 0 }));
-    assert_eq!(world.admin(delete(a, true)), Err(Refusal::NotEmpty { target: a }));
+    assert_eq!(world.admin(delete(a, false)), Err(Refusal::NotEmpty { target: a }));
     let empty = Report { empty: true, ..plenty() };
     world.beat(2, 1, vec![(a, empty), (b, empty)]).expect("registered");
     let (map, dry) = (world.map().clone(), world.admin(delete(a, false)).expect("empty"));
     assert_eq!(dry, Answer::Deleted(vec!["target 2 (/a)".into(), "group 2".into()]));
     assert_eq!(world.map(), &map);
+    // As long as new files may come, its word is worth nothing, nor is one from before.
+    assert_eq!(world.admin(delete(a, true)), Err(Refusal::TakesFiles { target: a }));
+    world.admin(Admin::SetTargetState { target: a, state: TargetState::Bad }).expect("there");
+    for report in [empty, plenty()] {
+        let refusal = world.admin(delete(a, true)).expect_err("it may have been on its way");
+        assert_eq!((&refusal, refusal.is_permanent()), (&Refusal::NotHeard { target: a }, false));
+        world.beat(2, 1, vec![(a, report), (b, empty)]).expect("registered");
+    }
+    assert_eq!(world.admin(delete(a, true)), Err(Refusal::NotEmpty { target: a }));
+    world.beat(2, 1, vec![(a, empty), (b, empty)]).expect("registered");
     assert_eq!(world.admin(delete(a, true)), Ok(dry));
     assert!(!world.map().targets.contains_key(&a) && !world.map().groups.contains_key(&GroupId(2)));
     assert_eq!(world.map().pools[&PoolId::DEFAULT].groups, [GroupId(3)]);
     let node = |really| Admin::DeleteNode { node: NodeId(2), really };
     assert_eq!(world.admin(node(true)), Err(Refusal::StillRunning { node: NodeId(2) }));
     world.tick_after(10_000);
-    world.admin(node(true)).expect("offline and empty");
+    assert_eq!(world.admin(node(true)), Err(Refusal::TakesFiles { target: b }));
+    world.admin(Admin::SetTargetState { target: b, state: TargetState::Bad }).expect("there");
+    world.admin(node(true)).expect("offline");
     assert!(!world.map().nodes.contains_key(&NodeId(2)));
     world.restart();
     let again = world.register(storage("s3", &["c"]));
@@ -472,13 +537,14 @@ fn small_event(world: &mut World, choice: u8) -> Option<Event> {
         13 => Event::Admin(Admin::SetAlias { node: NodeId(1), alias: "new".into() }),
         14 => Event::Admin(Admin::SetTargetState { target: TargetId(1), state: TargetState::Good }),
         15 => Event::Admin(Admin::RemovePool { pool: PoolId(2) }),
+        16 => Event::Admin(Admin::SetTargetState { target: TargetId(2), state: TargetState::Bad }),
         _ => {
             world.restart();
             return None;
         }
     })
 }
-const CHOICES: u8 = 17;
+const CHOICES: u8 = 18;
 
 fn step(world: &mut World, choice: u8) {
     let before = world.clone();

@@ -7,7 +7,7 @@ use cluster::event::{Registration, Report, TargetRegistration};
 use conf::Fatal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
-use types::id::TargetId;
+use types::id::{Epoch, TargetId};
 
 use super::shared::Shared;
 use super::{AgentConfig, OnUpdate, Update};
@@ -18,6 +18,8 @@ use crate::view::View;
 
 /// Longest time for one attempt to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// A connection that lasts for so long is a good one.
+const GOOD_AFTER: Duration = Duration::from_secs(1);
 
 /// Targets that a service has taken up while it runs.
 pub(super) struct Addition {
@@ -69,34 +71,42 @@ impl Task {
 
     /// Returns only when mgmtd refuses for good.
     async fn stay_connected(&mut self, additions: &mut mpsc::UnboundedReceiver<Addition>) {
-        let mut backoff = Backoff::new();
-        let mut reported = false;
+        let mut outage = Outage::new();
         loop {
             let error = match self.connect().await {
                 Ok((client, registered)) => {
                     tracing::info!(management = %self.config.management, "connected to mgmtd");
                     self.shared.change(|state| state.trouble = None);
-                    (backoff, reported) = (Backoff::new(), false);
-                    self.follow(&client, registered, additions).await
+                    let begin = Instant::now();
+                    let error = self.follow(&client, registered, additions).await;
+                    if begin.elapsed() >= GOOD_AFTER {
+                        outage = Outage::new();
+                    }
+                    error
                 }
                 Err(error) => error,
             };
-            if error.is_permanent() {
+            if self.is_final(&error) {
                 tracing::error!(%error, "refused by mgmtd");
                 self.shared.change(|state| state.refused = Some(error.clone().into()));
                 (self.on_update)(Update::Refused(error.into()));
                 return;
             }
-            if !std::mem::replace(&mut reported, true) {
-                tracing::warn!(%error, "no connection to mgmtd: trying again");
-            }
+            outage.tell(&error);
             // Nobody is left waiting for a mgmtd that is away.
             while let Ok(addition) = additions.try_recv() {
                 let _ = addition.answer.send(Err(error.clone().into()));
             }
             self.shared.change(|state| state.trouble = Some(error));
-            sleep(backoff.next()).await;
+            sleep(outage.backoff.next()).await;
         }
+    }
+
+    /// Whoever has seen the cluster goes on serving it: anything might listen at mgmtd's address for a while, such as what
+    /// stands in for it, or has got its port.
+    fn is_final(&self, error: &ControlError) -> bool {
+        let has_seen_it = self.view.map.epoch > Epoch(0);
+        error.is_refusal() || (error.is_permanent() && !has_seen_it)
     }
 
     /// Connects and makes this service or client known. What mgmtd gives is kept for the next time.
@@ -162,7 +172,13 @@ impl Task {
         let Role::Node { registration, reporter } = &mut self.role else { return Ok(None) };
         let Addition { targets, reporter: mut wider, answer } = addition;
         let mut grown = registration.clone();
-        grown.targets.extend(targets);
+        for target in targets {
+            // One that is asked for again, as by a service that could not take it up the first time.
+            match grown.targets.iter_mut().find(|known| known.uuid == target.uuid) {
+                Some(known) => *known = target,
+                None => grown.targets.push(target),
+            }
+        }
         // Whoever asked may be gone: what was registered stays so.
         match client.register_node(&grown, &wider()).await {
             Ok((registered, view)) => {
@@ -203,6 +219,31 @@ impl Task {
         self.view = view;
         self.shared.set_view(&self.view);
         (self.on_update)(Update::View(self.view.clone()));
+    }
+}
+
+/// From one good connection to the next.
+struct Outage {
+    backoff: Backoff,
+    /// Of nobody, and of somebody else, where mgmtd should be: one line each.
+    told: [bool; 2],
+}
+
+impl Outage {
+    fn new() -> Self {
+        Self { backoff: Backoff::new(), told: [false; 2] }
+    }
+
+    fn tell(&mut self, error: &ControlError) {
+        let is_strange = error.is_permanent();
+        if std::mem::replace(&mut self.told[usize::from(is_strange)], true) {
+            return;
+        }
+        if is_strange {
+            tracing::error!(%error, "what answers in mgmtd's place is not what was there: trying again");
+        } else {
+            tracing::warn!(%error, "no connection to mgmtd: trying again");
+        }
     }
 }
 

@@ -16,6 +16,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Longest pause between two attempts to open a store that has failed, in looks.
 const REOPEN_PAUSE_MAX: u32 = 30;
 
+/// Inodes that stay free for the database's next files, at most and as a part of all.
+const RESERVED_INODES: u64 = 128;
+const RESERVED_INODES_PART: u64 = 16;
+
 /// What one look at the directory finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
@@ -54,7 +58,7 @@ struct Watch {
 impl Watch {
     fn judge(&mut self, core: &Core, found: Found) {
         let (condition, capacity) = match found {
-            Found::There(capacity) if capacity.free_bytes < self.reserve_bytes => (Condition::LowSpace, capacity),
+            Found::There(capacity) if is_low(&capacity, self.reserve_bytes) => (Condition::LowSpace, capacity),
             Found::There(capacity) => (Condition::Good, capacity),
             Found::Gone => (Condition::Vanished, Capacity::default()),
         };
@@ -64,9 +68,12 @@ impl Watch {
         }
         self.condition = condition;
         let (dir, free, reserve) = (self.dir.display(), capacity.free_bytes, self.reserve_bytes);
+        let inodes = capacity.free_inodes;
         match condition {
             Condition::Good => info!(%dir, free, "the target's directory is in order"),
-            Condition::LowSpace => warn!(%dir, free, reserve, "no space left but the reserve: nothing new can be made"),
+            Condition::LowSpace => {
+                warn!(%dir, free, reserve, inodes, "no space or inodes left but the reserve: nothing new can be made");
+            }
             Condition::Vanished => error!(%dir, "the target's directory is gone: nothing can be changed"),
         }
     }
@@ -108,9 +115,23 @@ impl Watch {
     }
 }
 
+fn is_low(capacity: &Capacity, reserve_bytes: u64) -> bool {
+    let reserved = RESERVED_INODES.min(capacity.total_inodes / RESERVED_INODES_PART);
+    capacity.free_bytes < reserve_bytes || capacity.free_inodes < reserved
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn inodes_run_out_like_bytes() {
+        let plenty = Capacity { total_bytes: 100, free_bytes: 50, total_inodes: 1000, free_inodes: 62 };
+        assert!(!is_low(&plenty, 50) && is_low(&plenty, 51));
+        assert!(is_low(&Capacity { free_inodes: 61, ..plenty }, 0));
+        let unlimited = Capacity { total_inodes: 0, free_inodes: 0, ..plenty };
+        assert!(!is_low(&unlimited, 50), "this file system makes as many as it needs");
+    }
 
     #[test]
     fn a_directory_without_its_identity_is_gone() {

@@ -104,6 +104,9 @@ impl Files {
     }
 
     pub(super) async fn open_or_create(&self, object: ObjectId) -> Result<Rc<OpenFile>, Errno> {
+        if self.target.is_short_of_inodes() && self.open_existing(object).await?.is_none() {
+            return Err(Errno::ENOSPC);
+        }
         let _opening = loop {
             if let Some(file) = self.open.borrow().get(object).filter(|file| file.writable) {
                 return Ok(file);

@@ -43,7 +43,7 @@ enum Verb {
         /// Its new name
         alias: String,
     },
-    /// Forget a node that is gone for good, with its targets
+    /// Forget a node that has ended, with its targets, which no file needs any more
     #[command(after_help = "Example:\n  weft node delete storaged-2 --yes")]
     Delete {
         #[command(flatten)]

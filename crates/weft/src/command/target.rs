@@ -40,7 +40,7 @@ enum Verb {
         target: TargetId,
         state: State,
     },
-    /// Forget a target that is gone for good
+    /// Forget a target that no file needs any more
     #[command(after_help = "Example:\n  weft target delete 3 --yes")]
     Delete {
         #[command(flatten)]

@@ -1,0 +1,60 @@
+//! Who names some storage groups, and so would miss them: also files that have no object there yet.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use types::id::{GroupId, InodeId};
+use wire::v1::meta::ScanRecord;
+
+use super::collect::scan_shard;
+use crate::data::{DataError, DataPlane};
+
+#[derive(Debug, Default)]
+pub(crate) struct Users {
+    files: u64,
+    /// One of the files.
+    example: Option<InodeId>,
+    /// Objects of removed files that wait for their deletion.
+    deletions: u64,
+}
+
+impl Users {
+    /// All of `groups` in all shards. No shard gives a group to another file meanwhile where the command's map has it that
+    /// the group takes none: those that have not heard of that map yet are waited for.
+    pub(crate) async fn find(data: &DataPlane<'_>, groups: &BTreeSet<GroupId>) -> Result<Self, DataError> {
+        let mut users = Self::default();
+        for &shard in data.map().shards.keys() {
+            data.catch_up(shard).await?;
+        }
+        for &shard in data.map().shards.keys() {
+            scan_shard(data, shard, |records| records.iter().for_each(|record| users.take(record, groups))).await?;
+        }
+        Ok(users)
+    }
+
+    fn take(&mut self, record: &ScanRecord, groups: &BTreeSet<GroupId>) {
+        if let Some(found) = &record.inode
+            && let Some(layout) = &found.reply.layout
+            && layout.groups.iter().any(|group| groups.contains(group))
+        {
+            self.files += 1;
+            self.example.get_or_insert(found.reply.attr.inode);
+        }
+        if record.deletion.as_ref().is_some_and(|deletion| groups.contains(&deletion.group)) {
+            self.deletions += 1;
+        }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.files == 0 && self.deletions == 0
+    }
+}
+
+impl fmt::Display for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.example {
+            Some(inode) => write!(f, "{} files lie on it or may grow onto it, such as inode {inode}", self.files),
+            None => write!(f, "{} objects of removed files are still to be deleted there", self.deletions),
+        }
+    }
+}
