@@ -342,7 +342,7 @@ fn report(dir: &ClusterDir, spec: &Spec, state: State, before: Before, output: O
     let running = Running {
         dir: dir.root().to_owned(),
         mount: spec.mount.clone(),
-        mounted: mounts::at(&spec.mount)?.is_some(),
+        mounted: mounts::of_cluster(&spec.mount, &plan::mgmtd_address(spec))?.is_some(),
         mgmtd: plan::mgmtd_address(spec),
         key_file: dir.key_file(),
         already: before != Before::Stopped,

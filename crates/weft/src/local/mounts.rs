@@ -36,6 +36,11 @@ pub(crate) fn at(point: &Path) -> Result<Option<Mount>> {
     Ok(list()?.into_iter().rfind(|mount| mount.point == point))
 }
 
+/// As [`at`], where it is one of the cluster whose mgmtd is at `mgmtd`: anybody may have mounted another one there since.
+pub(crate) fn of_cluster(point: &Path, mgmtd: &str) -> Result<Option<Mount>> {
+    Ok(at(point)?.filter(|mount| mount.mgmtd == mgmtd))
+}
+
 /// The mount that `path` lies on, or `None` where it lies on another file system.
 pub(crate) fn containing(path: &Path) -> Result<Option<Mount>> {
     let path = resolve(path);

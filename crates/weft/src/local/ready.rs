@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::dir::{ClusterDir, Spec};
-use super::plan::MOUNT;
+use super::plan::{MOUNT, mgmtd_address};
 use super::state::{Phase, State};
 use super::{log, mounts};
 use crate::failure::{Failure, usage};
@@ -48,7 +48,7 @@ pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: 
                 .update(&format!("waiting for {}: {running} of {all} processes run, {waited} s", spec.mount.display()));
         }
         let left = limit.saturating_sub(begin.elapsed());
-        if mounts::at(&spec.mount)?.is_some() && answers(&spec.mount, left.min(LOOK)) {
+        if mounts::of_cluster(&spec.mount, &mgmtd_address(spec))?.is_some() && answers(&spec.mount, left.min(LOOK)) {
             return Ok(State::read(dir)?.unwrap_or(state));
         }
         let hopeless = state.processes.values().any(|process| process.restarts >= RESTARTS_MAX);

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::backoff::Backoff;
 use super::dir::{ClusterDir, Spec};
-use super::plan::{Process, Role, processes};
+use super::plan::{Mounting, Process, Role, processes};
 use super::state::{Phase, ProcessState, State};
 use super::{log, mounts};
 use crate::command::this_program;
@@ -241,8 +241,8 @@ async fn stop(mut kept: Vec<Kept>) {
 }
 
 async fn end(process: &Process, child: &mut Child) {
-    if let Some(point) = &process.mount {
-        unmount(point).await;
+    if let Some(mount) = &process.mount {
+        unmount(mount).await;
         if timeout(MOUNT_PATIENCE, child.wait()).await.is_ok() {
             return;
         }
@@ -255,15 +255,17 @@ async fn end(process: &Process, child: &mut Child) {
     if timeout(PATIENCE, child.wait()).await.is_err() {
         tracing::error!("{}: did not end in {PATIENCE:?}: killing it", process.name);
         let _ = child.kill().await;
-        if let Some(point) = &process.mount {
+        if let Some(Mounting { point, mgmtd }) = &process.mount
+            && let Ok(Some(_)) = mounts::of_cluster(point, mgmtd)
+        {
             let _ = mounts::unmount(point, true);
         }
     }
 }
 
-async fn unmount(point: &std::path::Path) {
+async fn unmount(Mounting { point, mgmtd }: &Mounting) {
     let begin = Instant::now();
-    while let Ok(Some(_)) = mounts::at(point) {
+    while let Ok(Some(_)) = mounts::of_cluster(point, mgmtd) {
         match mounts::unmount(point, begin.elapsed() > MOUNT_PATIENCE) {
             Ok(()) => return,
             Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => sleep(Duration::from_millis(100)).await,
