@@ -57,6 +57,12 @@ pub(crate) fn this_program() -> PathBuf {
     std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
+/// What this process and its children make is for their user alone: names and contents of others' files are in it.
+fn keep_files_private() {
+    // SAFETY: umask cannot fail and touches no memory.
+    unsafe { libc::umask(0o077) };
+}
+
 /// The service that runs targets of this kind.
 fn service_kind(kind: ServiceKind) -> &'static str {
     match kind {
