@@ -124,7 +124,7 @@ fn serve(config: mount::config::Config, dir: Option<PathBuf>) -> Result<(), Fail
 fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure> {
     let point = mounts::resolve(&config.mountpoint);
     let log_file = RunState::log_file(&point);
-    let log = log::open(&log_file)?;
+    let log = RunState::open_log(&point)?;
     let log_from = log.metadata()?.len();
     let mut command = Command::new(this_program());
     let mut arguments = std::env::args_os();

@@ -10,7 +10,9 @@
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -197,7 +199,9 @@ pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
     let write = || {
-        fs::write(&new, content)?;
+        // Its name can be guessed: a link there, in a folder that others can write, would lead to another file of ours.
+        let options = OpenOptions::new().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).clone();
+        options.open(&new)?.write_all(content)?;
         fs::rename(&new, path)
     };
     write().with_context(|| format!("cannot write {}", path.display()))
