@@ -1,10 +1,12 @@
 //! Mounts a cluster.
 
 use std::fs;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -17,6 +19,10 @@ use crate::local::runstate::RunState;
 use crate::local::{log, mounts};
 use crate::locate::Selection;
 use crate::output::{Output, Progress};
+
+/// A mount's process that is told to end has ended after so long.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(10);
 
 /// Mount a cluster's file system
 #[derive(Debug, clap::Args)]
@@ -97,7 +103,7 @@ fn check_mount_point(point: &Path) -> Result<(), Failure> {
             (None, Some(_)) => Err(usage!("{} is not empty, and mounting would hide what is in it", point.display())),
             (None, None) => Ok(()),
         },
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
+        Err(error) if mounts::is_dead(&error) => Ok(()),
         Err(error) => Err(usage!("cannot mount at {}: {error}", point.display())),
     }
 }
@@ -145,6 +151,20 @@ fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure>
         .show(&mounted, |mounted| format!("mounted at {}; its log: {}", mounted.mount.display(), mounted.log.display()))
 }
 
+/// In order, since it may just have mounted: one that is killed leaves a dead mount.
+fn end(child: &mut Child) -> io::Result<()> {
+    // SAFETY: kill touches no memory; the child has not been waited for, so its number is its own.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    let begin = Instant::now();
+    while child.try_wait()?.is_none() {
+        if begin.elapsed() > END_PATIENCE {
+            child.kill()?;
+        }
+        thread::sleep(POLL);
+    }
+    Ok(())
+}
+
 /// For a mount's process to say that it serves.
 struct Wait<'a> {
     point: &'a Path,
@@ -172,15 +192,15 @@ impl Wait<'_> {
                 return Err(self.failure(status));
             }
             if self.interrupted.load(Ordering::Relaxed) {
-                let _ = child.kill();
+                end(child)?;
                 return Err(anyhow!("interrupted before it was mounted").into());
             }
             if begin.elapsed() > self.limit {
-                let _ = child.kill();
+                end(child)?;
                 let (seconds, log) = (self.limit.as_secs(), self.log_file.display());
                 return Err(anyhow!("not mounted after {seconds} s: see {log}").into());
             }
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(POLL);
         }
     }
 

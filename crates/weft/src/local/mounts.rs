@@ -81,6 +81,11 @@ pub(crate) fn unmount(point: &Path, lazily: bool) -> io::Result<()> {
     Err(io::Error::new(kind, text.trim().to_owned()))
 }
 
+/// What a mount answers whose process is gone; `ECANCELED` to who was being served by io_uring when it went.
+pub(crate) fn is_dead(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED))
+}
+
 /// `path` without symbolic links as far as it exists. The last component is not asked for its attributes: a dead mount
 /// there would answer with an error.
 pub(crate) fn resolve(path: &Path) -> PathBuf {
