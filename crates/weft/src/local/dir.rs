@@ -6,13 +6,13 @@
 //! D/NAME.toml      configuration of the service NAME (mgmtd, metad-1, storaged-1, ...); yours to edit
 //! D/NAME/          its data
 //! D/log/NAME.log   its log; the one before in NAME.log.1
-//! D/run/           of the running cluster: lock, state.json, NAME.pid, and growing, the lock of who makes it larger
+//! D/run/           of the running cluster: lock, state.json, NAME.pid, and growing, the lock of who starts it or makes it larger
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -127,6 +127,15 @@ impl ClusterDir {
         self.root.join("run").join(file)
     }
 
+    /// Makes those that are missing: the directory itself, for this user alone, and what is in it beside the services'.
+    pub(crate) fn make_folders(&self) -> Result<()> {
+        for path in [self.root.clone(), self.root.join("run"), self.root.join("log")] {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            made.with_context(|| format!("cannot make {}", path.display()))?;
+        }
+        Ok(())
+    }
+
     /// A cluster was made here before.
     pub(crate) fn exists(&self) -> bool {
         self.spec_file().exists()
@@ -178,8 +187,9 @@ impl ClusterDir {
         self.try_lock()
     }
 
-    /// Waits for its turn to make the running cluster larger.
+    /// Waits for its turn to start the cluster, or to make it larger while it runs.
     pub(crate) fn lock_growing(&self) -> Result<Lock> {
+        self.make_folders()?;
         let path = self.run("growing");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;
