@@ -248,8 +248,7 @@ fn is_foreign(entry: fs::DirEntry) -> bool {
 }
 
 fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
-    // Of the run before; read too early it would mislead.
-    let _ = fs::remove_file(dir.run("state.json"));
+    State::remove(dir);
     let file = log::open(&dir.log_file("supervisor"))?;
     let mut command = Command::new(this_program());
     command.arg("supervise").arg("--dir").arg(dir.root());

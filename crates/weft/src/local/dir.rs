@@ -163,17 +163,7 @@ impl ClusterDir {
 
     /// `None` where somebody else holds it: the cluster is running.
     pub(crate) fn try_lock(&self) -> Result<Option<Lock>> {
-        let path = self.run("lock");
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-        }
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Lock(file))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
-        }
+        self.lock_by(File::try_lock)
     }
 
     /// As [`Self::try_lock`], for the one who is to hold it: others who only look have it for a moment.
@@ -187,6 +177,20 @@ impl ClusterDir {
         self.try_lock()
     }
 
+    fn lock_by(&self, try_lock: fn(&File) -> std::result::Result<(), TryLockError>) -> Result<Option<Lock>> {
+        let path = self.run("lock");
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        }
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        match try_lock(&file) {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        }
+    }
+
     /// Waits for its turn to start the cluster, or to make it larger while it runs.
     pub(crate) fn lock_growing(&self) -> Result<Lock> {
         self.make_folders()?;
@@ -197,9 +201,9 @@ impl ClusterDir {
         Ok(Lock(file))
     }
 
-    /// A supervisor is running here.
+    /// A supervisor is running here. Who looks shares the lock with others who do, and is not taken for the one who holds it.
     pub(crate) fn is_running(&self) -> Result<bool> {
-        Ok(self.root.join("run").is_dir() && self.try_lock()?.is_none())
+        Ok(self.root.join("run").is_dir() && self.lock_by(File::try_lock_shared)?.is_none())
     }
 }
 
@@ -229,7 +233,9 @@ mod tests {
         let lock = dir.try_lock().expect("lockable").expect("free");
         assert!(dir.is_running().expect("readable"));
         drop(lock);
-        assert!(!dir.is_running().expect("readable"));
+        let look = dir.lock_by(File::try_lock_shared).expect("lockable").expect("free");
+        assert!(!dir.is_running().expect("readable"), "another one who looks is none who runs");
+        drop(look);
     }
 
     #[test]

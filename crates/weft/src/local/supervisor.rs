@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -62,8 +63,21 @@ pub(crate) fn run(dir: &ClusterDir) -> Result<(), Failure> {
         started: RefCell::default(),
     });
     let runtime = telemetry::runtime::current_thread().context("cannot start the supervisor")?;
+    // Of one that was killed.
+    remove_pid_files(dir);
     LocalSet::new().block_on(&runtime, supervisor.supervise(&spec))?;
+    // All have ended, and nobody is to look for them.
+    remove_pid_files(dir);
+    State::remove(dir);
     Ok(())
+}
+
+fn remove_pid_files(dir: &ClusterDir) {
+    let files = std::fs::read_dir(dir.run("")).into_iter().flatten().flatten().map(|entry| entry.path());
+    for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "pid")) {
+        // Only a convenience, as they are.
+        let _ = std::fs::remove_file(file);
+    }
 }
 
 impl Supervisor {
@@ -172,7 +186,7 @@ impl Supervisor {
         let pid = child.id().unwrap_or(0) as i32;
         tracing::info!("{}: running as process {pid}", process.name);
         // Only a convenience for people and scripts: state.json has it too.
-        let _ = std::fs::write(self.dir.run(&format!("{}.pid", process.name)), format!("{pid}\n"));
+        let _ = std::fs::write(self.pid_file(&process.name), format!("{pid}\n"));
         self.started.borrow_mut().insert(process.name.clone(), Instant::now());
         self.note(&process.name, |state| {
             (state.phase, state.pid, state.log_from) = (Phase::Running, pid, log_from);
@@ -210,9 +224,17 @@ impl Supervisor {
             log_from: 0,
         });
         change(process);
+        if process.pid == 0 {
+            // The number may be somebody else's soon.
+            let _ = std::fs::remove_file(self.pid_file(name));
+        }
         if let Err(error) = state.write(&self.dir) {
             tracing::error!("{error:#}");
         }
+    }
+
+    fn pid_file(&self, name: &str) -> PathBuf {
+        self.dir.run(&format!("{name}.pid"))
     }
 
     fn bound_logs(&self, kept: &[Kept]) {
