@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod df;
 pub(crate) mod down;
+pub(crate) mod endpoint;
 pub(crate) mod entry;
 pub(crate) mod fsck;
 pub(crate) mod io500;
