@@ -70,8 +70,8 @@ impl Args {
             self.flags.give("mountpoint", path_text(&mount)?);
         }
         // SAFETY: geteuid cannot fail and touches no memory.
-        if unsafe { libc::geteuid() } != 0 && self.flags.given("allow_other").is_none() {
-            self.flags.give("allow_other", "false");
+        if unsafe { libc::geteuid() } != 0 {
+            self.flags.default_to("allow_other", "false");
         }
         if self.config.is_some() && self.dir.is_none() {
             return Ok(None);
@@ -120,10 +120,27 @@ fn serve(config: mount::config::Config, dir: Option<PathBuf>) -> Result<(), Fail
     let (point, pid) = (state.mount.clone(), state.pid);
     let result = mount::run(config, move |mounted| {
         mounted.metrics.clone_into(&mut state.metrics);
+        keep_log_bounded(RunState::log_file(&state.mount))?;
         state.write()
     });
     RunState::remove(&point, pid);
     Ok(result?)
+}
+
+/// Of a mount in the background, as the supervisor does for its own.
+fn keep_log_bounded(file: PathBuf) -> anyhow::Result<()> {
+    if log::is_written_by_us(&file) {
+        let keep = move || {
+            loop {
+                thread::sleep(log::LOOK_EVERY);
+                if let Err(error) = log::bound(&file) {
+                    tracing::warn!("{error:#}");
+                }
+            }
+        };
+        thread::Builder::new().name("log".to_owned()).spawn(keep).context("cannot start a thread")?;
+    }
+    Ok(())
 }
 
 /// The same command again, in the background; returns when it has mounted.

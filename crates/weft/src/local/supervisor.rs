@@ -29,8 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOUNT_PATIENCE: Duration = Duration::from_secs(2);
 /// A process that ran so long once was configured well.
 const PROOF: Duration = Duration::from_secs(2);
-/// How often the sizes of logs are looked at.
-const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 struct Supervisor {
     dir: ClusterDir,
@@ -92,7 +90,7 @@ impl Supervisor {
                 _ = int.recv() => break,
                 // Also the terminal that started us may be gone: no reason to stop.
                 _ = hangup.recv() => self.grow(&mut kept),
-                () = sleep(LOG_INTERVAL) => self.bound_logs(&kept),
+                () = sleep(log::LOOK_EVERY) => self.bound_logs(&kept),
             }
         }
         tracing::info!("stopping");
