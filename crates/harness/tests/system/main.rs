@@ -22,6 +22,7 @@ mod inline;
 mod interrupt;
 mod large_directory;
 mod list_ahead;
+mod local;
 mod locks;
 mod lost_memory;
 mod memory;
