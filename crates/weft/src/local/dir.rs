@@ -6,7 +6,7 @@
 //! D/NAME.toml      configuration of the service NAME (mgmtd, metad-1, storaged-1, ...); yours to edit
 //! D/NAME/          its data
 //! D/log/NAME.log   its log; the one before in NAME.log.1
-//! D/run/           of the running cluster: lock, state.json, NAME.pid, and growing, the lock of who starts it or makes it larger
+//! D/run/           of the running cluster: lock, state.json, NAME.pid; and growing, the lock of who starts or enlarges it
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
