@@ -197,12 +197,12 @@ impl Admin {
         self.on_data(async |data| Ok(scrub::start(data, rate, choice).await))?
     }
 
-    /// The latest such run.
+    /// How such a run goes: the one that was `begun`, or the latest.
     ///
     /// # Errors
-    /// Where no storage service knows of any.
-    pub fn scrub(&self) -> Result<ScrubReport> {
-        self.on_data(async |data| Ok(scrub::latest(data).await))?
+    /// Where none was begun, and no storage service knows of any.
+    pub fn scrub(&self, begun: Option<&Started>) -> Result<ScrubReport> {
+        self.on_data(async |data| Ok(scrub::progress(data, begun).await))?
     }
 
     /// Ends it.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::endpoint::ask;
 
 /// One process.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Network {
     /// All that goes over each of its addresses.
     pub interfaces: Vec<InterfaceInfo>,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use types::id::{InodeId, TargetId};
 use types::time::AccessTimes;
 use wire::v1::meta::{self, ReadDir};
-use wire::v1::scrub::{ScrubRun, ScrubStart, ScrubStatus, ScrubStop};
+use wire::v1::scrub::{ScrubCorrupt, ScrubRun, ScrubStart, ScrubStatus, ScrubStop};
 
 use crate::data::{DataError, DataPlane};
 use crate::storagebench::choice::places;
@@ -22,10 +22,19 @@ pub struct ScrubReport {
     pub targets: Vec<ScrubTarget>,
     /// Targets that do not answer.
     pub silent: Vec<Silent>,
+    /// Targets that know nothing of it, where it is not known whether it was begun there.
+    pub unaware: Vec<Unaware>,
     /// Blocks that are corrupt or cannot be read, on all targets.
     pub corrupt: u64,
     /// The first of those, file by file.
     pub named: Vec<CorruptBlock>,
+}
+
+/// It was not asked to take part in the run, or its service was started again since.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Unaware {
+    pub target: TargetId,
+    pub node: String,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -81,6 +90,19 @@ impl ScrubReport {
     pub fn is_running(&self) -> bool {
         self.targets.iter().any(|target| target.state == ScrubState::Running)
     }
+
+    /// All that takes part, as far as is known, was gone over.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.silent.is_empty() && self.targets.iter().all(|target| target.state == ScrubState::Finished)
+    }
+
+    /// All is well up to now: nothing is corrupt, and what was not gone over yet is being gone over.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        let goes_well = |target: &ScrubTarget| matches!(target.state, ScrubState::Running | ScrubState::Finished);
+        self.corrupt == 0 && self.silent.is_empty() && self.targets.iter().all(goes_well)
+    }
 }
 
 /// Begins a run on the chosen targets. `rate`: bytes a second of each target; 0: as many as it can.
@@ -118,47 +140,75 @@ pub(crate) async fn start(data: &DataPlane<'_>, rate: u64, choice: &Choice) -> a
     }
 }
 
-/// How the latest run goes, or went.
-pub(crate) async fn latest(data: &DataPlane<'_>) -> anyhow::Result<ScrubReport> {
-    let answers = places_with_runs(data, &places(data.map())).await;
+/// How a run goes, or went: the one that was `begun`, on its targets, or the latest on all that know of it.
+pub(crate) async fn progress(data: &DataPlane<'_>, begun: Option<&Started>) -> anyhow::Result<ScrubReport> {
+    let mut places = places(data.map());
+    if let Some(begun) = begun {
+        places.retain(|place| begun.targets.contains(&place.target) || is_silent(begun, place));
+    }
+    let answers = places_with_runs(data, &places).await;
     let all = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).flatten().flatten();
-    let Some(run) = all.map(|run| run.run).max() else {
+    let Some(run) = begun.map(|begun| begun.run).or_else(|| all.map(|run| run.run).max()) else {
         return Err(Fatal::usage(
             "there was no scrub since the storage services were started: begin one with `weft scrub --all`",
         )
         .into());
     };
-    let mut report = ScrubReport { run, targets: Vec::new(), silent: Vec::new(), corrupt: 0, named: Vec::new() };
+    let (mut report, blocks) = gather(run, answers, begun.is_some());
     let mut names = Names { data, known: BTreeMap::new() };
-    for (place, answer) in answers {
-        match answer {
-            Ok(lanes) => {
-                let of_run: Vec<Option<ScrubRun>> =
-                    lanes.into_iter().map(|lane| lane.filter(|found| found.run == run)).collect();
-                if of_run.iter().all(Option::is_none) {
-                    continue;
-                }
-                let target = sum_up(&place, &of_run);
-                report.corrupt += target.corrupt;
-                report.targets.push(target);
-                for block in of_run.into_iter().flatten().flat_map(|run| run.named) {
-                    report.named.push(CorruptBlock {
-                        file: names.path(block.object.inode).await,
-                        inode: block.object.inode.to_string(),
-                        stripe: block.object.stripe,
-                        offset: block.offset,
-                        target: place.target,
-                        node: place.alias.clone(),
-                        path: String::from_utf8_lossy(&block.path.0).into_owned(),
-                        unreadable: block.unreadable,
-                    });
-                }
-            }
-            Err(reason) => report.silent.push(silent(&place, reason)),
-        }
+    for (place, block) in blocks {
+        report.named.push(CorruptBlock {
+            file: names.path(block.object.inode).await,
+            inode: block.object.inode.to_string(),
+            stripe: block.object.stripe,
+            offset: block.offset,
+            target: place.target,
+            node: place.alias.clone(),
+            path: String::from_utf8_lossy(&block.path.0).into_owned(),
+            unreadable: block.unreadable,
+        });
     }
     report.named.sort();
     Ok(report)
+}
+
+/// It is to take part, but did not hear of it.
+fn is_silent(begun: &Started, place: &Place) -> bool {
+    begun.silent.iter().any(|silent| silent.target == place.target)
+}
+
+/// What the targets say of `run`, without the names of files, and the corrupt blocks that they know. Where all of them `take
+/// part`, one that knows nothing of it has lost it.
+fn gather(run: u64, answers: Answers, take_part: bool) -> (ScrubReport, Vec<(Place, ScrubCorrupt)>) {
+    let mut report = ScrubReport {
+        run,
+        targets: Vec::new(),
+        silent: Vec::new(),
+        unaware: Vec::new(),
+        corrupt: 0,
+        named: Vec::new(),
+    };
+    let mut blocks = Vec::new();
+    for (place, answer) in answers {
+        let lanes = match answer {
+            Ok(lanes) => lanes,
+            Err(reason) => {
+                report.silent.push(silent(&place, reason));
+                continue;
+            }
+        };
+        let of_run: Lanes = lanes.into_iter().map(|lane| lane.filter(|found| found.run == run)).collect();
+        if !take_part && of_run.iter().all(Option::is_none) {
+            report.unaware.push(Unaware { target: place.target, node: place.alias });
+            continue;
+        }
+        let target = sum_up(&place, &of_run);
+        report.corrupt += target.corrupt;
+        report.targets.push(target);
+        let named = of_run.into_iter().flatten().flat_map(|run| run.named);
+        blocks.extend(named.map(|block| (place.clone(), block)));
+    }
+    (report, blocks)
 }
 
 /// Ends the run of this number everywhere; 0: whichever there is.
@@ -189,9 +239,10 @@ pub(crate) async fn stop(data: &DataPlane<'_>, run: u64) -> Reached {
 }
 
 type Lanes = Vec<Option<ScrubRun>>;
+type Answers = Vec<(Place, Result<Lanes, String>)>;
 
 /// The last run of each lane. Who is known to be away is not waited for.
-async fn places_with_runs(data: &DataPlane<'_>, places: &[Place]) -> Vec<(Place, Result<Lanes, String>)> {
+async fn places_with_runs(data: &DataPlane<'_>, places: &[Place]) -> Answers {
     let mut answers = Vec::new();
     for place in places {
         let answer = if place.online {
@@ -221,7 +272,7 @@ fn sum_up(place: &Place, lanes: &[Option<ScrubRun>]) -> ScrubTarget {
     let state = match () {
         () if runs.iter().any(|run| run.running) => ScrubState::Running,
         () if failure.is_some() => ScrubState::Failed,
-        () if runs.len() < lanes.len() => ScrubState::Lost,
+        () if runs.is_empty() || runs.len() < lanes.len() => ScrubState::Lost,
         () if runs.iter().any(|run| run.stopped) => ScrubState::Stopped,
         () => ScrubState::Finished,
     };
@@ -294,4 +345,78 @@ async fn name_in(data: &DataPlane<'_>, parent: InodeId, child: InodeId) -> Resul
 fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use types::id::{GroupId, NodeId};
+    use wire::codec::Bytes;
+
+    use super::*;
+
+    fn place(target: u32) -> Place {
+        let (target, group, node) = (TargetId(target), GroupId(target), NodeId(target));
+        Place { target, group, node, alias: format!("s{target}"), pool: "default".to_owned(), online: true }
+    }
+
+    /// One that has ended in order.
+    fn finished(run: u64) -> Option<ScrubRun> {
+        let failure = Bytes(Vec::new());
+        let (objects_total, bytes_total, objects, bytes) = (1, 4096, 1, 4096);
+        let (rate, elapsed_ms, adopted, corrupt, named) = (0, 1, 0, 0, Vec::new());
+        Some(ScrubRun {
+            run,
+            rate,
+            running: false,
+            stopped: false,
+            failure,
+            elapsed_ms,
+            objects_total,
+            bytes_total,
+            objects,
+            bytes,
+            adopted,
+            corrupt,
+            named,
+        })
+    }
+
+    #[test]
+    fn who_has_forgotten_a_run_has_not_been_gone_over() {
+        let answers = || vec![(place(1), Ok(vec![finished(7), finished(7)])), (place(2), Ok(vec![finished(6), None]))];
+        let (report, _) = gather(7, answers(), true);
+        let states: Vec<ScrubState> = report.targets.iter().map(|target| target.state).collect();
+        assert_eq!(states, [ScrubState::Finished, ScrubState::Lost]);
+        assert!(!report.is_complete() && !report.is_well());
+
+        // Where nobody says that it was begun there, it is named.
+        let (report, _) = gather(7, answers(), false);
+        assert_eq!(
+            (report.targets.len(), &*report.unaware),
+            (1, &[Unaware { target: TargetId(2), node: "s2".into() }][..])
+        );
+        assert!(report.is_complete() && report.is_well());
+    }
+
+    #[test]
+    fn only_what_ended_in_order_is_complete() {
+        let change = |change: fn(&mut ScrubRun)| {
+            finished(7).map(|run| {
+                let mut run = run;
+                change(&mut run);
+                run
+            })
+        };
+        for (lanes, well) in [
+            (Ok(vec![change(|run| run.running = true)]), true),
+            (Ok(vec![change(|run| run.stopped = true)]), false),
+            (Ok(vec![change(|run| run.failure = Bytes(b"why".to_vec()))]), false),
+            (Ok(vec![finished(7), None]), false),
+            (Ok(Vec::new()), false),
+            (Err("away".to_owned()), false),
+        ] {
+            let (report, _) = gather(7, vec![(place(1), lanes.clone())], true);
+            assert_eq!((report.is_complete(), report.is_well()), (false, well), "{lanes:?}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::knob::{Knob, Knobs, Shorthand, doc_lines};
 #[derive(Clone, Debug)]
 pub struct Flags<C> {
     by_key: BTreeMap<&'static str, Vec<String>>,
-    /// Of shorthands: what holds where no source says anything.
+    /// Of shorthands and programs: what holds where no source says anything.
     defaults: BTreeMap<&'static str, &'static str>,
     settings: PhantomData<fn() -> C>,
 }
@@ -26,6 +26,11 @@ impl<C: Knobs> Flags<C> {
     /// Sets `key` as its flag would; for programs that start a service themselves.
     pub fn give(&mut self, key: &'static str, value: &str) {
         self.by_key.entry(key).or_default().push(value.to_owned());
+    }
+
+    /// Makes `value` the default of `key`: any source says more.
+    pub fn default_to(&mut self, key: &'static str, value: &'static str) {
+        self.defaults.insert(key, value);
     }
 
     /// The values given for `key`.
@@ -139,6 +144,19 @@ mod tests {
             let sources = crate::Sources { file: None, environment: &|_| None, flags: &line.flags };
             assert_eq!(sources.load().expect("valid").init, expected);
         }
+    }
+
+    #[test]
+    fn a_programs_default_yields_to_every_source() {
+        let load = |words: &[&str], variable: Option<&str>| {
+            let mut flags = Line::try_parse_from([&["x"], words].concat()).expect("valid").flags;
+            flags.default_to("init", "true");
+            let environment = |name: &str| variable.filter(|_| name == "WEFT_EXAMPLE_INIT").map(str::to_owned);
+            crate::Sources { file: None, environment: &environment, flags: &flags }.load().expect("valid").init
+        };
+        assert!(load(&[], None));
+        assert!(!load(&[], Some("false")));
+        assert!(!load(&["--init=false"], None));
     }
 
     crate::knobs! {

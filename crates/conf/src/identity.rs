@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,8 @@ use crate::lock::{DirLock, LOCK_FILE};
 pub const IDENTITY_FILE: &str = "identity.toml";
 /// Version of the file's format that this release writes.
 const FORMAT: u32 = 1;
+/// Of a service's directory: names and contents of files are in it, whoever may read those in the file system.
+const MODE: u32 = 0o700;
 
 /// The service that owns a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -86,7 +89,7 @@ pub struct Home {
 }
 
 impl Home {
-    /// Locks the directory and reads its identity, or makes one where `expect.init` allows.
+    /// Locks the directory, reads its identity, or makes one where `expect.init` allows, and closes it to other users.
     ///
     /// # Errors
     /// One line for each way in which the directory is not what was expected; nothing is changed then.
@@ -105,6 +108,7 @@ impl Home {
         if !there {
             home.update(|_| {}).map_err(|error| cannot_use(dir, &error))?;
         }
+        close_to_others(dir).map_err(|error| cannot_use(dir, &error))?;
         Ok(home)
     }
 
@@ -197,11 +201,27 @@ fn make_missing(expect: &Expect<'_>) -> Result<(), Fatal> {
         Ok(found) if found.is_dir() => Ok(()),
         Ok(_) => Err(Fatal::usage(format!("{} is no directory", dir.display()))),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot_use(dir, &error)),
-        Err(_) if expect.init => fs::create_dir_all(dir).map_err(|error| cannot_use(dir, &error)),
+        Err(_) if expect.init => {
+            let made = fs::DirBuilder::new().recursive(true).mode(MODE).create(dir);
+            made.map_err(|error| cannot_use(dir, &error))
+        }
         Err(_) => Err(Fatal::usage(format!(
             "{} does not exist: mount its disk, or start once with --init to make a new one",
             dir.display()
         ))),
+    }
+}
+
+/// Also one that was made otherwise: by an administrator, or as the root of a disk. Whose owner is another user than the
+/// service's stays as its owner has it.
+fn close_to_others(dir: &Path) -> io::Result<()> {
+    let mode = fs::metadata(dir)?.permissions().mode();
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    match fs::set_permissions(dir, fs::Permissions::from_mode(MODE)) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        done => done,
     }
 }
 
@@ -268,6 +288,18 @@ mod tests {
         let again = Home::open(&Expect { cluster: Some("c1"), ..expect(&dir) }).expect("known");
         assert_eq!(again.identity(), &identity);
         assert!(identity.target_uuid.is_some() && identity.target_uuid.as_ref() != Some(&identity.node_uuid));
+    }
+
+    #[test]
+    fn a_directory_is_closed_to_other_users() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (new, old) = (root.path().join("a/new"), root.path().join("old"));
+        fs::create_dir(&old).expect("made");
+        fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).expect("ours");
+        for dir in [&new, &old] {
+            drop(Home::open(&Expect { init: true, ..expect(dir) }).expect("allowed"));
+            assert_eq!(fs::metadata(dir).expect("there").permissions().mode() & 0o777, 0o700, "{}", dir.display());
+        }
     }
 
     #[test]

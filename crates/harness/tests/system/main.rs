@@ -24,6 +24,7 @@ mod interrupt;
 mod killed;
 mod large_directory;
 mod list_ahead;
+mod local;
 mod locks;
 mod lost_memory;
 mod memory;

@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::umount;
 use crate::failure::Failure;
 use crate::local::dir::ClusterDir;
-use crate::local::mounts;
 use crate::local::state::State;
+use crate::local::{mounts, plan};
 use crate::locate::Selection;
 use crate::output::{Output, Progress};
 
@@ -44,7 +44,7 @@ impl Args {
         let spec = dir.spec()?;
         let was_running = dir.is_running()?;
         // Before anything is stopped, so that what is refused has changed nothing.
-        if mounts::at(&spec.mount)?.is_some() {
+        if mounts::of_cluster(&spec.mount, &plan::mgmtd_address(&spec))?.is_some() {
             umount::take_away(&spec.mount, self.force)?;
         }
         if was_running {

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod df;
 pub(crate) mod down;
+pub(crate) mod endpoint;
 pub(crate) mod entry;
 pub(crate) mod fsck;
 pub(crate) mod io500;
@@ -55,6 +56,12 @@ fn connect_to(cluster: &Cluster) -> Result<Admin, Failure> {
 /// This program, also where its file has been replaced since it was started.
 pub(crate) fn this_program() -> PathBuf {
     std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
+}
+
+/// What this process and its children make is for their user alone: names and contents of others' files are in it.
+fn keep_files_private() {
+    // SAFETY: umask cannot fail and touches no memory.
+    unsafe { libc::umask(0o077) };
 }
 
 /// The service that runs targets of this kind.

@@ -1,10 +1,12 @@
 //! Mounts a cluster.
 
 use std::fs;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -17,6 +19,10 @@ use crate::local::runstate::RunState;
 use crate::local::{log, mounts};
 use crate::locate::Selection;
 use crate::output::{Output, Progress};
+
+/// A mount's process that is told to end has ended after so long.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(10);
 
 /// Mount a cluster's file system
 #[derive(Debug, clap::Args)]
@@ -64,8 +70,8 @@ impl Args {
             self.flags.give("mountpoint", path_text(&mount)?);
         }
         // SAFETY: geteuid cannot fail and touches no memory.
-        if unsafe { libc::geteuid() } != 0 && self.flags.given("allow_other").is_none() {
-            self.flags.give("allow_other", "false");
+        if unsafe { libc::geteuid() } != 0 {
+            self.flags.default_to("allow_other", "false");
         }
         if self.config.is_some() && self.dir.is_none() {
             return Ok(None);
@@ -97,7 +103,7 @@ fn check_mount_point(point: &Path) -> Result<(), Failure> {
             (None, Some(_)) => Err(usage!("{} is not empty, and mounting would hide what is in it", point.display())),
             (None, None) => Ok(()),
         },
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
+        Err(error) if mounts::is_dead(&error) => Ok(()),
         Err(error) => Err(usage!("cannot mount at {}: {error}", point.display())),
     }
 }
@@ -114,17 +120,34 @@ fn serve(config: mount::config::Config, dir: Option<PathBuf>) -> Result<(), Fail
     let (point, pid) = (state.mount.clone(), state.pid);
     let result = mount::run(config, move |mounted| {
         mounted.metrics.clone_into(&mut state.metrics);
+        keep_log_bounded(RunState::log_file(&state.mount))?;
         state.write()
     });
     RunState::remove(&point, pid);
     Ok(result?)
 }
 
+/// Of a mount in the background, as the supervisor does for its own.
+fn keep_log_bounded(file: PathBuf) -> anyhow::Result<()> {
+    if log::is_written_by_us(&file) {
+        let keep = move || {
+            loop {
+                thread::sleep(log::LOOK_EVERY);
+                if let Err(error) = log::bound(&file) {
+                    tracing::warn!("{error:#}");
+                }
+            }
+        };
+        thread::Builder::new().name("log".to_owned()).spawn(keep).context("cannot start a thread")?;
+    }
+    Ok(())
+}
+
 /// The same command again, in the background; returns when it has mounted.
 fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure> {
     let point = mounts::resolve(&config.mountpoint);
     let log_file = RunState::log_file(&point);
-    let log = log::open(&log_file)?;
+    let log = RunState::open_log(&point)?;
     let log_from = log.metadata()?.len();
     let mut command = Command::new(this_program());
     let mut arguments = std::env::args_os();
@@ -143,6 +166,20 @@ fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure>
     let mounted = Mounted { mount: point, mgmtd: config.mgmtd.clone(), pid: child.id(), log: log_file };
     output
         .show(&mounted, |mounted| format!("mounted at {}; its log: {}", mounted.mount.display(), mounted.log.display()))
+}
+
+/// In order, since it may just have mounted: one that is killed leaves a dead mount.
+fn end(child: &mut Child) -> io::Result<()> {
+    // SAFETY: kill touches no memory; the child has not been waited for, so its number is its own.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    let begin = Instant::now();
+    while child.try_wait()?.is_none() {
+        if begin.elapsed() > END_PATIENCE {
+            child.kill()?;
+        }
+        thread::sleep(POLL);
+    }
+    Ok(())
 }
 
 /// For a mount's process to say that it serves.
@@ -172,15 +209,15 @@ impl Wait<'_> {
                 return Err(self.failure(status));
             }
             if self.interrupted.load(Ordering::Relaxed) {
-                let _ = child.kill();
+                end(child)?;
                 return Err(anyhow!("interrupted before it was mounted").into());
             }
             if begin.elapsed() > self.limit {
-                let _ = child.kill();
+                end(child)?;
                 let (seconds, log) = (self.limit.as_secs(), self.log_file.display());
                 return Err(anyhow!("not mounted after {seconds} s: see {log}").into());
             }
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(POLL);
         }
     }
 

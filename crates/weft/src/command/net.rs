@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use admin::net::{Network, RailState};
 use serde::Serialize;
 
-use crate::command::{connect, log_level};
+use crate::command::{connect, endpoint};
 use crate::failure::Failure;
 use crate::local::mounts;
 use crate::local::runstate::RunState;
@@ -31,32 +31,39 @@ struct Of {
     service: String,
     #[serde(flatten)]
     network: Network,
+    /// Why nothing is known of it.
+    error: Option<String>,
 }
+
+/// A service, and where it tells of its network, or why it cannot be asked.
+type Endpoint = (String, Result<String, Failure>);
 
 impl Args {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
         let endpoints = if self.services.is_empty() { self.all()? } else { self.named()? };
-        let mut all = Vec::new();
-        for (service, endpoint) in endpoints {
-            all.push(Of { service, network: admin::net::of(&endpoint)? });
-        }
+        let all: Vec<Of> = endpoints.into_iter().map(ask).collect();
         let names = if output.json { BTreeMap::new() } else { self.names() };
-        output.show(&all, |all| table(all, &names))
+        output.show(&all, |all| text(all, &names))?;
+        if all.iter().all(|of| of.error.is_none()) { Ok(()) } else { Err(Failure::Found) }
     }
 
-    fn named(&self) -> Result<Vec<(String, String)>, Failure> {
-        let endpoint = |service: &String| Ok((service.clone(), log_level::endpoint(&self.selection, service)?));
+    /// Where one is named that cannot be asked at all, the words have to be others.
+    fn named(&self) -> Result<Vec<Endpoint>, Failure> {
+        let endpoint = |service: &String| match endpoint::find(&self.selection, service) {
+            Err(Failure::Usage(reason)) => Err(Failure::Usage(reason)),
+            endpoint => Ok((service.clone(), endpoint)),
+        };
         self.services.iter().map(endpoint).collect()
     }
 
-    fn all(&self) -> Result<Vec<(String, String)>, Failure> {
+    fn all(&self) -> Result<Vec<Endpoint>, Failure> {
         let cluster = self.selection.find(None)?;
         let view = connect(&self.selection, None)?.view()?;
         let nodes = view.map.nodes.values().filter(|node| !node.metrics.is_empty());
-        let mut all: Vec<(String, String)> = nodes.map(|node| (node.alias.clone(), node.metrics.clone())).collect();
+        let mut all: Vec<Endpoint> = nodes.map(|node| (node.alias.clone(), endpoint::of_node(node))).collect();
         for mount in mounts::list()?.into_iter().filter(|mount| mount.mgmtd == cluster.mgmtd) {
             let state = RunState::read(&mount.point).filter(|state| !state.metrics.is_empty());
-            all.extend(state.map(|state| (mount.point.display().to_string(), state.metrics)));
+            all.extend(state.map(|state| (mount.point.display().to_string(), Ok(state.metrics))));
         }
         Ok(all)
     }
@@ -78,10 +85,23 @@ impl Args {
     }
 }
 
+/// Who does not answer keeps nobody from telling of the others.
+fn ask((service, endpoint): Endpoint) -> Of {
+    match endpoint.and_then(|endpoint| Ok(admin::net::of(&endpoint)?)) {
+        Ok(network) => Of { service, network, error: None },
+        Err(failure) => Of { service, network: Network::default(), error: Some(failure.to_string()) },
+    }
+}
+
+fn text(all: &[Of], names: &BTreeMap<String, String>) -> String {
+    let errors = all.iter().filter_map(|of| Some(format!("{}: {}\n", of.service, of.error.as_ref()?)));
+    table(all, names) + &errors.collect::<String>()
+}
+
 fn table(all: &[Of], names: &BTreeMap<String, String>) -> String {
     let head = ["SERVICE", "RAIL", "PEER", "NODES", "STATE", "CONNECTIONS", "SENT", "RECEIVED", "RTT", "FAILURES"];
     let mut table = Table::new(head);
-    for Of { service, network } in all {
+    for Of { service, network, .. } in all {
         for rail in &network.rails {
             let state = match rail.state {
                 RailState::Healthy => "healthy",

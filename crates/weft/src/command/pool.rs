@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use admin::Admin;
 use admin::view::Lists;
 use clap::Subcommand;
+use cluster::map::ServiceKind;
 use types::id::{GroupId, PoolId};
 
 use crate::command::connect;
@@ -71,6 +72,7 @@ impl Args {
             Verb::Assign { selection, pool, groups } => {
                 let admin = connect(&selection, None)?;
                 let id = find(&admin, &pool)?;
+                refuse_unknown(&admin, &groups)?;
                 for group in &groups {
                     admin.assign_pool(*group, id)?;
                 }
@@ -97,6 +99,16 @@ fn list(admin: &Admin, output: Output) -> Result<(), Failure> {
         }
         table.render()
     })
+}
+
+/// Before any is moved, so that what is refused has changed nothing.
+fn refuse_unknown(admin: &Admin, groups: &[GroupId]) -> Result<(), Failure> {
+    let view = admin.view()?;
+    let is_storage = |id: &GroupId| view.map.groups.get(id).is_some_and(|group| group.kind == ServiceKind::Storage);
+    match groups.iter().find(|group| !is_storage(group)) {
+        Some(group) => Err(usage!("there is no storage group {group}: `weft target list` shows them")),
+        None => Ok(()),
+    }
 }
 
 /// By name or number.

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use admin::Admin;
-use admin::scrub::{CorruptBlock, ScrubReport, ScrubState, ScrubTarget};
+use admin::scrub::{CorruptBlock, ScrubReport, ScrubTarget, Unaware};
 use admin::storagebench::{Choice, Reached, Silent, Started};
 use clap::ArgGroup;
 use conf::units::Size;
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(200);
     group(ArgGroup::new("verb").required(true).multiple(true).args(["all", "target", "node", "pool", "status", "stop"])),
     after_help = "\
 A run goes on by itself once it has begun, at its rate and beside the requests of clients. What has no checksum yet, or one
-that is in doubt after a crash, gets one. Exit code 1 where a corrupt block was found.
+that is in doubt after a crash, gets one. Exit code 1 where a corrupt block was found, or not all was gone over.
 
 Example: all targets, at most 100 MiB each second on each of them; then how it goes
   weft scrub --all --rate 100MiB
@@ -68,26 +68,27 @@ impl Args {
         if self.stop {
             return output.show(&admin.stop_scrub()?, stopped);
         }
-        if !self.status {
-            let choice = Choice { targets: self.target, nodes: self.node, pools: self.pool };
-            let started = admin.start_scrub(self.rate.0, &choice)?;
-            if !self.wait {
-                return output.show(&started, begun);
-            }
-            wait(&admin)?;
+        if self.status {
+            return show(&admin.scrub(None)?, output);
         }
-        let report = admin.scrub()?;
-        output.show(&report, text)?;
-        if report.corrupt == 0 { Ok(()) } else { Err(Failure::Found) }
+        let choice = Choice { targets: self.target, nodes: self.node, pools: self.pool };
+        let started = admin.start_scrub(self.rate.0, &choice)?;
+        if self.wait { show(&wait(&admin, &started)?, output) } else { output.show(&started, begun) }
     }
 }
 
-fn wait(admin: &Admin) -> Result<(), Failure> {
+fn show(report: &ScrubReport, output: Output) -> Result<(), Failure> {
+    output.show(report, text)?;
+    if report.is_well() { Ok(()) } else { Err(Failure::Found) }
+}
+
+/// For the end of what was started, on each of its targets.
+fn wait(admin: &Admin, started: &Started) -> Result<ScrubReport, Failure> {
     let mut progress = Progress::new();
     loop {
-        let report = admin.scrub()?;
+        let report = admin.scrub(Some(started))?;
         if !report.is_running() {
-            return Ok(());
+            return Ok(report);
         }
         let sum = |of: fn(&ScrubTarget) -> u64| report.targets.iter().map(of).sum::<u64>();
         let (done, total) = (sum(|target| target.bytes), sum(|target| target.bytes_total));
@@ -121,6 +122,11 @@ fn stopped(reached: &Reached) -> String {
 fn text(report: &ScrubReport) -> String {
     let mut text = table(&report.targets);
     silence(&mut text, &report.silent);
+    for Unaware { target, node } in &report.unaware {
+        text += &format!(
+            "target {target} (node {node}) knows nothing of this run: it takes no part, or its service was started again\n"
+        );
+    }
     for target in report.targets.iter().filter(|target| !target.message.is_empty()) {
         text += &format!("target {} (node {}): {}\n", target.target, target.node, target.message);
     }
@@ -131,10 +137,14 @@ fn text(report: &ScrubReport) -> String {
     if unnamed > 0 {
         text += &format!("and {unnamed} further blocks\n");
     }
-    let complete = report.silent.is_empty() && report.targets.iter().all(|one| one.state == ScrubState::Finished);
     match report.corrupt {
         0 if report.is_running() => text,
-        0 if complete => text + "sound: every block that was verified matches its checksum",
+        0 if report.is_complete() && report.unaware.is_empty() => {
+            text + "sound: every block that was verified matches its checksum"
+        }
+        0 if report.is_complete() => {
+            text + "the targets in the table are sound: every block that was verified matches its checksum"
+        }
         0 => text + "nothing corrupt was found, but not all was gone over",
         count => text + &format!("{count} corrupt blocks: docs/operating/checksums.md says what to do"),
     }

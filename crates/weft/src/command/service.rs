@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use conf::{Flags, Knobs, Reread};
 
+use crate::command::keep_files_private;
 use crate::failure::Failure;
 
 /// Run this service in the foreground
@@ -26,6 +27,7 @@ pub(crate) struct Args<C: Knobs> {
 impl<C: Knobs + 'static> Args<C> {
     /// Exit code 2 where the configuration cannot be used.
     pub(crate) fn run(self, service: impl FnOnce(C, Reread<C>) -> anyhow::Result<()>) -> Result<(), Failure> {
+        keep_files_private();
         let Self { config, flags } = self;
         let read: Reread<C> = Box::new(move || conf::load(config.as_deref(), &flags));
         let config = read().map_err(anyhow::Error::new)?;

@@ -3,7 +3,7 @@
 use admin::view::{Lists, NodeInfo, Room, TargetInfo};
 use serde::Serialize;
 
-use crate::command::{node, target};
+use crate::command::{endpoint, node, target};
 use crate::failure::Failure;
 use crate::local::mounts;
 use crate::local::state::State;
@@ -23,6 +23,8 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Status {
     mgmtd: String,
+    /// `host:port` of its metrics; absent where it serves none, or its configuration is on another host.
+    mgmtd_metrics: Option<String>,
     /// UUID of the cluster; absent where mgmtd does not answer.
     cluster: Option<String>,
     epoch: Option<u64>,
@@ -54,9 +56,12 @@ fn gather(cluster: &Cluster) -> Result<Status, Failure> {
         Some(dir) if dir.is_running()? => State::read(dir)?,
         Some(_) | None => None,
     };
+    // Where the configuration cannot be read, mgmtd says so at its start.
+    let mgmtd_metrics = cluster.dir.as_ref().and_then(|dir| endpoint::of_mgmtd(dir).ok().flatten());
     let here = mounts::list()?.into_iter().filter(|mount| mount.mgmtd == cluster.mgmtd);
     let mut status = Status {
         mgmtd: cluster.mgmtd.clone(),
+        mgmtd_metrics,
         cluster: None,
         epoch: None,
         error: None,
@@ -84,7 +89,8 @@ fn gather(cluster: &Cluster) -> Result<Status, Failure> {
 fn text(status: &Status) -> String {
     let mut parts = Vec::new();
     let (cluster, epoch) = (status.cluster.as_deref().unwrap_or("unknown"), status.epoch.unwrap_or(0));
-    parts.push(format!("cluster {cluster}, map epoch {epoch}, mgmtd at {}\n", status.mgmtd));
+    let metrics = status.mgmtd_metrics.as_ref().map(|at| format!(" (metrics at {at})")).unwrap_or_default();
+    parts.push(format!("cluster {cluster}, map epoch {epoch}, mgmtd at {}{metrics}\n", status.mgmtd));
     if let Some(local) = &status.local {
         let mut table = Table::new(["PROCESS", "PID", "STATE", "RESTARTS", "LAST EXIT"]);
         for (name, process) in &local.processes {

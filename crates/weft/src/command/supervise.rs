@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
+use crate::command::keep_files_private;
 use crate::failure::Failure;
 use crate::local::dir::ClusterDir;
 use crate::local::supervisor;
@@ -18,6 +19,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        keep_files_private();
         telemetry::log::init(telemetry::log::LogFormat::Text, "info").context("cannot set up logging")?;
         supervisor::run(&ClusterDir::at(&self.dir)?)
     }

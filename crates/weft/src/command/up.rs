@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,7 +18,7 @@ use crate::local::dir::{ClusterDir, LOOPBACK, Spec};
 use crate::local::plan;
 use crate::local::state::State;
 use crate::local::{configs, grow, log, mounts, ready, supervisor};
-use crate::output::{Output, Table};
+use crate::output::{Output, Table, patiently};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(40);
 /// Services end in a few seconds when they are told to.
@@ -82,25 +81,25 @@ struct Running {
 impl Args {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
         let dir = ClusterDir::at(self.dir.as_deref().unwrap_or(Path::new(".weft")))?;
+        refuse_foreign(&dir)?;
+        // What another one is about to start neither runs nor rests: all is looked at and changed in turn.
+        let turn = patiently("waiting for another `weft up` of this cluster", || dir.lock_growing())?;
         let mut spec = self.spec(&dir)?;
+        let limit = Duration::from_secs(self.timeout);
         if dir.is_running()? {
-            return already_running(&dir, &spec, Duration::from_secs(self.timeout), output);
+            return already_running(&dir, &spec, limit, output);
         }
         check_mount_point(&spec.mount)?;
         wait_for_leftovers(&dir)?;
         leave_taken_ports(&dir, &mut spec)?;
         make(&dir, &spec)?;
-        let turn = dir.lock_growing()?;
         let interrupted = catch_interrupts()?;
         let mut child = start_supervisor(&dir, self.detach)?;
-        match ready::wait(&dir, &spec, Duration::from_secs(self.timeout), interrupted) {
-            Ok(state) => {
-                dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
-                report(&dir, &spec, state, Before::Stopped, output)?;
-            }
+        match wait_for_all(&dir, &spec, limit, interrupted) {
+            Ok(state) => report(&dir, &spec, state, Before::Stopped, output)?,
             Err(failure) => {
                 // Nothing half started stays behind.
-                stop_supervisor(&dir, STOP_PATIENCE)?;
+                end_supervisor(&dir, &mut child)?;
                 return Err(failure);
             }
         }
@@ -166,9 +165,20 @@ enum Before {
     Smaller,
 }
 
+/// Until it can be used. What is new has to be there for that: it is written down as made, and may not begin empty again.
+fn wait_for_all(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: &AtomicBool) -> Result<State, Failure> {
+    let begin = Instant::now();
+    let state = ready::wait(dir, spec, limit, interrupted)?;
+    if spec.made == spec.all_made() {
+        return Ok(state);
+    }
+    grow::wait_for_start(dir, spec, limit.saturating_sub(begin.elapsed()), interrupted)?;
+    dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
+    Ok(State::read(dir)?.unwrap_or(state))
+}
+
 /// Nothing that runs is stopped for it, so what takes a start is refused.
 fn already_running(dir: &ClusterDir, spec: &Spec, limit: Duration, output: Output) -> Result<(), Failure> {
-    let _turn = dir.lock_growing()?;
     let old = dir.spec()?;
     let place = dir.root().display();
     if old.mount != spec.mount {
@@ -177,28 +187,23 @@ fn already_running(dir: &ClusterDir, spec: &Spec, limit: Duration, output: Outpu
     if old.address != spec.address {
         return Err(usage!("{place} is running already, reached at {}: `weft down` first", old.address));
     }
-    // Somebody else may have made it larger meanwhile.
-    let spec = Spec {
-        made: old.made,
-        metadata: spec.metadata.max(old.metadata),
-        shards: spec.shards.max(old.shards),
-        storage: spec.storage.max(old.storage),
-        targets: spec.targets.max(old.targets),
-        ..old.clone()
-    };
     if old.made == spec.all_made() {
         let state = State::read(dir)?.unwrap_or_default();
-        return report(dir, &spec, state, Before::Same, output);
+        return report(dir, spec, state, Before::Same, output);
     }
-    let state = grow::grow(dir, &spec, limit, catch_interrupts()?)?;
-    report(dir, &spec, state, Before::Smaller, output)
+    let state = grow::grow(dir, spec, limit, catch_interrupts()?)?;
+    report(dir, spec, state, Before::Smaller, output)
 }
 
-/// A directory of nothing, made where it is missing. What is left of a killed mount is taken away.
+/// A directory of nothing, made where it is missing. What is left of a killed mount is taken away; one that does not answer
+/// is alive, and waits for its servers.
 fn check_mount_point(mount: &Path) -> Result<(), Failure> {
     if mounts::at(mount)?.is_some() {
-        if ready::answers(mount, Duration::from_secs(2)) {
-            return Err(usage!("{} is a mount of Weft already: give another place with --mount", mount.display()));
+        match ready::ask_for(mount, Duration::from_secs(2)) {
+            Some(Err(error)) if mounts::is_dead(&error) => {}
+            Some(_) | None => {
+                return Err(usage!("{} is a mount of Weft already: give another place with --mount", mount.display()));
+            }
         }
         let removed = mounts::unmount(mount, true);
         removed.with_context(|| format!("cannot take away the dead mount at {}", mount.display()))?;
@@ -214,17 +219,16 @@ fn check_mount_point(mount: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Everything that is not there yet; what is there stays as it is.
-fn make(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
+fn refuse_foreign(dir: &ClusterDir) -> Result<(), Failure> {
     if dir.root().exists() && !dir.exists() && fs::read_dir(dir.root())?.any(|entry| entry.is_ok_and(is_foreign)) {
         return Err(usage!("{} holds something else: give an empty directory with --dir", dir.root().display()));
     }
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.root());
-    made.with_context(|| format!("cannot make {}", dir.root().display()))?;
-    for folder in ["run", "log"] {
-        let path = dir.root().join(folder);
-        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-    }
+    Ok(())
+}
+
+/// Everything that is not there yet; what is there stays as it is.
+fn make(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
+    dir.make_folders()?;
     if !dir.key_file().exists() {
         if dir.exists() {
             return Err(usage!("{} is missing: put it back from a backup", dir.key_file().display()));
@@ -244,8 +248,7 @@ fn is_foreign(entry: fs::DirEntry) -> bool {
 }
 
 fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
-    // Of the run before; read too early it would mislead.
-    let _ = fs::remove_file(dir.run("state.json"));
+    State::remove(dir);
     let file = log::open(&dir.log_file("supervisor"))?;
     let mut command = Command::new(this_program());
     command.arg("supervise").arg("--dir").arg(dir.root());
@@ -333,6 +336,13 @@ fn stay(dir: &ClusterDir, child: &mut Child, interrupted: &AtomicBool, output: O
         std::thread::sleep(Duration::from_millis(50));
     }
     output.say("stopping")?;
+    end_supervisor(dir, child)
+}
+
+/// Also where it has just begun, and those who look for it by its lock do not find it yet.
+fn end_supervisor(dir: &ClusterDir, child: &mut Child) -> Result<(), Failure> {
+    // SAFETY: kill touches no memory; the child has not been waited for, so its number is its own.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
     stop_supervisor(dir, STOP_PATIENCE)?;
     child.wait()?;
     Ok(())
@@ -342,7 +352,7 @@ fn report(dir: &ClusterDir, spec: &Spec, state: State, before: Before, output: O
     let running = Running {
         dir: dir.root().to_owned(),
         mount: spec.mount.clone(),
-        mounted: mounts::at(&spec.mount)?.is_some(),
+        mounted: mounts::of_cluster(&spec.mount, &plan::mgmtd_address(spec))?.is_some(),
         mgmtd: plan::mgmtd_address(spec),
         key_file: dir.key_file(),
         already: before != Before::Stopped,

@@ -6,11 +6,13 @@
 //! D/NAME.toml      configuration of the service NAME (mgmtd, metad-1, storaged-1, ...); yours to edit
 //! D/NAME/          its data
 //! D/log/NAME.log   its log; the one before in NAME.log.1
-//! D/run/           of the running cluster: lock, state.json, NAME.pid, and growing, the lock of who makes it larger
+//! D/run/           of the running cluster: lock, state.json, NAME.pid; and growing, the lock of who starts or enlarges it
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -125,6 +127,15 @@ impl ClusterDir {
         self.root.join("run").join(file)
     }
 
+    /// Makes those that are missing: the directory itself, for this user alone, and what is in it beside the services'.
+    pub(crate) fn make_folders(&self) -> Result<()> {
+        for path in [self.root.clone(), self.root.join("run"), self.root.join("log")] {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            made.with_context(|| format!("cannot make {}", path.display()))?;
+        }
+        Ok(())
+    }
+
     /// A cluster was made here before.
     pub(crate) fn exists(&self) -> bool {
         self.spec_file().exists()
@@ -152,17 +163,7 @@ impl ClusterDir {
 
     /// `None` where somebody else holds it: the cluster is running.
     pub(crate) fn try_lock(&self) -> Result<Option<Lock>> {
-        let path = self.run("lock");
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-        }
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Lock(file))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
-        }
+        self.lock_by(File::try_lock)
     }
 
     /// As [`Self::try_lock`], for the one who is to hold it: others who only look have it for a moment.
@@ -176,8 +177,23 @@ impl ClusterDir {
         self.try_lock()
     }
 
-    /// Waits for its turn to make the running cluster larger.
+    fn lock_by(&self, try_lock: fn(&File) -> std::result::Result<(), TryLockError>) -> Result<Option<Lock>> {
+        let path = self.run("lock");
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        }
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        match try_lock(&file) {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        }
+    }
+
+    /// Waits for its turn to start the cluster, or to make it larger while it runs.
     pub(crate) fn lock_growing(&self) -> Result<Lock> {
+        self.make_folders()?;
         let path = self.run("growing");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;
@@ -185,9 +201,9 @@ impl ClusterDir {
         Ok(Lock(file))
     }
 
-    /// A supervisor is running here.
+    /// A supervisor is running here. Who looks shares the lock with others who do, and is not taken for the one who holds it.
     pub(crate) fn is_running(&self) -> Result<bool> {
-        Ok(self.root.join("run").is_dir() && self.try_lock()?.is_none())
+        Ok(self.root.join("run").is_dir() && self.lock_by(File::try_lock_shared)?.is_none())
     }
 }
 
@@ -197,7 +213,9 @@ pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
     let write = || {
-        fs::write(&new, content)?;
+        // Its name can be guessed: a link there, in a folder that others can write, would lead to another file of ours.
+        let options = OpenOptions::new().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).clone();
+        options.open(&new)?.write_all(content)?;
         fs::rename(&new, path)
     };
     write().with_context(|| format!("cannot write {}", path.display()))
@@ -215,7 +233,9 @@ mod tests {
         let lock = dir.try_lock().expect("lockable").expect("free");
         assert!(dir.is_running().expect("readable"));
         drop(lock);
-        assert!(!dir.is_running().expect("readable"));
+        let look = dir.lock_by(File::try_lock_shared).expect("lockable").expect("free");
+        assert!(!dir.is_running().expect("readable"), "another one who looks is none who runs");
+        drop(look);
     }
 
     #[test]

@@ -37,11 +37,27 @@ const TAIL: usize = 5;
 pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &AtomicBool) -> Result<State, Failure> {
     prepare(dir, spec)?;
     configs::write(dir, spec)?;
-    let wanted = wanted(dir, spec)?;
+    refuse_edited(dir, spec)?;
     dir.save_spec(spec)?;
-    wait(dir, spec, &wanted, limit, stop)?;
+    wait(dir, spec, Occasion::Growth, limit, stop)?;
     dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
     Ok(State::read(dir)?.unwrap_or_default())
+}
+
+/// Waits until all that the configurations name is part of the cluster that has just been started.
+///
+/// # Errors
+/// Where a service refuses, or `limit` passes.
+pub(crate) fn wait_for_start(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &AtomicBool) -> Result<(), Failure> {
+    wait(dir, spec, Occasion::Start, limit, stop)
+}
+
+/// What a cluster is waited for after.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Occasion {
+    /// Its supervisor knows all, and may not hear signals yet.
+    Start,
+    Growth,
 }
 
 /// A target that is to be part of the cluster, and the service that has it.
@@ -95,38 +111,47 @@ fn make_targets(service: Service, known: &[PathBuf], new: &[PathBuf]) -> Result<
     Ok(())
 }
 
-/// All targets that the cluster is to have, as the configurations say.
-fn wanted(dir: &ClusterDir, spec: &Spec) -> Result<Vec<Wanted>, Failure> {
-    let edited = |name: &str, key: &str, has: usize, asked: u32| {
+/// What the user has written into a configuration stays, and may be less than what is asked for.
+fn refuse_edited(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
+    let check = |name: &str, key: &str, has: usize, asked: u32| {
+        if has >= asked as usize {
+            return Ok(());
+        }
         let file = dir.config_file(name);
         Err(usage!("{} has {key} of your own, {has}: raise it there to {asked}, then try again", file.display()))
     };
+    for name in metadata_names(spec) {
+        check(&name, "shards", metad(dir, &name)?.shards.into(), spec.shards)?;
+    }
+    for name in storage_names(spec) {
+        check(&name, "targets", storaged(dir, &name)?.targets.len(), spec.targets)?;
+    }
+    Ok(())
+}
+
+/// All targets that the cluster is to have, as the configurations say.
+fn wanted(dir: &ClusterDir, spec: &Spec) -> Result<Vec<Wanted>> {
     let mut wanted = Vec::new();
     for name in metadata_names(spec) {
         let config = metad(dir, &name)?;
-        if u32::from(config.shards) < spec.shards {
-            return edited(&name, "shards", config.shards.into(), spec.shards);
-        }
         let dirs = (1..=config.shards).map(|number| config.shard_dir(number));
         wanted.extend(dirs.map(|dir| Wanted { service: name.clone(), dir }));
     }
     for name in storage_names(spec) {
-        let config = storaged(dir, &name)?;
-        if config.targets.len() < spec.targets as usize {
-            return edited(&name, "targets", config.targets.len(), spec.targets);
-        }
-        wanted.extend(config.targets.into_iter().map(|dir| Wanted { service: name.clone(), dir }));
+        let dirs = storaged(dir, &name)?.targets.into_iter();
+        wanted.extend(dirs.map(|dir| Wanted { service: name.clone(), dir }));
     }
     Ok(wanted)
 }
 
-fn wait(dir: &ClusterDir, spec: &Spec, wanted: &[Wanted], limit: Duration, stop: &AtomicBool) -> Result<(), Failure> {
+fn wait(dir: &ClusterDir, spec: &Spec, after: Occasion, limit: Duration, stop: &AtomicBool) -> Result<(), Failure> {
+    let wanted = wanted(dir, spec)?;
     let begin = Instant::now();
     let mut told: Option<Instant> = None;
     let mut admin = None;
     let mut progress = Progress::new();
     loop {
-        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+        if after == Occasion::Growth && told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
             tell_supervisor(dir)?;
             told = Some(Instant::now());
         }
@@ -145,28 +170,30 @@ fn wait(dir: &ClusterDir, spec: &Spec, wanted: &[Wanted], limit: Duration, stop:
         let missing = |wanted: &&Wanted| target_of(&wanted.dir).is_none_or(|target| !served.contains(&target));
         let Some(missing) = wanted.iter().find(missing) else { return Ok(()) };
         if stop.load(Ordering::Relaxed) {
-            return Err(anyhow!("interrupted: what has begun goes on, and `weft up` waits for it again").into());
+            return Err(interrupted(after));
         }
         let waited = begin.elapsed();
         if waited > limit {
-            return Err(too_late(dir, missing, waited));
+            return Err(too_late(dir, missing, after, waited));
         }
-        if waited.as_secs() > 0 {
-            progress.update(&format!(
-                "waiting for {} of {}, {} s",
-                missing.dir.display(),
-                missing.service,
-                waited.as_secs()
-            ));
-        }
+        let Wanted { service, dir } = missing;
+        progress.waiting(&format!("waiting for {} of {service}", dir.display()), begin);
         thread::sleep(POLL);
     }
 }
 
-fn too_late(dir: &ClusterDir, missing: &Wanted, waited: Duration) -> Failure {
+fn interrupted(after: Occasion) -> Failure {
+    match after {
+        Occasion::Start => anyhow!("interrupted before all of it was there").into(),
+        Occasion::Growth => anyhow!("interrupted: what has begun goes on, and `weft up` waits for it again").into(),
+    }
+}
+
+fn too_late(dir: &ClusterDir, missing: &Wanted, after: Occasion, waited: Duration) -> Failure {
     let path = dir.log_file(&missing.service);
+    let rest = if after == Occasion::Growth { "; what ran before goes on" } else { "" };
     Failure::Failed(anyhow!(
-        "{} has not taken up {} after {:.1} s; what ran before goes on; the end of {}:\n  {}",
+        "{} has not taken up {} after {:.1} s{rest}; the end of {}:\n  {}",
         missing.service,
         missing.dir.display(),
         waited.as_secs_f64(),
@@ -254,7 +281,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("made");
         std::fs::write(&path, text.replace("target-1", "mine")).expect("writable");
         configs::write(&dir, &spec(made, 1, 2)).expect("writable");
-        let failure = wanted(&dir, &spec(made, 1, 2)).err().expect("it has one target");
+        let failure = refuse_edited(&dir, &spec(made, 1, 2)).expect_err("it has one target");
         assert_eq!(failure.code(), 2);
         assert!(
             failure.to_string().contains("storaged-1.toml has targets of your own, 1: raise it there to 2"),

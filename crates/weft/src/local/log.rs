@@ -1,13 +1,18 @@
 //! Log files of supervised processes: bounded, and read again when something failed.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 /// A log is set aside when it is larger, in bytes. With the one set aside, a process's logs take at most twice this.
 const LOG_MAX: u64 = 16 << 20;
+/// How often the sizes of logs are looked at.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Bytes read from the end of a log to find its last lines.
 const TAIL_MAX: u64 = 32 << 10;
 
@@ -31,6 +36,13 @@ pub(crate) fn bound(path: &Path) -> Result<()> {
         OpenOptions::new().write(true).open(path)?.set_len(0)?;
     }
     Ok(())
+}
+
+/// What this process says goes there.
+pub(crate) fn is_written_by_us(path: &Path) -> bool {
+    let ours = io::stderr().as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
+    let place = |found: &fs::Metadata| (found.dev(), found.ino());
+    matches!((ours, path.metadata()), (Ok(ours), Ok(there)) if place(&ours) == place(&there))
 }
 
 /// The last `count` lines that were written after byte `from`; none where the file cannot be read.

@@ -36,6 +36,11 @@ pub(crate) fn at(point: &Path) -> Result<Option<Mount>> {
     Ok(list()?.into_iter().rfind(|mount| mount.point == point))
 }
 
+/// As [`at`], where it is one of the cluster whose mgmtd is at `mgmtd`: anybody may have mounted another one there since.
+pub(crate) fn of_cluster(point: &Path, mgmtd: &str) -> Result<Option<Mount>> {
+    Ok(at(point)?.filter(|mount| mount.mgmtd == mgmtd))
+}
+
 /// The mount that `path` lies on, or `None` where it lies on another file system.
 pub(crate) fn containing(path: &Path) -> Result<Option<Mount>> {
     let path = resolve(path);
@@ -74,6 +79,11 @@ pub(crate) fn unmount(point: &Path, lazily: bool) -> io::Result<()> {
     let busy = text.contains("busy");
     let kind = if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::PermissionDenied };
     Err(io::Error::new(kind, text.trim().to_owned()))
+}
+
+/// What a mount answers whose process is gone; `ECANCELED` to who was being served by io_uring when it went.
+pub(crate) fn is_dead(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED))
 }
 
 /// `path` without symbolic links as far as it exists. The last component is not asked for its attributes: a dead mount

@@ -23,8 +23,15 @@ pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) args: Vec<OsString>,
-    /// Where it mounts, if it is the mount.
-    pub(crate) mount: Option<PathBuf>,
+    /// What it mounts, if it is the mount.
+    pub(crate) mount: Option<Mounting>,
+}
+
+/// A mount point, and the address of the mgmtd whose cluster is mounted there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Mounting {
+    pub(crate) point: PathBuf,
+    pub(crate) mgmtd: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +61,8 @@ pub(crate) fn processes(dir: &ClusterDir, spec: &Spec) -> Vec<Process> {
     processes.extend(storage.map(|(name, number)| service(Role::Storaged, name, is_new(number))));
     let mut args: Vec<OsString> = ["mount", "--foreground", "--dir"].map(OsString::from).to_vec();
     args.extend([dir.root().as_os_str().to_owned(), spec.mount.clone().into_os_string()]);
-    processes.push(Process { name: MOUNT.to_owned(), role: Role::Mount, args, mount: Some(spec.mount.clone()) });
+    let mount = Some(Mounting { point: spec.mount.clone(), mgmtd: mgmtd_address(spec) });
+    processes.push(Process { name: MOUNT.to_owned(), role: Role::Mount, args, mount });
     processes
 }
 
@@ -138,7 +146,7 @@ mod tests {
         let names: Vec<&str> = processes.iter().map(|process| process.name.as_str()).collect();
         assert_eq!(names, ["mgmtd", "metad-1", "storaged-1", "storaged-2", "mount"]);
         assert_eq!(processes[1].args, ["metad", "--config", "/d/metad-1.toml"]);
-        assert_eq!(processes[4].mount.as_deref(), Some(std::path::Path::new("/m")));
+        assert_eq!(processes[4].mount, Some(Mounting { point: "/m".into(), mgmtd: "127.0.0.1:7600".to_owned() }));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::dir::{ClusterDir, Spec};
-use super::plan::MOUNT;
+use super::plan::{MOUNT, mgmtd_address};
 use super::state::{Phase, State};
 use super::{log, mounts};
 use crate::failure::{Failure, usage};
@@ -48,7 +48,9 @@ pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: 
                 .update(&format!("waiting for {}: {running} of {all} processes run, {waited} s", spec.mount.display()));
         }
         let left = limit.saturating_sub(begin.elapsed());
-        if mounts::at(&spec.mount)?.is_some() && answers(&spec.mount, left.min(LOOK)) {
+        if mounts::of_cluster(&spec.mount, &mgmtd_address(spec))?.is_some()
+            && matches!(ask_for(&spec.mount, left.min(LOOK)), Some(Ok(())))
+        {
             return Ok(State::read(dir)?.unwrap_or(state));
         }
         let hopeless = state.processes.values().any(|process| process.restarts >= RESTARTS_MAX);
@@ -95,16 +97,16 @@ fn culprit(dir: &ClusterDir, spec: &Spec, state: &State, waited: Duration) -> Fa
     ))
 }
 
-/// The file system is there and its metadata can be asked. Asked from another thread, since a mount whose servers are
-/// not there yet makes its callers wait.
-pub(crate) fn answers(mount: &Path, limit: Duration) -> bool {
+/// Whether the file system is there and its metadata can be asked, or `None` where it does not say within `limit`. Asked from
+/// another thread, since a mount whose servers are not there makes its callers wait.
+pub(crate) fn ask_for(mount: &Path, limit: Duration) -> Option<io::Result<()>> {
     let (send, receive) = mpsc::channel();
     let mount = mount.to_owned();
     thread::spawn(move || {
         // Nobody may be left to hear it.
-        let _ = send.send(ask(&mount).is_ok());
+        let _ = send.send(ask(&mount));
     });
-    receive.recv_timeout(limit).unwrap_or(false)
+    receive.recv_timeout(limit).ok()
 }
 
 fn ask(mount: &Path) -> io::Result<()> {

@@ -2,13 +2,15 @@
 //! The address of mgmtd is in the mount's source; the key's path is not, since every user can read that.
 
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::dir::write_atomically;
+use super::log;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct RunState {
@@ -27,22 +29,29 @@ pub(crate) struct RunState {
 
 impl RunState {
     pub(crate) fn read(mount: &Path) -> Option<Self> {
-        let bytes = fs::read(file_of(mount)).ok()?;
+        let path = file_of(mount);
+        if !parts_of(path.parent()?).all(|part| is_own(part).unwrap_or(false)) {
+            return None;
+        }
+        let bytes = fs::read(path).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 
     pub(crate) fn write(&self) -> Result<()> {
+        make_folder(&folder())?;
         let path = file_of(&self.mount);
-        if let Some(parent) = path.parent() {
-            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
-            made.with_context(|| format!("cannot make {}", parent.display()))?;
-        }
         write_atomically(&path, &serde_json::to_vec_pretty(self).context("cannot write down the mount")?)
     }
 
     /// Where a mount in the background logs.
     pub(crate) fn log_file(mount: &Path) -> PathBuf {
         file_of(mount).with_extension("log")
+    }
+
+    /// Opens that file.
+    pub(crate) fn open_log(mount: &Path) -> Result<fs::File> {
+        make_folder(&folder())?;
+        log::open(&Self::log_file(mount))
     }
 
     /// After the end of the mount of process `pid`. Where somebody has mounted there again meanwhile, it is theirs, and stays.
@@ -70,8 +79,7 @@ fn file_of(mount: &Path) -> PathBuf {
 }
 
 fn folder() -> PathBuf {
-    // SAFETY: geteuid cannot fail and touches no memory.
-    let uid = unsafe { libc::geteuid() };
+    let uid = own_uid();
     if uid == 0 {
         return PathBuf::from("/run/weft/mounts");
     }
@@ -79,6 +87,39 @@ fn folder() -> PathBuf {
         Some(dir) => PathBuf::from(dir).join("weft/mounts"),
         None => std::env::temp_dir().join(format!("weft-{uid}/mounts")),
     }
+}
+
+/// The folder and the one above it: both have names that others know.
+fn parts_of(folder: &Path) -> impl Iterator<Item = &Path> {
+    folder.parent().into_iter().chain([folder])
+}
+
+/// Makes the folder for this user alone. Where everybody may write, as in /tmp, somebody else may have been first, and
+/// choose which of our files we write and what we read.
+fn make_folder(folder: &Path) -> Result<()> {
+    for part in parts_of(folder) {
+        let cannot = || format!("cannot make {}", part.display());
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(part).with_context(cannot)?;
+        if !is_own(part).with_context(cannot)? {
+            let part = part.display();
+            bail!(
+                "{part} is not a directory that this user alone can change: remove it, or set XDG_RUNTIME_DIR to one that is"
+            );
+        }
+        fs::set_permissions(part, fs::Permissions::from_mode(0o700)).with_context(cannot)?;
+    }
+    Ok(())
+}
+
+/// Nobody else can change what is in it, or put another one in its place.
+fn is_own(folder: &Path) -> io::Result<bool> {
+    let found = fs::symlink_metadata(folder)?;
+    Ok(found.is_dir() && found.uid() == own_uid() && found.mode() & 0o022 == 0)
+}
+
+fn own_uid() -> u32 {
+    // SAFETY: geteuid cannot fail and touches no memory.
+    unsafe { libc::geteuid() }
 }
 
 #[cfg(test)]
@@ -101,6 +142,33 @@ mod tests {
         let left = fs::read_dir(folder()).expect("it was made").flatten();
         let name = file_of(&mount).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         assert_eq!(left.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name)).count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_somebody_else_has_put_there_is_refused() {
+        let place = tempfile::tempdir().expect("a folder");
+        let part = |name: &str| place.path().join(name);
+        let make = |name: &str| make_folder(&part(name).join("mounts"));
+        let mode = |path: PathBuf| fs::metadata(path).expect("it was made").mode() & 0o777;
+        make("new").expect("nothing is in its way");
+        assert_eq!((mode(part("new")), mode(part("new/mounts"))), (0o700, 0o700));
+        // As an earlier release has made it.
+        fs::set_permissions(part("new"), fs::Permissions::from_mode(0o755)).expect("ours");
+        make("new").expect("only we could write there");
+        assert_eq!(mode(part("new")), 0o700);
+
+        std::os::unix::fs::symlink(part("new"), part("link")).expect("linkable");
+        fs::create_dir(part("open")).expect("makable");
+        fs::set_permissions(part("open"), fs::Permissions::from_mode(0o777)).expect("ours");
+        for name in ["link", "open"] {
+            let error = make(name).expect_err("others can change it").to_string();
+            assert!(error.contains("remove it"), "{error}");
+        }
+        if own_uid() == 0 {
+            fs::create_dir(part("theirs")).expect("makable");
+            std::os::unix::fs::chown(part("theirs"), Some(12345), None).expect("root may");
+            make("theirs").expect_err("it is another user's");
+        }
     }
 
     #[test]

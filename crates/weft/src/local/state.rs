@@ -64,6 +64,12 @@ impl State {
         let text = serde_json::to_vec_pretty(self).context("cannot write down the processes' state")?;
         write_atomically(&dir.run("state.json"), &text)
     }
+
+    /// What a supervisor has left that does not run any more: read as news it would mislead.
+    pub(crate) fn remove(dir: &ClusterDir) {
+        // Not there is as good as removed, and each start writes a new one.
+        let _ = fs::remove_file(dir.run("state.json"));
+    }
 }
 
 impl Phase {

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::backoff::Backoff;
 use super::dir::{ClusterDir, Spec};
-use super::plan::{Process, Role, processes};
+use super::plan::{Mounting, Process, Role, processes};
 use super::state::{Phase, ProcessState, State};
 use super::{log, mounts};
 use crate::command::this_program;
@@ -28,8 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOUNT_PATIENCE: Duration = Duration::from_secs(2);
 /// A process that ran so long once was configured well.
 const PROOF: Duration = Duration::from_secs(2);
-/// How often the sizes of logs are looked at.
-const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 struct Supervisor {
     dir: ClusterDir,
@@ -62,8 +61,21 @@ pub(crate) fn run(dir: &ClusterDir) -> Result<(), Failure> {
         started: RefCell::default(),
     });
     let runtime = telemetry::runtime::current_thread().context("cannot start the supervisor")?;
+    // Of one that was killed.
+    remove_pid_files(dir);
     LocalSet::new().block_on(&runtime, supervisor.supervise(&spec))?;
+    // All have ended, and nobody is to look for them.
+    remove_pid_files(dir);
+    State::remove(dir);
     Ok(())
+}
+
+fn remove_pid_files(dir: &ClusterDir) {
+    let files = std::fs::read_dir(dir.run("")).into_iter().flatten().flatten().map(|entry| entry.path());
+    for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "pid")) {
+        // Only a convenience, as they are.
+        let _ = std::fs::remove_file(file);
+    }
 }
 
 impl Supervisor {
@@ -78,7 +90,7 @@ impl Supervisor {
                 _ = int.recv() => break,
                 // Also the terminal that started us may be gone: no reason to stop.
                 _ = hangup.recv() => self.grow(&mut kept),
-                () = sleep(LOG_INTERVAL) => self.bound_logs(&kept),
+                () = sleep(log::LOOK_EVERY) => self.bound_logs(&kept),
             }
         }
         tracing::info!("stopping");
@@ -172,7 +184,7 @@ impl Supervisor {
         let pid = child.id().unwrap_or(0) as i32;
         tracing::info!("{}: running as process {pid}", process.name);
         // Only a convenience for people and scripts: state.json has it too.
-        let _ = std::fs::write(self.dir.run(&format!("{}.pid", process.name)), format!("{pid}\n"));
+        let _ = std::fs::write(self.pid_file(&process.name), format!("{pid}\n"));
         self.started.borrow_mut().insert(process.name.clone(), Instant::now());
         self.note(&process.name, |state| {
             (state.phase, state.pid, state.log_from) = (Phase::Running, pid, log_from);
@@ -210,9 +222,17 @@ impl Supervisor {
             log_from: 0,
         });
         change(process);
+        if process.pid == 0 {
+            // The number may be somebody else's soon.
+            let _ = std::fs::remove_file(self.pid_file(name));
+        }
         if let Err(error) = state.write(&self.dir) {
             tracing::error!("{error:#}");
         }
+    }
+
+    fn pid_file(&self, name: &str) -> PathBuf {
+        self.dir.run(&format!("{name}.pid"))
     }
 
     fn bound_logs(&self, kept: &[Kept]) {
@@ -241,8 +261,8 @@ async fn stop(mut kept: Vec<Kept>) {
 }
 
 async fn end(process: &Process, child: &mut Child) {
-    if let Some(point) = &process.mount {
-        unmount(point).await;
+    if let Some(mount) = &process.mount {
+        unmount(mount).await;
         if timeout(MOUNT_PATIENCE, child.wait()).await.is_ok() {
             return;
         }
@@ -255,15 +275,17 @@ async fn end(process: &Process, child: &mut Child) {
     if timeout(PATIENCE, child.wait()).await.is_err() {
         tracing::error!("{}: did not end in {PATIENCE:?}: killing it", process.name);
         let _ = child.kill().await;
-        if let Some(point) = &process.mount {
+        if let Some(Mounting { point, mgmtd }) = &process.mount
+            && let Ok(Some(_)) = mounts::of_cluster(point, mgmtd)
+        {
             let _ = mounts::unmount(point, true);
         }
     }
 }
 
-async fn unmount(point: &std::path::Path) {
+async fn unmount(Mounting { point, mgmtd }: &Mounting) {
     let begin = Instant::now();
-    while let Ok(Some(_)) = mounts::at(point) {
+    while let Ok(Some(_)) = mounts::of_cluster(point, mgmtd) {
         match mounts::unmount(point, begin.elapsed() > MOUNT_PATIENCE) {
             Ok(()) => return,
             Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => sleep(Duration::from_millis(100)).await,

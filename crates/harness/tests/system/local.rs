@@ -1,0 +1,204 @@
+//! What `weft up` and its like do on a machine that they share with others: with other clusters, other users, and with each
+//! other.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use harness::cluster::{Cluster, Shape};
+use harness::run::{Code, wait};
+use harness::{binary, mounts, process, wait as until};
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn small() -> Shape {
+    Shape { targets: 1, ..Shape::default() }
+}
+
+fn spawn(cluster: &Cluster, words: &[&str]) -> Child {
+    let mut command = Command::new(binary::weft());
+    command.args(words).arg("--dir").arg(cluster.dir()).current_dir(cluster.beside(""));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    process::default_signals(&mut command);
+    command.spawn().unwrap()
+}
+
+#[test]
+fn another_clusters_mount_is_not_taken_away() {
+    let (cluster, other) = (Cluster::of(small()), Cluster::of(small()));
+    let point = cluster.mount_point();
+    let at = point.to_str().unwrap();
+    cluster.weft_alone(&["umount", at]).expect_ok();
+    other.weft(&["mount", at]).expect_ok();
+    fs::write(other.path("f"), "theirs").unwrap();
+    cluster.down().expect_ok();
+    assert_eq!(fs::read_to_string(point.join("f")).unwrap(), "theirs");
+    other.weft_alone(&["umount", at]).expect_ok();
+}
+
+#[test]
+fn a_mount_that_waits_for_its_servers_is_no_dead_one() {
+    let (cluster, other) = (Cluster::of(small()), Cluster::unborn(small()));
+    let metad = cluster.pid("metad-1").unwrap();
+    process::stop(metad);
+    let refused = other.weft(&["up", "--detach", "--mount", cluster.mount_point().to_str().unwrap()]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("is a mount of Weft already"), "{refused}");
+    process::signal(metad, libc::SIGCONT);
+    assert!(mounts::is_mounted(&cluster.mount_point()));
+    fs::write(cluster.path("f"), "x").unwrap();
+}
+
+#[test]
+fn two_who_start_one_cluster_at_once_have_one() {
+    let cluster = Cluster::unborn(small());
+    let point = cluster.mount_point();
+    let words = ["up", "--detach", "--timeout", "60", "--targets", "1", "--mount", point.to_str().unwrap()];
+    let mut both = [spawn(&cluster, &words), spawn(&cluster, &words)];
+    for child in &mut both {
+        assert_eq!(wait(child, SOON), Some(Code(Some(0))));
+    }
+    assert_eq!(cluster.pids().len(), 5, "{:?}", cluster.pids());
+    fs::write(cluster.path("f"), "x").unwrap();
+    cluster.down().expect_ok();
+    // Nothing tells of processes that are gone.
+    let mut left: Vec<_> =
+        fs::read_dir(cluster.dir().join("run")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["growing", "lock"]);
+}
+
+#[test]
+fn a_start_that_is_interrupted_leaves_nothing_that_starts() {
+    for delay in (8..=20).chain([80, 320]) {
+        let cluster = Cluster::unborn(small());
+        let point = cluster.mount_point();
+        let mut up = spawn(&cluster, &["up", "--detach", "--mount", point.to_str().unwrap()]);
+        thread::sleep(Duration::from_millis(delay));
+        process::signal(up.id() as i32, libc::SIGINT);
+        let code = wait(&mut up, SOON);
+        assert!(code.is_some(), "it does not end");
+        // Some were too late.
+        if code != Some(Code(Some(0))) {
+            thread::sleep(Duration::from_millis(500));
+            assert_eq!(cluster.running(), Vec::<i32>::new(), "after {delay} ms");
+        }
+    }
+}
+
+#[test]
+fn what_has_not_come_up_is_not_written_down_as_made() {
+    let cluster = Cluster::unborn(Shape { storage: 2, targets: 1, ..Shape::default() });
+    let point = cluster.mount_point();
+    let words = ["up", "--detach", "--storage", "2", "--targets", "1", "--mount", point.to_str().unwrap()];
+    let mut up = spawn(&cluster, &words);
+    until::until("the second storage service", SOON, || {
+        cluster.pid("storaged-2").inspect(|pid| process::signal(*pid, libc::SIGSTOP))
+    });
+    thread::sleep(Duration::from_secs(3));
+    let came_up = fs::exists(cluster.dir().join("storaged-2/target-1/identity.toml")).unwrap();
+    assert!(came_up || up.try_wait().unwrap().is_none(), "it is up without the second storage service");
+    process::signal(cluster.pid("storaged-2").unwrap(), libc::SIGCONT);
+    assert_eq!(wait(&mut up, SOON), Some(Code(Some(0))));
+    let targets = cluster.json(&["target", "list"]);
+    assert_eq!(targets.as_array().unwrap().iter().filter(|target| target["node_state"] == "online").count(), 3);
+}
+
+fn assert_closed(path: &Path) {
+    let found = fs::symlink_metadata(path).unwrap();
+    assert_eq!(found.mode() & 0o077, 0, "{}: {:o}", path.display(), found.mode());
+    if found.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| assert_closed(&entry.unwrap().path()));
+    }
+}
+
+#[test]
+fn other_users_read_nothing_of_what_services_keep() {
+    let cluster = Cluster::of(small());
+    fs::write(cluster.path("f"), "secret").unwrap();
+    let dirs = ["metad-1", "storaged-1", "mgmtd"].map(|name| cluster.dir().join(name));
+    dirs.iter().for_each(|dir| assert_closed(dir));
+    // As an administrator, or an earlier release, has made it.
+    cluster.down().expect_ok();
+    fs::set_permissions(&dirs[0], fs::Permissions::from_mode(0o755)).unwrap();
+    cluster.up().expect_ok();
+    assert_closed(&dirs[0]);
+    assert_eq!(fs::metadata(cluster.mount_point()).unwrap().mode() & 0o777, 0o755, "the root of the file system");
+}
+
+#[test]
+fn a_target_that_has_forgotten_a_scrub_is_not_called_sound() {
+    let cluster = Cluster::of(Shape { storage: 2, targets: 1, ..Shape::default() });
+    fs::write(cluster.path("f"), vec![1; 4 << 20]).unwrap();
+    let scrub = spawn(&cluster, &["scrub", "--all", "--rate", "512KiB", "--wait", "--json"]);
+    let status = || cluster.weft(&["scrub", "--status", "--json"]);
+    until::until("the scrub is under way", SOON, || status().stdout.contains("running").then_some(()));
+    let old = cluster.kill("storaged-2");
+    cluster.wait_for_another("storaged-2", old);
+    let ended = scrub.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{report}");
+    let states: Vec<&str> =
+        report["targets"].as_array().unwrap().iter().map(|target| target["state"].as_str().unwrap()).collect();
+    assert!(states.contains(&"finished") && states.contains(&"lost"), "{report}");
+    // Afterwards nobody knows who was to take part.
+    let report: Value = serde_json::from_str(&status().expect_ok().stdout).unwrap();
+    assert_eq!(report["unaware"][0]["node"], "storaged-2", "{report}");
+}
+
+#[test]
+fn who_does_not_answer_hides_nobodys_network() {
+    let cluster = Cluster::of(Shape { storage: 2, targets: 1, ..Shape::default() });
+    cluster.freeze_supervisor();
+    cluster.kill("storaged-2");
+    let ended = cluster.weft(&["net", "--json"]);
+    assert_eq!(ended.code, Some(1), "{ended}");
+    let rows: Value = serde_json::from_str(&ended.stdout).unwrap();
+    for row in rows.as_array().unwrap() {
+        assert_eq!(row["error"].is_string(), row["service"] == "storaged-2", "{rows}");
+    }
+    assert!(rows.as_array().unwrap().len() >= 4, "{rows}");
+    let text = cluster.weft(&["net"]).stdout;
+    assert!(text.contains("storaged-2: ") && text.contains("storaged-1"), "{text}");
+}
+
+#[test]
+fn mgmtd_is_asked_where_its_configuration_says() {
+    let cluster = Cluster::of(small());
+    cluster.down().expect_ok();
+    let file = cluster.dir().join("mgmtd.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let line = text.lines().find(|line| line.starts_with("metrics_listen")).unwrap();
+    fs::write(&file, text.replace(line, &line.replace("127.0.0.1", "127.0.0.9"))).unwrap();
+    cluster.up().expect_ok();
+    let endpoint = cluster.json(&["log-level", "mgmtd"])["endpoint"].clone();
+    assert!(endpoint.as_str().unwrap().starts_with("127.0.0.9:"), "{endpoint}");
+    assert_eq!(cluster.json(&["status"])["mgmtd_metrics"], endpoint);
+}
+
+#[test]
+fn groups_that_are_not_there_keep_others_from_being_moved() {
+    let cluster = Cluster::of(Shape { targets: 2, ..Shape::default() });
+    cluster.weft(&["pool", "create", "fast"]).expect_ok();
+    let targets = cluster.json(&["target", "list"]);
+    let of_pool = targets.as_array().unwrap().iter().find(|target| target["pool"] == "default").unwrap();
+    let refused = cluster.weft(&["pool", "assign", "fast", &of_pool["group"].to_string(), "999"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("no storage group 999"), "{refused}");
+    assert_eq!(cluster.json(&["target", "list"]), targets);
+}
+
+#[test]
+fn the_log_of_a_mount_in_the_background_has_a_bound() {
+    let mut cluster = Cluster::of(small());
+    let log = cluster.mount_again(&[]).log;
+    OpenOptions::new().append(true).open(&log).unwrap().write_all(&vec![b'\n'; 17 << 20]).unwrap();
+    let is_small = || (fs::metadata(&log).unwrap().len() < 1 << 20).then_some(());
+    until::until("the log is set aside", SOON, is_small);
+    fs::remove_file(log.with_extension("log.1")).unwrap();
+}
