@@ -2,9 +2,10 @@
 //!
 //! How to drive it: `begin_turn(now)`, then `touch` and operations in the order of their arrival, now and then `tick`,
 //! then `commit`; send the answers (the refusals too: they may rest on changes of the same turn) only when it returned
-//! `Ok`. Where `commit` fails, the turn is forgotten and each of its requests, whatever it returned, is answered with
-//! `store_errno`. Nothing else is lost then, and the shard goes on. After each turn `take_outgoing` has messages for other
-//! shards, and `take_ended` says which requests that were `Blocked` are to be asked again: see `transaction`.
+//! `Ok`. Where `commit` fails, the turn is forgotten: each of its requests that has changed something is answered with
+//! `store_errno`, and all others, whatever they returned, ask again. Nothing else is lost then, and the shard goes on. After
+//! each turn `take_outgoing` has messages for other shards, and `take_ended` says which requests that were `Blocked` are to be
+//! asked again: see `transaction`.
 
 use std::collections::BTreeMap;
 
@@ -310,8 +311,7 @@ impl<K: Kv> Shard<K> {
     /// Writes the turn's changes in one batch.
     ///
     /// # Errors
-    /// Where the store refuses: none of the turn's changes happened, and all its requests must be answered with
-    /// `store_errno` of this.
+    /// Where the store refuses: none of the turn's changes happened, and no answer of it may leave. See the module.
     pub fn commit(&mut self) -> std::result::Result<(), KvError> {
         let counts = self.namespace.counts_to_store();
         let mut record = if self.turn.ended.is_empty() { CountsRecord::IfChanged } else { CountsRecord::Always };
@@ -387,6 +387,13 @@ impl<K: Kv> Shard<K> {
             self.under_way(exactly)?;
         }
         Ok(outcome)
+    }
+
+    /// This change of the session has happened, or a transaction is about it: asked for again, it brings nothing new.
+    #[must_use]
+    pub fn has_begun(&self, session: SessionId, sequence: u64) -> bool {
+        let happened = self.sessions.get(&session).is_some_and(|known| known.replies.has(sequence));
+        happened || self.transactions.knows((session, sequence))
     }
 
     /// The change happened: keep its outcome with it.

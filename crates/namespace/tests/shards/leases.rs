@@ -157,6 +157,7 @@ fn a_coordinator_gives_no_lease_on_what_it_has_locked() {
     let cred = types::cred::Credentials { uid: 0, gid: 0, umask: 0 };
     let made = shard.mkdir(exactly(2), ROOT, &name("d"), 0o755, cred);
     assert!(matches!(made, Err(Error::Blocked(_))), "the other shard is asked");
+    assert!(shard.has_begun(asker, 2) && !shard.has_begun(asker, 3) && !shard.has_begun(other, 2));
     let root = shard.getattr(other, ROOT).expect("what was before is true until it is decided");
     assert_eq!(root.lease_ms, 0);
     let namespace::view::Looked::Absent { lease_ms } = shard.lookup(other, ROOT, &name("d")).expect("told") else {
