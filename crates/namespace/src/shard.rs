@@ -160,7 +160,8 @@ struct Session {
     /// Told the client as the shard's incarnation: another one says that the shard does not know what it held.
     birth: u64,
     stage: Stage,
-    /// It has said which locks it held before this birth: no second telling counts, which may be older.
+    /// It has said which locks it held before this birth: no second telling counts, which may be older. Apart from
+    /// [`Stage::Told`], since locks stay as they are where a commit fails.
     has_told_locks: bool,
     /// It was there before a restart of the shard, and has not ended since: what it says it held is its own.
     reclaims: bool,
@@ -173,11 +174,14 @@ struct Session {
 enum Stage {
     /// Known from the store, but not heard of since the restart.
     Known,
-    /// Heard of since the restart, but it named nothing that it holds: it may still do so.
+    /// Heard of since the restart, but it has not told all that it holds: it may still do so.
     Back,
+    /// Born since.
     Open,
+    /// It has told all that it held before this birth.
+    Told,
     /// Over with this turn's commit.
-    Ended(bool),
+    Ended,
 }
 
 /// What this turn did to sessions.
@@ -186,15 +190,21 @@ struct Turn {
     replied: Vec<SessionId>,
     created: Vec<SessionId>,
     ended: Vec<SessionId>,
+    /// What changed, and from what.
+    stages: Vec<(SessionId, Stage)>,
 }
 
 impl Session {
     fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Back | Stage::Open)
+        matches!(self.stage, Stage::Back | Stage::Open | Stage::Told)
+    }
+
+    fn has_yet_to_tell(&self) -> bool {
+        matches!(self.stage, Stage::Known | Stage::Back)
     }
 
     fn is_overdue(&self, mono_ms: u64, expiry_ms: u64) -> bool {
-        !matches!(self.stage, Stage::Ended(_)) && mono_ms >= self.last_seen_ms.saturating_add(expiry_ms)
+        self.stage != Stage::Ended && mono_ms >= self.last_seen_ms.saturating_add(expiry_ms)
     }
 }
 
@@ -271,7 +281,7 @@ impl<K: Kv> Shard<K> {
             }
         }
         if let Some(until_ms) = self.grace_until_ms {
-            let all_back = !self.sessions.values().any(|session| matches!(session.stage, Stage::Known | Stage::Back));
+            let all_back = !self.sessions.values().any(Session::has_yet_to_tell);
             let is_fencing = self.sessions.values().any(|session| session.fencing);
             if all_back || (self.mono_ms >= until_ms && !is_fencing) {
                 self.grace_until_ms = None;
@@ -281,8 +291,7 @@ impl<K: Kv> Shard<K> {
         if ticked.grace_ended {
             self.locks.end_grace();
             // Who tells only now does so too late: from here on others are told that nobody writes.
-            let late = |session: &&mut Session| matches!(session.stage, Stage::Known | Stage::Back);
-            for session in self.sessions.values_mut().filter(late) {
+            for session in self.sessions.values_mut().filter(|session| session.has_yet_to_tell()) {
                 session.reclaims = false;
                 self.has_late = true;
             }
@@ -302,8 +311,8 @@ impl<K: Kv> Shard<K> {
     /// Nothing waits for `commit`.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let Turn { replied, created, ended } = &self.turn;
-        let turn = replied.is_empty() && created.is_empty() && ended.is_empty();
+        let Turn { replied, created, ended, stages } = &self.turn;
+        let turn = replied.is_empty() && created.is_empty() && ended.is_empty() && stages.is_empty();
         let parts = self.holds.is_clean() && self.growing.is_clean() && self.transactions.is_clean();
         turn && parts && self.namespace.is_clean()
     }
@@ -318,7 +327,7 @@ impl<K: Kv> Shard<K> {
         for id in &self.turn.replied {
             let Some(session) = self.sessions.get_mut(id) else { continue };
             // Its records go with this turn.
-            if matches!(session.stage, Stage::Ended(_)) {
+            if session.stage == Stage::Ended {
                 continue;
             }
             if let Some(slot) = session.replies.write(counts, &mut self.value) {
@@ -336,7 +345,7 @@ impl<K: Kv> Shard<K> {
     }
 
     fn committed(&mut self) {
-        let Turn { replied, created, ended } = &mut self.turn;
+        let Turn { replied, created, ended, stages } = &mut self.turn;
         for id in replied.drain(..) {
             if let Some(session) = self.sessions.get_mut(&id) {
                 session.replies.committed();
@@ -349,13 +358,14 @@ impl<K: Kv> Shard<K> {
             self.locks.release_session(id);
         }
         created.clear();
+        stages.clear();
         self.holds.committed();
         self.growing.committed();
         self.transactions_committed();
     }
 
     fn rolled_back(&mut self) {
-        let Turn { replied, created, ended } = &mut self.turn;
+        let Turn { replied, created, ended, stages } = &mut self.turn;
         self.holds.rolled_back();
         self.growing.rolled_back();
         for id in replied.drain(..) {
@@ -363,11 +373,10 @@ impl<K: Kv> Shard<K> {
                 session.replies.rolled_back();
             }
         }
-        for id in ended.drain(..) {
-            if let Some(session) = self.sessions.get_mut(&id)
-                && let Stage::Ended(open) = session.stage
-            {
-                session.stage = if open { Stage::Open } else { Stage::Known };
+        ended.clear();
+        for (id, before) in stages.drain(..).rev() {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.stage = before;
             }
         }
         for id in created.drain(..) {
@@ -575,9 +584,9 @@ impl<K: Kv> Shard<K> {
                 session::ser_key(&mut self.key, id, slot);
                 self.namespace.cold.delete(&self.key);
             }
-            session.stage = Stage::Ended(session.is_open());
             self.turn.ended.push(id);
             self.leases.forget(id);
+            self.enter(id, Stage::Ended);
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ fn a_restarted_shard_hears_of_ends_before_it_gives_them_to_others() {
     bed.shard.session_tell(B, b"", &[held(f, true), held(g, true)], &[]).unwrap();
     assert_eq!((ask(&mut bed, B, f, 1).unwrap(), ask(&mut bed, B, g, 2).unwrap()), (None, None));
     // A has lost one of them before, or never says so.
-    let (_, lost) = bed.shard.session_tell(A, b"", &[held(f, true), held(g, true)], &[of(f)]).unwrap();
+    let lost = bed.shard.session_tell(A, b"", &[held(f, true), held(g, true)], &[of(f)]).unwrap().lost;
     assert!(lost.is_empty());
     bed.tick();
     bed.turn();
@@ -100,6 +100,6 @@ fn who_does_not_come_back_is_waited_for_a_while() {
         bed.turn();
         assert_eq!(bed.shard.take_lock_answers(), expected);
     }
-    let (_, lost) = bed.shard.session_tell(A, b"", &[held(f, true)], &[of(f)]).unwrap();
+    let lost = bed.shard.session_tell(A, b"", &[held(f, true)], &[of(f)]).unwrap().lost;
     assert_eq!(lost, [of(f)], "it has to ask anew");
 }
