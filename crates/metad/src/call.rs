@@ -6,7 +6,7 @@ use namespace::schema::transaction::{deser_parts, ser_votes};
 use namespace::shard::Shard;
 use namespace::view::{
     Changed, Create, Drafted, EntryInfo, Exactly, HeldOpen, InodeView, Parts, PolicyChange, Rename, Retold, Settle,
-    Settled, WriteInline,
+    Settled, Telling, WriteInline,
 };
 use types::id::SessionId;
 use types::time::Timestamp;
@@ -328,7 +328,8 @@ impl<K: Kv> Call<'_, K> {
         let opens: Vec<_> = m.opens.iter().map(held).collect();
         let locks: Vec<_> = m.locks.iter().map(locking::told).collect();
         let Retold { opened, lost, damaged } = if m.tells {
-            self.shard.session_tell(m.session, &m.description.0, &opens, &locks)?
+            let telling = Telling { opens: &opens, locks: &locks, more: m.more, incarnation: m.incarnation };
+            self.shard.session_tell(m.session, &m.description.0, &telling)?
         } else {
             let opened = self.shard.session_open(m.session, &m.description.0)?;
             Retold { opened, lost: Vec::new(), damaged: Vec::new() }

@@ -367,6 +367,25 @@ pub struct SessionOpened {
     pub keeps_intents: bool,
 }
 
+/// What a session tells that it holds, or a piece of that.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Telling<'a> {
+    pub opens: &'a [HeldOpen],
+    pub locks: &'a [HeldLock],
+    /// More is to come.
+    pub more: bool,
+    /// The one that the session tells; 0: any.
+    pub incarnation: u64,
+}
+
+impl<'a> Telling<'a> {
+    /// All at once, to whichever incarnation.
+    #[must_use]
+    pub fn whole(opens: &'a [HeldOpen], locks: &'a [HeldLock]) -> Self {
+        Self { opens, locks, ..Self::default() }
+    }
+}
+
 /// What came of a session's telling what it holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Retold {

@@ -8,11 +8,10 @@ use types::time::Timestamp;
 
 use crate::error::{Error, Result};
 use crate::leases::Touched;
-use crate::locks::HeldLock;
 use crate::schema::session;
 use crate::shard::replies::Replies;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage};
-use crate::view::{HeldOpen, InodeView, Retold, SessionOpened};
+use crate::view::{HeldOpen, InodeView, Retold, SessionOpened, Telling};
 
 /// What of a session's description is kept, in bytes.
 const DESCRIPTION_MAX: usize = 1024;
@@ -30,21 +29,20 @@ impl<K: Kv> Shard<K> {
     /// The same, and the session tells all that it holds. The first telling counts: what comes late by a second one may have
     /// been closed and unlocked since. What `opens` names is added to what it is known to have open; nothing is taken away.
     /// Inodes that are gone are passed over, and so are those that cannot be read. Write intents and drafts count only where
-    /// the session has not ended since it got them: else others may believe that nobody writes.
+    /// the session has not ended since it got them: else others may believe that nobody writes. What comes in pieces counts as
+    /// told with the last.
     ///
     /// # Errors
-    /// `EINVAL` for session 0, `EBUSY` with too many sessions or opens.
-    pub fn session_tell(
-        &mut self,
-        session: SessionId,
-        description: &[u8],
-        opens: &[HeldOpen],
-        locks: &[HeldLock],
-    ) -> Result<Retold> {
+    /// `EINVAL` for session 0, `EBUSY` with too many sessions or opens, `ENOTCONN` where another incarnation was told before.
+    pub fn session_tell(&mut self, session: SessionId, description: &[u8], telling: &Telling<'_>) -> Result<Retold> {
+        let birth = self.sessions.get(&session).map(|known| known.birth);
+        if telling.incarnation != 0 && birth != Some(telling.incarnation) {
+            return Err(Errno::ENOTCONN.into());
+        }
         let opened = self.enroll(session, description)?;
         let has_told = self.sessions.get(&session).is_some_and(|known| known.stage == Stage::Told);
         let mut damaged = Vec::new();
-        for open in opens.iter().filter(|_| !has_told) {
+        for open in telling.opens.iter().filter(|_| !has_told) {
             let (write_intent, draft) = (open.write_intent && opened.keeps_intents, open.draft && opened.keeps_intents);
             match self.reclaim(session, &HeldOpen { write_intent, draft, ..*open }) {
                 // Nobody can use it, and the session can use the others.
@@ -52,8 +50,10 @@ impl<K: Kv> Shard<K> {
                 reclaimed => reclaimed?,
             }
         }
-        let lost = self.reclaim_locks(session, locks);
-        self.enter(session, Stage::Told);
+        let lost = self.reclaim_locks(session, telling);
+        if !telling.more {
+            self.enter(session, Stage::Told);
+        }
         Ok(Retold { opened, lost, damaged })
     }
 
