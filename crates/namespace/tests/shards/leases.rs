@@ -3,12 +3,13 @@
 
 use kv::memory::MemoryKv;
 use namespace::error::Error;
+use namespace::schema::edge::Edge;
 use namespace::shard::Shard;
 use namespace::transaction::part::{Part, Vote};
 use namespace::view::Exactly;
 use rand::Rng;
 use rand::seq::IndexedRandom;
-use types::attr::SetAttr;
+use types::attr::{FileType, SetAttr};
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::placement::Placement;
 use types::time::Timestamp;
@@ -127,6 +128,29 @@ fn a_promise_waits_for_the_leases_of_others() {
     assert!(shard.take_ended_recalls());
     assert_eq!(shard.prepare(asker, transaction, 0, vec![entry]), Ok(vec![Vote::Entry(None)]));
     assert_eq!(shard.getattr(other, ROOT), Err(Error::Blocked(transaction)));
+}
+
+#[test]
+fn a_name_waits_for_its_mover_only_where_that_may_have_leases() {
+    let (mover, other) = (SessionId(1), SessionId(2));
+    let [first, second] = [77, 78].map(|n| TransactionId(InodeId::new(ShardId(1), n).0));
+    let entry = |becomes| vec![Part::Entry { parent: ROOT, name: name("x"), becomes }];
+    let moved = Edge { child: InodeId::new(ShardId(1), 99), kind: FileType::Regular };
+    let taken = |silent_ms: Option<u64>| {
+        let mut shard = participant();
+        if let Some(ms) = silent_ms {
+            shard.listen(mover, false);
+            shard.begin_turn(Timestamp(2), 1 + ms);
+        }
+        shard.prepare(mover, first, 0, entry(Some(moved))).expect("promised");
+        shard.commit().expect("commits");
+        shard.finish(first, true).expect("done");
+        shard.commit().expect("commits");
+        shard.prepare(other, second, 0, entry(None)).map(drop)
+    };
+    assert_eq!(taken(None), Err(Error::Recalling));
+    assert_eq!(taken(Some(2_999)), Err(Error::Recalling), "it may believe what it was told before");
+    assert_eq!(taken(Some(3_000)), Ok(()));
 }
 
 #[test]
