@@ -12,7 +12,7 @@ use net::{Answer, CallError, Connection, Limits, Peer, To};
 use ring::buf::{Buf, Slice};
 use rustc_hash::FxHashMap;
 use telemetry::names;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 use types::error::Errno;
 use types::id::{Epoch, GroupId, InodeId, NodeId, ObjectId, ShardId, TargetId};
 use wire::frame::Status;
@@ -20,7 +20,6 @@ use wire::op::{Call, Op};
 use wire::v1::session::SessionOpen;
 
 use crate::caller::Caller;
-use crate::file::File;
 use crate::heartbeat;
 use crate::later::Later;
 use crate::making::Making;
@@ -275,29 +274,11 @@ impl Client {
 
     /// Makes the session known on a new connection; where the shard has restarted, also what it held open.
     async fn open_session(&self, connection: &Connection, to: To, shard: ShardId) -> Result<(), Failure> {
-        let description = self.shared.config.description.clone().into_bytes();
-        let number = || {
-            self.sessions_opened.set(self.sessions_opened.get() + 1);
-            self.sessions_opened.get()
-        };
-        let mut request = SessionOpen::asking(self.shared.session, description, self.thread, number());
         let sent = ring::now();
-        let opened = connection.call(to, &request).await.map_err(failure_of_call)?;
+        let opened = connection.call(to, &self.ask_for_session()).await.map_err(failure_of_call)?;
         let expiry = Duration::from_millis(opened.expiry_ms);
         if self.shared.shard_restarted(shard, opened.incarnation) {
-            self.shared.change_files(shard, File::shard_restarted);
-            request.tells = true;
-            request.connection = number();
-            request.opens = self.shared.held_opens(shard);
-            request.locks = self.shared.locks.tell(shard);
-            request.locks.extend(self.shared.held_ends(shard));
-            let (opens, locks) = (request.opens.len(), request.locks.len());
-            info!(%shard, opens, locks, "the shard has restarted, or forgotten us: telling it what is held here");
-            let told = connection.call(to, &request).await.map_err(failure_of_call)?;
-            self.shared.lost_locks(&told.lost);
-            if !told.keeps_intents {
-                self.shared.change_files(shard, File::lose_intent);
-            }
+            self.tell(connection, to, shard, opened.incarnation).await?;
         }
         self.shared.assurances.opened(shard, sent, expiry);
         self.shared.saw_incarnation(shard, opened.incarnation);
@@ -305,6 +286,14 @@ impl Client {
             ring::spawn(heartbeat::beat(Weak::clone(&self.itself), expiry));
         }
         Ok(())
+    }
+
+    /// Later than all that this thread has asked so before.
+    pub(crate) fn ask_for_session(&self) -> SessionOpen {
+        let description = self.shared.config.description.clone().into_bytes();
+        let number = self.sessions_opened.get() + 1;
+        self.sessions_opened.set(number);
+        SessionOpen::asking(self.shared.session, description, self.thread, number)
     }
 
     /// The next call of this thread opens the session there anew, and hears whether the shard has kept it.
@@ -459,7 +448,7 @@ fn failure_of(status: Status) -> Failure {
     }
 }
 
-fn failure_of_call(error: CallError) -> Failure {
+pub(crate) fn failure_of_call(error: CallError) -> Failure {
     match error {
         CallError::Closed(why) | CallError::Protocol(why) => Failure::Unreachable(why),
         CallError::Status(status) => failure_of(status),

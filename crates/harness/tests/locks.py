@@ -360,6 +360,30 @@ def hold(a, b):
     sys.stdin.readline()
 
 
+MANY = 60_000
+
+
+def hold_many(a, b):
+    """As many ranges on the second mount as a session may have, or nearly so; asks and locks on when it is told to."""
+    fd = os.open(f"{b}/many", os.O_RDWR | os.O_CREAT)
+    for n in range(MANY):
+        posix(fd, W, 2 * n, 1)
+    print("held", flush=True)
+    sys.stdin.readline()
+    os.listdir(b)
+    posix(fd, W, 2 * MANY, 1)
+    print("free", flush=True)
+    sys.stdin.readline()
+
+
+def are_held(a, b):
+    fd = os.open(f"{a}/many", os.O_RDWR)
+    for n in (0, 1, MANY // 2, MANY - 1):
+        with refused(errno.EAGAIN):
+            posix(fd, R, 2 * n, 1)
+        posix(fd, W, 2 * n + 1, 1)
+
+
 def is_held(a, b):
     """On the first mount, what `hold` holds on the second."""
     fd = os.open(f"{a}/held", os.O_RDWR)

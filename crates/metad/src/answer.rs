@@ -66,7 +66,7 @@ impl Answer {
         Self::Failed(Status::Errno(errno))
     }
 
-    /// What all requests of a turn get whose batch was refused.
+    /// Where the batch was refused that it had changed something in.
     pub(crate) fn not_committed(error: &KvError) -> Self {
         Self::errno(store_errno(error))
     }

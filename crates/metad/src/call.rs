@@ -5,8 +5,8 @@ use namespace::error::{Error, Result};
 use namespace::schema::transaction::{deser_parts, ser_votes};
 use namespace::shard::Shard;
 use namespace::view::{
-    Changed, Create, Drafted, EntryInfo, Exactly, HeldOpen, InodeView, Parts, PolicyChange, Rename, Settle, Settled,
-    WriteInline,
+    Changed, Create, Drafted, EntryInfo, Exactly, HeldOpen, InodeView, Parts, PolicyChange, Rename, Retold, Settle,
+    Settled, Telling, WriteInline,
 };
 use types::id::SessionId;
 use types::time::Timestamp;
@@ -327,11 +327,16 @@ impl<K: Kv> Call<'_, K> {
         let held = |&session::HeldOpen { inode, write_intent, draft }| HeldOpen { inode, write_intent, draft };
         let opens: Vec<_> = m.opens.iter().map(held).collect();
         let locks: Vec<_> = m.locks.iter().map(locking::told).collect();
-        let (opened, lost) = if m.tells {
-            self.shard.session_tell(m.session, &m.description.0, &opens, &locks)?
+        let Retold { opened, lost, damaged } = if m.tells {
+            let telling = Telling { opens: &opens, locks: &locks, more: m.more, incarnation: m.incarnation };
+            self.shard.session_tell(m.session, &m.description.0, &telling)?
         } else {
-            (self.shard.session_open(m.session, &m.description.0)?, Vec::new())
+            let opened = self.shard.session_open(m.session, &m.description.0)?;
+            Retold { opened, lost: Vec::new(), damaged: Vec::new() }
         };
+        for damage in damaged {
+            tracing::error!(session = %m.session, %damage, "what a client has open cannot be read");
+        }
         let lost = lost.iter().map(locking::lost).collect();
         let namespace::view::SessionOpened { incarnation, expiry_ms, keeps_intents } = opened;
         Ok(Answer::Opened(session::SessionOpened { incarnation, expiry_ms, lost, keeps_intents }))

@@ -56,13 +56,10 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
-    use wire::codec::Bytes;
-
     use super::*;
 
     fn open(thread: u32, connection: u64) -> SessionOpen {
-        let (session, description) = (SessionId(7), Bytes(Vec::new()));
-        SessionOpen { session, description, tells: false, opens: Vec::new(), locks: Vec::new(), thread, connection }
+        SessionOpen::asking(SessionId(7), Vec::new(), thread, connection)
     }
 
     #[test]

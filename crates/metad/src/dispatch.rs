@@ -11,6 +11,7 @@ use types::id::{GroupId, InodeId, SessionId, ShardId};
 use wire::codec::{Reader, Wire};
 use wire::frame::Status;
 use wire::op::Op;
+use wire::v1::meta::Exactly;
 
 use crate::answer::Answer;
 use crate::call::{Call, Outcome, Refusal};
@@ -180,9 +181,21 @@ pub(crate) fn grows(op: Op) -> bool {
 
 /// Writes to the store.
 pub(crate) fn changes(op: Op) -> bool {
-    let ends = matches!(op, Op::Unlink | Op::Rmdir | Op::Close | Op::SessionClose | Op::Finish);
+    let unnumbered =
+        matches!(op, Op::Close | Op::SessionClose | Op::Finish | Op::SessionOpen | Op::Prepare | Op::Transact);
+    is_numbered(op) || unnumbered
+}
+
+/// Happens once, however often it is asked for. Begins with its `Exactly`.
+fn is_numbered(op: Op) -> bool {
     let alters = matches!(op, Op::Rename | Op::Set | Op::WriteIntent | Op::Settle | Op::RemoveXattr);
-    grows(op) || ends || alters || matches!(op, Op::SessionOpen | Op::Prepare | Op::Transact)
+    grows(op) || alters || matches!(op, Op::Unlink | Op::Rmdir)
+}
+
+/// Its number among the changes of its session, where it has one.
+pub(crate) fn sequence(op: Op, body: &[u8]) -> Option<u64> {
+    let exactly = is_numbered(op).then(|| Exactly::decode(&mut Reader::new(body)))?;
+    Some(exactly.ok()?.sequence)
 }
 
 /// Answered also on a connection without a session: holds nothing, and changes nothing, or is another shard's.

@@ -6,7 +6,6 @@ use types::error::Errno;
 use types::lock::LockKind;
 use wire::codec::decode_body;
 use wire::frame::Status;
-use wire::op::Op;
 use wire::v1::lock;
 
 use crate::answer::Answer;
@@ -88,9 +87,4 @@ pub(crate) fn told(lock: &lock::HeldLock) -> HeldLock {
 
 pub(crate) fn lost(lock: &HeldLock) -> lock::HeldLock {
     lock::HeldLock { inode: lock.inode, kind: lock.kind, owner: lock.owner, held: lock.held }
-}
-
-/// Is not part of the turn's batch: where that fails, the client asks again.
-pub(crate) fn is_apart(op: Op) -> bool {
-    matches!(op, Op::Lock | Op::Unlock | Op::GetLock | Op::CancelLock | Op::LockWaits)
 }

@@ -27,14 +27,16 @@ use crate::answer::Answer;
 use crate::connections::Connections;
 use crate::dispatch::{self, Context};
 use crate::fail_points::FailPoints;
-use crate::locking;
 use crate::metrics::ShardMetrics;
 use crate::parking::Parking;
 use crate::pools;
 use crate::syncer::{Haste, Synced, Syncer};
 use crate::waiting::Waiting;
 
+mod refusals;
 mod upkeep;
+
+pub(crate) use refusals::Condition;
 
 pub(crate) type Store = Rc<RocksKv>;
 
@@ -120,16 +122,6 @@ struct State {
     held: std::collections::VecDeque<(u64, Outgoing)>,
 }
 
-/// What the target's directory allows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Condition {
-    Good,
-    /// Less free space than the reserve: nothing may grow.
-    LowSpace,
-    /// The directory is not ours any more: nothing may change.
-    Vanished,
-}
-
 pub(crate) struct Queued {
     header: Header,
     body: Slice,
@@ -151,6 +143,9 @@ impl Queued {
 
 pub(crate) struct Answered {
     op: Op,
+    /// Of a change that has one, and the connection that it came on.
+    sequence: Option<u64>,
+    connection: ConnectionId,
     answer: Answer,
     pub(crate) responder: Responder,
     arrived: Instant,
@@ -409,10 +404,11 @@ impl Core {
             let answer = state.answer(self.serving.get(), &queued);
             let Some(queued) = state.keep_waiting(&answer, queued) else { continue };
             state.queue_bytes -= queued.body.len();
-            let Queued { header, connection, responder, arrived, .. } = queued;
-            let one = Answered { op: header.op, answer, responder, arrived };
+            let Queued { header: Header { op, .. }, ref body, connection, responder, arrived } = queued;
+            let sequence = dispatch::sequence(op, body);
+            let one = Answered { op, sequence, connection, answer, responder, arrived };
             match one.answer {
-                Answer::Recalls(_) => state.listen(connection, one),
+                Answer::Recalls(_) => state.listen(one),
                 Answer::Later(ticket) => answered.extend(state.waiting.wait_for_lock(ticket, one)),
                 _ => answered.push(one),
             }
@@ -423,10 +419,7 @@ impl Core {
         state.queue = queue;
         let committed = self.commit(state);
         if let Err(error) = &committed {
-            for one in &mut answered {
-                let apart = locking::is_apart(one.op);
-                one.answer = if apart { Answer::Failed(Status::Busy) } else { Answer::not_committed(error) };
-            }
+            state.not_committed(&mut answered, error);
         }
         // After the commit: with a session that it ended, what others waited for has become free.
         answered.extend(state.waiting.decided_locks(&mut state.shard));
@@ -524,7 +517,7 @@ impl Core {
     }
 
     fn send(&self, answered: Answered, now: Instant) {
-        let Answered { op, answer, responder, arrived } = answered;
+        let Answered { op, answer, responder, arrived, .. } = answered;
         self.fail_points.answers(&answer);
         self.metrics.answered(op, answer.status(), now.saturating_duration_since(arrived));
         answer.send(responder);
@@ -585,17 +578,20 @@ impl State {
         if self.stopping || self.reopening {
             return Answer::Failed(Status::Busy);
         }
-        if let Some(errno) = self.condition.refuses(op) {
-            return Answer::errno(errno);
-        }
+        let refused = self.condition.refuses(op);
         if op == Op::SessionOpen {
-            return self.open_session(queued);
+            return refused.map_or_else(|| self.open_session(queued), Answer::errno);
         }
         let session = match self.connections.session(queued.connection) {
             Some(session) if self.shard.touch(session) => session,
             None if dispatch::is_open_to_all(op) => SessionId(0),
             Some(_) | None => return Answer::Failed(Status::NoSession),
         };
+        if let Some(errno) = refused
+            && !self.has_begun(session, dispatch::sequence(op, &queued.body))
+        {
+            return Answer::errno(errno);
+        }
         if op == Op::Recalls {
             return self.acknowledge(session, &queued.body);
         }
@@ -669,19 +665,10 @@ impl State {
         }
     }
 
-    fn listen(&mut self, connection: ConnectionId, request: Answered) {
+    fn listen(&mut self, request: Answered) {
+        let connection = request.connection;
         if let Some(session) = self.connections.session(connection) {
             self.waiting.listen(&mut self.shard, session, connection, request);
-        }
-    }
-}
-
-impl Condition {
-    fn refuses(self, op: Op) -> Option<Errno> {
-        match self {
-            Self::Good => None,
-            Self::LowSpace => dispatch::grows(op).then_some(Errno::ENOSPC),
-            Self::Vanished => dispatch::changes(op).then_some(Errno::EIO),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A store that refuses a write, and the shard going on when it takes writes again. A test binary of its own: the limit on
 //! file sizes, which stands in for a full disk without needing root, is the whole process's.
 
+use std::pin::Pin;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use kv::rocks::RocksConfig;
@@ -12,6 +14,9 @@ use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::v1::meta::{Exactly, Fsync, GetXattr, Lookup, SetXattr, Symlink};
 use wire::v1::session::SessionOpen;
+
+/// The limit is for one test at a time.
+static LIMIT: Mutex<()> = Mutex::new(());
 
 fn limit_file_size(bytes: u64) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
@@ -26,6 +31,7 @@ fn limit_file_size(bytes: u64) {
 
 #[test]
 fn a_refused_batch_changes_nothing_and_the_shard_recovers_by_itself() {
+    let _alone = LIMIT.lock();
     let dir = tempfile::tempdir().expect("a directory");
     let key = ClusterKey::from_bytes([7; 32]);
     let mut config = LocalConfig::new(dir.path(), key.clone());
@@ -85,6 +91,51 @@ fn a_refused_batch_changes_nothing_and_the_shard_recovers_by_itself() {
         let lookup = Lookup { parent: InodeId::ROOT, name: link.name.clone() };
         assert!(connection.call(shard.to(), &lookup).await.is_ok_and(|looked| looked.found.is_some()));
         assert!(connection.call(shard.to(), &Fsync { inode: InodeId::ROOT, inline: false }).await.is_ok());
+    });
+    shard.stop().expect("stops in order");
+}
+
+/// Asked in one go with what cannot be written.
+#[test]
+fn a_refused_batch_is_an_error_for_those_alone_who_have_changed_something_in_it() {
+    let _alone = LIMIT.lock();
+    let dir = tempfile::tempdir().expect("a directory");
+    let key = ClusterKey::from_bytes([7; 32]);
+    let mut config = LocalConfig::new(dir.path(), key.clone());
+    config.rocks = RocksConfig::small();
+    let shard = LocalShard::start(&config).expect("starts");
+    let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
+    ring.run(async {
+        let identity = Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0 };
+        let connection = Connection::connect(shard.address(), &identity, &Limits::default()).await.expect("connects");
+        let to = shard.to();
+        connection.call(to, &SessionOpen::asking(SessionId(1), Vec::new(), 0, 1)).await.expect("a session");
+        let fill = |sequence: u64| SetXattr {
+            exactly: Exactly { sequence, answered_below: 1 },
+            inode: InodeId::ROOT,
+            name: Bytes(format!("user.fill{sequence}").into_bytes()),
+            value: Bytes(vec![7; 8000]),
+            flags: 0,
+        };
+        let lookup = Lookup { parent: InodeId::ROOT, name: Name::new(b"absent").expect("a name") };
+        connection.call(to, &fill(1)).await.expect("there is room");
+        limit_file_size(50_000);
+        let (mut refused, mut asked_again) = (0, 0);
+        for sequence in 2..200 {
+            let calls: [Pin<Box<dyn Future<Output = Result<(), CallError>>>>; 3] = [
+                Box::pin(async { connection.call(to, &fill(sequence)).await.map(drop) }),
+                Box::pin(async { connection.call(to, &fill(1)).await.map(drop) }),
+                Box::pin(async { connection.call(to, &lookup).await.map(drop) }),
+            ];
+            let [new, strangers @ ..] = &ring::join_all(calls).await[..] else { unreachable!("as many answers") };
+            refused += u64::from(matches!(new, Err(CallError::Status(Status::Errno(_)))));
+            for stranger in strangers {
+                assert!(matches!(stranger, Ok(()) | Err(CallError::Status(Status::Busy))), "{sequence} {stranger:?}");
+                asked_again += u64::from(stranger.is_err());
+            }
+        }
+        limit_file_size(libc::RLIM_INFINITY);
+        assert!(refused > 0 && asked_again > 0, "{refused} {asked_again}");
     });
     shard.stop().expect("stops in order");
 }

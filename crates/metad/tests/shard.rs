@@ -446,11 +446,12 @@ fn below_the_reserve_nothing_grows_and_removing_goes_on() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = LocalConfig::new(dir.path(), key());
     let shard = LocalShard::start(&config).expect("starts");
-    on_ring(|| async { Client::connect(&shard, 1).await.create("file").await.expect("created") });
+    let made = on_ring(|| async { Client::connect(&shard, 1).await.create("file").await.expect("created") });
     shard.stop().expect("stops");
     (config.incarnation, config.reserve_bytes) = (2, u64::MAX);
     let shard = LocalShard::start(&config).expect("starts with a full disk");
     on_ring(|| async {
+        let earlier = Client::connect(&shard, 1).await;
         let client = Client::connect(&shard, 2).await;
         let mut refused = Ok(());
         for n in 0..200 {
@@ -462,6 +463,8 @@ fn below_the_reserve_nothing_grows_and_removing_goes_on() {
         }
         assert_eq!(refused.unwrap_err(), errno(Errno::ENOSPC));
         assert!(client.lookup("file").await.is_ok());
+        let again = earlier.create("file").await.map(|reply| reply.attr.inode);
+        assert_eq!(again, Ok(made.attr.inode), "what happened is answered as it was");
         let unlink = Unlink { exactly: client.exactly(), parent: InodeId::ROOT, name: name("file") };
         assert_eq!(client.call(&unlink).await.map(drop), Ok(()));
     });

@@ -90,6 +90,8 @@ pub(crate) struct Leases {
     now_ms: u64,
     /// Sessions that hear recalls: only these get leases.
     listening: BTreeSet<SessionId>,
+    /// Those that have ceased to, until the terms of all that they hold are over.
+    fading: BTreeMap<SessionId, u64>,
     /// Sessions that have ended, until the terms of all that they held are over.
     gone: BTreeMap<SessionId, u64>,
     next_id: u64,
@@ -146,6 +148,7 @@ impl Leases {
             term_ms,
             now_ms,
             listening: BTreeSet::new(),
+            fading: BTreeMap::new(),
             gone: BTreeMap::new(),
             next_id: first_id,
             recalled: BTreeMap::new(),
@@ -165,6 +168,7 @@ impl Leases {
             self.presumed = None;
         }
         self.gone.retain(|_, until_ms| now_ms < *until_ms);
+        self.fading.retain(|_, until_ms| now_ms < *until_ms);
         self.silent.retain(|_, silence| now_ms < silence.free_ms.saturating_add(SILENCE_MS));
         for silence in self.silent.values_mut().filter(|silence| now_ms >= silence.free_ms) {
             self.ended |= !std::mem::replace(&mut silence.is_over, true);
@@ -183,9 +187,15 @@ impl Leases {
         if listens {
             self.gone.remove(&session);
             self.listening.insert(session);
-        } else {
-            self.listening.remove(&session);
+        } else if self.listening.remove(&session) {
+            self.fading.insert(session, self.now_ms.saturating_add(self.term_ms));
         }
+    }
+
+    /// Who never listens is given nothing, here or by another shard.
+    fn may_hold(&self, session: SessionId) -> bool {
+        let presumed = self.presumed.as_ref().is_some_and(|presumed| presumed.sessions.contains(&session));
+        presumed || self.listening.contains(&session) || self.fading.contains_key(&session)
     }
 
     /// The session has ended, and caches nothing any more.
@@ -308,9 +318,9 @@ impl Leases {
     }
 
     /// `session` has moved something to the name `to`, under whose old name another shard knows what leases there were.
-    /// None of those ends later than one that is given now.
+    /// None of those ends later than one that is given now; and who obeys recalls listens to all shards.
     pub(crate) fn arrived(&mut self, session: SessionId, to: Subject) {
-        if self.term_ms > 0 {
+        if self.term_ms > 0 && self.may_hold(session) {
             self.holds(session, to, self.now_ms.saturating_add(self.term_ms));
         }
     }

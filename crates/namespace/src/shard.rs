@@ -2,9 +2,10 @@
 //!
 //! How to drive it: `begin_turn(now)`, then `touch` and operations in the order of their arrival, now and then `tick`,
 //! then `commit`; send the answers (the refusals too: they may rest on changes of the same turn) only when it returned
-//! `Ok`. Where `commit` fails, the turn is forgotten and each of its requests, whatever it returned, is answered with
-//! `store_errno`. Nothing else is lost then, and the shard goes on. After each turn `take_outgoing` has messages for other
-//! shards, and `take_ended` says which requests that were `Blocked` are to be asked again: see `transaction`.
+//! `Ok`. Where `commit` fails, the turn is forgotten: each of its requests that has changed something is answered with
+//! `store_errno`, and all others, whatever they returned, ask again. Nothing else is lost then, and the shard goes on. After
+//! each turn `take_outgoing` has messages for other shards, and `take_ended` says which requests that were `Blocked` are to be
+//! asked again: see `transaction`.
 
 use std::collections::BTreeMap;
 
@@ -159,7 +160,8 @@ struct Session {
     /// Told the client as the shard's incarnation: another one says that the shard does not know what it held.
     birth: u64,
     stage: Stage,
-    /// It has said which locks it held before this birth: no second telling counts, which may be older.
+    /// It has said which locks it held before this birth: no second telling counts, which may be older. Apart from
+    /// [`Stage::Told`], since locks stay as they are where a commit fails.
     has_told_locks: bool,
     /// It was there before a restart of the shard, and has not ended since: what it says it held is its own.
     reclaims: bool,
@@ -172,11 +174,14 @@ struct Session {
 enum Stage {
     /// Known from the store, but not heard of since the restart.
     Known,
-    /// Heard of since the restart, but it named nothing that it holds: it may still do so.
+    /// Heard of since the restart, but it has not told all that it holds: it may still do so.
     Back,
+    /// Born since.
     Open,
+    /// It has told all that it held before this birth.
+    Told,
     /// Over with this turn's commit.
-    Ended(bool),
+    Ended,
 }
 
 /// What this turn did to sessions.
@@ -185,15 +190,21 @@ struct Turn {
     replied: Vec<SessionId>,
     created: Vec<SessionId>,
     ended: Vec<SessionId>,
+    /// What changed, and from what.
+    stages: Vec<(SessionId, Stage)>,
 }
 
 impl Session {
     fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Back | Stage::Open)
+        matches!(self.stage, Stage::Back | Stage::Open | Stage::Told)
+    }
+
+    fn has_yet_to_tell(&self) -> bool {
+        matches!(self.stage, Stage::Known | Stage::Back)
     }
 
     fn is_overdue(&self, mono_ms: u64, expiry_ms: u64) -> bool {
-        !matches!(self.stage, Stage::Ended(_)) && mono_ms >= self.last_seen_ms.saturating_add(expiry_ms)
+        self.stage != Stage::Ended && mono_ms >= self.last_seen_ms.saturating_add(expiry_ms)
     }
 }
 
@@ -270,7 +281,7 @@ impl<K: Kv> Shard<K> {
             }
         }
         if let Some(until_ms) = self.grace_until_ms {
-            let all_back = !self.sessions.values().any(|session| matches!(session.stage, Stage::Known | Stage::Back));
+            let all_back = !self.sessions.values().any(Session::has_yet_to_tell);
             let is_fencing = self.sessions.values().any(|session| session.fencing);
             if all_back || (self.mono_ms >= until_ms && !is_fencing) {
                 self.grace_until_ms = None;
@@ -280,8 +291,7 @@ impl<K: Kv> Shard<K> {
         if ticked.grace_ended {
             self.locks.end_grace();
             // Who tells only now does so too late: from here on others are told that nobody writes.
-            let late = |session: &&mut Session| matches!(session.stage, Stage::Known | Stage::Back);
-            for session in self.sessions.values_mut().filter(late) {
+            for session in self.sessions.values_mut().filter(|session| session.has_yet_to_tell()) {
                 session.reclaims = false;
                 self.has_late = true;
             }
@@ -301,8 +311,8 @@ impl<K: Kv> Shard<K> {
     /// Nothing waits for `commit`.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let Turn { replied, created, ended } = &self.turn;
-        let turn = replied.is_empty() && created.is_empty() && ended.is_empty();
+        let Turn { replied, created, ended, stages } = &self.turn;
+        let turn = replied.is_empty() && created.is_empty() && ended.is_empty() && stages.is_empty();
         let parts = self.holds.is_clean() && self.growing.is_clean() && self.transactions.is_clean();
         turn && parts && self.namespace.is_clean()
     }
@@ -310,15 +320,14 @@ impl<K: Kv> Shard<K> {
     /// Writes the turn's changes in one batch.
     ///
     /// # Errors
-    /// Where the store refuses: none of the turn's changes happened, and all its requests must be answered with
-    /// `store_errno` of this.
+    /// Where the store refuses: none of the turn's changes happened, and no answer of it may leave. See the module.
     pub fn commit(&mut self) -> std::result::Result<(), KvError> {
         let counts = self.namespace.counts_to_store();
         let mut record = if self.turn.ended.is_empty() { CountsRecord::IfChanged } else { CountsRecord::Always };
         for id in &self.turn.replied {
             let Some(session) = self.sessions.get_mut(id) else { continue };
             // Its records go with this turn.
-            if matches!(session.stage, Stage::Ended(_)) {
+            if session.stage == Stage::Ended {
                 continue;
             }
             if let Some(slot) = session.replies.write(counts, &mut self.value) {
@@ -336,7 +345,7 @@ impl<K: Kv> Shard<K> {
     }
 
     fn committed(&mut self) {
-        let Turn { replied, created, ended } = &mut self.turn;
+        let Turn { replied, created, ended, stages } = &mut self.turn;
         for id in replied.drain(..) {
             if let Some(session) = self.sessions.get_mut(&id) {
                 session.replies.committed();
@@ -349,13 +358,14 @@ impl<K: Kv> Shard<K> {
             self.locks.release_session(id);
         }
         created.clear();
+        stages.clear();
         self.holds.committed();
         self.growing.committed();
         self.transactions_committed();
     }
 
     fn rolled_back(&mut self) {
-        let Turn { replied, created, ended } = &mut self.turn;
+        let Turn { replied, created, ended, stages } = &mut self.turn;
         self.holds.rolled_back();
         self.growing.rolled_back();
         for id in replied.drain(..) {
@@ -363,11 +373,10 @@ impl<K: Kv> Shard<K> {
                 session.replies.rolled_back();
             }
         }
-        for id in ended.drain(..) {
-            if let Some(session) = self.sessions.get_mut(&id)
-                && let Stage::Ended(open) = session.stage
-            {
-                session.stage = if open { Stage::Open } else { Stage::Known };
+        ended.clear();
+        for (id, before) in stages.drain(..).rev() {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.stage = before;
             }
         }
         for id in created.drain(..) {
@@ -387,6 +396,13 @@ impl<K: Kv> Shard<K> {
             self.under_way(exactly)?;
         }
         Ok(outcome)
+    }
+
+    /// This change of the session has happened, or a transaction is about it: asked for again, it brings nothing new.
+    #[must_use]
+    pub fn has_begun(&self, session: SessionId, sequence: u64) -> bool {
+        let happened = self.sessions.get(&session).is_some_and(|known| known.replies.has(sequence));
+        happened || self.transactions.knows((session, sequence))
     }
 
     /// The change happened: keep its outcome with it.
@@ -568,9 +584,9 @@ impl<K: Kv> Shard<K> {
                 session::ser_key(&mut self.key, id, slot);
                 self.namespace.cold.delete(&self.key);
             }
-            session.stage = Stage::Ended(session.is_open());
             self.turn.ended.push(id);
             self.leases.forget(id);
+            self.enter(id, Stage::Ended);
         }
         Ok(())
     }

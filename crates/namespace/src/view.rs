@@ -1,6 +1,5 @@
 //! What goes into operations and what comes out of them: plain values, without the protocol's clothes.
 
-pub use crate::leases::Recall;
 use types::attr::{Attr, FileType};
 use types::cred::Credentials;
 use types::flags::FileFlags;
@@ -10,6 +9,10 @@ use types::name::Name;
 use types::placement::Placement;
 use types::time::Timestamp;
 use types::walk::WalkEnd;
+
+use crate::error::Damage;
+pub use crate::leases::Recall;
+use crate::locks::HeldLock;
 
 /// Identity of one change: whoever repeats it gets the first answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -362,6 +365,35 @@ pub struct SessionOpened {
     pub expiry_ms: u64,
     /// The write intents that it tells of are its own still: it has not ended since it got them.
     pub keeps_intents: bool,
+}
+
+/// What a session tells that it holds, or a piece of that.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Telling<'a> {
+    pub opens: &'a [HeldOpen],
+    pub locks: &'a [HeldLock],
+    /// More is to come.
+    pub more: bool,
+    /// The one that the session tells; 0: any.
+    pub incarnation: u64,
+}
+
+impl<'a> Telling<'a> {
+    /// All at once, to whichever incarnation.
+    #[must_use]
+    pub fn whole(opens: &'a [HeldOpen], locks: &'a [HeldLock]) -> Self {
+        Self { opens, locks, ..Self::default() }
+    }
+}
+
+/// What came of a session's telling what it holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Retold {
+    pub opened: SessionOpened,
+    /// Of its locks: those that others hold by now.
+    pub lost: Vec<HeldLock>,
+    /// Records of what it has open that cannot be read: for the log.
+    pub damaged: Vec<Damage>,
 }
 
 /// How full a group's targets are: new files avoid `Low`, and use `Emergency` only where nothing else is left.

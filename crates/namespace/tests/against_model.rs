@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{Bed, CRED, EXPIRY_MS, ROOT, held};
 use kv::KvError;
 use model::{Limits, Model, New};
-use namespace::view::{Create, Exactly, InodeView, Looked, PolicyChange, Rename, WriteInline};
+use namespace::view::{Create, Exactly, InodeView, Looked, PolicyChange, Rename, Telling, WriteInline};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -490,7 +490,7 @@ impl World {
         for session in SESSIONS.map(SessionId) {
             let opens = self.opens_committed.iter().filter(|open| open.0 == session);
             let opens: Vec<_> = opens.map(|open| held(self.ids[&open.1], false)).collect();
-            self.bed.shard.session_tell(session, b"", &opens, &[]).expect("opens");
+            self.bed.shard.session_tell(session, b"", &Telling::whole(&opens, &[])).expect("opens");
         }
         self.grace = true;
     }

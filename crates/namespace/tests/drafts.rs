@@ -6,7 +6,9 @@ mod common;
 use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, config, name, refused};
 use namespace::error::{Error, Result};
 use namespace::shard::Config;
-use namespace::view::{Create, Drafted, HeldOpen, InodeView, PolicyChange, Settle, Settled, WriteInline, XATTR_CREATE};
+use namespace::view::{
+    Create, Drafted, HeldOpen, InodeView, PolicyChange, Settle, Settled, Telling, WriteInline, XATTR_CREATE,
+};
 use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
@@ -103,7 +105,7 @@ fn held(inode: InodeId, write_intent: bool) -> HeldOpen {
 }
 
 fn tell(bed: &mut Bed, session: SessionId, opens: &[HeldOpen]) {
-    bed.shard.session_tell(session, b"again", opens, &[]).expect("told");
+    bed.shard.session_tell(session, b"again", &Telling::whole(opens, &[])).expect("told");
     bed.shard.listen(session, true);
 }
 

@@ -7,6 +7,7 @@ mod common;
 use common::{A, B, Bed, EXPIRY_MS, ROOT, held, refused};
 use namespace::error::Result;
 use namespace::locks::{END_PATIENCE_MS, HeldLock, LockAnswer, LockOwner, LockRequest, Ticket, Wait};
+use namespace::view::Telling;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::lock::{Held, LockKind, LockMode, LockRange};
@@ -70,10 +71,10 @@ fn a_restarted_shard_hears_of_ends_before_it_gives_them_to_others() {
     }
     bed.turn();
     bed.restart();
-    bed.shard.session_tell(B, b"", &[held(f, true), held(g, true)], &[]).unwrap();
+    bed.shard.session_tell(B, b"", &Telling::whole(&[held(f, true), held(g, true)], &[])).unwrap();
     assert_eq!((ask(&mut bed, B, f, 1).unwrap(), ask(&mut bed, B, g, 2).unwrap()), (None, None));
     // A has lost one of them before, or never says so.
-    let (_, lost) = bed.shard.session_tell(A, b"", &[held(f, true), held(g, true)], &[of(f)]).unwrap();
+    let lost = bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, true), held(g, true)], &[of(f)])).unwrap().lost;
     assert!(lost.is_empty());
     bed.tick();
     bed.turn();
@@ -89,7 +90,7 @@ fn who_does_not_come_back_is_waited_for_a_while() {
     let f = bed.file(ROOT, "f");
     bed.turn();
     bed.restart();
-    bed.shard.session_tell(B, b"", &[], &[]).unwrap();
+    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
     bed.shard.open_inode(B, f, false).unwrap();
     bed.write_intent(B, f).unwrap();
     assert_eq!(ask(&mut bed, B, f, 1).unwrap(), None);
@@ -100,6 +101,6 @@ fn who_does_not_come_back_is_waited_for_a_while() {
         bed.turn();
         assert_eq!(bed.shard.take_lock_answers(), expected);
     }
-    let (_, lost) = bed.shard.session_tell(A, b"", &[held(f, true)], &[of(f)]).unwrap();
+    let lost = bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, true)], &[of(f)])).unwrap().lost;
     assert_eq!(lost, [of(f)], "it has to ask anew");
 }

@@ -10,7 +10,7 @@ use model::{Limits, Model, New};
 use namespace::error::{Error, Result};
 use namespace::shard::Config;
 use namespace::shard::inline::Grown;
-use namespace::view::{Create, InodeView, PolicyChange, ScanRecord, WriteInline};
+use namespace::view::{Create, InodeView, PolicyChange, ScanRecord, Telling, WriteInline};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use types::attr::{FileType, SetAttr};
@@ -80,7 +80,7 @@ fn contents_are_written_read_and_truncated() {
     bed.turn();
     assert_eq!(read(&mut bed, f), [&b"x\0\0a"[..], &[0; 596]].concat());
     bed.restart();
-    bed.shard.session_tell(A, b"a", &[], &[]).unwrap();
+    bed.shard.session_tell(A, b"a", &Telling::whole(&[], &[])).unwrap();
     assert_eq!(read(&mut bed, f).len(), 600);
     truncate(&mut bed, f, 0).unwrap();
     bed.turn();
@@ -139,7 +139,7 @@ fn a_write_happens_once_however_often_it_is_asked_for() {
     bed.turn();
     bed.restart();
     for session in [A, B] {
-        bed.shard.session_tell(session, b"", &[], &[]).unwrap();
+        bed.shard.session_tell(session, b"", &Telling::whole(&[], &[])).unwrap();
     }
     let (view, at) = bed.shard.write_inline(second, &add).unwrap();
     assert_eq!((view.attr.size, at), (4, 2));
@@ -227,7 +227,7 @@ fn a_crash_in_between_begins_the_growth_anew() {
     bed.turn();
     // The objects are written now, but nobody says so any more.
     bed.restart();
-    bed.shard.session_tell(A, b"a", &[], &[]).unwrap();
+    bed.shard.session_tell(A, b"a", &Telling::whole(&[], &[])).unwrap();
     assert_eq!((read(&mut bed, f), bed.shard.take_growing()), (b"abc".to_vec(), vec![]));
     truncate(&mut bed, f, 0).unwrap();
     bed.turn();
@@ -307,7 +307,7 @@ fn synced_contents_are_synced_where_they_go() {
     bed.restart();
     // Nobody knows any more.
     assert!(syncs(&mut bed, f) && syncs(&mut bed, g));
-    bed.shard.session_tell(A, b"a", &[], &[]).unwrap();
+    bed.shard.session_tell(A, b"a", &Telling::whole(&[], &[])).unwrap();
     let h = bed.file(ROOT, "h");
     assert!(!syncs(&mut bed, h));
 }
@@ -376,7 +376,7 @@ fn an_intent_from_before_a_power_cut_tells_that_the_contents_had_left() {
     write(&mut bed, A, f, 0, b"abc").unwrap();
     bed.turn();
     bed.restart();
-    bed.shard.session_tell(A, b"a", &[held(f, true)], &[]).unwrap();
+    bed.shard.session_tell(A, b"a", &Telling::whole(&[held(f, true)], &[])).unwrap();
     let view = bed.stat(f).unwrap();
     assert!(view.unsettled && view.has_objects && view.inline_limit == 0);
     bed.turn();
@@ -517,7 +517,10 @@ impl World {
         self.bed.restart();
         let opens: Vec<_> = self.files.iter().map(|&(_, file)| held(file, false)).collect();
         for session in [A, B] {
-            self.bed.shard.session_tell(session, b"", if session == A { &opens } else { &[] }, &[]).expect("opens");
+            self.bed
+                .shard
+                .session_tell(session, b"", &Telling::whole(if session == A { &opens } else { &[] }, &[]))
+                .expect("opens");
         }
         self.bed.tick();
         self.bed.turn();

@@ -4,7 +4,7 @@ mod common;
 
 use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, name, refused};
 use namespace::acl::{ACCESS, DEFAULT};
-use namespace::view::{Create, Settle, XATTR_KILL_SGID};
+use namespace::view::{Create, Settle, Telling, XATTR_KILL_SGID};
 use types::attr::{FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
@@ -240,7 +240,7 @@ fn a_file_without_a_name_outlives_a_restart_with_its_session_alone() {
     bed.turn();
     bed.restart();
     let held = |inode| namespace::view::HeldOpen { inode, write_intent: true, draft: false };
-    bed.shard.session_tell(A, b"a", &[held(f), held(g)], &[]).unwrap();
+    bed.shard.session_tell(A, b"a", &Telling::whole(&[held(f), held(g)], &[])).unwrap();
     bed.shard.session_open(B, b"b").unwrap();
     bed.link(f, ROOT, "f").unwrap();
     bed.turn();

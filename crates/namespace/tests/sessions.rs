@@ -3,9 +3,9 @@
 mod common;
 
 use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, held, name, refused};
-use kv::KvError;
+use kv::{Batch, Kv, KvError};
 use namespace::shard::{Config, Limits, Ticked};
-use namespace::view::{Create, Exactly, Settle};
+use namespace::view::{Create, Exactly, Settle, Telling};
 use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
@@ -195,7 +195,7 @@ fn a_silent_session_expires() {
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
     assert!(!bed.shard.touch(B) && bed.shard.touch(A));
-    let again = bed.shard.session_tell(B, b"", &[held(f, true)], &[]).unwrap().0;
+    let again = bed.shard.session_tell(B, b"", &Telling::whole(&[held(f, true)], &[])).unwrap().opened;
     assert!(again.incarnation > first.incarnation, "it must say what it holds");
     assert_eq!(bed.shard.session_open(B, b"").unwrap(), again);
     bed.turn();
@@ -228,7 +228,7 @@ fn a_silent_session_that_may_write_ends_when_its_writes_are_over() {
     assert!(bed.shard.session_fenced(B).unwrap());
     bed.turn();
     assert!(!bed.shard.touch(B));
-    let told = bed.shard.session_tell(B, b"", &[held(f, true)], &[]).unwrap().0;
+    let told = bed.shard.session_tell(B, b"", &Telling::whole(&[held(f, true)], &[])).unwrap().opened;
     assert!(!told.keeps_intents, "others may have been told that nobody writes");
     bed.turn();
     // So it has none, and nothing is to be ended when it is silent again.
@@ -244,7 +244,7 @@ fn after_a_restart_nobody_s_intents_end_before_their_writes_are_over() {
     bed.write_intent(B, f).unwrap();
     bed.turn();
     bed.restart();
-    assert!(bed.shard.session_tell(A, b"", &[], &[]).unwrap().0.keeps_intents);
+    assert!(bed.shard.session_tell(A, b"", &Telling::whole(&[], &[])).unwrap().opened.keeps_intents);
     bed.wait_ms(EXPIRY_MS);
     bed.shard.touch(A);
     assert_eq!(
@@ -261,13 +261,13 @@ fn after_a_restart_nobody_s_intents_end_before_their_writes_are_over() {
     bed.shard.session_open(B, b"").unwrap();
     bed.turn();
     bed.restart();
-    bed.shard.session_tell(A, b"", &[], &[]).unwrap();
+    bed.shard.session_tell(A, b"", &Telling::whole(&[], &[])).unwrap();
     assert!(bed.shard.session_open(B, b"").unwrap().keeps_intents);
     bed.wait_ms(EXPIRY_MS);
     bed.shard.touch(A);
     bed.shard.touch(B);
     assert!(bed.tick().grace_ended);
-    assert!(!bed.shard.session_tell(B, b"", &[held(f, true)], &[]).unwrap().0.keeps_intents);
+    assert!(!bed.shard.session_tell(B, b"", &Telling::whole(&[held(f, true)], &[])).unwrap().opened.keeps_intents);
     bed.turn();
 }
 
@@ -286,8 +286,12 @@ fn a_restart_keeps_what_sessions_reclaim() {
     bed.unlink(ROOT, "f").unwrap();
     bed.unlink(ROOT, "g").unwrap();
     bed.turn();
-    assert_eq!(bed.shard.session_tell(A, b"", &[held(f, false)], &[]).unwrap().0, first, "the same incarnation");
-    bed.shard.session_tell(B, b"", &[held(f, false)], &[]).unwrap();
+    assert_eq!(
+        bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, false)], &[])).unwrap().opened,
+        first,
+        "the same incarnation"
+    );
+    bed.shard.session_tell(B, b"", &Telling::whole(&[held(f, false)], &[])).unwrap();
     assert!(bed.tick().grace_ended);
     bed.turn();
     assert_eq!(refused(bed.stat(g)), Errno::ESTALE, "nobody reclaimed it");
@@ -302,6 +306,103 @@ fn a_restart_keeps_what_sessions_reclaim() {
     assert_eq!(bed.tick().expired, [B]);
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
+}
+
+#[test]
+fn what_is_told_in_a_turn_that_fails_is_not_told() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    bed.turn();
+    bed.restart();
+    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
+    bed.shard.session_open(A, b"").unwrap();
+    bed.turn();
+    bed.kv.fail_commit(1, full());
+    let unlink = bed.next(B);
+    bed.shard.unlink(unlink, ROOT, &name("f")).unwrap();
+    bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, false)], &[])).unwrap();
+    bed.shard.commit().unwrap_err();
+    assert!(!bed.tick().grace_ended, "it has yet to tell what it has open");
+    bed.shard.unlink(unlink, ROOT, &name("f")).unwrap();
+    bed.turn();
+    bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, false)], &[])).unwrap();
+    assert!(bed.tick().grace_ended);
+    bed.turn();
+    assert!(bed.stat(f).is_ok());
+}
+
+#[test]
+fn an_end_that_was_not_committed_leaves_a_session_as_it_was() {
+    let mut bed = Bed::new();
+    bed.restart();
+    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
+    bed.shard.session_open(A, b"").unwrap();
+    bed.turn();
+    bed.kv.fail_commit(1, full());
+    bed.shard.session_close(A).unwrap();
+    bed.shard.commit().unwrap_err();
+    assert!(bed.shard.touch(A));
+    assert!(!bed.tick().grace_ended, "it has yet to tell what it has open");
+}
+
+#[test]
+fn a_telling_that_comes_late_opens_nothing_again() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    bed.turn();
+    bed.restart();
+    for session in [A, B] {
+        bed.shard.session_tell(session, b"", &Telling::whole(&[held(f, false)], &[])).unwrap();
+        bed.shard.close_inode(session, f, None).unwrap();
+    }
+    assert!(bed.tick().grace_ended);
+    bed.turn();
+    bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, false)], &[])).unwrap();
+    bed.unlink(ROOT, "f").unwrap();
+    bed.turn();
+    assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
+}
+
+#[test]
+fn what_is_told_in_pieces_is_told_with_the_last() {
+    let mut bed = Bed::new();
+    let (f, g) = (bed.file(ROOT, "f"), bed.file(ROOT, "g"));
+    bed.turn();
+    bed.restart();
+    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
+    let incarnation = bed.shard.session_open(A, b"").unwrap().incarnation;
+    let opens = [held(f, false), held(g, false)];
+    let piece = |n: usize| Telling { opens: &opens[n..=n], locks: &[], more: n == 0, incarnation };
+    let late = Telling { incarnation: incarnation - 1, ..piece(0) };
+    assert_eq!(refused(bed.shard.session_tell(A, b"", &late)), Errno::ENOTCONN, "others were told before");
+    bed.shard.session_tell(A, b"", &piece(0)).unwrap();
+    assert!(!bed.tick().grace_ended);
+    bed.unlink(ROOT, "f").unwrap();
+    bed.unlink(ROOT, "g").unwrap();
+    bed.turn();
+    bed.shard.session_tell(A, b"", &piece(1)).unwrap();
+    assert!(bed.tick().grace_ended);
+    bed.turn();
+    assert!(bed.stat(f).is_ok() && bed.stat(g).is_ok());
+}
+
+#[test]
+fn what_cannot_be_read_shuts_nobody_out_who_has_it_open() {
+    let mut bed = Bed::new();
+    let (f, g) = (bed.file(ROOT, "f"), bed.file(ROOT, "g"));
+    bed.turn();
+    bed.restart();
+    let key = [&b"I"[..], &f.0.to_be_bytes()].concat();
+    let mut batch = bed.kv.batch();
+    batch.put(&key, b"nonsense");
+    bed.kv.commit(&mut batch).unwrap();
+    let told = bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, false), held(g, false)], &[])).unwrap();
+    assert_eq!((told.damaged.len(), &*told.damaged[0].key), (1, &key[..]));
+    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
+    assert!(bed.tick().grace_ended);
+    bed.unlink(ROOT, "g").unwrap();
+    bed.shard.commit().unwrap();
+    assert!(bed.stat(g).is_ok(), "it holds the other one");
 }
 
 #[test]
@@ -434,7 +535,7 @@ fn after_a_restart_nobody_is_exclusive_and_the_grace_leaves_files_unsettled() {
     let old = bed.shard.write_intent(intent, f, false).unwrap();
     bed.turn();
     bed.restart();
-    bed.shard.session_tell(A, b"", &[held(f, true)], &[]).unwrap();
+    bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, true)], &[])).unwrap();
     let view = bed.shard.write_intent(intent, f, false).unwrap();
     assert!(!view.exclusive && view.unsettled && view.intents > old.intents);
     assert!(!bed.settle(A, f, 5, None, false).settled);
@@ -446,7 +547,7 @@ fn after_a_restart_nobody_is_exclusive_and_the_grace_leaves_files_unsettled() {
     bed.shard.session_open(B, b"").unwrap();
     bed.shard.session_open(B, b"").unwrap();
     assert!(!bed.tick().grace_ended);
-    bed.shard.session_tell(B, b"", &[], &[]).unwrap();
+    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
     assert!(bed.tick().grace_ended);
     assert!(bed.settle(A, f, 7, Some(view.intents), true).settled);
     let view = bed.stat(f).unwrap();

@@ -178,6 +178,19 @@ fn a_killed_metadata_service_gives_no_lock_away_and_loses_none() {
     pair.cluster.assert_sound();
 }
 
+/// More than one request can tell.
+#[test]
+fn a_mount_that_holds_many_locks_comes_back_to_a_restarted_service() {
+    let pair = Pair::new();
+    let mut holder = pair.start("hold_many");
+    holder.says("held");
+    let killed = pair.cluster.kill("metad-1");
+    pair.cluster.wait_for_another("metad-1", killed);
+    pair.run("are_held");
+    holder.release();
+    pair.cluster.assert_sound();
+}
+
 /// Whoever has a lock has it alone, whatever happens to the service meanwhile.
 #[test]
 fn counts_under_locks_lose_nothing_though_the_service_is_killed() {

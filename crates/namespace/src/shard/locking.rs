@@ -11,6 +11,7 @@ use types::lock::{LockKind, LockMode, LockRange};
 use crate::error::Result;
 use crate::locks::{HeldLock, LockAnswer, LockOwner, LockRequest, LockWait, Ticket};
 use crate::shard::Shard;
+use crate::view::Telling;
 
 impl<K: Kv> Shard<K> {
     /// Locks a range. `None`: the answer comes from [`Self::take_lock_answers`] under `ticket`.
@@ -69,12 +70,13 @@ impl<K: Kv> Shard<K> {
 
     /// What the session held before the shard, or the session, began anew. The first time counts. Answers what it has lost
     /// to others.
-    pub(super) fn reclaim_locks(&mut self, session: SessionId, locks: &[HeldLock]) -> Vec<HeldLock> {
-        let Some(known) = self.sessions.get_mut(&session) else { return locks.to_vec() };
-        let again = std::mem::replace(&mut known.has_told_locks, true);
+    pub(super) fn reclaim_locks(&mut self, session: SessionId, telling: &Telling<'_>) -> Vec<HeldLock> {
+        let Some(known) = self.sessions.get_mut(&session) else { return telling.locks.to_vec() };
+        let again = known.has_told_locks;
+        known.has_told_locks |= !telling.more;
         // The answer to the first telling may have been lost.
         let mut lost = Vec::new();
-        for lock in locks {
+        for lock in telling.locks {
             let kept = if again { self.locks.has(session, lock) } else { self.locks.reclaim(session, lock) };
             if !kept {
                 lost.push(*lock);

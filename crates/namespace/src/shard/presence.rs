@@ -8,11 +8,10 @@ use types::time::Timestamp;
 
 use crate::error::{Error, Result};
 use crate::leases::Touched;
-use crate::locks::HeldLock;
 use crate::schema::session;
 use crate::shard::replies::Replies;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage};
-use crate::view::{HeldOpen, InodeView, SessionOpened};
+use crate::view::{HeldOpen, InodeView, Retold, SessionOpened, Telling};
 
 /// What of a session's description is kept, in bytes.
 const DESCRIPTION_MAX: usize = 1024;
@@ -24,30 +23,38 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `EINVAL` for session 0, `EBUSY` with too many sessions.
     pub fn session_open(&mut self, session: SessionId, description: &[u8]) -> Result<SessionOpened> {
-        self.enroll(session, description, false)
+        self.enroll(session, description)
     }
 
-    /// The same, and the session tells all that it holds. What `opens` names is added to what it is known to have open;
-    /// nothing is taken away. Inodes that are gone are passed over. Write intents and drafts count only where the session has
-    /// not ended since it got them: else others may believe that nobody writes. Of `locks`, the first telling counts; answered
-    /// are those that the session has lost to others.
+    /// The same, and the session tells all that it holds. The first telling counts: what comes late by a second one may have
+    /// been closed and unlocked since. What `opens` names is added to what it is known to have open; nothing is taken away.
+    /// Inodes that are gone are passed over, and so are those that cannot be read. Write intents and drafts count only where
+    /// the session has not ended since it got them: else others may believe that nobody writes. What comes in pieces counts as
+    /// told with the last.
     ///
     /// # Errors
-    /// `EINVAL` for session 0, `EBUSY` with too many sessions or opens.
-    pub fn session_tell(
-        &mut self,
-        session: SessionId,
-        description: &[u8],
-        opens: &[HeldOpen],
-        locks: &[HeldLock],
-    ) -> Result<(SessionOpened, Vec<HeldLock>)> {
-        let opened = self.enroll(session, description, true)?;
-        for open in opens {
-            let (write_intent, draft) = (open.write_intent && opened.keeps_intents, open.draft && opened.keeps_intents);
-            self.reclaim(session, &HeldOpen { write_intent, draft, ..*open })?;
+    /// `EINVAL` for session 0, `EBUSY` with too many sessions or opens, `ENOTCONN` where another incarnation was told before.
+    pub fn session_tell(&mut self, session: SessionId, description: &[u8], telling: &Telling<'_>) -> Result<Retold> {
+        let birth = self.sessions.get(&session).map(|known| known.birth);
+        if telling.incarnation != 0 && birth != Some(telling.incarnation) {
+            return Err(Errno::ENOTCONN.into());
         }
-        let lost = self.reclaim_locks(session, locks);
-        Ok((opened, lost))
+        let opened = self.enroll(session, description)?;
+        let has_told = self.sessions.get(&session).is_some_and(|known| known.stage == Stage::Told);
+        let mut damaged = Vec::new();
+        for open in telling.opens.iter().filter(|_| !has_told) {
+            let (write_intent, draft) = (open.write_intent && opened.keeps_intents, open.draft && opened.keeps_intents);
+            match self.reclaim(session, &HeldOpen { write_intent, draft, ..*open }) {
+                // Nobody can use it, and the session can use the others.
+                Err(Error::Damaged(damage)) => damaged.push(damage),
+                reclaimed => reclaimed?,
+            }
+        }
+        let lost = self.reclaim_locks(session, telling);
+        if !telling.more {
+            self.enter(session, Stage::Told);
+        }
+        Ok(Retold { opened, lost, damaged })
     }
 
     /// Ends the session and releases what it held. Closing one that is not there is no error.
@@ -56,7 +63,7 @@ impl<K: Kv> Shard<K> {
     /// Where the store fails.
     pub fn session_close(&mut self, session: SessionId) -> Result<()> {
         match self.sessions.get(&session) {
-            Some(known) if !matches!(known.stage, Stage::Ended(_)) => self.end_session(session),
+            Some(known) if known.stage != Stage::Ended => self.end_session(session),
             _ => Ok(()),
         }
     }
@@ -125,21 +132,23 @@ impl<K: Kv> Shard<K> {
         if open { Ok(()) } else { Err(Errno::ENOTCONN.into()) }
     }
 
-    /// `tells`: the session says what it holds. One that comes back after a restart without is waited for until it does,
-    /// or the grace is over: clients ask for the incarnation first, each of their threads for itself.
-    fn enroll(&mut self, id: SessionId, description: &[u8], tells: bool) -> Result<SessionOpened> {
+    /// One that comes back after a restart is waited for until it has told what it holds, or the grace is over: clients ask
+    /// for the incarnation first, each of their threads for itself.
+    fn enroll(&mut self, id: SessionId, description: &[u8]) -> Result<SessionOpened> {
         if id == ABSENT {
             return Err(Errno::EINVAL.into());
         }
         let mono_ms = self.mono_ms;
         if let Some(session) = self.sessions.get_mut(&id) {
-            session.stage = match session.stage {
-                Stage::Ended(_) => return Err(Errno::EBUSY.into()),
-                Stage::Known | Stage::Back if !tells => Stage::Back,
-                Stage::Known | Stage::Back | Stage::Open => Stage::Open,
-            };
+            if session.stage == Stage::Ended {
+                return Err(Errno::EBUSY.into());
+            }
             session.last_seen_ms = mono_ms;
-            return Ok(opened(session, &self.config));
+            let (opened, is_back) = (opened(session, &self.config), session.stage == Stage::Known);
+            if is_back {
+                self.enter(id, Stage::Back);
+            }
+            return Ok(opened);
         }
         if self.sessions.len() >= self.config.limits.sessions {
             return Err(Errno::EBUSY.into());
@@ -163,6 +172,13 @@ impl<K: Kv> Shard<K> {
         Ok(opened)
     }
 
+    /// As long as the turn's commit does not fail.
+    pub(super) fn enter(&mut self, id: SessionId, stage: Stage) {
+        if let Some(session) = self.sessions.get_mut(&id).filter(|session| session.stage != stage) {
+            self.turn.stages.push((id, std::mem::replace(&mut session.stage, stage)));
+        }
+    }
+
     /// Sessions not heard of for too long.
     pub(super) fn overdue(&self) -> Vec<SessionId> {
         let (now, expiry_ms) = (self.mono_ms, self.config.session_expiry_ms);
@@ -172,8 +188,7 @@ impl<K: Kv> Shard<K> {
     /// Something that the session has asked of objects may still be on its way. Who has not come back since a restart may
     /// hold any intent.
     pub(super) fn may_write_objects(&self, id: SessionId) -> bool {
-        let told = self.sessions.get(&id).is_some_and(|session| session.stage == Stage::Open);
-        !told || self.holds.has_intents(id)
+        self.sessions.get(&id).is_none_or(Session::has_yet_to_tell) || self.holds.has_intents(id)
     }
 
     /// The session, unless that is under way.

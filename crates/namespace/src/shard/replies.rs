@@ -91,6 +91,11 @@ impl Replies {
         if self.stored.len() >= stored_max { Err(Errno::EBUSY) } else { Ok(None) }
     }
 
+    /// This change happened.
+    pub(crate) fn has(&self, sequence: u64) -> bool {
+        self.find(sequence).is_some()
+    }
+
     fn find(&self, sequence: u64) -> Option<Outcome> {
         if self.stored.back().is_none_or(|last| last.sequence < sequence) {
             return None;

@@ -176,6 +176,11 @@ impl Transactions {
         self.turn.is_clean()
     }
 
+    /// The change is under way, or its end was not asked for yet.
+    pub(crate) fn knows(&self, change: Change) -> bool {
+        self.by_change.contains_key(&change) || self.endings.contains_key(&change)
+    }
+
     /// The transaction of this change, if it is under way.
     pub(crate) fn of_change(&self, change: Change) -> Option<TransactionId> {
         self.by_change.get(&change).copied()

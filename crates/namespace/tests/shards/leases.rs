@@ -3,12 +3,13 @@
 
 use kv::memory::MemoryKv;
 use namespace::error::Error;
+use namespace::schema::edge::Edge;
 use namespace::shard::Shard;
 use namespace::transaction::part::{Part, Vote};
 use namespace::view::Exactly;
 use rand::Rng;
 use rand::seq::IndexedRandom;
-use types::attr::SetAttr;
+use types::attr::{FileType, SetAttr};
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::placement::Placement;
 use types::time::Timestamp;
@@ -130,6 +131,29 @@ fn a_promise_waits_for_the_leases_of_others() {
 }
 
 #[test]
+fn a_name_waits_for_its_mover_only_where_that_may_have_leases() {
+    let (mover, other) = (SessionId(1), SessionId(2));
+    let [first, second] = [77, 78].map(|n| TransactionId(InodeId::new(ShardId(1), n).0));
+    let entry = |becomes| vec![Part::Entry { parent: ROOT, name: name("x"), becomes }];
+    let moved = Edge { child: InodeId::new(ShardId(1), 99), kind: FileType::Regular };
+    let taken = |silent_ms: Option<u64>| {
+        let mut shard = participant();
+        if let Some(ms) = silent_ms {
+            shard.listen(mover, false);
+            shard.begin_turn(Timestamp(2), 1 + ms);
+        }
+        shard.prepare(mover, first, 0, entry(Some(moved))).expect("promised");
+        shard.commit().expect("commits");
+        shard.finish(first, true).expect("done");
+        shard.commit().expect("commits");
+        shard.prepare(other, second, 0, entry(None)).map(drop)
+    };
+    assert_eq!(taken(None), Err(Error::Recalling));
+    assert_eq!(taken(Some(2_999)), Err(Error::Recalling), "it may believe what it was told before");
+    assert_eq!(taken(Some(3_000)), Ok(()));
+}
+
+#[test]
 fn a_promise_is_not_given_to_a_transaction_that_was_given_up_meanwhile() {
     let (asker, other) = (SessionId(1), SessionId(2));
     let transaction = TransactionId(InodeId::new(ShardId(1), 77).0);
@@ -157,6 +181,7 @@ fn a_coordinator_gives_no_lease_on_what_it_has_locked() {
     let cred = types::cred::Credentials { uid: 0, gid: 0, umask: 0 };
     let made = shard.mkdir(exactly(2), ROOT, &name("d"), 0o755, cred);
     assert!(matches!(made, Err(Error::Blocked(_))), "the other shard is asked");
+    assert!(shard.has_begun(asker, 2) && !shard.has_begun(asker, 3) && !shard.has_begun(other, 2));
     let root = shard.getattr(other, ROOT).expect("what was before is true until it is decided");
     assert_eq!(root.lease_ms, 0);
     let namespace::view::Looked::Absent { lease_ms } = shard.lookup(other, ROOT, &name("d")).expect("told") else {

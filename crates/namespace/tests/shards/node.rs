@@ -10,7 +10,8 @@ use namespace::shard::{Config, Limits, Shard};
 use namespace::transaction::part::Part;
 use namespace::transaction::{Message, Outgoing, Reply};
 use namespace::view::{
-    Create, DirEntry, Exactly, GroupSpace, InodeView, Looked, PolicyChange, PoolSpace, Rename, SpaceClass, Walked,
+    Create, DirEntry, Exactly, GroupSpace, InodeView, Looked, PolicyChange, PoolSpace, Rename, SpaceClass, Telling,
+    Walked,
 };
 use types::attr::{FileType, SetAttr};
 use types::cred::Credentials;
@@ -345,7 +346,7 @@ impl Node {
                 let session = SessionId(*client);
                 if !self.shard.touch(session) {
                     self.shard.session_open(session, b"")?;
-                    self.shard.session_tell(session, b"", &[], &[])?;
+                    self.shard.session_tell(session, b"", &Telling::whole(&[], &[]))?;
                     self.shard.listen(session, true);
                 }
                 let exactly = Exactly { session, sequence: *sequence, answered_below: *sequence };

@@ -40,13 +40,17 @@ messages! {
         session: SessionId,
         /// For people: host name and mount point.
         description: crate::codec::Bytes,
-        /// `opens` and `locks` are all that the session holds. Without, they are empty, and the answer's incarnation is
-        /// what is asked for.
+        /// `opens` and `locks` are what the session holds. Without, they are empty, and the answer's incarnation is what is
+        /// asked for.
         tells: bool,
+        /// They are not all of it: the rest follows in further ones. Only with the last has the session told what it holds.
+        more: bool,
+        /// Which incarnation it tells: another one has heard nothing of what was told before, and answers `NoSession`. 0: any.
+        incarnation: u64,
         /// What this session holds open: after a shard's restart it is how open-but-unlinked files and
         /// write intents are kept. Empty on the first call.
         opens: Vec<HeldOpen>,
-        /// The locks that it holds. Only the first telling counts, since a second may be older.
+        /// The locks that it holds. Of both, only the first telling counts, since a second may be older.
         locks: Vec<HeldLock>,
         /// Which of the client's threads this is: each has one connection to a shard at a time.
         thread: u32,
@@ -101,6 +105,7 @@ impl SessionOpen {
     #[must_use]
     pub fn asking(session: SessionId, description: Vec<u8>, thread: u32, connection: u64) -> Self {
         let description = crate::codec::Bytes(description);
-        Self { session, description, tells: false, opens: Vec::new(), locks: Vec::new(), thread, connection }
+        let (opens, locks) = (Vec::new(), Vec::new());
+        Self { session, description, tells: false, more: false, incarnation: 0, opens, locks, thread, connection }
     }
 }

@@ -295,7 +295,7 @@ samples! {
         session::Share { process, descriptor, length, mark }
         session::Fence { connection }
         session::FenceSession { session }
-        session::SessionOpen { session, description, tells, opens, locks, thread, connection }
+        session::SessionOpen { session, description, tells, more, incarnation, opens, locks, thread, connection }
         session::HeldOpen { inode, write_intent, draft }
         session::SessionOpened { incarnation, expiry_ms, lost, keeps_intents }
         session::SessionClose { session }

@@ -1,0 +1,123 @@
+//! What this client holds in a shard, told to it anew: after a restart the shard knows nothing of it.
+//!
+//! It may be more than one request can carry, so it goes in pieces. The shard counts it as told with the last of them.
+
+use net::{Connection, To};
+use tracing::info;
+use types::id::ShardId;
+use wire::v1::lock::HeldLock;
+use wire::v1::session::{HeldOpen, SessionOpen};
+
+use crate::file::File;
+use crate::retry::Failure;
+use crate::router::{Client, failure_of_call};
+
+/// Opens, and locks, of one piece. What comes back, which is the locks that are lost, has room as well; and the shard takes
+/// up a piece in one turn, in which everybody else waits.
+const PIECE_MAX: usize = 16 << 10;
+
+impl Client {
+    /// To `incarnation`, which has restarted or forgotten this client.
+    pub(crate) async fn tell(
+        &self,
+        connection: &Connection,
+        to: To,
+        shard: ShardId,
+        incarnation: u64,
+    ) -> Result<(), Failure> {
+        self.shared.change_files(shard, File::shard_restarted);
+        let opens = self.shared.held_opens(shard);
+        let mut locks = self.shared.locks.tell(shard);
+        locks.extend(self.shared.held_ends(shard));
+        info!(
+            %shard,
+            opens = opens.len(),
+            locks = locks.len(),
+            "the shard has restarted, or forgotten us: telling it what is held here"
+        );
+        let mut keeps_intents = true;
+        for piece in pieces(&opens, &locks) {
+            let request = piece.request(self.ask_for_session(), incarnation);
+            let told = connection.call(to, &request).await.map_err(failure_of_call)?;
+            self.shared.lost_locks(&told.lost);
+            keeps_intents &= told.keeps_intents;
+        }
+        if !keeps_intents {
+            self.shared.change_files(shard, File::lose_intent);
+        }
+        Ok(())
+    }
+}
+
+struct Piece<'a> {
+    opens: &'a [HeldOpen],
+    locks: &'a [HeldLock],
+    more: bool,
+}
+
+/// There is always one: also that nothing is held has to be told.
+fn pieces<'a>(opens: &'a [HeldOpen], locks: &'a [HeldLock]) -> impl Iterator<Item = Piece<'a>> {
+    let count = opens.len().max(locks.len()).div_ceil(PIECE_MAX).max(1);
+    (0..count).map(move |n| Piece { opens: nth(opens, n), locks: nth(locks, n), more: n + 1 < count })
+}
+
+fn nth<T>(all: &[T], n: usize) -> &[T] {
+    all.chunks(PIECE_MAX).nth(n).unwrap_or_default()
+}
+
+impl Piece<'_> {
+    fn request(&self, asking: SessionOpen, incarnation: u64) -> SessionOpen {
+        let (opens, locks) = (self.opens.to_vec(), self.locks.to_vec());
+        SessionOpen { tells: true, more: self.more, incarnation, opens, locks, ..asking }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::id::{InodeId, SessionId};
+    use types::lock::{Held, LockKind, LockMode, LockRange};
+    use wire::codec::Wire;
+    use wire::frame::BODY_MAX;
+    use wire::v1::session::SessionOpened;
+
+    use super::*;
+
+    fn open(n: u64) -> HeldOpen {
+        HeldOpen { inode: InodeId(n), write_intent: false, draft: false }
+    }
+
+    fn lock(n: u64) -> HeldLock {
+        let range = LockRange::new(n, n).expect("a range");
+        let held = Held { range, mode: LockMode::Exclusive, pid: 1 };
+        HeldLock { inode: InodeId(n), kind: LockKind::Posix, owner: n, held }
+    }
+
+    /// As many as the shard lets a session have.
+    #[test]
+    fn all_that_can_be_held_fits_into_requests_and_replies() {
+        let opens: Vec<_> = (0..1 << 20).map(open).collect();
+        let locks: Vec<_> = (0..1 << 16).map(lock).collect();
+        let asking = || SessionOpen::asking(SessionId(1), vec![b'x'; 4096], 1, 1);
+        let requests: Vec<_> = pieces(&opens, &locks).map(|piece| piece.request(asking(), 7)).collect();
+        for request in &requests {
+            let mut bytes = Vec::new();
+            request.encode(&mut bytes);
+            assert!(bytes.len() < BODY_MAX, "{} bytes", bytes.len());
+            let lost = request.locks.clone();
+            bytes.clear();
+            SessionOpened { incarnation: 7, expiry_ms: 1, lost, keeps_intents: true }.encode(&mut bytes);
+            assert!(bytes.len() < BODY_MAX, "{} bytes", bytes.len());
+        }
+        let (last, others) = requests.split_last().expect("some");
+        assert!(!last.more && others.iter().all(|request| request.more));
+        assert!(requests.iter().all(|request| request.tells && request.incarnation == 7));
+        assert_eq!(requests.iter().flat_map(|request| request.opens.clone()).collect::<Vec<_>>(), opens);
+        assert_eq!(requests.iter().flat_map(|request| request.locks.clone()).collect::<Vec<_>>(), locks);
+    }
+
+    #[test]
+    fn nothing_is_told_in_one_piece() {
+        let pieces: Vec<_> = pieces(&[], &[]).collect();
+        assert!(pieces.len() == 1 && !pieces[0].more);
+    }
+}

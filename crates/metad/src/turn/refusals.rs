@@ -1,0 +1,59 @@
+//! What is answered where the store takes no change.
+
+use kv::KvError;
+use types::error::Errno;
+use types::id::SessionId;
+use wire::frame::Status;
+use wire::op::Op;
+
+use super::{Answered, State};
+use crate::answer::Answer;
+use crate::dispatch;
+
+/// What the target's directory allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Condition {
+    Good,
+    /// Less free space than the reserve: nothing may grow.
+    LowSpace,
+    /// The directory is not ours any more: nothing may change.
+    Vanished,
+}
+
+impl Condition {
+    /// A change that has begun already is not refused by that: see [`State::has_begun`].
+    pub(super) fn refuses(self, op: Op) -> Option<Errno> {
+        match self {
+            Self::Good => None,
+            Self::LowSpace => dispatch::grows(op).then_some(Errno::ENOSPC),
+            Self::Vanished => dispatch::changes(op).then_some(Errno::EIO),
+        }
+    }
+}
+
+impl State {
+    /// It happened, or a transaction is about it: whoever asks again gets the answer to that.
+    pub(super) fn has_begun(&self, session: SessionId, sequence: Option<u64>) -> bool {
+        sequence.is_some_and(|sequence| self.shard.has_begun(session, sequence))
+    }
+
+    /// The turn's batch was refused. Its error is for those alone who have changed something in it: the others, though what
+    /// they were to be told may rest on that, are no part of it and ask again.
+    pub(super) fn not_committed(&mut self, answered: &mut [Answered], error: &KvError) {
+        // They may have been all that there was to write, and reads must not fail by them. Until the next look at the disk.
+        self.context.keeps_access_times = false;
+        for one in answered {
+            let is_to_blame = self.has_changed(one);
+            one.answer = if is_to_blame { Answer::not_committed(error) } else { Answer::Failed(Status::Busy) };
+        }
+    }
+
+    fn has_changed(&self, one: &Answered) -> bool {
+        // Who opens a session may want to read alone.
+        if !dispatch::changes(one.op) || one.op == Op::SessionOpen || one.answer.status() != Status::Ok {
+            return false;
+        }
+        let session = self.connections.session(one.connection);
+        !session.is_some_and(|session| self.has_begun(session, one.sequence))
+    }
+}
