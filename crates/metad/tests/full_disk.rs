@@ -95,6 +95,8 @@ fn a_refused_batch_changes_nothing_and_the_shard_recovers_by_itself() {
     shard.stop().expect("stops in order");
 }
 
+type Asked<'a> = Pin<Box<dyn Future<Output = Result<(), CallError>> + 'a>>;
+
 /// Asked in one go with what cannot be written.
 #[test]
 fn a_refused_batch_is_an_error_for_those_alone_who_have_changed_something_in_it() {
@@ -122,7 +124,7 @@ fn a_refused_batch_is_an_error_for_those_alone_who_have_changed_something_in_it(
         limit_file_size(50_000);
         let (mut refused, mut asked_again) = (0, 0);
         for sequence in 2..200 {
-            let calls: [Pin<Box<dyn Future<Output = Result<(), CallError>>>>; 3] = [
+            let calls: [Asked<'_>; 3] = [
                 Box::pin(async { connection.call(to, &fill(sequence)).await.map(drop) }),
                 Box::pin(async { connection.call(to, &fill(1)).await.map(drop) }),
                 Box::pin(async { connection.call(to, &lookup).await.map(drop) }),
