@@ -1,5 +1,7 @@
 //! On whose behalf an operation runs.
 
+use std::cell::Cell;
+
 use types::cred::Credentials;
 
 /// Who asks, and whether they still want to know.
@@ -10,13 +12,15 @@ pub struct Caller<'a> {
     interrupted: Option<&'a dyn Fn() -> bool>,
     /// Whether it ends by that: so then does any operation that waits for a server.
     ending: Option<&'a dyn Fn() -> bool>,
+    /// Set where an operation was given up that may be carried out all the same.
+    doubt: Option<&'a Cell<bool>>,
 }
 
 impl<'a> Caller<'a> {
     /// One that waits to the end.
     #[must_use]
     pub fn patient(cred: Credentials) -> Self {
-        Self { cred, interrupted: None, ending: None }
+        Self { cred, interrupted: None, ending: None, doubt: None }
     }
 
     /// One for a record that is being appended, whoever began it.
@@ -27,7 +31,7 @@ impl<'a> Caller<'a> {
     /// One whose wait for a lock ends when `interrupted` says so, and any other when `ending` does.
     #[must_use]
     pub fn interruptible(cred: Credentials, interrupted: &'a dyn Fn() -> bool, ending: &'a dyn Fn() -> bool) -> Self {
-        Self { cred, interrupted: Some(interrupted), ending: Some(ending) }
+        Self { cred, interrupted: Some(interrupted), ending: Some(ending), doubt: None }
     }
 
     /// The same one, where a wait for a lock belongs to an operation that signals do not end.
@@ -38,6 +42,17 @@ impl<'a> Caller<'a> {
     /// The same one, whose wait for a lock also ends when `interrupted`, which knows of what interrupts this one, says so.
     pub(crate) fn interrupted_by(&self, interrupted: &'a dyn Fn() -> bool) -> Self {
         Self { interrupted: Some(interrupted), ..*self }
+    }
+
+    /// The same one, who wants to know of what may be carried out though it was given up.
+    pub(crate) fn noting(&self, doubt: &'a Cell<bool>) -> Self {
+        Self { doubt: Some(doubt), ..*self }
+    }
+
+    pub(crate) fn note_doubt(&self) {
+        if let Some(doubt) = self.doubt {
+            doubt.set(true);
+        }
     }
 
     pub(crate) fn is_interrupted(&self) -> bool {

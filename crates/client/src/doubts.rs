@@ -1,6 +1,6 @@
 //! Changes of objects that nobody waits for any more, since their program was killed or the bound was over, but which may still
 //! be carried out. The connection that they were sent over ends; until the server has ended there what it was asked for, nothing
-//! else is done to the objects of the file: a later change would be undone by the earlier one.
+//! else is done to the object: a later change would be undone by the earlier one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use types::cred::Credentials;
-use types::id::InodeId;
+use types::id::ObjectId;
 use wire::v1::storage::TargetStat;
 
 use crate::caller::Caller;
@@ -21,46 +21,46 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Of all threads.
 #[derive(Default)]
 pub(crate) struct Doubts {
-    /// Files in `files`.
+    /// Objects in `objects`.
     count: AtomicUsize,
     /// How many changes of each.
-    files: Mutex<FxHashMap<InodeId, u32>>,
+    objects: Mutex<FxHashMap<ObjectId, u32>>,
 }
 
 /// One of them, until it is dropped.
 struct Doubt {
     shared: Arc<Shared>,
-    inode: InodeId,
+    object: ObjectId,
 }
 
 impl Doubts {
-    fn files(&self) -> MutexGuard<'_, FxHashMap<InodeId, u32>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    fn objects(&self) -> MutexGuard<'_, FxHashMap<ObjectId, u32>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, inode: InodeId) {
-        let mut files = self.files();
-        *files.entry(inode).or_default() += 1;
-        self.count.store(files.len(), Ordering::Release);
+    fn begin(&self, object: ObjectId) {
+        let mut objects = self.objects();
+        *objects.entry(object).or_default() += 1;
+        self.count.store(objects.len(), Ordering::Release);
     }
 
-    fn end(&self, inode: InodeId) {
-        let mut files = self.files();
-        if let Some(count) = files.get_mut(&inode) {
+    fn end(&self, object: ObjectId) {
+        let mut objects = self.objects();
+        if let Some(count) = objects.get_mut(&object) {
             *count -= 1;
             if *count == 0 {
-                files.remove(&inode);
+                objects.remove(&object);
             }
         }
-        self.count.store(files.len(), Ordering::Release);
+        self.count.store(objects.len(), Ordering::Release);
     }
 
-    fn are_on(&self, inode: InodeId) -> bool {
-        self.count.load(Ordering::Acquire) > 0 && self.files().contains_key(&inode)
+    fn are_on(&self, object: ObjectId) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.objects().contains_key(&object)
     }
 
-    pub(crate) async fn while_on(&self, inode: InodeId) {
-        while self.are_on(inode) {
+    pub(crate) async fn while_on(&self, object: ObjectId) {
+        while self.are_on(object) {
             ring::sleep(LOOK_AGAIN).await;
         }
     }
@@ -68,7 +68,7 @@ impl Doubts {
 
 impl Drop for Doubt {
     fn drop(&mut self) {
-        self.shared.doubts.end(self.inode);
+        self.shared.doubts.end(self.object);
     }
 }
 
@@ -77,8 +77,8 @@ impl Client {
     /// over the old one.
     pub(crate) fn doubt(&self, object: Destination) {
         let (Destination::Object(group, id), Some(client)) = (object, self.itself()) else { return };
-        self.shared.doubts.begin(id.inode);
-        let doubt = Doubt { shared: Arc::clone(&self.shared), inode: id.inode };
+        self.shared.doubts.begin(id);
+        let doubt = Doubt { shared: Arc::clone(&self.shared), object: id };
         ring::spawn(async move {
             let caller = Caller::patient(Credentials::default());
             while client.call(&caller, object, &TargetStat { group }).await.is_err() && !client.shared.has_ended() {
@@ -91,12 +91,15 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use types::id::InodeId;
+
     use super::*;
 
     #[test]
-    fn the_last_doubt_of_a_file_ends_it() {
+    fn the_last_doubt_of_an_object_ends_it() {
         let doubts = Doubts::default();
-        let (one, other) = (InodeId(1), InodeId(2));
+        let object = |stripe| ObjectId { inode: InodeId(1), stripe };
+        let (one, other) = (object(0), object(1));
         doubts.begin(one);
         doubts.begin(one);
         doubts.begin(other);

@@ -1,6 +1,7 @@
 //! Tells the shards that this client lives while it has nothing to ask: a session that is not heard of ends, and with it
 //! what it holds open.
 
+use std::cell::Cell;
 use std::rc::Weak;
 use std::time::Duration;
 
@@ -46,10 +47,10 @@ impl Client {
     /// What cannot be reached will be asked again; calls of applications are what reports it.
     async fn beat_once(&self, shard: ShardId) {
         let (destination, sent) = (Destination::Shard(shard), ring::now());
-        match self.attempt(destination, &Ping {}, &[], 0).await {
+        match self.attempt(destination, &Ping {}, &[], 0, &Cell::new(false)).await {
             Ok(_) => self.shared.assurances.heard(shard, sent),
             // Late: this opens it anew and tells what is held.
-            Err(Failure::NoSession) => drop(self.attempt(destination, &Ping {}, &[], 0).await),
+            Err(Failure::NoSession) => drop(self.attempt(destination, &Ping {}, &[], 0, &Cell::new(false)).await),
             Err(_) => {}
         }
     }

@@ -304,7 +304,7 @@ impl Client {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             let request = lock::CancelLock { number };
-            if let Err(failure) = client.attempt(Destination::Shard(shard), &request, &[], 0).await {
+            if let Err(failure) = client.attempt(Destination::Shard(shard), &request, &[], 0, &Cell::new(false)).await {
                 tracing::debug!(%shard, %failure, "could not cancel a wait for a lock");
             }
         });

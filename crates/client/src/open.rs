@@ -1,5 +1,6 @@
 //! Opening and closing: the shard knows which files a session holds open, once however many handles there are.
 
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -49,7 +50,8 @@ impl Client {
         mode: u32,
         writable: bool,
     ) -> Result<Named, Errno> {
-        let renamed = self.shared.contents.renames();
+        let (renamed, doubt) = (self.shared.contents.renames(), Cell::new(false));
+        let caller = &caller.noting(&doubt);
         let make = async |part: InodeId| {
             let numbered = self.shared.begin_change(part.home());
             let request = meta::Create {
@@ -66,28 +68,29 @@ impl Client {
                 draft: self.shared.config.write_back > 0,
             };
             let made = self.make(caller, (parent, part), &name, &request).await;
-            if let Err(errno) = made {
-                self.made_in_doubt(errno, Destination::home(part), request, numbered, writable);
+            if made.is_err() && doubt.get() {
+                self.made_in_doubt(Destination::home(part), request, numbered, writable);
             }
             made
         };
         let (named, reply) = self.in_part(caller, parent, &name, make).await?;
-        self.made_and_opened(&reply, writable)?;
+        self.made_and_opened(&reply, writable, true)?;
         self.begin_draft(&reply, named.lease, renamed);
         Ok(named)
     }
 
-    /// Counts the first handle of a file that was made for it, with the write intent that came along.
-    fn made_and_opened(&self, reply: &InodeReply, writable: bool) -> Result<(), Errno> {
-        self.add_handle(reply, writable)?;
+    /// Counts a handle of a file that was made for it, with the write intent that came along. `first`: nobody can have written to
+    /// it yet. True as of [`Client::add_handle`].
+    fn made_and_opened(&self, reply: &InodeReply, writable: bool, first: bool) -> Result<bool, Errno> {
+        let closing = self.add_handle(reply, writable)?;
         // With its contents in the metadata it needs no intent.
         if writable && reply.inline_limit == 0 {
             self.shared.with_file(reply.attr.inode, |file| {
+                file.untouched |= first && file.handles == 1 && file.intent == Intent::None;
                 file.granted(reply);
-                file.untouched = true;
             });
         }
-        Ok(())
+        Ok(closing)
     }
 
     /// Makes a regular file without a name that a file in `parent` would be like, and opens it.
@@ -104,10 +107,13 @@ impl Client {
         let numbered = self.shared.begin_change(parent.home());
         let exactly = numbered.exactly.clone();
         let request = meta::TmpFile { exactly, parent, mode, cred: caller.cred, write_intent: writable };
-        match self.call(caller, Destination::home(parent), &request).await {
-            Ok(reply) => self.made_and_opened(&reply, writable).map(|()| reply.attr),
+        let doubt = Cell::new(false);
+        match self.call(&caller.noting(&doubt), Destination::home(parent), &request).await {
+            Ok(reply) => self.made_and_opened(&reply, writable, true).map(|_| reply.attr),
             Err(errno) => {
-                self.made_in_doubt(errno, Destination::home(parent), request, numbered, writable);
+                if doubt.get() {
+                    self.made_in_doubt(Destination::home(parent), request, numbered, writable);
+                }
                 Err(errno)
             }
         }
@@ -117,22 +123,29 @@ impl Client {
     /// which one has to be closed.
     fn made_in_doubt<C: Call<Reply = Box<InodeReply>> + 'static>(
         &self,
-        errno: Errno,
         destination: Destination,
         request: C,
         numbered: Change,
         writable: bool,
     ) {
-        let Some(client) = self.itself().filter(|_| leaves_doubt(errno)) else { return };
+        let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             let caller = Caller::patient(Credentials::default());
-            let made = client.call(&caller, destination, &request).await;
-            drop(numbered);
-            if let Ok(reply) = made
-                && client.made_and_opened(&reply, writable).is_ok()
-            {
-                client.close(caller.cred, reply.attr.inode, writable);
+            let Ok(reply) = client.call(&caller, destination, &request).await else { return };
+            let inode = reply.attr.inode;
+            let Ok(closing) = client.made_and_opened(&reply, writable, false) else { return };
+            if closing {
+                // Others opened and closed it meanwhile: that close came before this request, or after it.
+                let _ = client.while_closing(&caller, inode).await;
+                if let Ok(again) = client.call(&caller, destination, &request).await
+                    && writable
+                    && again.inline_limit == 0
+                {
+                    client.shared.with_file(inode, |file| file.granted(&again));
+                }
             }
+            drop(numbered);
+            client.close(caller.cred, inode, writable);
         });
     }
 
@@ -142,14 +155,13 @@ impl Client {
     /// # Errors
     /// `ENOENT`, `ESTALE`, `EISDIR`.
     pub async fn open(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) -> Result<(), Errno> {
-        let opened = self.try_open(caller, inode, writable).await;
-        if let (Err(errno), Some(client)) = (opened, self.itself())
-            && leaves_doubt(errno)
-        {
+        let doubt = Cell::new(false);
+        let opened = self.try_open(&caller.noting(&doubt), inode, writable).await;
+        if let Some(client) = self.itself().filter(|_| opened.is_err() && doubt.get()) {
             // Nobody waits for it any more, but the shard may open it: once more then, to be closed.
             ring::spawn(async move {
                 let caller = Caller::patient(Credentials::default());
-                if client.try_open(&caller, inode, false).await.is_ok() {
+                if client.open_anew(&caller, inode, false).await.is_ok() {
                     client.close(caller.cred, inode, false);
                 }
             });
@@ -216,6 +228,8 @@ impl Client {
         if again.is_err()
             && let Some(client) = self.itself()
         {
+            // Others may have opened it on the word of the first answer, which the close may have undone.
+            caller.note_doubt();
             client.close(caller.cred, inode, writable);
         }
         again
@@ -425,9 +439,4 @@ impl Client {
         }
         Ok(())
     }
-}
-
-/// A request that came to this may still be carried out.
-fn leaves_doubt(errno: Errno) -> bool {
-    matches!(errno, Errno::EINTR | Errno::EIO)
 }

@@ -1,11 +1,12 @@
 //! Gives leases back: asks each shard what has to be forgotten, sees to it, and says so.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use ring::Helpers;
 use ring::sync::Notify;
 use types::id::{InodeId, ShardId};
 use types::name::Name;
@@ -29,6 +30,10 @@ const TRY_AGAIN: Duration = Duration::from_micros(200);
 
 /// What is obeyed within this time is told the shard together. What takes longer holds up nothing else.
 const PATIENCE: Duration = Duration::from_millis(5);
+/// Between two questions while what takes longer is under way, and nothing else.
+const NOTHING_NEW: Duration = Duration::from_millis(20);
+/// What forgets files whose mapped pages have to be written before: that may wait for the storage, of other files as well.
+static FORGETTERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("forget", 32));
 
 /// The recalls of one shard.
 #[derive(Default)]
@@ -36,8 +41,8 @@ struct Obeying {
     under_way: RefCell<BTreeSet<u64>>,
     /// Obeyed, and not told yet.
     done: RefCell<Vec<u64>>,
-    /// None is under way.
-    all: Notify,
+    /// One more is done.
+    ended: Notify,
 }
 
 /// Who keeps what this client answers: the kernel, for a mount.
@@ -75,7 +80,7 @@ async fn listen(client: Rc<Client>, keeper: Arc<dyn Keeper>, shard: ShardId) {
     loop {
         let done = obeying.done.borrow().clone();
         let request = Recalls { done: done.clone() };
-        match client.attempt(Destination::Shard(shard), &request, &[], 0).await {
+        match client.attempt(Destination::Shard(shard), &request, &[], 0, &Cell::new(false)).await {
             Ok(answer) => {
                 obeying.done.borrow_mut().retain(|id| !done.contains(id));
                 for inode in answer.message.ends {
@@ -83,8 +88,9 @@ async fn listen(client: Rc<Client>, keeper: Arc<dyn Keeper>, shard: ShardId) {
                 }
                 // The shard names all that it has not heard of yet.
                 let new = obeying.begin(answer.message.recalls);
+                let ids: Vec<u64> = new.iter().map(|recall| recall.id).collect();
                 obey(&client, &keeper, &obeying, new);
-                obeying.moment().await;
+                obeying.moment(&ids).await;
             }
             Err(_) => ring::sleep(ASK_AGAIN).await,
         }
@@ -101,17 +107,21 @@ impl Obeying {
     fn end(&self, id: u64) {
         self.under_way.borrow_mut().remove(&id);
         self.done.borrow_mut().push(id);
-        if self.under_way.borrow().is_empty() {
-            self.all.notify_one();
-        }
+        self.ended.notify_one();
     }
 
-    /// Waits until all are obeyed, so that the shard hears of them at once; but not long for what others wait behind.
-    async fn moment(&self) {
-        let until = Instant::now() + PATIENCE;
-        while !self.under_way.borrow().is_empty() {
+    /// Waits until the new ones are obeyed, so that the shard hears of them at once; but not long for what others wait behind.
+    /// Where there is nothing new, but what is under way already, the shard would say so again at once: until something is obeyed,
+    /// or a while.
+    async fn moment(&self, new: &[u64]) {
+        let is_waited_for = || match new {
+            [] => self.done.borrow().is_empty() && !self.under_way.borrow().is_empty(),
+            new => new.iter().any(|id| self.under_way.borrow().contains(id)),
+        };
+        let until = Instant::now() + if new.is_empty() { NOTHING_NEW } else { PATIENCE };
+        while is_waited_for() {
             let rest = until.saturating_duration_since(Instant::now());
-            if ring::timeout(rest, self.all.notified()).await.is_err() {
+            if ring::timeout(rest, self.ended.notified()).await.is_err() {
                 return;
             }
         }
@@ -153,7 +163,7 @@ async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId, writes: bool) {
     let forget = async || {
         if writes {
             let keeper = Arc::clone(keeper);
-            ring::op::unblock(move || keeper.forget_inode(inode)).await
+            FORGETTERS.run(move || keeper.forget_inode(inode)).await
         } else {
             keeper.forget_inode(inode)
         }

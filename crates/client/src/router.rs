@@ -125,11 +125,18 @@ impl Client {
         room: usize,
     ) -> Result<Answer<C::Reply>, Errno> {
         let mut ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
+        let sent = Cell::new(false);
+        let gave_up = |errno| {
+            if sent.get() {
+                self.may_still_happen(caller, C::OP, destination);
+            }
+            errno
+        };
         loop {
             // Pinned where it is made: it is some kilobytes, and to move it costs as much as a short request.
-            let attempt = pin!(self.attempt(destination, request, payload, room));
+            let attempt = pin!(self.attempt(destination, request, payload, room, &sent));
             let waited = until_ending(caller, &ladder, attempt).await;
-            let failure = match waited.map_err(|errno| self.gave_up(C::OP, destination, errno))? {
+            let failure = match waited.map_err(gave_up)? {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(Failure::Errno(errno))) => return Err(errno),
                 Some(Err(Failure::Lapsed)) => {
@@ -143,14 +150,14 @@ impl Client {
                 Step::GiveUp => {
                     let (server, waited) = (self.describe(destination), ladder.waited(ring::now()));
                     error!(op = C::OP.name(), "giving up on {server} after {waited:.1?}: {failure}");
-                    return Err(self.gave_up(C::OP, destination, Errno::EIO));
+                    return Err(gave_up(Errno::EIO));
                 }
                 Step::Again { after, report } => {
                     if report {
                         warn!(op = C::OP.name(), "waiting for {}: {failure}", self.describe(destination));
                     }
                     if caller.is_ending() {
-                        return Err(self.gave_up(C::OP, destination, Errno::EINTR));
+                        return Err(gave_up(Errno::EINTR));
                     }
                     self.count_retry(destination);
                     ring::sleep(after).await;
@@ -159,15 +166,15 @@ impl Client {
         }
     }
 
-    /// Nobody waits for it any more, but it may still happen.
-    fn gave_up(&self, op: Op, destination: Destination, errno: Errno) -> Errno {
+    /// It was sent, and nobody waits for it any more.
+    fn may_still_happen(&self, caller: &Caller<'_>, op: Op, destination: Destination) {
+        caller.note_doubt();
         if changes_files(op) {
             self.shared.contents.doubt(Instant::now());
         }
         if changes_objects(op) {
             self.doubt(destination);
         }
-        errno
     }
 
     fn limits(&self) -> Limits {
@@ -183,23 +190,26 @@ impl Client {
         }
     }
 
+    /// `sent` is set when the request is on its way.
     pub(crate) async fn attempt<C: Call>(
         &self,
         destination: Destination,
         request: &C,
         payload: &[Slice],
         room: usize,
+        sent: &Cell<bool>,
     ) -> Result<Answer<C::Reply>, Failure> {
         if let Destination::Object(_, object) = destination
             && C::OP != Op::TargetStat
         {
-            self.shared.doubts.while_on(object.inode).await;
+            self.shared.doubts.while_on(object).await;
         }
         let (route, connection) = self.connection(destination).await?;
         // With the connection in hand: where the session ends from here on, the connection does too, before anybody is told.
         if changes_objects(C::OP) && !self.may_change(destination) {
             return Err(Failure::Lapsed);
         }
+        sent.set(true);
         let into = (room >= net::PLACED_MIN).then(|| Buf::shareable(room));
         let answer = connection.call_payload(route.to, request, payload.to_vec(), into).await;
         answer.map_err(|error| self.failed(&route, destination, error))
