@@ -68,15 +68,18 @@ pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<u64, Fatal> {
     Ok(record.lost_before)
 }
 
-/// Writes all of the target's file system to its disk and notes that. Waits for the disk.
+/// Writes all of the target's file system to its disk and notes that, or that the disk has refused it. Waits for the disk.
 ///
 /// # Errors
-/// Where something could not be written: then that is what the next start finds.
-pub(crate) fn end(dir: &Path) -> io::Result<()> {
+/// Where that could not be done. Where all is on the disk and only that cannot be noted, it is as if the service had been
+/// killed.
+fn end(dir: &Path) -> io::Result<()> {
     let root = std::fs::File::open(dir)?;
     // SAFETY: a live descriptor.
     if unsafe { libc::syncfs(root.as_raw_fd()) } != 0 {
-        return Err(io::Error::last_os_error());
+        let refusal = io::Error::last_os_error();
+        doubt(dir);
+        return Err(refusal);
     }
     let text = std::fs::read_to_string(dir.join(FILE))?;
     let record: Record = toml::from_str(&text).map_err(io::Error::other)?;
@@ -105,8 +108,7 @@ pub(crate) fn end_all(dirs: impl Iterator<Item = (PathBuf, bool)>) {
             if has_failed {
                 doubt(&dir);
             } else if let Err(error) = end(&dir) {
-                tracing::warn!(dir = %dir.display(), %error, "not everything could be written to the disk");
-                doubt(&dir);
+                tracing::warn!(dir = %dir.display(), %error, "it is not noted that everything is on the disk");
             }
             let _ = done.send(());
         });
@@ -164,5 +166,18 @@ mod tests {
         assert_eq!(begin(dir.path(), 9).expect("noted"), 9, "a disk has refused something");
         std::fs::write(dir.path().join(FILE), "complete = 7").expect("written");
         assert!(begin(dir.path(), 10).expect_err("damaged").to_string().contains("written.toml is damaged"));
+    }
+
+    #[test]
+    fn an_end_that_cannot_be_noted_puts_nothing_in_doubt() {
+        let dir = tempfile::tempdir().expect("a directory");
+        begin(dir.path(), 7).expect("noted");
+        // As where there is no space for it.
+        let in_the_way = dir.path().join("written.toml.new");
+        std::fs::create_dir(&in_the_way).expect("made");
+        assert!(end(dir.path()).is_err());
+        end_all([(dir.path().to_path_buf(), false)].into_iter());
+        std::fs::remove_dir(&in_the_way).expect("removed");
+        assert_eq!(begin(dir.path(), 8).expect("noted"), 7, "the page cache is the same, and the disk refused nothing");
     }
 }
