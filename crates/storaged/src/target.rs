@@ -316,6 +316,11 @@ pub(crate) fn count_sharers(targets: &[Arc<Target>]) {
     }
 }
 
+/// The last thing that is done with them, see [`losses::end_all`].
+pub(crate) fn end_all(targets: Vec<Arc<Target>>) {
+    losses::end_all(targets.into_iter().map(|target| (target.path.clone(), move || target.has_failed())));
+}
+
 pub(crate) fn statvfs(path: &Path) -> io::Result<libc::statvfs> {
     let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
     // SAFETY: an all-zero statvfs is valid, and the pointers are to live values.

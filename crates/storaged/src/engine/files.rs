@@ -298,11 +298,15 @@ impl Files {
 
     /// All of the target, and whatever else is there.
     pub(super) async fn sync_file_system(&self) -> Result<(), Errno> {
-        let root = Arc::clone(&self.root);
-        self.target.syncer.run(move || syscall::sync_file_system(root.as_raw_fd())).await.map_err(|errno| {
-            self.target.note_loss();
-            self.failed(errno, "sync of the file system")
-        })
+        let (target, root) = (Arc::clone(&self.target), Arc::clone(&self.root));
+        let sync = move || {
+            // Noted by the thread that hears of it: who waits may give up, and the kernel tells it once.
+            syscall::sync_file_system(root.as_raw_fd()).inspect_err(|&errno| {
+                target.note_loss();
+                target.note_error(errno, "sync of the file system");
+            })
+        };
+        self.target.syncer.run(sync).await
     }
 
     async fn sync_entry(&self, object: ObjectId) -> Result<(), Errno> {

@@ -1,10 +1,11 @@
 //! The files engine on real directories.
 
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use ring::buf::{Buf, Slice};
@@ -420,6 +421,34 @@ fn a_disk_that_dies_is_told_to_everyone_who_syncs() {
         assert_eq!(failures.tell(object(1, 0), 2, 0), Err(Errno::EIO));
         assert_eq!(target.health(), Health::Failing);
         assert!(write(&store, object(2, 0), 0, b"x").await.is_err());
+    });
+}
+
+#[test]
+fn a_sync_that_fails_after_its_waiter_has_given_up_is_remembered() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let target = target(dir.path(), 0);
+        let mut store = store_of(&target, 10, 0);
+        // It refuses every sync.
+        let path = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(dir.path());
+        store.root = Arc::new(path.expect("opened").into());
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let slow = Arc::clone(&target);
+        ring::spawn(async move {
+            let _ = slow.syncer.run(move || may_go_on.recv().map_err(|_| Errno::EIO)).await;
+        });
+        ring::sleep(Duration::from_millis(5)).await;
+        assert!(ring::timeout(Duration::from_millis(20), store.sync_file_system()).await.is_err());
+        assert!(!target.has_failed());
+        go_on.send(()).expect("it waits");
+        for _ in 0..5000 {
+            if target.has_failed() {
+                break;
+            }
+            ring::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(target.has_failed());
     });
 }
 
