@@ -217,6 +217,11 @@ impl Target {
         self.available.load(Ordering::Relaxed) < bytes
     }
 
+    #[cfg(test)]
+    pub(crate) fn set_available(&self, bytes: u64) {
+        self.available.store(bytes, Ordering::Relaxed);
+    }
+
     /// The disk has refused something since the start: what it was given before may not be there, whoever asks it now.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)

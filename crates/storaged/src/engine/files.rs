@@ -25,7 +25,7 @@ use super::opening::Openings;
 use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
 use super::scatter::scatter;
-use super::{Checked, Data, Found, ObjectStore, Page, Share, Stored, extents, listing, sidecar, syscall};
+use super::{Checked, Data, Found, ObjectStore, Page, Share, Stored, listing, sidecar, syscall};
 use crate::ahead::Ahead;
 use crate::failures::Failures;
 use crate::metrics::PastCache;
@@ -336,14 +336,7 @@ impl ObjectStore for Files {
         let len = data.bytes.len() as u64;
         let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok()).ok_or(Errno::EFBIG)?;
         let file = self.open_or_create(object).await?;
-        if end > file.size.get() {
-            self.target.admit(end.saturating_sub(file.size.get()).min(len))?;
-        } else if self.target.is_short_of(len) {
-            let fd = file.fd();
-            if !self.unblock(move || extents::cover(fd, offset..end)).await {
-                return Err(Errno::ENOSPC);
-            }
-        }
+        self.admit_write(&file, offset..end).await?;
         file.dirty.set(true);
         let outcome = self.write_summed(object, &file, offset, data).await;
         file.changed(offset..end);

@@ -227,6 +227,14 @@ fn the_reserve_refuses_new_data_but_not_overwriting() {
         assert_eq!(write(&full, object(3, 0), 8192, b"x").await, Err(Errno::ENOSPC), "into a hole");
         assert_eq!(write(&full, object(3, 0), 131_071, b"xx").await, Err(Errno::ENOSPC));
         assert_eq!(write(&full, object(3, 0), 65_536, &bytes(65_536, 1)).await, Ok(1 << 20), "what was reserved");
+        let kept = Allocation::Reserve { keep_size: true };
+        store.truncate(object(4, 0), 8192).await.expect("made");
+        store.allocate(object(4, 0), 4096, 8192, kept).await.expect("reserved");
+        roomy.set_available(6000);
+        let short = store_of(&roomy, 10, 0);
+        assert_eq!(write(&short, object(4, 0), 0, &bytes(8193, 1)).await, Err(Errno::ENOSPC), "a hole, and more");
+        assert_eq!(write(&full, object(4, 0), 4096, &bytes(8193, 1)).await, Err(Errno::ENOSPC));
+        assert_eq!(write(&full, object(4, 0), 4096, &bytes(8192, 1)).await, Ok(12_288), "reserved past the end");
         full.remove(object(1, 0)).await.expect("a full target can be emptied");
     });
 }
