@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use ring::buf::{Buf, Slice};
 use ring::op;
-use ring::sync::Semaphore;
+use ring::sync::{Permit, Semaphore};
 use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
 use types::error::Errno;
@@ -36,8 +36,8 @@ use crate::target::Target;
 
 /// The directory of a target that holds its objects.
 pub(crate) const OBJECTS: &str = "objects";
-/// Files of a target and lane, at most, that the cache has given up and whose data is on its way to the disk: one for each
-/// eight that it may have.
+/// Files of a target and lane, at most, that the cache has given up and whose data is on its way to the disk, together with
+/// those that are being opened: one for each eight that it may have.
 const RETIRING_MAX: usize = 64;
 /// Larger files are removed and cut on a helper thread: freeing their pages and blocks takes long.
 const FREE_IN_PLACE_MAX: u64 = 1 << 20;
@@ -64,7 +64,7 @@ pub(crate) struct Files {
     pub(super) root: Arc<OwnedFd>,
     pub(super) open: RefCell<OpenFiles>,
     pub(super) openings: Openings,
-    /// Places for files that the cache has given up.
+    /// Places for files that the cache has given up; who opens one holds the place of the one that goes for it.
     pub(super) retiring: Rc<Semaphore>,
     pub(super) entries: Rc<RefCell<Entries>>,
     removals: Rc<Removals>,
@@ -171,15 +171,15 @@ impl Files {
     }
 
     /// Closes a file that the cache gives up. Its dirty data is written first: once it is closed, nobody would hear of
-    /// a failure.
-    pub(super) fn retire(&self, object: ObjectId, file: Rc<OpenFile>) {
+    /// a failure. Takes `place` where it needs one.
+    pub(super) fn retire(&self, object: ObjectId, file: Rc<OpenFile>, place: &mut Option<Permit>) {
         self.note_idle(object, &file);
         if !file.dirty.get() {
             return;
         }
         let (failures, target) = (Rc::clone(&self.failures), Arc::clone(&self.target));
-        // Where there is none, whoever opens next waits.
-        let place = self.retiring.try_acquire(1);
+        // Without one goes only what was in use when the cache should have given it up: then it had one file too many already.
+        let place = place.take().or_else(|| self.retiring.try_acquire(1));
         ring::spawn(async move {
             let fd = file.fd();
             if let Err(errno) = target.helpers.run(move || syscall::write_back(fd)).await {

@@ -1,11 +1,12 @@
 //! The files engine on real directories.
 
+use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use ring::buf::{Buf, Slice};
@@ -177,6 +178,47 @@ fn who_opens_waits_for_the_descriptors_of_files_that_are_written_back() {
         assert_eq!(store.retiring.try_acquire(2).map(drop), None, "one was given up for it");
         let both = ring::timeout(Duration::from_secs(5), store.retiring.acquire(2)).await;
         assert!(both.is_ok(), "it is on the disk");
+    });
+}
+
+#[test]
+fn many_who_wait_for_descriptors_get_them_one_by_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let target = target(dir.path(), 0);
+        let store = Rc::new(store_of(&target, 16, 64 << 10));
+        for inode in 0..16 {
+            write(&store, object(inode, 0), 0, b"x").await.expect("written");
+        }
+        let places = [store.retiring.acquire(1).await, store.retiring.acquire(1).await];
+        let done = Rc::new(Cell::new(0));
+        for inode in 100..108 {
+            let (store, done) = (Rc::clone(&store), Rc::clone(&done));
+            ring::spawn(async move {
+                write(&store, object(inode, 0), 0, b"x").await.expect("written");
+                done.set(done.get() + 1);
+            });
+        }
+        // A disk so slow that none of those that are given up are written back.
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let may_go_on = Arc::new(Mutex::new(may_go_on));
+        for _ in 0..64 {
+            let (target, may_go_on) = (Arc::clone(&target), Arc::clone(&may_go_on));
+            let wait = move || drop(may_go_on.lock().map(|end| end.recv()));
+            ring::spawn(async move { target.helpers.run(wait).await });
+        }
+        ring::sleep(Duration::from_millis(20)).await;
+        drop(places);
+        ring::sleep(Duration::from_millis(100)).await;
+        assert!(done.get() <= 2, "{} were opened where two had a place", done.get());
+        drop(go_on);
+        for _ in 0..5000 {
+            if done.get() == 8 && store.retiring.available() == 2 {
+                return;
+            }
+            ring::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("{} of 8 were opened, and {} of 2 places are free", done.get(), store.retiring.available());
     });
 }
 
