@@ -17,9 +17,8 @@ use types::id::{Epoch, Generation, GroupId, NodeId, TargetId};
 use crate::engine::Share;
 use crate::engine::files::Options;
 use crate::lane::{Lane, Setup};
-use crate::losses;
 use crate::netbench::NetBench;
-use crate::target::{Health, Target};
+use crate::target::{self, Health, Target};
 
 /// How a local node is made.
 #[derive(Clone, Debug)]
@@ -144,7 +143,7 @@ impl LocalNode {
     /// What made a lane end before.
     pub fn stop(self) -> io::Result<()> {
         Lane::stop_all(self.lanes)?;
-        losses::end_all(self.targets.iter().map(|target| (target.path.clone(), target.has_failed())));
+        target::end_all(self.targets);
         Ok(())
     }
 }

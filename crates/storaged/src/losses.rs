@@ -68,19 +68,34 @@ pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<u64, Fatal> {
     Ok(record.lost_before)
 }
 
-/// Writes all of the target's file system to its disk and notes that. Waits for the disk.
+/// Writes all of the target's file system to its disk and notes that, or that the disk has refused something: now, or as
+/// `has_failed` knows, since the kernel tells it once and may have told somebody else. Waits for the disk.
 ///
 /// # Errors
-/// Where something could not be written: then that is what the next start finds.
-pub(crate) fn end(dir: &Path) -> io::Result<()> {
+/// Where that could not be done. Where all is on the disk and only that cannot be noted, it is as if the service had been
+/// killed.
+fn end(dir: &Path, has_failed: impl Fn() -> bool) -> io::Result<()> {
+    if has_failed() {
+        doubt(dir);
+        return Ok(());
+    }
     let root = std::fs::File::open(dir)?;
     // SAFETY: a live descriptor.
     if unsafe { libc::syncfs(root.as_raw_fd()) } != 0 {
-        return Err(io::Error::last_os_error());
+        let refusal = io::Error::last_os_error();
+        doubt(dir);
+        return Err(refusal);
     }
-    let text = std::fs::read_to_string(dir.join(FILE))?;
-    let record: Record = toml::from_str(&text).map_err(io::Error::other)?;
-    write(dir, &Record { complete: true, ..record }).map_err(|fatal| io::Error::other(fatal.to_string()))
+    if !has_failed() {
+        let text = std::fs::read_to_string(dir.join(FILE))?;
+        let record: Record = toml::from_str(&text).map_err(io::Error::other)?;
+        write(dir, &Record { complete: true, ..record }).map_err(|fatal| io::Error::other(fatal.to_string()))?;
+    }
+    // Also what was heard while that was written.
+    if has_failed() {
+        doubt(dir);
+    }
+    Ok(())
 }
 
 /// The disk has refused something of the target's: for the next start it is as if the page cache had been lost. That takes
@@ -94,19 +109,16 @@ pub(crate) fn doubt(dir: &Path) {
     }
 }
 
-/// [`end`] for all targets at once, which have to be done with everything else; each with whether its disk has refused
-/// something. One whose disk takes too long is left as if the service had been killed.
-pub(crate) fn end_all(dirs: impl Iterator<Item = (PathBuf, bool)>) {
+/// [`end`] for all targets at once, which have to be done with everything else but what waits for their disks. One whose disk
+/// takes too long is left as if the service had been killed.
+pub(crate) fn end_all(targets: impl Iterator<Item = (PathBuf, impl Fn() -> bool + Send + 'static)>) {
     let (done, outcomes) = mpsc::channel();
-    for (dir, has_failed) in dirs {
+    for (dir, has_failed) in targets {
         let done = done.clone();
         // It goes on by itself where nobody waits for it any more.
         thread::spawn(move || {
-            if has_failed {
-                doubt(&dir);
-            } else if let Err(error) = end(&dir) {
-                tracing::warn!(dir = %dir.display(), %error, "not everything could be written to the disk");
-                doubt(&dir);
+            if let Err(error) = end(&dir, has_failed) {
+                tracing::warn!(dir = %dir.display(), %error, "it is not noted that everything is on the disk");
             }
             let _ = done.send(());
         });
@@ -134,6 +146,8 @@ fn write(dir: &Path, record: &Record) -> Result<(), Fatal> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -156,7 +170,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(begin(dir.path(), 7).expect("noted"), 7);
         assert_eq!(begin(dir.path(), 8).expect("noted"), 7, "the same boot and mount");
-        end(dir.path()).expect("written");
+        end(dir.path(), || false).expect("written");
         let text = std::fs::read_to_string(dir.path().join(FILE)).expect("there");
         assert!(text.contains("complete = true"), "{text}");
         doubt(dir.path());
@@ -164,5 +178,31 @@ mod tests {
         assert_eq!(begin(dir.path(), 9).expect("noted"), 9, "a disk has refused something");
         std::fs::write(dir.path().join(FILE), "complete = 7").expect("written");
         assert!(begin(dir.path(), 10).expect_err("damaged").to_string().contains("written.toml is damaged"));
+    }
+
+    #[test]
+    fn a_refusal_that_is_heard_of_during_the_end_counts() {
+        // Before anything, while the disk is waited for, and while the end is noted.
+        for heard_at in 0..3 {
+            let dir = tempfile::tempdir().expect("a directory");
+            begin(dir.path(), 7).expect("noted");
+            let asked = Cell::new(0);
+            let has_failed = || asked.replace(asked.get() + 1) >= heard_at;
+            end(dir.path(), has_failed).expect("ended");
+            assert_eq!(begin(dir.path(), 8).expect("noted"), 8, "heard of at {heard_at}");
+        }
+    }
+
+    #[test]
+    fn an_end_that_cannot_be_noted_puts_nothing_in_doubt() {
+        let dir = tempfile::tempdir().expect("a directory");
+        begin(dir.path(), 7).expect("noted");
+        // As where there is no space for it.
+        let in_the_way = dir.path().join("written.toml.new");
+        std::fs::create_dir(&in_the_way).expect("made");
+        assert!(end(dir.path(), || false).is_err());
+        end_all([(dir.path().to_path_buf(), || false)].into_iter());
+        std::fs::remove_dir(&in_the_way).expect("removed");
+        assert_eq!(begin(dir.path(), 8).expect("noted"), 7, "the page cache is the same, and the disk refused nothing");
     }
 }

@@ -22,7 +22,6 @@ use crate::engine::Share;
 use crate::engine::files::Options;
 use crate::homes::Homes;
 use crate::lane::{Lane, Order, Setup};
-use crate::losses;
 use crate::netbench::NetBench;
 use crate::ports::{self, Listeners};
 use crate::target::{self, Health, Target};
@@ -233,7 +232,7 @@ impl Service {
         self.targets.iter().for_each(|target| target.bench.stop(0));
         self.targets.iter().for_each(|target| target.bench.end());
         let stopped = Lane::stop_all(self.lanes);
-        losses::end_all(self.targets.iter().map(|target| (target.path.clone(), target.has_failed())));
+        target::end_all(self.targets);
         drop(self.agent);
         stopped.map_err(|error| Fatal::failed(format!("a lane failed: {error}")))
     }

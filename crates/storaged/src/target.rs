@@ -217,6 +217,11 @@ impl Target {
         self.available.load(Ordering::Relaxed) < bytes
     }
 
+    #[cfg(test)]
+    pub(crate) fn set_available(&self, bytes: u64) {
+        self.available.store(bytes, Ordering::Relaxed);
+    }
+
     /// The disk has refused something since the start: what it was given before may not be there, whoever asks it now.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
@@ -314,6 +319,11 @@ pub(crate) fn count_sharers(targets: &[Arc<Target>]) {
         let same = devices.iter().filter(|other| device.is_some() && *other == device).count();
         target.sharers.store(same.max(1) as u64, Ordering::Relaxed);
     }
+}
+
+/// The last thing that is done with them, see [`losses::end_all`].
+pub(crate) fn end_all(targets: Vec<Arc<Target>>) {
+    losses::end_all(targets.into_iter().map(|target| (target.path.clone(), move || target.has_failed())));
 }
 
 pub(crate) fn statvfs(path: &Path) -> io::Result<libc::statvfs> {

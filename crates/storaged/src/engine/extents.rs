@@ -32,27 +32,27 @@ struct Extent {
     more_reserved: [u32; 3],
 }
 
-/// Whether the file has space for all of the range; taken for granted where its file system does not tell. May block.
-pub(super) fn cover(fd: RawFd, range: Range<u64>) -> bool {
+/// Up to where the file has space for all of the range; `None` where its file system does not tell. May block.
+pub(super) fn covered_until(fd: RawFd, range: Range<u64>) -> Option<u64> {
     let mut at = range.start;
     while at < range.end {
         let mut map = Map { start: at, length: range.end - at, count: EXTENTS as u32, ..Map::default() };
         // SAFETY: the kernel reads and writes a live structure that has room for `count` extents.
         if unsafe { libc::ioctl(fd, FIEMAP, &raw mut map) } < 0 {
-            return true;
+            return None;
         }
         let found = map.extents.get(..map.mapped as usize).unwrap_or_default();
         if found.is_empty() {
-            return false;
+            return Some(at);
         }
         for extent in found {
             if extent.logical > at {
-                return false;
+                return Some(at);
             }
             at = at.max(extent.logical + extent.length);
         }
     }
-    true
+    Some(range.end)
 }
 
 #[cfg(test)]
@@ -63,6 +63,10 @@ mod tests {
     use super::*;
 
     const BLOCK: u64 = 4096;
+
+    fn cover(fd: RawFd, range: Range<u64>) -> bool {
+        covered_until(fd, range.clone()).is_none_or(|until| until == range.end)
+    }
 
     #[test]
     fn holes_have_no_space_and_what_is_reserved_has() {
@@ -88,5 +92,6 @@ mod tests {
         // SAFETY: no memory is passed.
         assert_eq!(unsafe { libc::fallocate(fd, 0, 200 * BLOCK as i64, 10 * BLOCK as i64) }, 0);
         assert!(cover(fd, 0..210 * BLOCK) && !cover(fd, 0..211 * BLOCK));
+        assert_eq!(covered_until(fd, 5..220 * BLOCK), Some(210 * BLOCK));
     }
 }

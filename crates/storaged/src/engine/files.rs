@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use ring::buf::{Buf, Slice};
 use ring::op;
-use ring::sync::Semaphore;
+use ring::sync::{Permit, Semaphore};
 use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
 use types::error::Errno;
@@ -25,7 +25,7 @@ use super::opening::Openings;
 use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
 use super::scatter::scatter;
-use super::{Checked, Data, Found, ObjectStore, Page, Share, Stored, extents, listing, sidecar, syscall};
+use super::{Checked, Data, Found, ObjectStore, Page, Share, Stored, listing, sidecar, syscall};
 use crate::ahead::Ahead;
 use crate::failures::Failures;
 use crate::metrics::PastCache;
@@ -36,8 +36,8 @@ use crate::target::Target;
 
 /// The directory of a target that holds its objects.
 pub(crate) const OBJECTS: &str = "objects";
-/// Files of a target and lane, at most, that the cache has given up and whose data is on its way to the disk: one for each
-/// eight that it may have.
+/// Files of a target and lane, at most, that the cache has given up and whose data is on its way to the disk, together with
+/// those that are being opened: one for each eight that it may have.
 const RETIRING_MAX: usize = 64;
 /// Larger files are removed and cut on a helper thread: freeing their pages and blocks takes long.
 const FREE_IN_PLACE_MAX: u64 = 1 << 20;
@@ -64,7 +64,7 @@ pub(crate) struct Files {
     pub(super) root: Arc<OwnedFd>,
     pub(super) open: RefCell<OpenFiles>,
     pub(super) openings: Openings,
-    /// Places for files that the cache has given up.
+    /// Places for files that the cache has given up; who opens one holds the place of the one that goes for it.
     pub(super) retiring: Rc<Semaphore>,
     pub(super) entries: Rc<RefCell<Entries>>,
     removals: Rc<Removals>,
@@ -171,15 +171,15 @@ impl Files {
     }
 
     /// Closes a file that the cache gives up. Its dirty data is written first: once it is closed, nobody would hear of
-    /// a failure.
-    pub(super) fn retire(&self, object: ObjectId, file: Rc<OpenFile>) {
+    /// a failure. Takes `place` where it needs one.
+    pub(super) fn retire(&self, object: ObjectId, file: Rc<OpenFile>, place: &mut Option<Permit>) {
         self.note_idle(object, &file);
         if !file.dirty.get() {
             return;
         }
         let (failures, target) = (Rc::clone(&self.failures), Arc::clone(&self.target));
-        // Where there is none, whoever opens next waits.
-        let place = self.retiring.try_acquire(1);
+        // Without one goes only what was in use when the cache should have given it up: then it had one file too many already.
+        let place = place.take().or_else(|| self.retiring.try_acquire(1));
         ring::spawn(async move {
             let fd = file.fd();
             if let Err(errno) = target.helpers.run(move || syscall::write_back(fd)).await {
@@ -298,11 +298,15 @@ impl Files {
 
     /// All of the target, and whatever else is there.
     pub(super) async fn sync_file_system(&self) -> Result<(), Errno> {
-        let root = Arc::clone(&self.root);
-        self.target.syncer.run(move || syscall::sync_file_system(root.as_raw_fd())).await.map_err(|errno| {
-            self.target.note_loss();
-            self.failed(errno, "sync of the file system")
-        })
+        let (target, root) = (Arc::clone(&self.target), Arc::clone(&self.root));
+        let sync = move || {
+            // Noted by the thread that hears of it: who waits may give up, and the kernel tells it once.
+            syscall::sync_file_system(root.as_raw_fd()).inspect_err(|&errno| {
+                target.note_loss();
+                target.note_error(errno, "sync of the file system");
+            })
+        };
+        self.target.syncer.run(sync).await
     }
 
     async fn sync_entry(&self, object: ObjectId) -> Result<(), Errno> {
@@ -332,14 +336,7 @@ impl ObjectStore for Files {
         let len = data.bytes.len() as u64;
         let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok()).ok_or(Errno::EFBIG)?;
         let file = self.open_or_create(object).await?;
-        if end > file.size.get() {
-            self.target.admit(end.saturating_sub(file.size.get()).min(len))?;
-        } else if self.target.is_short_of(len) {
-            let fd = file.fd();
-            if !self.unblock(move || extents::cover(fd, offset..end)).await {
-                return Err(Errno::ENOSPC);
-            }
-        }
+        self.admit_write(&file, offset..end).await?;
         file.dirty.set(true);
         let outcome = self.write_summed(object, &file, offset, data).await;
         file.changed(offset..end);

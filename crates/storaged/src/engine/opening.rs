@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring::sync::Notify;
+use ring::sync::{Notify, Permit};
 use types::error::Errno;
 use types::id::ObjectId;
 
@@ -70,7 +70,7 @@ impl Files {
                 break self.openings.begin(object);
             }
         };
-        self.descriptors().await;
+        let place = self.retiring.acquire(1).await;
         let me = self.sums.keeping.me;
         let opened = match open_cached(self.root(), self.sums.root(), object, me) {
             Ok(opened) => Ok(opened),
@@ -80,16 +80,11 @@ impl Files {
                 self.unblock(move || open(root.as_raw_fd(), sums.as_ref().map(AsRawFd::as_raw_fd), object, me)).await
             }
         };
-        match opened.and_then(|opened| self.keep(object, opened)) {
+        match opened.and_then(|opened| self.keep(object, opened, place)) {
             Ok(file) => Ok(Some(file)),
             Err(Errno::ENOENT) => self.check_root().map(|()| None),
             Err(errno) => Err(self.failed(errno, "open")),
         }
-    }
-
-    /// Waits until there are some: those of files that were given up stay in use until the disk has their data.
-    async fn descriptors(&self) {
-        drop(self.retiring.acquire(1).await);
     }
 
     /// "No such object" may mean that everything was removed under us, which is not a hole.
@@ -115,7 +110,7 @@ impl Files {
                 break self.openings.begin(object);
             }
         };
-        self.descriptors().await;
+        let place = self.retiring.acquire(1).await;
         let made = self.sums.keeping.on.then(|| self.sums.shared_root()).flatten();
         let (sums, me) = (self.sums.shared_root(), self.sums.keeping.me);
         let outcome = if self.pace.is_calm(Instant::now()) {
@@ -128,16 +123,19 @@ impl Files {
             self.entries.borrow_mut().note_created(object);
             self.target.note_created();
         }
-        match outcome.and_then(|opened| self.keep(object, opened)) {
+        match outcome.and_then(|opened| self.keep(object, opened, place)) {
             Ok(file) => Ok(file),
             Err(Errno::ENOENT) => Err(self.check_root().err().unwrap_or(Errno::EIO)),
             Err(errno) => Err(self.failed(errno, "create")),
         }
     }
 
+    /// `place`: for the one that has to go for it; waited for before the opening, since until the disk has the data of those
+    /// that were given up, their descriptors stay in use.
+    ///
     /// # Errors
     /// `ENOENT` where it was removed after it was opened.
-    fn keep(&self, object: ObjectId, opened: Opened) -> Result<Rc<OpenFile>, Errno> {
+    fn keep(&self, object: ObjectId, opened: Opened, place: Permit) -> Result<Rc<OpenFile>, Errno> {
         let Opened { fd, writable, sums, .. } = opened;
         let (stored, links) = syscall::stat(fd.as_raw_fd())?;
         if links == 0 {
@@ -159,8 +157,9 @@ impl Files {
             self.take_in(object, &file, sums);
         }
         let evicted = self.open.borrow_mut().insert(object, Rc::clone(&file));
+        let mut place = Some(place);
         for (object, file) in evicted {
-            self.retire(object, file);
+            self.retire(object, file, &mut place);
         }
         Ok(file)
     }

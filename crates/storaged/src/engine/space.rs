@@ -1,13 +1,35 @@
 //! Space inside an object: reserving it, giving it back, and finding where it is.
 
+use std::ops::Range;
+
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
 
 use super::files::Files;
-use super::syscall;
+use super::{extents, syscall};
+use crate::open_files::OpenFile;
 
 impl Files {
+    /// Takes the space that a write to this range will need.
+    ///
+    /// # Errors
+    /// `ENOSPC` where it is not there.
+    pub(super) async fn admit_write(&self, file: &OpenFile, range: Range<u64>) -> Result<(), Errno> {
+        let inside = range.start..file.size.get().clamp(range.start, range.end);
+        let mut needed = inside.end..range.end;
+        if self.target.is_short_of(range.end - range.start) {
+            // Nothing may be left for holes; what has its space already needs none, also where that is past the end.
+            let (fd, all) = (file.fd(), range.clone());
+            let covered = self.unblock(move || extents::covered_until(fd, all)).await.unwrap_or(inside.end);
+            if covered < inside.end {
+                return Err(Errno::ENOSPC);
+            }
+            needed.start = covered;
+        }
+        if needed.is_empty() { Ok(()) } else { self.target.admit(needed.end - needed.start) }
+    }
+
     /// See [`super::ObjectStore::allocate`].
     pub(super) async fn change_space(
         &self,

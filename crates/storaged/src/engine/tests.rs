@@ -1,10 +1,12 @@
 //! The files engine on real directories.
 
+use std::cell::Cell;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use ring::buf::{Buf, Slice};
@@ -180,6 +182,47 @@ fn who_opens_waits_for_the_descriptors_of_files_that_are_written_back() {
 }
 
 #[test]
+fn many_who_wait_for_descriptors_get_them_one_by_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let target = target(dir.path(), 0);
+        let store = Rc::new(store_of(&target, 16, 64 << 10));
+        for inode in 0..16 {
+            write(&store, object(inode, 0), 0, b"x").await.expect("written");
+        }
+        let places = [store.retiring.acquire(1).await, store.retiring.acquire(1).await];
+        let done = Rc::new(Cell::new(0));
+        for inode in 100..108 {
+            let (store, done) = (Rc::clone(&store), Rc::clone(&done));
+            ring::spawn(async move {
+                write(&store, object(inode, 0), 0, b"x").await.expect("written");
+                done.set(done.get() + 1);
+            });
+        }
+        // A disk so slow that none of those that are given up are written back.
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let may_go_on = Arc::new(Mutex::new(may_go_on));
+        for _ in 0..64 {
+            let (target, may_go_on) = (Arc::clone(&target), Arc::clone(&may_go_on));
+            let wait = move || drop(may_go_on.lock().map(|end| end.recv()));
+            ring::spawn(async move { target.helpers.run(wait).await });
+        }
+        ring::sleep(Duration::from_millis(20)).await;
+        drop(places);
+        ring::sleep(Duration::from_millis(100)).await;
+        assert!(done.get() <= 2, "{} were opened where two had a place", done.get());
+        drop(go_on);
+        for _ in 0..5000 {
+            if done.get() == 8 && store.retiring.available() == 2 {
+                return;
+            }
+            ring::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("{} of 8 were opened, and {} of 2 places are free", done.get(), store.retiring.available());
+    });
+}
+
+#[test]
 fn a_listing_shows_each_object_once_in_pages_of_any_size() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
@@ -226,6 +269,14 @@ fn the_reserve_refuses_new_data_but_not_overwriting() {
         assert_eq!(write(&full, object(3, 0), 8192, b"x").await, Err(Errno::ENOSPC), "into a hole");
         assert_eq!(write(&full, object(3, 0), 131_071, b"xx").await, Err(Errno::ENOSPC));
         assert_eq!(write(&full, object(3, 0), 65_536, &bytes(65_536, 1)).await, Ok(1 << 20), "what was reserved");
+        let kept = Allocation::Reserve { keep_size: true };
+        store.truncate(object(4, 0), 8192).await.expect("made");
+        store.allocate(object(4, 0), 4096, 8192, kept).await.expect("reserved");
+        roomy.set_available(6000);
+        let short = store_of(&roomy, 10, 0);
+        assert_eq!(write(&short, object(4, 0), 0, &bytes(8193, 1)).await, Err(Errno::ENOSPC), "a hole, and more");
+        assert_eq!(write(&full, object(4, 0), 4096, &bytes(8193, 1)).await, Err(Errno::ENOSPC));
+        assert_eq!(write(&full, object(4, 0), 4096, &bytes(8192, 1)).await, Ok(12_288), "reserved past the end");
         full.remove(object(1, 0)).await.expect("a full target can be emptied");
     });
 }
@@ -420,6 +471,34 @@ fn a_disk_that_dies_is_told_to_everyone_who_syncs() {
         assert_eq!(failures.tell(object(1, 0), 2, 0), Err(Errno::EIO));
         assert_eq!(target.health(), Health::Failing);
         assert!(write(&store, object(2, 0), 0, b"x").await.is_err());
+    });
+}
+
+#[test]
+fn a_sync_that_fails_after_its_waiter_has_given_up_is_remembered() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let target = target(dir.path(), 0);
+        let mut store = store_of(&target, 10, 0);
+        // It refuses every sync.
+        let path = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(dir.path());
+        store.root = Arc::new(path.expect("opened").into());
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let slow = Arc::clone(&target);
+        ring::spawn(async move {
+            let _ = slow.syncer.run(move || may_go_on.recv().map_err(|_| Errno::EIO)).await;
+        });
+        ring::sleep(Duration::from_millis(5)).await;
+        assert!(ring::timeout(Duration::from_millis(20), store.sync_file_system()).await.is_err());
+        assert!(!target.has_failed());
+        go_on.send(()).expect("it waits");
+        for _ in 0..5000 {
+            if target.has_failed() {
+                break;
+            }
+            ring::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(target.has_failed());
     });
 }
 
