@@ -95,7 +95,7 @@ impl Membership {
         Self {
             rules,
             map: ClusterMap::empty(cluster.to_owned()),
-            next: NextIds { node: 1, target: 1, group: 1, pool: PoolId::DEFAULT.0 + 1, session: 1 },
+            next: NextIds::first(),
             pinned: BTreeSet::new(),
             presence: BTreeMap::new(),
             reports: BTreeMap::new(),

@@ -16,9 +16,15 @@ pub enum Refusal {
     AliasTaken { alias: String, holder: NodeId },
     #[error("{name:?} is no valid name: use 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'")]
     BadName { name: String },
-    #[error("node {id} is not known here: it was deleted; give it an empty directory to register anew")]
+    #[error(
+        "node {id} is not known here: if the management service has lost its store, restore the newest backup of it; if the node \
+         was deleted, it can register anew with an empty directory"
+    )]
     NodeForgotten { id: NodeId },
-    #[error("target {id} ({path}) is not known here: it was deleted; give it an empty directory to register anew")]
+    #[error(
+        "target {id} ({path}) is not known here: if the management service has lost its store, restore the newest backup of it; \
+         if the target was deleted, an empty directory can take its place"
+    )]
     TargetForgotten { id: TargetId, path: String },
     #[error(
         "{what} has an id that the management service has not given out: its store is older than the cluster; restore the newest \
