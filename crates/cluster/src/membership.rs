@@ -66,7 +66,7 @@ impl Rules {
 struct Presence {
     incarnation: u64,
     last_heard: Moment,
-    /// Processes that a later one has taken the place of, the last ones last: they may never take it back.
+    /// Processes that another one has taken the place of, the last ones last: they may not take it back while it is heard of.
     superseded: VecDeque<u64>,
 }
 

@@ -40,7 +40,10 @@ pub enum Refusal {
     /// The node registers again and goes on.
     #[error("node {id} has not registered since the management service started")]
     NotRegistered { id: NodeId },
-    #[error("another process has registered as node {id}: was its directory copied? This one must stop")]
+    #[error(
+        "another process has registered as node {id}: was its directory copied? This one must stop; where it is the only one, \
+         start it again when the other has not been heard of for a while"
+    )]
     Superseded { id: NodeId },
     #[error("there is no node {0}")]
     NoNode(NodeId),

@@ -244,6 +244,29 @@ fn of_two_processes_with_one_identity_the_older_must_stop() {
 }
 
 #[test]
+fn a_number_that_comes_again_is_taken_when_nobody_else_is_heard_of() {
+    let mut world = World::new();
+    let number = |incarnation| Registration { incarnation, ..storage("s1", &["a"]) };
+    let superseded = Err(Refusal::Superseded { id: NodeId(1) });
+    world.register(number(1));
+    world.register(number(2));
+    for _ in 0..3 {
+        world.tick_after(9_000);
+        assert_eq!(world.apply(Event::RegisterNode(number(1))), superseded);
+        world.beat(1, 2, vec![]).expect("the newer one");
+    }
+    world.tick_after(9_999);
+    assert_eq!(world.apply(Event::RegisterNode(number(1))), superseded);
+    world.tick_after(1);
+    world.register(number(1));
+    // It holds the place like any other, also when it has lost its connection.
+    world.register(number(1));
+    world.beat(1, 1, vec![]).expect("the one");
+    assert_eq!(world.beat(1, 2, vec![]), superseded);
+    assert_eq!(world.apply(Event::RegisterNode(number(2))), superseded);
+}
+
+#[test]
 fn what_was_deleted_is_told_so() {
     let mut world = World::new();
     world.register(storage("s1", &[]));
