@@ -40,7 +40,7 @@ pub struct Registration {
     pub id: Option<NodeId>,
     /// Name for a new node; empty: one is made. A known node keeps the name that it has.
     pub alias: String,
-    /// Different at each start; the one that the data plane's handshake tells, too.
+    /// Different at each start, as good as always; the one that the data plane's handshake tells, too.
     pub incarnation: u64,
     /// Where it can be reached, best first; at least one.
     pub rails: Vec<Rail>,

@@ -8,3 +8,4 @@ pub mod map;
 pub mod membership;
 pub mod record;
 pub mod refusal;
+mod skipped;

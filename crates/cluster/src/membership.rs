@@ -66,7 +66,7 @@ impl Rules {
 struct Presence {
     incarnation: u64,
     last_heard: Moment,
-    /// Processes that a later one has taken the place of, the last ones last: they may never take it back.
+    /// Processes that another one has taken the place of, the last ones last: they may not take it back while it is heard of.
     superseded: VecDeque<u64>,
 }
 
@@ -95,7 +95,7 @@ impl Membership {
         Self {
             rules,
             map: ClusterMap::empty(cluster.to_owned()),
-            next: NextIds { node: 1, target: 1, group: 1, pool: PoolId::DEFAULT.0 + 1, session: 1 },
+            next: NextIds::first(),
             pinned: BTreeSet::new(),
             presence: BTreeMap::new(),
             reports: BTreeMap::new(),

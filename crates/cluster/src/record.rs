@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `c` | format and cluster UUID |
 //! | `e` | epoch |
-//! | `i` | the next id of each kind |
+//! | `i` | the next id of each kind, and those that were skipped |
 //! | `n` node | node |
 //! | `t` target | target |
 //! | `g` group | group |
@@ -14,6 +14,8 @@
 
 use serde::{Deserialize, Serialize};
 use types::id::{GroupId, NodeId, PoolId, ShardId, TargetId};
+
+use crate::skipped::Skipped;
 
 /// Version of the records that this release writes.
 pub(crate) const FORMAT: u32 = 1;
@@ -45,6 +47,30 @@ pub(crate) struct NextIds {
     pub(crate) group: u32,
     pub(crate) pool: u32,
     pub(crate) session: u64,
+    /// Ids below `node` and `target` that an older store skipped, since others have them.
+    #[serde(default)]
+    pub(crate) skipped_nodes: Skipped,
+    #[serde(default)]
+    pub(crate) skipped_targets: Skipped,
+    /// Sessions were skipped, too, since this store was found to be old.
+    #[serde(default)]
+    pub(crate) skipped_sessions: bool,
+}
+
+impl NextIds {
+    /// Of a new cluster.
+    pub(crate) fn first() -> Self {
+        Self {
+            node: 1,
+            target: 1,
+            group: 1,
+            pool: PoolId::DEFAULT.0 + 1,
+            session: 1,
+            skipped_nodes: Skipped::default(),
+            skipped_targets: Skipped::default(),
+            skipped_sessions: false,
+        }
+    }
 }
 
 impl Key {

@@ -16,9 +16,15 @@ pub enum Refusal {
     AliasTaken { alias: String, holder: NodeId },
     #[error("{name:?} is no valid name: use 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'")]
     BadName { name: String },
-    #[error("node {id} is not known here: it was deleted; give it an empty directory to register anew")]
+    #[error(
+        "node {id} is not known here: if the management service has lost its store, restore the newest backup of it; if the node \
+         was deleted, it can register anew with an empty directory"
+    )]
     NodeForgotten { id: NodeId },
-    #[error("target {id} ({path}) is not known here: it was deleted; give it an empty directory to register anew")]
+    #[error(
+        "target {id} ({path}) is not known here: if the management service has lost its store, restore the newest backup of it; \
+         if the target was deleted, an empty directory can take its place"
+    )]
     TargetForgotten { id: TargetId, path: String },
     #[error(
         "{what} has an id that the management service has not given out: its store is older than the cluster; restore the newest \
@@ -34,7 +40,10 @@ pub enum Refusal {
     /// The node registers again and goes on.
     #[error("node {id} has not registered since the management service started")]
     NotRegistered { id: NodeId },
-    #[error("another process has registered as node {id}: was its directory copied? This one must stop")]
+    #[error(
+        "another process has registered as node {id}: was its directory copied? This one must stop; where it is the only one, \
+         start it again when the other has not been heard of for a while"
+    )]
     Superseded { id: NodeId },
     #[error("there is no node {0}")]
     NoNode(NodeId),

@@ -14,10 +14,13 @@ const SUPERSEDED_MAX: usize = 64;
 
 impl Membership {
     /// Two processes may have one identity, where a directory was copied or its disk moved while the first was cut off.
-    /// Incarnations are compared for equality alone: not every service's clock can be relied on to order them.
-    pub(super) fn check_not_superseded(&self, id: NodeId, incarnation: u64) -> Result<(), Refusal> {
-        let presence = self.presence.get(&id);
-        if presence.is_some_and(|presence| presence.superseded.contains(&incarnation)) {
+    /// Incarnations are compared for equality alone: not every service's clock can be relied on to order them. One that
+    /// counts its starts may get an old number again, as where the target that counted highest was taken away: while
+    /// nobody else is heard of, it is taken.
+    pub(super) fn check_not_superseded(&self, id: NodeId, incarnation: u64, now: Moment) -> Result<(), Refusal> {
+        let holds_place = |presence: &&Presence| now.ms_since(presence.last_heard) < self.rules.offline_after_ms;
+        let holder = self.presence.get(&id).filter(holds_place);
+        if holder.is_some_and(|presence| presence.superseded.contains(&incarnation)) {
             return Err(Refusal::Superseded { id });
         }
         Ok(())
@@ -28,6 +31,7 @@ impl Membership {
         let mut superseded = VecDeque::new();
         if let Some(before) = self.presence.remove(&id) {
             superseded = before.superseded;
+            superseded.retain(|&other| other != incarnation);
             if before.incarnation != incarnation {
                 superseded.push_back(before.incarnation);
             }

@@ -17,7 +17,7 @@ impl Membership {
             return Ok(Answer::Refused(refusal));
         }
         // All other refusals come before the first change.
-        self.check(&registration)?;
+        self.check(&registration, now)?;
         let known = self.node_by_uuid(&registration.uuid);
         let id = known.unwrap_or_else(|| self.next_node());
         let alias = self.alias_for(known, &registration);
@@ -48,7 +48,7 @@ impl Membership {
         Err(Refusal::WrongCluster { ours: ours.clone(), theirs: registration.cluster.clone() })
     }
 
-    fn check(&self, registration: &Registration) -> Result<(), Refusal> {
+    fn check(&self, registration: &Registration, now: Moment) -> Result<(), Refusal> {
         if registration.uuid.is_empty() {
             return Err(Refusal::Incomplete { what: "the node's uuid" });
         }
@@ -60,7 +60,7 @@ impl Membership {
                 let uuid = node.uuid.clone();
                 return Err(Refusal::KindChanged { uuid, known: node.kind, asked: registration.kind });
             }
-            Some(node) => self.check_not_superseded(node.id, registration.incarnation)?,
+            Some(node) => self.check_not_superseded(node.id, registration.incarnation, now)?,
             None => self.check_new_node(registration)?,
         }
         self.check_targets(registration)
