@@ -483,12 +483,19 @@ fn a_sync_that_fails_after_its_waiter_has_given_up_is_remembered() {
         // It refuses every sync.
         let path = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(dir.path());
         store.root = Arc::new(path.expect("opened").into());
+        let (begun, has_begun) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel::<()>();
         let slow = Arc::clone(&target);
         ring::spawn(async move {
-            let _ = slow.syncer.run(move || may_go_on.recv().map_err(|_| Errno::EIO)).await;
+            let sync = move || {
+                begun.send(()).expect("waited for");
+                may_go_on.recv().map_err(|_| Errno::EIO)
+            };
+            slow.syncer.run(sync).await.expect("done");
         });
-        ring::sleep(Duration::from_millis(5)).await;
+        while has_begun.try_recv().is_err() {
+            ring::sleep(Duration::from_millis(1)).await;
+        }
         assert!(ring::timeout(Duration::from_millis(20), store.sync_file_system()).await.is_err());
         assert!(!target.has_failed());
         go_on.send(()).expect("it waits");
