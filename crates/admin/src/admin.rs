@@ -89,13 +89,13 @@ impl Admin {
     /// # Errors
     /// Where mgmtd does not answer or there is no such target.
     pub fn set_target_state(&self, target: TargetId, state: TargetState) -> Result<()> {
-        self.ask(self.client.set_target_state(target, state))
+        self.ask(self.client.set_target_state(target, state)).map(|_| ())
     }
 
     /// Answers what is deleted with it, one line per thing; without `really` nothing is.
     ///
     /// # Errors
-    /// Where mgmtd does not answer or refuses, or a file may need the target: then it is what it was.
+    /// Where mgmtd does not answer or refuses, or a file may need the target: then it is what it was, or the error names it.
     pub fn delete_target(&self, target: TargetId, really: bool) -> Result<Vec<String>> {
         self.delete(Doomed::Target(target), really)
     }

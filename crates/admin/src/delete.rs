@@ -1,19 +1,22 @@
 //! Targets and nodes that go for good: first nothing new may come to them, then nothing may be left that needs them.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use cluster::map::{ClusterMap, ServiceKind, Target, TargetState};
 use conf::Fatal;
-use control::{Client, ControlError};
+use control::{Client, ControlError, Deletion};
 use types::id::{GroupId, NodeId, TargetId};
 
 use crate::admin::Admin;
 use crate::fsck::Users;
 
-/// Longest wait for a target's word that it is empty: some heartbeats.
-const WORD_MAX: Duration = Duration::from_secs(60);
+/// A target's word that it is empty is waited for at least so long, and for so many heartbeats: the second one after its state
+/// was set counts.
+const WORD_MIN: Duration = Duration::from_secs(60);
+const WORD_HEARTBEATS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy)]
@@ -36,7 +39,7 @@ impl Doomed {
         map.groups.values().filter(|group| concerned(&group.members)).map(|group| group.id).collect()
     }
 
-    async fn ask(self, client: &Client, really: bool) -> Result<Vec<String>, ControlError> {
+    async fn ask(self, client: &Client, really: bool) -> Result<Deletion, ControlError> {
         match self {
             Self::Target(id) => client.delete_target(id, really).await,
             Self::Node(id) => client.delete_node(id, really).await,
@@ -44,29 +47,52 @@ impl Doomed {
     }
 }
 
+/// A target that takes no new file meanwhile, and how it was.
+#[derive(Clone, Copy, Debug)]
+struct TakenOut {
+    target: TargetId,
+    state: TargetState,
+    /// The node's own reports decided on the state.
+    was_reported: bool,
+}
+
+impl TakenOut {
+    async fn put_back(self, client: &Client) -> Result<(), ControlError> {
+        match self.state {
+            TargetState::Good | TargetState::NeedsResync => {
+                client.set_target_state(self.target, self.state).await.map(|_| ())
+            }
+            TargetState::Bad if self.was_reported => client.release_target_state(self.target).await,
+            TargetState::Bad => Ok(()),
+        }
+    }
+}
+
 impl Admin {
     /// Whoever is in the way at first sight is found before anything is changed.
     pub(crate) fn delete(&self, doomed: Doomed, really: bool) -> Result<Vec<String>> {
-        let lines = self.ask(doomed.ask(self.client(), false))?;
+        let would = self.ask(doomed.ask(self.client(), false))?;
         self.check_unused(doomed)?;
         if !really {
-            return Ok(lines);
+            return Ok(would.lines);
         }
-        let taken_out = self.take_out(doomed)?;
-        self.check_unused(doomed).and_then(|()| self.delete_when_heard(doomed)).or_else(|why| {
-            let mut put_back = taken_out.into_iter().map(|target| self.set_target_state(target, TargetState::Good));
-            put_back.try_for_each(|done| done).with_context(|| format!("{why:#}; and it stays set bad"))?;
-            Err(why)
-        })
+        let view = self.view()?;
+        let mut taken_out = Vec::new();
+        self.take_out(doomed.targets(&view.map), &mut taken_out)
+            .and_then(|()| self.check_unused(doomed))
+            .and_then(|()| self.delete_when_heard(doomed, word_max(would.heartbeat)))
+            .map_err(|why| put_back(&taken_out, why, |one| self.block_on(one.put_back(self.client()))))
     }
 
-    /// From here on no new file gets them. Answers those that were good before.
-    fn take_out(&self, doomed: Doomed) -> Result<Vec<TargetId>> {
-        let view = self.view()?;
-        let good = |target: &&Target| target.kind == ServiceKind::Storage && target.state == TargetState::Good;
-        let targets: Vec<TargetId> = doomed.targets(&view.map).filter(good).map(|target| target.id).collect();
-        targets.iter().try_for_each(|&target| self.set_target_state(target, TargetState::Bad))?;
-        Ok(targets)
+    /// From here on no new file gets them, also where a disk recovers. Also those are `taken_out` of which it is not certain.
+    fn take_out<'a>(&self, targets: impl Iterator<Item = &'a Target>, taken_out: &mut Vec<TakenOut>) -> Result<()> {
+        for target in targets.filter(|target| target.kind == ServiceKind::Storage) {
+            let one = TakenOut { target: target.id, state: target.state, was_reported: false };
+            let set = self.ask(self.client().set_target_state(target.id, TargetState::Bad));
+            taken_out.push(TakenOut { was_reported: *set.as_ref().unwrap_or(&false), ..one });
+            set?;
+        }
+        Ok(())
     }
 
     fn check_unused(&self, doomed: Doomed) -> Result<()> {
@@ -79,13 +105,66 @@ impl Admin {
         Ok(())
     }
 
-    fn delete_when_heard(&self, doomed: Doomed) -> Result<Vec<String>> {
-        let deadline = Instant::now() + WORD_MAX;
+    fn delete_when_heard(&self, doomed: Doomed, patience: Duration) -> Result<Vec<String>> {
+        let deadline = Instant::now() + patience;
         loop {
             match self.block_on(doomed.ask(self.client(), true)) {
                 Err(ControlError::NotHeard(_)) if Instant::now() < deadline => std::thread::sleep(PAUSE),
-                outcome => return Ok(outcome.map_err(Fatal::from)?),
+                outcome => return Ok(outcome.map_err(Fatal::from)?.lines),
             }
         }
+    }
+}
+
+/// Longest wait for a target's word that it is empty.
+fn word_max(heartbeat: Duration) -> Duration {
+    WORD_MIN.max(heartbeat.saturating_mul(WORD_HEARTBEATS))
+}
+
+/// Tries it with all of them; `why`, with the names of those that stay set bad.
+fn put_back<E: Display>(
+    taken_out: &[TakenOut],
+    why: anyhow::Error,
+    put: impl Fn(TakenOut) -> Result<(), E>,
+) -> anyhow::Error {
+    let failed = |one: &TakenOut| put(*one).err().map(|error| format!("target {} ({error})", one.target));
+    let stay: Vec<String> = taken_out.iter().filter_map(failed).collect();
+    if stay.is_empty() {
+        return why;
+    }
+    why.context(format!("what follows went wrong, and then these could not be set back from bad: {}", stay.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn all_are_put_back_that_can_be_and_the_others_named() {
+        let one = |id| TakenOut { target: TargetId(id), state: TargetState::Good, was_reported: true };
+        let tried = RefCell::new(Vec::new());
+        let put = |bad: &'static [u32]| {
+            let tried = &tried;
+            move |one: TakenOut| {
+                tried.borrow_mut().push(one.target.0);
+                if bad.contains(&one.target.0) { Err("lost mgmtd") } else { Ok(()) }
+            }
+        };
+        let why = || Fatal::usage("node 1 is in use").into();
+        let error = put_back(&[one(1), one(2), one(3), one(4)], why(), put(&[1, 3]));
+        assert_eq!(*tried.borrow(), [1, 2, 3, 4]);
+        let text = format!("{error:#}");
+        assert!(text.ends_with("bad: target 1 (lost mgmtd), target 3 (lost mgmtd): node 1 is in use"), "{text}");
+        assert_eq!(conf::exit_code(error.as_ref()), 2, "as without");
+        assert_eq!(format!("{:#}", put_back(&[one(1)], why(), put(&[]))), "node 1 is in use");
+    }
+
+    #[test]
+    fn a_word_is_waited_for_as_long_as_it_may_take() {
+        assert_eq!(word_max(Duration::ZERO), Duration::from_secs(60));
+        assert_eq!(word_max(Duration::from_secs(2)), Duration::from_secs(60));
+        assert_eq!(word_max(Duration::from_secs(60)), Duration::from_secs(180));
     }
 }

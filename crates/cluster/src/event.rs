@@ -102,6 +102,10 @@ pub enum Admin {
         target: TargetId,
         state: TargetState,
     },
+    /// Gives the state back to the node's own reports, and leaves it as it is until they change it.
+    ReleaseTargetState {
+        target: TargetId,
+    },
     /// Without `really`, only answers what it would do.
     DeleteTarget {
         target: TargetId,
@@ -120,6 +124,10 @@ pub enum Answer {
     Registered(Registered),
     Session(SessionId),
     Pool(PoolId),
+    /// Whether the node's own reports decided on the target's state until now.
+    StateSet {
+        was_reported: bool,
+    },
     /// One line per thing that was deleted, or would be.
     Deleted(Vec<String>),
     /// It was refused, and what that has taught has to be persisted all the same.

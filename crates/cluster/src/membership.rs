@@ -143,6 +143,7 @@ impl Membership {
             Admin::RemovePool { pool } => self.remove_pool(pool),
             Admin::AssignPool { group, pool } => self.assign_pool(group, pool),
             Admin::SetTargetState { target, state } => self.set_target_state(target, state),
+            Admin::ReleaseTargetState { target } => self.release_target_state(target),
             Admin::DeleteTarget { target, really } => self.delete_target(target, really),
             Admin::DeleteNode { node, really } => self.delete_node(node, really),
         }

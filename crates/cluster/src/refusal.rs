@@ -65,7 +65,7 @@ pub enum Refusal {
     RunsShard { target: TargetId, shard: u16 },
     #[error("target {target} is not known to be empty: move its files away first, with its service running")]
     NotEmpty { target: TargetId },
-    #[error("target {target} takes new files: set it bad first")]
+    #[error("target {target} takes new files, or may again when it recovers: set it bad first")]
     TakesFiles { target: TargetId },
     /// It will be heard of soon.
     #[error("target {target} has not told yet whether it is empty since it takes no new files")]

@@ -15,7 +15,7 @@ use tonic::{Response, Status, Streaming};
 use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
 
 use crate::error::ControlError;
-use crate::node::Registered;
+use crate::node::{Deletion, Registered};
 use crate::proto::management_client::ManagementClient;
 use crate::transport::shake;
 use crate::view::View;
@@ -185,11 +185,26 @@ impl Client {
         self.call(service.assign_pool(request)).await.map(|_| ())
     }
 
+    /// Answers whether the node's own reports decided on the state until now.
+    ///
     /// # Errors
     /// Where mgmtd cannot be asked or there is no such target.
-    pub async fn set_target_state(&self, target: TargetId, state: TargetState) -> Result<(), ControlError> {
+    pub async fn set_target_state(&self, target: TargetId, state: TargetState) -> Result<bool, ControlError> {
         let mut service = self.service.clone();
-        let request = proto::SetTargetStateRequest { target: target.0, state: convert::state_to_proto(state).into() };
+        let state = convert::state_to_proto(state).into();
+        let request = proto::SetTargetStateRequest { target: target.0, state, release: false };
+        Ok(self.call(service.set_target_state(request)).await?.was_reported)
+    }
+
+    /// Lets the node's own reports decide on the state, which stays what it is until they change it. Only for a mgmtd that has
+    /// answered that they did so before: an older one would set the target bad.
+    ///
+    /// # Errors
+    /// As [`Client::set_target_state`].
+    pub async fn release_target_state(&self, target: TargetId) -> Result<(), ControlError> {
+        let mut service = self.service.clone();
+        let state = proto::TargetState::Bad.into();
+        let request = proto::SetTargetStateRequest { target: target.0, state, release: true };
         self.call(service.set_target_state(request)).await.map(|_| ())
     }
 
@@ -198,20 +213,20 @@ impl Client {
     ///
     /// # Errors
     /// Where mgmtd cannot be asked or refuses: the target is in use. [`ControlError::NotHeard`] asks to try again.
-    pub async fn delete_target(&self, target: TargetId, really: bool) -> Result<Vec<String>, ControlError> {
+    pub async fn delete_target(&self, target: TargetId, really: bool) -> Result<Deletion, ControlError> {
         let mut service = self.service.clone();
         let request = proto::DeleteTargetRequest { target: target.0, really };
-        Ok(self.call(service.delete_target(request)).await?.deleted)
+        self.call(service.delete_target(request)).await.map(convert::deletion_from)
     }
 
     /// As [`Client::delete_target`], for a node and all its targets.
     ///
     /// # Errors
     /// Where mgmtd cannot be asked or refuses: the node runs or one of its targets is in use.
-    pub async fn delete_node(&self, node: NodeId, really: bool) -> Result<Vec<String>, ControlError> {
+    pub async fn delete_node(&self, node: NodeId, really: bool) -> Result<Deletion, ControlError> {
         let mut service = self.service.clone();
         let request = proto::DeleteNodeRequest { node: node.0, really };
-        Ok(self.call(service.delete_node(request)).await?.deleted)
+        self.call(service.delete_node(request)).await.map(convert::deletion_from)
     }
 
     async fn call<T>(&self, answer: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, ControlError> {

@@ -7,7 +7,7 @@ use cluster::event::{Heartbeat, Registration, Report, TargetRegistration};
 use cluster::map::{Rail, ServiceKind, TargetState};
 use types::id::{NodeId, TargetId};
 
-use crate::node::Registered;
+use crate::node::{Deletion, Registered};
 use crate::proto;
 
 /// A message that no release of this version would send, in one line.
@@ -118,6 +118,10 @@ pub(crate) fn registered_from(message: &proto::RegisterNodeReply) -> Registered 
         heartbeat: Duration::from_millis(message.heartbeat_ms.max(1)),
         offline_after: Duration::from_millis(message.offline_after_ms),
     }
+}
+
+pub(crate) fn deletion_from(message: proto::DeleteReply) -> Deletion {
+    Deletion { lines: message.deleted, heartbeat: Duration::from_millis(message.heartbeat_ms) }
 }
 
 fn report_to_proto(report: &Report) -> proto::Report {

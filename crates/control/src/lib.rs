@@ -17,7 +17,7 @@ pub mod view;
 pub use agent::{Agent, AgentConfig, Update};
 pub use client::Client;
 pub use error::ControlError;
-pub use node::Registered;
+pub use node::{Deletion, Registered};
 pub use view::View;
 
 /// Messages and service as generated from `proto/weft.proto`.

@@ -20,5 +20,14 @@ pub struct Registered {
     pub offline_after: Duration,
 }
 
+/// What mgmtd has deleted, or would.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Deletion {
+    /// One per thing.
+    pub lines: Vec<String>,
+    /// How often mgmtd hears of targets; zero from one that does not tell yet.
+    pub heartbeat: Duration,
+}
+
 /// One report per target of the registration, in its order. Asked for at each heartbeat.
 pub type Reporter = Box<dyn FnMut() -> Vec<Report> + Send>;

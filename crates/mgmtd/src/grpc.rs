@@ -152,7 +152,7 @@ impl Management for ManagementService {
     async fn set_target_state(
         &self,
         request: Request<proto::SetTargetStateRequest>,
-    ) -> Result<Response<proto::Done>, Status> {
+    ) -> Result<Response<proto::SetTargetStateReply>, Status> {
         self.timed("set_target_state", set_target_state::handle(self, request.into_inner())).await
     }
 

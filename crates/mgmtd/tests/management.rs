@@ -281,11 +281,16 @@ fn administrators_verbs_work_and_refusals_say_why() {
         assert!(error.to_string().contains("not known to be empty"), "{error}");
         let empty = Report { empty: true, ..report(1) };
         client.heartbeat(registered.node, 1, &[(TargetId(1), empty)]).await.expect("registered");
-        assert_eq!(client.delete_target(TargetId(1), false).await.expect("empty").len(), 2);
+        let deletion = client.delete_target(TargetId(1), false).await.expect("empty");
+        assert_eq!((deletion.lines.len(), deletion.heartbeat), (2, Duration::from_secs(2)));
         assert!(client.view().await.expect("a view").map.targets.contains_key(&TargetId(1)), "a dry run");
         let error = client.delete_target(TargetId(1), true).await.expect_err("it takes new files");
         assert!(matches!(error, ControlError::Refused(_)), "{error}");
-        client.set_target_state(TargetId(1), TargetState::Bad).await.expect("there");
+        assert_eq!(client.set_target_state(TargetId(1), TargetState::Bad).await, Ok(true), "its node decided");
+        client.release_target_state(TargetId(1)).await.expect("there");
+        let view = client.view().await.expect("a view");
+        assert_eq!(view.map.targets[&TargetId(1)].state, TargetState::Bad, "until its node says otherwise");
+        assert_eq!(client.set_target_state(TargetId(1), TargetState::Bad).await, Ok(true));
         for _ in 0..2 {
             let error = client.delete_target(TargetId(1), true).await.expect_err("its word is old");
             assert!(matches!(error, ControlError::NotHeard(_)), "{error}");

@@ -80,15 +80,27 @@ impl Membership {
 
     pub(super) fn set_target_state(&mut self, id: TargetId, state: TargetState) -> Result<Answer, Refusal> {
         let current = self.map.targets.get(&id).ok_or(Refusal::NoTarget(id))?.state;
-        let pinned = state != TargetState::Good;
+        let was_reported = self.pin(id, state != TargetState::Good);
+        if state != current {
+            self.change_target_state(id, state);
+        }
+        Ok(Answer::StateSet { was_reported })
+    }
+
+    pub(super) fn release_target_state(&mut self, id: TargetId) -> Result<Answer, Refusal> {
+        if !self.map.targets.contains_key(&id) {
+            return Err(Refusal::NoTarget(id));
+        }
+        Ok(Answer::StateSet { was_reported: self.pin(id, false) })
+    }
+
+    /// Answers whether it was not pinned.
+    fn pin(&mut self, id: TargetId, pinned: bool) -> bool {
         let was_pinned = if pinned { !self.pinned.insert(id) } else { self.pinned.remove(&id) };
         if pinned != was_pinned {
             self.touched.insert(Key::Pinned(id));
         }
-        if state != current {
-            self.change_target_state(id, state);
-        }
-        Ok(Answer::Done)
+        !was_pinned
     }
 }
 

@@ -52,7 +52,8 @@ impl Membership {
         if let Some((shard, _)) = self.map.shards.iter().find(|(_, group)| groups.contains(group)) {
             return Err(Refusal::RunsShard { target: id, shard: shard.0 });
         }
-        if really && target.state == TargetState::Good {
+        // One that is bad because its node says so may be good again at any time.
+        if really && (target.state == TargetState::Good || !self.pinned.contains(&id)) {
             return Err(Refusal::TakesFiles { target: id });
         }
         // Of one that is gone nobody knows what it holds: what no file names, nobody misses.

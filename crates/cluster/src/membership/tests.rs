@@ -407,6 +407,38 @@ fn a_state_that_an_administrator_has_set_stays_until_given_back() {
 }
 
 #[test]
+fn a_target_that_is_bad_by_itself_can_be_held_bad_and_released_as_it_was() {
+    let mut world = World::new();
+    world.register(storage("s1", &["a"]));
+    let target = TargetId(1);
+    for _ in 0..2 {
+        world.beat(1, 1, vec![(target, Report { failing: true, ..plenty() })]).expect("registered");
+    }
+    let state = |world: &World| world.map().targets[&target].state;
+    assert_eq!(state(&world), TargetState::Bad);
+    let really = Admin::DeleteTarget { target, really: true };
+    assert_eq!(world.admin(really.clone()), Err(Refusal::TakesFiles { target }), "it may recover meanwhile");
+    let set_bad = Admin::SetTargetState { target, state: TargetState::Bad };
+    assert_eq!(world.admin(set_bad.clone()), Ok(Answer::StateSet { was_reported: true }));
+    assert_eq!(world.admin(set_bad), Ok(Answer::StateSet { was_reported: false }));
+    let empty = Report { empty: true, ..plenty() };
+    for _ in 0..10 {
+        world.beat(1, 1, vec![(target, empty)]).expect("registered");
+    }
+    assert_eq!(state(&world), TargetState::Bad);
+    world.clone().admin(really).expect("held bad and empty");
+    let release = Admin::ReleaseTargetState { target };
+    assert_eq!(world.admin(release.clone()), Ok(Answer::StateSet { was_reported: false }));
+    assert_eq!(world.admin(release), Ok(Answer::StateSet { was_reported: true }));
+    assert_eq!(state(&world), TargetState::Bad);
+    check(&world);
+    world.beat(1, 1, vec![(target, empty)]).expect("registered");
+    assert_eq!(state(&world), TargetState::Good, "reports count again");
+    let nobody = Admin::ReleaseTargetState { target: TargetId(9) };
+    assert_eq!(world.admin(nobody), Err(Refusal::NoTarget(TargetId(9))));
+}
+
+#[test]
 fn a_target_that_its_node_does_not_find_keeps_its_place_and_has_no_route() {
     let mut world = World::new();
     world.register(storage("s1", &["a", "b"]));
@@ -608,13 +640,14 @@ fn small_event(world: &mut World, choice: u8) -> Option<Event> {
         14 => Event::Admin(Admin::SetTargetState { target: TargetId(1), state: TargetState::Good }),
         15 => Event::Admin(Admin::RemovePool { pool: PoolId(2) }),
         16 => Event::Admin(Admin::SetTargetState { target: TargetId(2), state: TargetState::Bad }),
+        17 => Event::Admin(Admin::ReleaseTargetState { target: TargetId(1) }),
         _ => {
             world.restart();
             return None;
         }
     })
 }
-const CHOICES: u8 = 18;
+const CHOICES: u8 = 19;
 
 fn step(world: &mut World, choice: u8) {
     let before = world.clone();

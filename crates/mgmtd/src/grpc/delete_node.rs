@@ -14,5 +14,5 @@ pub(super) async fn handle(service: &ManagementService, request: DeleteNodeReque
     if really {
         tracing::info!(node = node.0, ?deleted, "node deleted");
     }
-    Ok(DeleteReply { deleted })
+    Ok(DeleteReply { deleted, heartbeat_ms: service.rules.heartbeat_ms() })
 }

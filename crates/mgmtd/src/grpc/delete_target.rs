@@ -14,5 +14,5 @@ pub(super) async fn handle(service: &ManagementService, request: DeleteTargetReq
     if really {
         tracing::info!(target_id = target.0, ?deleted, "target deleted");
     }
-    Ok(DeleteReply { deleted })
+    Ok(DeleteReply { deleted, heartbeat_ms: service.rules.heartbeat_ms() })
 }
