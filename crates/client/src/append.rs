@@ -210,8 +210,8 @@ impl Client {
         Ok(Put::Taken)
     }
 
-    /// Writes one piece where its object ends. While somebody changes what comes before that, it is refused, and tried again: until
-    /// a deadline, or a few times.
+    /// Writes one piece where its object ends. While somebody changes what comes before that, it is refused, and tried
+    /// again: until a deadline, or a few times.
     async fn put(
         &self,
         inode: InodeId,

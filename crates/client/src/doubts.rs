@@ -1,6 +1,6 @@
-//! Changes of objects that nobody waits for any more, since their program was killed or the bound was over, but which may still
-//! be carried out. The connection that they were sent over ends; until the server has ended there what it was asked for, nothing
-//! else is done to the object: a later change would be undone by the earlier one.
+//! Changes of objects that nobody waits for any more, since their program was killed or the bound was over, but which may
+//! still be carried out. The connection that they were sent over ends; until the server has ended there what it was asked
+//! for, nothing else is done to the object: a later change would be undone by the earlier one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

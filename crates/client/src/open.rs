@@ -79,8 +79,8 @@ impl Client {
         Ok(named)
     }
 
-    /// Counts a handle of a file that was made for it, with the write intent that came along. `first`: nobody can have written to
-    /// it yet. True as of [`Client::add_handle`].
+    /// Counts a handle of a file that was made for it, with the write intent that came along. `first`: nobody can have written
+    /// to it yet. True as of [`Client::add_handle`].
     fn made_and_opened(&self, reply: &InodeReply, writable: bool, first: bool) -> Result<bool, Errno> {
         let closing = self.add_handle(reply, writable)?;
         // With its contents in the metadata it needs no intent.
@@ -119,8 +119,8 @@ impl Client {
         }
     }
 
-    /// Nobody waits for `request` any more, but it may make a file and open it. The same request, which is carried out once, tells
-    /// which one has to be closed.
+    /// Nobody waits for `request` any more, but it may make a file and open it. The same request, which is carried out once,
+    /// tells which one has to be closed.
     fn made_in_doubt<C: Call<Reply = Box<InodeReply>> + 'static>(
         &self,
         destination: Destination,

@@ -111,8 +111,8 @@ impl Obeying {
     }
 
     /// Waits until the new ones are obeyed, so that the shard hears of them at once; but not long for what others wait behind.
-    /// Where there is nothing new, but what is under way already, the shard would say so again at once: until something is obeyed,
-    /// or a while.
+    /// Where there is nothing new, but what is under way already, the shard would say so again at once: until something is
+    /// obeyed, or a while.
     async fn moment(&self, new: &[u64]) {
         let is_waited_for = || match new {
             [] => self.done.borrow().is_empty() && !self.under_way.borrow().is_empty(),

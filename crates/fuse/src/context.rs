@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use types::cred::Credentials;
 
+use crate::abi::InHeader;
+use crate::decode::Operation;
 use crate::dying;
 
-/// A request that has waited for so long asks for itself whether its caller ends, and again each time. The kernel may not have
-/// told: over io_uring it forgets to where the signal came between the request and its delivery, and over the device nobody reads
-/// what it says while as many requests as may be are in flight.
+/// A request that has waited for so long asks for itself whether its caller ends, and again each time. The kernel may not
+/// have told: over io_uring it forgets to where the signal came between the request and its delivery, and over the device
+/// nobody reads what it says while as many requests as may be are in flight.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The circumstances of one operation.
@@ -27,12 +29,22 @@ pub struct Context {
     pub unique: u64,
     interrupt: Rc<Interrupt>,
     /// When it asks for itself whether the caller ends; never where the end of the caller is not that of the request.
-    pub(crate) ask_at: Cell<Option<Instant>>,
+    ask_at: Cell<Option<Instant>>,
 }
 
 impl Context {
     pub(crate) fn new(uid: u32, gid: u32, pid: u32, unique: u64, interrupt: Rc<Interrupt>) -> Self {
         Self { uid, gid, pid, umask: 0, unique, interrupt, ask_at: Cell::new(None) }
+    }
+
+    /// Of a request that begins now.
+    pub(crate) fn of(header: &InHeader, operation: &Operation, interrupt: Rc<Interrupt>, now: Instant) -> Self {
+        let mut context = Self::new(header.uid, header.gid, header.pid, header.unique, interrupt);
+        context.umask = operation.umask();
+        if operation.ends_with_its_caller() {
+            context.waits(now);
+        }
+        context
     }
 
     /// The caller waits for the answer, from now on.

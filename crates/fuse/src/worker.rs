@@ -189,11 +189,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         if self.early.take(header.unique, started) {
             line.raise(header.unique);
         }
-        let mut context = Context::new(header.uid, header.gid, header.pid, header.unique, Rc::clone(line));
-        context.umask = operation.umask();
-        if operation.ends_with_its_caller() {
-            context.waits(started);
-        }
+        let context = Context::of(&header, &operation, Rc::clone(line), started);
         let dispatched = pin!(dispatch(&self.fs, self.shape, &context, inode, operation, kept));
         let mut running = Guarded(dispatched);
         let outcome = match poll_once(Pin::new(&mut running)).await {

@@ -437,7 +437,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
         let op = self.inner.pending.borrow_mut().abandon(id);
-        // Later changes may overtake it on another rail, or another thread's connection. So it ends here: they are fenced from it.
+        // Later changes may overtake it on another rail, or another thread's connection: they are fenced from this one.
         if op.is_some_and(changes_objects) {
             self.inner.close("a change was given up by who asked for it");
         }
