@@ -244,7 +244,29 @@ fn what_a_lost_connection_was_lent_is_never_used_for_anything_else() {
 }
 
 #[test]
-fn what_a_caller_that_went_away_lent_stays_until_the_reply() {
+fn the_room_of_a_caller_that_went_away_stays_lent_until_the_reply() {
+    alone(async {
+        let running = serve(Limits::default());
+        let connection = sharing(&running).await;
+        running.store.hold.set(true);
+        let room = Buf::shareable(PLACED_MIN);
+        let lent = room.place().unwrap();
+        let message = read(0, PLACED_MIN);
+        let call = connection.call_payload(To::default(), &message, Vec::new(), Some(room));
+        assert!(ring::timeout(Duration::from_millis(20), call).await.is_err());
+        let others: Vec<Buf> = (0..100).map(|_| Buf::shareable(1)).collect();
+        assert!(others.iter().all(|other| other.place() != Some(lent)));
+        running.store.hold.set(false);
+        running.store.answer_held();
+        until(|| connection.in_flight() == 0).await;
+        drop(others);
+        assert_eq!(Buf::shareable(1).place(), Some(lent), "the first that is free");
+    });
+}
+
+/// It ends its connection, and who does it may still read what it was lent.
+#[test]
+fn a_change_that_was_given_up_leaves_its_memory_behind() {
     alone(async {
         let running = serve(Limits::default());
         let connection = sharing(&running).await;
@@ -254,14 +276,10 @@ fn what_a_caller_that_went_away_lent_stays_until_the_reply() {
         let message = write(3);
         let call = connection.call_payload(To::default(), &message, vec![data], None);
         assert!(ring::timeout(Duration::from_millis(20), call).await.is_err());
-        let others: Vec<Buf> = (0..100).map(|_| Buf::shareable(1)).collect();
-        assert!(others.iter().all(|other| other.place() != Some(lent)));
-        running.store.hold.set(false);
+        assert!(connection.is_closed());
+        assert_ne!(Buf::shareable(1).place().unwrap().memory, lent.memory);
         running.store.answer_held();
-        until(|| connection.in_flight() == 0).await;
         assert!(running.store.objects.borrow()[&3] == pattern(PLACED_MIN, 3));
-        drop(others);
-        assert_eq!(Buf::shareable(1).place(), Some(lent), "the first that is free");
     });
 }
 
