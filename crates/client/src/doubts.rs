@@ -2,21 +2,23 @@
 //! still be carried out. The connection that they were sent over ends; until the server has ended there what it was asked
 //! for, nothing else is done to the object: a later change would be undone by the earlier one.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use types::cred::Credentials;
 use types::id::ObjectId;
 use wire::v1::storage::TargetStat;
 
-use crate::caller::Caller;
+use crate::retry::Failure;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 
 /// How often one that waits looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// Between two questions to a server that cannot be reached.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Of all threads.
 #[derive(Default)]
@@ -80,9 +82,12 @@ impl Client {
         self.shared.doubts.begin(id);
         let doubt = Doubt { shared: Arc::clone(&self.shared), object: id };
         ring::spawn(async move {
-            let caller = Caller::patient(Credentials::default());
-            while client.call(&caller, object, &TargetStat { group }).await.is_err() && !client.shared.has_ended() {
-                ring::sleep(LOOK_AGAIN).await;
+            let ask = async || client.attempt(object, &TargetStat { group }, &[], 0, &Cell::new(false)).await;
+            // Any answer will do, also that the target is gone.
+            while let Err(Failure::Unreachable(_) | Failure::NoRoute) = ask().await
+                && !client.shared.has_ended()
+            {
+                ring::sleep(ASK_AGAIN).await;
             }
             drop(doubt);
         });
