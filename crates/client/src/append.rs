@@ -254,7 +254,8 @@ impl Client {
     async fn try_put(&self, inode: InodeId, extent: Extent, data: Slice) -> Result<Put, Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
         let Some(unchanged_since) = self.version(inode, extent.stripe) else { return Ok(Put::Taken) };
-        let request = storage::Write { object, offset: extent.object_offset, unchanged_since, at: Timestamp(0) };
+        let request =
+            storage::Write { object, offset: extent.object_offset, unchanged_since, at: Timestamp(0), durable: false };
         let destination = Destination::Object(extent.group, object);
         match self.call_payload(&Caller::appending(), destination, &request, &[data], 0).await {
             Ok(answer) => {

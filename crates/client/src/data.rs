@@ -16,7 +16,7 @@ use wire::v1::storage;
 
 use crate::caller::Caller;
 use crate::contents::Content;
-use crate::file::Intent;
+use crate::file::{File, Intent};
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unsynced::Unsynced;
@@ -264,7 +264,7 @@ impl Client {
             });
         } else {
             // A part may be there: what the objects say goes.
-            self.shared.with_file(inode, crate::file::File::lose_exclusivity);
+            self.shared.with_file(inode, File::lose_exclusivity);
         }
         result
     }
@@ -280,13 +280,14 @@ impl Client {
 
     async fn write_piece(&self, caller: &Caller<'_>, inode: InodeId, extent: Extent, data: Slice) -> Result<(), Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
+        let state = self.shared.with_file(inode, |file| (file.draft.is_some(), file.expects_sync(extent.stripe)));
+        let (is_draft, durable) = state.unwrap_or_default();
         // By the clock of what is set of a draft afterwards.
-        let is_draft = self.shared.with_file(inode, |file| file.draft.is_some()) == Some(true);
         let at = if is_draft { Shared::wall_clock() } else { Timestamp(0) };
-        let request = storage::Write { object, offset: extent.object_offset, unchanged_since: 0, at };
+        let request = storage::Write { object, offset: extent.object_offset, unchanged_since: 0, at, durable };
         let answer = self.call_payload(caller, Destination::Object(extent.group, object), &request, &[data], 0).await?;
         self.saw_version(extent.group, object, answer.message.version);
-        self.wrote_through(inode, extent.stripe, answer.message.version);
+        self.wrote_through(inode, extent.stripe, &answer.message);
         Ok(())
     }
 
@@ -296,6 +297,7 @@ impl Client {
     /// # Errors
     /// An error of an earlier write that only the disk noticed, such as `EIO` or `ENOSPC`.
     pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId, data: bool) -> Result<(), Errno> {
+        self.shared.with_file(inode, |file| file.sync_habit.syncs());
         self.publish_changes(caller, inode).await?;
         self.must_not_be_lost(inode)?;
         if self.fsync_inline(caller, inode).await? {
@@ -327,13 +329,18 @@ impl Client {
         layout: &Layout,
         unsynced: &Unsynced,
     ) -> Result<(), Errno> {
-        let size = match self.size_alone(caller, inode).await? {
-            Some(size) => size,
-            // Nobody tells us when others have made the file longer than we know.
-            None => self.current_size(caller, inode).await?,
-        };
         // What was written and is lost may have been all that its object had.
-        let stripes: BTreeSet<u32> = Self::stripes_in_use(layout, size).chain(unsynced.stripes()).collect();
+        let mut stripes: BTreeSet<u32> = unsynced.stripes().collect();
+        let alone = self.size_alone(caller, inode).await?;
+        // What others have written has to be on the disks as well.
+        if alone.is_none() || self.shared.with_file(inode, |file| file.is_synced_but_for_own()) != Some(true) {
+            let size = match alone {
+                Some(size) => size,
+                // Nobody tells us when others have made the file longer than we know.
+                None => self.current_size(caller, inode).await?,
+            };
+            stripes.extend(Self::stripes_in_use(layout, size));
+        }
         let syncs = stripes.into_iter().map(async |stripe| {
             // A file keeps its stripes; whoever says otherwise is not believed.
             let group = *layout.groups.get(stripe as usize).ok_or(Errno::EIO)?;
@@ -347,7 +354,11 @@ impl Client {
             }
             Ok(())
         });
-        ring::join_all(syncs).await.into_iter().collect()
+        ring::join_all(syncs).await.into_iter().collect::<Result<(), Errno>>()?;
+        if alone.is_some() {
+            self.shared.with_file(inode, File::is_synced);
+        }
+        Ok(())
     }
 
     /// A change of the object was acknowledged.

@@ -14,6 +14,7 @@ use crate::end::End;
 use crate::flags::KnownFlags;
 use crate::set_ids::Permissions;
 use crate::streams::Streams;
+use crate::sync_habit::SyncHabit;
 use crate::unsynced::Unsynced;
 use crate::unwritten::Unwritten;
 
@@ -63,6 +64,7 @@ pub(crate) struct File {
     pub(crate) draft: Option<Box<Draft>>,
     pub(crate) unwritten: Unwritten,
     pub(crate) unsynced: Unsynced,
+    pub(crate) sync_habit: SyncHabit,
     pub(crate) streams: Streams<Arc<Fetch>>,
 }
 
@@ -74,6 +76,8 @@ pub(crate) enum Intent {
         exclusive: bool,
         /// The shard has it on disk that the objects have to be asked for the size.
         recorded: bool,
+        /// As long as it is exclusive, only what this session has changed may not be on the disks of the objects.
+        synced: bool,
         intents: u64,
     },
 }
@@ -107,6 +111,7 @@ impl File {
             draft: None,
             unwritten: Unwritten::default(),
             unsynced: Unsynced::default(),
+            sync_habit: SyncHabit::default(),
             streams: Streams::default(),
         }
     }
@@ -139,6 +144,23 @@ impl File {
     /// To make it `size` bytes long one object is made longer, and no other changes. Where it may have holes each must be.
     pub(crate) fn grows_by_one_object(&self, size: u64) -> bool {
         self.is_exclusive() && size >= self.size && !self.uneven
+    }
+
+    /// Nobody else has changed an object since all of them were on their disks.
+    pub(crate) fn is_synced_but_for_own(&self) -> bool {
+        matches!(self.intent, Intent::Held { exclusive: true, synced: true, .. })
+    }
+
+    /// All objects were brought to their disks, which began when nobody else could change them.
+    pub(crate) fn is_synced(&mut self) {
+        if let Intent::Held { synced, .. } = &mut self.intent {
+            *synced = true;
+        }
+    }
+
+    /// What is written of the object now is going to be synced next, and there is nothing before it to be synced as well.
+    pub(crate) fn expects_sync(&self, stripe: u32) -> bool {
+        self.sync_habit.expects_sync() && self.unsynced.since(stripe) == 0
     }
 
     /// The shard has on disk what it knew when this many intents had been given.
@@ -185,7 +207,8 @@ impl File {
         let exclusive = reply.exclusive && (first || self.is_exclusive());
         // As long as the intent is held the shard does not settle the file, so what it has on disk of that stays true.
         let recorded = matches!(self.intent, Intent::Held { recorded: true, .. });
-        self.intent = Intent::Held { exclusive, recorded, intents: reply.intents };
+        let synced = matches!(self.intent, Intent::Held { synced: true, .. });
+        self.intent = Intent::Held { exclusive, recorded, synced, intents: reply.intents };
         self.inline_limit = 0;
         // Under an exclusive intent the size grows by our own writes alone, which may have begun before a second
         // thread's grant came back.
@@ -200,6 +223,7 @@ impl File {
     pub(crate) fn wrote(&mut self, offset: u64, len: u64, now: Timestamp) {
         self.uneven |= offset > self.size;
         self.size = self.size.max(offset + len);
+        self.sync_habit.wrote();
         self.modified(now);
     }
 

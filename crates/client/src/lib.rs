@@ -58,6 +58,7 @@ mod space;
 mod splits;
 mod statfs;
 mod streams;
+mod sync_habit;
 mod telling;
 mod tours;
 mod truncate;

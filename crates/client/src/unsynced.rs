@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use wire::v1::storage::WriteReply;
+
 /// By stripe.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unsynced(BTreeMap<u32, Span>);
@@ -19,6 +21,13 @@ impl Unsynced {
     pub(crate) fn changed(&mut self, stripe: u32, version: u64) {
         let span = self.0.entry(stripe).or_insert(Span { first: version, last: version });
         (span.first, span.last) = (span.first.min(version), span.last.max(version));
+    }
+
+    /// A write of the object was answered.
+    pub(crate) fn written(&mut self, stripe: u32, answer: &WriteReply) {
+        if !answer.durable {
+            self.changed(stripe, answer.version);
+        }
     }
 
     pub(crate) fn stripes(&self) -> impl Iterator<Item = u32> {

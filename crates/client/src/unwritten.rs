@@ -27,7 +27,7 @@ use types::error::Errno;
 use types::id::{InodeId, ObjectId};
 use types::layout::Layout;
 use types::time::Timestamp;
-use wire::v1::meta;
+use wire::v1::{meta, storage};
 
 use crate::caller::Caller;
 use crate::draft::Draft;
@@ -340,12 +340,12 @@ impl Client {
         pieces.all(|piece| self.width(piece.group, ObjectId { inode, stripe: piece.stripe }) <= 1)
     }
 
-    /// The object was written, and has this version now.
-    pub(crate) fn wrote_through(&self, inode: InodeId, stripe: u32, version: u64) {
+    /// The object was written, with this answer.
+    pub(crate) fn wrote_through(&self, inode: InodeId, stripe: u32, answer: &storage::WriteReply) {
         let board = &self.shared.board;
         self.shared.with_file(inode, |file| {
-            file.unwritten.saw(board, stripe, version);
-            file.unsynced.changed(stripe, version);
+            file.unwritten.saw(board, stripe, answer.version);
+            file.unsynced.written(stripe, answer);
         });
     }
 

@@ -23,7 +23,7 @@ async fn connect(running: &common::Running, limits: &Limits) -> Connection {
 }
 
 fn write(stripe: u32) -> storage::Write {
-    storage::Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0) }
+    storage::Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false }
 }
 
 fn read(stripe: u32, length: usize) -> storage::Read {

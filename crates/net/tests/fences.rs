@@ -17,7 +17,7 @@ use wire::v1::session::{Fence, FenceSession};
 use wire::v1::storage::Write;
 
 fn write(stripe: u32) -> Write {
-    Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0) }
+    Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false }
 }
 
 fn fence(id: &[u8]) -> Fence {

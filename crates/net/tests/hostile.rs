@@ -22,6 +22,7 @@ const WRITE: storage::Write = storage::Write {
     offset: 0,
     unchanged_since: 0,
     at: types::time::Timestamp(0),
+    durable: false,
 };
 
 /// What a hostile caller sends after its handshake, and the reason that must be logged for it.

@@ -19,7 +19,7 @@ use wire::v1::session::Share;
 use wire::v1::storage;
 
 fn write(stripe: u32) -> storage::Write {
-    storage::Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0) }
+    storage::Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false }
 }
 
 fn read(stripe: u32, length: usize) -> storage::Read {

@@ -127,11 +127,25 @@ pub async fn read_once(fd: RawFd, mut buf: Buf, offset: u64) -> (io::Result<usiz
 /// # Errors
 /// The kernel's, after which a part may have been written; `WriteZero` where it accepts no more.
 pub async fn write_at(fd: RawFd, data: Slice, offset: u64) -> io::Result<usize> {
+    write_with(fd, data, offset, 0).await
+}
+
+/// The same, and it is on the disk then, as after an `fdatasync`; what was written to the file before need not be.
+///
+/// # Errors
+/// Those of [`write_at`] and [`fsync`].
+pub async fn write_durably_at(fd: RawFd, data: Slice, offset: u64) -> io::Result<usize> {
+    write_with(fd, data, offset, libc::RWF_DSYNC).await
+}
+
+async fn write_with(fd: RawFd, data: Slice, offset: u64, flags: i32) -> io::Result<usize> {
     let mut done = 0;
     while done < data.len() {
         let rest = data.slice(done..data.len());
-        let entry =
-            opcode::Write::new(types::Fd(fd), rest.as_ptr(), length(&rest)).offset(offset + done as u64).build();
+        let entry = opcode::Write::new(types::Fd(fd), rest.as_ptr(), length(&rest))
+            .offset(offset + done as u64)
+            .rw_flags(flags)
+            .build();
         match Op::new(Lane::FileWrite, entry, rest).await.0? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             count => done += count,

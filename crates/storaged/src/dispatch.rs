@@ -159,8 +159,11 @@ async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) ->
         },
         Op::Write => {
             metrics.written.inc_by(payload.len() as u64);
-            let data = Data { bytes: payload, sums };
-            reply(responder, of(share, &body, |m: &Write| m.object, async |m| served.write(&m, data).await).await)
+            let write = async |m: Write| {
+                let data = Data { bytes: payload, sums, durable: m.durable };
+                served.write(&m, data).await
+            };
+            reply(responder, of(share, &body, |m: &Write| m.object, write).await)
         }
         Op::Truncate => {
             reply(responder, of(share, &body, |m: &Truncate| m.object, async |m| served.truncate(&m).await).await)

@@ -20,6 +20,7 @@ mod bounded_map;
 pub mod config;
 mod direct;
 mod dispatch;
+mod durability;
 mod engine;
 mod epoch;
 mod failures;

@@ -11,6 +11,7 @@ use types::id::ObjectId;
 
 use crate::ahead::Pieces;
 use crate::direct::Direct;
+use crate::durability::Durability;
 use crate::engine::sidecar::Sidecar;
 use crate::readers::Readers;
 use crate::streams::WriteStream;
@@ -24,8 +25,7 @@ pub(crate) struct OpenFile {
     pub(crate) writable: bool,
     /// Bytes. This lane is the only one that changes the object.
     pub(crate) size: Cell<u64>,
-    /// Changed since the last sync of its data.
-    pub(crate) dirty: Cell<bool>,
+    pub(crate) durability: Durability,
     pub(crate) readers: RefCell<Readers>,
     /// Made for the first that is read ahead.
     ahead: OnceCell<Rc<Pieces>>,
@@ -42,7 +42,7 @@ impl OpenFile {
             direct: OnceCell::new(),
             writable,
             size: Cell::new(size),
-            dirty: Cell::new(false),
+            durability: Durability::default(),
             readers: RefCell::default(),
             ahead: OnceCell::new(),
             writes: Cell::default(),
@@ -76,6 +76,12 @@ impl OpenFile {
 
     /// To be said after each change of these bytes, whether it succeeded or not.
     pub(crate) fn changed(&self, range: Range<u64>) {
+        self.durability.changes();
+        self.changed_on_disk(range);
+    }
+
+    /// After one that is on the disk.
+    pub(crate) fn changed_on_disk(&self, range: Range<u64>) {
         if let Some(pieces) = self.ahead.get() {
             pieces.forget(&range);
         }

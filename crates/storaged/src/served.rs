@@ -13,11 +13,11 @@ use wire::codec::Bytes;
 use wire::frame::PAYLOAD_MAX;
 use wire::v1::storage::{
     Allocate, Copy, List, ListReply, ListedObject, ObjectReply, ObjectStat, PlaceReply, Read, Seek, SeekReply,
-    StatReply, Sync, SyncReply, TargetStatReply, Truncate, Write,
+    StatReply, Sync, SyncReply, TargetStatReply, Truncate, Write, WriteReply,
 };
 
 use crate::engine::copy::Range;
-use crate::engine::{Data, Found, ObjectStore, Share, Stored};
+use crate::engine::{Data, Found, ObjectStore, Share, Stored, Written};
 use crate::failures::Failures;
 use crate::memory::Memory;
 use crate::metrics::{Waits, in_queue};
@@ -63,7 +63,7 @@ impl<S: ObjectStore> Served<S> {
         Ok((ObjectReply { version, size: found.size }, found))
     }
 
-    pub(crate) async fn write(&self, request: &Write, data: Data) -> Result<ObjectReply, Errno> {
+    pub(crate) async fn write(&self, request: &Write, data: Data) -> Result<WriteReply, Errno> {
         self.target.check_present()?;
         if data.bytes.is_empty() {
             // It would change nothing but what is taken for the object's size.
@@ -75,11 +75,13 @@ impl<S: ObjectStore> Served<S> {
         let failures = self.failures.count();
         let mut outcome = self.store.write(request.object, request.offset, data).await;
         if outcome.is_ok() && request.at != Timestamp(0) {
-            outcome = outcome.and(self.store.modified(request.object, request.at).await);
+            let modified = self.store.modified(request.object, request.at).await;
+            outcome = modified.and(outcome);
         }
         // A write that failed may have changed a part.
         let version = self.changed(request.object, failures);
-        Ok(ObjectReply { version, size: outcome? })
+        let Written { size, durable } = outcome?;
+        Ok(WriteReply { version, size, durable })
     }
 
     pub(crate) async fn truncate(&self, request: &Truncate) -> Result<ObjectReply, Errno> {

@@ -15,7 +15,7 @@ use types::time::Timestamp;
 use wire::frame::Status;
 use wire::op::Call;
 use wire::v1::scrub::{ScrubStart, ScrubStatus};
-use wire::v1::storage::{List, ObjectReply, Place, Read, Remove, Stat, Sync, TargetStat, Truncate, Write};
+use wire::v1::storage::{List, ObjectReply, Place, Read, Remove, Stat, Sync, TargetStat, Truncate, Write, WriteReply};
 
 const GROUP: GroupId = GroupId(1);
 
@@ -76,7 +76,7 @@ impl Client {
         self.lane(object).call(self.to, request).await.map_err(status)
     }
 
-    async fn write(&self, object: ObjectId, offset: u64, data: &[u8]) -> Result<ObjectReply, Status> {
+    async fn write(&self, object: ObjectId, offset: u64, data: &[u8]) -> Result<WriteReply, Status> {
         self.write_version(object, offset, data, 0).await
     }
 
@@ -86,8 +86,8 @@ impl Client {
         offset: u64,
         data: &[u8],
         unchanged_since: u64,
-    ) -> Result<ObjectReply, Status> {
-        let request = Write { object, offset, unchanged_since, at: Timestamp(0) };
+    ) -> Result<WriteReply, Status> {
+        let request = Write { object, offset, unchanged_since, at: Timestamp(0), durable: false };
         let payload = vec![Slice::from_vec(data.to_vec())];
         let answer = self.lane(object).call_payload(self.to, &request, payload, None).await;
         answer.map(|answer| answer.message).map_err(status)
@@ -204,7 +204,7 @@ fn objects_have_the_time_of_modification_that_a_write_brings() {
     on_ring(async {
         let client = Client::connect(&node).await;
         for at in [Timestamp(1_100_000_000_123_456_789), Timestamp(-1), Timestamp(1_200_000_000_000_000_000)] {
-            let request = Write { object: object(1), offset: 0, unchanged_since: 0, at };
+            let request = Write { object: object(1), offset: 0, unchanged_since: 0, at, durable: false };
             let data = vec![Slice::from_vec(b"data".to_vec())];
             client.lane(object(1)).call_payload(client.to, &request, data, None).await.expect("written");
             let reply = client.call(object(1), &Stat { objects: vec![object(1)] }).await.expect("there");

@@ -122,7 +122,7 @@ ops! {
     LockWaits = 0x01a4: lock::LockWaits => lock::LockWaitsReply;
 
     Read = 0x0200: storage::Read => storage::ObjectReply;
-    Write = 0x0201: storage::Write => storage::ObjectReply;
+    Write = 0x0201: storage::Write => storage::WriteReply;
     Truncate = 0x0202: storage::Truncate => storage::ObjectReply;
     Sync = 0x0203: storage::Sync => storage::SyncReply;
     Remove = 0x0204: storage::Remove => session::Empty;

@@ -70,7 +70,7 @@ impl Client {
             for &(piece, offset, run) in pieces {
                 let begin = (piece.file_offset - offset) as usize;
                 let data = run.slice(begin..begin + piece.len as usize);
-                self.write_unless_changed(caller, &flight, piece, data).await?;
+                self.write_unless_changed(caller, &flight, piece, (data, pieces.len() == 1)).await?;
             }
             Ok(())
         });
@@ -107,13 +107,13 @@ impl Client {
         }
     }
 
-    /// Writes where the object is as it was while the lease was held.
+    /// Writes where the object is as it was while the lease was held. `is_only`: there is no other piece for this object.
     async fn write_unless_changed(
         &self,
         caller: &Caller<'_>,
         &Flight { inode, at, .. }: &Flight,
         piece: Extent,
-        data: Slice,
+        (data, is_only): (Slice, bool),
     ) -> Result<(), Errno> {
         let object = ObjectId { inode, stripe: piece.stripe };
         let destination = Destination::Object(piece.group, object);
@@ -127,23 +127,21 @@ impl Client {
             // Asked after the version was: nobody else has changed the object before.
             let may_write = |file: &mut File| {
                 let Unwritten { lease, lost, .. } = &file.unwritten;
-                !lost && !lease.rest(Instant::now()).is_zero()
+                (!lost && !lease.rest(Instant::now()).is_zero()).then(|| file.expects_sync(piece.stripe))
             };
-            if self.shared.with_file(inode, may_write) != Some(true) {
-                return Err(Errno::EIO);
-            }
-            let request = storage::Write { object, offset: piece.object_offset, unchanged_since, at };
+            let may = self.shared.with_file(inode, may_write).flatten();
+            let durable = may.ok_or(Errno::EIO)? && is_only;
+            let request = storage::Write { object, offset: piece.object_offset, unchanged_since, at, durable };
             let written = self.call_payload(caller, destination, &request, std::slice::from_ref(&data), 0).await;
-            let version = written.as_ref().ok().map(|answer| answer.message.version);
-            if let Some(version) = version {
-                self.saw_version(piece.group, object, version);
+            if let Ok(answer) = &written {
+                self.saw_version(piece.group, object, answer.message.version);
             }
-            self.shared.with_file(inode, |file| match version {
-                Some(version) => {
-                    file.unwritten.versions.insert(piece.stripe, version);
-                    file.unsynced.changed(piece.stripe, version);
+            self.shared.with_file(inode, |file| match &written {
+                Ok(answer) => {
+                    file.unwritten.versions.insert(piece.stripe, answer.message.version);
+                    file.unsynced.written(piece.stripe, &answer.message);
                 }
-                None => drop(file.unwritten.versions.remove(&piece.stripe)),
+                Err(_) => drop(file.unwritten.versions.remove(&piece.stripe)),
             });
             match written {
                 Ok(_) => return Ok(()),

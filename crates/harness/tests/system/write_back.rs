@@ -302,6 +302,64 @@ fn a_sync_of_data_alone_asks_no_shard_again() {
     assert_eq!(asked()[0], before[0] + 5, "times have to be there as well");
 }
 
+/// What was on the disks of all objects needs not be brought there again, unless others may have changed it.
+#[test]
+fn a_sync_asks_the_objects_that_have_changed() {
+    const CHUNK: usize = 512 << 10;
+    let (cluster, second) = two_mounts();
+    let synced = |file: &File| {
+        let syncs = || metrics::requests(&cluster, "storage").get("Sync").copied().unwrap_or(0);
+        let before = syncs();
+        file.sync_data().unwrap();
+        syncs() - before
+    };
+    let path = cluster.path("f");
+    let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
+    file.write_all_at(&vec![b'.'; 4 * CHUNK], 0).unwrap();
+    file.sync_data().unwrap();
+    for stripe in 0..4 {
+        file.write_all_at(b"x", stripe * CHUNK as u64).unwrap();
+        assert_eq!(synced(&file), 1);
+    }
+    assert_eq!(synced(&file), 0, "nothing has changed");
+    let other = File::options().write(true).open(same_on(&second, &path)).unwrap();
+    other.write_all_at(b"y", 0).unwrap();
+    assert_eq!(synced(&file), 4, "what others have written has to be there too");
+    file.write_all_at(b"z", 0).unwrap();
+    assert_eq!(synced(&file), 4, "they may have written on");
+}
+
+/// Whether a program passes its cache by or not, who syncs each write is a request of its own, and no two.
+#[test]
+fn who_syncs_each_write_asks_once() {
+    const BLOCK: usize = 4096;
+    const WRITES: u64 = 100;
+    let cluster = Cluster::start();
+    let path = cluster.path("f");
+    fs::write(&path, vec![b'.'; BLOCK * 256]).unwrap();
+    for flags in [0, libc::O_DIRECT] {
+        let file = File::options().read(true).write(true).custom_flags(flags).open(&path).unwrap();
+        // A disk takes what passes a cache by from aligned memory alone.
+        let memory = vec![b'x'; 2 * BLOCK];
+        let start = memory.as_ptr().align_offset(BLOCK);
+        let block = &memory[start..start + BLOCK];
+        let asked = || {
+            let counts = metrics::requests(&cluster, "storage");
+            ["Write", "Sync"].map(|operation| counts.get(operation).copied().unwrap_or(0))
+        };
+        file.sync_all().unwrap();
+        let [writes, syncs] = asked();
+        for number in 0..WRITES {
+            file.write_all_at(block, number * 7 % 256 * BLOCK as u64).unwrap();
+            file.sync_data().unwrap();
+        }
+        let [writes, syncs] = [asked()[0] - writes, asked()[1] - syncs];
+        assert_eq!(writes, WRITES, "flags {flags:#o}");
+        assert!(syncs < WRITES / 4, "flags {flags:#o}: {syncs} syncs");
+        assert_eq!(fs::read(&path).unwrap().len(), BLOCK * 256);
+    }
+}
+
 #[test]
 fn a_mount_may_be_told_to_keep_nothing_back() {
     let mut cluster = Cluster::start();

@@ -116,7 +116,7 @@ impl Spill {
             let reply = self.storage.call(group, object, &Stat { objects: vec![object] }, Vec::new()).await?;
             reply.objects.first().map_or(0, |found| found.size)
         } else {
-            let request = Write { object, offset: 0, unchanged_since: 0, at: Timestamp(0) };
+            let request = Write { object, offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false };
             let reply = self.storage.call(group, object, &request, vec![Slice::from_vec(bytes)]).await?;
             since = reply.version;
             reply.size

@@ -73,7 +73,8 @@ impl Store {
                 let write: storage::Write = decode_body(&body).unwrap();
                 assert_eq!(sums, (header.flags & flags::CHECKED != 0).then(|| Sums::of(&payload)));
                 self.objects.borrow_mut().insert(write.object.stripe, payload.to_vec());
-                responder.reply(&storage::ObjectReply { version: header.group.0.into(), size: payload.len() as u64 });
+                let (version, size) = (header.group.0.into(), payload.len() as u64);
+                responder.reply(&storage::WriteReply { version, size, durable: false });
             }
             Op::Read => self.read(&body, room, responder),
             Op::Sync => drop(responder),

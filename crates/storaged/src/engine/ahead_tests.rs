@@ -273,7 +273,7 @@ fn readers_and_writers_at_once_see_one_file() {
 }
 
 fn write_to(object: ObjectId, offset: u64) -> Write {
-    Write { object, offset, unchanged_since: 0, at: Timestamp(0) }
+    Write { object, offset, unchanged_since: 0, at: Timestamp(0), durable: false }
 }
 
 #[test]

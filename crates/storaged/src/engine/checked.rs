@@ -121,23 +121,24 @@ impl Files {
         Ok(Some(Changing { sums, _change: change }).filter(|changing| changing.sums.is_kept()))
     }
 
-    /// Writes `data`, and before it its entries.
+    /// Writes `data`, and before it its entries. Whether it is on the disk; the entries need not be.
     pub(super) async fn write_summed(
         &self,
         object: ObjectId,
         file: &Rc<OpenFile>,
         offset: u64,
         data: Data,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
+        let durable = data.durable;
         let Some(Changing { sums, _change }) = self.begin_change(object, file).await? else {
-            return self.put(file, offset, data.bytes).await.map_err(|errno| self.failed(errno, "write"));
+            return self.put(file, offset, data.bytes, durable).await.map_err(|errno| self.failed(errno, "write"));
         };
         let range = blocks::covering(&(offset..offset + data.bytes.len() as u64));
         let entries = self.entries_of_write(object, file, &sums, offset, &data).await?;
-        let mut outcome = self.put_entries(&sums, range.start, &entries).await;
-        if outcome.is_ok() {
-            outcome = self.put(file, offset, data.bytes).await;
-        }
+        let outcome = match self.put_entries(&sums, range.start, &entries).await {
+            Ok(()) => self.put(file, offset, data.bytes, durable).await,
+            Err(errno) => Err(errno),
+        };
         if outcome.is_err() {
             self.repair(object, file, &sums, range).await;
         }
@@ -150,7 +151,7 @@ impl Files {
         file: &OpenFile,
         sums: &Sidecar,
         offset: u64,
-        Data { bytes: data, sums: known }: &Data,
+        Data { bytes: data, sums: known, .. }: &Data,
     ) -> Result<Vec<Entry>, Errno> {
         let (size, bytes) = (file.size.get(), offset..offset + data.len() as u64);
         let range = blocks::covering(&bytes);

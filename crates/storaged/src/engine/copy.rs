@@ -31,7 +31,7 @@ impl Files {
         }
         let file = self.open_or_create(object).await?;
         self.target.admit(range.len)?;
-        file.dirty.set(true);
+        file.durability.changes();
         let changing = self.begin_change(object, &file).await?;
         let bytes = range.offset..range.offset + range.len;
         let bulk = match &changing {

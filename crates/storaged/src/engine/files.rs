@@ -25,7 +25,7 @@ use super::opening::Openings;
 use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
 use super::scatter::scatter;
-use super::{Checked, Data, Found, ObjectStore, Page, Share, Stored, listing, sidecar, syscall};
+use super::{Checked, Data, Found, ObjectStore, Page, Share, Stored, Written, listing, sidecar, syscall};
 use crate::ahead::Ahead;
 use crate::failures::Failures;
 use crate::metrics::PastCache;
@@ -174,7 +174,7 @@ impl Files {
     /// a failure. Takes `place` where it needs one.
     pub(super) fn retire(&self, object: ObjectId, file: Rc<OpenFile>, place: &mut Option<Permit>) {
         self.note_idle(object, &file);
-        if !file.dirty.get() {
+        if !file.durability.is_dirty() {
             return;
         }
         let (failures, target) = (Rc::clone(&self.failures), Arc::clone(&self.target));
@@ -204,7 +204,16 @@ impl Files {
         });
     }
 
-    pub(super) async fn put(&self, file: &OpenFile, offset: u64, data: Slice) -> Result<(), Errno> {
+    /// `durable`: it is to be on the disk, if that can be had at once. Answers whether it is.
+    pub(super) async fn put(&self, file: &OpenFile, offset: u64, data: Slice, durable: bool) -> Result<bool, Errno> {
+        if durable && let Some(outcome) = self.write_durably(file, offset, &data).await {
+            return outcome.map(|()| true);
+        }
+        file.durability.changes();
+        self.put_anywhere(file, offset, data).await.map(|()| false)
+    }
+
+    async fn put_anywhere(&self, file: &OpenFile, offset: u64, data: Slice) -> Result<(), Errno> {
         let begun = Instant::now();
         let in_place = data.len() <= self.options.write_in_place_max && self.pace.is_calm(begun);
         let is_large = data.len() as u64 >= self.options.direct_min;
@@ -287,13 +296,17 @@ impl Files {
     }
 
     async fn sync_data(&self, object: ObjectId, file: &OpenFile) -> Result<(), Errno> {
-        file.dirty.set(false);
+        let then = file.durability.now();
+        if file.durability.is_complete() {
+            return Ok(());
+        }
         op::fsync(file.fd(), true).await.map_err(|error| {
-            file.dirty.set(true);
             let errno = Errno::from(error);
             note_loss(&self.target, &self.failures, object, errno);
             errno
-        })
+        })?;
+        file.durability.synced(then);
+        Ok(())
     }
 
     /// All of the target, and whatever else is there.
@@ -332,19 +345,22 @@ impl ObjectStore for Files {
         Ok(Found { data, crc, size })
     }
 
-    async fn write(&self, object: ObjectId, offset: u64, data: Data) -> Result<u64, Errno> {
+    async fn write(&self, object: ObjectId, offset: u64, data: Data) -> Result<Written, Errno> {
         let len = data.bytes.len() as u64;
         let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok()).ok_or(Errno::EFBIG)?;
         let file = self.open_or_create(object).await?;
         self.admit_write(&file, offset..end).await?;
-        file.dirty.set(true);
         let outcome = self.write_summed(object, &file, offset, data).await;
-        file.changed(offset..end);
         match outcome {
-            Ok(()) => {
+            Ok(true) => file.changed_on_disk(offset..end),
+            _ => file.changed(offset..end),
+        }
+        match outcome {
+            Ok(durable) => {
                 file.size.set(file.size.get().max(end));
                 self.write_behind(object, &file, offset, len);
-                Ok(file.size.get())
+                let durable = durable && !self.entries.borrow().is_unsynced(object);
+                Ok(Written { size: file.size.get(), durable })
             }
             Err(errno) => {
                 if let Ok((stored, _)) = syscall::stat(file.fd()) {
@@ -355,17 +371,16 @@ impl ObjectStore for Files {
         }
     }
 
-    async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<u64, Errno> {
+    async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<(), Errno> {
         let file = self.open_or_create(object).await?;
         let fd = file.fd();
         let set = self.paced(move || syscall::set_modified(fd, at)).await;
-        set.map_err(|errno| self.failed(errno, "setting the time"))?;
-        Ok(file.size.get())
+        set.map_err(|errno| self.failed(errno, "setting the time"))
     }
 
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno> {
         let file = self.open_or_create(object).await?;
-        file.dirty.set(true);
+        file.durability.changes();
         let outcome = self.resize_summed(object, &file, size).await;
         file.changed(0..u64::MAX);
         outcome?;

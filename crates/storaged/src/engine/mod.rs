@@ -22,6 +22,8 @@ mod keeping;
 mod listing;
 mod opening;
 mod past_cache;
+#[cfg(test)]
+mod past_cache_tests;
 mod read_ahead;
 mod recompute;
 mod removals;
@@ -93,12 +95,23 @@ pub(crate) struct Data {
     pub(crate) bytes: Slice,
     /// Of the bytes, where they are known.
     pub(crate) sums: Option<Sums>,
+    /// They are to be on the disk, if that can be had at little more cost.
+    pub(crate) durable: bool,
 }
 
 impl From<Slice> for Data {
     fn from(bytes: Slice) -> Self {
-        Self { bytes, sums: None }
+        Self { bytes, sums: None, durable: false }
     }
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Written {
+    /// Bytes of the object.
+    pub(crate) size: u64,
+    /// What was written is on the disk.
+    pub(crate) durable: bool,
 }
 
 /// Which objects a lane owns.
@@ -122,12 +135,11 @@ pub(crate) trait ObjectStore {
     /// where it is long enough for them.
     async fn read(&self, object: ObjectId, offset: u64, len: u32, room: Option<Buf>) -> Result<Found, Errno>;
 
-    /// Puts `data` at `offset`, making the object where it was not. The object's size after it. After an error any
-    /// part may have been written.
-    async fn write(&self, object: ObjectId, offset: u64, data: Data) -> Result<u64, Errno>;
+    /// Puts `data` at `offset`, making the object where it was not. After an error any part may have been written.
+    async fn write(&self, object: ObjectId, offset: u64, data: Data) -> Result<Written, Errno>;
 
-    /// The object, which was just written, has `at` for its time of modification. Its size.
-    async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<u64, Errno>;
+    /// The object, which was just written, has `at` for its time of modification.
+    async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<(), Errno>;
 
     /// Makes the object exist with exactly `size` bytes.
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno>;

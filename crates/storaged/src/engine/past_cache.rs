@@ -1,5 +1,6 @@
-//! Large requests that go past the page cache.
+//! Requests that go past the page cache: large ones, and writes that are synced one by one.
 
+use std::io;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -11,6 +12,8 @@ use super::files::Files;
 use crate::direct::{self, Direct};
 use crate::open_files::OpenFile;
 
+/// Bytes: longer writes are worth a sync of their own, and those that follow may find them in the cache.
+const SYNCED_MAX: u64 = 64 << 10;
 /// Bytes. Where pages are larger, the cache counts for less than it holds: an estimate is enough.
 const PAGE: u64 = 4096;
 
@@ -60,6 +63,26 @@ impl Files {
         }
     }
 
+    /// Writes all of `data` and has it on the disk; `None` where this way is not for that request: it has no blocks of its own
+    /// yet, say, which would cost a commit of the journal.
+    pub(super) async fn write_durably(&self, file: &OpenFile, offset: u64, data: &Slice) -> Option<Result<(), Errno>> {
+        let len = data.len() as u64;
+        if len > SYNCED_MAX || offset + len > file.size.get() {
+            return None;
+        }
+        let way = file.direct()?;
+        // Small payloads lie anywhere in what came with them.
+        let data = if way.is_writable(data, offset) { data.clone() } else { Buf::from_slice(data).freeze() };
+        if !way.is_writable(&data, offset) {
+            return None;
+        }
+        // What is there and not written yet, it would have to wait for.
+        if direct::cached(file.fd(), offset, len).ok()?.unwritten > 0 {
+            return None;
+        }
+        self.written_past(op::write_durably_at(way.fd(), data, offset).await)
+    }
+
     /// Writes all of `data`; `None` where this way is not for that request.
     pub(super) async fn write_past_cache(
         &self,
@@ -71,14 +94,17 @@ impl Files {
         if !way.is_writable(data, offset) {
             return None;
         }
-        match op::write_at(way.fd(), data.clone(), offset).await.map_err(Errno::from) {
+        self.written_past(op::write_at(way.fd(), data.clone(), offset).await)
+    }
+
+    fn written_past(&self, outcome: io::Result<usize>) -> Option<Result<(), Errno>> {
+        match outcome.map_err(Errno::from) {
             // After a part, the rest may be no longer aligned; and not every file system says before what it wants.
             Err(Errno::EINVAL | Errno::EOPNOTSUPP) => None,
-            outcome => {
-                if outcome.is_ok() {
-                    self.past_bytes.written.inc_by(data.len() as u64);
-                }
-                Some(outcome.map(drop))
+            Err(errno) => Some(Err(errno)),
+            Ok(count) => {
+                self.past_bytes.written.inc_by(count as u64);
+                Some(Ok(()))
             }
         }
     }

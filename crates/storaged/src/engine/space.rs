@@ -49,7 +49,7 @@ impl Files {
             self.target.admit(len)?;
             self.open_or_create(object).await?
         };
-        file.dirty.set(true);
+        file.durability.changes();
         let changing = self.begin_change(object, &file).await?;
         // What is only reserved holds what it held.
         let sums =

@@ -93,7 +93,7 @@ impl Dice {
 }
 
 fn summed(bytes: &[u8]) -> Data {
-    Data { bytes: Slice::from_vec(bytes.to_vec()), sums: Some(Sums::of(bytes)) }
+    Data { sums: Some(Sums::of(bytes)), ..Slice::from_vec(bytes.to_vec()).into() }
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn the_sums_of_whole_blocks_are_the_given_ones() {
     on_ring(async {
         let store = store(dir.path());
         let (sent, damaged) = (bytes(3 * 4096, 1), bytes(3 * 4096, 2));
-        let data = Data { sums: Some(Sums::of(&sent)), bytes: Slice::from_vec(damaged) };
+        let data = Data { sums: Some(Sums::of(&sent)), ..Slice::from_vec(damaged).into() };
         store.write(OBJECT, 8192, data).await.expect("written");
         assert_eq!(read_errno(&store, 8192, 3 * 4096).await, Some(Errno::EIO));
         assert_eq!(read_errno(&store, 0, 8192).await, None);

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ring::buf::{Buf, Slice};
+use ring::buf::Slice;
 use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
 use types::error::Errno;
@@ -22,7 +22,6 @@ use super::keeping::SUMS;
 use super::scatter::is_scattered;
 use super::{ObjectStore, Share};
 use crate::ahead::Ahead;
-use crate::direct::{self, Direct};
 use crate::failures::Failures;
 use crate::memory::Shares;
 use crate::object_table::first_version;
@@ -48,7 +47,7 @@ pub(super) fn target(dir: &Path, reserve: u64) -> Arc<Target> {
     Arc::new(target)
 }
 
-fn store_of(target: &Arc<Target>, open_files_max: usize, write_in_place_max: usize) -> Files {
+pub(super) fn store_of(target: &Arc<Target>, open_files_max: usize, write_in_place_max: usize) -> Files {
     let options = Options { open_files_max, write_in_place_max, direct_min: 256 << 10, checksums: true };
     open(target, &Rc::default(), options)
 }
@@ -69,7 +68,7 @@ pub(super) fn bytes(len: usize, seed: u8) -> Vec<u8> {
 }
 
 pub(super) async fn write(store: &Files, object: ObjectId, offset: u64, data: &[u8]) -> Result<u64, Errno> {
-    store.write(object, offset, Slice::from_vec(data.to_vec()).into()).await
+    store.write(object, offset, Slice::from_vec(data.to_vec()).into()).await.map(|written| written.size)
 }
 
 pub(super) async fn read(store: &Files, object: ObjectId, offset: u64, len: u32) -> Vec<u8> {
@@ -630,82 +629,5 @@ fn ranges_are_zeroed_at_once_also_where_the_file_system_cannot_do_it_in_place() 
         assert!(read(&store, o, 0, 1 << 20).await == vec![0; 64 * RANGE as usize]);
         let stored = store.stat(&[o]).await.expect("stat")[0].expect("it exists");
         assert_eq!((stored.size, stored.blocks), (64 * RANGE, 64 * 8), "with their space");
-    });
-}
-
-#[test]
-fn large_requests_go_past_the_cache_and_meet_the_small_ones() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let target = target(dir.path(), 0);
-    let file = std::fs::File::create(dir.path().join("probe")).expect("made");
-    assert!(Direct::open(file.as_raw_fd(), true).is_some(), "run this where a file can be opened with O_DIRECT");
-    on_ring(async {
-        let store = store_of(&target, 100, 64 << 10);
-        let now = Instant::now();
-        store.cache_cost.record(1, now, now + Duration::from_secs(1));
-        let large = Buf::from_slice(&bytes(1 << 20, 3)).freeze();
-        assert_eq!(store.write(object(1, 0), 0, large.clone().into()).await, Ok(1 << 20));
-        let is_cached = async |offset, len| {
-            let file = store.open_existing(object(1, 0)).await.expect("openable").expect("there");
-            direct::cached(file.fd(), offset, len).expect("told").pages > 0
-        };
-        assert!(!is_cached(0, 1 << 20).await);
-        assert!(read(&store, object(1, 0), 0, 1 << 20).await == large[..]);
-        assert!(!is_cached(0, 1 << 20).await);
-        // The end of a file is seldom aligned.
-        assert_eq!(write(&store, object(1, 0), 1 << 20, b"tail").await, Ok((1 << 20) + 4));
-        store.sync(object(1, 0)).await.expect("synced");
-        let all = read(&store, object(1, 0), 512 << 10, 1 << 20).await;
-        assert!(all.len() == (512 << 10) + 4 && all.ends_with(b"tail") && all[..512 << 10] == large[512 << 10..]);
-        assert!(!is_cached(0, 1 << 20).await);
-
-        assert_eq!(write(&store, object(1, 0), 700_000, b"small").await, Ok((1 << 20) + 4));
-        let mut expected = large.to_vec();
-        expected[700_000..700_005].copy_from_slice(b"small");
-        assert!(read(&store, object(1, 0), 0, 1 << 20).await == expected);
-        assert_eq!(store.write(object(1, 0), 0, large.clone().into()).await, Ok((1 << 20) + 4));
-        assert!(read(&store, object(1, 0), 0, 1 << 20).await == large[..]);
-    });
-}
-
-#[test]
-fn large_and_small_requests_in_any_order_are_one_file() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let target = target(dir.path(), 0);
-    on_ring(async {
-        let store = store_of(&target, 100, 64 << 10);
-        let now = Instant::now();
-        store.cache_cost.record(1, now, now + Duration::from_secs(1));
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = move |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
-        let mut model: Vec<u8> = Vec::new();
-        for step in 0..400u64 {
-            // Mostly on the borders of blocks, as large requests are.
-            let grain = [4096, 4096, 512, 1][random(4) as usize];
-            let offset = random(3 << 20) / grain * grain;
-            let len = (random(700 << 10) / grain * grain).max(grain);
-            let (from, to) = (offset as usize, (offset + len) as usize);
-            match random(8) {
-                0 => {
-                    store.truncate(object(1, 0), offset).await.expect("cut");
-                    model.resize(from, 0);
-                }
-                1..4 => {
-                    let data = Buf::from_slice(&bytes(len as usize, step as u8));
-                    model.resize(model.len().max(to), 0);
-                    model[from..to].copy_from_slice(&data);
-                    let size = store.write(object(1, 0), offset, data.freeze().into()).await;
-                    assert_eq!(size, Ok(model.len() as u64), "step {step}");
-                }
-                _ => {
-                    let seen = read(&store, object(1, 0), offset, len as u32).await;
-                    let expected = &model[from.min(model.len())..to.min(model.len())];
-                    assert!(seen == expected, "step {step}: {len} bytes at {offset} of {}", model.len());
-                }
-            }
-        }
     });
 }

@@ -9,7 +9,7 @@ messages! {
     /// Bytes `[offset, offset + length)` of the object. The payload has what exists, up to the object's end; holes read
     /// as zeros. An object that does not exist reads as empty.
     Read { object: ObjectId, offset: u64, length: u32 }
-    /// Of reads, writes and truncates.
+    /// Of reads and truncates.
     ObjectReply {
         /// Raised at each change of the object while this service runs, and at each of its starts.
         version: u64,
@@ -26,6 +26,16 @@ messages! {
         unchanged_since: u64,
         /// When the program wrote it, by the client's clock: the object's time of modification. 0: now.
         at: Timestamp,
+        /// Its sender is going to ask for a `Sync` next. Where it costs less than that, the payload is on disk with the answer.
+        durable: bool,
+    }
+    WriteReply {
+        /// As in `ObjectReply`.
+        version: u64,
+        /// Bytes.
+        size: u64,
+        /// The payload is on disk, and the object's entry; what was written before need not be.
+        durable: bool,
     }
     /// Makes the object exactly `size` bytes long, longer or shorter; makes it exist.
     Truncate { object: ObjectId, size: u64, unchanged_since: u64 }

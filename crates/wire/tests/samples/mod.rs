@@ -304,7 +304,8 @@ samples! {
         session::Recall { id, inode, name }
         storage::Read { object, offset, length }
         storage::ObjectReply { version, size }
-        storage::Write { object, offset, unchanged_since, at }
+        storage::Write { object, offset, unchanged_since, at, durable }
+        storage::WriteReply { version, size, durable }
         storage::Truncate { object, size, unchanged_since }
         storage::Sync { object, since }
         storage::SyncReply { lost }

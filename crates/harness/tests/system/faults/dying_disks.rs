@@ -150,6 +150,45 @@ fn a_disk_that_fails_under_load_gives_errors_and_loses_nothing() {
     });
 }
 
+/// Databases and logs do so: they write over blocks that are there, and sync each.
+#[test]
+fn a_disk_that_fails_has_what_was_synced_block_by_block() {
+    const BLOCK: usize = 4096;
+    const BLOCKS: usize = 64;
+    let cluster = cluster_with_data();
+    let place = cluster.dir().join("storaged-1/target-2");
+    let disk = LoopDisk::xfs_under(&place, 320);
+    set(&config_of(&cluster, "storaged-1"), "reserve", "16MiB");
+    cluster.up().expect_ok();
+    let path = folder_on(&cluster, "sick", &place).join("log");
+    fs::write(&path, [0; BLOCK * BLOCKS]).unwrap();
+    let content = |number: usize| [number as u8, (number >> 8) as u8].repeat(BLOCK / 2);
+    // Of those that were acknowledged.
+    let written = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let load = scope.spawn(|| -> io::Result<()> {
+            let file = File::options().write(true).open(&path)?;
+            loop {
+                let number = written.load(Ordering::SeqCst);
+                file.write_all_at(&content(number), (number % BLOCKS * BLOCK) as u64)?;
+                file.sync_data()?;
+                written.store(number + 1, Ordering::SeqCst);
+            }
+        });
+        wait::until("many synced writes", SOON, || (written.load(Ordering::SeqCst) > 10 * BLOCKS).then_some(()));
+        disk.die();
+        assert_eq!(load.join().unwrap().unwrap_err().raw_os_error(), Some(libc::EIO));
+    });
+    mend(&cluster, &disk);
+    let (seen, written) = (fs::read(&path).unwrap(), written.into_inner());
+    // The one that failed may be there or not.
+    for number in written - BLOCKS + 1..written {
+        let at = number % BLOCKS * BLOCK;
+        assert!(seen[at..at + BLOCK] == content(number), "write {number} of {written} is lost");
+    }
+    cluster.down().expect_ok();
+}
+
 fn break_under_load(breakdown: &Breakdown) {
     let cluster = cluster_with_data();
     let place = cluster.dir().join("storaged-1/target-2");
