@@ -16,8 +16,8 @@ use crate::parts::{gone, is_split};
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 
-/// `RENAME_NOREPLACE` and `RENAME_EXCHANGE` of `<linux/fs.h>`.
-const RENAME_FLAGS: u32 = 3;
+/// `RENAME_NOREPLACE`, `RENAME_EXCHANGE` and `RENAME_WHITEOUT` of `<linux/fs.h>`.
+const RENAME_FLAGS: u32 = 7;
 /// How often a name is looked up whose inode went before its own shard was asked.
 pub(crate) const LOOKS_MAX: usize = 16;
 
@@ -497,7 +497,7 @@ impl Client {
     }
 
     /// # Errors
-    /// Those of `renameat2(2)`; `EINVAL` for flags other than those two.
+    /// Those of `renameat2(2)`; `EINVAL` for flags that this does not have.
     pub async fn rename(
         &self,
         caller: &Caller<'_>,
@@ -539,8 +539,9 @@ impl Client {
             target_parent,
             target_name: target.1.clone(),
             flags,
+            cred: caller.cred,
         };
-        // An exchange makes both names. That a move takes the source's away need not be known.
+        // An exchange makes both names, and so does who leaves a whiteout. That a move takes the source's away need not be known.
         let (kept, board) = (&self.shared.kept, &self.shared.board);
         let _target = kept.making(board, target_parent, &target.1);
         let _source = kept.making(board, source_parent, &source.1);

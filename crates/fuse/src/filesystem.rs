@@ -240,7 +240,7 @@ pub trait FileSystem: 'static {
 
     fn rmdir(&self, context: &Context, parent: InodeId, name: Name) -> impl Future<Output = Result<(), Errno>>;
 
-    /// `flags`: `RENAME_NOREPLACE` = 1, `RENAME_EXCHANGE` = 2.
+    /// `flags`: `RENAME_NOREPLACE` = 1, `RENAME_EXCHANGE` = 2, `RENAME_WHITEOUT` = 4.
     fn rename(
         &self,
         context: &Context,

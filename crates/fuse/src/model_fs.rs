@@ -128,12 +128,13 @@ impl FileSystem for ModelFs {
 
     async fn rename(
         &self,
-        _: &Context,
+        context: &Context,
         source: (InodeId, Name),
         target: (InodeId, Name),
         flags: u32,
     ) -> Result<(), Errno> {
-        self.change().rename(source.0, &source.1, target.0, &target.1, flags, now())
+        let (source, target) = ((source.0, &source.1[..]), (target.0, &target.1[..]));
+        self.change().rename(source, target, flags, context.credentials(), now())
     }
 
     async fn link(&self, _: &Context, inode: InodeId, parent: InodeId, name: Name) -> Result<Entry, Errno> {

@@ -128,6 +128,7 @@ impl<K: Kv> Call<'_, K> {
             target_parent: m.target_parent,
             target_name: &m.target_name,
             flags: m.flags,
+            cred: m.cred,
         };
         changed(self.shard.rename(exactly, &rename))
     }

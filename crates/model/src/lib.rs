@@ -24,7 +24,7 @@ use types::time::Timestamp;
 
 pub use directory::Listed;
 pub use entry::New;
-pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE};
+pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use xattr::{XATTR_CREATE, XATTR_REPLACE};
 
 use crate::directory::Directory;

@@ -1,17 +1,20 @@
 //! Rename: the one operation with many cases, in the order in which Linux checks them.
 
 use types::attr::FileType;
+use types::cred::Credentials;
 use types::error::Errno;
 use types::id::InodeId;
 use types::time::Timestamp;
 
-use crate::Model;
 use crate::entry::check_name;
+use crate::{Model, New};
 
 /// Fail with `EEXIST` rather than replace.
 pub const RENAME_NOREPLACE: u32 = 1;
 /// Let the two names swap what they point to.
 pub const RENAME_EXCHANGE: u32 = 2;
+/// Leave a whiteout where the entry was: a character device with the number 0 and no permissions.
+pub const RENAME_WHITEOUT: u32 = 4;
 
 /// One end of a rename.
 #[derive(Clone, Copy)]
@@ -22,32 +25,33 @@ struct Place<'a> {
 
 impl Model {
     /// Moves an entry, replacing what is at the target (a file by a non-directory, an empty directory by a directory).
-    /// Two names of one inode: nothing happens.
+    /// Two names of one inode: nothing happens. `cred`: whose a whiteout is.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EISDIR`, `ENOTEMPTY`, `EEXIST`; `EPERM` by flags of files; `EINVAL` for unknown flags and for a
     /// directory that would become its own descendant.
     pub fn rename(
         &mut self,
-        source_parent: InodeId,
-        source_name: &[u8],
-        target_parent: InodeId,
-        target_name: &[u8],
+        source: (InodeId, &[u8]),
+        target: (InodeId, &[u8]),
         flags: u32,
+        cred: Credentials,
         now: Timestamp,
     ) -> Result<(), Errno> {
-        if ![0, RENAME_NOREPLACE, RENAME_EXCHANGE].contains(&flags) {
+        if ![0, RENAME_NOREPLACE, RENAME_EXCHANGE].contains(&(flags & !RENAME_WHITEOUT))
+            || flags == RENAME_EXCHANGE | RENAME_WHITEOUT
+        {
             return Err(Errno::EINVAL);
         }
-        let source = Place { parent: source_parent, name: source_name };
-        let target = Place { parent: target_parent, name: target_name };
+        let source = Place { parent: source.0, name: source.1 };
+        let target = Place { parent: target.0, name: target.1 };
         self.directory(source.parent)?;
         self.directory(target.parent)?;
         let moved = self.lookup(source.parent, source.name)?.inode;
         self.living_directory(target.parent)?;
         check_name(target.name)?;
         let present = self.directory(target.parent)?.get(target.name);
-        match (flags, present) {
+        match (flags & !RENAME_WHITEOUT, present) {
             (RENAME_NOREPLACE, Some(_)) => return Err(Errno::EEXIST),
             (RENAME_EXCHANGE, None) => return Err(Errno::ENOENT),
             _ => {}
@@ -71,15 +75,23 @@ impl Model {
                 self.may_lose(target.parent, other)?;
                 self.check_replace(moved, other)?;
                 self.replace(source, moved, target, Some(other), now);
-                Ok(())
+                self.leave_behind(source, flags, cred, now)
             }
             None => {
                 self.may_lose(source.parent, moved)?;
                 self.may_enter(target.parent)?;
                 self.replace(source, moved, target, None, now);
-                Ok(())
+                self.leave_behind(source, flags, cred, now)
             }
         }
+    }
+
+    fn leave_behind(&mut self, source: Place<'_>, flags: u32, cred: Credentials, now: Timestamp) -> Result<(), Errno> {
+        if flags & RENAME_WHITEOUT == 0 {
+            return Ok(());
+        }
+        let whiteout = New::Node { kind: FileType::CharDevice, mode: 0, rdev: 0 };
+        self.create(source.parent, source.name, &whiteout, cred, now).map(drop)
     }
 
     fn check_replace(&self, moved: InodeId, replaced: InodeId) -> Result<(), Errno> {

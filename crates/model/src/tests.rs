@@ -40,7 +40,7 @@ impl Fixture {
 
     fn rename(&mut self, from: (InodeId, &str), to: (InodeId, &str), flags: u32) -> Result<(), Errno> {
         let now = self.now();
-        self.fs.rename(from.0, from.1.as_bytes(), to.0, to.1.as_bytes(), flags, now)
+        self.fs.rename((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()), flags, USER, now)
     }
 
     fn find(&self, parent: InodeId, name: &str) -> Result<InodeId, Errno> {
@@ -170,7 +170,7 @@ fn rename_moves_and_replaces() {
     assert_eq!(f.rename((ROOT, "c"), (ROOT, "d"), 0), Err(Errno::EISDIR));
     assert_eq!(f.rename((ROOT, "d"), (ROOT, "c"), 0), Err(Errno::ENOTDIR));
     assert_eq!(f.rename((ROOT, "zz"), (ROOT, "c"), 0), Err(Errno::ENOENT));
-    assert_eq!(f.rename((ROOT, "c"), (ROOT, "y"), 4), Err(Errno::EINVAL));
+    assert_eq!(f.rename((ROOT, "c"), (ROOT, "y"), 8), Err(Errno::EINVAL));
     f.rename((ROOT, "c"), (ROOT, "c"), 0).unwrap();
 }
 
@@ -203,6 +203,11 @@ fn rename_flags() {
     assert_eq!(f.rename((dir, "sub"), (ROOT, "d"), RENAME_EXCHANGE), Err(Errno::EINVAL));
     f.rename((dir, "sub"), (ROOT, "new"), RENAME_NOREPLACE).unwrap();
     assert_eq!(f.find(ROOT, "new"), Ok(a));
+    assert_eq!(f.rename((ROOT, "new"), (ROOT, "a"), RENAME_WHITEOUT | RENAME_EXCHANGE), Err(Errno::EINVAL));
+    f.rename((ROOT, "new"), (dir, "sub"), RENAME_WHITEOUT | RENAME_NOREPLACE).unwrap();
+    let whiteout = f.fs.lookup(ROOT, b"new").unwrap();
+    assert_eq!((whiteout.kind, whiteout.mode, whiteout.rdev), (FileType::CharDevice, 0, 0));
+    assert_eq!(f.find(dir, "sub"), Ok(a));
 }
 
 #[test]

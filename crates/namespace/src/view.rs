@@ -2,6 +2,7 @@
 
 use types::attr::{Attr, FileType};
 use types::cred::Credentials;
+use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::{GroupId, InodeId, PoolId, SessionId};
 use types::layout::{Layout, LayoutPolicy};
@@ -202,12 +203,41 @@ pub struct Rename<'a> {
     pub source_name: &'a Name,
     pub target_parent: InodeId,
     pub target_name: &'a Name,
-    /// `RENAME_NOREPLACE` = 1, `RENAME_EXCHANGE` = 2; others are `EINVAL`.
+    /// `RENAME_NOREPLACE` = 1, `RENAME_EXCHANGE` = 2, `RENAME_WHITEOUT` = 4; others are `EINVAL`, and so are the last two
+    /// together.
     pub flags: u32,
+    /// Whose a whiteout is.
+    pub cred: Credentials,
 }
 
 pub const RENAME_NOREPLACE: u32 = 1;
 pub const RENAME_EXCHANGE: u32 = 2;
+/// A whiteout is left where the entry was, as upper layers of overlays have them: a character device with the number 0.
+pub const RENAME_WHITEOUT: u32 = 4;
+
+impl Rename<'_> {
+    pub(crate) fn check_flags(&self) -> Result<(), Errno> {
+        match self.flags & !RENAME_WHITEOUT {
+            0 | RENAME_NOREPLACE => Ok(()),
+            RENAME_EXCHANGE if self.whiteout().is_none() => Ok(()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn replaces(&self) -> bool {
+        self.flags & RENAME_NOREPLACE == 0
+    }
+
+    pub(crate) fn exchanges(&self) -> bool {
+        self.flags & RENAME_EXCHANGE != 0
+    }
+
+    /// Whose the whiteout is that is left behind.
+    pub(crate) fn whiteout(&self) -> Option<Credentials> {
+        (self.flags & RENAME_WHITEOUT != 0).then_some(self.cred)
+    }
+}
+
 pub const XATTR_CREATE: u32 = 1;
 pub const XATTR_REPLACE: u32 = 2;
 /// With an access ACL: set-group-id goes, since who sets it is not in the file's group.

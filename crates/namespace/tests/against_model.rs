@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{Bed, CRED, EXPIRY_MS, ROOT, held};
 use kv::KvError;
 use model::{Limits, Model, New};
-use namespace::view::{Create, Exactly, InodeView, Looked, PolicyChange, Rename, Telling, WriteInline};
+use namespace::view::{
+    Create, Exactly, InodeView, Looked, PolicyChange, RENAME_WHITEOUT, Rename, Telling, WriteInline,
+};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -253,7 +255,7 @@ impl World {
             15..20 => Op::Rename {
                 from: (one, name),
                 to: (other, other_name),
-                flags: *[0, 0, 1, 2, 2, 3].choose(rng).expect("some"),
+                flags: *[0, 0, 1, 2, 2, 3, 4, 4, 5, 6].choose(rng).expect("some"),
             },
             20..22 => Op::Set { inode: one, change: draw_change(rng, self.model.getattr(one).ok()) },
             22 => {
@@ -301,7 +303,13 @@ impl World {
             Op::Link { inode, parent, name } => model.link(*inode, *parent, name, now).map(Some),
             Op::Unlink { parent, name } => model.unlink(*parent, name, now).map(|()| None),
             Op::Rmdir { parent, name } => model.rmdir(*parent, name, now).map(|()| None),
-            Op::Rename { from, to, flags } => model.rename(from.0, &from.1, to.0, &to.1, *flags, now).map(|()| None),
+            Op::Rename { from, to, flags } => {
+                let renamed = model.rename((from.0, &from.1), (to.0, &to.1), *flags, CRED, now);
+                match is_whiteout(op) {
+                    true => renamed.and_then(|()| model.lookup(from.0, &from.1)).map(Some),
+                    false => renamed.map(|()| None),
+                }
+            }
             Op::Set { inode, change } => model.setattr(*inode, change, now).map(Some),
             Op::Write { inode, offset, bytes, append } => model.getattr(*inode).and_then(|attr| {
                 let offset = if *append { attr.size } else { *offset };
@@ -339,7 +347,9 @@ impl World {
             }
             Op::Lookup { parent, name } => model.lookup(*parent, name).map(Some),
         };
-        if let (Op::Create { .. } | Op::Mkdir { .. } | Op::Symlink { .. }, Ok(Some(attr))) = (op, &outcome) {
+        if let Ok(Some(attr)) = &outcome
+            && makes(op)
+        {
             self.known.push(attr.inode);
         }
         outcome
@@ -359,7 +369,9 @@ impl World {
     /// Repeats what succeeded: it says the same again, of the inodes that are still there.
     fn repeat(&mut self, requests: &[Request]) {
         for request in requests {
-            let harmless = matches!(request.op, Op::Lookup { .. } | Op::Open { .. } | Op::Close { .. });
+            // What is found at the source's name may be something else by now.
+            let harmless = matches!(request.op, Op::Lookup { .. } | Op::Open { .. } | Op::Close { .. })
+                || is_whiteout(&request.op);
             if request.expected.is_ok() && !harmless && !opened_and_closed(requests, &request.op) {
                 let again = self.shard_does(request);
                 self.compare_repeated(request, &again);
@@ -403,8 +415,13 @@ impl World {
             Op::Rename { from, to, flags } => {
                 let (source_parent, target_parent) = (id(&from.0), id(&to.0));
                 let (source_name, target_name) = (&from.1, &to.1);
-                let rename = Rename { source_parent, source_name, target_parent, target_name, flags: *flags };
-                shard.rename(exactly, &rename).map(|_| None)
+                let rename =
+                    Rename { source_parent, source_name, target_parent, target_name, flags: *flags, cred: CRED };
+                let renamed = shard.rename(exactly, &rename);
+                match is_whiteout(op) {
+                    true => renamed.and_then(|_| shard.lookup(*session, source_parent, source_name)?.found()).map(Some),
+                    false => renamed.map(|_| None),
+                }
             }
             Op::Set { inode, change } => shard.set(exactly, id(inode), change, false).map(Some),
             Op::Write { inode, offset, bytes, append } => {
@@ -425,8 +442,7 @@ impl World {
     fn compare(&mut self, request: &Request, outcome: &Result<Option<InodeView>, Errno>) {
         match (&request.expected, outcome) {
             (Ok(Some(expected)), Ok(Some(view))) => {
-                let made = matches!(request.op, Op::Create { .. } | Op::Mkdir { .. } | Op::Symlink { .. });
-                if made {
+                if makes(&request.op) {
                     self.ids.insert(expected.inode, view.attr.inode);
                 }
                 assert_eq!(self.comparable(expected), view.attr, "{request:?}");
@@ -561,6 +577,16 @@ impl World {
             assert_eq!(value, self.model.getxattr(inode, &name).expect("listed"));
         }
     }
+}
+
+/// What it answers with is new, or may be.
+fn makes(op: &Op) -> bool {
+    matches!(op, Op::Create { .. } | Op::Mkdir { .. } | Op::Symlink { .. }) || is_whiteout(op)
+}
+
+/// It answers with what is at its source's name after it.
+fn is_whiteout(op: &Op) -> bool {
+    matches!(op, Op::Rename { flags, .. } if flags & RENAME_WHITEOUT != 0)
 }
 
 /// A create that opened and whose open was closed later would be opened again by its repetition: no client does that,

@@ -130,6 +130,7 @@ fn every_way_to_a_name_is_refused_where_it_would_be_one_too_many() {
             target_parent: ROOT,
             target_name: target,
             flags,
+            cred: CRED,
         };
         let exactly = bed.next(A);
         let other_name = name("other");

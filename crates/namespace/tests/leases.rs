@@ -241,8 +241,14 @@ impl World {
                 6 => {
                     let flags = mode % 3;
                     let (source_name, target_name) = (&from, &to);
-                    let rename =
-                        Rename { source_parent: parent, source_name, target_parent: other, target_name, flags };
+                    let rename = Rename {
+                        source_parent: parent,
+                        source_name,
+                        target_parent: other,
+                        target_name,
+                        flags,
+                        cred: CRED,
+                    };
                     shard.rename(exactly, &rename).map(Outcome::from)
                 }
                 7 => shard
@@ -489,7 +495,7 @@ fn a_session_that_moves_a_name_keeps_what_it_believes_of_it() {
         let Looked::Found(view) = bed.shard.lookup(A, ROOT, &name("f")).expect("there") else { panic!("it is there") };
         assert!(view.name_lease_ms > 0);
         let (exactly, source_name, target_name) = (bed.next(A), &name("f"), &name("g"));
-        let rename = Rename { source_parent: ROOT, source_name, target_parent: ROOT, target_name, flags };
+        let rename = Rename { source_parent: ROOT, source_name, target_parent: ROOT, target_name, flags, cred: CRED };
         bed.shard.rename(exactly, &rename).expect("moved");
         let exactly = bed.next(B);
         assert_eq!(bed.shard.unlink(exactly, ROOT, &name("g")), Err(Error::Recalling));

@@ -275,7 +275,7 @@ fn rename_refuses() {
         ((ROOT, "d"), (sub, "deep"), RENAME_EXCHANGE, Errno::EINVAL),
         ((sub, "deep"), (ROOT, "d"), RENAME_EXCHANGE, Errno::EINVAL),
         ((ROOT, "f"), (ROOT, "x"), 3, Errno::EINVAL),
-        ((ROOT, "f"), (ROOT, "x"), 4, Errno::EINVAL),
+        ((ROOT, "f"), (ROOT, "x"), 8, Errno::EINVAL),
     ];
     for &(from, to, flags, errno) in table {
         assert_eq!(refused(bed.rename(from, to, flags)), errno, "{from:?} {to:?} {flags}");
@@ -657,8 +657,14 @@ fn who_removes_or_replaces_a_directory_is_told_what_it_was() {
     let rename = |bed: &mut Bed, flags| {
         let exactly = bed.next(A);
         let (source, target) = (name("new"), name("replaced"));
-        let rename =
-            Rename { source_parent: ROOT, source_name: &source, target_parent: ROOT, target_name: &target, flags };
+        let rename = Rename {
+            source_parent: ROOT,
+            source_name: &source,
+            target_parent: ROOT,
+            target_name: &target,
+            flags,
+            cred: CRED,
+        };
         bed.shard.rename(exactly, &rename).unwrap().removed
     };
     bed.dir(ROOT, "new");

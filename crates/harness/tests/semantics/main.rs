@@ -61,6 +61,7 @@ statements! {
     }
     renames {
         rename_flags
+        renames_leave_whiteouts
         directories_are_moved_and_exchanged_whole
         renames_between_names_of_one_file
         renames_take_open_files_along

@@ -1,7 +1,7 @@
 //! Renames of anything: directories, links, open files, and what the flags of `renameat2` make of them.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
 
 use harness::syscall;
@@ -10,6 +10,7 @@ use crate::{Place, errno, open};
 
 const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
 const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
+const WHITEOUT: u32 = libc::RENAME_WHITEOUT;
 
 pub(super) fn rename_flags(place: &Place) {
     let ((a, b), (c, d)) = (place.both("a"), place.both("c"));
@@ -18,12 +19,36 @@ pub(super) fn rename_flags(place: &Place) {
     assert_eq!(errno(syscall::rename(&a, &c, NOREPLACE)), libc::EEXIST);
     syscall::rename(&a, &c, EXCHANGE).unwrap();
     assert!(b.is_dir() && d.is_file());
-    assert_eq!(errno(syscall::rename(&a, &place.here.join("x"), libc::RENAME_WHITEOUT)), libc::EINVAL);
     assert_eq!(errno(syscall::rename(&a, &place.here.join("x"), EXCHANGE)), libc::ENOENT);
     assert_eq!(errno(syscall::rename(&c, &place.here.join("x"), EXCHANGE | NOREPLACE)), libc::EINVAL);
     syscall::rename(&c, &place.here.join("moved"), NOREPLACE).unwrap();
     assert_eq!(fs::read(place.there.join("moved")).unwrap(), b"a");
     assert!(!d.exists());
+}
+
+pub(super) fn renames_leave_whiteouts(place: &Place) {
+    let ((file, seen), (sub, _)) = (place.both("file"), place.both("sub"));
+    fs::write(&file, "moved").unwrap();
+    fs::create_dir(&sub).unwrap();
+    let is_whiteout = |path: &Path| {
+        let found = fs::symlink_metadata(path).unwrap();
+        found.file_type().is_char_device() && (found.rdev(), found.mode() & 0o7777, found.nlink()) == (0, 0, 1)
+    };
+    assert_eq!(errno(syscall::rename(&file, &sub, WHITEOUT | NOREPLACE)), libc::EEXIST);
+    assert_eq!(errno(syscall::rename(&file, &sub, WHITEOUT | EXCHANGE)), libc::EINVAL);
+    assert!(seen.is_file());
+    syscall::rename(&file, &sub.join("file"), WHITEOUT).unwrap();
+    assert!(is_whiteout(&file) && is_whiteout(&seen));
+    assert_eq!(fs::read(place.there.join("sub/file")).unwrap(), b"moved");
+    // In its place, and of a directory.
+    syscall::rename(&sub, &place.here.join("other"), WHITEOUT | NOREPLACE).unwrap();
+    assert!(is_whiteout(&place.there.join("sub")) && place.there.join("other/file").is_file());
+    syscall::rename(&place.here.join("other/file"), &file, WHITEOUT).unwrap();
+    assert_eq!(fs::read(&seen).unwrap(), b"moved");
+    assert!(is_whiteout(&place.there.join("other/file")));
+    fs::remove_dir_all(place.here.join("other")).unwrap();
+    fs::remove_file(&sub).unwrap();
+    assert_eq!(fs::read_dir(&place.there).unwrap().count(), 1);
 }
 
 fn links(path: &Path) -> u64 {

@@ -269,6 +269,39 @@ fn cp_sparse_keeps_contents_and_saves_space() {
     cluster.assert_sound();
 }
 
+/// As containers have it: what the lower layer has is read from there, and all that is changed is on the mount.
+#[test]
+fn an_overlay_has_its_upper_layer_here() {
+    let cluster = Cluster::start();
+    let (lower, merged) = (cluster.beside("lower"), cluster.beside("merged"));
+    let upper = cluster.folder("upper");
+    fs::create_dir_all(lower.join("dir/sub")).unwrap();
+    fs::create_dir(&merged).unwrap();
+    for name in ["gone", "moved", "changed", "dir/file", "dir/sub/deep"] {
+        fs::write(lower.join(name), name).unwrap();
+    }
+    shell(
+        &upper,
+        &format!(
+            r#"
+            mkdir up work
+            mount -t overlay overlay -o lowerdir={lower},upperdir=$PWD/up,workdir=$PWD/work {merged}
+            trap 'cd / && umount {merged}' EXIT
+            cd {merged}
+            rm gone && mv moved dir/here && echo more >> changed && rm -r dir/sub && mkdir dir/sub && echo new > dir/sub/new
+            git init -q repository && cd repository && echo a > a && git add a
+            git -c user.name=A -c user.email=a@b commit -q -m a && git fsck --strict && cd ..
+            [ ! -e gone ] && [ ! -e moved ] && [ $(cat dir/here) = moved ] && [ "$(ls dir/sub)" = new ]
+            grep -q more changed && ! grep -q more {lower}/changed && [ -c {upper}/up/gone ] && [ -c {upper}/up/moved ]
+            "#,
+            lower = lower.display(),
+            merged = merged.display(),
+            upper = upper.display(),
+        ),
+    );
+    cluster.assert_sound();
+}
+
 #[test]
 fn listing_10000_files_while_others_come_and_go() {
     const STABLE: usize = 10_000;

@@ -1,21 +1,35 @@
 //! Moving an entry: within a directory or between two, over what is there or not, or exchanging both.
 
 use kv::Kv;
+use types::attr::FileType;
+use types::cred::Credentials;
 use types::error::Errno;
 use types::id::InodeId;
 
 use crate::error::{Damage, Result};
 use crate::namespace::Namespace;
-use crate::ops::Place;
 use crate::ops::remove::Fate;
+use crate::ops::{Newborn, Place};
 use crate::schema::edge::Edge;
-use crate::schema::inode::{self, Inode};
-use crate::view::{RENAME_EXCHANGE, RENAME_NOREPLACE, Rename};
+use crate::schema::inode::{self, Body, Inode};
+use crate::view::Rename;
 
 /// Directories above a directory. A path that a kernel resolves is far shorter; more is a loop, so damage.
 const DEPTH_MAX: u32 = 1 << 20;
 
 type Occupant = (Edge, Inode);
+
+/// A new inode that takes the place of one that is moved.
+pub(crate) struct Whiteout {
+    pub(crate) id: InodeId,
+    pub(crate) newborn: Newborn,
+}
+
+impl Whiteout {
+    pub(crate) fn edge(&self) -> Edge {
+        Edge { child: self.id, kind: FileType::CharDevice }
+    }
+}
 
 impl<K: Kv> Namespace<K> {
     /// What became of the replaced inode, if there was one. `held` asks whether somebody has it open.
@@ -25,40 +39,45 @@ impl<K: Kv> Namespace<K> {
     /// replace a directory), `EEXIST` (NOREPLACE), `ENOTEMPTY`, `EINVAL` (a directory into itself, or flags), `EMLINK`,
     /// `ENOSPC` (too many names of one hash), `EPERM` (flags).
     pub fn rename(&mut self, rename: &Rename<'_>, held: impl FnOnce(InodeId) -> bool) -> Result<Fate> {
-        if !matches!(rename.flags, 0 | RENAME_NOREPLACE | RENAME_EXCHANGE) {
-            return Err(Errno::EINVAL.into());
-        }
+        rename.check_flags()?;
         let source = self.place(rename.source_parent, rename.source_name)?;
         let target = self.place(rename.target_parent, rename.target_name)?;
         let moved = self.occupant(&source)?;
         target.must_live()?;
         if target.edge.is_none() {
-            if rename.flags == RENAME_EXCHANGE {
+            if rename.exchanges() {
                 return Err(Errno::ENOENT.into());
             }
-            return self.move_to_vacancy(&source, &target, moved);
+            return self.move_to_vacancy(&source, &target, moved, rename.whiteout());
         }
-        if rename.flags == RENAME_NOREPLACE {
+        if !rename.replaces() {
             return Err(Errno::EEXIST.into());
         }
         let other = self.occupant(&target)?;
-        if rename.flags == RENAME_EXCHANGE {
+        if rename.exchanges() {
             return self.exchange(&source, &target, moved, other);
         }
-        self.move_over(&source, &target, moved, other, held)
+        self.move_over(&source, &target, moved, (other, rename.whiteout()), held)
     }
 
-    fn move_to_vacancy(&mut self, source: &Place<'_>, target: &Place<'_>, moved: Occupant) -> Result<Fate> {
+    fn move_to_vacancy(
+        &mut self,
+        source: &Place<'_>,
+        target: &Place<'_>,
+        moved: Occupant,
+        whiteout: Option<Credentials>,
+    ) -> Result<Fate> {
         self.check_no_loop(source, target, &moved)?;
         source.may_lose(&moved.1)?;
         target.may_enter()?;
-        if (source.parent, source.hash) != (target.parent, target.hash) {
+        if (source.parent, source.hash) != (target.parent, target.hash) || whiteout.is_some() {
             self.has_room(target)?;
         }
         if moved.1.is_dir() && source.parent != target.parent {
             self.can_have_subdir(&target.directory)?;
         }
-        self.leave(source, moved.0.kind);
+        let whiteout = self.whiteout(source, whiteout)?;
+        self.leave_behind(source, moved.0.kind, whiteout);
         self.enter(target, moved.0);
         self.moved(moved.0.child, moved.1, target.visible());
         Ok(Fate::Lives)
@@ -69,7 +88,7 @@ impl<K: Kv> Namespace<K> {
         source: &Place<'_>,
         target: &Place<'_>,
         moved: Occupant,
-        other: Occupant,
+        (other, whiteout): (Occupant, Option<Credentials>),
         held: impl FnOnce(InodeId) -> bool,
     ) -> Result<Fate> {
         self.check_no_loop(source, target, &moved)?;
@@ -90,10 +109,24 @@ impl<K: Kv> Namespace<K> {
             (true, true) | (false, false) => {}
         }
         let loss = self.prepare_loss(other.0.child, other.1, held)?;
-        self.leave(source, moved.0.kind);
+        let whiteout = self.whiteout(source, whiteout)?;
+        self.leave_behind(source, moved.0.kind, whiteout);
         self.replace(target, other.0.kind, moved.0);
         self.moved(moved.0.child, moved.1, target.visible());
         Ok(self.lose(loss))
+    }
+
+    /// What is left at `source`, if anything is to be.
+    pub(crate) fn whiteout(&mut self, source: &Place<'_>, cred: Option<Credentials>) -> Result<Option<Whiteout>> {
+        let Some(cred) = cred else { return Ok(None) };
+        let newborn = self.newborn(source.home(), FileType::CharDevice, 0, cred, Body::Other)?;
+        Ok(Some(Whiteout { id: self.new_id()?, newborn }))
+    }
+
+    fn leave_behind(&mut self, source: &Place<'_>, kind: FileType, whiteout: Option<Whiteout>) {
+        let Some(whiteout) = whiteout else { return self.leave(source, kind) };
+        self.replace(source, kind, whiteout.edge());
+        self.bear(whiteout.id, whiteout.newborn);
     }
 
     fn exchange(&mut self, source: &Place<'_>, target: &Place<'_>, moved: Occupant, other: Occupant) -> Result<Fate> {

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::leases::{Recall, Subject, Touched};
 use crate::schema::inode::{Inode, UNSETTLED};
 use crate::shard::Shard;
-use crate::view::{Create, RENAME_EXCHANGE, Rename};
+use crate::view::{Create, Rename};
 
 impl<K: Kv> Shard<K> {
     /// What `session` is about to change may not be believed by others any more.
@@ -137,7 +137,7 @@ impl<K: Kv> Shard<K> {
         let source = Subject::name(rename.source_parent, rename.source_name);
         let target = Subject::name(rename.target_parent, rename.target_name);
         self.leases.carry(session, source, target);
-        if rename.flags == RENAME_EXCHANGE {
+        if rename.exchanges() {
             self.leases.carry(session, target, source);
         }
     }

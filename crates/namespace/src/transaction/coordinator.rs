@@ -7,6 +7,7 @@ use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 
 use crate::error::{Error, Result};
+use crate::ops::rename::Whiteout;
 use crate::schema::edge::Edge;
 use crate::schema::session;
 use crate::schema::transaction as record;
@@ -286,6 +287,15 @@ impl<K: Kv> Shard<K> {
     /// All have promised: this shard's part, the reply for the client, and the decision go into the turn's batch.
     fn decide(&mut self, id: TransactionId, becomes: Option<Edge>) -> Result<()> {
         let Some(running) = self.transactions.running.get_mut(&id) else { return Ok(()) };
+        let whiteout = match running.plan.whiteout() {
+            Some((parent, name, cred)) => {
+                let place = self.namespace.place(parent, &name)?;
+                self.namespace.whiteout(&place, Some(cred))?
+            }
+            None => None,
+        };
+        let becomes = whiteout.as_ref().map(Whiteout::edge).or(becomes);
+        let Some(running) = self.transactions.running.get_mut(&id) else { return Ok(()) };
         let (exactly, participants) = (running.exactly, running.asked.clone());
         let mut parts = mem::take(&mut running.local);
         let entry = parts.iter_mut().find_map(|part| match part {
@@ -312,6 +322,9 @@ impl<K: Kv> Shard<K> {
             running.decided = applied.is_ok();
         }
         applied?;
+        if let Some(Whiteout { id, newborn }) = whiteout {
+            self.namespace.bear(id, newborn);
+        }
         let made = new.as_ref().map(|new| new.id);
         if let Some(new) = new {
             let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &new) };

@@ -14,7 +14,7 @@ use crate::schema::inode::{Body, Role};
 use crate::shard::Shard;
 use crate::transaction::part::NewDirectory;
 use crate::transaction::plan::{Operation, Renaming};
-use crate::view::{Exactly, RENAME_EXCHANGE, RENAME_NOREPLACE, Rename};
+use crate::view::{Exactly, Rename};
 
 impl<K: Kv> Shard<K> {
     /// The cluster's shards, whole, and those whose nodes seem to be there; at each change of the map.
@@ -107,9 +107,7 @@ impl<K: Kv> Shard<K> {
 
     /// Goes on where all is in this shard, and no way up from a directory leads through others.
     pub(crate) fn cross_rename(&mut self, exactly: Exactly, rename: &Rename<'_>) -> Result<()> {
-        if !matches!(rename.flags, 0 | RENAME_NOREPLACE | RENAME_EXCHANGE) {
-            return Err(Errno::EINVAL.into());
-        }
+        rename.check_flags()?;
         let crosses = rename.source_parent != rename.target_parent;
         self.may_change_name(rename.source_parent, rename.source_name)?;
         let moved = self.namespace.place(rename.source_parent, rename.source_name)?.edge;
@@ -131,14 +129,16 @@ impl<K: Kv> Shard<K> {
         if moved.is_none() {
             return Err(Errno::ENOENT.into());
         }
-        let needs_token = crosses && (is_dir(moved) || rename.flags == RENAME_EXCHANGE);
+        let needs_token = crosses && (is_dir(moved) || rename.exchanges());
         if needs_token && self.config.shard == InodeId::ROOT.home() {
             self.transactions.locks.may_take_token()?;
         }
         let renaming = Renaming {
             source: (rename.source_parent, rename.source_name.clone()),
             target: (rename.target_parent, rename.target_name.clone()),
-            flags: rename.flags,
+            exchanges: rename.exchanges(),
+            replaces: rename.replaces(),
+            whiteout: rename.whiteout(),
             needs_token,
         };
         self.start(exactly, Operation::Rename(renaming))

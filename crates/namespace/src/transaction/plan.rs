@@ -4,13 +4,14 @@
 //! operation, in the same order, and answers with the same errors.
 
 use types::attr::{FileType, SetAttr};
+use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, ShardId};
 use types::name::Name;
 
 use crate::schema::edge::Edge;
 use crate::transaction::part::{Conformed, Moved, NewDirectory, Part, Vote};
-use crate::view::{PolicyChange, RENAME_EXCHANGE, RENAME_NOREPLACE};
+use crate::view::PolicyChange;
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -67,7 +68,10 @@ pub(crate) enum DirectoryChange {
 pub(crate) struct Renaming {
     pub(crate) source: (InodeId, Name),
     pub(crate) target: (InodeId, Name),
-    pub(crate) flags: u32,
+    pub(crate) exchanges: bool,
+    pub(crate) replaces: bool,
+    /// Whose the whiteout is that is left behind.
+    pub(crate) whiteout: Option<Credentials>,
     /// What is moved seems to be a directory, and to another one: no other such move may be under way.
     pub(crate) needs_token: bool,
 }
@@ -149,6 +153,12 @@ impl Plan {
     /// Who asks for it takes what it knows of a name to another one.
     pub(crate) fn moves(&self) -> bool {
         matches!(self.operation, Operation::Rename(_))
+    }
+
+    /// The name that a whiteout is left at, and whose it is.
+    pub(crate) fn whiteout(&self) -> Option<(InodeId, Name, Credentials)> {
+        let Operation::Rename(Renaming { source, whiteout: Some(cred), .. }) = &self.operation else { return None };
+        Some((source.0, source.1.clone(), *cred))
     }
 
     /// What keeps a split directory as it is to be: the next step of it begins when this one has ended everywhere.
@@ -292,9 +302,9 @@ impl Plan {
             (Stage::Second, [vote]) => {
                 let Some((other, target_in)) = vote.entry(renaming.target.0) else { return Step::Refuse(Errno::EIO) };
                 (self.other, self.target_in) = (other, target_in);
-                match (other, renaming.flags) {
-                    (None, RENAME_EXCHANGE) => Step::Refuse(Errno::ENOENT),
-                    (Some(_), RENAME_NOREPLACE) => Step::Refuse(Errno::EEXIST),
+                match other {
+                    None if renaming.exchanges => Step::Refuse(Errno::ENOENT),
+                    Some(_) if !renaming.replaces => Step::Refuse(Errno::EEXIST),
                     _ => self.check_target(&renaming),
                 }
             }
@@ -303,7 +313,7 @@ impl Plan {
                     votes.iter().find_map(|vote| if let Vote::Parts(parts) = vote { Some(parts) } else { None });
                 match split {
                     Some(parts) => self.ask_parts(parts),
-                    None => Step::Decide(self.other.filter(|_| renaming.flags == RENAME_EXCHANGE)),
+                    None => Step::Decide(self.other.filter(|_| renaming.exchanges)),
                 }
             }
             _ => Step::Refuse(Errno::EIO),
@@ -316,7 +326,7 @@ impl Plan {
         match (self.stage, within) {
             (Stage::TargetWithin, true) => Step::Refuse(Errno::EINVAL),
             (Stage::TargetWithin, false) => self.check_source(&renaming),
-            (Stage::SourceWithin, true) if renaming.flags == RENAME_EXCHANGE => Step::Refuse(Errno::EINVAL),
+            (Stage::SourceWithin, true) if renaming.exchanges => Step::Refuse(Errno::EINVAL),
             (Stage::SourceWithin, true) => Step::Refuse(Errno::ENOTEMPTY),
             (Stage::SourceWithin, false) => self.ask_inodes(&renaming),
             _ => Step::Refuse(Errno::EIO),
@@ -352,7 +362,7 @@ impl Plan {
         }
         let is_dir = |edge: Edge| edge.kind == FileType::Directory;
         parts.push(match (is_dir(moved), is_dir(other)) {
-            _ if renaming.flags == RENAME_EXCHANGE => Part::Move { inode: other.child, parent: self.source_in },
+            _ if renaming.exchanges => Part::Move { inode: other.child, parent: self.source_in },
             (true, false) => return Step::Refuse(Errno::ENOTDIR),
             (false, true) => return Step::Refuse(Errno::EISDIR),
             (true, true) => Part::Rmdir(other.child),

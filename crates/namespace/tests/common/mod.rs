@@ -209,6 +209,7 @@ impl Bed {
             target_parent: to.0,
             target_name: &target_name,
             flags,
+            cred: CRED,
         };
         self.shard.rename(exactly, &rename).map(drop)
     }

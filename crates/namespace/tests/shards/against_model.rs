@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Limits, Model, New};
+use namespace::view::RENAME_WHITEOUT;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use types::attr::FileType;
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::InodeId;
+use types::name::Name;
 use types::time::Timestamp;
 
 use crate::sim::{Answer, CRED, Crash, Op, ROOT, Sim, name};
@@ -54,7 +56,7 @@ impl World {
             12 => Op::Link { inode: one, parent, name: text },
             13 => Op::Split { inode: parent, count: rng.random_range(2..=3) },
             _ => {
-                let flags = *[0, 0, 0, 1, 2, 2, 3].choose(rng).expect("some");
+                let flags = *[0, 0, 0, 1, 2, 2, 3, 4, 4, 5, 6].choose(rng).expect("some");
                 Op::Rename { from: (parent, text), to: (other, other_text), flags }
             }
         }
@@ -74,7 +76,9 @@ impl World {
             Op::Link { inode, parent, name } => model.link(*inode, *parent, name, now).map(|_| None),
             Op::Unlink { parent, name } => model.unlink(*parent, name, now).map(|()| None),
             Op::Rmdir { parent, name } => model.rmdir(*parent, name, now).map(|()| None),
-            Op::Rename { from, to, flags } => model.rename(from.0, &from.1, to.0, &to.1, *flags, now).map(|()| None),
+            Op::Rename { from, to, flags } => {
+                model.rename((from.0, &from.1), (to.0, &to.1), *flags, CRED, now).map(|()| None)
+            }
             Op::Lookup { .. } | Op::Walk { .. } | Op::Stat { .. } | Op::List { .. } => Err(Errno::EINVAL),
             Op::Place { .. } | Op::Chmod { .. } | Op::Flag { .. } => Err(Errno::EINVAL),
             Op::Split { inode, .. } => {
@@ -112,6 +116,7 @@ impl World {
             }
         }
         let answer = self.sim.wait(CLIENT);
+        let moved = matches!(answer, Answer::Done);
         match (self.model_does(&op), answer) {
             (Ok(Some(made)), Answer::Inode(view)) => drop(self.ids.insert(made, view.attr.inode)),
             (Ok(None), Answer::Done | Answer::Inode(_) | Answer::Parts(_)) => {}
@@ -120,6 +125,20 @@ impl World {
             (Err(expected), Answer::Refused(errno)) => assert_eq!(expected, errno, "{op:?}"),
             (expected, answer) => panic!("{op:?}: {expected:?}, but {answer:?}"),
         }
+        if let Op::Rename { from: (parent, name), flags, .. } = op
+            && flags & RENAME_WHITEOUT != 0
+            && moved
+        {
+            self.meet(parent, name);
+        }
+    }
+
+    /// A whiteout was left at this name.
+    fn meet(&mut self, parent: InodeId, name: Name) {
+        let expected = self.model.lookup(parent, &name).expect("it is there").inode;
+        self.sim.ask(CLIENT, Op::Lookup { parent: self.ids[&parent], name });
+        let Answer::Inode(view) = self.sim.wait(CLIENT) else { panic!("no whiteout") };
+        self.ids.insert(expected, view.attr.inode);
     }
 
     fn compare(&mut self) {

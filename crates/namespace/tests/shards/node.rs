@@ -387,7 +387,8 @@ impl Node {
             Op::Rename { from, to, flags } => {
                 let (source_parent, target_parent) = (from.0, to.0);
                 let (source_name, target_name) = (&from.1, &to.1);
-                let rename = Rename { source_parent, source_name, target_parent, target_name, flags: *flags };
+                let rename =
+                    Rename { source_parent, source_name, target_parent, target_name, flags: *flags, cred: CRED };
                 shard.rename(exactly, &rename).map(|_| Answer::Done)?
             }
             Op::Lookup { parent, name } => match shard.lookup(exactly.session, *parent, name)? {

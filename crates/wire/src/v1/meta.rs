@@ -154,8 +154,11 @@ messages! {
         source_name: Name,
         target_parent: InodeId,
         target_name: Name,
-        /// `RENAME_NOREPLACE` = 1, `RENAME_EXCHANGE` = 2, as in `<linux/fs.h>`; others are `EINVAL`.
+        /// `RENAME_NOREPLACE` = 1, `RENAME_EXCHANGE` = 2, `RENAME_WHITEOUT` = 4, as in `<linux/fs.h>`; others are `EINVAL`, and
+        /// so are the last two together.
         flags: u32,
+        /// Whose a whiteout is.
+        cred: Credentials,
     }
     /// Replied with `Symlink target` as `Bytes` in `ReadlinkReply`. `accesses`: whether that changes the access time.
     Readlink { inode: InodeId, accesses: AccessTimes }

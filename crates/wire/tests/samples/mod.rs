@@ -391,7 +391,7 @@ samples! {
         meta::Link { exactly, inode, parent, name }
         meta::Unlink { exactly, parent, name }
         meta::Rmdir { exactly, parent, name }
-        meta::Rename { exactly, source_parent, source_name, target_parent, target_name, flags }
+        meta::Rename { exactly, source_parent, source_name, target_parent, target_name, flags, cred }
         meta::Readlink { inode, accesses }
         meta::ReadlinkReply { target }
         meta::ReadDir { inode, cookie, count, attributes, accesses }
