@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use types::id::{NodeId, TargetId};
 
 use crate::config::Config;
+use crate::record;
 
 /// Name of the file with [`Memory`] in a target's directory.
 const MEMORY_FILE: &str = "storaged.toml";
@@ -28,10 +29,7 @@ struct Memory {
 
 impl Memory {
     fn write(&self, home: &Home) -> Result<(), Fatal> {
-        let text = toml::to_string(self).map_err(|error| Fatal::failed(error.to_string()))?;
-        let path = home.dir().join(MEMORY_FILE);
-        conf::atomic::write(&path, format!("# Written by Weft at each start.\n{text}").as_bytes())
-            .map_err(|error| Fatal::unusable(format!("{} cannot be written: {error}", path.display()), &error))
+        record::write(home.dir(), MEMORY_FILE, "Written by Weft at each start.", self)
     }
 }
 

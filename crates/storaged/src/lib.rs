@@ -37,6 +37,7 @@ mod pace;
 mod ports;
 mod queue;
 mod readers;
+mod record;
 mod scrub;
 mod served;
 mod service;
