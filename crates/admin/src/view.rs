@@ -44,6 +44,8 @@ pub struct TargetInfo {
     pub node_alias: String,
     pub node_state: NodeState,
     pub state: TargetState,
+    /// Its node runs without it, since it could not open it.
+    pub left_out: bool,
     pub class: CapacityClass,
     pub group: Option<GroupId>,
     pub generation: Option<Generation>,
@@ -110,6 +112,7 @@ impl Lists<'_> {
             node_alias: node.map(|node| node.alias.clone()).unwrap_or_default(),
             node_state: node.map_or(NodeState::Offline, |node| node.state),
             state: target.state,
+            left_out: group.is_some_and(|group| self.map.is_left_out(group.id)),
             class: target.class,
             group: group.map(|group| group.id),
             generation: group.map(|group| group.generation),
@@ -195,6 +198,7 @@ mod tests {
             map.targets.insert(TargetId(id), target(id, of, kind));
             map.groups.insert(GroupId(id), group(id, kind));
         }
+        map.targets.get_mut(&TargetId(3)).expect("there").ports.clear();
         let pool = Pool { id: PoolId::DEFAULT, name: "default".into(), groups: vec![GroupId(2), GroupId(3)] };
         map.pools.insert(pool.id, pool);
         map.shards.insert(ShardId(0), GroupId(1));
@@ -212,6 +216,7 @@ mod tests {
         assert_eq!((targets[2].group, targets[2].pool.as_deref()), (Some(GroupId(3)), Some("default")));
         assert_eq!(targets[2].node_alias, "n2");
         assert_eq!(lists.nodes()[1].targets, [TargetId(2), TargetId(3)]);
+        assert_eq!([0, 1, 2].map(|index| targets[index].left_out), [false, false, true]);
     }
 
     #[test]

@@ -541,7 +541,7 @@ impl Client {
             flags,
             cred: caller.cred,
         };
-        // An exchange makes both names, and so does who leaves a whiteout. That a move takes the source's away need not be known.
+        // An exchange makes both names, and so does a whiteout. That a move takes the source's away need not be known.
         let (kept, board) = (&self.shared.kept, &self.shared.board);
         let _target = kept.making(board, target_parent, &target.1);
         let _source = kept.making(board, source_parent, &source.1);

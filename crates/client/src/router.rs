@@ -234,7 +234,7 @@ impl Client {
         if self.later.hurry() {
             ring::yield_now().await;
         }
-        let route = self.route(destination).ok_or(Failure::NoRoute)?;
+        let route = self.route(destination).ok_or_else(|| self.no_route(destination))?;
         let lane = route.lane(destination);
         let ready = || match destination {
             // A session is opened on one connection.
@@ -246,6 +246,16 @@ impl Client {
             None => lane.making.make(ready, self.make_ready(&route, lane, destination)).await?,
         };
         Ok((route, connection))
+    }
+
+    /// Whoever needs a disk that is away hears so at once: it may be away for days.
+    fn no_route(&self, destination: Destination) -> Failure {
+        match destination {
+            Destination::Object(group, _) | Destination::Lane(group, _) if self.shared.map().is_left_out(group) => {
+                Failure::Errno(Errno::EIO)
+            }
+            Destination::Shard(_) | Destination::Object(..) | Destination::Lane(..) => Failure::NoRoute,
+        }
     }
 
     /// A connection to some shard is gone.

@@ -149,16 +149,32 @@ impl ClusterMap {
         self.route(group, |lanes| lane % lanes)
     }
 
+    /// A target that a storage node serves: all of them have its lanes. None of a node of another kind.
+    #[must_use]
+    pub fn served_by(&self, node: NodeId) -> Option<&Target> {
+        let is_its = |target: &&Target| target.node == node && target.kind == ServiceKind::Storage;
+        self.targets.values().filter(is_its).find(|target| !target.ports.is_empty())
+    }
+
     /// Where the threads of a storage node listen: of each its addresses, one per rail of the node, best first. None of a
-    /// node without targets, or of another kind.
+    /// node that serves no target, or of another kind.
     #[must_use]
     pub fn lanes(&self, node: NodeId) -> Vec<Vec<SocketAddr>> {
-        let is_its = |target: &&Target| target.node == node && target.kind == ServiceKind::Storage;
-        let (Some(node), Some(target)) = (self.nodes.get(&node), self.targets.values().find(is_its)) else {
+        let (Some(target), Some(node)) = (self.served_by(node), self.nodes.get(&node)) else {
             return Vec::new();
         };
         let addresses = |&port: &u16| node.rails.iter().map(|rail| SocketAddr::new(rail.address, port)).collect();
         target.ports.iter().map(addresses).collect()
+    }
+
+    /// The node of the group's primary runs without it: it could not open it.
+    #[must_use]
+    pub fn is_left_out(&self, group: GroupId) -> bool {
+        let primary = self.groups.get(&group).and_then(|group| self.targets.get(group.members.first()?));
+        primary.is_some_and(|target| {
+            let node = self.nodes.get(&target.node);
+            target.ports.is_empty() && node.is_some_and(|node| node.state == NodeState::Online)
+        })
     }
 
     fn route(&self, group: GroupId, choose: impl FnOnce(usize) -> usize) -> Option<Route> {

@@ -27,7 +27,8 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
 }
 
 /// The name under which the new content is written first.
-pub(crate) fn beside(path: &Path) -> PathBuf {
+#[must_use]
+pub fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().map(OsString::from).unwrap_or_default();
     name.push(".new");
     path.with_file_name(name)

@@ -45,6 +45,25 @@ impl Fatal {
     }
 }
 
+/// Why a directory was not opened.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum Unopened {
+    /// It is somebody else's, or cannot become a new one: whoever configured it has to change that.
+    #[error(transparent)]
+    Wrong(Fatal),
+    /// Its disk is not there, or gives back less than was written. Another time it may be the right one.
+    #[error(transparent)]
+    Away(Fatal),
+}
+
+impl From<Unopened> for Fatal {
+    fn from(unopened: Unopened) -> Self {
+        match unopened {
+            Unopened::Wrong(fatal) | Unopened::Away(fatal) => fatal,
+        }
+    }
+}
+
 /// The exit code that `error` or one of its causes asks for; 1 where none does.
 #[must_use]
 pub fn exit_code(error: &(dyn Error + 'static)) -> u8 {

@@ -14,7 +14,7 @@ use types::id::{NodeId, TargetId};
 use uuid::Uuid;
 
 use crate::atomic;
-use crate::fatal::Fatal;
+use crate::fatal::{Fatal, Unopened};
 use crate::lock::{DirLock, LOCK_FILE};
 
 /// Name of the identity file.
@@ -93,22 +93,29 @@ impl Home {
     ///
     /// # Errors
     /// One line for each way in which the directory is not what was expected; nothing is changed then.
-    pub fn open(expect: &Expect<'_>) -> Result<Self, Fatal> {
+    pub fn open(expect: &Expect<'_>) -> Result<Self, Unopened> {
         let dir = expect.dir;
         make_missing(expect)?;
         let path = dir.join(IDENTITY_FILE);
-        let there = path.try_exists().map_err(|error| cannot_use(dir, &error))?;
-        if !there {
-            refuse_unless_new(expect)?;
+        if !path.try_exists().map_err(|error| Unopened::Away(cannot_use(dir, &error)))? {
+            return Self::make(expect);
         }
         let lock = DirLock::take(dir)?;
-        let identity = if there { read(&path)? } else { expect.new_identity() };
-        expect.check(&identity)?;
-        let mut home = Self { dir: dir.to_owned(), identity, _lock: lock };
-        if !there {
-            home.update(|_| {}).map_err(|error| cannot_use(dir, &error))?;
-        }
-        close_to_others(dir).map_err(|error| cannot_use(dir, &error))?;
+        let identity = read(&path).map_err(Unopened::Away)?;
+        expect.check(&identity).map_err(Unopened::Wrong)?;
+        close_to_others(dir).map_err(|error| Unopened::Away(cannot_use(dir, &error)))?;
+        Ok(Self { dir: dir.to_owned(), identity, _lock: lock })
+    }
+
+    /// Of a directory without an identity.
+    fn make(expect: &Expect<'_>) -> Result<Self, Unopened> {
+        let dir = expect.dir;
+        refuse_unless_new(expect)?;
+        let wrong = |error| Unopened::Wrong(cannot_use(dir, &error));
+        let lock = DirLock::take(dir).map_err(|error| Unopened::Wrong(error.into()))?;
+        let mut home = Self { dir: dir.to_owned(), identity: expect.new_identity(), _lock: lock };
+        home.update(|_| {}).map_err(wrong)?;
+        close_to_others(dir).map_err(wrong)?;
         Ok(home)
     }
 
@@ -195,20 +202,20 @@ pub fn read(path: &Path) -> Result<Identity, Fatal> {
     })
 }
 
-fn make_missing(expect: &Expect<'_>) -> Result<(), Fatal> {
+fn make_missing(expect: &Expect<'_>) -> Result<(), Unopened> {
     let dir = expect.dir;
     match fs::metadata(dir) {
         Ok(found) if found.is_dir() => Ok(()),
-        Ok(_) => Err(Fatal::usage(format!("{} is no directory", dir.display()))),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot_use(dir, &error)),
+        Ok(_) => Err(Unopened::Wrong(Fatal::usage(format!("{} is no directory", dir.display())))),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Unopened::Away(cannot_use(dir, &error))),
         Err(_) if expect.init => {
             let made = fs::DirBuilder::new().recursive(true).mode(MODE).create(dir);
-            made.map_err(|error| cannot_use(dir, &error))
+            made.map_err(|error| Unopened::Wrong(cannot_use(dir, &error)))
         }
-        Err(_) => Err(Fatal::usage(format!(
+        Err(_) => Err(Unopened::Away(Fatal::usage(format!(
             "{} does not exist: mount its disk, or start once with --init to make a new one",
             dir.display()
-        ))),
+        )))),
     }
 }
 
@@ -226,19 +233,22 @@ fn close_to_others(dir: &Path) -> io::Result<()> {
 }
 
 /// Without an identity, only an empty directory may become a new one, and only when asked for.
-fn refuse_unless_new(expect: &Expect<'_>) -> Result<(), Fatal> {
+fn refuse_unless_new(expect: &Expect<'_>) -> Result<(), Unopened> {
     let dir = expect.dir;
-    if let Some(name) = first_foreign(dir).map_err(|error| cannot_use(dir, &error))? {
-        return Err(Fatal::usage(format!(
+    if let Some(name) = first_foreign(dir).map_err(|error| Unopened::Away(cannot_use(dir, &error)))? {
+        let refusal = Fatal::usage(format!(
             "{} has no {IDENTITY_FILE} but is not empty (it holds {name}): restore that file from a backup, or use an empty directory",
             dir.display()
-        )));
+        ));
+        return Err(if expect.init { Unopened::Wrong(refusal) } else { Unopened::Away(refusal) });
     }
     if expect.init {
         return Ok(());
     }
     let dir = dir.display();
-    Err(Fatal::usage(format!("{dir} is empty: mount its disk, or start once with --init to make a new one")))
+    Err(Unopened::Away(Fatal::usage(format!(
+        "{dir} is empty: mount its disk, or start once with --init to make a new one"
+    ))))
 }
 
 /// The first name that is neither ours from an unfinished first start nor made by mkfs.
@@ -266,7 +276,7 @@ mod tests {
     }
 
     fn refusal(expect: &Expect<'_>) -> String {
-        let fatal = Home::open(expect).unwrap_err();
+        let fatal = Fatal::from(Home::open(expect).unwrap_err());
         assert_eq!(fatal.code, 2);
         fatal.message
     }
@@ -336,6 +346,25 @@ mod tests {
         fs::write(dir.path().join("objects"), "").expect("written");
         fs::remove_file(dir.path().join(IDENTITY_FILE)).expect("removed");
         assert!(refusal(&new).contains("is not empty (it holds objects)"));
+    }
+
+    #[test]
+    fn a_disk_that_is_away_is_told_from_a_wrong_one() {
+        let root = tempfile::tempdir().expect("a directory");
+        let dir = root.path().join("a");
+        let is_away = |expect: &Expect<'_>| matches!(Home::open(expect), Err(Unopened::Away(_)));
+        assert!(is_away(&expect(&dir)), "not mounted");
+        fs::create_dir(&dir).expect("made");
+        assert!(is_away(&expect(&dir)), "an empty mount point");
+        let home = Home::open(&Expect { init: true, ..expect(&dir) }).expect("allowed");
+        assert!(!is_away(&expect(&dir)), "another service has it");
+        drop(home);
+        assert!(!is_away(&Expect { node_uuid: Some("n2"), ..expect(&dir) }));
+        fs::write(dir.join(IDENTITY_FILE), "").expect("written");
+        assert!(is_away(&expect(&dir)), "its content is gone");
+        fs::rename(dir.join(IDENTITY_FILE), dir.join("other")).expect("renamed");
+        assert!(is_away(&expect(&dir)), "what is left of a disk");
+        assert!(!is_away(&Expect { init: true, ..expect(&dir) }), "no new one can be made there");
     }
 
     #[test]

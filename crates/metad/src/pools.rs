@@ -21,14 +21,14 @@ fn pool_space(map: &ClusterMap, capacities: &Capacities, pool: &Pool) -> PoolSpa
     PoolSpace { pool: pool.id, groups }
 }
 
-/// A group is as full as its fullest member, and takes nothing new while a member is out of order. `away`: nor while one
-/// of its nodes is not online, unless this is set.
+/// A group is as full as its fullest member, and takes nothing new while a member is out of order, or its node runs without
+/// it. `away`: nor while one of its nodes is not online, unless this is set.
 fn group_space(map: &ClusterMap, capacities: &Capacities, group: &Group, away: bool) -> Option<GroupSpace> {
     let mut space = GroupSpace { group: group.id, class: SpaceClass::Normal, free_bytes: u64::MAX };
     for member in &group.members {
         let target = map.targets.get(member)?;
         let online = map.nodes.get(&target.node)?.state == NodeState::Online;
-        if !(online || away) || target.state != TargetState::Good {
+        if !(online || away) || target.state != TargetState::Good || target.ports.is_empty() {
             return None;
         }
         space.class = space.class.max(class(target.class));
@@ -67,12 +67,13 @@ mod tests {
 
     #[test]
     fn groups_with_a_member_out_of_order_are_left_out() {
-        let targets = [1, 2, 3].map(|id| TestTarget { id: TargetId(id), port: 1 });
+        let targets = [1, 2, 3, 4].map(|id| TestTarget { id: TargetId(id), port: 1 });
         let mut map = storage_map(&targets);
         let capacity = |free_bytes| Capacity { total_bytes: 100, free_bytes, total_inodes: 0, free_inodes: 0 };
         let capacities: Capacities = [(TargetId(1), capacity(10)), (TargetId(3), capacity(30))].into();
         map.targets.get_mut(&TargetId(2)).expect("there").state = TargetState::Bad;
         map.targets.get_mut(&TargetId(3)).expect("there").class = CapacityClass::Low;
+        map.targets.get_mut(&TargetId(4)).expect("there").ports.clear();
         let found = pools(&map, &capacities);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].pool, PoolId::DEFAULT);

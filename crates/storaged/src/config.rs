@@ -23,7 +23,8 @@ conf::knobs! {
         /// More can be given later (with `init`): at a start, or in the file while it runs and then SIGHUP.
         targets: Vec<PathBuf>,
         /// Make targets where there are none yet. Without it, a missing or empty directory is an error, since that is
-        /// what a disk that is not mounted looks like.
+        /// what a disk that is not mounted looks like. Where other targets are there, the service starts without it and goes
+        /// on looking for it.
         init: bool = "false",
         /// The management service, as host:port.
         mgmtd: String = "127.0.0.1:9400",

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::error::Errno;
 use types::id::ObjectId;
 
-/// Objects remembered one by one; with more, the whole target counts as failed.
+/// Objects remembered one by one. Of further ones those with the same [`place`] count as failed together.
 const OBJECTS_MAX: usize = 4096;
-/// Connections remembered per object; further ones hear of the error each time.
+/// Connections remembered per failure; further ones hear of the error each time. There may be many more places than objects.
 const TOLD_MAX: usize = 256;
+const TOLD_OF_PLACE_MAX: usize = 16;
 
 /// Of one target and lane.
 #[derive(Default)]
@@ -23,8 +24,8 @@ pub(crate) struct Failures {
 #[derive(Default)]
 struct State {
     objects: BTreeMap<ObjectId, Failure>,
-    /// Too many to tell apart.
-    everything: Option<Failure>,
+    /// Those that are too many to be told apart: by place, so that most of the others are not taken for one of them.
+    places: BTreeMap<u16, Failure>,
     /// The version of the newest change.
     newest: u64,
     /// Failures that were ever noted.
@@ -37,13 +38,30 @@ struct Failure {
     version: u64,
     /// Counted from 1.
     number: u64,
-    told: BTreeSet<u64>,
+    /// Who has heard that this object may have failed.
+    told: BTreeSet<(u64, ObjectId)>,
+}
+
+fn place(object: ObjectId) -> u16 {
+    (object.hash64() >> 48) as u16
 }
 
 impl Failure {
     /// Whether it may concern who wants what was changed from version `since` on; 0: that is not known.
     fn concerns(&self, since: u64) -> bool {
         since <= self.version
+    }
+
+    /// # Errors
+    /// This one, where it may concern changes of `object` from version `since` on: once per connection.
+    fn tell(&mut self, object: ObjectId, connection: u64, since: u64, told_max: usize) -> Result<(), Errno> {
+        if !self.concerns(since) || self.told.contains(&(connection, object)) {
+            return Ok(());
+        }
+        if self.told.len() < told_max {
+            self.told.insert((connection, object));
+        }
+        Err(self.errno)
     }
 
     /// A change was under way when this was noted, and has this version now.
@@ -67,7 +85,7 @@ impl Failures {
         // A new failure is news to everyone.
         let failure = Failure { errno, version: state.newest, number: state.count, told: BTreeSet::new() };
         if state.objects.len() >= OBJECTS_MAX && !state.objects.contains_key(&object) {
-            state.everything = Some(failure);
+            state.places.insert(place(object), failure);
         } else {
             state.objects.insert(object, failure);
         }
@@ -85,8 +103,8 @@ impl Failures {
         if state.count == count_before {
             return;
         }
-        let State { objects, everything, .. } = &mut *state;
-        for failure in objects.get_mut(&object).into_iter().chain(everything) {
+        let State { objects, places, .. } = &mut *state;
+        for failure in objects.get_mut(&object).into_iter().chain(places.get_mut(&place(object))) {
             failure.reach(count_before, version);
         }
     }
@@ -98,19 +116,10 @@ impl Failures {
     /// The remembered one.
     pub(crate) fn tell(&self, object: ObjectId, connection: u64, since: u64) -> Result<(), Errno> {
         let mut state = self.state.borrow_mut();
-        if let Some(failure) = state.everything.as_ref().filter(|failure| failure.concerns(since)) {
-            return Err(failure.errno);
-        }
-        let Some(failure) = state.objects.get_mut(&object).filter(|failure| failure.concerns(since)) else {
-            return Ok(());
-        };
-        if failure.told.contains(&connection) {
-            return Ok(());
-        }
-        if failure.told.len() < TOLD_MAX {
-            failure.told.insert(connection);
-        }
-        Err(failure.errno)
+        let State { objects, places, .. } = &mut *state;
+        let own = objects.get_mut(&object).map_or(Ok(()), |failure| failure.tell(object, connection, since, TOLD_MAX));
+        let shared = places.get_mut(&place(object));
+        own.and(shared.map_or(Ok(()), |failure| failure.tell(object, connection, since, TOLD_OF_PLACE_MAX)))
     }
 
     /// The object's data is gone by intent: removed, or cut to nothing.
@@ -144,13 +153,24 @@ mod tests {
         assert_eq!(failures.tell(object(1), 10, 0), Ok(()));
     }
 
+    /// As many as are remembered one by one.
+    fn fill(failures: &Failures, errno: Errno) {
+        (0..OBJECTS_MAX as u64).for_each(|inode| failures.note(object(1 << 32 | inode), errno));
+    }
+
     #[test]
-    fn too_many_failures_are_not_lost_but_total() {
+    fn too_many_failures_are_not_lost_and_concern_few_others() {
         let failures = Failures::default();
-        for inode in 0..=OBJECTS_MAX as u64 {
-            failures.note(object(inode), Errno::EIO);
-        }
-        assert_eq!(failures.tell(object(1 << 40), 1, 0), Err(Errno::EIO));
+        fill(&failures, Errno::EIO);
+        let further = 0..1000;
+        further.clone().for_each(|inode| failures.note(object(inode), Errno::EIO));
+        let told = |inode| failures.tell(object(inode), 1, 0).is_err();
+        assert!(further.clone().all(told), "each of them");
+        assert!(!further.clone().any(told), "once");
+        let others = (1_000_000..1_001_000).filter(|&inode| told(inode)).count();
+        assert!(others < 50, "{others} of 1000 others");
+        failures.note(object(7), Errno::EIO);
+        assert!(told(7), "it failed again");
     }
 
     #[test]
@@ -161,18 +181,16 @@ mod tests {
         assert_eq!(failures.tell(object(1), 10, 99), Err(Errno::EIO), "acknowledged before a restart");
         change(1, 101);
         assert_eq!((failures.tell(object(1), 11, 101), failures.tell(object(1), 11, 0)), (Ok(()), Err(Errno::EIO)));
-        for inode in 2..=1 + OBJECTS_MAX as u64 {
-            failures.note(object(inode), Errno::ENOSPC);
-        }
+        fill(&failures, Errno::ENOSPC);
+        failures.note(object(7000), Errno::ENOSPC);
         change(7000, 102);
-        for (since, told) in
-            [(102, Ok(())), (101, Err(Errno::ENOSPC)), (1, Err(Errno::ENOSPC)), (0, Err(Errno::ENOSPC))]
-        {
-            assert_eq!(failures.tell(object(7000), 10, since), told, "{since}");
+        let told = Err(Errno::ENOSPC);
+        for (connection, since, told) in [(10, 102, Ok(())), (10, 101, told), (11, 1, told), (12, 0, told)] {
+            assert_eq!(failures.tell(object(7000), connection, since), told, "{since}");
         }
         change(7000, 103);
-        failures.note(object(8000), Errno::EIO);
-        assert_eq!(failures.tell(object(7000), 10, 103), Err(Errno::EIO), "and so many failed again");
+        failures.note(object(7000), Errno::EIO);
+        assert_eq!(failures.tell(object(7000), 10, 103), Err(Errno::EIO), "and failed again");
     }
 
     #[test]
@@ -186,9 +204,8 @@ mod tests {
         failures.changed(object(1), 103, failures.count());
         assert_eq!(failures.tell(object(1), 11, 103), Ok(()));
         let before = failures.count();
-        for inode in 2..=1 + OBJECTS_MAX as u64 {
-            failures.note(object(inode), Errno::EIO);
-        }
+        fill(&failures, Errno::EIO);
+        failures.note(object(7000), Errno::EIO);
         failures.changed(object(7000), 104, before);
         assert_eq!(failures.tell(object(7000), 10, 104), Err(Errno::EIO));
         assert_eq!(failures.tell(object(7000), 10, 105), Ok(()));

@@ -7,11 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use conf::Fatal;
+use conf::fatal::Unopened;
 use conf::identity::{self, Expect, Home, IDENTITY_FILE, Service};
 use serde::{Deserialize, Serialize};
 use types::id::{NodeId, TargetId};
 
+use crate::absent::Absent;
 use crate::config::Config;
+use crate::record;
 
 /// Name of the file with [`Memory`] in a target's directory.
 const MEMORY_FILE: &str = "storaged.toml";
@@ -28,80 +31,100 @@ struct Memory {
 
 impl Memory {
     fn write(&self, home: &Home) -> Result<(), Fatal> {
-        let text = toml::to_string(self).map_err(|error| Fatal::failed(error.to_string()))?;
-        let path = home.dir().join(MEMORY_FILE);
-        conf::atomic::write(&path, format!("# Written by Weft at each start.\n{text}").as_bytes())
-            .map_err(|error| Fatal::unusable(format!("{} cannot be written: {error}", path.display()), &error))
+        record::write(home.dir(), MEMORY_FILE, "Written by Weft at each start.", self)
     }
 }
 
-/// The locked directories of all targets, in the order of the configuration.
+/// The locked directories of all targets that could be opened, in the order of the configuration.
 pub(crate) struct Homes {
     homes: Vec<Home>,
     memory: Memory,
 }
 
 impl Homes {
-    /// Opens all targets, or none: each must belong to this node, or be new where `config.init` allows.
+    /// Opens the targets: each must belong to this node, or be new where `config.init` allows. Of a node that was there before,
+    /// those whose disks are away are left out as long as there is another one.
     ///
     /// # Errors
     /// One line that names the directory and the cure; exit code 2.
-    pub(crate) fn open(config: &Config) -> Result<Self, Fatal> {
-        let mut node_uuid = known_node(config)?;
-        let mut homes = Vec::new();
+    pub(crate) fn open(config: &Config) -> Result<(Self, Vec<Absent>), Fatal> {
+        let mut node_uuid = known_node(config);
+        let is_known = node_uuid.is_some();
+        let (mut homes, mut absent, mut memory) = (Vec::new(), Vec::new(), Memory::default());
         for dir in &config.targets {
-            let home = Home::open(&Expect {
+            let expect = Expect {
                 dir,
                 service: Service::Storage,
                 cluster: homes.first().map(cluster).filter(|cluster| !cluster.is_empty()),
                 node_uuid: node_uuid.as_deref(),
                 target: true,
                 init: config.init,
-            })?;
-            node_uuid.get_or_insert_with(|| home.identity().node_uuid.clone());
-            homes.push(home);
-        }
-        let mut memory = Memory::default();
-        for home in &homes {
-            let one = read(home.dir())?;
-            if one.incarnation > memory.incarnation {
-                memory = one;
+            };
+            match open(&expect) {
+                Ok((home, one)) => {
+                    node_uuid.get_or_insert_with(|| home.identity().node_uuid.clone());
+                    homes.push(home);
+                    if one.incarnation > memory.incarnation {
+                        memory = one;
+                    }
+                }
+                Err(Unopened::Away(reason)) if is_known => absent.push(Absent::new(dir.clone(), reason)),
+                Err(unopened) => return Err(unopened.into()),
             }
         }
-        Ok(Self { homes, memory })
+        if homes.is_empty() { Err(first_reason(absent)) } else { Ok((Self { homes, memory }, absent)) }
     }
 
-    /// The targets of `config` that are not among these, opened as targets of the same node and told what it remembers. They
-    /// belong to these when they are registered: [`Self::extend`].
+    /// The targets of `config` that are neither among these nor absent, opened as [`Late`] does.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub(crate) fn open_more(&self, config: &Config) -> Result<Vec<Home>, Fatal> {
-        let is_new = |dir: &&PathBuf| !self.homes.iter().any(|home| home.dir() == dir.as_path());
-        let node_uuid = self.homes.first().map(|home| home.identity().node_uuid.as_str());
-        let open = |dir: &PathBuf| {
-            let cluster = Some(self.cluster()).filter(|cluster| !cluster.is_empty());
-            let init = config.init;
-            let home = Home::open(&Expect { dir, service: Service::Storage, cluster, node_uuid, target: true, init })?;
-            self.memory.write(&home)?;
-            Ok(home)
-        };
-        config.targets.iter().filter(is_new).map(open).collect()
+    pub(crate) fn open_more(
+        &self,
+        config: &Config,
+        is_absent: impl Fn(&Path) -> bool,
+    ) -> Result<Vec<(Home, u64)>, Fatal> {
+        let late = self.late();
+        let is_new = |dir: &&PathBuf| !self.homes.iter().any(|home| home.dir() == dir.as_path()) && !is_absent(dir);
+        config.targets.iter().filter(is_new).map(|dir| late.open(dir, config.init)).collect()
     }
 
-    /// Takes over what [`Self::open_more`] has opened.
+    /// What opens further targets of this node.
+    pub(crate) fn late(&self) -> Late {
+        let node_uuid = self.homes.first().map(|home| home.identity().node_uuid.clone());
+        Late { cluster: self.cluster().to_owned(), node_uuid, memory: self.memory.clone() }
+    }
+
+    /// Takes over what was opened later.
     pub(crate) fn extend(&mut self, homes: Vec<Home>) {
         self.homes.extend(homes);
     }
 
-    /// Counts this start, on disk before this returns.
+    /// Counts this start, on disk before this returns, and begins each target with `begin`, which is given that count. Those
+    /// that cannot are left out from here on, unless they are new.
     ///
     /// # Errors
-    /// Where a directory cannot be written.
-    pub(crate) fn begin(&mut self, ports: &[u16]) -> Result<u64, Fatal> {
+    /// Where a new target cannot be begun, or none.
+    pub(crate) fn begin<T>(
+        &mut self,
+        ports: &[u16],
+        begin: impl Fn(&Home, u64) -> Result<T, Fatal>,
+    ) -> Result<(Vec<T>, Vec<Absent>), Fatal> {
         self.memory = Memory { incarnation: self.memory.incarnation + 1, ports: ports.to_vec() };
-        self.homes.iter().try_for_each(|home| self.memory.write(home))?;
-        Ok(self.memory.incarnation)
+        let (mut begun, mut absent) = (Vec::new(), Vec::new());
+        for home in std::mem::take(&mut self.homes) {
+            match self.memory.write(&home).and_then(|()| begin(&home, self.memory.incarnation)) {
+                Ok(one) => {
+                    begun.push(one);
+                    self.homes.push(home);
+                }
+                Err(reason) if home.identity().target_id.is_some() => {
+                    absent.push(Absent::new(home.dir().to_owned(), reason));
+                }
+                Err(reason) => return Err(reason),
+            }
+        }
+        if begun.is_empty() { Err(first_reason(absent)) } else { Ok((begun, absent)) }
     }
 
     /// Writes down what mgmtd has given.
@@ -143,19 +166,55 @@ impl Homes {
     }
 }
 
+/// Opens targets of a node that runs. Held by threads of their own: it knows the node as it has begun.
+#[derive(Clone)]
+pub(crate) struct Late {
+    cluster: String,
+    node_uuid: Option<String>,
+    memory: Memory,
+}
+
+impl Late {
+    /// Answers also the count of starts that the target has to begin with: higher than any that it had, also where it has
+    /// been served when the others were not.
+    ///
+    /// # Errors
+    /// As [`Homes::open`].
+    pub(crate) fn open(&self, dir: &Path, init: bool) -> Result<(Home, u64), Fatal> {
+        let (home, before) = open(&Expect {
+            dir,
+            service: Service::Storage,
+            cluster: Some(self.cluster.as_str()).filter(|cluster| !cluster.is_empty()),
+            node_uuid: self.node_uuid.as_deref(),
+            target: true,
+            init,
+        })?;
+        let incarnation = self.memory.incarnation.max(before.incarnation + 1);
+        Memory { incarnation, ..self.memory.clone() }.write(&home)?;
+        Ok((home, incarnation))
+    }
+}
+
+/// With what it remembers.
+fn open(expect: &Expect<'_>) -> Result<(Home, Memory), Unopened> {
+    let home = Home::open(expect)?;
+    let memory = read(home.dir()).map_err(Unopened::Away)?;
+    Ok((home, memory))
+}
+
 fn cluster(home: &Home) -> &str {
     &home.identity().cluster
 }
 
+/// Of targets of which none could be opened.
+fn first_reason(absent: Vec<Absent>) -> Fatal {
+    absent.into_iter().next().map_or_else(|| Fatal::usage("there is no target"), |absent| absent.reason)
+}
+
 /// The node that the first known directory belongs to; new ones join it.
-fn known_node(config: &Config) -> Result<Option<String>, Fatal> {
-    for dir in &config.targets {
-        let path = dir.join(IDENTITY_FILE);
-        if path.exists() {
-            return identity::read(&path).map(|identity| Some(identity.node_uuid));
-        }
-    }
-    Ok(None)
+fn known_node(config: &Config) -> Option<String> {
+    let mut identities = config.targets.iter().map(|dir| identity::read(&dir.join(IDENTITY_FILE)));
+    identities.find_map(Result::ok).map(|identity| identity.node_uuid)
 }
 
 fn read(dir: &Path) -> Result<Memory, Fatal> {
@@ -182,6 +241,23 @@ mod tests {
         conf::Sources { file: None, environment: &|_| None, flags: &flags }.load().expect("valid")
     }
 
+    /// All of them.
+    fn open(config: &Config) -> Homes {
+        let (homes, absent) = Homes::open(config).expect("opened");
+        assert!(absent.is_empty(), "{absent:?}");
+        homes
+    }
+
+    fn begin(homes: &mut Homes, ports: &[u16]) -> u64 {
+        let (begun, absent) = homes.begin(ports, |_, incarnation| Ok(incarnation)).expect("written");
+        assert!(absent.is_empty() && begun.iter().all(|incarnation| *incarnation == begun[0]));
+        begun[0]
+    }
+
+    fn more(homes: &Homes, config: &Config) -> Result<Vec<(Home, u64)>, Fatal> {
+        homes.open_more(config, |_| false)
+    }
+
     fn refusal(config: &Config) -> String {
         Homes::open(config).err().expect("refused").message
     }
@@ -191,48 +267,92 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let (a, b) = (root.path().join("a"), root.path().join("b"));
         assert!(refusal(&config(&[&a], false)).contains("does not exist"));
-        let mut homes = Homes::open(&config(&[&a], true)).expect("new");
-        assert_eq!(homes.begin(&[7001, 7002]), Ok(1));
+        let mut homes = open(&config(&[&a], true));
+        assert_eq!(begin(&mut homes, &[7001, 7002]), 1);
         homes.learn("c1", NodeId(4), &[TargetId(9)]).expect("written");
         let uuid = homes.homes[0].identity().node_uuid.clone();
         assert!(refusal(&config(&[&a], false)).contains("another service"));
         drop(homes);
         // The new one stands first: it joins the node of the known one.
-        let mut homes = Homes::open(&config(&[&b, &a], true)).expect("known and new");
+        let mut homes = open(&config(&[&b, &a], true));
         assert_eq!((homes.ports(), homes.cluster()), (&[7001, 7002][..], "c1"));
         assert!(homes.iter().all(|home| home.identity().node_uuid == uuid));
         assert_eq!(homes.homes[1].identity().target_id, Some(TargetId(9)));
-        assert_eq!(homes.begin(&[1]), Ok(2));
+        assert_eq!(begin(&mut homes, &[1]), 2);
         drop(homes);
-        assert_eq!(Homes::open(&config(&[&b], false)).expect("known").memory.incarnation, 2);
+        assert_eq!(open(&config(&[&b], false)).memory.incarnation, 2);
     }
 
     #[test]
     fn a_running_node_takes_new_targets_in() {
         let root = tempfile::tempdir().expect("a directory");
         let (a, b) = (root.path().join("a"), root.path().join("b"));
-        let mut homes = Homes::open(&config(&[&a], true)).expect("new");
-        homes.begin(&[7001]).expect("written");
+        let mut homes = open(&config(&[&a], true));
+        begin(&mut homes, &[7001]);
         homes.learn("c1", NodeId(4), &[TargetId(9)]).expect("written");
-        assert!(homes.open_more(&config(&[&a], false)).expect("nothing is new").is_empty());
-        assert!(homes.open_more(&config(&[&a, &b], false)).expect_err("not asked for").message.contains("--init"));
+        assert!(more(&homes, &config(&[&a], false)).expect("nothing is new").is_empty());
+        assert!(more(&homes, &config(&[&a, &b], false)).expect_err("not asked for").message.contains("--init"));
         // Given up, as where mgmtd is away, and tried again.
-        drop(homes.open_more(&config(&[&a, &b], true)).expect("new"));
-        let more = homes.open_more(&config(&[&b, &a], true)).expect("known by now");
+        drop(more(&homes, &config(&[&a, &b], true)).expect("new"));
+        let more = more(&homes, &config(&[&b, &a], true)).expect("known by now");
         assert_eq!(more.len(), 1);
-        homes.extend(more);
+        homes.extend(more.into_iter().map(|(home, _)| home).collect());
         homes.learn("c1", NodeId(4), &[TargetId(9), TargetId(10)]).expect("written");
         drop(homes);
-        let homes = Homes::open(&config(&[&b], false)).expect("known");
-        assert_eq!((homes.memory.incarnation, homes.cluster()), (1, "c1"));
+        let homes = open(&config(&[&b], false));
+        assert_eq!((homes.memory.incarnation, homes.cluster()), (2, "c1"));
+    }
+
+    #[test]
+    fn a_disk_that_is_away_takes_no_other_along() {
+        let root = tempfile::tempdir().expect("a directory");
+        let [a, b, aside] = ["a", "b", "aside"].map(|name| root.path().join(name));
+        assert!(refusal(&config(&[&a, &b], false)).contains("does not exist"));
+        let mut homes = open(&config(&[&a, &b], true));
+        begin(&mut homes, &[7001]);
+        homes.learn("c1", NodeId(4), &[TargetId(9), TargetId(10)]).expect("written");
+        drop(homes);
+        // The one that stands first is away, and comes back when the other has been started twice.
+        fs::rename(&a, &aside).expect("renamed");
+        for incarnation in [2, 3] {
+            let (mut homes, absent) = Homes::open(&config(&[&a, &b], false)).expect("one is there");
+            assert_eq!((absent.len(), &absent[0].dir), (1, &a));
+            assert!(absent[0].reason.message.contains("mount its disk"));
+            assert_eq!((begin(&mut homes, &[7001]), homes.cluster()), (incarnation, "c1"));
+        }
+        fs::rename(&aside, &a).expect("renamed");
+        let (mut homes, absent) = Homes::open(&config(&[&a, &b], false)).expect("both");
+        assert!(absent.is_empty());
+        // One that cannot begin is left out, and its lock goes.
+        let only_b = |home: &Home, _| if home.dir() == b { Ok(()) } else { Err(Fatal::failed("full")) };
+        let (begun, absent) = homes.begin(&[7001], only_b).expect("one is there");
+        assert_eq!((begun.len(), absent.len(), homes.iter().count()), (1, 1, 1));
+        let (home, incarnation) = homes.late().open(&a, false).expect("there");
+        assert_eq!(home.identity().target_id, Some(TargetId(9)));
+        assert_eq!(incarnation, 5, "higher than what it was begun with");
+        drop((home, homes));
+        // Damaged, it is away as well; none at all is none.
+        fs::write(a.join(IDENTITY_FILE), "").expect("written");
+        assert_eq!(Homes::open(&config(&[&a, &b], false)).expect("one is there").1.len(), 1);
+        fs::write(b.join(MEMORY_FILE), "").expect("written");
+        assert!(refusal(&config(&[&a, &b], false)).contains("is damaged"));
+    }
+
+    #[test]
+    fn a_new_target_has_to_be_there() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (a, b) = (root.path().join("a"), root.path().join("b"));
+        let mut homes = open(&config(&[&a, &b], true));
+        let refuse = |home: &Home, _| if home.dir() == a { Ok(()) } else { Err(Fatal::failed("full")) };
+        assert_eq!(homes.begin(&[7001], refuse).expect_err("it has never been served").message, "full");
     }
 
     #[test]
     fn directories_of_two_nodes_or_clusters_are_refused() {
         let root = tempfile::tempdir().expect("a directory");
         let (a, b) = (root.path().join("a"), root.path().join("b"));
-        drop(Homes::open(&config(&[&a], true)).expect("new"));
-        drop(Homes::open(&config(&[&b], true)).expect("new"));
+        drop(open(&config(&[&a], true)));
+        drop(open(&config(&[&b], true)));
         assert!(refusal(&config(&[&a, &b], false)).contains("belongs to node"));
         fs::write(a.join(MEMORY_FILE), "incarnation = -1").expect("written");
         assert!(refusal(&config(&[&a], false)).contains("is damaged"));

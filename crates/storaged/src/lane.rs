@@ -142,7 +142,6 @@ fn panicked() -> io::Error {
 /// What a lane needs to open its share of a target.
 struct Opener {
     share: Share,
-    incarnation: u64,
     engine: Options,
     queue_depth: usize,
     read_memory: Shares,
@@ -200,7 +199,6 @@ impl Opener {
         let count = setup.targets.len();
         Self {
             share: setup.share,
-            incarnation: setup.identity.incarnation,
             engine: setup.engine,
             queue_depth: setup.queue_depth,
             read_memory: Shares::new(setup.read_memory_max, count),
@@ -210,7 +208,7 @@ impl Opener {
     }
 
     fn open(&self, target: &Arc<Target>) -> io::Result<Served<Files>> {
-        let failures = Rc::new(Failures::new(first_version(self.incarnation)));
+        let failures = Rc::new(Failures::new(first_version(target.incarnation())));
         let queue = Queue::new(self.queue_depth, &self.metrics, target.id());
         let files = Files::open(
             Arc::clone(target),
@@ -225,7 +223,7 @@ impl Opener {
         Ok(Served {
             target: Arc::clone(target),
             store,
-            table: ObjectTable::new(self.incarnation),
+            table: ObjectTable::new(target.incarnation()),
             failures,
             share: self.share,
             queue,

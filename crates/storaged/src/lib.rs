@@ -7,13 +7,15 @@
 //! **Promises**: operations that overlap on an object take effect in the order in which they came. A write that was
 //! answered survives the end of the process; after an answered `Sync` it survives the end of the machine, and an error
 //! of data that was answered before is told to everyone who syncs the object. A removed object stays removed. Requests
-//! that name another generation of a group than the cluster map are refused. A slow disk holds up its own target alone.
+//! that name another generation of a group than the cluster map are refused. A disk that is slow, or not there, holds up
+//! its own target alone.
 //!
 //! **Never** interprets files: it knows no inode, size of a file or layout. Never blocks a lane for long in a disk call.
 //! Never fills a directory that is not known to be its own.
 //!
 //! The seam between the rules (`served`) and the disk is `engine::ObjectStore`.
 
+mod absent;
 mod ahead;
 mod bench;
 mod bounded_map;
@@ -38,6 +40,7 @@ mod pace;
 mod ports;
 mod queue;
 mod readers;
+mod record;
 mod scrub;
 mod served;
 mod service;

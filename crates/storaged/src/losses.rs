@@ -4,8 +4,8 @@
 //! A change is known by its version, whose upper part is the incarnation of the service that made it. At a start it is known
 //! whether the page cache is the one of before ([`crate::epoch`]), and whether the service had written everything out
 //! at its end. If neither, then what earlier incarnations have acknowledged, and nobody has synced, may be gone. So it may
-//! where a disk has refused something: the kernel tells that once, and who was told may be killed. Then the record is removed
-//! at once, and nothing is known.
+//! where a disk has refused something: the kernel tells that once, and who was told may be killed. Then the record loses its
+//! name at once, and nothing is known.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -15,12 +15,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use conf::Fatal;
+use conf::atomic::beside;
 use serde::{Deserialize, Serialize};
 
-use crate::epoch;
+use crate::{epoch, record};
 
 /// Name of the file with [`Record`] in a target's directory.
 const FILE: &str = "written.toml";
+/// What it is called once it is in doubt: kept as room for the next one.
+const DOUBTED: &str = "written.toml.doubted";
 /// Longest wait for the disks at the end.
 pub(crate) const END_MAX: Duration = Duration::from_secs(3);
 
@@ -65,6 +68,8 @@ pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<u64, Fatal> {
         std::fs::File::open(dir).map_err(|error| Fatal::unusable(format!("{}: {error}", dir.display()), &error))?;
     let record = Record::next(before.as_ref(), format!("{:016x}", epoch::of(root.as_raw_fd())), incarnation);
     write(dir, &record)?;
+    // Where it is missing, the record needed no other room.
+    let _ = std::fs::rename(dir.join(DOUBTED), beside(&path));
     Ok(record.lost_before)
 }
 
@@ -101,7 +106,7 @@ fn end(dir: &Path, has_failed: impl Fn() -> bool) -> io::Result<()> {
 /// The disk has refused something of the target's: for the next start it is as if the page cache had been lost. That takes
 /// no space, and holds at once for who starts in the same epoch; for others it does not matter. May block.
 pub(crate) fn doubt(dir: &Path) {
-    match std::fs::remove_file(dir.join(FILE)) {
+    match std::fs::rename(dir.join(FILE), dir.join(DOUBTED)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             tracing::error!(dir = %dir.display(), %error, "after a restart nobody is told what the disk has refused");
         }
@@ -138,10 +143,7 @@ pub(crate) fn end_all(targets: impl Iterator<Item = (PathBuf, impl Fn() -> bool 
 }
 
 fn write(dir: &Path, record: &Record) -> Result<(), Fatal> {
-    let text = toml::to_string(record).map_err(|error| Fatal::failed(error.to_string()))?;
-    let path = dir.join(FILE);
-    conf::atomic::write(&path, format!("# Written by Weft at each start and end.\n{text}").as_bytes())
-        .map_err(|error| Fatal::unusable(format!("{} cannot be written: {error}", path.display()), &error))
+    record::write(dir, FILE, "Written by Weft at each start and end.", record)
 }
 
 #[cfg(test)]
@@ -176,6 +178,10 @@ mod tests {
         doubt(dir.path());
         doubt(dir.path());
         assert_eq!(begin(dir.path(), 9).expect("noted"), 9, "a disk has refused something");
+        let mut names: Vec<_> =
+            std::fs::read_dir(dir.path()).expect("there").map(|file| file.expect("read").file_name()).collect();
+        names.sort();
+        assert_eq!(names, [FILE, "written.toml.new"], "there is room for the next");
         std::fs::write(dir.path().join(FILE), "complete = 7").expect("written");
         assert!(begin(dir.path(), 10).expect_err("damaged").to_string().contains("written.toml is damaged"));
     }
@@ -198,7 +204,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         begin(dir.path(), 7).expect("noted");
         // As where there is no space for it.
-        let in_the_way = dir.path().join("written.toml.new");
+        let in_the_way = beside(&dir.path().join(FILE));
+        std::fs::remove_file(&in_the_way).expect("removed");
         std::fs::create_dir(&in_the_way).expect("made");
         assert!(end(dir.path(), || false).is_err());
         end_all([(dir.path().to_path_buf(), || false)].into_iter());

@@ -1,12 +1,14 @@
 //! Start, run and ordered stop.
 
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cluster::capacity::Capacity;
 use cluster::event::{Registration, Report, TargetRegistration};
 use cluster::map::{Rail, ServiceKind};
+use conf::identity::Home;
 use conf::{Fatal, Reread};
 use control::agent::OnUpdate;
 use control::interfaces::Watched;
@@ -17,9 +19,10 @@ use ring::mailbox::Sender;
 use telemetry::metrics::Metrics;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::absent::{Absent, Found, Search};
 use crate::config::Config;
 use crate::engine::Share;
-use crate::engine::files::Options;
+use crate::engine::files::{self, Options};
 use crate::homes::Homes;
 use crate::lane::{Lane, Order, Setup};
 use crate::netbench::NetBench;
@@ -74,6 +77,7 @@ struct Service {
     watch: Watch,
     /// Locked until the lanes have ended.
     homes: Homes,
+    absent: Search,
 }
 
 impl Service {
@@ -84,11 +88,14 @@ impl Service {
         let lanes = config.lane_count();
         // A given port first: whoever gave a taken one finds untouched directories.
         let given = (config.port != 0).then(|| Listeners::fixed(address, config.port, lanes)).transpose()?;
-        let mut homes = Homes::open(&config)?;
+        let (mut homes, mut absent) = Homes::open(&config)?;
         let listeners = given.map_or_else(|| Listeners::any(address, homes.ports(), lanes), Ok)?;
-        let incarnation = homes.begin(&listeners.ports)?;
-        let targets = open_targets(&config, homes.iter(), incarnation)?;
+        let reserve = config.reserve.0;
+        let (targets, not_begun) = homes.begin(&listeners.ports, |home, times| open_target(home, times, reserve))?;
+        absent.extend(not_begun);
+        let absent = search(absent, &homes, reserve).map_err(|error| cannot_start(&error))?;
         target::count_sharers(&targets);
+        let incarnation = homes.incarnation();
         let identity = Identity { key, cluster: homes.cluster().to_owned(), name: name(&config), incarnation };
 
         let told = Told::default();
@@ -109,9 +116,6 @@ impl Service {
         for (target, &id) in targets.iter().zip(&registered.targets) {
             target.set_id(id);
         }
-        for target in &targets {
-            target.bench.clean_leftovers(&target.path);
-        }
         let watch = Watch::start(&targets, &metrics).map_err(|error| cannot_start(&error))?;
         let identity = Identity { cluster: registered.cluster.clone(), ..identity };
         let ports = listeners.ports.clone();
@@ -120,10 +124,10 @@ impl Service {
         let lanes = start_lanes(&config, listeners, &targets, &identity, &net_bench, &metrics)
             .map_err(|error| cannot_start(&error))?;
         told.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
-        log_serves(&targets);
+        welcome(&targets);
         tracing::info!(node = %registered.node, alias = registered.alias, ?ports, "the storage service is ready");
         let refused = told.refused;
-        Ok(Self { config, metrics, ports, lanes, targets, net_bench, agent, refused, watch, homes })
+        Ok(Self { config, metrics, ports, lanes, targets, net_bench, agent, refused, watch, homes, absent })
     }
 
     /// Returns at a signal to stop.
@@ -141,10 +145,14 @@ impl Service {
         loop {
             tokio::select! {
                 () = &mut stop => return Ok(()),
-                fatal = self.failed() => return Err(fatal.into()),
+                fatal = failed(&self.refused, &self.lanes) => return Err(fatal.into()),
                 _ = hangup.recv() => tokio::select! {
                     () = &mut stop => return Ok(()),
                     grown = self.grow(reread) => grown?,
+                },
+                found = self.absent.next() => tokio::select! {
+                    () = &mut stop => return Ok(()),
+                    taken = self.take_back(found) => taken?,
                 },
             }
         }
@@ -165,19 +173,37 @@ impl Service {
         }
     }
 
+    /// Serves a target that could not be opened before, or goes on looking for it where that cannot be done yet.
+    async fn take_back(&mut self, found: Found) -> Result<(), Fatal> {
+        let Found { home, target, mut was } = found;
+        match self.register(vec![home], vec![target]).await {
+            Ok(more) => self.serve_more(more),
+            Err(reason) => {
+                was.note(reason);
+                self.absent.go_on(was).map_err(|error| cannot_start(&error))
+            }
+        }
+    }
+
     /// Locks and registers what is new. Dropping it before it is registered leaves all as it was.
     async fn register_more(&self, reread: &Reread<Config>) -> anyhow::Result<Option<More>> {
         let again = reread()?;
         again.validate()?;
-        let homes = self.homes.open_more(&again)?;
-        if homes.is_empty() {
+        let opened = self.homes.open_more(&again, |dir| self.absent.has(dir))?;
+        if opened.is_empty() {
             return Ok(None);
         }
-        let targets = open_targets(&self.config, homes.iter(), self.homes.incarnation())?;
+        let open = |(home, incarnation): &(Home, u64)| open_target(home, *incarnation, self.config.reserve.0);
+        let targets = opened.iter().map(open).collect::<Result<_, Fatal>>()?;
+        let homes = opened.into_iter().map(|(home, _)| home).collect();
+        Ok(Some(self.register(homes, targets).await?))
+    }
+
+    async fn register(&self, homes: Vec<Home>, targets: Vec<Arc<Target>>) -> Result<More, Fatal> {
         let all: Vec<Arc<Target>> = self.targets.iter().chain(&targets).cloned().collect();
         let specs = homes.iter().map(|home| target_registration(home, &self.ports)).collect();
         let registered = self.agent.add_targets(specs, reporter(all)).await?;
-        Ok(Some(More { homes, targets, registered }))
+        Ok(More { homes, targets, registered })
     }
 
     /// From here on the lanes serve these as well.
@@ -196,7 +222,7 @@ impl Service {
             targets.iter().for_each(|target| lane.take(target));
             lane.tell_map(&view.map);
         }
-        log_serves(&targets);
+        welcome(&targets);
         Ok(())
     }
 
@@ -213,19 +239,6 @@ impl Service {
         }
     }
 
-    /// Returns when the service cannot go on.
-    async fn failed(&self) -> Fatal {
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            if let Some(fatal) = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone() {
-                return fatal;
-            }
-            if self.lanes.iter().any(Lane::is_finished) {
-                return Fatal::failed("a lane has ended by itself");
-            }
-        }
-    }
-
     /// Lanes first, while the node still counts as alive; then mgmtd sees it go.
     fn stop(self) -> Result<(), Fatal> {
         self.net_bench.stop(0);
@@ -238,9 +251,22 @@ impl Service {
     }
 }
 
+/// Returns when the service cannot go on.
+async fn failed(refused: &Mutex<Option<Fatal>>, lanes: &[Lane]) -> Fatal {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if let Some(fatal) = refused.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            return fatal;
+        }
+        if lanes.iter().any(Lane::is_finished) {
+            return Fatal::failed("a lane has ended by itself");
+        }
+    }
+}
+
 /// Targets that a running node has registered, and does not serve yet.
 struct More {
-    homes: Vec<conf::identity::Home>,
+    homes: Vec<Home>,
     targets: Vec<Arc<Target>>,
     registered: Registered,
 }
@@ -275,21 +301,28 @@ fn tell(lanes: &[Sender<Order>], view: &View) {
     }
 }
 
-fn open_targets<'a>(
-    config: &Config,
-    homes: impl Iterator<Item = &'a conf::identity::Home>,
-    incarnation: u64,
-) -> Result<Vec<Arc<Target>>, Fatal> {
-    let open = |home: &conf::identity::Home| {
-        let target = Target::new(home.dir().to_path_buf(), config.reserve.0);
-        if let Some(id) = home.identity().target_id {
-            target.set_id(id);
-        }
-        target.begin(incarnation)?;
-        target.probe(&watch::identity_file(&target));
-        Ok(Arc::new(target))
+/// Begins a target for the `incarnation`th time, and looks whether the lanes will be able to open it.
+fn open_target(home: &Home, incarnation: u64, reserve: u64) -> Result<Arc<Target>, Fatal> {
+    let target = Target::new(home.dir().to_path_buf(), reserve);
+    if let Some(id) = home.identity().target_id {
+        target.set_id(id);
+    }
+    target.begin(incarnation)?;
+    files::check_folder(&target.path)
+        .map_err(|error| Fatal::unusable(format!("{} cannot be used: {error}", target.path.display()), &error))?;
+    target.probe(&watch::identity_file(&target));
+    Ok(Arc::new(target))
+}
+
+fn search(absent: Vec<Absent>, homes: &Homes, reserve: u64) -> io::Result<Search> {
+    let late = homes.late();
+    let open = move |dir: &Path| {
+        // An empty directory in its place is where its disk is to be mounted.
+        let (home, incarnation) = late.open(dir, false)?;
+        let target = open_target(&home, incarnation, reserve)?;
+        Ok((home, target))
     };
-    homes.map(open).collect()
+    Search::start(absent, Arc::new(open))
 }
 
 fn registration(
@@ -313,7 +346,7 @@ fn registration(
     }
 }
 
-fn target_registration(home: &conf::identity::Home, ports: &[u16]) -> TargetRegistration {
+fn target_registration(home: &Home, ports: &[u16]) -> TargetRegistration {
     TargetRegistration {
         uuid: home.identity().target_uuid.clone().unwrap_or_default(),
         id: home.identity().target_id,
@@ -397,8 +430,9 @@ fn raise_descriptors(wanted: u64) -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-fn log_serves(targets: &[Arc<Target>]) {
+fn welcome(targets: &[Arc<Target>]) {
     for target in targets {
+        target.bench.clean_leftovers(&target.path);
         tracing::info!(target = %target.id(), path = %target.path.display(), "serves");
     }
 }

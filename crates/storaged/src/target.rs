@@ -79,6 +79,8 @@ pub(crate) struct Target {
     total_inodes: AtomicU64,
     /// Free inodes above the reserve as of the last probe, less what was made since.
     free_inodes: AtomicU64,
+    /// How often it was begun: versions of its objects depend on it.
+    incarnation: AtomicU64,
     /// Objects made since the start.
     creations: AtomicU64,
     /// Changes with lower versions, acknowledged and not synced, may have been lost.
@@ -108,6 +110,7 @@ impl Target {
             available: AtomicU64::new(0),
             total_inodes: AtomicU64::new(0),
             free_inodes: AtomicU64::new(0),
+            incarnation: AtomicU64::new(0),
             creations: AtomicU64::new(0),
             lost_before: AtomicU64::new(0),
             sharers: AtomicU64::new(1),
@@ -137,14 +140,19 @@ impl Target {
         self.reserve
     }
 
-    /// Notes the start of this incarnation of the service.
+    /// Notes that it is served from here on, for the `incarnation`th time.
     ///
     /// # Errors
     /// As [`losses::begin`].
     pub(crate) fn begin(&self, incarnation: u64) -> Result<(), Fatal> {
         let lost_before = losses::begin(&self.path, incarnation)?;
         self.lost_before.store(first_version(lost_before), Ordering::Relaxed);
+        self.incarnation.store(incarnation, Ordering::Relaxed);
         Ok(())
+    }
+
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation.load(Ordering::Relaxed)
     }
 
     /// Whether an acknowledged change of this version may be gone though nothing has failed; 0 is no version.

@@ -172,15 +172,19 @@ impl Membership {
         }
     }
 
-    /// A target whose disk the node did not find cannot be reached, but keeps its place.
+    /// A target whose disk the node did not find cannot be reached, but keeps its place. It is bad, until its node has it again
+    /// and reports so.
     fn withdraw_absent(&mut self, node: NodeId, present: &[TargetId]) {
         let owned = self.map.targets.values().filter(|target| target.node == node && !target.ports.is_empty());
-        let absent: Vec<TargetId> = owned.map(|target| target.id).filter(|id| !present.contains(id)).collect();
-        for id in absent {
+        let absent = owned.filter(|target| !present.contains(&target.id)).map(|target| (target.id, target.state));
+        for (id, state) in absent.collect::<Vec<_>>() {
             if let Some(target) = self.target_mut(id) {
                 target.ports.clear();
             }
             self.reports.remove(&id);
+            if state != TargetState::Bad && !self.pinned.contains(&id) {
+                self.change_target_state(id, TargetState::Bad);
+            }
         }
     }
 

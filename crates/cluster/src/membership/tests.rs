@@ -444,9 +444,21 @@ fn a_target_that_its_node_does_not_find_keeps_its_place_and_has_no_route() {
     world.register(storage("s1", &["a", "b"]));
     assert_eq!(world.register(storage("s1", &["a"])).targets, [TargetId(1)]);
     assert_eq!(world.map().route_lane(GroupId(2), 0), None);
+    assert_eq!([1, 2, 9].map(|group| world.map().is_left_out(GroupId(group))), [false, true, false]);
     assert!(world.map().pools[&PoolId::DEFAULT].groups.contains(&GroupId(2)));
+    let state = |world: &World| world.map().targets[&TargetId(2)].state;
+    assert_eq!(state(&world), TargetState::Bad);
     assert_eq!(world.register(storage("s1", &["a", "b"])).targets, [TargetId(1), TargetId(2)]);
     assert!(world.map().route_lane(GroupId(2), 0).is_some());
+    for _ in 0..3 {
+        assert_eq!(state(&world), TargetState::Bad, "it has to prove itself");
+        world.beat(1, 1, vec![(TargetId(2), plenty())]).expect("registered");
+    }
+    assert_eq!(state(&world), TargetState::Good);
+    // The node is reached by those that it has.
+    world.register(storage("s1", &["b"]));
+    assert_eq!(world.map().route_lane(GroupId(1), 0), None);
+    assert!(!world.map().lanes(NodeId(1)).is_empty());
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Storage {
     pub(crate) async fn call_lane<C: Call>(&self, lane: &Lane, request: &C) -> Result<C::Reply, Failure> {
         let (target, addresses) = {
             let map = self.map.borrow();
-            let target = map.targets.values().find(|target| target.node == lane.node).map(|target| target.id);
+            let target = map.served_by(lane.node).map(|target| target.id);
             target.zip(map.lanes(lane.node).into_iter().nth(lane.number))
         }
         .ok_or_else(|| Failure::Missed("it is not in the cluster map".to_owned()))?;

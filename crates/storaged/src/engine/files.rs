@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,6 +43,18 @@ const RETIRING_MAX: usize = 64;
 const FREE_IN_PLACE_MAX: u64 = 1 << 20;
 pub(super) const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
 pub(super) const READ_ONLY: i32 = libc::O_RDONLY | libc::O_NOFOLLOW;
+
+/// Whether the objects of a target can be listed, if it has any yet.
+///
+/// # Errors
+/// The disk's.
+pub(crate) fn check_folder(target: &Path) -> std::io::Result<()> {
+    match std::fs::read_dir(target.join(OBJECTS)) {
+        Ok(mut entries) => entries.next().transpose().map(drop),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {

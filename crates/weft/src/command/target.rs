@@ -107,5 +107,10 @@ pub(super) fn table(targets: &[TargetInfo]) -> String {
             target.path.clone(),
         ]);
     }
-    table.render()
+    let mut text = table.render();
+    for target in targets.iter().filter(|target| target.left_out) {
+        let TargetInfo { id, node_alias, path, .. } = target;
+        text += &format!("target {id} is not served: {node_alias} cannot open {path}, and its log says why\n");
+    }
+    text
 }

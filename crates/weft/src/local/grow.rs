@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use admin::Admin;
 use anyhow::{Result, anyhow};
 use cluster::map::{ClusterMap, NodeState, ServiceKind};
+use conf::Fatal;
 use conf::identity::{self, Expect, Home, IDENTITY_FILE, Service};
 use types::id::TargetId;
 
@@ -106,7 +107,7 @@ fn make_targets(service: Service, known: &[PathBuf], new: &[PathBuf]) -> Result<
         let cluster = Some(node.cluster.as_str()).filter(|cluster| !cluster.is_empty());
         let node_uuid = Some(node.node_uuid.as_str());
         // The lock goes at once: the service takes it.
-        drop(Home::open(&Expect { dir, service, cluster, node_uuid, target: true, init: true })?);
+        drop(Home::open(&Expect { dir, service, cluster, node_uuid, target: true, init: true }).map_err(Fatal::from)?);
     }
     Ok(())
 }
@@ -243,7 +244,7 @@ mod tests {
     }
 
     fn open(service: Service, dir: &Path, init: bool) -> Result<Home, conf::Fatal> {
-        Home::open(&Expect { dir, service, cluster: None, node_uuid: None, target: true, init })
+        Ok(Home::open(&Expect { dir, service, cluster: None, node_uuid: None, target: true, init })?)
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::cluster::Cluster;
 use harness::loop_disk::LoopDisk;
@@ -286,6 +286,83 @@ fn a_target_that_vanishes_while_it_is_used_is_told_and_comes_back_whole() {
     wait::until("the target counts as good", SOON, || (state_of(&cluster, &place) == "good").then_some(()));
     fill(&sick.join("new"), 3).unwrap();
     assert_eq!(cluster.pids(), before, "no service had to be started again");
+    assert_data_is_there(&cluster);
+    cluster.down().expect_ok();
+}
+
+#[test]
+fn a_node_starts_without_a_disk_that_is_not_mounted_and_takes_it_back() {
+    start_without(&Absence {
+        disk: |place| LoopDisk::under(place, 160),
+        begins: LoopDisk::vanish,
+        reason: "is empty: mount its disk",
+        ends: LoopDisk::appear,
+    });
+}
+
+#[test]
+fn a_node_starts_without_a_disk_that_has_died_and_takes_it_back() {
+    start_without(&Absence {
+        disk: |place| LoopDisk::xfs_under(place, 320),
+        begins: LoopDisk::die,
+        reason: "Input/output error",
+        ends: LoopDisk::renew,
+    });
+}
+
+/// Why a target cannot be opened at a start, and how that passes.
+struct Absence {
+    disk: fn(&Path) -> LoopDisk,
+    begins: fn(&LoopDisk),
+    reason: &'static str,
+    ends: fn(&LoopDisk),
+}
+
+fn start_without(absence: &Absence) {
+    let cluster = cluster_with_data();
+    let place = cluster.dir().join("storaged-1/target-2");
+    let disk = (absence.disk)(&place);
+    set(&config_of(&cluster, "storaged-1"), "reserve", "16MiB");
+    cluster.up().expect_ok();
+    let sick = folder_on(&cluster, "sick", &place);
+    let well = folder_on(&cluster, "well", &cluster.dir().join("storaged-1/target-1"));
+    [&sick, &well].into_iter().for_each(|folder| fill(&folder.join("old"), 2).unwrap());
+    fill(&sick.join("changed"), 1).unwrap();
+    cluster.freeze_supervisor();
+    let old = cluster.kill("storaged-1");
+    (absence.begins)(&disk);
+    cluster.resume();
+    cluster.wait_for_another("storaged-1", old);
+    let pids = cluster.pids();
+
+    // The others are served, and new files are made there.
+    fill(&well.join("new"), 2).unwrap();
+    (0..8).for_each(|number| fill(&cluster.path(&format!("new-{number}")), 1).unwrap());
+    // Who needs it is told so at once, and so is who looks.
+    let begin = Instant::now();
+    let past_the_cache = File::options().read(true).custom_flags(libc::O_DIRECT).open(sick.join("old")).unwrap();
+    assert_eq!(past_the_cache.read_at(&mut [0; 4096], 0).unwrap_err().raw_os_error(), Some(libc::EIO));
+    let changed = File::options().write(true).open(sick.join("changed")).unwrap();
+    let refused = changed.write_all_at(&[8; 4096], 0).and_then(|()| changed.sync_all());
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EIO));
+    drop((past_the_cache, changed));
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert_eq!(state_of(&cluster, &place), "bad");
+    let status = cluster.weft(&["status"]);
+    assert!(status.stdout.contains(&format!("cannot open {}", place.display())), "{status}");
+    let log = cluster.log("storaged-1");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("target cannot be opened")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    let words = ["ERROR", place.to_str().unwrap(), absence.reason];
+    assert!(words.iter().all(|word| lines[0].contains(word)), "{}", lines[0]);
+
+    (absence.ends)(&disk);
+    wait::until("it is served again", SOON, || fill(&sick.join("new"), 3).ok());
+    for (folder, mib) in [(&sick, 2), (&well, 2)] {
+        assert!(fs::read(folder.join("old")).unwrap() == vec![7; mib << 20]);
+    }
+    wait::until("the target counts as good", SOON, || (state_of(&cluster, &place) == "good").then_some(()));
+    assert_eq!(cluster.pids(), pids, "no service had to be started again");
     assert_data_is_there(&cluster);
     cluster.down().expect_ok();
 }

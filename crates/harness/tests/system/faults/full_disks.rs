@@ -9,7 +9,7 @@ use harness::cluster::Cluster;
 use harness::loop_disk::LoopDisk;
 use harness::{syscall, wait};
 
-use super::{SOON, assert_data_is_there, cluster_with_data, config_of, fill, folder_on, set};
+use super::{SOON, assert_data_is_there, cluster_with_data, config_of, fill, folder_on, set, state_of};
 
 #[test]
 fn a_full_storage_disk_says_so_and_takes_removals() {
@@ -98,6 +98,63 @@ fn a_target_without_inodes_says_so_and_takes_removals() {
     wait::until("there are inodes again", SOON, || make(&poor, "new", 1).ok());
     assert_data_is_there(&cluster);
     cluster.down().expect_ok();
+}
+
+#[test]
+fn a_storage_disk_without_a_free_block_or_inode_is_served_after_a_restart() {
+    let cluster = cluster_with_data();
+    let place = cluster.dir().join("storaged-1/target-2");
+    let _disk = LoopDisk::under_with_inodes(&place, 160, INODES);
+    set(&config_of(&cluster, "storaged-1"), "reserve", "16MiB");
+    cluster.up().expect_ok();
+    let poor = folder_on(&cluster, "poor", &place);
+    fill(&poor.join("large"), 20).unwrap();
+    // Somebody else takes all that is left, the reserve included.
+    let foreign = place.join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    take_all(&foreign).unwrap();
+    // Killed, and then stopped in order and started: neither finds any more.
+    for _ in 0..2 {
+        let old = cluster.kill("storaged-1");
+        cluster.wait_for_another("storaged-1", old);
+        wait::until("the target is served", SOON, || (state_of(&cluster, &place) == "good").then_some(()));
+    }
+    cluster.down().expect_ok();
+    assert_eq!(syscall::free_bytes(&place).unwrap(), 0, "it was really full");
+    cluster.up().expect_ok();
+    fs::remove_file(poor.join("large")).unwrap();
+    wait::until("the space is free", SOON, || (syscall::free_bytes(&place).unwrap() >= 20 << 20).then_some(()));
+    assert!(!cluster.log("storaged-1").contains("cannot be opened"), "{}", cluster.log("storaged-1"));
+    fs::remove_dir_all(&foreign).unwrap();
+    wait::until("files can be made again", SOON, || fill(&poor.join("new"), 2).ok());
+    assert_data_is_there(&cluster);
+    cluster.down().expect_ok();
+}
+
+/// The last block and the last inode of a file system.
+fn take_all(folder: &Path) -> io::Result<()> {
+    let full = |error: &io::Error| error.raw_os_error() == Some(libc::ENOSPC);
+    let file = File::create(folder.join("blocks"))?;
+    let mut at = 0;
+    for piece in [1 << 20, 4096] {
+        let zeros = vec![0; piece];
+        loop {
+            match file.write_at(&zeros, at) {
+                Ok(written) => at += written as u64,
+                Err(error) if full(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        file.sync_all()?;
+    }
+    for number in 0.. {
+        match File::create(folder.join(number.to_string())) {
+            Ok(_) => {}
+            Err(error) if full(&error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    File::open(folder)?.sync_all()
 }
 
 /// Of the small disk.
