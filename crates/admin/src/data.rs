@@ -11,7 +11,7 @@ use cluster::map::{ClusterMap, Route};
 use net::{CallError, Connection, Identity, Limits, Peer, To};
 use thiserror::Error;
 use types::error::Errno;
-use types::id::{GroupId, ObjectId, SessionId, ShardId};
+use types::id::{GroupId, ObjectId, SessionId, ShardId, TargetId};
 use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::op::Call;
@@ -27,6 +27,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub enum DataError {
     #[error("{0} is not in the cluster map: is its service registered?")]
     NoRoute(String),
+    #[error("target {0} is not served: its node cannot open its directory, and its log says why")]
+    LeftOut(TargetId),
     #[error("{server} does not answer: {reason}")]
     Unreachable { server: String, reason: String },
     #[error("it cannot be split: {0}")]

@@ -124,9 +124,14 @@ async fn find_parts(data: &DataPlane<'_>, directory: InodeId, snapshot: &mut Sna
 }
 
 fn lanes(data: &DataPlane<'_>, group: GroupId) -> Result<usize, DataError> {
-    let target = data.map().groups.get(&group).and_then(|group| group.members.first());
-    let target = target.and_then(|target| data.map().targets.get(target));
-    target.map(|target| target.ports.len()).ok_or_else(|| DataError::NoRoute(format!("group {group}")))
+    let id = data.map().groups.get(&group).and_then(|group| group.members.first());
+    let target = id.and_then(|id| data.map().targets.get(id));
+    match (id, target.map(|target| target.ports.len())) {
+        // As if it were empty, all files that it has a part of would seem damaged.
+        (Some(id), Some(0)) => Err(DataError::LeftOut(*id)),
+        (_, Some(lanes)) => Ok(lanes),
+        (_, None) => Err(DataError::NoRoute(format!("group {group}"))),
+    }
 }
 
 async fn list_lane(

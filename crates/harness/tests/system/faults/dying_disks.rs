@@ -350,6 +350,9 @@ fn start_without(absence: &Absence) {
     assert_eq!(state_of(&cluster, &place), "bad");
     let status = cluster.weft(&["status"]);
     assert!(status.stdout.contains(&format!("cannot open {}", place.display())), "{status}");
+    let checked = cluster.weft(&["fsck"]);
+    assert_eq!(checked.code, Some(1), "{checked}");
+    assert!(checked.stderr.contains("is not served") && !checked.stdout.contains("finding"), "{checked}");
     let log = cluster.log("storaged-1");
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("target cannot be opened")).collect();
     assert_eq!(lines.len(), 1, "{log}");
