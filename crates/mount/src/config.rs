@@ -50,6 +50,12 @@ conf::knobs! {
         directory_access_times: bool = "true",
         /// Set-user-id bits and device nodes mean something. Only for root.
         suid_and_devices: bool = "false",
+        /// Set-user-id bits mean nothing, whatever suid_and_devices says.
+        nosuid: bool = "false",
+        /// Device nodes mean nothing, whatever suid_and_devices says.
+        nodev: bool = "false",
+        /// Programs that lie there cannot be run.
+        noexec: bool = "false",
         /// The kernel keeps names and attributes for as long as the servers guarantee them. Without, it asks each time.
         leases: bool = "true",
         /// Memory for the contents of small files (up to 64 KiB) that were read, kept for as long as the servers guarantee
