@@ -142,6 +142,7 @@ fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, re
             client.give_back_unwritten(inode).await;
             client.forgotten(inode);
             let writes = client.shared.with_file(inode, |file| file.writers > 0) == Some(true);
+            client.shared.listings.forgotten(inode);
             forget_inode(&keeper, inode, writes).await;
             obeying.end(id);
         });
