@@ -15,8 +15,9 @@ conf::knobs! {
         mgmtd: String,
         /// File with the cluster key.
         key_file: PathBuf,
-        /// How long an operation waits for a server that does not answer before the application gets EIO. Not above the
-        /// session_expiry of the metadata services: they forget then which changes they have done, and may do one twice.
+        /// How long an operation waits for a server that does not answer before the application gets EIO. Above the
+        /// session_expiry of the metadata services they forget which changes they have done: one that may have been gets EIO
+        /// then, rather than being done twice.
         retry_timeout: Period = "60s",
         /// How long to wait for the cluster at the start.
         start_timeout: Period = "30s",
