@@ -11,8 +11,9 @@ use types::time::AccessTimes;
 use wire::v1::meta::{self, DirectoryReply};
 
 use crate::caller::Caller;
-use crate::lease::{Board, Subject, Ticket};
+use crate::lease::{Subject, Ticket};
 use crate::list_ahead::Page;
+use crate::listings::Listed;
 use crate::names::Named;
 use crate::parts::ATTEMPTS_MAX;
 use crate::router::{Client, Destination};
@@ -156,9 +157,9 @@ impl Client {
             self.learn_of(ticket, part, told);
         }
         // Of one that is split, no lease is on all entries.
-        let lease = told.filter(|told| told.attr.inode == inode);
-        let lease = lease.map(|told| Board::lease(ticket, Subject::inode(inode), told.lease_ms));
-        self.shared.listings.begins(inode, lease);
+        let told = told.filter(|told| told.attr.inode == inode);
+        let begun = told.map_or(Listed::UNTOLD, |told| Listed::told(ticket, told));
+        self.shared.listings.begins(inode, begun);
     }
 
     /// A page of the entries of `inode` that are in its part `part`, which may be itself.
@@ -202,9 +203,9 @@ impl Client {
         if rule.access_is_due(attr.atime, attr.mtime.max(attr.ctime), Shared::wall_clock()) {
             return Ok(None);
         }
-        let lease = Board::lease(ticket, Subject::inode(inode), told.lease_ms);
+        let begun = Listed::told(ticket, told);
         let listing = self.listing(caller, inode, ticket, reply).await?;
-        Ok(Some(Page { listing, lease, changes }))
+        Ok(Some(Page { listing, begun, changes }))
     }
 
     async fn listing(

@@ -2,7 +2,6 @@
 //! still be carried out. The connection that they were sent over ends; until the server has ended there what it was asked
 //! for, nothing else is done to the object: a later change would be undone by the earlier one.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +10,7 @@ use rustc_hash::FxHashMap;
 use types::id::ObjectId;
 use wire::v1::storage::TargetStat;
 
-use crate::retry::Failure;
+use crate::retry::{Failure, Sent};
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 
@@ -82,7 +81,7 @@ impl Client {
         self.shared.doubts.begin(id);
         let doubt = Doubt { shared: Arc::clone(&self.shared), object: id };
         ring::spawn(async move {
-            let ask = async || client.attempt(object, &TargetStat { group }, &[], 0, &Cell::new(false)).await;
+            let ask = async || client.attempt(object, &TargetStat { group }, &[], 0, &Sent::default()).await;
             // Any answer will do, also that the target is gone.
             while let Err(Failure::Unreachable(_) | Failure::NoRoute) = ask().await
                 && !client.shared.has_ended()

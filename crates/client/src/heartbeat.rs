@@ -1,14 +1,13 @@
 //! Tells the shards that this client lives while it has nothing to ask: a session that is not heard of ends, and with it
 //! what it holds open.
 
-use std::cell::Cell;
 use std::rc::Weak;
 use std::time::Duration;
 
 use types::id::ShardId;
 use wire::op::Ping;
 
-use crate::retry::Failure;
+use crate::retry::{Failure, Sent};
 use crate::router::{Client, Destination};
 
 /// Beats within the time after which a shard forgets a session: a few may be lost.
@@ -47,10 +46,10 @@ impl Client {
     /// What cannot be reached will be asked again; calls of applications are what reports it.
     async fn beat_once(&self, shard: ShardId) {
         let (destination, sent) = (Destination::Shard(shard), ring::now());
-        match self.attempt(destination, &Ping {}, &[], 0, &Cell::new(false)).await {
+        match self.attempt(destination, &Ping {}, &[], 0, &Sent::default()).await {
             Ok(_) => self.shared.assurances.heard(shard, sent),
             // Late: this opens it anew and tells what is held.
-            Err(Failure::NoSession) => drop(self.attempt(destination, &Ping {}, &[], 0, &Cell::new(false)).await),
+            Err(Failure::NoSession) => drop(self.attempt(destination, &Ping {}, &[], 0, &Sent::default()).await),
             Err(_) => {}
         }
     }

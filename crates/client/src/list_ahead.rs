@@ -16,7 +16,7 @@ use types::id::InodeId;
 
 use crate::caller::Caller;
 use crate::directory::Listing;
-use crate::lease::Lease;
+use crate::listings::Listed;
 use crate::promise::{Errand, Promise};
 use crate::retry::Ladder;
 use crate::router::{Client, until_ending};
@@ -47,7 +47,7 @@ type Coming = Option<Arc<Page>>;
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) listing: Listing,
-    pub(crate) lease: Lease,
+    pub(crate) begun: Listed,
     /// Own changes of the directory that had ended before it was asked for.
     pub(crate) changes: u64,
 }
@@ -125,7 +125,7 @@ impl Client {
         let page = until_ending(caller, &ladder, pin!(promise.outcome())).await?.flatten();
         drop(promise);
         let (listings, board, now) = (&self.shared.listings, &self.shared.board, Instant::now());
-        let page = page.filter(|page| listings.goes_on(board, directory, page.lease, page.changes, now));
+        let page = page.filter(|page| listings.goes_on(board, directory, page.begun, page.changes, now));
         Ok(page.map(|page| Arc::try_unwrap(page).map_or_else(|page| page.listing.clone(), |page| page.listing)))
     }
 }

@@ -6,6 +6,10 @@
 //! ask, since what is kept was not complete yet, goes on with it once another listing has completed it, and would find names
 //! there that were removed before it began. What is listed after a change has to go into new pages.
 //!
+//! Where a lease has ended by itself, nobody told the keeper of the changes since. The kernel looks whether the directory has
+//! the time that it had, when a program begins anew in one that it has open (`rewinddir`): but whoever unpacks an archive there
+//! sets it back. So it is told to forget a listing when it is given attributes with another time of change.
+//!
 //! When the lease is over, a new listing renews those on the entries with it, in far fewer requests than the entries would
 //! need by themselves.
 
@@ -14,10 +18,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
+use types::attr::{Attr, FileType};
 use types::id::InodeId;
-use types::time::AccessTimes;
+use types::time::{AccessTimes, Timestamp};
+use wire::v1::meta::DirectoryReply;
 
-use crate::lease::{Board, Lease, mix};
+use crate::lease::{Board, Lease, Subject, Ticket, mix};
 use crate::router::Client;
 
 /// Above this, all are forgotten: a megabyte.
@@ -27,10 +33,28 @@ const DIRECTORIES_MAX: usize = 1 << 14;
 const PLACES: usize = 1024;
 
 pub(crate) struct Listings {
-    /// Leases on the attributes of directories, as given when listing them began.
-    listed: Mutex<FxHashMap<InodeId, Lease>>,
+    listed: Mutex<FxHashMap<InodeId, Listed>>,
     /// Own changes that have ended.
     changes: Box<[AtomicU64]>,
+}
+
+/// When listing a directory began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed {
+    /// On its attributes, where one was given.
+    pub(crate) lease: Lease,
+    /// Its time of change, where that was told.
+    pub(crate) ctime: Option<Timestamp>,
+}
+
+impl Listed {
+    /// Nothing was told of the directory.
+    pub(crate) const UNTOLD: Self = Self { lease: Lease::NONE, ctime: None };
+
+    pub(crate) fn told(ticket: Ticket, told: &DirectoryReply) -> Self {
+        let subject = Subject::inode(told.attr.inode);
+        Self { lease: Board::lease(ticket, subject, told.lease_ms), ctime: Some(told.attr.ctime) }
+    }
 }
 
 impl Default for Listings {
@@ -40,17 +64,26 @@ impl Default for Listings {
 }
 
 impl Listings {
-    fn listed(&self) -> MutexGuard<'_, FxHashMap<InodeId, Lease>> {
+    fn listed(&self) -> MutexGuard<'_, FxHashMap<InodeId, Listed>> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A listing of `directory` has begun; `lease`: on its attributes, where one was given with it.
-    pub(crate) fn begins(&self, directory: InodeId, lease: Option<Lease>) {
+    /// A listing of `directory` has begun.
+    pub(crate) fn begins(&self, directory: InodeId, begun: Listed) {
+        note(&mut self.listed(), directory, begun);
+    }
+
+    /// The keeper is about to forget what it has of `directory`.
+    pub(crate) fn forgotten(&self, directory: InodeId) {
+        self.listed().remove(&directory);
+    }
+
+    /// The keeper is about to hear that `directory` has the time of change `ctime`, and has to forget before what it keeps of a
+    /// listing: once.
+    fn ends(&self, board: &Board, directory: InodeId, ctime: Timestamp, now: Instant) -> bool {
         let mut listed = self.listed();
-        match lease {
-            Some(lease) => note(&mut listed, directory, lease),
-            None => drop(listed.remove(&directory)),
-        }
+        let is_old = |begun: &Listed| begun.ctime != Some(ctime) && !board.holds(begun.lease, now);
+        listed.get(&directory).is_some_and(is_old) && listed.remove(&directory).is_some()
     }
 
     /// This client has changed what is in `directory`.
@@ -71,26 +104,26 @@ impl Listings {
 
     /// A listing begins with what was asked for before, when the number was `changes`. False where it must not, since the
     /// directory was changed meanwhile, or may have been.
-    pub(crate) fn goes_on(&self, board: &Board, directory: InodeId, lease: Lease, changes: u64, now: Instant) -> bool {
+    pub(crate) fn goes_on(&self, board: &Board, directory: InodeId, begun: Listed, changes: u64, now: Instant) -> bool {
         let mut listed = self.listed();
-        let is_good = self.changes(directory) == changes && board.holds(lease, now);
+        let is_good = self.changes(directory) == changes && board.holds(begun.lease, now);
         if is_good {
-            note(&mut listed, directory, lease);
+            note(&mut listed, directory, begun);
         }
         is_good
     }
 
     /// The last listing of `directory` began under a lease that is still held.
     fn is_good(&self, board: &Board, directory: InodeId, now: Instant) -> bool {
-        self.listed().get(&directory).is_some_and(|lease| board.holds(*lease, now))
+        self.listed().get(&directory).is_some_and(|begun| board.holds(begun.lease, now))
     }
 }
 
-fn note(listed: &mut FxHashMap<InodeId, Lease>, directory: InodeId, lease: Lease) {
+fn note(listed: &mut FxHashMap<InodeId, Listed>, directory: InodeId, begun: Listed) {
     if listed.len() >= DIRECTORIES_MAX {
         listed.clear();
     }
-    listed.insert(directory, lease);
+    listed.insert(directory, begun);
 }
 
 /// What may be kept of the entries of a directory that is being opened.
@@ -124,47 +157,53 @@ impl Client {
             None => MayKeep::Nothing,
         }
     }
+
+    /// Whether the keeper of answers has to forget what it keeps of a listing before it is given `attr`.
+    #[must_use]
+    pub fn ends_listing(&self, attr: &Attr) -> bool {
+        let (shared, is_directory) = (&self.shared, attr.kind == FileType::Directory);
+        is_directory && shared.listings.ends(&shared.board, attr.inode, attr.ctime, Instant::now())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use crate::lease::Subject;
-
     use super::*;
 
     const DIRECTORY: InodeId = InodeId(77);
 
-    fn lease(board: &Board) -> Lease {
-        Board::lease(board.ticket(), Subject::inode(DIRECTORY), 10_000)
+    fn begun(board: &Board) -> Listed {
+        let lease = Board::lease(board.ticket(), Subject::inode(DIRECTORY), 10_000);
+        Listed { lease, ctime: Some(Timestamp::default()) }
     }
 
     #[test]
     fn what_was_listed_is_good_for_as_long_as_the_lease_of_then() {
         let (listings, board, now) = (Listings::default(), Board::new(), Instant::now());
         assert!(!listings.is_good(&board, DIRECTORY, now));
-        listings.begins(DIRECTORY, Some(lease(&board)));
+        listings.begins(DIRECTORY, begun(&board));
         assert!(listings.is_good(&board, DIRECTORY, now));
         assert!(!listings.is_good(&board, InodeId(78), now));
         assert!(!listings.is_good(&board, DIRECTORY, now + Duration::from_secs(11)), "it is over");
         board.note(Subject::inode(DIRECTORY));
         assert!(!listings.is_good(&board, DIRECTORY, now), "it was recalled");
-        let renewed = lease(&board);
+        let renewed = begun(&board);
         assert!(!listings.is_good(&board, DIRECTORY, now), "a new lease says nothing of an old listing");
-        listings.begins(DIRECTORY, Some(renewed));
+        listings.begins(DIRECTORY, renewed);
         assert!(listings.is_good(&board, DIRECTORY, now));
         listings.changed(DIRECTORY);
         assert!(!listings.is_good(&board, DIRECTORY, now), "it was changed since");
-        listings.begins(DIRECTORY, Some(renewed));
-        listings.begins(DIRECTORY, None);
+        listings.begins(DIRECTORY, renewed);
+        listings.begins(DIRECTORY, Listed::UNTOLD);
         assert!(!listings.is_good(&board, DIRECTORY, now), "listed again without one");
     }
 
     #[test]
     fn what_was_asked_for_before_an_own_change_or_a_recall_is_no_listing() {
         let (listings, board, now) = (Listings::default(), Board::new(), Instant::now());
-        let (before, held) = (listings.changes(DIRECTORY), lease(&board));
+        let (before, held) = (listings.changes(DIRECTORY), begun(&board));
         assert!(listings.goes_on(&board, DIRECTORY, held, before, now) && listings.is_good(&board, DIRECTORY, now));
         listings.changed(DIRECTORY);
         assert!(!listings.goes_on(&board, DIRECTORY, held, before, now) && !listings.is_good(&board, DIRECTORY, now));
@@ -172,21 +211,38 @@ mod tests {
         assert!(listings.goes_on(&board, DIRECTORY, held, after, now));
         board.note(Subject::inode(DIRECTORY));
         assert!(!listings.goes_on(&board, DIRECTORY, held, after, now));
-        assert!(!listings.goes_on(&board, DIRECTORY, Lease::NONE, after, now));
+        assert!(!listings.goes_on(&board, DIRECTORY, Listed::UNTOLD, after, now));
+    }
+
+    #[test]
+    fn what_was_changed_after_the_lease_is_forgotten_once() {
+        let (listings, board, now) = (Listings::default(), Board::new(), Instant::now());
+        let (later, at) = (now + Duration::from_secs(11), Timestamp::default());
+        let changed = Timestamp(at.0 + 1);
+        listings.begins(DIRECTORY, begun(&board));
+        assert!(!listings.ends(&board, DIRECTORY, changed, now), "whoever changes it takes the lease back");
+        assert!(!listings.ends(&board, DIRECTORY, at, later), "it is what it was");
+        assert!(listings.ends(&board, DIRECTORY, changed, later) && !listings.ends(&board, DIRECTORY, changed, later));
+        listings.begins(DIRECTORY, Listed::UNTOLD);
+        assert!(listings.ends(&board, DIRECTORY, at, now), "nobody knows");
+        listings.begins(DIRECTORY, begun(&board));
+        listings.forgotten(DIRECTORY);
+        assert!(!listings.ends(&board, DIRECTORY, changed, later));
     }
 
     #[test]
     fn there_are_never_more_than_so_many() {
         let (listings, board) = (Listings::default(), Board::new());
         for number in 0..=DIRECTORIES_MAX as u64 {
-            listings.begins(InodeId(number), Some(lease(&board)));
+            listings.begins(InodeId(number), begun(&board));
         }
         assert!(listings.listed().len() <= DIRECTORIES_MAX);
         assert!(listings.listed().contains_key(&InodeId(DIRECTORIES_MAX as u64)));
         for number in 0..=DIRECTORIES_MAX as u64 {
             let directory = InodeId(number);
             let lease = Board::lease(board.ticket(), Subject::inode(directory), 10_000);
-            assert!(listings.goes_on(&board, directory, lease, listings.changes(directory), Instant::now()));
+            let begun = Listed { lease, ctime: None };
+            assert!(listings.goes_on(&board, directory, begun, listings.changes(directory), Instant::now()));
         }
         assert!(listings.listed().len() <= DIRECTORIES_MAX);
     }

@@ -6,7 +6,6 @@ mod chase;
 mod cycles;
 pub(crate) mod table;
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -22,7 +21,7 @@ use wire::v1::lock;
 
 use crate::caller::Caller;
 use crate::locks::table::Key;
-use crate::retry::{Failure, Ladder, Step};
+use crate::retry::{Failure, Ladder, Sent, Step};
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 
@@ -235,7 +234,7 @@ impl Client {
         let bound = self.shared.config.retry_timeout;
         let mut ladder = Ladder::new(ring::now(), bound);
         loop {
-            let sent = Cell::new(false);
+            let sent = Sent::default();
             let attempt = pin!(self.attempt_patiently(destination, request, &sent));
             let failure = match self.until_cancelled(caller, (shard, number), attempt).await {
                 Some(Ok(reply)) => return Ok(reply),
@@ -243,7 +242,7 @@ impl Client {
                 Some(Err(failure)) => failure,
                 None => return Err(Ended::Unknown(Errno::EINTR)),
             };
-            if sent.get() && matches!(failure, Failure::Unreachable(_)) {
+            if sent.is_sent() && matches!(failure, Failure::Unreachable(_)) {
                 // It was there until now.
                 ladder = Ladder::new(ring::now(), bound);
             }
@@ -304,7 +303,7 @@ impl Client {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             let request = lock::CancelLock { number };
-            if let Err(failure) = client.attempt(Destination::Shard(shard), &request, &[], 0, &Cell::new(false)).await {
+            if let Err(failure) = client.attempt(Destination::Shard(shard), &request, &[], 0, &Sent::default()).await {
                 tracing::debug!(%shard, %failure, "could not cancel a wait for a lock");
             }
         });

@@ -1,6 +1,6 @@
 //! Gives leases back: asks each shard what has to be forgotten, sees to it, and says so.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
@@ -13,6 +13,7 @@ use types::name::Name;
 use wire::v1::session::{Recall, Recalls};
 
 use crate::lease::Subject;
+use crate::retry::Sent;
 use crate::router::{Client, Destination};
 
 /// Between two looks at the cluster map for shards.
@@ -80,7 +81,7 @@ async fn listen(client: Rc<Client>, keeper: Arc<dyn Keeper>, shard: ShardId) {
     loop {
         let done = obeying.done.borrow().clone();
         let request = Recalls { done: done.clone() };
-        match client.attempt(Destination::Shard(shard), &request, &[], 0, &Cell::new(false)).await {
+        match client.attempt(Destination::Shard(shard), &request, &[], 0, &Sent::default()).await {
             Ok(answer) => {
                 obeying.done.borrow_mut().retain(|id| !done.contains(id));
                 for inode in answer.message.ends {
@@ -142,6 +143,7 @@ fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, re
             client.give_back_unwritten(inode).await;
             client.forgotten(inode);
             let writes = client.shared.with_file(inode, |file| file.writers > 0) == Some(true);
+            client.shared.listings.forgotten(inode);
             forget_inode(&keeper, inode, writes).await;
             obeying.end(id);
         });

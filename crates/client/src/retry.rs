@@ -1,5 +1,6 @@
 //! The retry ladder: when to try again and when to give up. Pure; the time comes in as a value.
 
+use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,8 @@ pub(crate) enum Failure {
     Busy,
     /// The shard has forgotten the session.
     NoSession,
+    /// The shard may have done it, and has forgotten since what it did for this session.
+    Forgotten,
     /// The shard may have told others that this session writes no more: it is to be asked before anything is changed.
     Lapsed,
     /// An answer for the application.
@@ -32,9 +35,42 @@ impl fmt::Display for Failure {
             Failure::StaleMap => f.write_str("it has another version of the cluster map"),
             Failure::Busy => f.write_str("it is busy"),
             Failure::NoSession => f.write_str("it does not know this session"),
+            Failure::Forgotten => f.write_str("it has forgotten whether it has done that"),
             Failure::Lapsed => f.write_str("the session may have ended"),
             Failure::Errno(errno) => errno.fmt(f),
         }
+    }
+}
+
+/// Of one operation, over all its attempts.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    is_sent: Cell<bool>,
+    /// The first attempt that may have been carried out without an answer.
+    unanswered: Cell<Option<Instant>>,
+}
+
+impl Sent {
+    /// Some attempt was on its way.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.is_sent.get()
+    }
+
+    pub(crate) fn unanswered_since(&self) -> Option<Instant> {
+        self.unanswered.get()
+    }
+
+    /// An attempt goes now. [`Self::answered`] takes what this returns.
+    pub(crate) fn goes(&self, now: Instant) -> Option<Instant> {
+        self.is_sent.set(true);
+        let before = self.unanswered.get();
+        self.unanswered.set(before.or(Some(now)));
+        before
+    }
+
+    /// It was answered, if only with a refusal: it will not be carried out any more. Attempts before it may still be.
+    pub(crate) fn answered(&self, before: Option<Instant>) {
+        self.unanswered.set(before);
     }
 }
 
@@ -81,7 +117,7 @@ impl Ladder {
         }
         // A lost session needs a new handshake, not a wait.
         let after = match failure {
-            Failure::NoSession | Failure::Lapsed => Duration::ZERO,
+            Failure::NoSession | Failure::Forgotten | Failure::Lapsed => Duration::ZERO,
             Failure::NoRoute | Failure::Unreachable(_) | Failure::StaleMap | Failure::Busy | Failure::Errno(_) => {
                 self.delay
             }
@@ -96,6 +132,18 @@ impl Ladder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_answered_is_in_no_doubt_but_what_went_before_it() {
+        let (sent, start) = (Sent::default(), Instant::now());
+        assert!(!sent.is_sent());
+        sent.answered(sent.goes(start));
+        assert!(sent.is_sent() && sent.unanswered_since().is_none());
+        let lost = start + Duration::from_secs(1);
+        assert_eq!(sent.goes(lost), None);
+        sent.answered(sent.goes(lost + Duration::from_secs(1)));
+        assert_eq!(sent.unanswered_since(), Some(lost));
+    }
 
     #[test]
     fn waits_longer_each_time_and_ends_at_the_bound() {

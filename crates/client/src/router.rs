@@ -23,7 +23,7 @@ use crate::caller::Caller;
 use crate::heartbeat;
 use crate::later::Later;
 use crate::making::Making;
-use crate::retry::{Failure, Ladder, Step};
+use crate::retry::{Failure, Ladder, Sent, Step};
 use crate::shared::Shared;
 
 /// Bytes of payloads that one thread may have in memory shared with servers of this host; what is more goes over
@@ -125,9 +125,9 @@ impl Client {
         room: usize,
     ) -> Result<Answer<C::Reply>, Errno> {
         let mut ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
-        let sent = Cell::new(false);
+        let sent = Sent::default();
         let gave_up = |errno| {
-            if sent.get() {
+            if sent.is_sent() {
                 self.may_still_happen(caller, C::OP, destination);
             }
             errno
@@ -139,6 +139,10 @@ impl Client {
             let failure = match waited.map_err(gave_up)? {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(Failure::Errno(errno))) => return Err(errno),
+                Some(Err(failure @ Failure::Forgotten)) => {
+                    error!(op = C::OP.name(), "giving up on {}: {failure}", self.describe(destination));
+                    return Err(gave_up(Errno::EIO));
+                }
                 Some(Err(Failure::Lapsed)) => {
                     self.regain(caller, destination).await?;
                     Failure::Lapsed
@@ -190,14 +194,14 @@ impl Client {
         }
     }
 
-    /// `sent` is set when the request is on its way.
+    /// `sent` hears when the request is on its way.
     pub(crate) async fn attempt<C: Call>(
         &self,
         destination: Destination,
         request: &C,
         payload: &[Slice],
         room: usize,
-        sent: &Cell<bool>,
+        sent: &Sent,
     ) -> Result<Answer<C::Reply>, Failure> {
         if let Destination::Object(_, object) = destination
             && C::OP != Op::TargetStat
@@ -209,24 +213,35 @@ impl Client {
         if changes_objects(C::OP) && !self.may_change(destination) {
             return Err(Failure::Lapsed);
         }
-        sent.set(true);
+        if is_done_once(C::OP) && self.has_forgotten(destination, sent) {
+            return Err(Failure::Forgotten);
+        }
+        let before = sent.goes(ring::now());
         let into = (room >= net::PLACED_MIN).then(|| Buf::shareable(room));
         let answer = connection.call_payload(route.to, request, payload.to_vec(), into).await;
+        if let Err(CallError::Status(_)) = &answer {
+            sent.answered(before);
+        }
         answer.map_err(|error| self.failed(&route, destination, error))
     }
 
-    /// As [`Self::attempt`], for an answer that may take long and is not waited for at anybody's expense. `sent` is set
-    /// when the request is on its way.
+    /// As [`Self::attempt`], for an answer that may take long and is not waited for at anybody's expense.
     pub(crate) async fn attempt_patiently<C: Call>(
         &self,
         destination: Destination,
         request: &C,
-        sent: &Cell<bool>,
+        sent: &Sent,
     ) -> Result<C::Reply, Failure> {
         let (route, connection) = self.connection(destination).await?;
-        sent.set(true);
+        sent.goes(ring::now());
         let answer = connection.call_patiently(route.to, request).await;
         answer.map_err(|error| self.failed(&route, destination, error))
+    }
+
+    /// The shard has lost this session, and with it the answers to its changes, since it may have done what was sent.
+    fn has_forgotten(&self, destination: Destination, sent: &Sent) -> bool {
+        let (Destination::Shard(shard), Some(since)) = (destination, sent.unanswered_since()) else { return false };
+        self.shared.has_forgotten_since(shard, since)
     }
 
     /// One that is ready to be used.
@@ -452,6 +467,25 @@ fn changes_files(op: Op) -> bool {
             | Op::WriteInline
     );
     of_shard || changes_objects(op)
+}
+
+/// A change of names or attributes: done again, it would meet or undo what others did meanwhile.
+fn is_done_once(op: Op) -> bool {
+    matches!(
+        op,
+        Op::Set
+            | Op::Create
+            | Op::TmpFile
+            | Op::Mkdir
+            | Op::Symlink
+            | Op::Link
+            | Op::Unlink
+            | Op::Rmdir
+            | Op::Rename
+            | Op::SetXattr
+            | Op::RemoveXattr
+            | Op::WriteInline
+    )
 }
 
 fn changes_objects(op: Op) -> bool {

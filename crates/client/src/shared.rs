@@ -54,6 +54,8 @@ pub struct Shared {
     windows: Mutex<BTreeMap<ShardId, Window>>,
     /// The shards' incarnations as last seen: a change means that it forgot what we hold open.
     incarnations: Mutex<BTreeMap<ShardId, u64>>,
+    /// When a shard was last found to have lost the session, with the answers to its changes.
+    forgotten: Mutex<BTreeMap<ShardId, Instant>>,
     files: [Mutex<FxHashMap<InodeId, File>>; PARTS],
     pub(crate) locks: LockTable,
     pub(crate) assurances: Assurances,
@@ -94,6 +96,7 @@ impl Shared {
             map: ArcSwap::new(map),
             windows: Mutex::default(),
             incarnations: Mutex::default(),
+            forgotten: Mutex::default(),
             files: Default::default(),
             locks: LockTable::default(),
             assurances: Assurances::default(),
@@ -198,6 +201,15 @@ impl Shared {
     /// The shard has lost the session: what is open has to be told again although it did not restart.
     pub(crate) fn forget_incarnation(&self, shard: ShardId) {
         lock(&self.incarnations).insert(shard, UNKNOWN_INCARNATION);
+    }
+
+    /// The session that the shard has now is a new one to it.
+    pub(crate) fn was_forgotten(&self, shard: ShardId, now: Instant) {
+        lock(&self.forgotten).insert(shard, now);
+    }
+
+    pub(crate) fn has_forgotten_since(&self, shard: ShardId, since: Instant) -> bool {
+        lock(&self.forgotten).get(&shard).is_some_and(|last| *last >= since)
     }
 
     fn part(&self, inode: InodeId) -> MutexGuard<'_, FxHashMap<InodeId, File>> {

@@ -43,6 +43,7 @@ impl Client {
             keeps_intents &= told.keeps_intents;
         }
         if !keeps_intents {
+            self.shared.was_forgotten(shard, ring::now());
             self.shared.change_files(shard, File::lose_intent);
         }
         Ok(())

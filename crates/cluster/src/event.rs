@@ -1,10 +1,10 @@
 //! Everything that can happen to the membership, and what comes of it.
 
 use serde::{Deserialize, Serialize};
-use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
+use types::id::{Epoch, GroupId, NodeId, PoolId, SessionId, TargetId};
 
 use crate::capacity::Capacity;
-use crate::map::{Rail, ServiceKind, TargetState};
+use crate::map::{ClusterMap, Rail, ServiceKind, TargetState};
 use crate::refusal::Refusal;
 
 /// Milliseconds on a clock that never goes back; where it begins does not matter.
@@ -26,7 +26,38 @@ pub enum Event {
     /// Time has passed. Wanted a few times per heartbeat interval.
     Tick,
     RegisterClient,
+    /// Somebody knows the cluster from before.
+    Seen(Seen),
     Admin(Admin),
+}
+
+/// The newest map that somebody has seen: its epoch, and what follows its highest number of each kind; 0 for none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seen {
+    pub epoch: Epoch,
+    pub nodes: u32,
+    pub targets: u32,
+    pub groups: u32,
+    pub pools: u32,
+    pub shards: u32,
+    /// Of a client: what follows its own session.
+    pub sessions: u64,
+}
+
+impl Seen {
+    #[must_use]
+    pub fn of(map: &ClusterMap) -> Self {
+        let after = |last: Option<u32>| last.map_or(0, |last| last.saturating_add(1));
+        Self {
+            epoch: map.epoch,
+            nodes: after(map.nodes.last_key_value().map(|(id, _)| id.0)),
+            targets: after(map.targets.last_key_value().map(|(id, _)| id.0)),
+            groups: after(map.groups.last_key_value().map(|(id, _)| id.0)),
+            pools: after(map.pools.last_key_value().map(|(id, _)| id.0)),
+            shards: after(map.shards.last_key_value().map(|(id, _)| id.0.into())),
+            sessions: 0,
+        }
+    }
 }
 
 /// A service has started.

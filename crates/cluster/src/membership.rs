@@ -131,6 +131,7 @@ impl Membership {
             Event::Heartbeat(heartbeat) => self.heartbeat(&heartbeat, now)?,
             Event::Tick => self.tick(now),
             Event::RegisterClient => self.register_client(),
+            Event::Seen(seen) => self.surpass(&seen),
             Event::Admin(admin) => self.administer(admin)?,
         };
         Ok(self.commit(answer))

@@ -47,6 +47,9 @@ pub(crate) struct NextIds {
     pub(crate) group: u32,
     pub(crate) pool: u32,
     pub(crate) session: u64,
+    /// Of a shard. Wider than shards' numbers: they may be used up.
+    #[serde(default)]
+    pub(crate) shard: u32,
     /// Ids below `node` and `target` that an older store skipped, since others have them.
     #[serde(default)]
     pub(crate) skipped_nodes: Skipped,
@@ -66,6 +69,7 @@ impl NextIds {
             group: 1,
             pool: PoolId::DEFAULT.0 + 1,
             session: 1,
+            shard: 0,
             skipped_nodes: Skipped::default(),
             skipped_targets: Skipped::default(),
             skipped_sessions: false,
@@ -110,8 +114,8 @@ impl Key {
     /// A change to it is a change of the map.
     pub(crate) fn in_map(self) -> bool {
         match self {
-            Self::Node(_) | Self::Target(_) | Self::Group(_) | Self::Pool(_) | Self::Shard(_) => true,
-            Self::Cluster | Self::Epoch | Self::Next | Self::Pinned(_) => false,
+            Self::Epoch | Self::Node(_) | Self::Target(_) | Self::Group(_) | Self::Pool(_) | Self::Shard(_) => true,
+            Self::Cluster | Self::Next | Self::Pinned(_) => false,
         }
     }
 }

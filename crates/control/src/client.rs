@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::event::{Registration, Report};
+use cluster::event::{Registration, Report, Seen};
 use cluster::map::TargetState;
 use hyper_util::rt::TokioIo;
 use net::handshake::{HandshakeError, Initiator};
@@ -136,19 +136,20 @@ impl Client {
     /// Where mgmtd cannot be asked.
     pub async fn view(&self) -> Result<View, ControlError> {
         let mut service = self.service.clone();
-        let update = self.call(service.get_view(proto::GetViewRequest {})).await?;
+        let update = self.call(service.get_view(proto::GetViewRequest::default())).await?;
         let mut view = View::default();
         self.take(&mut view, &update)?;
         Ok(view)
     }
 
-    /// The cluster as it is now and after each change.
+    /// The cluster as it is now and after each change, under epochs above the one that was `seen`.
     ///
     /// # Errors
     /// Where mgmtd cannot be asked.
-    pub async fn watch(&self) -> Result<Watch, ControlError> {
+    pub async fn watch(&self, seen: &Seen) -> Result<Watch, ControlError> {
+        let request = proto::GetViewRequest { seen: Some(convert::seen(seen)) };
         let mut service = self.service.clone();
-        let updates = self.call(service.watch_view(proto::GetViewRequest {})).await?;
+        let updates = self.call(service.watch_view(request)).await?;
         Ok(Watch { client: self.clone(), updates, view: View::default() })
     }
 

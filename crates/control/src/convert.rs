@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use cluster::capacity::Capacity;
-use cluster::event::{Heartbeat, Registration, Report, TargetRegistration};
+use cluster::event::{Heartbeat, Registration, Report, Seen, TargetRegistration};
 use cluster::map::{Rail, ServiceKind, TargetState};
-use types::id::{NodeId, TargetId};
+use types::id::{Epoch, NodeId, TargetId};
 
 use crate::node::{Deletion, Registered};
 use crate::proto;
@@ -109,6 +109,18 @@ pub fn heartbeat_from(message: &proto::HeartbeatRequest) -> Heartbeat {
 }
 
 #[must_use]
+pub(crate) fn seen(seen: &Seen) -> proto::Seen {
+    let &Seen { epoch, nodes, targets, groups, pools, shards, sessions } = seen;
+    proto::Seen { epoch: epoch.0, nodes, targets, groups, pools, shards, sessions }
+}
+
+#[must_use]
+pub fn seen_from(message: &proto::Seen) -> Seen {
+    let &proto::Seen { epoch, nodes, targets, groups, pools, shards, sessions } = message;
+    Seen { epoch: Epoch(epoch), nodes, targets, groups, pools, shards, sessions }
+}
+
+#[must_use]
 pub(crate) fn registered_from(message: &proto::RegisterNodeReply) -> Registered {
     Registered {
         cluster: message.cluster.clone(),
@@ -202,6 +214,8 @@ mod tests {
         assert_eq!(registration_from(registration("c", &node(), &[report()])), Ok(node()));
         let beat = heartbeat_from(&heartbeat(NodeId(3), 77, &[(TargetId(9), report())]));
         assert_eq!(beat, Heartbeat { node: NodeId(3), incarnation: 77, targets: vec![(TargetId(9), report())] });
+        let known = Seen { epoch: Epoch(1), nodes: 2, targets: 3, groups: 4, pools: 5, shards: 6, sessions: 7 };
+        assert_eq!(seen_from(&seen(&known)), known);
     }
 
     #[test]

@@ -100,14 +100,7 @@ fn mount_by_syscall(mountpoint: &Path, options: &Options) -> Result<OwnedFd, Mou
     if options.allow_other {
         data.push_str(",allow_other");
     }
-    let mut flags = 0;
-    if !options.allow_suid_and_devices {
-        flags |= libc::MS_NOSUID | libc::MS_NODEV;
-    }
-    if options.read_only {
-        flags |= libc::MS_RDONLY;
-    }
-    flags |= access_flags(options);
+    let flags = permissions(options) | access_flags(options);
     let refused = |source| MountError::Refused { path: mountpoint.into(), source };
     let source = c_string(options.source.as_bytes()).map_err(refused)?;
     let target = c_string(mountpoint.as_os_str().as_bytes()).map_err(refused)?;
@@ -116,6 +109,19 @@ fn mount_by_syscall(mountpoint: &Path, options: &Options) -> Result<OwnedFd, Mou
     // SAFETY: all four strings are terminated and live through the call.
     let result = unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast()) };
     if result == 0 { Ok(device.into()) } else { Err(refused(io::Error::last_os_error())) }
+}
+
+/// What the kernel itself forbids.
+fn permissions(options: &Options) -> libc::c_ulong {
+    [
+        (options.read_only, libc::MS_RDONLY),
+        (!options.allow_suid, libc::MS_NOSUID),
+        (!options.allow_devices, libc::MS_NODEV),
+        (!options.allow_programs, libc::MS_NOEXEC),
+    ]
+    .into_iter()
+    .filter(|(forbids, _)| *forbids)
+    .fold(0, |flags, (_, flag)| flags | flag)
 }
 
 /// What the mount table is to say of access times.
@@ -138,6 +144,10 @@ fn mount_by_helper(mountpoint: &Path, options: &Options) -> Result<OwnedFd, Moun
     }
     if options.read_only {
         list.push_str(",ro");
+    }
+    // Set-user-id bits and devices it forbids by itself.
+    if !options.allow_programs {
+        list.push_str(",noexec");
     }
     if options.access_times == AccessTimes::Noatime {
         // It knows no other word for access times.

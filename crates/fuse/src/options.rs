@@ -51,8 +51,12 @@ pub struct Options {
     /// Other users than the mounting one may enter.
     pub allow_other: bool,
     pub read_only: bool,
-    /// Set-user-id bits and device nodes mean something. Only for root.
-    pub allow_suid_and_devices: bool,
+    /// Set-user-id bits mean something. Only for root.
+    pub allow_suid: bool,
+    /// Device nodes mean something. Only for root.
+    pub allow_devices: bool,
+    /// Programs that lie there can be run.
+    pub allow_programs: bool,
     /// Which accesses change access times. The file system's matter; the mount table shows it, and the kernel asks for a
     /// symlink's target each time where each access counts.
     pub access_times: AccessTimes,
@@ -101,7 +105,9 @@ impl Default for Options {
             subtype: "weft".into(),
             allow_other: true,
             read_only: false,
-            allow_suid_and_devices: false,
+            allow_suid: false,
+            allow_devices: false,
+            allow_programs: true,
             access_times: AccessTimes::default(),
             directory_access_times: true,
             channel: Channel::Auto,

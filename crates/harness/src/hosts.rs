@@ -94,6 +94,11 @@ impl Hosts {
         self.at_client("nft add rule inet cut out oifname != lo drop");
     }
 
+    /// What the client sends arrives, and it hears of nobody, until [`Self::mend`].
+    pub fn deafen(&self) {
+        self.at_client("nft add rule inet cut in iifname != lo drop");
+    }
+
     /// Directory of the storage target.
     #[must_use]
     pub fn target(&self) -> PathBuf {

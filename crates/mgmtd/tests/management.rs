@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::capacity::Capacity;
-use cluster::event::{Registration, Report, TargetRegistration};
+use cluster::event::{Registration, Report, Seen, TargetRegistration};
 use cluster::map::{NodeState, Rail, ServiceKind, TargetState};
 use control::agent::OnUpdate;
 use control::node::Reporter;
@@ -205,7 +205,7 @@ fn subscribers_see_changes_and_space() {
     let server = place.start(&[("offline_after", "2s")]);
     block_on(async {
         let client = connect(&place, server.address()).await;
-        let mut watch = client.watch().await.expect("subscribed");
+        let mut watch = client.watch(&Seen::default()).await.expect("subscribed");
         let first = watch.next().await.expect("the map as it is");
         assert!(first.map.nodes.is_empty() && first.map.pools.contains_key(&PoolId::DEFAULT));
         let storage = spec("s", ServiceKind::Storage, &["a"]);
@@ -349,6 +349,43 @@ fn an_agent_waits_for_mgmtd_and_outlives_its_restart() {
     drop(agent);
     let offline = |view: &control::View| (view.map.nodes[&NodeId(1)].state == NodeState::Offline).then_some(());
     client.wait_view(Some(PATIENCE), offline).expect("offline at last");
+}
+
+#[test]
+fn what_is_changed_after_an_old_store_was_restored_reaches_those_who_know_better() {
+    let place = Place::new();
+    let port = TcpListener::bind("127.0.0.1:0").expect("free").local_addr().expect("bound");
+    let listen = port.to_string();
+    let set = [("listen", listen.as_str())];
+    let server = place.start(&set);
+    let backup = place.root.path().join("backup");
+    copy_dir(&place.dir(), &backup);
+    let config = AgentConfig { management: listen.clone(), identity: place.identity(""), rails: None };
+    let client = Agent::start_client(config.clone(), "test", ignore()).expect("a thread");
+    let session = client.session(Some(PATIENCE)).expect("a session");
+    block_on(async {
+        let admin = connect(&place, server.address()).await;
+        for name in ["a", "b", "c"] {
+            admin.create_pool(name).await.expect("a new name");
+        }
+    });
+    client.wait_view(Some(PATIENCE), |view| (view.map.pools.len() == 4).then_some(())).expect("it watches");
+    let seen = client.view().map.epoch;
+
+    server.stop().expect("in order");
+    fs::remove_dir_all(place.dir()).expect("removed");
+    copy_dir(&backup, &place.dir());
+    let server = place.start(&set);
+    // Those of whom nobody tells are gone; what comes after them has numbers that nobody had.
+    let restored = |view: &control::View| (view.map.pools.len() == 1 && view.map.epoch > seen).then_some(());
+    client.wait_view(Some(PATIENCE), restored).expect("it takes the map of the restored store");
+    block_on(async {
+        let admin = connect(&place, server.address()).await;
+        assert_eq!(admin.create_pool("d").await.expect("a new name"), PoolId(5));
+    });
+    client.wait_view(Some(PATIENCE), |view| view.map.pools.get(&PoolId(5)).map(drop)).expect("it is told");
+    let other = Agent::start_client(config, "test", ignore()).expect("a thread");
+    assert!(other.session(Some(PATIENCE)).expect("a session") > session);
 }
 
 #[test]

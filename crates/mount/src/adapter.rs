@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use client::{Caller, Client, Gate, Known, LockAsk, MayKeep, Named};
+use client::{Caller, Client, Gate, Known, Lease, LockAsk, MayKeep, Named};
 use fuse::filesystem::{Attributes, CopyRange, Entry, Lock, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::{Context, FileSystem, Notifier};
 use ring::buf::Slice;
 use types::allocation::Allocation;
-use types::attr::{FileType, SetAttr};
+use types::attr::{Attr, FileType, SetAttr};
 use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::InodeId;
@@ -102,6 +102,17 @@ impl Adapter {
         Ok(())
     }
 
+    /// What the kernel may keep of what is `known` of an inode, and for how long.
+    fn attributes(&self, attr: &Attr, lease: Lease, now: Instant) -> Attributes {
+        if self.client.ends_listing(attr)
+            && let Some(notifier) = self.notifier.get()
+        {
+            // Nobody has changed a directory's pages, so there is nothing to wait for.
+            let _ = notifier.forget_inode(attr.inode);
+        }
+        Attributes { attr: *attr, valid: self.gate.remaining(lease, now) }
+    }
+
     /// What the kernel may keep of `named`, and for how long. No wait may follow until the answer is out.
     fn entry(&self, named: &Named) -> Entry {
         self.gate.enter();
@@ -115,14 +126,13 @@ impl Adapter {
             return Err(Errno::ESTALE);
         }
         self.gate.enter();
-        let now = Instant::now();
-        let attr_valid = self.gate.remaining(known.lease, now);
-        Ok(Entry { attr: known.attr, attr_valid, name_valid: Duration::ZERO })
+        let Attributes { attr, valid } = self.attributes(&known.attr, known.lease, Instant::now());
+        Ok(Entry { attr, attr_valid: valid, name_valid: Duration::ZERO })
     }
 
     fn entry_inside(&self, named: &Named, now: Instant) -> Entry {
-        let attr_valid = self.gate.remaining(named.lease, now);
-        Entry { attr: named.attr, attr_valid, name_valid: self.gate.remaining(named.name_lease, now) }
+        let Attributes { attr, valid } = self.attributes(&named.attr, named.lease, now);
+        Entry { attr, attr_valid: valid, name_valid: self.gate.remaining(named.name_lease, now) }
     }
 }
 
@@ -198,7 +208,7 @@ impl FileSystem for Adapter {
     async fn getattr(&self, context: &Context, inode: InodeId, _handle: Option<u64>) -> Result<Attributes, Errno> {
         let known = as_caller!(context, caller => self.client.getattr(caller, inode).await)?;
         self.gate.enter();
-        Ok(Attributes { attr: known.attr, valid: self.gate.remaining(known.lease, Instant::now()) })
+        Ok(self.attributes(&known.attr, known.lease, Instant::now()))
     }
 
     async fn setattr(

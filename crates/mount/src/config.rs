@@ -15,8 +15,9 @@ conf::knobs! {
         mgmtd: String,
         /// File with the cluster key.
         key_file: PathBuf,
-        /// How long an operation waits for a server that does not answer before the application gets EIO. Not above the
-        /// session_expiry of the metadata services: they forget then which changes they have done, and may do one twice.
+        /// How long an operation waits for a server that does not answer before the application gets EIO. Above the
+        /// session_expiry of the metadata services they forget which changes they have done: one that may have been gets EIO
+        /// then, rather than being done twice.
         retry_timeout: Period = "60s",
         /// How long to wait for the cluster at the start.
         start_timeout: Period = "30s",
@@ -50,6 +51,12 @@ conf::knobs! {
         directory_access_times: bool = "true",
         /// Set-user-id bits and device nodes mean something. Only for root.
         suid_and_devices: bool = "false",
+        /// Set-user-id bits mean nothing, whatever suid_and_devices says.
+        nosuid: bool = "false",
+        /// Device nodes mean nothing, whatever suid_and_devices says.
+        nodev: bool = "false",
+        /// Programs that lie there cannot be run.
+        noexec: bool = "false",
         /// The kernel keeps names and attributes for as long as the servers guarantee them. Without, it asks each time.
         leases: bool = "true",
         /// Memory for the contents of small files (up to 64 KiB) that were read, kept for as long as the servers guarantee

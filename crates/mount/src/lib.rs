@@ -16,6 +16,7 @@ use anyhow::Context as _;
 use client::{Client, Cluster};
 use conf::Fatal;
 use fuse::signals::Signals;
+use telemetry::metrics::Metrics;
 use tracing::info;
 
 use adapter::Adapter;
@@ -42,7 +43,7 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     let signals = Signals::block().context("cannot block signals")?;
     let log = telemetry::log::init(config.log_format, &config.log_level)
         .map_err(|error| Fatal::usage(format!("log_level: {error}")))?;
-    let metrics = telemetry::metrics::Metrics::new("mount");
+    let metrics = Metrics::new("mount");
     net::metrics::install(&metrics);
     let endpoint = telemetry::http::Server::start(config.metrics, metrics.clone(), log)
         .map_err(|error| Fatal::usage(format!("metrics: cannot listen on {}: {error}", config.metrics)))?;
@@ -69,21 +70,7 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         Ok(Err(signal)) => return Err(ended_early(signal, &config.mgmtd).into()),
         Err(error) => return Err(Fatal::failed(format!("cannot start a thread: {error}")).into()),
     };
-    let options = fuse::Options {
-        source: format!("weft@{}", config.mgmtd),
-        channel: config.fuse_channel,
-        loops: config.loops,
-        spin: *config.spin,
-        allow_other: config.allow_other,
-        read_only: config.read_only,
-        allow_suid_and_devices: config.suid_and_devices,
-        access_times: config.access_times,
-        directory_access_times: config.directory_access_times,
-        posix_acls: true,
-        locks: !config.local_locks,
-        metrics: Some(metrics),
-        ..fuse::Options::default()
-    };
+    let options = options(&config, metrics);
     let shared = Arc::clone(&connected.shared);
     let notifier = Arc::default();
     let keeper = Arc::new(KernelCache { notifier: Arc::clone(&notifier) });
@@ -105,6 +92,26 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     drop(recalls);
     info!(mountpoint = %config.mountpoint.display(), "unmounted");
     Ok(())
+}
+
+fn options(config: &Config, metrics: Metrics) -> fuse::Options {
+    fuse::Options {
+        source: format!("weft@{}", config.mgmtd),
+        channel: config.fuse_channel,
+        loops: config.loops,
+        spin: *config.spin,
+        allow_other: config.allow_other,
+        read_only: config.read_only,
+        allow_suid: config.suid_and_devices && !config.nosuid,
+        allow_devices: config.suid_and_devices && !config.nodev,
+        allow_programs: !config.noexec,
+        access_times: config.access_times,
+        directory_access_times: config.directory_access_times,
+        posix_acls: true,
+        locks: !config.local_locks,
+        metrics: Some(metrics),
+        ..fuse::Options::default()
+    }
 }
 
 fn ended_early(signal: u32, mgmtd: &str) -> Fatal {

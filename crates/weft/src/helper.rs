@@ -2,6 +2,7 @@
 //! `mount(8)` gives such a helper. They are put into the words of `weft mount`, which then does it.
 
 mod accesses;
+mod settings;
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -10,14 +11,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use conf::{Knob, Knobs};
-
 use crate::command::this_program;
 use crate::failure::EXIT_USAGE;
 use crate::local::mounts;
 use crate::output;
 
 use accesses::Accesses;
+use settings::{flags_of_mount, flags_of_remount, in_force};
 
 /// By these names `mount(8)` looks for a helper: for `-t weft` and `-t fuse.weft`.
 const NAMES: [&str; 2] = ["mount.weft", "mount.fuse.weft"];
@@ -26,35 +26,6 @@ const WRONG_USE: u8 = 1;
 const FAILED: u8 = 32;
 /// What the kernel shows as the device before the cluster's address.
 const SOURCE_PREFIX: &str = "weft@";
-/// Options that are for `mount(8)` and the system's start, or say what is so anyway.
-const NO_MATTER: [&str; 17] = [
-    "defaults",
-    "rw",
-    "auto",
-    "noauto",
-    "nofail",
-    "_netdev",
-    "user",
-    "nouser",
-    "users",
-    "owner",
-    "group",
-    "exec",
-    "async",
-    "nosuid",
-    "nodev",
-    "norelatime",
-    "nolazytime",
-];
-/// Options that the kernel takes care of, by the words that switch them on and off: these a remount can change.
-const FLAGS: [(&str, &str, libc::c_ulong); 4] = [
-    ("ro", "rw", libc::MS_RDONLY),
-    ("nosuid", "suid", libc::MS_NOSUID),
-    ("nodev", "dev", libc::MS_NODEV),
-    ("noexec", "exec", libc::MS_NOEXEC),
-];
-/// What `mount(8)` read in the list of mounts, and puts before the options of a remount.
-const AS_MOUNTED: [&str; 5] = ["remount", "user_id", "group_id", "default_permissions", "allow_other"];
 
 /// What the helper was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -132,7 +103,7 @@ fn remount(point: &OsStr, flags: libc::c_ulong) -> io::Result<()> {
 }
 
 fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String> {
-    let (mut places, mut words) = (Vec::new(), Vec::new());
+    let mut places = Vec::new();
     let (mut sloppy, mut fake, mut tells, mut options) = (false, false, false, Vec::new());
     let mut arguments = arguments;
     while let Some(argument) = arguments.next() {
@@ -147,7 +118,8 @@ fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String>
                         'f' => fake = true,
                         'r' => options.push("ro".into()),
                         'v' => tells = true,
-                        'n' | 'w' => {}
+                        'w' => options.push("rw".into()),
+                        'n' => {}
                         _ => {
                             return Err(format!(
                                 "-{letter} is no flag of a mount helper; `weft mount --help` has more"
@@ -162,26 +134,14 @@ fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String>
     let [source, point] = <[OsString; 2]>::try_from(places).map_err(|places| {
         format!("give a cluster and a directory, as in `mount.weft HOST:PORT /mnt`, not {}", places.len())
     })?;
-    let options: Vec<&str> =
-        options.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty()).collect();
+    let options = in_force(options.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty()));
     if options.contains(&"remount") {
-        let (flags, accesses) = flags(&options, sloppy)?;
+        let (flags, accesses) = flags_of_remount(&options, sloppy)?;
         return Ok(if fake { Asked::Nothing } else { Asked::Remount(point, flags, accesses) });
     }
-    words.extend(["mount".into(), point]);
+    let mut words = vec!["mount".into(), point];
     words.extend(cluster(source)?);
-    let mut accesses = Accesses::default();
-    for option in options {
-        if accesses.take(option) {
-            continue;
-        }
-        match word(option) {
-            Ok(word) => words.extend(word),
-            Err(_) if sloppy => {}
-            Err(error) => return Err(error),
-        }
-    }
-    words.extend(accesses.words());
+    words.extend(flags_of_mount(&options, sloppy)?);
     Ok(if fake { Asked::Nothing } else { Asked::Mount { words, tells } })
 }
 
@@ -204,52 +164,6 @@ fn cluster(source: OsString) -> Result<[OsString; 2], String> {
         ));
     }
     Ok(["--mgmtd".into(), address.into()])
-}
-
-/// The kernel's flags for a remount, and what is said of access times. Weft's other options stay as they are: `mount(8)`
-/// repeats those of `/etc/fstab`.
-fn flags(options: &[&str], sloppy: bool) -> Result<(libc::c_ulong, Accesses), String> {
-    let (mut flags, mut accesses) = (0, Accesses::default());
-    for option in options {
-        if accesses.take(option) {
-            continue;
-        }
-        if let Some((_, _, flag)) = FLAGS.iter().find(|(on, _, _)| on == option) {
-            flags |= flag;
-        } else if let Some((_, _, flag)) = FLAGS.iter().find(|(_, off, _)| off == option) {
-            flags &= !flag;
-        } else {
-            let key = option.split_once('=').map_or(*option, |(key, _)| key);
-            if !AS_MOUNTED.contains(&key) && !sloppy {
-                word(option)?;
-            }
-        }
-    }
-    Ok((flags, accesses))
-}
-
-/// A mount option as a flag of `weft mount`; `None` where it changes nothing.
-fn word(option: &str) -> Result<Option<OsString>, String> {
-    let (key, value) = option.split_once('=').map_or((option, None), |(key, value)| (key, Some(value)));
-    let flag = |key: &str, value: &str| Ok(Some(format!("--{key}={value}").into()));
-    match (key, value) {
-        ("ro", None) => flag("read-only", "true"),
-        ("suid" | "dev", None) => flag("suid-and-devices", "true"),
-        ("config", Some(file)) => flag("config", file),
-        (key, None) if NO_MATTER.contains(&key) || key.starts_with("x-") => Ok(None),
-        (key, Some(_)) if key == "comment" || key.starts_with("x-") => Ok(None),
-        (key, value) => {
-            let key = key.replace('-', "_");
-            let knob = mount::config::Config::KNOBS.iter().find(|knob| knob.key == key && knob.key != "mountpoint");
-            let knob: &Knob = knob.ok_or_else(|| format!("weft has no mount option {option}"))?;
-            let value = match value {
-                Some(value) => value,
-                None if knob.kind == "bool" => "true",
-                None => return Err(format!("the mount option {key} wants a value")),
-            };
-            Ok(Some(format!("{}={value}", knob.flag()).into()))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -279,17 +193,18 @@ mod tests {
     fn says_it_in_the_words_of_weft() {
         for (line, words) in [
             ("weft@host:9400 /mnt -o rw,_netdev,noauto,key_file=/k", "mount /mnt --mgmtd host:9400 --key-file=/k"),
-            ("[::1]:9400 /mnt -v -o ro -o loops=2", "mount /mnt --mgmtd [::1]:9400 --read-only=true --loops=2"),
+            ("[::1]:9400 /mnt -v -o ro -o loops=2", "mount /mnt --mgmtd [::1]:9400 --loops=2 --read-only=true"),
             ("/srv/.weft /mnt -nr", "mount /mnt --dir /srv/.weft --read-only=true"),
             (
                 "h:1 /mnt -o suid,local-locks,share_memory=false,x-systemd.requires=a.service,config=/c",
-                "mount /mnt --mgmtd h:1 --suid-and-devices=true --local-locks=true --share-memory=false --config=/c",
+                "mount /mnt --mgmtd h:1 --local-locks=true --share-memory=false --config=/c --suid-and-devices=true --nosuid=false",
             ),
             (
                 "h:1 /mnt -o noatime,relatime,strictatime,nodiratime",
                 "mount /mnt --mgmtd h:1 --access-times=strictatime --directory-access-times=false",
             ),
-            ("h:1 /mnt -s -o noexec,frobnicate", "mount /mnt --mgmtd h:1"),
+            ("h:1 /mnt -s -o sync,frobnicate", "mount /mnt --mgmtd h:1"),
+            ("h:1 /mnt -r -o loops=2 -w", "mount /mnt --mgmtd h:1 --loops=2"),
             ("h:1 /mnt -t fuse.weft", "mount /mnt --mgmtd h:1"),
         ] {
             assert_eq!(mounts(line), words);
@@ -308,6 +223,7 @@ mod tests {
             (format!("ro,{shown},remount"), quiet | read_only),
             (format!("rw,{shown},remount,key_file=/k,_netdev"), quiet),
             (format!("ro,{shown},remount,rw,suid,dev,noexec"), libc::MS_NOEXEC),
+            (format!("rw,{shown},remount,user,suid"), libc::MS_NODEV | libc::MS_NOEXEC),
         ] {
             let as_it_is = Accesses::shown("relatime");
             let Ok(Asked::Remount(point, asked, accesses)) = asked(&format!("weft@h:1 /mnt -o {options}")) else {
@@ -325,7 +241,7 @@ mod tests {
             "h:1",
             "h:1 /mnt /more",
             "host /mnt",
-            "h:1 /mnt -o noexec",
+            "h:1 /mnt -o sync",
             "h:1 /mnt -o loops",
             "h:1 /mnt -o mountpoint=/else",
             "h:1 /mnt -o",

@@ -157,16 +157,16 @@ impl Membership {
         }
     }
 
-    /// Every metadata group runs a shard; the first one shard 0, which has the root of the namespace. Shards never go,
-    /// so the next number has never been given out.
+    /// Every metadata group runs a shard; the first one shard 0, which has the root of the namespace. One without any, where
+    /// all numbers are used up, stands by.
     fn give_shard(&mut self, target: TargetId) {
         for group in self.groups_of(target) {
             if self.map.shards.values().any(|known| *known == group) {
                 continue;
             }
-            let next = self.map.shards.last_key_value().map_or(Some(0), |(last, _)| last.0.checked_add(1));
-            if let Some(number) = next {
-                self.touched.insert(Key::Shard(ShardId(number)));
+            if let Ok(number) = u16::try_from(self.next.shard) {
+                self.next.shard += 1;
+                self.touched.extend([Key::Next, Key::Shard(ShardId(number))]);
                 self.map.shards.insert(ShardId(number), group);
             }
         }

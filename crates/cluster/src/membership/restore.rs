@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use types::id::{GroupId, PoolId};
 
 use super::{Membership, Rules};
-use crate::event::Moment;
+use crate::event::{Moment, Seen};
 use crate::map::ServiceKind;
 use crate::record::{ClusterRecord, Damaged, FORMAT, Key, decode};
 
@@ -37,6 +37,8 @@ impl Membership {
         }
         restored.check_references()?;
         restored.check_ids()?;
+        // An earlier release counted shards by the last one that there is.
+        restored.next.shard = restored.next.shard.max(Seen::of(&restored.map).shards);
         Ok(Some(restored))
     }
 

@@ -1,5 +1,7 @@
 //! Scenarios, an exploration of all short histories, and properties of random long ones.
 
+mod behind;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
@@ -11,7 +13,6 @@ use crate::event::{
     Admin, Answer, Effects, Event, Heartbeat, Moment, Registered, Registration, Report, TargetRegistration,
 };
 use crate::map::{CapacityClass, ClusterMap, NodeState, Rail, ServiceKind, TargetState};
-use crate::record::NextIds;
 use crate::refusal::Refusal;
 
 const CLUSTER: &str = "c-1";
@@ -277,82 +278,6 @@ fn what_was_deleted_is_told_so() {
     assert_eq!(refusal, Refusal::NodeForgotten { id: NodeId(1) });
     let text = refusal.to_string();
     assert!(text.find("lost its store") < text.find("empty directory"), "nobody empties what may be needed: {text}");
-}
-
-#[test]
-fn an_old_store_gives_no_id_out_again() {
-    let mut world = World::new();
-    world.register(storage("s1", &["a"]));
-    let mut backup = world.clone();
-    let known = |uuid: &str, targets: &[&str], id, target| {
-        let mut known = Registration { id: Some(NodeId(id)), ..storage(uuid, targets) };
-        known.targets.last_mut().expect("one").id = Some(TargetId(target));
-        Event::RegisterNode(known)
-    };
-    let refused = |world: &mut World, event| {
-        let map = world.map().clone();
-        let refusal = world.apply(event).expect_err("its id was not given out here");
-        assert!(refusal.is_permanent() && !refusal.to_string().contains("empty directory"), "{refusal}");
-        assert_eq!(world.map(), &map);
-        match refusal {
-            Refusal::StoreIsOld { what } => what,
-            other => panic!("{other}"),
-        }
-    };
-    // Nodes 2 and 3 came after the backup, and a target of node 1. Services ask again, as they are started again.
-    for (of, what) in [
-        (known("s3", &["c"], 3, 4), "node 3"),
-        (known("s2", &["b"], 2, 3), "node 2"),
-        (known("s1", &["a", "b2"], 1, 2), "target 2 (/b2)"),
-    ] {
-        for _ in 0..2 {
-            assert_eq!(refused(&mut backup, of.clone()), what);
-            backup.restart();
-        }
-    }
-    assert_eq!(backup.live.next.session, world.live.next.session + (1 << 32), "once");
-    let new = backup.register(storage("s4", &["d"]));
-    assert_eq!((new.node, new.targets), (NodeId(4), vec![TargetId(5)]));
-    assert!(backup.map().groups.contains_key(&GroupId(5)), "groups are in the layouts of files");
-    for _ in 0..2 {
-        assert_eq!(refused(&mut backup, known("s1", &["a", "b"], 1, 5)), "target 5 (/b)", "it was given to another");
-        assert_eq!(refused(&mut backup, known("s2", &["x"], 4, 6)), "node 4", "so was this");
-        backup.restart();
-    }
-    let Ok(Answer::Session(session)) = backup.apply(Event::RegisterClient) else { panic!("no session") };
-    assert!(session.0 > 1 << 32, "clients of that time may still be there");
-    // Who was deleted since is told so all the same.
-    backup.tick_after(10_000);
-    backup.admin(Admin::SetTargetState { target: TargetId(5), state: TargetState::Bad }).expect("there");
-    backup.admin(Admin::DeleteNode { node: NodeId(4), really: true }).expect("offline");
-    let deleted = backup.apply(known("s4", &["d"], 4, 5));
-    assert_eq!(deleted, Err(Refusal::NodeForgotten { id: NodeId(4) }));
-    check(&backup);
-}
-
-#[test]
-fn an_old_store_whose_ids_came_again_gives_no_session_out_again() {
-    let mut backup = World::new();
-    // A new node got the id that another had, before that one came back.
-    backup.register(storage("new", &[]));
-    let session = backup.live.next.session;
-    for _ in 0..2 {
-        let old = Registration { id: Some(NodeId(1)), ..storage("old", &[]) };
-        let refusal = backup.apply(Event::RegisterNode(old));
-        assert_eq!(refusal, Err(Refusal::StoreIsOld { what: "node 1".to_owned() }));
-        assert_eq!(backup.live.next.session, session + (1 << 32), "once");
-        backup.restart();
-    }
-    assert_eq!(backup.register(storage("next", &[])).node, NodeId(2), "no id was skipped");
-}
-
-#[test]
-fn a_store_of_an_earlier_release_has_skipped_nothing() {
-    let mut world = World::new();
-    world.disk.insert(b"i".to_vec(), br#"{"node":1,"target":1,"group":1,"pool":2,"session":1}"#.to_vec());
-    world.restart();
-    check(&world);
-    assert_eq!(world.live.next, NextIds::first());
 }
 
 #[test]

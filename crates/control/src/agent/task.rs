@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::event::{Registration, Report, TargetRegistration};
+use cluster::event::{Registration, Report, Seen, TargetRegistration};
 use conf::Fatal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
@@ -11,7 +11,7 @@ use types::id::{Epoch, TargetId};
 
 use super::shared::Shared;
 use super::{AgentConfig, OnUpdate, Update};
-use crate::client::{Backoff, Client};
+use crate::client::{Backoff, Client, Watch};
 use crate::error::ControlError;
 use crate::node::{Registered, Reporter};
 use crate::view::View;
@@ -74,11 +74,11 @@ impl Task {
         let mut outage = Outage::new();
         loop {
             let error = match self.connect().await {
-                Ok((client, registered)) => {
+                Ok((client, watch, registered)) => {
                     tracing::info!(management = %self.config.management, "connected to mgmtd");
                     self.shared.change(|state| state.trouble = None);
                     let begin = Instant::now();
-                    let error = self.follow(&client, registered, additions).await;
+                    let error = self.follow(&client, watch, registered, additions).await;
                     if begin.elapsed() >= GOOD_AFTER {
                         outage = Outage::new();
                     }
@@ -110,8 +110,10 @@ impl Task {
     }
 
     /// Connects and makes this service or client known. What mgmtd gives is kept for the next time.
-    async fn connect(&mut self) -> Result<(Client, Option<Registered>), ControlError> {
+    async fn connect(&mut self) -> Result<(Client, Watch, Option<Registered>), ControlError> {
         let client = Client::connect(&self.config.management, &self.config.identity, CONNECT_MAX).await?;
+        // A store that is older than the cluster hears of it before anything is registered there.
+        let watch = client.watch(&self.seen()).await?;
         let registered = match &mut self.role {
             Role::Node { registration, reporter } => {
                 let (registered, view) = client.register_node(registration, &reporter()).await?;
@@ -131,20 +133,22 @@ impl Task {
                 None
             }
         };
-        Ok((client, registered))
+        Ok((client, watch, registered))
+    }
+
+    fn seen(&self) -> Seen {
+        let sessions = self.shared.session().map_or(0, |session| session.0.saturating_add(1));
+        Seen { sessions, ..Seen::of(&self.view.map) }
     }
 
     /// Goes on with a good connection until it is lost, and says how.
     async fn follow(
         &mut self,
         client: &Client,
+        mut watch: Watch,
         mut registered: Option<Registered>,
         additions: &mut mpsc::UnboundedReceiver<Addition>,
     ) -> ControlError {
-        let mut watch = match client.watch().await {
-            Ok(watch) => watch,
-            Err(error) => return error,
-        };
         let every = registered.as_ref().map_or(Duration::from_secs(3600), |registered| registered.heartbeat);
         let mut beats = beats(every);
         loop {

@@ -249,6 +249,34 @@ fn a_directory_that_was_listed_is_listed_again_without_a_server_until_somebody_c
     }
 }
 
+/// By then nobody tells the kernel of changes, and it goes by the directory's time alone.
+#[test]
+fn a_listing_that_begins_anew_after_the_lease_has_what_was_made_since() {
+    let mut cluster = Cluster::start();
+    cluster.set_lease_term("700ms");
+    let second = cluster.mount_again(&[]);
+    let (here, there) = (cluster.folder("d"), second.point.join("d"));
+    fs::write(here.join("first"), b"").unwrap();
+    syscall::utimens(&here, 1_000, 2_000).unwrap();
+    for number in 0..4 {
+        // The second time it is opened under the lease that the first listing got.
+        let before = names(&here);
+        let open = Directory::open(&here).unwrap();
+        assert_eq!(BTreeSet::from_iter(open.names()), before);
+        thread::sleep(Duration::from_millis(1500));
+        let name = format!("other-{number}");
+        fs::write(there.join(&name), b"").unwrap();
+        // As who unpacks an archive or copies a tree does.
+        if number % 2 == 1 {
+            syscall::utimens(&there, 1_000, 2_000).unwrap();
+        }
+        let after = BTreeSet::from_iter(open.names());
+        assert!(after.contains(&name) && after.is_superset(&before), "{number}: {after:?}");
+        syscall::utimens(&here, 1_000, 2_000).unwrap();
+        thread::sleep(Duration::from_millis(1500));
+    }
+}
+
 #[test]
 fn a_stopped_client_delays_a_change_for_a_term_and_then_sees_it() {
     let mut cluster = Cluster::start();

@@ -352,8 +352,8 @@ fn mount_and_fstab_know_the_file_system_by_its_type() {
         mount -o remount,rw {point}
         touch {point}/h
         umount {point}
-        if mount -t weft -o noexec {dir} {point} 2> {point}.said; then exit 1; fi
-        grep -q 'no mount option noexec' {point}.said
+        if mount -t weft -o sync {dir} {point} 2> {point}.said; then exit 1; fi
+        grep -q 'no mount option sync' {point}.said
         mount -t weft -o noatime,nodiratime {dir} {point}
         grep -q '{point} fuse.weft rw,nosuid,nodev,noatime,nodiratime' /proc/self/mounts
         stat -c %x {point}/f > {point}.before
@@ -377,6 +377,51 @@ fn mount_and_fstab_know_the_file_system_by_its_type() {
         fstab = fstab.display(),
         key = key.display(),
         dir = dir.display(),
+    );
+    run(Command::new("unshare").args(["--mount", "sh", "-euxc", &script]), SOON).expect_ok();
+}
+
+/// Above what a file or the environment says, and as `mount(8)` means them.
+#[test]
+fn flags_of_mount_are_obeyed() {
+    let cluster = Cluster::start();
+    fs::copy("/bin/true", cluster.path("true")).unwrap();
+    let (helpers, point, fstab) = (cluster.beside("helpers"), cluster.beside("flagged"), cluster.beside("fstab"));
+    fs::create_dir(&helpers).unwrap();
+    fs::create_dir(&point).unwrap();
+    std::os::unix::fs::symlink(binary::weft(), helpers.join("mount.weft")).unwrap();
+    let dir = cluster.dir();
+    let (dir, point) = (dir.display(), point.display());
+    fs::write(&fstab, format!("{dir} {point} weft user,noauto,loops=1 0 0\n")).unwrap();
+    let script = format!(
+        "mount --bind {helpers} $(readlink -f /sbin)
+        export WEFT_MOUNT_SUID_AND_DEVICES=true
+        shows() {{ grep -q \"{point} fuse.weft $1,relatime\" /proc/self/mounts; }}
+        flags() {{ mount -t weft -o $1 {dir} {point}; shows $2; umount {point}; }}
+        flags loops=1 rw
+        flags nosuid rw,nosuid
+        flags nodev,nosuid rw,nosuid,nodev
+        flags nosuid,suid rw
+        flags suid_and_devices,nosuid rw,nosuid
+        flags ro,nodev ro,nodev
+        flags user,suid rw,nodev,noexec
+        mount -T {fstab} {point}
+        shows rw,nosuid,nodev,noexec
+        if {point}/true; then exit 1; fi
+        mount -o remount,exec {point}
+        {point}/true
+        umount {point}
+        mount -T {fstab} -o exec,suid {point}
+        shows rw,nodev
+        {point}/true
+        umount {point}
+        export WEFT_MOUNT_NOSUID=true WEFT_MOUNT_NOEXEC=true WEFT_MOUNT_READ_ONLY=true
+        flags loops=1 ro,nosuid,noexec
+        mount.weft {dir} {point} -o ro,rw,nosuid,suid,exec,read_only=false
+        shows rw
+        umount {point}",
+        helpers = helpers.display(),
+        fstab = fstab.display(),
     );
     run(Command::new("unshare").args(["--mount", "sh", "-euxc", &script]), SOON).expect_ok();
 }

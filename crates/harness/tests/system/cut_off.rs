@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use harness::hosts::Hosts;
+use harness::hosts::{Cut, Hosts};
 use harness::run::shell;
 use harness::wait;
 
@@ -152,4 +152,37 @@ fn a_client_that_was_cut_off_has_lost_all_and_does_no_harm() {
     }
     drop(again);
     hosts.weft_on_cluster(&["fsck"]).expect_ok();
+}
+
+/// Its shard has executed the change, told nobody of that, and forgotten it with the session.
+#[test]
+fn what_a_shard_may_have_done_and_has_forgotten_is_not_done_again() {
+    let metadata = ["--session-expiry", "4s", "--lease-term", "2s"];
+    // All over the one connection that is there.
+    let mut hosts = Hosts::start_as(1, "1gbit", &metadata, &["--retry-timeout", "60s", "--loops", "1"]);
+    let (here, there) = (hosts.mount_point().join("d"), hosts.mount_at_server().join("d"));
+    // Until it listens for recalls: without that nobody gives it leases.
+    std::thread::sleep(Duration::from_secs(1));
+    fs::create_dir(&here).unwrap();
+    // It knows that no other names are there, and asks nobody.
+    fs::create_dir(here.join("before")).unwrap();
+    hosts.deafen();
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| fs::create_dir(here.join("made")));
+        wait::until("the directory", PATIENCE, || there.join("made").exists().then_some(()));
+        // With the connection goes the answer.
+        hosts.cut(0, Cut::Reset);
+        fs::remove_dir(there.join("made")).unwrap();
+        wait::until("its session ends", PATIENCE, || {
+            hosts.log("metad").contains("its session has ended").then_some(())
+        });
+        hosts.mend(0);
+        let made = made.join().unwrap();
+        assert_eq!(made.unwrap_err().raw_os_error(), Some(libc::EIO), "nobody knows whether it was made");
+    });
+    for dir in [&here, &there] {
+        assert!(!dir.join("made").exists(), "it was made twice");
+    }
+    fs::create_dir(here.join("made")).unwrap();
+    assert!(there.join("made").exists());
 }

@@ -2,9 +2,10 @@
 
 use std::pin::Pin;
 
-use control::View;
+use cluster::event::Event;
 use control::proto::{GetViewRequest, ViewUpdate};
 use control::server::PeerInfo;
+use control::{View, convert};
 use telemetry::metrics::Gauge;
 use tokio::sync::watch;
 use tokio_stream::Stream;
@@ -15,10 +16,16 @@ use super::ManagementService;
 
 pub(crate) type Updates = Pin<Box<dyn Stream<Item = Result<ViewUpdate, Status>> + Send>>;
 
-#[expect(clippy::unused_async, reason = "all handlers are called alike")]
 pub(super) async fn handle(service: &ManagementService, request: Request<GetViewRequest>) -> Result<Updates, Status> {
     if let Some(peer) = request.extensions().get::<PeerInfo>() {
         tracing::debug!(address = %peer.address, name = peer.name, "watches the cluster map");
+    }
+    let seen = request.get_ref().seen.as_ref().map(convert::seen_from).unwrap_or_default();
+    let before = service.views.borrow().map.epoch;
+    let (_, view) = service.apply(Event::Seen(seen)).await?;
+    if seen.epoch > before {
+        let (before, now) = (before.0, view.map.epoch.0);
+        tracing::warn!(seen = seen.epoch.0, before, now, "this store is older than the cluster: there was a newer map");
     }
     // One update waits at most: a slow subscriber gets fewer and newer ones.
     let (sender, updates) = tokio::sync::mpsc::channel(1);

@@ -1,6 +1,5 @@
 //! The options of `mount(8)` about access times.
 
-use std::ffi::OsString;
 use std::fmt;
 
 use types::time::AccessTimes;
@@ -41,10 +40,10 @@ impl Accesses {
         files || self.directories.is_some_and(|on| mounted.directories != Some(on))
     }
 
-    /// Flags of `weft mount`.
-    pub(super) fn words(self) -> impl Iterator<Item = OsString> {
-        let files = self.files.map(|rule| format!("--access-times={rule}").into());
-        let directories = self.directories.map(|on| format!("--directory-access-times={on}").into());
+    /// As settings of a mount, with their values.
+    pub(super) fn settings(self) -> impl Iterator<Item = (&'static str, String)> {
+        let files = self.files.map(|rule| ("access_times", rule.to_string()));
+        let directories = self.directories.map(|on| ("directory_access_times", on.to_string()));
         files.into_iter().chain(directories)
     }
 }

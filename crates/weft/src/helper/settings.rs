@@ -1,0 +1,206 @@
+//! Mount options as flags of `weft mount`.
+
+use std::ffi::OsString;
+
+use conf::{Knob, Knobs};
+use mount::config::Config;
+
+use super::accesses::Accesses;
+
+/// Options that are for `mount(8)` and the system's start, or say what is so anyway.
+const NO_MATTER: [&str; 14] = [
+    "defaults",
+    "rw",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "async",
+    "norelatime",
+    "nolazytime",
+];
+/// Options that the kernel takes care of, by the words that switch them on and off: these a remount can change.
+const FLAGS: [(&str, &str, libc::c_ulong); 4] = [
+    ("ro", "rw", libc::MS_RDONLY),
+    ("nosuid", "suid", libc::MS_NOSUID),
+    ("nodev", "dev", libc::MS_NODEV),
+    ("noexec", "exec", libc::MS_NOEXEC),
+];
+/// What words of `mount(8)` mean in settings; `nosuid`, `nodev` and `noexec` are settings by these names.
+const MEANINGS: [(&str, &[(&str, &str)]); 4] = [
+    ("ro", &[("read_only", "true")]),
+    ("suid", &[("suid_and_devices", "true"), ("nosuid", "false")]),
+    ("dev", &[("suid_and_devices", "true"), ("nodev", "false")]),
+    ("exec", &[("noexec", "false")]),
+];
+/// What those may do whom the table of file systems lets mount.
+const IMPLIED: [(&str, &[&str]); 4] = [
+    ("user", &["noexec", "nosuid", "nodev"]),
+    ("users", &["noexec", "nosuid", "nodev"]),
+    ("owner", &["nosuid", "nodev"]),
+    ("group", &["nosuid", "nodev"]),
+];
+/// What `mount(8)` read in the list of mounts, and puts before the options of a remount.
+const AS_MOUNTED: [&str; 5] = ["remount", "user_id", "group_id", "default_permissions", "allow_other"];
+
+/// The options with what they imply, and without words of flags that later ones take back.
+pub(super) fn in_force<'a>(options: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut words: Vec<&str> = Vec::new();
+    for option in options {
+        let implied = IMPLIED.iter().find(|(word, _)| *word == split(option).0).map_or(&[][..], |(_, implied)| implied);
+        for word in std::iter::once(option).chain(implied.iter().copied()) {
+            if let Some((on, off, _)) = FLAGS.iter().find(|(on, off, _)| [on, off].contains(&&word)) {
+                words.retain(|before| before != on && before != off);
+            }
+            words.push(word);
+        }
+    }
+    words
+}
+
+/// Flags of `weft mount`, so that they overrule what its file and environment say.
+pub(super) fn flags_of_mount(options: &[&str], sloppy: bool) -> Result<Vec<OsString>, String> {
+    let (mut said, mut accesses) = (Said::default(), Accesses::default());
+    // `mount(8)` puts its own words before all others, whatever their order was: they are what counts.
+    let (own, settings): (Vec<&str>, Vec<&str>) = options.iter().partition(|option| meaning(option).is_some());
+    for option in settings.into_iter().chain(own) {
+        if accesses.take(option) {
+            continue;
+        }
+        match said.take(option) {
+            Err(error) if !sloppy => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    for (key, value) in accesses.settings() {
+        said.once(&format!("--{}", key.replace('_', "-")), &value);
+    }
+    Ok(said.0.into_iter().map(|(flag, value)| format!("{flag}={value}").into()).collect())
+}
+
+/// The kernel's flags for a remount, and what is said of access times. Weft's other options stay as they are: `mount(8)`
+/// repeats those of `/etc/fstab`.
+pub(super) fn flags_of_remount(options: &[&str], sloppy: bool) -> Result<(libc::c_ulong, Accesses), String> {
+    let (mut flags, mut accesses) = (0, Accesses::default());
+    for option in options {
+        if accesses.take(option) {
+            continue;
+        }
+        if let Some((_, _, flag)) = FLAGS.iter().find(|(on, _, _)| on == option) {
+            flags |= flag;
+        } else if !AS_MOUNTED.contains(&split(option).0) && !sloppy {
+            Said::default().take(option)?;
+        }
+    }
+    Ok((flags, accesses))
+}
+
+/// Flags and their values: of what is said twice the last counts, but of a list all.
+#[derive(Default)]
+struct Said(Vec<(String, String)>);
+
+impl Said {
+    fn take(&mut self, option: &str) -> Result<(), String> {
+        if let Some(settings) = meaning(option) {
+            for (key, value) in settings {
+                self.once(&format!("--{}", key.replace('_', "-")), value);
+            }
+            return Ok(());
+        }
+        match split(option) {
+            ("config", Some(file)) => self.once("--config", file),
+            // With it comes who has mounted it.
+            ("user" | "comment", Some(_)) => {}
+            (key, value) if key.starts_with("x-") || (value.is_none() && NO_MATTER.contains(&key)) => {}
+            (key, value) => self.setting(key, value)?,
+        }
+        Ok(())
+    }
+
+    fn setting(&mut self, key: &str, value: Option<&str>) -> Result<(), String> {
+        let key = key.replace('-', "_");
+        let knob = Config::KNOBS.iter().find(|knob| knob.key == key && knob.key != "mountpoint");
+        let knob: &Knob = knob.ok_or_else(|| format!("weft has no mount option {key}"))?;
+        let value = match value {
+            Some(value) => value,
+            None if knob.kind == "bool" => "true",
+            None => return Err(format!("the mount option {key} wants a value")),
+        };
+        if knob.is_list() {
+            self.0.push((knob.flag(), value.to_owned()))
+        } else {
+            self.once(&knob.flag(), value)
+        }
+        Ok(())
+    }
+
+    fn once(&mut self, flag: &str, value: &str) {
+        self.0.retain(|(before, _)| before != flag);
+        self.0.push((flag.to_owned(), value.to_owned()));
+    }
+}
+
+fn meaning(option: &str) -> Option<&'static [(&'static str, &'static str)]> {
+    MEANINGS.iter().find(|(word, _)| *word == option).map(|(_, settings)| *settings)
+}
+
+fn split(option: &str) -> (&str, Option<&str>) {
+    option.split_once('=').map_or((option, None), |(key, value)| (key, Some(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(options: &str) -> String {
+        let flags = flags_of_mount(&in_force(options.split(',')), false).expect("known options");
+        flags.join(std::ffi::OsStr::new(" ")).into_string().expect("UTF-8")
+    }
+
+    #[test]
+    fn of_two_words_of_a_flag_the_last_counts() {
+        for (options, flags) in [
+            ("nosuid,suid", "--suid-and-devices=true --nosuid=false"),
+            ("suid,nosuid", "--nosuid=true"),
+            ("dev,suid,nodev", "--nodev=true --suid-and-devices=true --nosuid=false"),
+            ("ro,rw", ""),
+            ("rw,ro", "--read-only=true"),
+            ("noexec,exec", "--noexec=false"),
+            ("loops=2,interfaces=a,loops=3,interfaces=b", "--interfaces=a --loops=3 --interfaces=b"),
+        ] {
+            assert_eq!(asked(options), flags, "{options}");
+        }
+    }
+
+    #[test]
+    fn who_lets_users_mount_trusts_nothing_there() {
+        let (none, suid) = ("--noexec=true --nosuid=true --nodev=true", "--suid-and-devices=true --nosuid=false");
+        for (options, flags) in [
+            ("user", none.to_owned()),
+            ("suid,dev,users", none.to_owned()),
+            ("user=joe,exec,suid", format!("--nodev=true --noexec=false {suid}")),
+            ("owner", "--nosuid=true --nodev=true".to_owned()),
+            ("noexec,nodev,user,suid", format!("--noexec=true --nodev=true {suid}")),
+        ] {
+            assert_eq!(asked(options), flags, "{options}");
+        }
+    }
+
+    /// As `mount(8)` gives them, whatever their order was.
+    #[test]
+    fn words_of_mount_overrule_settings() {
+        for (options, flags) in [
+            ("rw,nosuid,suid_and_devices", "--nosuid=true --suid-and-devices=true"),
+            ("rw,read_only", "--read-only=true"),
+            ("ro,read_only=false", "--read-only=true"),
+            ("rw,noatime,access_times=strictatime", "--access-times=noatime"),
+        ] {
+            assert_eq!(asked(options), flags, "{options}");
+        }
+    }
+}
