@@ -377,7 +377,7 @@ impl Reference {
             }
             Operation::Rename(from, to, flags) => {
                 let (source, target) = (self.parent(from)?, self.parent(to)?);
-                self.model.rename(source.0, source.1, target.0, target.1, *flags, now)
+                self.model.rename(source, target, *flags, Credentials::default(), now)
             }
             Operation::Chmod(path, mode) => {
                 let inode = self.follow(path)?.inode;
