@@ -200,6 +200,7 @@ impl Service {
     }
 
     async fn register(&self, homes: Vec<Home>, targets: Vec<Arc<Target>>) -> Result<More, Fatal> {
+        self.homes.refuse_copies(&homes)?;
         let all: Vec<Arc<Target>> = self.targets.iter().chain(&targets).cloned().collect();
         let specs = homes.iter().map(|home| target_registration(home, &self.ports)).collect();
         let registered = self.agent.add_targets(specs, reporter(all)).await?;
