@@ -218,11 +218,10 @@ impl Service {
         self.targets.extend_from_slice(&targets);
         target::count_sharers(&self.targets);
         self.watch.extend(&targets, &self.metrics).map_err(|error| cannot_start(&error))?;
+        self.lanes.iter().for_each(|lane| targets.iter().for_each(|target| lane.take(target)));
+        // Of after that: a lane that has just been told of a newer one, without these, would pass an older one over.
         let view = self.agent.view();
-        for lane in &self.lanes {
-            targets.iter().for_each(|target| lane.take(target));
-            lane.tell_map(&view.map);
-        }
+        self.lanes.iter().for_each(|lane| lane.tell_map(&view.map));
         welcome(&targets);
         Ok(())
     }
