@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub enum DataError {
     #[error("{0} is not in the cluster map: is its service registered?")]
     NoRoute(String),
-    #[error("target {0} is not served: its node cannot open its directory, and its log says why")]
+    #[error("target {0} is not served: its node cannot open it, and its log says why")]
     LeftOut(TargetId),
     #[error("{server} does not answer: {reason}")]
     Unreachable { server: String, reason: String },
@@ -118,11 +118,11 @@ impl<'a> DataPlane<'a> {
         object: ObjectId,
         request: &C,
     ) -> Result<C::Reply, DataError> {
-        self.call(|map| map.route_object(group, object).ok_or_else(|| no_group(group)), None, request).await
+        self.call(|map| map.route_object(group, object).ok_or_else(|| no_group(map, group)), None, request).await
     }
 
     pub(crate) async fn lane<C: Call>(&self, group: GroupId, lane: usize, request: &C) -> Result<C::Reply, DataError> {
-        self.call(|map| map.route_lane(group, lane).ok_or_else(|| no_group(group)), None, request).await
+        self.call(|map| map.route_lane(group, lane).ok_or_else(|| no_group(map, group)), None, request).await
     }
 
     /// Ends the session, so that the shards need not wait for it to expire. Whoever cannot be told will see it expire.
@@ -222,12 +222,52 @@ impl From<CallError> for Attempt {
     }
 }
 
-fn no_group(group: GroupId) -> DataError {
-    DataError::NoRoute(format!("group {group}"))
+/// How many lanes serve a storage group: at least one.
+///
+/// # Errors
+/// Where none does: what is on its target cannot be asked for.
+pub(crate) fn lanes(map: &ClusterMap, group: GroupId) -> Result<usize, DataError> {
+    let target = map.groups.get(&group).and_then(|group| map.targets.get(group.members.first()?));
+    target.map(|target| target.ports.len()).filter(|&lanes| lanes > 0).ok_or_else(|| no_group(map, group))
+}
+
+fn no_group(map: &ClusterMap, group: GroupId) -> DataError {
+    let primary = map.groups.get(&group).and_then(|group| group.members.first());
+    match primary {
+        Some(&target) if map.is_left_out(group) => DataError::LeftOut(target),
+        _ => DataError::NoRoute(format!("group {group}")),
+    }
 }
 
 /// Runs `work` to its end on a ring of its own, on this thread.
 pub(crate) fn on_ring<F: Future>(work: F) -> std::io::Result<F::Output> {
     let config = ring::Config { entries: 64, ..ring::Config::default() };
     Ok(ring::Ring::new(&config)?.run(work))
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::map::{CapacityClass, Group, Node, NodeState, ServiceKind, Target, TargetState};
+    use types::id::{Generation, NodeId};
+
+    use super::*;
+
+    #[test]
+    fn a_target_that_its_node_runs_without_is_no_empty_one() {
+        let (kind, node, text) = (ServiceKind::Storage, NodeId(1), String::new);
+        let mut map = ClusterMap::empty(text());
+        let (uuid, alias, state, metrics) = (text(), text(), NodeState::Online, text());
+        map.nodes.insert(node, Node { id: node, uuid, kind, alias, state, rails: Vec::new(), metrics });
+        for (id, ports) in [(1, vec![7, 8]), (2, vec![])] {
+            let (id, group, uuid, path) = (TargetId(id), GroupId(10 + id), text(), text());
+            let (state, class) = (TargetState::Good, CapacityClass::Normal);
+            map.targets.insert(id, Target { id, uuid, node, kind, state, class, ports, path });
+            map.groups.insert(group, Group { id: group, kind, generation: Generation(1), members: vec![id] });
+        }
+        assert!(matches!(lanes(&map, GroupId(11)), Ok(2)));
+        assert!(matches!(lanes(&map, GroupId(12)), Err(DataError::LeftOut(TargetId(2)))));
+        assert!(matches!(lanes(&map, GroupId(13)), Err(DataError::NoRoute(_))));
+        map.nodes.get_mut(&node).expect("there").state = NodeState::Offline;
+        assert!(matches!(lanes(&map, GroupId(12)), Err(DataError::NoRoute(_))));
+    }
 }

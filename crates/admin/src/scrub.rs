@@ -10,7 +10,7 @@ use types::time::AccessTimes;
 use wire::v1::meta::{self, ReadDir};
 use wire::v1::scrub::{ScrubCorrupt, ScrubRun, ScrubStart, ScrubStatus, ScrubStop};
 
-use crate::data::{DataError, DataPlane};
+use crate::data::{DataError, DataPlane, lanes};
 use crate::storagebench::choice::places;
 use crate::storagebench::member::Place;
 use crate::storagebench::{Choice, Reached, Silent, Started, silent};
@@ -256,9 +256,8 @@ async fn places_with_runs(data: &DataPlane<'_>, places: &[Place]) -> Answers {
 }
 
 async fn ask_lanes(data: &DataPlane<'_>, place: &Place) -> Result<Lanes, DataError> {
-    let lanes = data.map().targets.get(&place.target).map_or(0, |target| target.ports.len());
     let mut runs = Vec::new();
-    for lane in 0..lanes {
+    for lane in 0..lanes(data.map(), place.group)? {
         runs.push(data.lane(place.group, lane, &ScrubStatus {}).await?.run);
     }
     Ok(runs)

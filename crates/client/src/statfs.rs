@@ -1,6 +1,6 @@
 //! Capacity of the whole file system.
 
-use cluster::map::{NodeState, ServiceKind};
+use cluster::map::{ClusterMap, Group, NodeState, ServiceKind};
 use types::error::Errno;
 use types::id::{GroupId, ShardId};
 use wire::v1::{meta, storage};
@@ -21,15 +21,16 @@ pub struct StatFs {
 }
 
 impl Client {
-    /// Asks the targets themselves, so that the answer is of now. Targets of nodes that are offline do not count.
+    /// Asks the targets themselves, so that the answer is of now. Targets of nodes that are offline do not count, nor do
+    /// those that their nodes run without.
     ///
     /// # Errors
-    /// `EIO` where a target that is online does not answer within the bound.
+    /// `EIO` where a target that is served does not answer within the bound.
     pub async fn statfs(&self, caller: &Caller<'_>) -> Result<StatFs, Errno> {
         let shards: Vec<ShardId> = self.shared.map().shards.keys().copied().collect();
         let counts =
             shards.iter().map(async |&shard| self.call(caller, Destination::Shard(shard), &meta::StatFs {}).await);
-        let groups = self.storage_groups_online();
+        let groups = storage_groups_served(&self.shared.map());
         let capacities = groups
             .iter()
             .map(async |&group| self.call(caller, Destination::Lane(group, 0), &storage::TargetStat { group }).await);
@@ -45,18 +46,39 @@ impl Client {
         }
         Ok(sum)
     }
+}
 
-    fn storage_groups_online(&self) -> Vec<GroupId> {
-        let map = self.shared.map();
-        let online = |group: &cluster::map::Group| {
-            let target = group.members.first().and_then(|target| map.targets.get(target));
-            let node = target.and_then(|target| map.nodes.get(&target.node));
-            node.is_some_and(|node| node.state != NodeState::Offline)
-        };
-        map.groups
-            .values()
-            .filter(|group| group.kind == ServiceKind::Storage && online(group))
-            .map(|group| group.id)
-            .collect()
+fn storage_groups_served(map: &ClusterMap) -> Vec<GroupId> {
+    let is_served = |group: &Group| {
+        let target = group.members.first().and_then(|target| map.targets.get(target));
+        let node = target.filter(|target| !target.ports.is_empty()).and_then(|target| map.nodes.get(&target.node));
+        node.is_some_and(|node| node.state != NodeState::Offline)
+    };
+    let groups = map.groups.values().filter(|group| group.kind == ServiceKind::Storage);
+    groups.filter(|group| is_served(group)).map(|group| group.id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::map::{CapacityClass, Node, Target, TargetState};
+    use types::id::{Generation, NodeId, TargetId};
+
+    use super::*;
+
+    #[test]
+    fn targets_that_are_not_served_are_not_asked() {
+        let (kind, text) = (ServiceKind::Storage, String::new);
+        let mut map = ClusterMap::empty(text());
+        for (id, state) in [(1, NodeState::Online), (2, NodeState::Offline)] {
+            let (id, uuid, alias, metrics) = (NodeId(id), text(), text(), text());
+            map.nodes.insert(id, Node { id, uuid, kind, alias, state, rails: Vec::new(), metrics });
+        }
+        for (id, node, ports) in [(1, 1, vec![7]), (2, 1, vec![]), (3, 2, vec![7])] {
+            let (id, group, node, uuid, path) = (TargetId(id), GroupId(id), NodeId(node), text(), text());
+            let (state, class) = (TargetState::Good, CapacityClass::Normal);
+            map.targets.insert(id, Target { id, uuid, node, kind, state, class, ports, path });
+            map.groups.insert(group, Group { id: group, kind, generation: Generation(1), members: vec![id] });
+        }
+        assert_eq!(storage_groups_served(&map), [GroupId(1)]);
     }
 }

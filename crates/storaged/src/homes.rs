@@ -95,6 +95,23 @@ impl Homes {
         Late { cluster: self.cluster().to_owned(), node_uuid, memory: self.memory.clone() }
     }
 
+    /// One that is a copy of another would be taken for it: mgmtd knows them by their UUIDs alone.
+    ///
+    /// # Errors
+    /// Where one of `more` has the UUID of one of these, or of another one of them.
+    pub(crate) fn refuse_copies(&self, more: &[Home]) -> Result<(), Fatal> {
+        let is_copy = |one: &Home, other: &&Home| one.identity().target_uuid == other.identity().target_uuid;
+        for (index, home) in more.iter().enumerate() {
+            if let Some(other) = self.homes.iter().chain(&more[..index]).find(|other| is_copy(home, other)) {
+                let (dir, other) = (home.dir().display(), other.dir().display());
+                return Err(Fatal::usage(format!(
+                    "{dir} is a copy of {other}, which is served: take one of them away"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Takes over what was opened later.
     pub(crate) fn extend(&mut self, homes: Vec<Home>) {
         self.homes.extend(homes);
@@ -336,6 +353,28 @@ mod tests {
         assert_eq!(Homes::open(&config(&[&a, &b], false)).expect("one is there").1.len(), 1);
         fs::write(b.join(MEMORY_FILE), "").expect("written");
         assert!(refusal(&config(&[&a, &b], false)).contains("is damaged"));
+    }
+
+    #[test]
+    fn a_copy_of_a_target_is_not_taken_for_it() {
+        let root = tempfile::tempdir().expect("a directory");
+        let [a, b, c] = ["a", "b", "c"].map(|name| root.path().join(name));
+        let mut homes = open(&config(&[&a], true));
+        begin(&mut homes, &[7001]);
+        homes.learn("c1", NodeId(4), &[TargetId(9)]).expect("written");
+        let copy = |dir: &Path| {
+            fs::create_dir(dir).expect("made");
+            fs::copy(a.join(IDENTITY_FILE), dir.join(IDENTITY_FILE)).expect("copied");
+        };
+        copy(&b);
+        let (found, _) = homes.late().open(&b, false).expect("it is this node's");
+        assert!(homes.refuse_copies(&[found]).expect_err("a copy").message.contains("is a copy of"));
+        copy(&c);
+        fs::remove_dir_all(&b).expect("removed");
+        let more = more(&homes, &config(&[&a, &b, &c], true)).expect("opened");
+        let more: Vec<Home> = more.into_iter().map(|(home, _)| home).collect();
+        homes.refuse_copies(&more[..1]).expect("a new one");
+        assert!(homes.refuse_copies(&more).expect_err("a copy").message.contains("is a copy of"));
     }
 
     #[test]

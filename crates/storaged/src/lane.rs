@@ -57,6 +57,8 @@ pub(crate) struct Setup {
     pub(crate) share: Share,
     pub(crate) listener: OwnedFd,
     pub(crate) targets: Vec<Arc<Target>>,
+    /// With those that cannot be opened yet: each has its share of what there is.
+    pub(crate) targets_max: usize,
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
     pub(crate) ring: ring::Config,
@@ -74,7 +76,7 @@ pub(crate) struct Setup {
 impl Setup {
     /// With workers enough that each target can have all that is its own at work at once.
     fn ring(&self) -> ring::Config {
-        let workers = self.targets.len() * Queue::calls_max(self.queue_depth) + WORKERS_BESIDE;
+        let workers = self.targets_max * Queue::calls_max(self.queue_depth) + WORKERS_BESIDE;
         ring::Config { workers: u32::try_from(workers).unwrap_or(u32::MAX), ..self.ring.clone() }
     }
 }
@@ -196,7 +198,7 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
 
 impl Opener {
     fn new(setup: &Setup) -> Self {
-        let count = setup.targets.len();
+        let count = setup.targets_max;
         Self {
             share: setup.share,
             engine: setup.engine,

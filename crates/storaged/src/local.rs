@@ -94,6 +94,7 @@ impl LocalNode {
                 share: Share { lane, lanes: config.lanes },
                 listener,
                 targets: targets.clone(),
+                targets_max: targets.len(),
                 identity: identity(config),
                 limits: Limits { payload_sums: config.checksums, ..Limits::default() },
                 ring: ring::Config { cpu: config.cpu.map(|first| first + lane), ..ring::Config::default() },

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use conf::Fatal;
-use conf::atomic::beside;
+use conf::atomic::{beside, sync_dir};
 use serde::{Deserialize, Serialize};
 
 use crate::{epoch, record};
@@ -96,9 +96,10 @@ fn end(dir: &Path, has_failed: impl Fn() -> bool) -> io::Result<()> {
         let record: Record = toml::from_str(&text).map_err(io::Error::other)?;
         write(dir, &Record { complete: true, ..record }).map_err(|fatal| io::Error::other(fatal.to_string()))?;
     }
-    // Also what was heard while that was written.
+    // Also what was heard while that was written: it holds for whoever starts in another epoch, too.
     if has_failed() {
         doubt(dir);
+        sync_dir(dir)?;
     }
     Ok(())
 }

@@ -26,6 +26,8 @@ pub(crate) fn write(dir: &Path, name: &str, note: &str, record: &impl Serialize)
 fn replace(dir: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     let path = dir.join(name);
     let room = beside(&path);
+    // Whoever was killed before this, or whom the disk refused it, has left the disk with the room under the record's name.
+    sync_dir(dir)?;
     fill(&room, content)?;
     // Neither at the first time, nor on file systems that cannot.
     if exchange(&room, &path).is_err() {

@@ -93,6 +93,7 @@ impl Service {
         let reserve = config.reserve.0;
         let (targets, not_begun) = homes.begin(&listeners.ports, |home, times| open_target(home, times, reserve))?;
         absent.extend(not_begun);
+        let targets_max = targets.len() + absent.len();
         let absent = search(absent, &homes, reserve).map_err(|error| cannot_start(&error))?;
         target::count_sharers(&targets);
         let incarnation = homes.incarnation();
@@ -121,7 +122,7 @@ impl Service {
         let ports = listeners.ports.clone();
         let interfaces = control::interfaces::selectors(&config.interfaces)?;
         let net_bench = Arc::new(NetBench::new(Asker { identity: identity.clone(), interfaces }));
-        let lanes = start_lanes(&config, listeners, &targets, &identity, &net_bench, &metrics)
+        let lanes = start_lanes(&config, listeners, (&targets, targets_max), &identity, &net_bench, &metrics)
             .map_err(|error| cannot_start(&error))?;
         told.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
         welcome(&targets);
@@ -200,6 +201,7 @@ impl Service {
     }
 
     async fn register(&self, homes: Vec<Home>, targets: Vec<Arc<Target>>) -> Result<More, Fatal> {
+        self.homes.refuse_copies(&homes)?;
         let all: Vec<Arc<Target>> = self.targets.iter().chain(&targets).cloned().collect();
         let specs = homes.iter().map(|home| target_registration(home, &self.ports)).collect();
         let registered = self.agent.add_targets(specs, reporter(all)).await?;
@@ -217,11 +219,10 @@ impl Service {
         self.targets.extend_from_slice(&targets);
         target::count_sharers(&self.targets);
         self.watch.extend(&targets, &self.metrics).map_err(|error| cannot_start(&error))?;
+        self.lanes.iter().for_each(|lane| targets.iter().for_each(|target| lane.take(target)));
+        // Of after that: a lane that has just been told of a newer one, without these, would pass an older one over.
         let view = self.agent.view();
-        for lane in &self.lanes {
-            targets.iter().for_each(|target| lane.take(target));
-            lane.tell_map(&view.map);
-        }
+        self.lanes.iter().for_each(|lane| lane.tell_map(&view.map));
         welcome(&targets);
         Ok(())
     }
@@ -375,7 +376,7 @@ fn report(target: &Target) -> Report {
 fn start_lanes(
     config: &Config,
     listeners: Listeners,
-    targets: &[Arc<Target>],
+    (targets, targets_max): (&[Arc<Target>], usize),
     identity: &Identity,
     net_bench: &Arc<NetBench>,
     metrics: &Metrics,
@@ -385,7 +386,7 @@ fn start_lanes(
     // Each may have a second one, past the page cache, and one for its checksums.
     let open_files = u64::from(config.open_files).min(allowed.saturating_sub(DESCRIPTORS_BESIDE).max(allowed / 2) / 3);
     let engine = Options {
-        open_files_max: (open_files as usize / lanes / targets.len()).max(1),
+        open_files_max: (open_files as usize / lanes / targets_max).max(1),
         write_in_place_max: usize::try_from(config.write_in_place.0).unwrap_or(usize::MAX),
         direct_min: if config.direct.0 == 0 { u64::MAX } else { config.direct.0 },
         checksums: config.checksums,
@@ -395,6 +396,7 @@ fn start_lanes(
             share: Share { lane, lanes },
             listener,
             targets: targets.to_vec(),
+            targets_max,
             identity: identity.clone(),
             limits: Limits { payload_sums: config.checksums, ..Limits::default() },
             ring: ring::Config { cpu: config.cpus.get(lane).copied(), spin: *config.spin, ..ring::Config::default() },

@@ -15,7 +15,7 @@ use wire::v1::storage::List;
 
 use super::check::{Finding, check};
 use super::snapshot::{Edge, Inode, Object, PartOf, Snapshot};
-use crate::data::{DataError, DataPlane};
+use crate::data::{DataError, DataPlane, lanes};
 
 /// Records in one reply of a shard, and objects in one of a lane.
 const PAGE: u32 = 2048;
@@ -81,7 +81,7 @@ async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage
     // The objects first: each of them has a file at that time, and where the file goes later, so does the object.
     let groups = data.map().groups.values().filter(|group| group.kind == ServiceKind::Storage);
     for group in groups.map(|group| group.id) {
-        for lane in 0..lanes(data, group)? {
+        for lane in 0..lanes(data.map(), group)? {
             list_lane(data, group, lane, &mut snapshot, |count| {
                 stage.objects += count;
                 progress(stage);
@@ -121,17 +121,6 @@ async fn find_parts(data: &DataPlane<'_>, directory: InodeId, snapshot: &mut Sna
         snapshot.parts.insert(part, PartOf { directory, number: PartNumber { index, count } });
     }
     Ok(())
-}
-
-fn lanes(data: &DataPlane<'_>, group: GroupId) -> Result<usize, DataError> {
-    let id = data.map().groups.get(&group).and_then(|group| group.members.first());
-    let target = id.and_then(|id| data.map().targets.get(id));
-    match (id, target.map(|target| target.ports.len())) {
-        // As if it were empty, all files that it has a part of would seem damaged.
-        (Some(id), Some(0)) => Err(DataError::LeftOut(*id)),
-        (_, Some(lanes)) => Ok(lanes),
-        (_, None) => Err(DataError::NoRoute(format!("group {group}"))),
-    }
 }
 
 async fn list_lane(

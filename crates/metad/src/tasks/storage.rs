@@ -41,7 +41,7 @@ pub(crate) struct Lane {
 /// Why a request was not done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
-    /// The lane's own answer.
+    /// The lane's own answer, or that its node runs without the target.
     Errno(Errno),
     /// Another time it may be done.
     Missed(String),
@@ -72,7 +72,11 @@ impl Storage {
         let missed = |reason: &str| Failure::Missed(reason.to_owned());
         let epoch = self.map.borrow().epoch;
         let route = self.map.borrow().route_object(group, object);
-        let route = route.ok_or_else(|| missed("it is not in the cluster map"))?;
+        let Some(route) = route else {
+            // Nobody is left waiting for a disk that is away: it may be for days.
+            let is_left_out = self.map.borrow().is_left_out(group);
+            return Err(if is_left_out { Failure::Errno(Errno::EIO) } else { missed("it is not in the cluster map") });
+        };
         let lanes = self.map.borrow().targets.get(&route.target).map_or(1, |target| target.ports.len());
         let peer = self.peer((route.target, object.lane(lanes)), route.addresses);
         let connection = match peer.pick() {
