@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use layout::{Extent, FILE_SIZE_MAX, extents};
+use layout::{Extent, FILE_SIZE_MAX, extents, object_size};
 use ring::buf::{Buf, Slice};
 use tracing::error;
 use types::error::Errno;
@@ -331,15 +331,17 @@ impl Client {
     ) -> Result<(), Errno> {
         // What was written and is lost may have been all that its object had.
         let mut stripes: BTreeSet<u32> = unsynced.stripes().collect();
+        let intent = self.shared.with_file(inode, |file| file.intent).ok_or(Errno::EBADF)?;
         let alone = self.size_alone(caller, inode).await?;
-        // What others have written has to be on the disks as well.
-        if alone.is_none() || self.shared.with_file(inode, |file| file.is_synced_but_for_own()) != Some(true) {
-            let size = match alone {
-                Some(size) => size,
-                // Nobody tells us when others have made the file longer than we know.
-                None => self.current_size(caller, inode).await?,
-            };
-            stripes.extend(Self::stripes_in_use(layout, size));
+        let (size, synced) = match alone {
+            Some(size) => (size, self.shared.with_file(inode, |file| file.synced_but_for_own()).unwrap_or(0)),
+            // Nobody tells us when others have made the file longer than we know.
+            None => (self.current_size(caller, inode).await?, 0),
+        };
+        // What others have written has to be on the disks as well, and what they have cut.
+        if size > synced {
+            stripes
+                .extend(Self::stripes_in_use(layout, size).filter(|&stripe| object_size(layout, stripe, synced) == 0));
         }
         let syncs = stripes.into_iter().map(async |stripe| {
             // A file keeps its stripes; whoever says otherwise is not believed.
@@ -356,7 +358,7 @@ impl Client {
         });
         ring::join_all(syncs).await.into_iter().collect::<Result<(), Errno>>()?;
         if alone.is_some() {
-            self.shared.with_file(inode, File::is_synced);
+            self.shared.with_file(inode, |file| file.is_synced(size, intent));
         }
         Ok(())
     }

@@ -76,8 +76,9 @@ pub(crate) enum Intent {
         exclusive: bool,
         /// The shard has it on disk that the objects have to be asked for the size.
         recorded: bool,
-        /// As long as it is exclusive, only what this session has changed may not be on the disks of the objects.
-        synced: bool,
+        /// As long as it is exclusive: of the objects that a file of this size has, only what this session has changed may not
+        /// be on the disks.
+        synced: u64,
         intents: u64,
     },
 }
@@ -146,15 +147,19 @@ impl File {
         self.is_exclusive() && size >= self.size && !self.uneven
     }
 
-    /// Nobody else has changed an object since all of them were on their disks.
-    pub(crate) fn is_synced_but_for_own(&self) -> bool {
-        matches!(self.intent, Intent::Held { exclusive: true, synced: true, .. })
+    /// Of the objects that a file of this size has, nobody else has changed one since all of them were on their disks. The
+    /// others may have been cut by somebody else, which is not on their disks.
+    pub(crate) fn synced_but_for_own(&self) -> u64 {
+        if let Intent::Held { exclusive: true, synced, .. } = self.intent { synced } else { 0 }
     }
 
-    /// All objects were brought to their disks, which began when nobody else could change them.
-    pub(crate) fn is_synced(&mut self) {
-        if let Intent::Held { synced, .. } = &mut self.intent {
-            *synced = true;
+    /// All objects that a file of this size has were brought to their disks, which began when nobody else could change them,
+    /// and this was the intent. Under another one others may have changed them since.
+    pub(crate) fn is_synced(&mut self, size: u64, then: Intent) {
+        if let (Intent::Held { synced, intents, .. }, Intent::Held { intents: before, .. }) = (&mut self.intent, then)
+            && *intents == before
+        {
+            *synced = size.max(*synced);
         }
     }
 
@@ -207,7 +212,7 @@ impl File {
         let exclusive = reply.exclusive && (first || self.is_exclusive());
         // As long as the intent is held the shard does not settle the file, so what it has on disk of that stays true.
         let recorded = matches!(self.intent, Intent::Held { recorded: true, .. });
-        let synced = matches!(self.intent, Intent::Held { synced: true, .. });
+        let synced = if let Intent::Held { synced, .. } = self.intent { synced } else { 0 };
         self.intent = Intent::Held { exclusive, recorded, synced, intents: reply.intents };
         self.inline_limit = 0;
         // Under an exclusive intent the size grows by our own writes alone, which may have begun before a second
@@ -411,6 +416,30 @@ mod tests {
         file.lose_exclusivity();
         file.granted(&reply(100, 8, true));
         assert!(!file.is_exclusive(), "nor makes it what this client knows exact again");
+    }
+
+    #[test]
+    fn what_was_synced_counts_as_long_as_nobody_else_can_change_it() {
+        let mut file = file(0, 0);
+        let granted = |file: &mut File, exclusive: bool, intents: u64| {
+            file.granted(&InodeReply { intents, ..reply(100, 8, exclusive) });
+            file.intent
+        };
+        let first = granted(&mut file, true, 5);
+        file.is_synced(100, first);
+        file.is_synced(50, first);
+        assert_eq!(file.synced_but_for_own(), 100);
+        // Another thread's grant came back later.
+        granted(&mut file, true, 5);
+        assert_eq!(file.synced_but_for_own(), 100);
+        // A sync is under way while the intent goes, somebody else writes, and it comes back.
+        file.lose_intent();
+        let second = granted(&mut file, true, 8);
+        file.is_synced(100, first);
+        assert_eq!(file.synced_but_for_own(), 0);
+        file.is_synced(100, second);
+        file.lose_exclusivity();
+        assert_eq!(file.synced_but_for_own(), 0);
     }
 
     #[test]

@@ -302,17 +302,20 @@ fn a_sync_of_data_alone_asks_no_shard_again() {
     assert_eq!(asked()[0], before[0] + 5, "times have to be there as well");
 }
 
+/// Requests to objects that a sync of data takes.
+fn syncs_of(cluster: &Cluster, file: &File) -> u64 {
+    let syncs = || metrics::requests(cluster, "storage").get("Sync").copied().unwrap_or(0);
+    let before = syncs();
+    file.sync_data().unwrap();
+    syncs() - before
+}
+
 /// What was on the disks of all objects needs not be brought there again, unless others may have changed it.
 #[test]
 fn a_sync_asks_the_objects_that_have_changed() {
     const CHUNK: usize = 512 << 10;
     let (cluster, second) = two_mounts();
-    let synced = |file: &File| {
-        let syncs = || metrics::requests(&cluster, "storage").get("Sync").copied().unwrap_or(0);
-        let before = syncs();
-        file.sync_data().unwrap();
-        syncs() - before
-    };
+    let synced = |file: &File| syncs_of(&cluster, file);
     let path = cluster.path("f");
     let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
     file.write_all_at(&vec![b'.'; 4 * CHUNK], 0).unwrap();
@@ -327,6 +330,30 @@ fn a_sync_asks_the_objects_that_have_changed() {
     assert_eq!(synced(&file), 4, "what others have written has to be there too");
     file.write_all_at(b"z", 0).unwrap();
     assert_eq!(synced(&file), 4, "they may have written on");
+}
+
+/// What was cut off and is not cut on the disk would come back after a loss of power where the file has grown over it: in a hole.
+#[test]
+fn a_sync_asks_objects_that_others_have_cut_once_the_file_has_grown_over_them() {
+    const CHUNK: u64 = 512 << 10;
+    let (cluster, second) = two_mounts();
+    let path = cluster.path("f");
+    let other = File::create(same_on(&second, &path)).unwrap();
+    other.write_all_at(&vec![b'.'; 4 * CHUNK as usize], 0).unwrap();
+    other.sync_data().unwrap();
+    other.set_len(4096).unwrap();
+    drop(other);
+    // It is settled some time after its close.
+    let file = wait::until("nobody else writes it", SOON, || {
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        file.write_all_at(b"x", 0).unwrap();
+        assert_eq!(syncs_of(&cluster, &file), 1, "it is short");
+        (syncs_of(&cluster, &file) == 0).then_some(file)
+    });
+    file.write_all_at(b"x", 4 * CHUNK).unwrap();
+    assert_eq!(syncs_of(&cluster, &file), 4, "it has all its objects now");
+    file.write_all_at(b"x", CHUNK).unwrap();
+    assert_eq!(syncs_of(&cluster, &file), 1, "which are on the disks");
 }
 
 /// Whether a program passes its cache by or not, who syncs each write is a request of its own, and no two.

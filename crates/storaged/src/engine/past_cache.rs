@@ -63,8 +63,8 @@ impl Files {
         }
     }
 
-    /// Writes all of `data` and has it on the disk; `None` where this way is not for that request: it has no blocks of its own
-    /// yet, say, which would cost a commit of the journal.
+    /// Writes all of `data` and has it on the disk; `None` where this way is not for that request: it makes the object longer,
+    /// say, which would cost a commit of the journal. (So does a hole, which is not looked for: a sync would cost it as well.)
     pub(super) async fn write_durably(&self, file: &OpenFile, offset: u64, data: &Slice) -> Option<Result<(), Errno>> {
         let len = data.len() as u64;
         if len > SYNCED_MAX || offset + len > file.size.get() {
