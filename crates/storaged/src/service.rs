@@ -90,11 +90,11 @@ impl Service {
         let given = (config.port != 0).then(|| Listeners::fixed(address, config.port, lanes)).transpose()?;
         let (mut homes, mut absent) = Homes::open(&config)?;
         let listeners = given.map_or_else(|| Listeners::any(address, homes.ports(), lanes), Ok)?;
-        let reserve = config.reserve.0;
-        let (targets, not_begun) = homes.begin(&listeners.ports, |home, times| open_target(home, times, reserve))?;
+        let opening = Opening::of(&config);
+        let (targets, not_begun) = homes.begin(&listeners.ports, |home, times| open_target(home, times, opening))?;
         absent.extend(not_begun);
         let targets_max = targets.len() + absent.len();
-        let absent = search(absent, &homes, reserve).map_err(|error| cannot_start(&error))?;
+        let absent = search(absent, &homes, opening).map_err(|error| cannot_start(&error))?;
         target::count_sharers(&targets);
         let incarnation = homes.incarnation();
         let identity = Identity { key, cluster: homes.cluster().to_owned(), name: name(&config), incarnation };
@@ -194,7 +194,7 @@ impl Service {
         if opened.is_empty() {
             return Ok(None);
         }
-        let open = |(home, incarnation): &(Home, u64)| open_target(home, *incarnation, self.config.reserve.0);
+        let open = |(home, incarnation): &(Home, u64)| open_target(home, *incarnation, Opening::of(&self.config));
         let targets = opened.iter().map(open).collect::<Result<_, Fatal>>()?;
         let homes = opened.into_iter().map(|(home, _)| home).collect();
         Ok(Some(self.register(homes, targets).await?))
@@ -302,25 +302,39 @@ fn tell(lanes: &[Sender<Order>], view: &View) {
     }
 }
 
+/// What of the configuration each target is opened with.
+#[derive(Clone, Copy)]
+struct Opening {
+    /// Bytes that are kept free.
+    reserve: u64,
+    checksums: bool,
+}
+
+impl Opening {
+    fn of(config: &Config) -> Self {
+        Self { reserve: config.reserve.0, checksums: config.checksums }
+    }
+}
+
 /// Begins a target for the `incarnation`th time, and looks whether the lanes will be able to open it.
-fn open_target(home: &Home, incarnation: u64, reserve: u64) -> Result<Arc<Target>, Fatal> {
-    let target = Target::new(home.dir().to_path_buf(), reserve);
+fn open_target(home: &Home, incarnation: u64, opening: Opening) -> Result<Arc<Target>, Fatal> {
+    let target = Target::new(home.dir().to_path_buf(), opening.reserve);
     if let Some(id) = home.identity().target_id {
         target.set_id(id);
     }
     target.begin(incarnation)?;
-    files::check_folder(&target.path)
+    files::prepare_folders(&target.path, opening.checksums)
         .map_err(|error| Fatal::unusable(format!("{} cannot be used: {error}", target.path.display()), &error))?;
     target.probe(&watch::identity_file(&target));
     Ok(Arc::new(target))
 }
 
-fn search(absent: Vec<Absent>, homes: &Homes, reserve: u64) -> io::Result<Search> {
+fn search(absent: Vec<Absent>, homes: &Homes, opening: Opening) -> io::Result<Search> {
     let late = homes.late();
     let open = move |dir: &Path| {
         // An empty directory in its place is where its disk is to be mounted.
         let (home, incarnation) = late.open(dir, false)?;
-        let target = open_target(&home, incarnation, reserve)?;
+        let target = open_target(&home, incarnation, opening)?;
         Ok((home, target))
     };
     Search::start(absent, Arc::new(open))

@@ -44,14 +44,32 @@ const FREE_IN_PLACE_MAX: u64 = 1 << 20;
 pub(super) const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
 pub(super) const READ_ONLY: i32 = libc::O_RDONLY | libc::O_NOFOLLOW;
 
-/// Whether the objects of a target can be listed, if it has any yet.
+/// Makes what lanes open of a target, and looks whether it can be listed: a lane that finds out has nobody to tell.
 ///
 /// # Errors
 /// The disk's.
-pub(crate) fn check_folder(target: &Path) -> std::io::Result<()> {
-    match std::fs::read_dir(target.join(OBJECTS)) {
-        Ok(mut entries) => entries.next().transpose().map(drop),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+pub(crate) fn prepare_folders(target: &Path, checksums: bool) -> std::io::Result<()> {
+    for name in [Some(OBJECTS), checksums.then_some(SUMS)].into_iter().flatten() {
+        make_folder(target, name)?;
+        match std::fs::read_dir(target.join(name)) {
+            Ok(mut entries) => entries.next().transpose().map(drop)?,
+            // Of a target that is mounted read-only, and has none.
+            Err(error) if name == SUMS && error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A directory of a target, on its disk. A target that is mounted read-only still serves what it has.
+pub(super) fn make_folder(target: &Path, name: &str) -> std::io::Result<()> {
+    let path = target.join(name);
+    match std::fs::create_dir(&path) {
+        Ok(()) => std::fs::File::open(target)?.sync_all(),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem && (name == SUMS || path.is_dir()) => {
+            Ok(())
+        }
         Err(error) => Err(error),
     }
 }
@@ -104,13 +122,7 @@ impl Files {
         metrics: &Metrics,
     ) -> std::io::Result<Self> {
         let path = target.path.join(OBJECTS);
-        match std::fs::create_dir(&path) {
-            Ok(()) => std::fs::File::open(&target.path)?.sync_all()?,
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            // A target that is mounted read-only still serves what it has.
-            Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem && path.is_dir() => {}
-            Err(error) => return Err(error),
-        }
+        make_folder(&target.path, OBJECTS)?;
         let root = std::fs::File::open(&path)?;
         scatter(&root);
         let reads_ahead = kernel_read_ahead(root.metadata()?.dev()) < KERNEL_WINDOW_MAX;

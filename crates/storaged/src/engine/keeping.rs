@@ -14,7 +14,7 @@ use telemetry::names;
 use types::id::ObjectId;
 
 use super::entry_cache::{EntryCache, PAGES_MAX};
-use super::files::{Files, OBJECTS};
+use super::files::{Files, OBJECTS, make_folder};
 use super::folders::{Folder, file_name};
 use super::scatter::scatter;
 use super::sidecar::{Keeping, Sidecar};
@@ -54,12 +54,7 @@ impl Sums {
     pub(super) fn open(target: &Target, on: bool, metrics: &Metrics) -> std::io::Result<Self> {
         let path = target.path.join(SUMS);
         if on {
-            match std::fs::create_dir(&path) {
-                Ok(()) => std::fs::File::open(&target.path)?.sync_all()?,
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {}
-                Err(error) => return Err(error),
-            }
+            make_folder(&target.path, SUMS)?;
         }
         let root = match std::fs::File::open(&path) {
             Ok(root) => {

@@ -16,7 +16,7 @@ use types::error::Errno;
 use types::id::{InodeId, ObjectId};
 
 use super::copy::Range;
-use super::files::{Files, OBJECTS, Options};
+use super::files::{Files, OBJECTS, Options, prepare_folders};
 use super::folders::Folder;
 use super::keeping::SUMS;
 use super::scatter::is_scattered;
@@ -97,6 +97,19 @@ fn bytes_come_back_with_holes_as_zeros() {
         assert_eq!(write(&store, object(1, 0), u64::MAX - 2, b"abc").await, Err(Errno::EFBIG));
         assert_eq!(write(&store, object(1, 0), (1 << 63) - 2, b"abc").await, Err(Errno::EFBIG));
     });
+}
+
+#[test]
+fn what_lanes_cannot_open_is_found_before_they_are_given_it() {
+    for name in [OBJECTS, SUMS] {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join(name), "no directory").expect("written");
+        assert!(prepare_folders(dir.path(), true).is_err(), "{name}");
+        std::fs::remove_file(dir.path().join(name)).expect("removed");
+        prepare_folders(dir.path(), true).expect("made");
+        prepare_folders(dir.path(), true).expect("there");
+        assert!(dir.path().join(name).is_dir());
+    }
 }
 
 #[test]
