@@ -123,6 +123,12 @@ impl File {
         *self = Self { closes: self.closes, closing: self.closing, unsynced, ..Self::new(reply, layout) };
     }
 
+    /// Without a word of the shard. A file that has only not been closed there yet may have been removed by others, unless
+    /// there is a lease that they would have taken back: on what is known of it (`is_known`), or on its draft.
+    pub(crate) fn may_be_opened_again(&self, is_known: bool) -> bool {
+        !self.closing && (self.handles > 0 || is_known || self.draft.is_some())
+    }
+
     pub(crate) fn add_handle(&mut self, writable: bool) {
         if self.handles == 0 {
             self.has_lost_lock = false;
@@ -416,6 +422,17 @@ mod tests {
         file.lose_exclusivity();
         file.granted(&reply(100, 8, true));
         assert!(!file.is_exclusive(), "nor makes it what this client knows exact again");
+    }
+
+    /// Its last handle has gone, and its close has not gone out yet.
+    #[test]
+    fn a_file_that_is_not_closed_yet_is_not_opened_again_without_a_lease() {
+        let mut file = file(0, 0);
+        assert!(!file.may_be_opened_again(false) && file.may_be_opened_again(true));
+        file.add_handle(false);
+        assert!(file.may_be_opened_again(false));
+        file.closing = true;
+        assert!(!file.may_be_opened_again(true));
     }
 
     #[test]

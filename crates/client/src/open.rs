@@ -149,8 +149,7 @@ impl Client {
         });
     }
 
-    /// Opens a regular file; every handle is closed once with [`Client::close`]. One whose close has not gone out yet is
-    /// still open.
+    /// Opens a regular file; every handle is closed once with [`Client::close`].
     ///
     /// # Errors
     /// `ENOENT`, `ESTALE`, `EISDIR`.
@@ -187,7 +186,7 @@ impl Client {
     pub(crate) fn open_again(&self, inode: InodeId, writable: bool) -> bool {
         let is_known = self.shared.contents.knows(&self.shared.board, inode, Instant::now());
         let known = self.shared.with_file(inode, |file| {
-            if file.closing || (file.lingers && !is_known) {
+            if !file.may_be_opened_again(is_known) {
                 return false;
             }
             file.lingers = false;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -259,13 +259,30 @@ fn a_file_that_was_read_does_not_stay_open_without_its_lease() {
     read_files_go_when_they_are_removed(&mut cluster, Duration::from_secs(1));
 }
 
+/// Opens of the mount of which the kernel has told no close, which it does after `close` has returned; those that failed too.
+fn not_closed(endpoint: &str) -> f64 {
+    let count = |op: &str| metrics::sum_of(endpoint, "weft_fuse_seconds_count", &[&format!("op=\"{op}\"")]);
+    let closed = count("release");
+    count("open") + count("create") - closed
+}
+
+fn wait_for_closes(endpoint: &str, before: f64) {
+    wait::until("the kernel has told of each close", SOON, || (not_closed(endpoint) <= before).then_some(()));
+}
+
+fn endpoint(cluster: &Cluster, mount: &Path) -> String {
+    cluster.json(&["log-level", mount.to_str().unwrap()])["endpoint"].as_str().unwrap().to_owned()
+}
+
 /// A file that was read stays open at the shard for a while; that keeps it from nobody's removal.
 #[test]
 fn a_removed_file_is_not_opened_by_its_handle_though_it_was_read_just_now() {
     let mut cluster = Cluster::start();
     let second = cluster.mount_again(&[]);
+    let endpoint = endpoint(&cluster, &second.point);
     let mount = File::open(&second.point).unwrap();
     for number in 0..30 {
+        let before = not_closed(&endpoint);
         let (here, there) = (cluster.path(&format!("f{number}")), second.point.join(format!("f{number}")));
         fs::write(&here, b"content").unwrap();
         assert_eq!(fs::read(&there).unwrap(), b"content");
@@ -275,6 +292,36 @@ fn a_removed_file_is_not_opened_by_its_handle_though_it_was_read_just_now() {
         // The kernel goes on knowing the inode.
         let _pinned = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&there).unwrap();
         let handle = syscall::name_to_handle(&there).unwrap();
+        wait_for_closes(&endpoint, before);
+        fs::remove_file(&here).unwrap();
+        let error = syscall::open_by_handle(&mount, &handle).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ESTALE), "{number}");
+    }
+    cluster.assert_sound();
+}
+
+/// Neither is one whose close has yet to be told to the shard, because it was read, or written, just now.
+#[test]
+fn a_removed_file_is_not_opened_by_its_handle_before_the_shard_hears_of_its_close() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let endpoint = endpoint(&cluster, &second.point);
+    let mount = File::open(&second.point).unwrap();
+    for number in 0..60 {
+        let before = not_closed(&endpoint);
+        let name = format!("f{number}");
+        let (here, there) = (cluster.path(&name), second.point.join(&name));
+        // Some have objects.
+        let content = vec![1; if number % 3 == 0 { 1 << 20 } else { 10 }];
+        fs::write(if number % 2 == 0 { &here } else { &there }, &content).unwrap();
+        let _pinned = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&there).unwrap();
+        let handle = syscall::name_to_handle(&there).unwrap();
+        if number % 2 == 0 {
+            assert_eq!(fs::read(&there).unwrap(), content);
+        } else {
+            OpenOptions::new().append(true).open(&there).unwrap().write_all(b"more").unwrap();
+        }
+        wait_for_closes(&endpoint, before);
         fs::remove_file(&here).unwrap();
         let error = syscall::open_by_handle(&mount, &handle).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ESTALE), "{number}");
