@@ -17,6 +17,7 @@ use types::flags::FileFlags;
 use types::id::InodeId;
 use types::lock::{Held, LockKind, LockMode};
 use types::name::Name;
+use types::xattr;
 
 use crate::habits::{self, Habits};
 use crate::process;
@@ -541,7 +542,12 @@ impl FileSystem for Adapter {
     }
 
     async fn getxattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> Result<Vec<u8>, Errno> {
-        as_caller!(context, caller => self.client.getxattr(caller, inode, &name).await)
+        let value = as_caller!(context, caller => self.client.getxattr(caller, inode, &name).await);
+        match value {
+            // `ls -l` asks for no more labels then: for each file that would be one of its two requests.
+            Err(Errno::ENODATA) if name == xattr::LABEL => Err(Errno::EOPNOTSUPP),
+            value => value,
+        }
     }
 
     async fn listxattr(&self, context: &Context, inode: InodeId) -> Result<Vec<Vec<u8>>, Errno> {

@@ -8,6 +8,9 @@ pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// What a program file may do beyond its caller's rights.
 pub const CAPABILITY: &[u8] = b"security.capability";
+/// A label of SELinux. A kernel in which that is active keeps the labels of a FUSE file system to itself: who asks us for one
+/// runs where they mean nothing.
+pub const LABEL: &[u8] = b"security.selinux";
 
 /// Whether Weft has attributes of such a name: in the name spaces `user`, `trusted` and `security`, and ACLs.
 ///

@@ -101,6 +101,7 @@ statements! {
         acls_permit_and_forbid
         default_acls_are_inherited
         extended_attributes
+        no_label_means_no_labels
         capabilities_end_with_a_write
     }
     flags {

@@ -315,6 +315,19 @@ pub(super) fn extended_attributes(place: &Place) {
     assert_eq!(errno(syscall::setxattr(&place.here.join("l"), "user.a", b"", 0)), libc::EPERM);
 }
 
+pub(super) fn no_label_means_no_labels(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, "x").unwrap();
+    for path in [&a, &b] {
+        assert_eq!(errno(syscall::getxattr(path, "security.selinux")), libc::EOPNOTSUPP);
+    }
+    syscall::setxattr(&a, "security.selinux", b"label", 0).unwrap();
+    assert_eq!(syscall::getxattr(&b, "security.selinux").unwrap(), b"label");
+    syscall::removexattr(&b, "security.selinux").unwrap();
+    assert_eq!(errno(syscall::getxattr(&a, "security.selinux")), libc::EOPNOTSUPP);
+    assert_eq!(errno(syscall::removexattr(&a, "security.selinux")), libc::ENODATA);
+}
+
 pub(super) fn capabilities_end_with_a_write(place: &Place) {
     let (a, b) = place.both("program");
     fs::write(&a, "x").unwrap();
