@@ -85,6 +85,12 @@ impl LoopDisk {
         });
     }
 
+    /// Where it is mounted.
+    #[must_use]
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
     /// As when its cable is pulled: what lies on it is out of sight.
     pub fn vanish(&self) {
         mounts::unmount(&self.point, true).expect("it is mounted");

@@ -15,6 +15,7 @@ use types::id::{NodeId, TargetId};
 use crate::absent::Absent;
 use crate::config::Config;
 use crate::record;
+use crate::silence::{does_not_answer, silent};
 
 /// Name of the file with [`Memory`] in a target's directory.
 const MEMORY_FILE: &str = "storaged.toml";
@@ -43,13 +44,20 @@ pub(crate) struct Homes {
 
 impl Homes {
     /// Opens the targets: each must belong to this node, or be new where `config.init` allows. Of a node that was there before,
-    /// those whose disks are away are left out as long as there is another one.
+    /// those whose disks are away, or hang, are left out as long as there is another one.
     ///
     /// # Errors
     /// One line that names the directory and the cure; exit code 2.
     pub(crate) fn open(config: &Config) -> Result<(Self, Vec<Absent>), Fatal> {
-        let mut node_uuid = known_node(config);
+        let silent = silent(&config.targets)
+            .map_err(|error| Fatal::failed(format!("cannot ask the disks of the targets: {error}")))?;
+        let hangs = |dir: &PathBuf| silent.contains(dir);
+        let mut node_uuid = known_node(config.targets.iter().filter(|dir| !hangs(dir)));
         let is_known = node_uuid.is_some();
+        if let Some(dir) = silent.first().filter(|_| !is_known) {
+            // It may say whose new targets are.
+            return Err(does_not_answer(dir));
+        }
         let (mut homes, mut absent, mut memory) = (Vec::new(), Vec::new(), Memory::default());
         for dir in &config.targets {
             let expect = Expect {
@@ -60,7 +68,8 @@ impl Homes {
                 target: true,
                 init: config.init,
             };
-            match open(&expect) {
+            let opened = if hangs(dir) { Err(Unopened::Away(does_not_answer(dir))) } else { open(&expect) };
+            match opened {
                 Ok((home, one)) => {
                     node_uuid.get_or_insert_with(|| home.identity().node_uuid.clone());
                     homes.push(home);
@@ -229,8 +238,8 @@ fn first_reason(absent: Vec<Absent>) -> Fatal {
 }
 
 /// The node that the first known directory belongs to; new ones join it.
-fn known_node(config: &Config) -> Option<String> {
-    let mut identities = config.targets.iter().map(|dir| identity::read(&dir.join(IDENTITY_FILE)));
+fn known_node<'a>(dirs: impl Iterator<Item = &'a PathBuf>) -> Option<String> {
+    let mut identities = dirs.map(|dir| identity::read(&dir.join(IDENTITY_FILE)));
     identities.find_map(Result::ok).map(|identity| identity.node_uuid)
 }
 

@@ -44,6 +44,7 @@ mod record;
 mod scrub;
 mod served;
 mod service;
+mod silence;
 mod streams;
 mod sums;
 mod syncer;

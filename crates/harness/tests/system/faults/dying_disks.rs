@@ -310,6 +310,27 @@ fn a_node_starts_without_a_disk_that_has_died_and_takes_it_back() {
     });
 }
 
+#[test]
+fn a_node_starts_without_a_disk_that_hangs_and_takes_it_back() {
+    // Who reads what is there waits for a writer.
+    let begins = |disk: &LoopDisk| {
+        fs::rename(disk.point().join("identity.toml"), disk.point().join("aside")).unwrap();
+        syscall::mkfifo(&disk.point().join("identity.toml"), 0o600).unwrap();
+    };
+    // All who wait find nothing.
+    let ends = |disk: &LoopDisk| {
+        let pipe = File::options().read(true).write(true).open(disk.point().join("identity.toml")).unwrap();
+        fs::rename(disk.point().join("aside"), disk.point().join("identity.toml")).unwrap();
+        drop(pipe);
+    };
+    start_without(&Absence {
+        disk: |place| LoopDisk::under(place, 160),
+        begins,
+        reason: "did not answer within 15 s: its disk hangs",
+        ends,
+    });
+}
+
 /// Why a target cannot be opened at a start, and how that passes.
 struct Absence {
     disk: fn(&Path) -> LoopDisk,
