@@ -49,8 +49,7 @@ impl Homes {
     /// # Errors
     /// One line that names the directory and the cure; exit code 2.
     pub(crate) fn open(config: &Config) -> Result<(Self, Vec<Absent>), Fatal> {
-        let silent = silent(&config.targets)
-            .map_err(|error| Fatal::failed(format!("cannot ask the disks of the targets: {error}")))?;
+        let silent = ask(&config.targets)?;
         let hangs = |dir: &PathBuf| silent.contains(dir);
         let mut node_uuid = known_node(config.targets.iter().filter(|dir| !hangs(dir)));
         let is_known = node_uuid.is_some();
@@ -95,7 +94,11 @@ impl Homes {
     ) -> Result<Vec<(Home, u64)>, Fatal> {
         let late = self.late();
         let is_new = |dir: &&PathBuf| !self.homes.iter().any(|home| home.dir() == dir.as_path()) && !is_absent(dir);
-        config.targets.iter().filter(is_new).map(|dir| late.open(dir, config.init)).collect()
+        let new: Vec<PathBuf> = config.targets.iter().filter(is_new).cloned().collect();
+        match ask(&new)?.first() {
+            Some(dir) => Err(does_not_answer(dir)),
+            None => new.iter().map(|dir| late.open(dir, config.init)).collect(),
+        }
     }
 
     /// What opens further targets of this node.
@@ -219,6 +222,11 @@ impl Late {
         Memory { incarnation, ..self.memory.clone() }.write(&home)?;
         Ok((home, incarnation))
     }
+}
+
+/// Those of `dirs` whose disks hang.
+fn ask(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Fatal> {
+    silent(dirs).map_err(|error| Fatal::failed(format!("cannot ask the disks of the targets: {error}")))
 }
 
 /// With what it remembers.

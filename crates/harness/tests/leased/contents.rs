@@ -274,21 +274,17 @@ fn endpoint(cluster: &Cluster, mount: &Path) -> String {
     cluster.json(&["log-level", mount.to_str().unwrap()])["endpoint"].as_str().unwrap().to_owned()
 }
 
-/// A file that was read stays open at the shard for a while; that keeps it from nobody's removal.
-#[test]
-fn a_removed_file_is_not_opened_by_its_handle_though_it_was_read_just_now() {
+/// Makes files, uses each through another mount with `used`, removes it, and looks for it there by its handle.
+fn removed_files_are_not_opened_by_their_handles(used: impl Fn(u32, &Path, &Path)) {
     let mut cluster = Cluster::start();
     let second = cluster.mount_again(&[]);
     let endpoint = endpoint(&cluster, &second.point);
     let mount = File::open(&second.point).unwrap();
-    for number in 0..30 {
+    for number in 0..40 {
         let before = not_closed(&endpoint);
-        let (here, there) = (cluster.path(&format!("f{number}")), second.point.join(format!("f{number}")));
-        fs::write(&here, b"content").unwrap();
-        assert_eq!(fs::read(&there).unwrap(), b"content");
-        // The first close tells the access time. The second one need not be told.
-        thread::sleep(Duration::from_millis(50));
-        assert_eq!(fs::read(&there).unwrap(), b"content");
+        let name = format!("f{number}");
+        let (here, there) = (cluster.path(&name), second.point.join(&name));
+        used(number, &here, &there);
         // The kernel goes on knowing the inode.
         let _pinned = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&there).unwrap();
         let handle = syscall::name_to_handle(&there).unwrap();
@@ -300,33 +296,32 @@ fn a_removed_file_is_not_opened_by_its_handle_though_it_was_read_just_now() {
     cluster.assert_sound();
 }
 
+/// A file that was read stays open at the shard for a while; that keeps it from nobody's removal.
+#[test]
+fn a_removed_file_is_not_opened_by_its_handle_though_it_was_read_just_now() {
+    removed_files_are_not_opened_by_their_handles(|_, here, there| {
+        fs::write(here, b"content").unwrap();
+        assert_eq!(fs::read(there).unwrap(), b"content");
+        // The first close tells the access time. The second one need not be told.
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(fs::read(there).unwrap(), b"content");
+    });
+}
+
 /// Neither is one whose close has yet to be told to the shard, because it was read, or written, just now.
 #[test]
 fn a_removed_file_is_not_opened_by_its_handle_before_the_shard_hears_of_its_close() {
-    let mut cluster = Cluster::start();
-    let second = cluster.mount_again(&[]);
-    let endpoint = endpoint(&cluster, &second.point);
-    let mount = File::open(&second.point).unwrap();
-    for number in 0..60 {
-        let before = not_closed(&endpoint);
-        let name = format!("f{number}");
-        let (here, there) = (cluster.path(&name), second.point.join(&name));
+    removed_files_are_not_opened_by_their_handles(|number, here, there| {
         // Some have objects.
-        let content = vec![1; if number % 3 == 0 { 1 << 20 } else { 10 }];
-        fs::write(if number % 2 == 0 { &here } else { &there }, &content).unwrap();
-        let _pinned = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&there).unwrap();
-        let handle = syscall::name_to_handle(&there).unwrap();
-        if number % 2 == 0 {
-            assert_eq!(fs::read(&there).unwrap(), content);
+        let content = vec![1; if number.is_multiple_of(3) { 1 << 20 } else { 10 }];
+        if number.is_multiple_of(2) {
+            fs::write(here, &content).unwrap();
+            assert_eq!(fs::read(there).unwrap(), content);
         } else {
-            OpenOptions::new().append(true).open(&there).unwrap().write_all(b"more").unwrap();
+            fs::write(there, &content).unwrap();
+            OpenOptions::new().append(true).open(there).unwrap().write_all(b"more").unwrap();
         }
-        wait_for_closes(&endpoint, before);
-        fs::remove_file(&here).unwrap();
-        let error = syscall::open_by_handle(&mount, &handle).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::ESTALE), "{number}");
-    }
-    cluster.assert_sound();
+    });
 }
 
 /// Small reads of a large file, one after the other, are answered from longer ones; and never with what was.
