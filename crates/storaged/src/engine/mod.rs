@@ -13,6 +13,8 @@ use wire::sums::Sums;
 #[cfg(test)]
 mod ahead_tests;
 mod checked;
+#[cfg(test)]
+mod cleaning_tests;
 pub(crate) mod copy;
 mod entry_cache;
 mod extents;

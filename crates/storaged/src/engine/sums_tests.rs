@@ -28,13 +28,13 @@ use crate::sums::{Entry, Trust};
 
 const K: u64 = 1 << 10;
 const BLOCK: u64 = 4096;
-const OBJECT: ObjectId = ObjectId { inode: types::id::InodeId(1), stripe: 0 };
+pub(super) const OBJECT: ObjectId = ObjectId { inode: types::id::InodeId(1), stripe: 0 };
 
-fn options(checksums: bool) -> Options {
+pub(super) fn options(checksums: bool) -> Options {
     Options { open_files_max: 100, write_in_place_max: 64 << 10, direct_min: 256 << 10, checksums }
 }
 
-fn store(dir: &Path) -> Files {
+pub(super) fn store(dir: &Path) -> Files {
     open(&target(dir, 0), &Rc::default(), options(true))
 }
 
@@ -46,23 +46,23 @@ fn store_of_little_memory(dir: &Path) -> Files {
 }
 
 /// As after a boot.
-fn store_of_another_epoch(dir: &Path) -> Files {
+pub(super) fn store_of_another_epoch(dir: &Path) -> Files {
     let mut store = store(dir);
     store.sums.keeping.me.epoch ^= 0x5555;
     store
 }
 
-fn sidecar(dir: &Path, object: ObjectId) -> PathBuf {
+pub(super) fn sidecar(dir: &Path, object: ObjectId) -> PathBuf {
     dir.join(SUMS).join(folders::path(object).to_str().expect("plain path"))
 }
 
-fn header(dir: &Path, object: ObjectId) -> State {
+pub(super) fn header(dir: &Path, object: ObjectId) -> State {
     let bytes = std::fs::read(sidecar(dir, object)).expect("there");
     Header::decode(&bytes[..HEADER_LEN]).expect("whole").state
 }
 
 /// Behind the service's back.
-fn flip(store: &Files, object: ObjectId, offset: u64) {
+pub(super) fn flip(store: &Files, object: ObjectId, offset: u64) {
     let file = OpenOptions::new().read(true).write(true).open(store.object_path(object)).expect("there");
     let mut byte = [0];
     file.read_exact_at(&mut byte, offset).expect("within");
@@ -70,16 +70,16 @@ fn flip(store: &Files, object: ObjectId, offset: u64) {
 }
 
 /// What was written of the file has to come from the disk from here on.
-fn forget_pages(file: &File) {
+pub(super) fn forget_pages(file: &File) {
     // SAFETY: no memory is passed.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
-async fn read_errno(store: &Files, offset: u64, len: u32) -> Option<Errno> {
+pub(super) async fn read_errno(store: &Files, offset: u64, len: u32) -> Option<Errno> {
     store.read(OBJECT, offset, len, None).await.err()
 }
 
-async fn check_all(store: &Files, object: ObjectId) -> Checked {
+pub(super) async fn check_all(store: &Files, object: ObjectId) -> Checked {
     store.check(object, 0, 1 << 30).await.expect("readable")
 }
 
@@ -348,86 +348,6 @@ fn what_died_between_entry_and_data_is_what_it_was() {
 }
 
 #[test]
-fn that_an_object_is_dirty_is_written_again_until_it_is_known_on_the_disk() {
-    let dir = tempfile::tempdir().expect("a directory");
-    on_ring(async {
-        let first = store(dir.path());
-        write(&first, OBJECT, 0, &bytes(20_000, 1)).await.expect("written");
-        let dirty = header(dir.path(), OBJECT);
-        drop(first);
-        // Another process has to see to it.
-        let second = store(dir.path());
-        assert_eq!(read(&second, OBJECT, 0, 20_000).await, bytes(20_000, 1));
-        // As if a sync of what it has written had failed, which the kernel tells once.
-        let file = OpenOptions::new().write(true).open(sidecar(dir.path(), OBJECT)).expect("there");
-        file.write_all_at(&[0; 100], 0).expect("written");
-        write(&second, OBJECT, 0, b"more").await.expect("written");
-        assert_eq!(header(dir.path(), OBJECT), dirty);
-        file.write_all_at(&[0; 100], 0).expect("written");
-        write(&second, OBJECT, 0, b"again").await.expect("written");
-        let left = std::fs::read(sidecar(dir.path(), OBJECT)).expect("there");
-        assert_eq!(left[..100], [0; 100], "it is known to be there: once is enough");
-    });
-}
-
-#[test]
-fn clean_objects_are_verified_after_a_loss_of_power_and_dirty_ones_are_taken_as_they_are() {
-    let dir = tempfile::tempdir().expect("a directory");
-    on_ring(async {
-        let first = store(dir.path());
-        write(&first, OBJECT, 0, &bytes(20_000, 1)).await.expect("written");
-        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { .. }));
-        first.clean(Instant::now()).await;
-        assert_eq!(header(dir.path(), OBJECT), State::Clean { size: 20_000 });
-        write(&first, object(2, 0), 0, &bytes(20_000, 2)).await.expect("written");
-        drop(first);
-        let second = store_of_another_epoch(dir.path());
-        flip(&second, OBJECT, 5000);
-        flip(&second, object(2, 0), 5000);
-        assert_eq!(read_errno(&second, 5000, 10).await, Some(Errno::EIO));
-        let mut seen = bytes(20_000, 2);
-        seen[5000] ^= 0x10;
-        assert!(read(&second, object(2, 0), 0, 20_000).await == seen, "in doubt, so taken as it is");
-        assert_eq!(second.doubtful(), Some(object(2, 0)));
-        assert_eq!(second.doubtful(), None);
-        let checked = check_all(&second, object(2, 0)).await;
-        assert_eq!((checked.adopted, checked.corrupt, checked.in_doubt), (1, vec![], true));
-        second.believe(object(2, 0)).await.expect("believed");
-        flip(&second, object(2, 0), 5000);
-        assert_eq!(second.read(object(2, 0), 5000, 1, None).await.err(), Some(Errno::EIO), "from now on it counts");
-        // Whatever is changed makes it dirty before, and it becomes clean again.
-        flip(&second, OBJECT, 5000);
-        second.truncate(OBJECT, 30_000).await.expect("longer");
-        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { .. }));
-        second.clean(Instant::now()).await;
-        assert_eq!(header(dir.path(), OBJECT), State::Clean { size: 30_000 });
-        second.allocate(OBJECT, 0, 5000, Allocation::Punch).await.expect("punched");
-        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { pending: None, .. }));
-    });
-}
-
-#[test]
-fn what_is_in_use_does_not_become_clean() {
-    let dir = tempfile::tempdir().expect("a directory");
-    on_ring(async {
-        let store = store(dir.path());
-        write(&store, OBJECT, 0, &bytes(20_000, 1)).await.expect("written");
-        let before = Instant::now();
-        write(&store, OBJECT, 0, &bytes(10, 1)).await.expect("written");
-        store.clean(before).await;
-        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { .. }), "changed since");
-        let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
-        let change = file.sums().expect("kept").begin_change().await.expect("begun");
-        let now = Instant::now();
-        ring::timeout(std::time::Duration::from_secs(2), store.clean(now)).await.expect("it does not wait for it");
-        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { .. }), "being changed");
-        drop(change);
-        store.clean(Instant::now()).await;
-        assert_eq!(header(dir.path(), OBJECT), State::Clean { size: 20_000 });
-    });
-}
-
-#[test]
 fn objects_without_checksums_are_read_and_get_some_when_they_are_gone_over() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
@@ -551,22 +471,6 @@ fn a_sidecar_of_another_object_is_none() {
 }
 
 #[test]
-fn objects_that_are_closed_meanwhile_become_clean_too() {
-    let dir = tempfile::tempdir().expect("a directory");
-    on_ring(async {
-        let options = Options { open_files_max: 2, ..options(true) };
-        let store = open(&target(dir.path(), 0), &Rc::default(), options);
-        for n in 1..8 {
-            write(&store, object(n, 0), 0, &bytes(5000, 1)).await.expect("written");
-        }
-        store.clean(Instant::now()).await;
-        for n in 1..8 {
-            assert_eq!(header(dir.path(), object(n, 0)), State::Clean { size: 5000 }, "{n}");
-        }
-    });
-}
-
-#[test]
 fn blocks_whose_checksums_could_not_be_written_are_taken_as_they_are_and_no_others() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
@@ -590,47 +494,6 @@ fn blocks_whose_checksums_could_not_be_written_are_taken_as_they_are_and_no_othe
         first.believe(OBJECT).await.expect("believed");
         flip(&first, OBJECT, 2 * BLOCK + 5);
         assert_eq!(read_errno(&first, 2 * BLOCK, 100).await, Some(Errno::EIO));
-    });
-}
-
-#[test]
-fn what_comes_after_the_end_of_a_clean_object_is_corrupt() {
-    let dir = tempfile::tempdir().expect("a directory");
-    on_ring(async {
-        let first = store(dir.path());
-        write(&first, OBJECT, 0, &bytes(5000, 1)).await.expect("written");
-        first.clean(Instant::now()).await;
-        let path = first.object_path(OBJECT);
-        drop(first);
-        OpenOptions::new().write(true).open(path).expect("there").write_all_at(b"more", 9000).expect("written");
-        let second = store(dir.path());
-        assert_eq!(read(&second, OBJECT, 0, 4096).await, bytes(5000, 1)[..4096]);
-        assert_eq!(read_errno(&second, 8192, 1000).await, Some(Errno::EIO));
-    });
-}
-
-#[test]
-fn objects_that_are_removed_while_they_become_clean_do_not_stay_open() {
-    let dir = tempfile::tempdir().expect("a directory");
-    on_ring(async {
-        let options = Options { open_files_max: 1, ..options(true) };
-        let store = open(&target(dir.path(), 0), &Rc::default(), options);
-        for n in 1..100 {
-            let o = object(n, 0);
-            write(&store, o, 0, &bytes(5000, 1)).await.expect("written");
-            // Takes the only place, so that the other has to be opened again: on a helper thread.
-            write(&store, object(1000, 0), 0, b"stays").await.expect("written");
-            let sums = File::open(sidecar(dir.path(), o)).expect("there");
-            sums.sync_all().expect("synced");
-            forget_pages(&sums);
-            type Task<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
-            let clean: Task<'_> = Box::pin(async {
-                store.clean(Instant::now()).await;
-                Ok(())
-            });
-            assert_eq!(ring::join_all([clean, Box::pin(store.remove(o))]).await, [Ok(()), Ok(())]);
-            assert!(store.open.borrow_mut().remove(o).is_none(), "{o} is still open");
-        }
     });
 }
 

@@ -1,0 +1,154 @@
+//! How objects and their checksums become clean, and what that is worth after a loss of power, on real files.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+use std::time::Instant;
+
+use types::allocation::Allocation;
+use types::error::Errno;
+
+use super::ObjectStore;
+use super::files::Options;
+use super::sums_tests::{
+    OBJECT, check_all, flip, forget_pages, header, options, read_errno, sidecar, store, store_of_another_epoch,
+};
+use super::tests::{bytes, object, on_ring, open, read, target, write};
+use crate::sums::header::State;
+
+#[test]
+fn that_an_object_is_dirty_is_written_again_until_it_is_known_on_the_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let first = store(dir.path());
+        write(&first, OBJECT, 0, &bytes(20_000, 1)).await.expect("written");
+        let dirty = header(dir.path(), OBJECT);
+        drop(first);
+        // Another process has to see to it.
+        let second = store(dir.path());
+        assert_eq!(read(&second, OBJECT, 0, 20_000).await, bytes(20_000, 1));
+        // As if a sync of what it has written had failed, which the kernel tells once.
+        let file = OpenOptions::new().write(true).open(sidecar(dir.path(), OBJECT)).expect("there");
+        file.write_all_at(&[0; 100], 0).expect("written");
+        write(&second, OBJECT, 0, b"more").await.expect("written");
+        assert_eq!(header(dir.path(), OBJECT), dirty);
+        file.write_all_at(&[0; 100], 0).expect("written");
+        write(&second, OBJECT, 0, b"again").await.expect("written");
+        let left = std::fs::read(sidecar(dir.path(), OBJECT)).expect("there");
+        assert_eq!(left[..100], [0; 100], "it is known to be there: once is enough");
+    });
+}
+
+#[test]
+fn clean_objects_are_verified_after_a_loss_of_power_and_dirty_ones_are_taken_as_they_are() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let first = store(dir.path());
+        write(&first, OBJECT, 0, &bytes(20_000, 1)).await.expect("written");
+        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { .. }));
+        first.clean(Instant::now()).await;
+        assert_eq!(header(dir.path(), OBJECT), State::Clean { size: 20_000 });
+        write(&first, object(2, 0), 0, &bytes(20_000, 2)).await.expect("written");
+        drop(first);
+        let second = store_of_another_epoch(dir.path());
+        flip(&second, OBJECT, 5000);
+        flip(&second, object(2, 0), 5000);
+        assert_eq!(read_errno(&second, 5000, 10).await, Some(Errno::EIO));
+        let mut seen = bytes(20_000, 2);
+        seen[5000] ^= 0x10;
+        assert!(read(&second, object(2, 0), 0, 20_000).await == seen, "in doubt, so taken as it is");
+        assert_eq!(second.doubtful(), Some(object(2, 0)));
+        assert_eq!(second.doubtful(), None);
+        let checked = check_all(&second, object(2, 0)).await;
+        assert_eq!((checked.adopted, checked.corrupt, checked.in_doubt), (1, vec![], true));
+        second.believe(object(2, 0)).await.expect("believed");
+        flip(&second, object(2, 0), 5000);
+        assert_eq!(second.read(object(2, 0), 5000, 1, None).await.err(), Some(Errno::EIO), "from now on it counts");
+        // Whatever is changed makes it dirty before, and it becomes clean again.
+        flip(&second, OBJECT, 5000);
+        second.truncate(OBJECT, 30_000).await.expect("longer");
+        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { .. }));
+        second.clean(Instant::now()).await;
+        assert_eq!(header(dir.path(), OBJECT), State::Clean { size: 30_000 });
+        second.allocate(OBJECT, 0, 5000, Allocation::Punch).await.expect("punched");
+        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { pending: None, .. }));
+    });
+}
+
+#[test]
+fn what_is_in_use_does_not_become_clean() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        write(&store, OBJECT, 0, &bytes(20_000, 1)).await.expect("written");
+        let before = Instant::now();
+        write(&store, OBJECT, 0, &bytes(10, 1)).await.expect("written");
+        store.clean(before).await;
+        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { .. }), "changed since");
+        let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+        let change = file.sums().expect("kept").begin_change().await.expect("begun");
+        let now = Instant::now();
+        ring::timeout(std::time::Duration::from_secs(2), store.clean(now)).await.expect("it does not wait for it");
+        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { .. }), "being changed");
+        drop(change);
+        store.clean(Instant::now()).await;
+        assert_eq!(header(dir.path(), OBJECT), State::Clean { size: 20_000 });
+    });
+}
+
+#[test]
+fn objects_that_are_closed_meanwhile_become_clean_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let options = Options { open_files_max: 2, ..options(true) };
+        let store = open(&target(dir.path(), 0), &Rc::default(), options);
+        for n in 1..8 {
+            write(&store, object(n, 0), 0, &bytes(5000, 1)).await.expect("written");
+        }
+        store.clean(Instant::now()).await;
+        for n in 1..8 {
+            assert_eq!(header(dir.path(), object(n, 0)), State::Clean { size: 5000 }, "{n}");
+        }
+    });
+}
+
+#[test]
+fn what_comes_after_the_end_of_a_clean_object_is_corrupt() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let first = store(dir.path());
+        write(&first, OBJECT, 0, &bytes(5000, 1)).await.expect("written");
+        first.clean(Instant::now()).await;
+        let path = first.object_path(OBJECT);
+        drop(first);
+        OpenOptions::new().write(true).open(path).expect("there").write_all_at(b"more", 9000).expect("written");
+        let second = store(dir.path());
+        assert_eq!(read(&second, OBJECT, 0, 4096).await, bytes(5000, 1)[..4096]);
+        assert_eq!(read_errno(&second, 8192, 1000).await, Some(Errno::EIO));
+    });
+}
+
+#[test]
+fn objects_that_are_removed_while_they_become_clean_do_not_stay_open() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let options = Options { open_files_max: 1, ..options(true) };
+        let store = open(&target(dir.path(), 0), &Rc::default(), options);
+        for n in 1..100 {
+            let o = object(n, 0);
+            write(&store, o, 0, &bytes(5000, 1)).await.expect("written");
+            // Takes the only place, so that the other has to be opened again: on a helper thread.
+            write(&store, object(1000, 0), 0, b"stays").await.expect("written");
+            let sums = File::open(sidecar(dir.path(), o)).expect("there");
+            sums.sync_all().expect("synced");
+            forget_pages(&sums);
+            type Task<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
+            let clean: Task<'_> = Box::pin(async {
+                store.clean(Instant::now()).await;
+                Ok(())
+            });
+            assert_eq!(ring::join_all([clean, Box::pin(store.remove(o))]).await, [Ok(()), Ok(())]);
+            assert!(store.open.borrow_mut().remove(o).is_none(), "{o} is still open");
+        }
+    });
+}
