@@ -137,13 +137,13 @@ impl Hosts {
         self.mount_point().join(name)
     }
 
-    /// Process of the storage service.
+    /// Process of `storaged`, or of `metad`.
     ///
     /// # Panics
-    /// Never: it was started.
+    /// Where there is no such service.
     #[must_use]
-    pub fn storaged(&self) -> i32 {
-        let (_, pid) = self.hosts.processes().find(|(name, _)| *name == "storaged").expect("it was started");
+    pub fn service(&self, name: &str) -> i32 {
+        let (_, pid) = self.hosts.processes().find(|(known, _)| *known == name).expect("it was started");
         pid
     }
 
@@ -218,7 +218,9 @@ impl Hosts {
         self.per_rail(|rail| Some(u64::from(rail["state"] == "healthy"))).iter().map(|&healthy| healthy > 0).collect()
     }
 
-    fn per_rail(&self, value: impl Fn(&Value) -> Option<u64>) -> Vec<u64> {
+    /// What `weft net` says of each rail from the mount to the server.
+    #[must_use]
+    pub fn per_rail(&self, value: impl Fn(&Value) -> Option<u64>) -> Vec<u64> {
         let net = self.net();
         let rails = net[0]["rails"].as_array().cloned().unwrap_or_default();
         let of = |rail: usize| {

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use harness::dice::{Dice, scale, seed};
 use harness::hosts::{Cut, Hosts};
-use harness::wait;
+use harness::{process, wait};
+use serde_json::Value;
 
 const MIB: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -231,6 +232,32 @@ fn rails_that_are_cut_in_turn_cost_no_error_and_no_byte() {
             println!("longest operation {longest:.2?}");
             assert!(longest < LONGEST, "an operation took {longest:?}");
         }
+    });
+}
+
+/// What carries data is healthy, also where another service that it leads to is gone.
+#[test]
+fn a_rail_that_works_is_called_healthy_though_one_service_is_not_there() {
+    let hosts = Hosts::start(2, "400mbit");
+    let (file, mut block) = (open(&hosts.file("f")), Block::new(MIB));
+    let mut write = || {
+        block.fill(7);
+        (0..4).for_each(|at| file.write_all_at(block.bytes(), at * MIB as u64).unwrap());
+    };
+    wait::until("all rails", PATIENCE, || {
+        write();
+        hosts.healthy().iter().all(|&healthy| healthy).then_some(())
+    });
+    // By now each of the mount's loops has connected all that it connects.
+    thread::sleep(Duration::from_secs(1));
+    process::kill(hosts.service("metad"));
+    wait::until("it is missed on both", PATIENCE, || {
+        let failures = |rail: &Value| rail["failures"].as_u64();
+        hosts.per_rail(failures).iter().all(|&count| count > 0).then_some(())
+    });
+    wait::until("all rails are healthy again", PATIENCE, || {
+        write();
+        hosts.healthy().iter().all(|&healthy| healthy).then_some(())
     });
 }
 

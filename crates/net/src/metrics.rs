@@ -163,6 +163,10 @@ impl RailState {
     pub(crate) fn began(&self) {
         connected();
         self.connections.inc();
+        self.works();
+    }
+
+    pub(crate) fn works(&self) {
         self.healthy.set(1);
     }
 

@@ -69,7 +69,7 @@ fn a_server_that_dies_in_the_midst_is_named() {
     let (report, ended) = thread::scope(|scope| {
         let measuring = scope.spawn(|| bench(&hosts, "--seconds 30"));
         thread::sleep(Duration::from_secs(3));
-        process::kill(hosts.storaged());
+        process::kill(hosts.service("storaged"));
         measuring.join().unwrap()
     });
     assert_eq!(ended.code, Some(1), "{ended}");

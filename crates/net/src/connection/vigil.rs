@@ -21,6 +21,7 @@ const LOOK_ALONE: Duration = Duration::from_secs(1);
 pub(super) async fn keep(weak: Weak<Inner>) {
     let mut health = Health::default();
     let mut pause = LOOK_BUSY;
+    let mut heard = ring::now();
     loop {
         ring::sleep(pause).await;
         let Some(inner) = weak.upgrade() else { return };
@@ -34,6 +35,11 @@ pub(super) async fn keep(weak: Weak<Inner>) {
         let Some(signs) = op::tcp_signs(&inner.socket) else { return };
         let TcpSigns { unacknowledged, since_acknowledged, round_trip, variance } = signs;
         inner.rail.measured(round_trip);
+        if inner.pulse.heard.get() > heard {
+            heard = inner.pulse.heard.get();
+            // Others may have given theirs up late, when it was mended, or found their service gone.
+            inner.rail.works();
+        }
         let (now, waiting) = (ring::now(), inner.pending.borrow().len() > 0);
         let quiet = now.saturating_duration_since(inner.pulse.heard.get());
         let signs = Signs { waiting, quiet, unacknowledged, since_acknowledged, round_trip, variance };

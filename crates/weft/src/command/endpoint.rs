@@ -1,6 +1,9 @@
 //! Where a running service or mount serves its metrics and its log level.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cluster::map::{Node, NodeState};
 
@@ -11,6 +14,9 @@ use crate::local::mounts;
 use crate::local::runstate::RunState;
 use crate::locate::Selection;
 
+const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(10);
+
 /// `HOST:PORT` of a node, a mount, mgmtd, or as given.
 pub(super) fn find(selection: &Selection, word: &str) -> Result<String, Failure> {
     let is_address = word.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -18,7 +24,7 @@ pub(super) fn find(selection: &Selection, word: &str) -> Result<String, Failure>
         return Ok(word.to_owned());
     }
     if let Some(mount) = mounts::at(word.as_ref())? {
-        let state = RunState::read(&mount.point).filter(|state| !state.metrics.is_empty());
+        let state = written_down(&mount.point).filter(|state| !state.metrics.is_empty());
         return state.map(|state| state.metrics).ok_or_else(|| usage!("{word} was mounted by another user"));
     }
     if word == "mgmtd" {
@@ -29,6 +35,18 @@ pub(super) fn find(selection: &Selection, word: &str) -> Result<String, Failure>
     let view = connect(selection, None)?.view()?;
     let node = view.map.nodes.values().find(|node| node.alias == word || node.id.to_string() == word);
     of_node(node.ok_or_else(|| usage!("no service is called {word:?}: `weft node list` shows them"))?)
+}
+
+/// What the mount's process says of it, which it does a moment after it has mounted.
+fn written_down(point: &Path) -> Option<RunState> {
+    let begin = Instant::now();
+    loop {
+        let state = RunState::read(point);
+        if state.is_some() || begin.elapsed() > WRITTEN_WITHIN {
+            return state;
+        }
+        thread::sleep(POLL);
+    }
 }
 
 /// Of the mgmtd of a cluster on this host, as its configuration says; `None` where it serves none.
