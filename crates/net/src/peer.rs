@@ -169,10 +169,14 @@ impl Inner {
         let mut state = self.state.borrow_mut();
         // They may have changed meanwhile.
         let Some(rail) = state.find(&way, address) else { return result };
+        // As its connections call it, also where they are not bound to it.
+        let ours = state.pair(rail).local.as_ref().map_or_else(|| "any".to_owned(), |local| local.address.to_string());
+        let known = || RailState::of(&ours, &address.ip().to_string());
         match &result {
             Ok(connection) => {
                 if !state.rails.is_healthy(rail) {
                     info!(peer = %address, "connected again");
+                    known().works();
                 }
                 state.joined(rail, connection.clone());
             }
@@ -180,8 +184,7 @@ impl Inner {
                 // One line when it begins to fail, none for each try.
                 if state.rails.is_healthy(rail) {
                     warn!(%error, "cannot connect");
-                    let from = way.from.map_or_else(|| "any".to_owned(), |from| from.to_string());
-                    RailState::of(&from, &address.ip().to_string()).failed();
+                    known().failed();
                 }
                 state.rails.on_failure(rail, ring::now());
             }

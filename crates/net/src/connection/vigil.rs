@@ -28,6 +28,11 @@ pub(super) async fn keep(weak: Weak<Inner>) {
         if inner.closed.borrow().is_some() {
             return;
         }
+        if inner.pulse.heard.get() > heard {
+            heard = inner.pulse.heard.get();
+            // Others may have given theirs up late, when it was mended, or found their service gone.
+            inner.rail.works();
+        }
         if !inner.several.get() {
             pause = LOOK_ALONE;
             continue;
@@ -35,11 +40,6 @@ pub(super) async fn keep(weak: Weak<Inner>) {
         let Some(signs) = op::tcp_signs(&inner.socket) else { return };
         let TcpSigns { unacknowledged, since_acknowledged, round_trip, variance } = signs;
         inner.rail.measured(round_trip);
-        if inner.pulse.heard.get() > heard {
-            heard = inner.pulse.heard.get();
-            // Others may have given theirs up late, when it was mended, or found their service gone.
-            inner.rail.works();
-        }
         let (now, waiting) = (ring::now(), inner.pending.borrow().len() > 0);
         let quiet = now.saturating_duration_since(inner.pulse.heard.get());
         let signs = Signs { waiting, quiet, unacknowledged, since_acknowledged, round_trip, variance };
