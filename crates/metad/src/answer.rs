@@ -3,6 +3,7 @@
 use kv::KvError;
 use namespace::error::store_errno;
 use namespace::locks::Ticket;
+use namespace::transaction::Haste;
 use net::Responder;
 use types::error::Errno;
 use types::id::TransactionId;
@@ -13,7 +14,7 @@ use wire::v1::meta::{
     ScanReply, SettleReply, StatFsReply, WalkReply, WriteInlineReply, XattrNames, XattrReply,
 };
 use wire::v1::session::{Empty, RecallsReply, SessionOpened};
-use wire::v1::transaction::{Climbed, Outcome, Prepared, Promise, Transacted};
+use wire::v1::transaction::{Climbed, Finished, Outcome, Prepared, Transacted};
 
 /// One reply of the protocol, not yet encoded.
 pub(crate) enum Answer {
@@ -41,13 +42,13 @@ pub(crate) enum Answer {
     Parked,
     /// Goes out when the log is on disk.
     Synced,
-    /// The same.
-    Prepared(Prepared),
+    /// The same, where anything of it is still to be done.
+    Prepared(Prepared, Option<Haste>),
     Outcome(Outcome),
     /// The same, but without hurry.
-    Finished,
+    Finished(Finished),
     /// As what is in it.
-    Transacted(Transacted),
+    Transacted(Transacted, Option<Haste>),
     Climbed(Climbed),
     /// None yet: the request waits for this transaction.
     Blocked(TransactionId),
@@ -71,21 +72,13 @@ impl Answer {
         Self::errno(store_errno(error))
     }
 
-    /// Must be on disk before it goes out.
-    pub(crate) fn needs_sync(&self) -> bool {
+    /// Must be on disk before it goes out, and how soon; `None` where it goes out at once.
+    pub(crate) fn needs_sync(&self) -> Option<Haste> {
         match self {
-            Self::Synced | Self::Prepared(_) | Self::Outcome(_) | Self::Finished | Self::NewParts(_) => true,
-            Self::Transacted(transacted) => transacted.done.contains(&true) || promises(transacted),
-            _ => false,
-        }
-    }
-
-    /// Somebody waits for that: the log is to be synced at once.
-    pub(crate) fn is_urgent(&self) -> bool {
-        match self {
-            Self::Finished => false,
-            Self::Transacted(transacted) => promises(transacted),
-            _ => self.needs_sync(),
+            Self::Synced | Self::Outcome(_) | Self::NewParts(_) => Some(Haste::Now),
+            Self::Finished(_) => Some(Haste::None),
+            Self::Prepared(_, waits) | Self::Transacted(_, waits) => *waits,
+            _ => None,
         }
     }
 
@@ -99,7 +92,7 @@ impl Answer {
 
     pub(crate) fn send(self, responder: Responder) {
         match self {
-            Self::Done | Self::Synced | Self::Finished => responder.reply(&Empty {}),
+            Self::Done | Self::Synced => responder.reply(&Empty {}),
             Self::Inode(reply) => responder.reply(&reply),
             Self::Changed(reply) => responder.reply(&reply),
             Self::Wrote(reply) => responder.reply(&reply),
@@ -117,10 +110,11 @@ impl Answer {
             Self::Looked(reply) => responder.reply(&reply),
             Self::Walked(reply) => responder.reply(&reply),
             Self::Recalls(reply) => responder.reply(&reply),
-            Self::Prepared(reply) => responder.reply(&reply),
+            Self::Prepared(reply, _) => responder.reply(&reply),
+            Self::Finished(reply) => responder.reply(&reply),
             Self::Outcome(reply) => responder.reply(&reply),
             Self::Climbed(reply) => responder.reply(&reply),
-            Self::Transacted(reply) => responder.reply(&reply),
+            Self::Transacted(reply, _) => responder.reply(&reply),
             // The turn keeps these back.
             Self::Parked | Self::Blocked(_) => responder.fail(Status::Busy),
             Self::LockHolder(reply) => responder.reply(&reply),
@@ -130,9 +124,4 @@ impl Answer {
             Self::Failed(status) => responder.fail(status),
         }
     }
-}
-
-/// Whether a coordinator waits for something of it.
-fn promises(transacted: &Transacted) -> bool {
-    transacted.promises.iter().any(|promise| matches!(promise, Promise::Given(_)))
 }

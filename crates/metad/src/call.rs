@@ -4,6 +4,8 @@ use kv::Kv;
 use namespace::error::{Error, Result};
 use namespace::schema::transaction::{deser_parts, ser_votes};
 use namespace::shard::Shard;
+use namespace::transaction::part::Part;
+use namespace::transaction::{Finished, Haste};
 use namespace::view::{
     Changed, Create, Drafted, EntryInfo, Exactly, HeldOpen, InodeView, Parts, PolicyChange, Rename, Retold, Settle,
     Settled, Telling, WriteInline,
@@ -232,14 +234,15 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn prepare(self) -> Outcome {
         let m: transaction::Prepare = decode_body(self.body)?;
         let parts = deser_parts(b"", &m.parts.0).map_err(|_| DecodeError::Invalid("parts"))?;
+        let waits = waits_of_promise(&parts);
         let votes = self.shard.prepare(m.session, m.transaction, m.round, parts)?;
-        Ok(Answer::Prepared(transaction::Prepared { votes: Bytes(ser_votes(&votes)) }))
+        Ok(Answer::Prepared(transaction::Prepared { votes: Bytes(ser_votes(&votes)) }, waits))
     }
 
     pub(crate) fn finish(self) -> Outcome {
         let m: transaction::Finish = decode_body(self.body)?;
-        self.shard.finish(m.transaction, m.commit)?;
-        Ok(Answer::Finished)
+        let ending = ending(self.shard.finish(m.transaction, m.commit, m.made)?);
+        Ok(Answer::Finished(transaction::Finished { ending }))
     }
 
     pub(crate) fn ask_outcome(self) -> Outcome {
@@ -264,15 +267,25 @@ impl<K: Kv> Call<'_, K> {
             let parts = deser_parts(b"", &prepare.parts.0).map_err(|_| DecodeError::Invalid("parts"))?;
             prepares.push((prepare.session, prepare.transaction, prepare.round, parts));
         }
-        let mut done = Vec::with_capacity(m.finishes.len());
+        let (mut endings, mut waits) = (Vec::with_capacity(m.finishes.len()), None);
         for finish in m.finishes {
-            let finished = self.shard.finish(finish.transaction, finish.commit);
-            done.push(finished.map_err(|error| status_of(&error.into(), Op::Finish)).is_ok());
+            let finished = self.shard.finish(finish.transaction, finish.commit, finish.made);
+            endings.push(match finished.map_err(|error| status_of(&error.into(), Op::Finish)) {
+                Ok(finished) => {
+                    waits = waits.max(Some(Haste::None));
+                    ending(finished)
+                }
+                Err(_) => transaction::Ending::Later,
+            });
         }
         let mut promises = Vec::with_capacity(prepares.len());
         for (session, transaction, round, parts) in prepares {
+            let given = waits_of_promise(&parts);
             promises.push(match self.shard.prepare(session, transaction, round, parts) {
-                Ok(votes) => Promise::Given(Bytes(ser_votes(&votes))),
+                Ok(votes) => {
+                    waits = waits.max(given);
+                    Promise::Given(Bytes(ser_votes(&votes)))
+                }
                 Err(Error::Recalling | Error::Growing | Error::Blocked(_)) => Promise::Waits,
                 Err(error) => match status_of(&error.into(), Op::Prepare) {
                     Status::Errno(errno) => Promise::Refused(errno),
@@ -280,7 +293,7 @@ impl<K: Kv> Call<'_, K> {
                 },
             });
         }
-        Ok(Answer::Transacted(transaction::Transacted { done, promises }))
+        Ok(Answer::Transacted(transaction::Transacted { endings, promises }, waits))
     }
 
     pub(crate) fn stat_fs(self) -> Outcome {
@@ -354,6 +367,18 @@ impl<K: Kv> Call<'_, K> {
 
     fn entry(context: &Context, result: Result<EntryInfo>) -> Outcome {
         Ok(Answer::Entry(Box::new(convert::entry_info(result?, context.shard, context.group))))
+    }
+}
+
+/// Who asked waits for a promise, but what is done at once need not be on disk.
+fn waits_of_promise(parts: &[Part]) -> Option<Haste> {
+    if parts.iter().all(Part::is_done_at_once) { None } else { Some(Haste::Now) }
+}
+
+fn ending(finished: Finished) -> transaction::Ending {
+    match finished {
+        Finished::Done => transaction::Ending::Done,
+        Finished::Lost => transaction::Ending::Lost,
     }
 }
 

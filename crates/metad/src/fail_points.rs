@@ -19,7 +19,7 @@ use namespace::transaction::{Message, Reply, Steps};
 use types::id::ShardId;
 use wire::codec::decode_body;
 use wire::op::Op;
-use wire::v1::transaction::{Finish, Promise, Transact};
+use wire::v1::transaction::{Ending, Finish, Promise, Transact};
 
 use crate::answer::Answer;
 
@@ -58,7 +58,7 @@ enum FailPoint {
     /// The promise is in the turn's batch.
     PromiseNotCommitted,
     PromiseCommitted,
-    /// It is on disk; the coordinator has no answer.
+    /// It is on disk, or need not be; the coordinator has no answer.
     PromiseSynced,
     FinishArrived,
     /// Nothing is to happen.
@@ -208,10 +208,10 @@ impl FailPoints {
     /// This is about to be answered.
     pub(crate) fn answers(&self, answer: &Answer) {
         match answer {
-            Answer::Prepared(_) => self.pass(PromiseSynced),
-            Answer::Finished => self.pass(FinishSynced),
-            Answer::Transacted(transacted) => {
-                transacted.done.iter().for_each(|done| self.pass_if(*done, FinishSynced));
+            Answer::Prepared(..) => self.pass(PromiseSynced),
+            Answer::Finished(_) => self.pass(FinishSynced),
+            Answer::Transacted(transacted, _) => {
+                transacted.endings.iter().for_each(|ending| self.pass_if(*ending != Ending::Later, FinishSynced));
                 let given = |promise: &Promise| matches!(promise, Promise::Given(_));
                 transacted.promises.iter().for_each(|promise| self.pass_if(given(promise), PromiseSynced));
             }

@@ -10,22 +10,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use kv::KvError;
+use namespace::transaction::Haste;
 use ring::mailbox::Sender;
 use telemetry::metrics::Histogram;
 
 /// Between the syncs that other shards wait for and nobody else. Each sync costs more than what it carries, and makes those
 /// of the other shards of the same disk slower; but whoever does one thing after the other will soon wait for this one.
 const SOON: Duration = Duration::from_millis(5);
-
-/// How soon a commit is to be durable.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Haste {
-    /// Within the interval.
-    None,
-    /// At once, or `SOON` after the last sync.
-    Soon,
-    Now,
-}
 
 /// A sync has ended: all commits up to `upto` are on disk, or why not.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -10,7 +10,7 @@ use kv::KvError;
 use kv::rocks::RocksKv;
 use namespace::shard::Shard;
 use namespace::shard::inline::{Grown, Growth};
-use namespace::transaction::{Message, Outgoing, Reply};
+use namespace::transaction::{Haste, Message, Outgoing, Reply};
 use namespace::view::Deletion;
 use net::{ConnectionId, Request, Responder};
 use ring::buf::Slice;
@@ -30,7 +30,7 @@ use crate::fail_points::FailPoints;
 use crate::metrics::ShardMetrics;
 use crate::parking::Parking;
 use crate::pools;
-use crate::syncer::{Haste, Synced, Syncer};
+use crate::syncer::{Synced, Syncer};
 use crate::waiting::Waiting;
 
 mod refusals;
@@ -469,7 +469,7 @@ impl Core {
         let mut haste = Haste::None;
         for outgoing in state.shard.take_outgoing() {
             if outgoing.after_sync && state.commits > state.synced {
-                haste = haste.max(if outgoing.awaited { Haste::Now } else { Haste::Soon });
+                haste = haste.max(outgoing.haste);
                 state.held.push_back((state.commits, outgoing));
             } else {
                 self.fail_points.leaves(&outgoing.message);
@@ -497,12 +497,14 @@ impl Core {
     fn release(&self, state: &mut State, answered: &mut Vec<Answered>, changed: bool, mut haste: Haste) {
         let now = Instant::now();
         for mut one in answered.drain(..) {
-            if one.answer.needs_sync() && state.commits > state.synced {
+            if let Some(wanted) = one.answer.needs_sync()
+                && state.commits > state.synced
+            {
                 match state.sync_failed {
                     Some(errno) => one.answer = Answer::errno(errno),
                     None if state.syncing.len() >= WAITING_MAX => one.answer = Answer::Failed(Status::Busy),
                     None => {
-                        haste = if one.answer.is_urgent() { Haste::Now } else { haste };
+                        haste = haste.max(wanted);
                         state.syncing.push_back((state.commits, one));
                         continue;
                     }

@@ -17,7 +17,7 @@ use wire::frame::Status;
 use wire::op::Call;
 use wire::v1::meta::{Create, Exactly, GetAttr};
 use wire::v1::session::SessionOpen;
-use wire::v1::transaction::{Finish, Prepare, Promise, Transact, Transacted};
+use wire::v1::transaction::{Ending, Finish, Prepare, Promise, Transact, Transacted};
 
 const SESSION: SessionId = SessionId(1);
 
@@ -71,7 +71,7 @@ fn prepare(number: u64, part: Part) -> Prepare {
 }
 
 fn finish(number: u64, commit: bool) -> Finish {
-    Finish { transaction: transaction(number), commit }
+    Finish { transaction: transaction(number), commit, made: None }
 }
 
 fn given(vote: Vote) -> Promise {
@@ -97,17 +97,21 @@ fn each_message_of_a_bundle_has_its_own_answer() {
         let linked = given(Vote::Inode(FileType::Regular));
         let missing = Promise::Refused(Errno::EIO);
         let promises = vec![given(Vote::Token), Promise::Waits, missing, linked.clone(), Promise::Again];
-        assert_eq!(answer, Transacted { done: Vec::new(), promises });
+        assert_eq!(answer, Transacted { endings: Vec::new(), promises });
 
         // What was never promised is done. What ends in this very turn is free after it.
         let finishes = vec![finish(1, false), finish(4, true), finish(9, true)];
         let answer = asker.transact(finishes, vec![prepare(5, link.clone())]).await;
-        assert_eq!(answer, Transacted { done: vec![true; 3], promises: vec![Promise::Again] });
+        assert_eq!(answer, Transacted { endings: vec![Ending::Done; 3], promises: vec![Promise::Again] });
         let answer = asker.transact(Vec::new(), vec![prepare(5, link), prepare(6, Part::Token)]).await;
         let promises = vec![linked, given(Vote::Token)];
-        assert_eq!(answer, Transacted { done: Vec::new(), promises });
+        assert_eq!(answer, Transacted { endings: Vec::new(), promises });
         let answer = asker.transact(vec![finish(5, false), finish(6, false)], Vec::new()).await;
-        assert_eq!(answer, Transacted { done: vec![true; 2], promises: Vec::new() });
+        assert_eq!(answer, Transacted { endings: vec![Ending::Done; 2], promises: Vec::new() });
+        let made = |made| Finish { made: Some(made), ..finish(9, true) };
+        let finishes = vec![made(file), made(InodeId(file.0 + 1000))];
+        let answer = asker.transact(finishes, Vec::new()).await;
+        assert_eq!(answer, Transacted { endings: vec![Ending::Done, Ending::Lost], promises: Vec::new() });
         let attr = asker.call(&GetAttr { inode: file }).await.expect("there").attr;
         assert_eq!(attr.nlink, 2, "one link was decided, one given up");
     });

@@ -90,8 +90,9 @@ pub(crate) struct Leases {
     now_ms: u64,
     /// Sessions that hear recalls: only these get leases.
     listening: BTreeSet<SessionId>,
-    /// Those that have ceased to, until the terms of all that they hold are over.
-    fading: BTreeMap<SessionId, u64>,
+    /// Those that have ceased to, or may have before a restart: they are given nothing, but other shards may still know that
+    /// they hold something.
+    quiet: BTreeSet<SessionId>,
     /// Sessions that have ended, until the terms of all that they held are over.
     gone: BTreeMap<SessionId, u64>,
     next_id: u64,
@@ -143,12 +144,13 @@ impl Leases {
     ) -> Self {
         let until_ms = now_ms.saturating_add(term_ms);
         let known = term_ms > 0 && !presumed.is_empty();
+        let quiet = presumed.clone();
         Self {
             table: Table::new(term_ms, capacity, now_ms),
             term_ms,
             now_ms,
             listening: BTreeSet::new(),
-            fading: BTreeMap::new(),
+            quiet,
             gone: BTreeMap::new(),
             next_id: first_id,
             recalled: BTreeMap::new(),
@@ -168,7 +170,6 @@ impl Leases {
             self.presumed = None;
         }
         self.gone.retain(|_, until_ms| now_ms < *until_ms);
-        self.fading.retain(|_, until_ms| now_ms < *until_ms);
         self.silent.retain(|_, silence| now_ms < silence.free_ms.saturating_add(SILENCE_MS));
         for silence in self.silent.values_mut().filter(|silence| now_ms >= silence.free_ms) {
             self.ended |= !std::mem::replace(&mut silence.is_over, true);
@@ -186,21 +187,22 @@ impl Leases {
     pub(crate) fn listen(&mut self, session: SessionId, listens: bool) {
         if listens {
             self.gone.remove(&session);
+            self.quiet.remove(&session);
             self.listening.insert(session);
         } else if self.listening.remove(&session) {
-            self.fading.insert(session, self.now_ms.saturating_add(self.term_ms));
+            self.quiet.insert(session);
         }
     }
 
     /// Who never listens is given nothing, here or by another shard.
     fn may_hold(&self, session: SessionId) -> bool {
-        let presumed = self.presumed.as_ref().is_some_and(|presumed| presumed.sessions.contains(&session));
-        presumed || self.listening.contains(&session) || self.fading.contains_key(&session)
+        self.listening.contains(&session) || self.quiet.contains(&session)
     }
 
     /// The session has ended, and caches nothing any more.
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.listening.remove(&session);
+        self.quiet.remove(&session);
         self.out.remove(&session);
         self.alerts.remove(&session);
         if let Some(presumed) = &mut self.presumed {

@@ -141,9 +141,9 @@ async fn call(connection: &Connection, to: To, message: &Message) -> Result<Repl
             let prepared = connection.call(to, &prepare).await?;
             deser_votes(&prepared.votes.0).map_or(Reply::Failed, Reply::Prepared)
         }
-        Message::Finish { transaction, commit } => {
-            connection.call(to, &Finish { transaction: *transaction, commit: *commit }).await?;
-            Reply::Done
+        Message::Finish { transaction, commit, made } => {
+            let finish = Finish { transaction: *transaction, commit: *commit, made: *made };
+            bundle::reply_of(connection.call(to, &finish).await?.ending)
         }
         Message::AskOutcome { transaction } => {
             let outcome = connection.call(to, &AskOutcome { transaction: *transaction }).await?;

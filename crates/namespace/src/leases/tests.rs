@@ -249,3 +249,22 @@ fn a_lease_given_after_a_restart_outlives_what_was_presumed() {
     leases.advance(6_000 + TERM);
     assert!(leases.may_change(A, &[Touched::inode(FILE)]));
 }
+
+#[test]
+fn who_has_not_come_back_after_a_restart_may_still_be_told_by_another_shard() {
+    let to = name("to");
+    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A]), 1, 0);
+    leases.advance(TERM);
+    assert!(!leases.presume());
+    leases.arrived(A, Subject::name(DIRECTORY, &to));
+    assert!(!leases.may_change(B, &[Touched::name(DIRECTORY, &to)]));
+    // Nobody can tell it: it ends by itself.
+    leases.advance(2 * TERM);
+    assert!(leases.may_change(B, &[Touched::name(DIRECTORY, &to)]));
+    // Nothing of this is true of who never listened, or has ended.
+    leases.arrived(B, Subject::name(DIRECTORY, &to));
+    assert!(leases.may_change(A, &[Touched::name(DIRECTORY, &to)]));
+    leases.forget(A);
+    leases.arrived(A, Subject::name(DIRECTORY, &to));
+    assert!(leases.may_change(B, &[Touched::name(DIRECTORY, &to)]));
+}

@@ -1,4 +1,5 @@
-//! `T` id: a transaction that this shard has decided to do, with the shards that have not yet said that they did it.
+//! `T` id: a transaction that this shard has decided to do, with the shards that have not yet said that they did it. Of one
+//! that makes a directory, also how to make that again, should its shard lose it.
 //! `T` id round: the session that asked for a transaction of another shard, and the parts that this one has promised to do.
 //!
 //! Parts and votes are written alike in records and in messages between shards.
@@ -49,9 +50,34 @@ pub fn deser_key(key: &[u8]) -> Result<(TransactionId, Option<u8>), Damage> {
     Ok((id, round))
 }
 
+/// What was decided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decision {
+    /// That have not yet said that they did it.
+    pub participants: Vec<ShardId>,
+    pub makes: Option<Making>,
+}
+
+/// A directory made at once, and the name that leads to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Making {
+    pub parent: InodeId,
+    pub name: Name,
+    pub new: NewDirectory,
+}
+
+/// Of what makes a directory; of others it is as it was before those were told apart.
+const MAKING: u8 = 2;
+
 #[must_use]
-pub fn ser_participants(participants: impl IntoIterator<Item = ShardId>) -> Vec<u8> {
-    let mut value = vec![VERSION];
+pub fn ser_decision(participants: &[ShardId], makes: Option<&Making>) -> Vec<u8> {
+    let mut value = vec![if makes.is_some() { MAKING } else { VERSION }];
+    if let Some(Making { parent, name, new }) = makes {
+        value.extend_from_slice(&parent.0.to_le_bytes());
+        ser_name(&mut value, name);
+        // The only one of these.
+        ser_part(&mut value, &Part::Make(new.clone()));
+    }
     for shard in participants {
         value.extend_from_slice(&shard.0.to_le_bytes());
     }
@@ -60,14 +86,27 @@ pub fn ser_participants(participants: impl IntoIterator<Item = ShardId>) -> Vec<
 
 /// # Errors
 /// Where the value is no such record.
-pub fn deser_participants(key: &[u8], value: &[u8]) -> Result<Vec<ShardId>, Damage> {
+pub fn deser_decision(key: &[u8], value: &[u8]) -> Result<Decision, Damage> {
     let mut fields = Fields::new(value, key);
-    fields.version(VERSION)?;
+    let makes = match value.first() {
+        Some(&MAKING) => {
+            fields.version(MAKING)?;
+            let (parent, name) = (InodeId(fields.u64()?), deser_name(&mut fields)?);
+            match deser_part(&mut fields)? {
+                Part::Make(new) if new.id.0 != 0 => Some(Making { parent, name, new }),
+                _ => return Err(fields.damage("decision that makes no directory")),
+            }
+        }
+        _ => {
+            fields.version(VERSION)?;
+            None
+        }
+    };
     let mut participants = Vec::new();
     while !fields.is_empty() {
         participants.push(ShardId(fields.u16()?));
     }
-    Ok(participants)
+    Ok(Decision { participants, makes })
 }
 
 #[must_use]
@@ -168,8 +207,13 @@ pub fn deser_votes(value: &[u8]) -> Result<Vec<Vote>, Damage> {
 
 /// Before a part that has flags, and them: without any it is as it was before there were flags.
 const FLAGS: u8 = 16;
+/// Before all that, of a directory that is made at once.
+const AT_ONCE: u8 = 17;
 
 fn ser_part(value: &mut Vec<u8>, part: &Part) {
+    if part.is_done_at_once() {
+        value.push(AT_ONCE);
+    }
     if let Part::Make(NewDirectory { flags, .. }) | Part::Conform(Conformed { flags, .. }) = part
         && *flags != FileFlags::NONE
     {
@@ -321,6 +365,17 @@ fn deser_conformed(fields: &mut Fields<'_>) -> Result<Conformed, Damage> {
 
 fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
     let tag = fields.u8()?;
+    if tag != AT_ONCE {
+        return deser_flagged(tag, fields);
+    }
+    let tag = fields.u8()?;
+    match deser_flagged(tag, fields)? {
+        Part::Make(new) if new.part.is_none() => Ok(Part::Make(NewDirectory { at_once: true, ..new })),
+        _ => Err(fields.damage("transaction that does an impossible part at once")),
+    }
+}
+
+fn deser_flagged(tag: u8, fields: &mut Fields<'_>) -> Result<Part, Damage> {
     if tag != FLAGS {
         return deser_plain(tag, fields);
     }
@@ -432,7 +487,8 @@ fn deser_new(fields: &mut Fields<'_>, inline_limit: u32) -> Result<NewDirectory,
         return Err(fields.damage("transaction with an impossible directory"));
     }
     let (access, default, flags) = (deser_acl(fields)?, deser_acl(fields)?, FileFlags::NONE);
-    Ok(NewDirectory { id, parent, mode, uid, gid, flags, time, policy, access, default, part: None, fills: false })
+    let (part, fills, at_once) = (None, false, false);
+    Ok(NewDirectory { id, parent, mode, uid, gid, flags, time, policy, access, default, part, fills, at_once })
 }
 
 #[cfg(test)]
@@ -483,6 +539,7 @@ mod tests {
                 default: acls.1.then(|| acl(m[1])),
                 part: (n[0] % 2 == 0).then_some(PartNumber { index: (n[1] % 7) as u16, count: 7 }),
                 fills: n[0].is_multiple_of(4),
+                at_once: n[0] % 2 == 1 && m[0] % 2 == 0,
             })),
             any::<(u64, [u32; 3], Option<i64>, bool)>().prop_map(|(part, m, mtime, acls)| Part::Conform(Conformed {
                 part: InodeId(part),
@@ -576,7 +633,13 @@ mod tests {
             }
             prop_assert_eq!(deser_votes(&ser_votes(&votes)), Ok(votes));
             let shards: Vec<ShardId> = shards.into_iter().map(ShardId).collect();
-            prop_assert_eq!(deser_participants(&key, &ser_participants(shards.iter().copied())), Ok(shards));
+            let making = |part| match part {
+                Part::Make(new) if new.id.0 != 0 => Some(Making { parent: InodeId(id), name: Name::new(b"n").ok()?, new }),
+                _ => None,
+            };
+            let makes = parts.into_iter().find_map(making);
+            let value = ser_decision(&shards, makes.as_ref());
+            prop_assert_eq!(deser_decision(&key, &value), Ok(Decision { participants: shards, makes }));
         }
 
         #[test]
@@ -584,7 +647,8 @@ mod tests {
             let _ = deser_parts(b"T", &bytes);
             let _ = deser_round(b"T", &bytes);
             let _ = deser_votes(&bytes);
-            let _ = deser_participants(b"T", &bytes);
+            let _ = deser_decision(b"T", &bytes);
+            let _ = deser_decision(b"T", &[&[MAKING], &bytes[..]].concat());
             prop_assert!(deser_parts(b"T", &[&[9], &bytes[..]].concat()).is_err());
         }
     }

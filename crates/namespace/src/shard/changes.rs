@@ -60,7 +60,7 @@ impl<K: Kv> Shard<K> {
             return self.repeat(exactly, outcome);
         }
         if self.is_spread() {
-            self.may_change_name(create.parent, create.name)?;
+            self.may_change_inside(create.parent, create.name)?;
         }
         self.take_back_for_create(exactly.session, create)?;
         let session = exactly.session;
@@ -139,7 +139,7 @@ impl<K: Kv> Shard<K> {
             return self.repeat(exactly, outcome);
         }
         if self.is_spread() {
-            self.may_change_name(parent, name)?;
+            self.may_change_inside(parent, name)?;
         }
         self.take_back_vacancy(exactly.session, parent, name)?;
         let id = self.namespace.symlink(parent, name, target, cred)?;
@@ -211,7 +211,7 @@ impl<K: Kv> Shard<K> {
     /// below it. Where the directory is another shard's, or split, only its removal finds out.
     fn must_be_empty(&mut self, parent: InodeId, name: &Name) -> Result<()> {
         if self.is_spread() {
-            self.may_change_name(parent, name)?;
+            self.may_change_inside(parent, name)?;
         }
         let place = self.namespace.place(parent, name)?;
         let Some(edge) = place.edge.filter(|edge| !self.is_elsewhere(edge.child)) else { return Ok(()) };

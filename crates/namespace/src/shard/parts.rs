@@ -132,6 +132,7 @@ impl Conformed {
         let Self { mode, uid, gid, flags, policy, default, .. } = self.clone();
         let (id, time, access) = (InodeId(0), directory.mtime, None);
         let (part, fills) = (Some(part), directory.entries() != 0);
-        NewDirectory { id, parent: of, mode, uid, gid, flags, time, policy, access, default, part, fills }
+        let (parent, at_once) = (of, false);
+        NewDirectory { id, parent, mode, uid, gid, flags, time, policy, access, default, part, fills, at_once }
     }
 }

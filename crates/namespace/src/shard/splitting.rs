@@ -7,17 +7,16 @@
 use std::collections::BTreeMap;
 
 use kv::Kv;
-use types::id::{InodeId, SessionId, TransactionId};
+use types::id::{InodeId, TransactionId};
 use types::parts::{PARTS_MIN, PartNumber};
 
 use crate::error::{Error, Result};
 use crate::schema::inode::{Inode, Role};
 use crate::shard::Shard;
+use crate::transaction::NOBODY;
 use crate::transaction::plan::Operation;
 use crate::view::Exactly;
 
-/// Who asks for what a shard does by itself: no session has this id.
-const NOBODY: SessionId = SessionId(0);
 /// A directory that splits by itself gets as many parts as there are shards, at most so many.
 const PARTS_BY_ITSELF: usize = 16;
 /// Pauses after a step that met locks or leases of others, and after one that was refused.
@@ -159,6 +158,10 @@ impl<K: Kv> Shard<K> {
         let Some(&part) = parts.get(usize::from(number.index)) else { return Ok(()) };
         let most = self.config.limits.split_batch;
         let moved = self.namespace.names_to_move(id, cursor, number.end(), most)?;
+        // What makes a directory again looks for its name here.
+        if self.transactions.may_be_lost(moved.entries.iter().map(|(_, edge)| edge.child)) {
+            return Err(Error::Again);
+        }
         self.start(exactly, Operation::Shift { directory: id, part, moved })
     }
 }

@@ -25,8 +25,7 @@ enum Loaded<'a> {
     Conform(Inode, &'a Conformed),
     Give(InodeId, Inode, &'a Moved),
     Take(InodeId, Inode, &'a Moved),
-    /// There is nothing to do.
-    Token,
+    Nothing,
 }
 
 impl<K: Kv> Shard<K> {
@@ -56,6 +55,10 @@ impl<K: Kv> Shard<K> {
             Part::Make(new) => {
                 if new.id.0 == 0 {
                     new.id = self.namespace.new_id()?;
+                } else if self.is_elsewhere(new.id) {
+                    return Err(Errno::EINVAL.into());
+                } else if self.namespace.find(new.id)?.is_some() {
+                    return Err(Errno::EEXIST.into());
                 }
                 Ok(Vote::Made(new.id))
             }
@@ -121,7 +124,12 @@ impl<K: Kv> Shard<K> {
 
     fn load_part<'a>(&mut self, part: &'a Part) -> Result<Loaded<'a>> {
         Ok(match part {
-            Part::Entry { parent, name, becomes } => Loaded::Entry(self.namespace.place(*parent, name)?, *becomes),
+            Part::Entry { parent, name, becomes } => match self.namespace.place(*parent, name)? {
+                place if place.edge == *becomes => Loaded::Nothing,
+                place => Loaded::Entry(place, *becomes),
+            },
+            // Made at once.
+            Part::Make(new) if self.namespace.find(new.id)?.is_some() => Loaded::Nothing,
             Part::Make(new) => Loaded::Make(new),
             // It may have no name yet.
             Part::Link { inode, parent } => Loaded::Link(*inode, self.namespace.existing(*inode)?, *parent),
@@ -135,7 +143,7 @@ impl<K: Kv> Shard<K> {
             Part::Conform(conformed) => Loaded::Conform(self.named(conformed.part)?, conformed),
             Part::Give { directory: id, moved } => Loaded::Give(*id, self.moving(*id, moved)?, moved),
             Part::Take { part: id, moved } => Loaded::Take(*id, self.moving(*id, moved)?, moved),
-            Part::Token | Part::Hold(_) => Loaded::Token,
+            Part::Token | Part::Hold(_) => Loaded::Nothing,
         })
     }
 
@@ -166,7 +174,7 @@ impl<K: Kv> Shard<K> {
             Loaded::Conform(inode, conformed) => namespace.conform(inode, conformed),
             Loaded::Give(id, inode, moved) => namespace.give(id, inode, moved),
             Loaded::Take(id, inode, moved) => namespace.take(id, inode, moved),
-            Loaded::Token => {}
+            Loaded::Nothing => {}
         }
     }
 }
@@ -179,10 +187,11 @@ impl NewDirectory {
             return None;
         };
         let (id, flags) = (InodeId(0), inode.file_flags);
-        Some(Self { id, parent, mode, uid, gid, flags, time, policy, access, default, part: None, fills: false })
+        let (part, fills, at_once) = (None, false, false);
+        Some(Self { id, parent, mode, uid, gid, flags, time, policy, access, default, part, fills, at_once })
     }
 
-    fn newborn(&self) -> Newborn {
+    pub(super) fn newborn(&self) -> Newborn {
         Newborn { inode: self.inode(), access: self.access.clone(), default: self.default.clone() }
     }
 

@@ -14,7 +14,7 @@ use crate::schema::transaction as record;
 use crate::shard::Shard;
 use crate::transaction::part::{Part, Vote};
 use crate::transaction::plan::{Operation, Plan, Step};
-use crate::transaction::{Decided, Ending, Message, Outcome, Outgoing, Reply};
+use crate::transaction::{Decided, Ending, Haste, Message, NOBODY, Outcome, Outgoing, Reply};
 use crate::view::{Exactly, InodeView};
 
 /// Participants that did not say that they have done it are told again after this.
@@ -102,12 +102,13 @@ impl<K: Kv> Shard<K> {
         match (message, reply) {
             (Message::Prepare { transaction, .. }, reply) => self.voted(*transaction, from, reply),
             (Message::Climb { transaction, .. }, reply) => self.climbed(*transaction, reply),
-            (Message::Finish { transaction, commit: true }, Reply::Done) => self.done(*transaction, from),
+            (Message::Finish { transaction, commit: true, .. }, Reply::Done) => self.done(*transaction, from),
+            (Message::Finish { transaction, commit: true, .. }, Reply::Lost) => return self.make_again(*transaction),
             (Message::AskOutcome { transaction }, Reply::Outcome(Outcome::Commit)) => {
-                return self.finish(*transaction, true);
+                return self.finish(*transaction, true, None).map(drop);
             }
             (Message::AskOutcome { transaction }, Reply::Outcome(Outcome::Abort)) => {
-                return self.finish(*transaction, false);
+                return self.finish(*transaction, false, None).map(drop);
             }
             // Promises and decisions are looked after by the clock; a promise to be forgotten is asked about.
             (Message::Finish { .. } | Message::AskOutcome { .. }, _) => {}
@@ -130,9 +131,15 @@ impl<K: Kv> Shard<K> {
     pub(super) fn tell(&mut self, id: TransactionId, awaited: bool) {
         let Some(decided) = self.transactions.decided.get_mut(&id) else { return };
         decided.told_ms = self.mono_ms;
+        let haste = match decided.made {
+            _ if awaited => Haste::Now,
+            // Its shard locks nothing meanwhile.
+            Some(_) => Haste::None,
+            None => Haste::Soon,
+        };
         for &to in &decided.participants {
-            let message = Message::Finish { transaction: id, commit: true };
-            self.transactions.outbox.push(Outgoing { to, message, after_sync: true, awaited });
+            let message = Message::Finish { transaction: id, commit: true, made: decided.made };
+            self.transactions.outbox.push(Outgoing { to, message, after_sync: true, haste });
         }
         if decided.participants.is_empty() {
             self.forget(id);
@@ -148,9 +155,13 @@ impl<K: Kv> Shard<K> {
         }
     }
 
-    fn forget(&mut self, id: TransactionId) {
+    pub(super) fn forget(&mut self, id: TransactionId) {
         record::ser_key(&mut self.key, id);
         self.namespace.cold.delete(&self.key);
+        if let Some(made) = self.transactions.decided.get(&id).and_then(|decided| decided.made) {
+            // Of an attempt to make it again.
+            self.transactions.endings.remove(&(NOBODY, made.0));
+        }
         self.transactions.turn.forgotten.push(id);
     }
 
@@ -312,7 +323,7 @@ impl<K: Kv> Shard<K> {
             }
         }
         let change = running.plan.change();
-        let (new, inode) = (running.plan.made(&votes), running.plan.told());
+        let (making, first, inode) = (running.plan.made(&votes), running.plan.first(), running.plan.told());
         let mover = running.plan.moves().then_some(exactly.session);
         let awaited = running.awaited || running.plan.is_upkeep();
         let changed = change.map_or(Ok(()), |(directory, change)| self.change_directory(directory, &change));
@@ -325,17 +336,22 @@ impl<K: Kv> Shard<K> {
         if let Some(Whiteout { id, newborn }) = whiteout {
             self.namespace.bear(id, newborn);
         }
-        let made = new.as_ref().map(|new| new.id);
-        if let Some(new) = new {
-            let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &new) };
+        if let Some(making) = making.as_ref().filter(|_| first.is_none()) {
+            let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &making.new) };
             self.transactions.endings.insert((exactly.session, exactly.sequence), Ending::Made(Box::new(view)));
         }
+        let made = making.as_ref().map(|making| making.new.id);
         let outcome = made.or(inode).map_or(session::Outcome::Done, session::Outcome::Inode);
         self.record(exactly, outcome);
+        if let Some(first) = first {
+            self.forget(first);
+        }
         if !participants.is_empty() {
+            let making = making.filter(|making| making.new.at_once);
+            let made = making.as_ref().map(|making| making.new.id);
             record::ser_key(&mut self.key, id);
-            self.namespace.cold.put(&self.key, &record::ser_participants(participants.iter().copied()));
-            self.transactions.decided.insert(id, Decided { participants, told_ms: self.mono_ms });
+            self.namespace.cold.put(&self.key, &record::ser_decision(&participants, making.as_ref()));
+            self.transactions.decided.insert(id, Decided { participants, made, told_ms: self.mono_ms });
             self.tell(id, awaited);
         }
         self.transactions.turn.decided.push(id);
@@ -350,8 +366,11 @@ impl<K: Kv> Shard<K> {
     fn nothing(&mut self, id: TransactionId) {
         let Some(running) = self.transactions.running.get_mut(&id) else { return };
         running.decided = true;
-        let (exactly, asked) = (running.exactly, running.asked.clone());
+        let (exactly, asked, first) = (running.exactly, running.asked.clone(), running.plan.first());
         self.abort_at(id, asked);
+        if let Some(first) = first {
+            self.forget(first);
+        }
         self.record(exactly, session::Outcome::Done);
         self.transactions.turn.decided.push(id);
     }
@@ -378,7 +397,7 @@ impl<K: Kv> Shard<K> {
 
     fn abort_at(&mut self, id: TransactionId, asked: Vec<ShardId>) {
         for to in asked {
-            let message = Message::Finish { transaction: id, commit: false };
+            let message = Message::Finish { transaction: id, commit: false, made: None };
             self.transactions.outbox.push(Outgoing::at_once(to, message));
         }
     }

@@ -47,9 +47,14 @@ impl<K: Kv> Shard<K> {
         Ok(edge)
     }
 
-    /// Before a new name of a new inode of this shard.
+    /// Before a name that leads to a directory, or comes from elsewhere.
     pub(crate) fn may_change_name(&self, parent: InodeId, name: &Name) -> Result<()> {
         self.transactions.locks.may_change_name(parent, name)
+    }
+
+    /// Before a new name of a new file of this shard, or the end of a name.
+    pub(crate) fn may_change_inside(&self, parent: InodeId, name: &Name) -> Result<()> {
+        self.transactions.locks.may_change_inside(parent, name)
     }
 
     /// Goes on where the new directory is to be made in this shard.
@@ -74,12 +79,14 @@ impl<K: Kv> Shard<K> {
         let body = Body::Directory { entries: 0, policy, role: Role::Whole };
         let newborn = self.namespace.newborn(place.home(), FileType::Directory, mode, cred, body)?;
         let new = NewDirectory::of(newborn).ok_or(Errno::ENOTDIR)?;
+        // Where names move on, nobody could tell where to look for that of a directory that was lost.
+        let new = NewDirectory { at_once: !self.splitting.has(parent) && !place.directory.is_split(), ..new };
         self.start(exactly, Operation::Mkdir { parent, name: name.clone(), new, home })
     }
 
     /// Goes on where the inode is in this shard and whole, or there is none.
     pub(crate) fn cross_remove(&mut self, exactly: Exactly, parent: InodeId, name: &Name, rmdir: bool) -> Result<()> {
-        self.may_change_name(parent, name)?;
+        self.may_change_inside(parent, name)?;
         let Some(edge) = self.namespace.place(parent, name)?.edge else { return Ok(()) };
         if !self.is_elsewhere(edge.child) && !self.is_split(edge)? {
             return self.transactions.locks.may_change(edge.child);
@@ -109,12 +116,13 @@ impl<K: Kv> Shard<K> {
     pub(crate) fn cross_rename(&mut self, exactly: Exactly, rename: &Rename<'_>) -> Result<()> {
         rename.check_flags()?;
         let crosses = rename.source_parent != rename.target_parent;
-        self.may_change_name(rename.source_parent, rename.source_name)?;
+        let may_change = if crosses { Self::may_change_name } else { Self::may_change_inside };
+        may_change(self, rename.source_parent, rename.source_name)?;
         let moved = self.namespace.place(rename.source_parent, rename.source_name)?.edge;
         let is_dir = |edge: Option<Edge>| edge.is_some_and(|edge| edge.kind == FileType::Directory);
         let (mut other, mut local) = (None, !self.is_elsewhere(rename.target_parent));
         if local {
-            self.may_change_name(rename.target_parent, rename.target_name)?;
+            may_change(self, rename.target_parent, rename.target_name)?;
             other = self.namespace.place(rename.target_parent, rename.target_name)?.edge;
             let at_home = |edge: Option<Edge>| edge.is_none_or(|edge| edge.child.home() == self.config.shard);
             local = at_home(moved) && at_home(other) && !(crosses && (is_dir(moved) || is_dir(other)));

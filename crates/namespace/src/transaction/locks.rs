@@ -50,12 +50,38 @@ pub(crate) struct Locks {
     pins: BTreeMap<InodeId, Pin>,
     /// One of a directory at a time.
     ranges: BTreeMap<InodeId, Range>,
+    unconfirmed: BTreeMap<InodeId, Unconfirmed>,
     token: Option<TransactionId>,
+}
+
+/// A directory that was made at once, and that its coordinator may yet forget by a power cut, with all that is in it. So
+/// nothing is in it but what was made there and is no directory, and nothing of that is durable.
+struct Unconfirmed {
+    owner: TransactionId,
+    /// It was forgotten: nothing more is to be made in it.
+    doomed: bool,
 }
 
 impl Locks {
     pub(crate) fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.inodes.is_empty() && self.ranges.is_empty() && self.token.is_none()
+        let none_of_inodes = self.inodes.is_empty() && self.ranges.is_empty() && self.unconfirmed.is_empty();
+        none_of_inodes && self.names.is_empty() && self.token.is_none()
+    }
+
+    /// What is known of the inode can be made durable: it is none, and lies in none, that may yet be forgotten.
+    pub(crate) fn may_last(&self, inode: InodeId) -> Result<()> {
+        self.unconfirmed.get(&inode).map_or(Ok(()), |made| Err(Error::Blocked(made.owner)))
+    }
+
+    pub(crate) fn are_unconfirmed(&self) -> bool {
+        !self.unconfirmed.is_empty()
+    }
+
+    /// The directory is being removed, with what is in it.
+    pub(crate) fn doom(&mut self, directory: InodeId) {
+        if let Some(made) = self.unconfirmed.get_mut(&directory) {
+            made.doomed = true;
+        }
     }
 
     /// The inode is about to change, or names in it.
@@ -101,6 +127,15 @@ impl Locks {
 
     /// A name can be made, changed or taken away.
     pub(crate) fn may_change_name(&self, parent: InodeId, name: &[u8]) -> Result<()> {
+        self.may_last(parent)?;
+        self.may_change_inside(parent, name)
+    }
+
+    /// The same of a name that stays within its directory, and leads to no directory.
+    pub(crate) fn may_change_inside(&self, parent: InodeId, name: &[u8]) -> Result<()> {
+        if let Some(made) = self.unconfirmed.get(&parent).filter(|made| made.doomed) {
+            return Err(Error::Blocked(made.owner));
+        }
         let closed = self.inodes.get(&parent).filter(|lock| lock.dying || lock.closed);
         let name_lock = || self.names.get(&(parent, name_hash(name))).or_else(|| self.range_of(parent, name));
         free(closed.or_else(name_lock))
@@ -108,6 +143,7 @@ impl Locks {
 
     /// An inode can get or lose a name.
     pub(crate) fn may_change(&self, inode: InodeId) -> Result<()> {
+        self.may_last(inode)?;
         free(self.inodes.get(&inode).or_else(|| self.ranges.get(&inode).map(|range| &range.lock)))?;
         match self.pins.get(&inode).and_then(|pin| pin.owners.first()) {
             Some((owner, _)) => Err(Error::Blocked(*owner)),
@@ -133,6 +169,9 @@ impl Locks {
     pub(crate) fn may_lock(&self, owner: TransactionId, in_doubt: bool, part: &Part) -> Result<()> {
         let foreign = |lock: &&Lock| lock.owner != owner;
         let no_range = |directory: &InodeId| free(self.ranges.get(directory).map(|range| &range.lock).filter(foreign));
+        if let Some(made) = part.concerns().and_then(|inode| self.unconfirmed.get(&inode)) {
+            return Err(Error::Blocked(made.owner));
+        }
         match part {
             Part::Entry { parent, name, .. } => {
                 let dying = self.inodes.get(parent).filter(|lock| lock.dying);
@@ -193,6 +232,9 @@ impl Locks {
             Part::Rmdir(inode) | Part::Divide { inode, .. } => {
                 self.inodes.insert(*inode, Lock { dying: true, ..lock });
             }
+            Part::Make(new) if part.is_done_at_once() => {
+                self.unconfirmed.insert(new.id, Unconfirmed { owner, doomed: false });
+            }
             Part::Make(new) => drop(self.inodes.insert(new.id, Lock { dying: true, ..lock })),
             Part::Give { directory: inode, moved } | Part::Take { part: inode, moved } => {
                 self.ranges.insert(*inode, Range { lock, from: moved.from, to: moved.to });
@@ -220,6 +262,7 @@ impl Locks {
             }
             Part::Divide { inode, .. } | Part::Hold(inode) => drop(self.inodes.remove(inode)),
             Part::Conform(conformed) => drop(self.inodes.remove(&conformed.part)),
+            Part::Make(new) if part.is_done_at_once() => drop(self.unconfirmed.remove(&new.id)),
             Part::Make(new) => drop(self.inodes.remove(&new.id)),
             Part::Give { directory: inode, .. } | Part::Take { part: inode, .. } => drop(self.ranges.remove(inode)),
             Part::Token => self.token = None,

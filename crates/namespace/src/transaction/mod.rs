@@ -2,10 +2,10 @@
 //!
 //! The shard that a client asks is the *coordinator*; the others are *participants*. The coordinator's `plan` says what to
 //! ask of whom. A participant that promises its part (`Prepare`) checks it, locks what it touches, and writes it down;
-//! its promise leaves when that is **on disk**. When all have promised, the coordinator decides: one batch has its own
-//! part, the stored reply for the client, and the record of the decision. The client is answered then. The decision goes
-//! to the participants when it is **on disk**; each does its part and forgets its promise in one batch, and says so
-//! when that is **on disk**; then the coordinator forgets the decision.
+//! its promise leaves when that is **on disk** (but for directories made at once, below). When all have promised, the
+//! coordinator decides: one batch has its own part, the stored reply for the client, and the record of the decision. The
+//! client is answered then. The decision goes to the participants when it is **on disk**; each does its part and forgets
+//! its promise in one batch, and says so when that is **on disk**; then the coordinator forgets the decision.
 //!
 //! So whatever crashes and whatever a power cut takes back: a promise without a decision is forgotten (a coordinator that
 //! knows nothing of a transaction says so), and a decision is done by all. A power cut that takes the decision takes
@@ -18,6 +18,13 @@
 //! **Clients that are gone.** Where a request's connection ends while its transaction is undecided, the transaction is given
 //! up: nobody would know that it happened, and whoever has seen what was before, such as the next mount after a killed one,
 //! must not see it change by what the dead one had asked for. A client that is there asks again on its next connection.
+//!
+//! **Directories made at once.** Of a directory that is being made nobody knows before its name is there. So its shard makes it
+//! with its promise, locks nothing, and its vote waits for no disk; a decision only takes the mark away that it is
+//! *unconfirmed*, and nobody hurries with that. What a power cut may do then is mended afterwards. Where it takes the
+//! decision, the shard removes the directory with what is in it: so while it is unconfirmed, only new files are made in it, and
+//! none of them is called durable. Where it takes the directory and not the decision, the record of that says how to make
+//! it again: whatever was in it is lost by the same power cut, as it may be (`unconfirmed`).
 //!
 //! **Haste.** Most decisions are awaited by nobody: the client has its answer. So they go to the participants with a sync that
 //! comes within milliseconds, many together. Where a request meets a promise, its participant asks the coordinator
@@ -34,7 +41,7 @@
 //!
 //! Pure as all of this crate: requests, replies and the time in; `Outgoing` messages and store operations out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 
@@ -51,6 +58,7 @@ pub mod part;
 mod participant;
 pub(crate) mod plan;
 mod turn;
+mod unconfirmed;
 
 pub use turn::Steps;
 
@@ -61,13 +69,24 @@ pub struct Outgoing {
     pub message: Message,
     /// Only when the turn's commit is on disk; if that fails, never.
     pub after_sync: bool,
-    /// Something waits for it: it is not to wait for longer than the disk takes. Of others a few milliseconds' go together.
-    pub awaited: bool,
+    /// How soon that is to be.
+    pub haste: Haste,
+}
+
+/// How soon a change is to be on disk that something waits for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Haste {
+    /// As soon as any other.
+    None,
+    /// Within a few milliseconds: those of all that come meanwhile go together.
+    Soon,
+    /// As soon as the disk can.
+    Now,
 }
 
 impl Outgoing {
     fn at_once(to: ShardId, message: Message) -> Self {
-        Self { to, message, after_sync: false, awaited: true }
+        Self { to, message, after_sync: false, haste: Haste::Now }
     }
 }
 
@@ -83,6 +102,8 @@ pub enum Message {
     Finish {
         transaction: TransactionId,
         commit: bool,
+        /// The directory that was made at once for it, where it is to stay.
+        made: Option<InodeId>,
     },
     AskOutcome {
         transaction: TransactionId,
@@ -99,11 +120,22 @@ pub enum Message {
 pub enum Reply {
     Prepared(Vec<Vote>),
     Done,
+    /// Instead of `Done`: nothing is known of the transaction, and the directory that it made is not there. It was made and
+    /// lost again, or it was removed since.
+    Lost,
     Outcome(Outcome),
     Climbed(InodeId),
     Refused(types::error::Errno),
     /// It did not answer, or asks to come again. It may have done what it was asked.
     Failed,
+}
+
+/// What became of a decision at a participant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Finished {
+    Done,
+    /// As [`Reply::Lost`].
+    Lost,
 }
 
 /// What became of a transaction, as its coordinator knows.
@@ -113,6 +145,9 @@ pub enum Outcome {
     Commit,
     Abort,
 }
+
+/// Who asks for what a shard does by itself: no session has this id.
+pub(crate) const NOBODY: SessionId = SessionId(0);
 
 /// One change of one session.
 type Change = (SessionId, u64);
@@ -146,6 +181,8 @@ pub(crate) struct Transactions {
 
 struct Decided {
     participants: Vec<ShardId>,
+    /// The directory that a participant made at once.
+    made: Option<InodeId>,
     /// When they were last told.
     told_ms: u64,
 }
@@ -184,6 +221,12 @@ impl Transactions {
     /// The transaction of this change, if it is under way.
     pub(crate) fn of_change(&self, change: Change) -> Option<TransactionId> {
         self.by_change.get(&change).copied()
+    }
+
+    /// A directory that was made for one of them may be lost by its shard.
+    pub(crate) fn may_be_lost(&self, directories: impl IntoIterator<Item = InodeId>) -> bool {
+        let asked: BTreeSet<InodeId> = directories.into_iter().collect();
+        self.decided.values().any(|decided| decided.made.is_some_and(|made| asked.contains(&made)))
     }
 
     /// Decided here, and not yet done by all.

@@ -99,6 +99,8 @@ pub struct NewDirectory {
     pub part: Option<PartNumber>,
     /// Such a part gets names that are in `parent` now.
     pub fills: bool,
+    /// It is made with the promise to make it.
+    pub at_once: bool,
 }
 
 /// A shard's promise to do a part if told so, and what it found.
@@ -134,18 +136,32 @@ impl Part {
     /// Where it is to be done; `None` of what has no place yet.
     #[must_use]
     pub fn shard(&self) -> Option<ShardId> {
+        let of_token = matches!(self, Self::Token).then_some(InodeId::ROOT);
+        self.concerns().or(of_token).map(InodeId::home)
+    }
+
+    /// The inode that is there already and that it changes, or the directory.
+    pub(crate) fn concerns(&self) -> Option<InodeId> {
         match self {
-            Self::Entry { parent, .. } => Some(parent.home()),
-            Self::Make(_) => None,
-            Self::Link { inode, .. } | Self::Unlink(inode) | Self::Rmdir(inode) | Self::Move { inode, .. } => {
-                Some(inode.home())
-            }
-            Self::Divide { inode, .. } | Self::Hold(inode) => Some(inode.home()),
-            Self::Conform(conformed) => Some(conformed.part.home()),
-            Self::Give { directory, .. } => Some(directory.home()),
-            Self::Take { part, .. } => Some(part.home()),
-            Self::Token => Some(InodeId::ROOT.home()),
+            Self::Entry { parent: inode, .. }
+            | Self::Link { inode, .. }
+            | Self::Unlink(inode)
+            | Self::Rmdir(inode)
+            | Self::Move { inode, .. }
+            | Self::Divide { inode, .. }
+            | Self::Hold(inode)
+            | Self::Conform(Conformed { part: inode, .. })
+            | Self::Give { directory: inode, .. }
+            | Self::Take { part: inode, .. } => Some(*inode),
+            Self::Make(_) | Self::Token => None,
         }
+    }
+
+    /// Whoever promises it does it with its promise, and takes it back where nothing comes of it: a directory that nobody can
+    /// know of before its name is there.
+    #[must_use]
+    pub fn is_done_at_once(&self) -> bool {
+        matches!(self, Self::Make(new) if new.at_once)
     }
 
     /// What it changes: whoever believes any of it has to be told before.

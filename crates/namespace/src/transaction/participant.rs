@@ -12,7 +12,7 @@ use crate::leases::Touched;
 use crate::schema::transaction as record;
 use crate::shard::Shard;
 use crate::transaction::part::{Part, Vote};
-use crate::transaction::{Decided, Message, Outcome, Outgoing, Prepared, Recalling};
+use crate::transaction::{Decided, Finished, Message, Outcome, Outgoing, Prepared, Recalling};
 
 /// A coordinator that has not said anything for so long is asked.
 const ASK_AFTER_MS: u64 = 1000;
@@ -24,7 +24,8 @@ const PARTS_MAX: usize = 16;
 const DEPTH_MAX: u32 = 1 << 16;
 
 impl<K: Kv> Shard<K> {
-    /// Promises to do these parts. **The votes may leave only when the turn's commit is on disk.**
+    /// Promises to do these parts. **The votes may leave only when the turn's commit is on disk**, unless all parts are done at
+    /// once (`Part::is_done_at_once`): then they need not wait for that.
     ///
     /// # Errors
     /// `Again` where another transaction has locked something, `Blocked` where it is the token; `Recalling` where other
@@ -48,7 +49,11 @@ impl<K: Kv> Shard<K> {
         let rounds = self.transactions.prepared.get(&transaction).map(|prepared| &prepared.rounds);
         if let Some((_, known)) = rounds.and_then(|rounds| rounds.iter().find(|(known, _)| *known == round)) {
             parts.clone_from(known);
-            return parts.iter_mut().map(|part| self.check_part(part)).collect();
+            let vote = |part: &mut Part| match part {
+                Part::Make(new) => Ok(Vote::Made(new.id)),
+                part => self.check_part(part),
+            };
+            return parts.iter_mut().map(vote).collect();
         }
         for part in &parts {
             match (self.transactions.locks.may_lock(transaction, true, part), part) {
@@ -66,6 +71,11 @@ impl<K: Kv> Shard<K> {
         self.take_back_parts(session, transaction, &parts)?;
         for part in &parts {
             self.transactions.locks.lock(transaction, true, part);
+            if let Part::Make(new) = part
+                && new.at_once
+            {
+                self.namespace.bear(new.id, new.newborn());
+            }
         }
         record::ser_round_key(&mut self.key, transaction, round);
         self.namespace.cold.put(&self.key, &record::ser_round(session, &parts));
@@ -89,18 +99,21 @@ impl<K: Kv> Shard<K> {
     }
 
     /// Does what was promised, or forgets it. **The answer may leave only when the turn's commit is on disk.** Harmless
-    /// twice.
+    /// twice. Where nothing is known of it, `made` must be there, or it is `Lost`.
     ///
     /// # Errors
-    /// Where the store fails; the promise stays then.
-    pub fn finish(&mut self, transaction: TransactionId, commit: bool) -> Result<()> {
+    /// Where the store fails, the promise stays; `Again` where it is not known yet whether `made` stays.
+    pub fn finish(&mut self, transaction: TransactionId, commit: bool, made: Option<InodeId>) -> Result<Finished> {
         if let Some(recalling) = self.transactions.recalling.get_mut(&transaction) {
             recalling.given_up = true;
         }
-        let Some(prepared) = self.transactions.prepared.get_mut(&transaction) else { return Ok(()) };
-        if self.transactions.turn.finished.contains(&transaction) {
-            return Ok(());
+        if !self.transactions.prepared.contains_key(&transaction) {
+            return made.map_or(Ok(Finished::Done), |made| self.look_for_made(made));
         }
+        if self.transactions.turn.finished.contains(&transaction) || !commit && !self.unmake(transaction)? {
+            return Ok(Finished::Done);
+        }
+        let Some(prepared) = self.transactions.prepared.get_mut(&transaction) else { return Ok(Finished::Done) };
         let (mover, rounds) = (Some(prepared.session), mem::take(&mut prepared.rounds));
         let applied = match &*rounds {
             _ if !commit => Ok(()),
@@ -119,7 +132,7 @@ impl<K: Kv> Shard<K> {
         }
         applied?;
         self.transactions.turn.finished.push(transaction);
-        Ok(())
+        Ok(Finished::Done)
     }
 
     /// A request is `Blocked` by this transaction: where another shard decides it, that is told, once.
@@ -170,7 +183,13 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `Blocked`.
     pub fn may_sync(&mut self, inode: InodeId) -> Result<()> {
-        self.transactions.locks.may_read(inode)
+        let locks = &mut self.transactions.locks;
+        locks.may_read(inode)?;
+        if !locks.are_unconfirmed() {
+            return Ok(());
+        }
+        locks.may_last(inode)?;
+        self.namespace.find(inode)?.map_or(Ok(()), |found| self.transactions.locks.may_last(found.parent))
     }
 
     /// Asks coordinators from which nothing was heard.
@@ -215,8 +234,9 @@ impl<K: Kv> Shard<K> {
         for (key, value) in records {
             match record::deser_key(&key)? {
                 (id, None) if id.coordinator() == self.config.shard => {
-                    let participants = record::deser_participants(&key, &value)?;
-                    self.transactions.decided.insert(id, Decided { participants, told_ms: self.mono_ms });
+                    let record::Decision { participants, makes } = record::deser_decision(&key, &value)?;
+                    let made = makes.map(|making| making.new.id);
+                    self.transactions.decided.insert(id, Decided { participants, made, told_ms: self.mono_ms });
                     self.tell(id, true);
                 }
                 (id, Some(round)) if id.coordinator() != self.config.shard => {
@@ -238,6 +258,6 @@ impl<K: Kv> Shard<K> {
     }
 }
 
-fn ask(transaction: TransactionId) -> Outgoing {
+pub(super) fn ask(transaction: TransactionId) -> Outgoing {
     Outgoing::at_once(transaction.coordinator(), Message::AskOutcome { transaction })
 }

@@ -6,10 +6,11 @@
 use types::attr::{FileType, SetAttr};
 use types::cred::Credentials;
 use types::error::Errno;
-use types::id::{InodeId, ShardId};
+use types::id::{InodeId, ShardId, TransactionId};
 use types::name::Name;
 
 use crate::schema::edge::Edge;
+use crate::schema::transaction::Making;
 use crate::transaction::part::{Conformed, Moved, NewDirectory, Part, Vote};
 use crate::view::PolicyChange;
 
@@ -21,6 +22,12 @@ pub(crate) enum Operation {
         name: Name,
         new: NewDirectory,
         home: ShardId,
+    },
+    /// Of a directory that its shard has lost, where its name still leads to it. This transaction takes the place of the
+    /// one that made it first.
+    MakeAgain {
+        first: TransactionId,
+        making: Making,
     },
     Rmdir {
         parent: InodeId,
@@ -106,6 +113,8 @@ pub(crate) struct Plan {
     /// The directories that users see the source in, and the target.
     source_in: InodeId,
     target_in: InodeId,
+    /// Both are names of one inode: nothing is renamed.
+    stays: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,13 +134,26 @@ enum Stage {
 impl Plan {
     pub(crate) fn new(operation: Operation) -> Self {
         let nowhere = InodeId(0);
-        Self { operation, stage: Stage::Begin, moved: None, other: None, source_in: nowhere, target_in: nowhere }
+        let (moved, other, source_in, target_in) = (None, None, nowhere, nowhere);
+        Self { operation, stage: Stage::Begin, moved, other, source_in, target_in, stays: false }
     }
 
     /// The new directory, when there is one.
-    pub(crate) fn made(&self, votes: &[Vote]) -> Option<NewDirectory> {
+    pub(crate) fn made(&self, votes: &[Vote]) -> Option<Making> {
         match (&self.operation, votes) {
-            (Operation::Mkdir { new, .. }, [Vote::Made(id)]) => Some(NewDirectory { id: *id, ..new.clone() }),
+            (Operation::Mkdir { parent, name, new, .. }, [Vote::Made(id)]) => {
+                let new = NewDirectory { id: *id, ..new.clone() };
+                Some(Making { parent: *parent, name: name.clone(), new })
+            }
+            (Operation::MakeAgain { making, .. }, _) => Some(making.clone()),
+            _ => None,
+        }
+    }
+
+    /// The transaction that this one takes the place of.
+    pub(crate) fn first(&self) -> Option<TransactionId> {
+        match self.operation {
+            Operation::MakeAgain { first, .. } => Some(first),
             _ => None,
         }
     }
@@ -158,7 +180,7 @@ impl Plan {
     /// The name that a whiteout is left at, and whose it is.
     pub(crate) fn whiteout(&self) -> Option<(InodeId, Name, Credentials)> {
         let Operation::Rename(Renaming { source, whiteout: Some(cred), .. }) = &self.operation else { return None };
-        Some((source.0, source.1.clone(), *cred))
+        (!self.stays).then(|| (source.0, source.1.clone(), *cred))
     }
 
     /// What keeps a split directory as it is to be: the next step of it begins when this one has ended everywhere.
@@ -174,7 +196,11 @@ impl Plan {
                 Some(*inode)
             }
             Operation::Reform { .. } | Operation::Shift { .. } => None,
-            Operation::Mkdir { .. } | Operation::Rmdir { .. } | Operation::Unlink { .. } | Operation::Rename(_) => None,
+            Operation::Mkdir { .. }
+            | Operation::MakeAgain { .. }
+            | Operation::Rmdir { .. }
+            | Operation::Unlink { .. }
+            | Operation::Rename(_) => None,
         }
     }
 
@@ -195,6 +221,10 @@ impl Plan {
                 let give = Part::Give { directory: *directory, moved: moved.clone() };
                 let step = ask([give, Part::Take { part: *part, moved: moved.clone() }]);
                 if std::mem::replace(&mut self.stage, Stage::Last) == Stage::Begin { step } else { Step::Decide(None) }
+            }
+            Operation::MakeAgain { making, .. } => {
+                let making = making.clone();
+                self.next_of_again(&making, votes)
             }
             Operation::Mkdir { .. } | Operation::Rmdir { .. } | Operation::Unlink { .. } | Operation::Link { .. } => {
                 self.next_of_one(votes)
@@ -217,6 +247,7 @@ impl Plan {
                         (*parent, name, Some(Edge { child: *inode, kind: FileType::Regular }))
                     }
                     Operation::Rename(_)
+                    | Operation::MakeAgain { .. }
                     | Operation::Split { .. }
                     | Operation::Reform { .. }
                     | Operation::Shift { .. } => return Step::Again,
@@ -234,6 +265,28 @@ impl Plan {
             },
             (Stage::Last, [Vote::Parts(parts)]) => self.ask_parts(parts),
             (Stage::Parts, _) => Step::Decide(None),
+            _ => Step::Refuse(Errno::EIO),
+        }
+    }
+
+    fn next_of_again(&mut self, Making { parent, name, new }: &Making, votes: &[Vote]) -> Step {
+        let edge = Edge { child: new.id, kind: FileType::Directory };
+        match (self.stage, votes) {
+            (Stage::Begin, _) => {
+                self.stage = Stage::First;
+                ask([Part::Entry { parent: *parent, name: name.clone(), becomes: Some(edge) }])
+            }
+            (Stage::First, [vote]) => {
+                self.stage = Stage::Last;
+                match vote.entry(*parent) {
+                    Some((Some(there), _)) if there == edge => {
+                        Step::Ask(vec![(new.id.home(), Part::Make(new.clone()))])
+                    }
+                    // It was removed, or moved, for which it must have been there.
+                    _ => Step::Nothing,
+                }
+            }
+            (Stage::Last, [Vote::Made(_)]) => Step::Decide(Some(edge)),
             _ => Step::Refuse(Errno::EIO),
         }
     }
@@ -358,7 +411,9 @@ impl Plan {
         let mut parts = vec![Part::Move { inode: moved.child, parent: self.target_in }];
         let Some(other) = self.other else { return ask(parts) };
         if other.child == moved.child {
-            return Step::Nothing;
+            // Who asked moves what it knows of these names all the same: it gets leases on them.
+            self.stays = true;
+            return Step::Decide(Some(moved));
         }
         let is_dir = |edge: Edge| edge.kind == FileType::Directory;
         parts.push(match (is_dir(moved), is_dir(other)) {

@@ -4,7 +4,7 @@ use kv::memory::MemoryKv;
 use namespace::error::Error;
 use namespace::shard::Shard;
 use namespace::transaction::part::{Part, Vote};
-use namespace::transaction::{Message, Outcome, Outgoing, Reply};
+use namespace::transaction::{Haste, Message, Outcome, Outgoing, Reply};
 use namespace::view::{Exactly, PolicyChange};
 use types::cred::Credentials;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
@@ -61,7 +61,7 @@ fn who_meets_a_promise_makes_its_shard_ask_once() {
 }
 
 /// Decides on a directory in the other shard, after that has asked for the outcome or not; whether the decision is in haste.
-fn decide(asked: bool) -> bool {
+fn decide(asked: bool) -> Haste {
     let mut shard = shard();
     let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: sequence };
     let change = PolicyChange { directories: Some(Placement::Shard(ShardId(1))), ..PolicyChange::default() };
@@ -71,22 +71,24 @@ fn decide(asked: bool) -> bool {
     let Err(Error::Blocked(transaction)) = made else { panic!("{made:?}") };
     let mut outgoing = shard.take_outgoing();
     let prepare = outgoing.pop().expect("a message");
-    assert!(outgoing.is_empty() && prepare.awaited && !prepare.after_sync);
+    assert!(outgoing.is_empty() && prepare.haste == Haste::Now && !prepare.after_sync);
     if asked {
         assert_eq!(shard.outcome(transaction), Outcome::Pending);
     }
-    let votes = vec![Vote::Made(InodeId::new(ShardId(1), 5))];
+    let made = InodeId::new(ShardId(1), 5);
+    let votes = vec![Vote::Made(made)];
     shard.replied(ShardId(1), &prepare.message, Reply::Prepared(votes)).expect("decided");
     shard.commit().expect("commits");
     let outgoing = shard.take_outgoing();
     let [finish] = &outgoing[..] else { panic!("{outgoing:?}") };
-    assert_eq!((&finish.message, finish.after_sync), (&Message::Finish { transaction, commit: true }, true));
+    let expected = Message::Finish { transaction, commit: true, made: Some(made) };
+    assert_eq!((&finish.message, finish.after_sync), (&expected, true));
     assert_eq!(shard.outcome(transaction), Outcome::Commit);
-    finish.awaited
+    finish.haste
 }
 
 #[test]
 fn a_decision_is_in_haste_where_its_participant_has_asked() {
-    assert!(!decide(false));
-    assert!(decide(true));
+    assert_eq!(decide(false), Haste::None);
+    assert_eq!(decide(true), Haste::Now);
 }

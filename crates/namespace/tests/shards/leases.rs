@@ -132,11 +132,11 @@ fn a_promise_waits_for_the_leases_of_others() {
 
 #[test]
 fn a_name_waits_for_its_mover_only_where_that_may_have_leases() {
-    let (mover, other) = (SessionId(1), SessionId(2));
+    let (mover, other, stranger) = (SessionId(1), SessionId(2), SessionId(3));
     let [first, second] = [77, 78].map(|n| TransactionId(InodeId::new(ShardId(1), n).0));
     let entry = |becomes| vec![Part::Entry { parent: ROOT, name: name("x"), becomes }];
     let moved = Edge { child: InodeId::new(ShardId(1), 99), kind: FileType::Regular };
-    let taken = |silent_ms: Option<u64>| {
+    let taken = |mover, silent_ms: Option<u64>| {
         let mut shard = participant();
         if let Some(ms) = silent_ms {
             shard.listen(mover, false);
@@ -144,13 +144,13 @@ fn a_name_waits_for_its_mover_only_where_that_may_have_leases() {
         }
         shard.prepare(mover, first, 0, entry(Some(moved))).expect("promised");
         shard.commit().expect("commits");
-        shard.finish(first, true).expect("done");
+        shard.finish(first, true, None).expect("done");
         shard.commit().expect("commits");
         shard.prepare(other, second, 0, entry(None)).map(drop)
     };
-    assert_eq!(taken(None), Err(Error::Recalling));
-    assert_eq!(taken(Some(2_999)), Err(Error::Recalling), "it may believe what it was told before");
-    assert_eq!(taken(Some(3_000)), Ok(()));
+    assert_eq!(taken(mover, None), Err(Error::Recalling));
+    assert_eq!(taken(mover, Some(3_000)), Err(Error::Recalling), "it may believe what another shard has told it");
+    assert_eq!(taken(stranger, None), Ok(()), "it never listened");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_promise_is_not_given_to_a_transaction_that_was_given_up_meanwhile() {
     let mut shard = participant();
     assert!(shard.getattr(other, ROOT).expect("there").lease_ms > 0);
     assert_eq!(shard.prepare(asker, transaction, 0, vec![entry.clone()]), Err(Error::Recalling));
-    shard.finish(transaction, false).expect("harmless");
+    shard.finish(transaction, false, None).expect("harmless");
     let recalls = shard.recalls(other);
     shard.acknowledge_recalls(other, &[recalls[0].id]);
     assert_eq!(shard.prepare(asker, transaction, 0, vec![entry]), Err(Error::Again));

@@ -16,4 +16,5 @@ mod racing;
 mod repeat;
 mod seeds;
 mod sim;
+mod unconfirmed;
 mod walking;

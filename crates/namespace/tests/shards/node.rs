@@ -8,7 +8,7 @@ use namespace::error::Result;
 use namespace::schema::transaction::{deser_key, deser_round};
 use namespace::shard::{Config, Limits, Shard};
 use namespace::transaction::part::Part;
-use namespace::transaction::{Message, Outgoing, Reply};
+use namespace::transaction::{Finished, Message, Outgoing, Reply};
 use namespace::view::{
     Create, DirEntry, Exactly, GroupSpace, InodeView, Looked, PolicyChange, PoolSpace, Rename, SpaceClass, Telling,
     Walked,
@@ -361,10 +361,10 @@ impl Node {
             Message::Prepare { session, transaction, round, parts } => {
                 Reply::Prepared(self.shard.prepare(*session, *transaction, *round, parts.clone())?)
             }
-            Message::Finish { transaction, commit } => {
-                self.shard.finish(*transaction, *commit)?;
-                Reply::Done
-            }
+            Message::Finish { transaction, commit, made } => match self.shard.finish(*transaction, *commit, *made)? {
+                Finished::Done => Reply::Done,
+                Finished::Lost => Reply::Lost,
+            },
             Message::AskOutcome { transaction } => Reply::Outcome(self.shard.outcome(*transaction)),
             Message::Climb { inode, until, .. } => Reply::Climbed(self.shard.climb(*inode, *until)?),
         })

@@ -1,5 +1,6 @@
 //! The shards, their network, and the shell that metad is to them. One seed decides all.
 
+mod disk;
 mod eyes;
 mod record;
 
@@ -13,6 +14,7 @@ use namespace::check::check_all;
 use namespace::error::{Error, Result};
 use namespace::schema::parts::deser_value;
 use namespace::shard::Shard;
+use namespace::transaction::part::Part;
 use namespace::transaction::{Message, Outgoing, Reply};
 use namespace::view::Recall;
 use rand::rngs::StdRng;
@@ -491,7 +493,10 @@ impl Sim {
                     Ok(Told::Client(_)) | Err(Error::Again) => Reply::Failed,
                     Err(error) => panic!("{error}"),
                 };
-                let waits = matches!(reply, Reply::Prepared(_) | Reply::Done | Reply::Outcome(_));
+                let is_done_at_once = matches!(&message, Message::Prepare { parts, .. }
+                    if parts.iter().all(Part::is_done_at_once));
+                let waits = matches!(reply, Reply::Prepared(_) | Reply::Done | Reply::Lost | Reply::Outcome(_));
+                let waits = waits && !is_done_at_once;
                 if waits && node.commits > node.synced {
                     node.held.push_back((node.commits, Held::Reply(from, message, reply)));
                 } else {

@@ -8,8 +8,8 @@ use crate::codec::{Bytes, DecodeError, Reader, Wire, messages};
 
 messages! {
     /// Checks a part of an operation, locks what it touches, and makes it durable without doing it. Answered with
-    /// `Prepared` when it is on disk; an errno or `Busy` (something else touches the same) means that nothing of this
-    /// round is left here.
+    /// `Prepared` when it is on disk, or, where all it asks for is done at once, before that; an errno or `Busy` (something
+    /// else touches the same) means that nothing of this round is left here.
     Prepare {
         /// The client's, whose own leases are not in the way.
         session: SessionId,
@@ -22,7 +22,13 @@ messages! {
     /// One vote for each part, in their order.
     Prepared { votes: Bytes }
     /// Does what was prepared, or forgets it. Answered when that is on disk; unknown transactions are no error.
-    Finish { transaction: TransactionId, commit: bool }
+    Finish {
+        transaction: TransactionId,
+        commit: bool,
+        /// The directory that was made at once for it, where it is to stay.
+        made: Option<InodeId>,
+    }
+    Finished { ending: Ending }
     /// What became of a transaction that the asked shard coordinates.
     AskOutcome { transaction: TransactionId }
     Outcome {
@@ -34,13 +40,42 @@ messages! {
     Climb { inode: InodeId, until: InodeId }
     Climbed { inode: InodeId }
     /// What came together for one shard: first all of these `Finish`, then all of these `Prepare`, in their order. Answered
-    /// when the effects of all of them are on disk.
+    /// when the effects of all of them are on disk that any of them waits for.
     Transact { finishes: Vec<Finish>, prepares: Vec<Prepare> }
     Transacted {
-        /// For each `Finish`: it is as if it had been answered alone. Otherwise it is to be sent again, in time.
-        done: Vec<bool>,
+        /// For each `Finish`.
+        endings: Vec<Ending>,
         /// For each `Prepare`.
         promises: Vec<Promise>,
+    }
+}
+
+/// What came of a `Finish`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    Done,
+    /// Nothing is known of the transaction, and the directory that was made for it is not there.
+    Lost,
+    /// Of one among others: it failed, and is to be sent again, in time.
+    Later,
+}
+
+/// One byte.
+impl Wire for Ending {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(match self {
+            Self::Done => 0,
+            Self::Lost => 1,
+            Self::Later => 2,
+        });
+    }
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match u8::decode(reader)? {
+            0 => Self::Done,
+            1 => Self::Lost,
+            2 => Self::Later,
+            _ => return Err(DecodeError::Invalid("ending")),
+        })
     }
 }
 

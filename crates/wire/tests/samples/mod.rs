@@ -235,6 +235,19 @@ impl Sample for transaction::Promise {
     }
 }
 
+impl Sample for transaction::Ending {
+    fn sample(dice: &mut Dice) -> Self {
+        match dice {
+            Dice::Systematic(_) => Self::Lost,
+            Dice::Seeded(_) => match dice.below(3) {
+                0 => Self::Done,
+                1 => Self::Lost,
+                _ => Self::Later,
+            },
+        }
+    }
+}
+
 /// What a test does with each message.
 pub trait Visitor {
     fn visit<T: Wire + Sample + PartialEq + std::fmt::Debug>(&mut self, name: &'static str);
@@ -365,13 +378,14 @@ samples! {
         scrub::ScrubStop { run }
         transaction::Prepare { session, transaction, round, parts }
         transaction::Prepared { votes }
-        transaction::Finish { transaction, commit }
+        transaction::Finish { transaction, commit, made }
+        transaction::Finished { ending }
         transaction::AskOutcome { transaction }
         transaction::Outcome { state }
         transaction::Climb { inode, until }
         transaction::Climbed { inode }
         transaction::Transact { finishes, prepares }
-        transaction::Transacted { done, promises }
+        transaction::Transacted { endings, promises }
         meta::Exactly { sequence, answered_below }
         meta::InodeReply {
             attr, unsettled, cutting, cuts, exclusive, alone, draft, has_objects, intents, bare, layout, elsewhere, lease_ms,

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use namespace::schema::transaction::{deser_votes, ser_parts};
+use namespace::transaction::part::Part;
 use namespace::transaction::{Message, Outgoing, Reply};
 use types::id::ShardId;
 use wire::codec::Bytes;
-use wire::v1::transaction::{Finish, Prepare, Promise, Transact, Transacted};
+use wire::v1::transaction::{Ending, Finish, Prepare, Promise, Transact, Transacted};
 
 /// Messages of one request, and the bytes of their parts from which on no more are added: the others need not wait until so
 /// much is executed.
@@ -21,7 +22,7 @@ pub(super) enum Parcel {
 }
 
 /// `Prepare` and `Finish` for one shard. What is in one bundle happens before what is in the next, but within one all `Finish`
-/// come first: whose transaction begins in it must not end in it.
+/// come first: whose transaction begins in it must not end in it. What waits for no disk does not go with what does.
 pub(super) struct Bundle {
     finishes: Vec<Message>,
     prepares: Vec<Message>,
@@ -40,20 +41,35 @@ pub(super) enum Fate {
 /// The requests that these messages become, in the order in which they are to leave.
 pub(super) fn pack(messages: Vec<Outgoing>) -> Vec<(ShardId, Parcel)> {
     let mut parcels = Vec::new();
-    let mut open: BTreeMap<ShardId, Bundle> = BTreeMap::new();
+    let mut open: BTreeMap<(ShardId, Waits), Bundle> = BTreeMap::new();
     for Outgoing { to, message, .. } in messages {
-        if !matches!(message, Message::Prepare { .. } | Message::Finish { .. }) {
-            parcels.push((to, Parcel::Alone(message)));
-            continue;
+        let waits = match &message {
+            Message::Prepare { parts, .. } if parts.iter().all(Part::is_done_at_once) => Waits::ForNothing,
+            Message::Prepare { .. } | Message::Finish { .. } => Waits::ForDisk,
+            Message::AskOutcome { .. } | Message::Climb { .. } => {
+                parcels.push((to, Parcel::Alone(message)));
+                continue;
+            }
+        };
+        for kind in [Waits::ForNothing, Waits::ForDisk] {
+            if let Some(bundle) = open.get_mut(&(to, kind))
+                && (bundle.takes_back(&message) || kind == waits && bundle.is_full())
+            {
+                parcels.push((to, mem::take(bundle).close()));
+            }
         }
-        let bundle = open.entry(to).or_default();
-        if bundle.is_full() || bundle.takes_back(&message) {
-            parcels.push((to, mem::take(bundle).close()));
-        }
-        bundle.add(message);
+        open.entry((to, waits)).or_default().add(message);
     }
-    parcels.extend(open.into_iter().map(|(to, bundle)| (to, bundle.close())));
+    let left = open.into_iter().filter(|(_, bundle)| !bundle.is_empty());
+    parcels.extend(left.map(|((to, _), bundle)| (to, bundle.close())));
     parcels
+}
+
+/// What the answers of a bundle wait for, in the order in which bundles for one shard leave.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Waits {
+    ForNothing,
+    ForDisk,
 }
 
 impl Default for Bundle {
@@ -64,13 +80,17 @@ impl Default for Bundle {
 }
 
 impl Bundle {
+    fn is_empty(&self) -> bool {
+        self.finishes.is_empty() && self.prepares.is_empty()
+    }
+
     fn is_full(&self) -> bool {
         self.finishes.len() + self.prepares.len() >= MESSAGES_MAX || self.parts_bytes >= PARTS_BYTES_MAX
     }
 
     /// It ends what the bundle would only begin after it.
     fn takes_back(&self, message: &Message) -> bool {
-        let Message::Finish { transaction: ended, commit: false } = message else { return false };
+        let Message::Finish { transaction: ended, commit: false, .. } = message else { return false };
         self.request.prepares.iter().any(|prepare| prepare.transaction == *ended)
     }
 
@@ -83,8 +103,9 @@ impl Bundle {
                 self.request.prepares.push(prepare);
                 self.prepares.push(message);
             }
-            Message::Finish { transaction, commit } => {
-                self.request.finishes.push(Finish { transaction: *transaction, commit: *commit });
+            Message::Finish { transaction, commit, made } => {
+                let finish = Finish { transaction: *transaction, commit: *commit, made: *made };
+                self.request.finishes.push(finish);
                 self.finishes.push(message);
             }
             Message::AskOutcome { .. } | Message::Climb { .. } => {}
@@ -110,12 +131,12 @@ impl Bundle {
     }
 
     pub(super) fn answered(self, answer: Transacted) -> Vec<Fate> {
-        let Transacted { done, promises } = answer;
-        if done.len() != self.finishes.len() || promises.len() != self.prepares.len() {
+        let Transacted { endings, promises } = answer;
+        if endings.len() != self.finishes.len() || promises.len() != self.prepares.len() {
             return self.failed(&Reply::Failed);
         }
-        let done = done.into_iter().map(|done| if done { Reply::Done } else { Reply::Failed });
-        let finished = self.finishes.into_iter().zip(done).map(|(message, reply)| Fate::Replied(message, reply));
+        let endings = endings.into_iter().map(reply_of);
+        let finished = self.finishes.into_iter().zip(endings).map(|(message, reply)| Fate::Replied(message, reply));
         let promised = self.prepares.into_iter().zip(promises).map(|(message, promise)| match promise {
             Promise::Given(votes) => {
                 Fate::Replied(message, deser_votes(&votes.0).map_or(Reply::Failed, Reply::Prepared))
@@ -128,13 +149,25 @@ impl Bundle {
     }
 }
 
+pub(super) fn reply_of(ending: Ending) -> Reply {
+    match ending {
+        Ending::Done => Reply::Done,
+        Ending::Lost => Reply::Lost,
+        Ending::Later => Reply::Failed,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use namespace::schema::transaction::ser_votes;
-    use namespace::transaction::part::{Part, Vote};
+    use namespace::transaction::Haste;
+    use namespace::transaction::part::{NewDirectory, Vote};
     use types::error::Errno;
+    use types::flags::FileFlags;
     use types::id::{InodeId, SessionId, TransactionId};
+    use types::layout::LayoutPolicy;
+    use types::time::Timestamp;
 
     fn prepare(id: u64) -> Message {
         let (session, transaction) = (SessionId(7), TransactionId(id));
@@ -142,7 +175,7 @@ mod tests {
     }
 
     fn finish(id: u64, commit: bool) -> Message {
-        Message::Finish { transaction: TransactionId(id), commit }
+        Message::Finish { transaction: TransactionId(id), commit, made: None }
     }
 
     fn climb(id: u64) -> Message {
@@ -150,7 +183,7 @@ mod tests {
     }
 
     fn packed(messages: Vec<(u16, Message)>) -> Vec<(u16, Vec<Message>)> {
-        let outgoing = |(to, message)| Outgoing { to: ShardId(to), message, after_sync: false, awaited: false };
+        let outgoing = |(to, message)| Outgoing { to: ShardId(to), message, after_sync: false, haste: Haste::None };
         let parcels = pack(messages.into_iter().map(outgoing).collect());
         let messages = |parcel: Parcel| match parcel {
             Parcel::Alone(message) => vec![message],
@@ -179,6 +212,36 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_for_no_disk_goes_alone_and_first() {
+        let make = |id| {
+            let (flags, policy, time) = (FileFlags::NONE, LayoutPolicy::default(), Timestamp(1));
+            let (access, default, part, fills, at_once) = (None, None, None, false, true);
+            let (id_of, parent, mode, uid, gid) = (InodeId(0), InodeId(1), 0o755, 0, 0);
+            let new = NewDirectory {
+                id: id_of,
+                parent,
+                mode,
+                uid,
+                gid,
+                flags,
+                time,
+                policy,
+                access,
+                default,
+                part,
+                fills,
+                at_once,
+            };
+            let (session, transaction) = (SessionId(7), TransactionId(id));
+            Message::Prepare { session, transaction, round: 0, parts: vec![Part::Make(new)] }
+        };
+        let messages = vec![(1, prepare(1)), (1, make(2)), (1, finish(3, true)), (1, make(4))];
+        assert_eq!(packed(messages), [(1, vec![make(2), make(4)]), (1, vec![finish(3, true), prepare(1)])]);
+        let messages = vec![(1, make(2)), (1, make(3)), (1, finish(2, false)), (1, make(4))];
+        assert_eq!(packed(messages), [(1, vec![make(2), make(3)]), (1, vec![make(4)]), (1, vec![finish(2, false)])]);
+    }
+
+    #[test]
     fn bundles_are_bounded() {
         let parcels = packed((0..2 * MESSAGES_MAX as u64 + 1).map(|id| (1, prepare(id))).collect());
         let counts: Vec<usize> = parcels.iter().map(|(_, messages)| messages.len()).collect();
@@ -200,6 +263,7 @@ mod tests {
             let mut bundle = Bundle::default();
             bundle.add(finish(10, true));
             bundle.add(finish(11, true));
+            bundle.add(finish(12, true));
             (0..count).for_each(|id| bundle.add(prepare(id)));
             bundle
         };
@@ -207,11 +271,12 @@ mod tests {
         let given = || Promise::Given(Bytes(ser_votes(&votes)));
         let spoilt = Promise::Given(Bytes(vec![99]));
         let promises = vec![given(), Promise::Refused(Errno::EMLINK), Promise::Again, Promise::Waits, spoilt];
-        let fates = made(5).answered(Transacted { done: vec![true, false], promises });
+        let fates = made(5).answered(Transacted { endings: vec![Ending::Done, Ending::Lost, Ending::Later], promises });
         let replied = |message, reply| Fate::Replied(message, reply);
         let expected = [
             replied(finish(10, true), Reply::Done),
-            replied(finish(11, true), Reply::Failed),
+            replied(finish(11, true), Reply::Lost),
+            replied(finish(12, true), Reply::Failed),
             replied(prepare(0), Reply::Prepared(votes.clone())),
             replied(prepare(1), Reply::Refused(Errno::EMLINK)),
             replied(prepare(2), Reply::Failed),
@@ -220,11 +285,9 @@ mod tests {
         ];
         assert_eq!(fates, expected);
         // An answer to something else.
-        for (done, promises) in
-            [(vec![true], vec![given()]), (vec![true; 2], vec![]), (vec![true; 2], vec![given(), given()])]
-        {
-            let fates = made(1).answered(Transacted { done, promises });
-            assert!(fates.iter().all(|fate| matches!(fate, Fate::Replied(_, Reply::Failed))) && fates.len() == 3);
+        for (count, promises) in [(2, vec![given()]), (3, vec![]), (3, vec![given(), given()])] {
+            let fates = made(1).answered(Transacted { endings: vec![Ending::Done; count], promises });
+            assert!(fates.iter().all(|fate| matches!(fate, Fate::Replied(_, Reply::Failed))) && fates.len() == 4);
         }
     }
 }

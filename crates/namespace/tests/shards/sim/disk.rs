@@ -1,0 +1,26 @@
+//! What a client wants to be on disk.
+
+use namespace::error::Error;
+use types::id::InodeId;
+use types::time::Timestamp;
+
+use super::Sim;
+
+impl Sim {
+    /// Asks the inode's shard until that says that it is on disk, as `fsync` does.
+    pub(crate) fn fsync(&mut self, inode: InodeId) {
+        let home = usize::from(inode.home().0);
+        for _ in 0..10_000 {
+            let (now_ms, node) = (self.now_ms, &mut self.nodes[home]);
+            node.shard.begin_turn(Timestamp(now_ms as i64), now_ms);
+            match node.shard.may_sync(inode) {
+                Ok(()) => return self.sync(home),
+                Err(Error::Blocked(transaction)) => node.shard.await_end(transaction),
+                Err(error) => panic!("{inode}: {error}"),
+            }
+            self.hand_out(home);
+            self.step();
+        }
+        panic!("{inode} never comes to be on disk");
+    }
+}
