@@ -76,6 +76,9 @@ impl LockAsk {
 impl Client {
     /// Locks a range of a file that is open under `handle`; with `wait`, for as long as it takes.
     ///
+    /// `hear_of_closes` returns when [`Self::release_handle`] was begun for all that was closed on this mount before: without
+    /// it, who must not wait could find the lock of an open file that is no more.
+    ///
     /// # Errors
     /// `EAGAIN` without `wait` where somebody is in the way; `EDEADLK`, `EINTR`; `ENOLCK` at a bound; `EIO` where the shard
     /// does not answer within the bound.
@@ -86,21 +89,13 @@ impl Client {
         handle: u64,
         ask: &LockAsk,
         wait: bool,
+        hear_of_closes: impl AsyncFn(),
     ) -> Result<(), Errno> {
         let (key, table) = (ask.key(), &self.shared.locks);
-        let deadline = ring::now() + self.shared.config.retry_timeout;
         // Closes of this mount that are under way may be what has to be over first; so may be the owner's own last try.
-        while table.unlocks(inode).is_none() || table.is_in_doubt(inode, key) {
-            if caller.is_interrupted() {
-                return Err(Errno::EINTR);
-            }
-            if ring::now() >= deadline {
-                return Err(Errno::EIO);
-            }
-            ring::sleep(LOOK_AGAIN).await;
-        }
+        self.wait_here(caller, || table.unlocks(inode).is_some() && !table.is_in_doubt(inode, key)).await?;
         table.ask(inode, key, handle, ask.wanted());
-        let result = self.lock_until_sure(caller, inode, ask, wait).await;
+        let result = self.lock_until_sure(caller, inode, ask, wait, hear_of_closes).await;
         table.asked(inode, key);
         result
     }
@@ -111,9 +106,10 @@ impl Client {
         inode: InodeId,
         ask: &LockAsk,
         wait: bool,
+        hear_of_closes: impl AsyncFn(),
     ) -> Result<(), Errno> {
         let (key, table) = (ask.key(), &self.shared.locks);
-        let mut closes = 0;
+        let (mut closes, mut has_heard) = (0, false);
         loop {
             let number = table.number();
             let (stamp, unlocks) = (table.stamp(inode, key), table.unlocks(inode));
@@ -134,10 +130,20 @@ impl Client {
             match answer {
                 Ok(_) if table.got(inode, key, ask.wanted(), stamp) => return Ok(()),
                 Ok(_) => {}
-                // Meanwhile somebody on this mount has closed a file: perhaps it was that.
-                Err(Ended::Refused(Errno::EAGAIN)) if closes < CLOSES_MAX && table.unlocks(inode) != unlocks => {
+                Err(Ended::Refused(Errno::EAGAIN)) => {
+                    // Looked for before unlocks are: who is not in the way any more is seen there.
+                    if !has_heard && table.is_in_the_way(inode, key, ask.wanted()) {
+                        has_heard = true;
+                        closes = 0;
+                        hear_of_closes().await;
+                    }
+                    // Meanwhile somebody on this mount has closed a file: perhaps it was that.
+                    let has_closed = unlocks.is_none() || table.unlocks(inode) != unlocks;
+                    if !has_closed || closes == CLOSES_MAX {
+                        return Err(Errno::EAGAIN);
+                    }
                     closes += 1;
-                    ring::sleep(LOOK_AGAIN).await;
+                    self.wait_here(caller, || table.unlocks(inode).is_some()).await?;
                 }
                 Err(Ended::Refused(errno)) => return Err(errno),
                 Err(Ended::Unknown(errno)) => {
@@ -152,26 +158,60 @@ impl Client {
         }
     }
 
+    /// Waits until what other threads of this mount are about makes `condition` true.
+    async fn wait_here(&self, caller: &Caller<'_>, condition: impl Fn() -> bool) -> Result<(), Errno> {
+        let deadline = ring::now() + self.shared.config.retry_timeout;
+        while !condition() {
+            if caller.is_interrupted() {
+                return Err(Errno::EINTR);
+            }
+            if ring::now() >= deadline {
+                return Err(Errno::EIO);
+            }
+            ring::sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
     /// Gives up what the owner holds of a range. It is given up when this returns, or when the shard can be reached again.
     pub async fn unlock(&self, caller: &Caller<'_>, inode: InodeId, kind: LockKind, owner: u64, range: LockRange) {
-        let (key, table) = ((kind, owner), &self.shared.locks);
-        if !table.begin_unlock(inode, key, range) {
-            return;
+        if self.shared.locks.begin_unlock(inode, (kind, owner), range) {
+            self.tell_of_unlock(caller, inode, (kind, owner), range).await;
         }
+    }
+
+    async fn tell_of_unlock(&self, caller: &Caller<'_>, inode: InodeId, key: Key, range: LockRange) {
+        let (kind, owner) = key;
         let request = lock::Unlock { inode, kind, owner, range };
         let done = self.call(caller, Destination::home(inode), &request).await;
         if let Err(error) = done {
             warn!(%inode, "could not tell the shard of an unlock: {error}; trying on");
             self.resolve(inode, key, None, range);
         }
-        table.end_unlock(inode, key);
+        self.shared.locks.end_unlock(inode, key);
     }
 
-    /// Who would be in the way of the lock, if anybody.
+    /// Who would be in the way of the lock, if anybody. `hear_of_closes`: as in [`Self::lock`].
     ///
     /// # Errors
     /// `EINTR`, `EIO` where the shard does not answer within the bound.
     pub async fn get_lock(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        ask: &LockAsk,
+        hear_of_closes: impl AsyncFn(),
+    ) -> Result<Option<LockHolder>, Errno> {
+        let holder = self.find_holder(caller, inode, ask).await?;
+        if !holder.is_some_and(|holder| holder.is_here) {
+            return Ok(holder);
+        }
+        hear_of_closes().await;
+        self.wait_here(caller, || self.shared.locks.unlocks(inode).is_some()).await?;
+        self.find_holder(caller, inode, ask).await
+    }
+
+    async fn find_holder(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
@@ -201,8 +241,12 @@ impl Client {
     /// The last descriptor of an open file is gone, and what was locked through it: `flock` locks, and those of
     /// `F_OFD_SETLK`, whose owner the open file is. (Of `fcntl` locks none is left: each of their owners has closed it.)
     pub async fn release_handle(&self, caller: &Caller<'_>, inode: InodeId, handle: u64) {
-        for (kind, owner) in self.shared.locks.owners_through(inode, handle) {
-            self.unlock(caller, inode, kind, owner, LockRange::ALL).await;
+        let table = &self.shared.locks;
+        let mut keys = table.owners_through(inode, handle);
+        // All at once: who waits for unlocks that are under way waits for each of these.
+        keys.retain(|&key| table.begin_unlock(inode, key, LockRange::ALL));
+        for key in keys {
+            self.tell_of_unlock(caller, inode, key, LockRange::ALL).await;
         }
     }
 

@@ -6,6 +6,7 @@
 //! What this crate never does: know of Weft's servers, keep file data, or let one bad request or a panic end the mount.
 
 mod abi;
+mod arrivals;
 mod baton;
 pub mod context;
 mod decode;
@@ -32,6 +33,7 @@ mod transport;
 mod uring;
 mod worker;
 
+pub use arrivals::Arrivals;
 pub use context::Context;
 pub use decode::asked;
 pub use filesystem::FileSystem;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use ring::{Company, mailbox};
 
 use crate::abi::{self, InHeader, Opcode, OutHeader, READ_BUFFER_MIN, bytes_of, read_front};
+use crate::arrivals::Arrivals;
 use crate::dev::Device;
 use crate::dispatch::Shape;
 use crate::filesystem::FileSystem;
@@ -109,6 +110,12 @@ impl Handle {
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         self.notifier.as_ref().expect("set with the mount").1.clone()
+    }
+
+    /// To wait for requests that the kernel has sent.
+    #[must_use]
+    pub fn arrivals(&self) -> Arrivals {
+        Arrivals::new(self.controls.clone())
     }
 
     /// Waits until somebody unmounts the file system.

@@ -87,6 +87,9 @@ pub(crate) trait Transport: 'static {
     /// Other loops have more to do than they can do: receive, if this one slept.
     fn come(&self);
 
+    /// Returns when a worker has begun with each request that the kernel had handed to this loop before.
+    async fn catch_up(&self);
+
     /// Makes every `receive` end with [`Closed`].
     fn close(&self);
 }

@@ -15,6 +15,7 @@ use types::error::Errno;
 use types::id::InodeId;
 
 use crate::abi::{InHeader, Opcode};
+use crate::arrivals::Awaited;
 use crate::context::{Context, Interrupt};
 use crate::decode::{self, Operation, Refusal};
 use crate::dispatch::{Shape, dispatch};
@@ -27,12 +28,13 @@ use crate::team::Team;
 use crate::transport::{Message, Transport};
 
 /// From one loop, or from the outside, to a loop.
-#[derive(Clone, Copy, Debug)]
 pub(crate) enum Control {
     /// The request with this number was interrupted; the kernel told another loop.
     Interrupt(u64),
     /// There is more to do than the others can do.
     Come,
+    /// Somebody waits until this loop has begun with all that it was sent.
+    CatchUp(Awaited),
     /// The connection to the kernel is gone.
     Leave,
     /// Receive nothing more, and end when what is in flight is answered, or after this time.
@@ -121,6 +123,13 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
                     self.raise(unique);
                 }
                 Control::Come => self.transport.come(),
+                Control::CatchUp(awaited) => {
+                    let this = Rc::clone(&self);
+                    ring::spawn(async move {
+                        this.transport.catch_up().await;
+                        drop(awaited);
+                    });
+                }
                 Control::Leave => self.transport.close(),
                 Control::Stop(limit) => {
                     self.transport.close();

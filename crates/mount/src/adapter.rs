@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use client::{Caller, Client, Gate, Known, Lease, LockAsk, MayKeep, Named};
 use fuse::filesystem::{Attributes, CopyRange, Entry, Lock, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
-use fuse::{Context, FileSystem, Notifier};
+use fuse::{Arrivals, Context, FileSystem, Notifier};
 use ring::buf::Slice;
 use types::allocation::Allocation;
 use types::attr::{Attr, FileType, SetAttr};
@@ -38,12 +38,16 @@ const O_NOATIME: u32 = 0o1_000_000;
 /// Unit of `statfs`; the larger of the two that Linux programs expect.
 const BLOCK_SIZE: u32 = 4096;
 
+/// Longest wait for closes that the kernel has told of.
+const CLOSES_WAIT: Duration = Duration::from_secs(1);
+
 /// One loop's file system.
 pub(crate) struct Adapter {
     client: Rc<Client>,
     /// Entered where an answer is made that the kernel may keep, left when it has it.
     gate: Gate,
     notifier: Arc<OnceLock<Notifier>>,
+    arrivals: Arc<OnceLock<Arrivals>>,
     habits: Arc<Habits>,
     /// Nothing is to be done when a file is closed: locks do not leave the kernel, and no writes are kept back.
     hears_no_close: bool,
@@ -56,10 +60,11 @@ impl Adapter {
         client: Rc<Client>,
         gate: Gate,
         notifier: Arc<OnceLock<Notifier>>,
+        arrivals: Arc<OnceLock<Arrivals>>,
         habits: Arc<Habits>,
         hears_no_close: bool,
     ) -> Self {
-        Self { client, gate, notifier, habits, hears_no_close, opened: Cell::new(0) }
+        Self { client, gate, notifier, arrivals, habits, hears_no_close, opened: Cell::new(0) }
     }
 
     /// Every read and write comes here, past the page cache. Mapped files are cached for as long as they are open.
@@ -92,6 +97,15 @@ impl Adapter {
         if let Some(notifier) = self.notifier.get() {
             // It knows the inode: it is about to write it, or has just asked for a change.
             let _ = notifier.forget_attributes(inode);
+        }
+    }
+
+    /// The client knows of all that was closed on this mount before.
+    async fn hear_of_closes(&self) {
+        if let Some(arrivals) = self.arrivals.get()
+            && !arrivals.settle(CLOSES_WAIT).await
+        {
+            tracing::warn!(limit = ?CLOSES_WAIT, "a loop of the mount hangs: a lock may seem held that was given up");
         }
     }
 
@@ -374,7 +388,8 @@ impl FileSystem for Adapter {
         lock: &Lock,
         mode: LockMode,
     ) -> Result<Option<Held>, Errno> {
-        let holder = as_caller!(context, caller => self.client.get_lock(caller, inode, &ask(lock, mode)).await)?;
+        let (ask, closes) = (ask(lock, mode), || self.hear_of_closes());
+        let holder = as_caller!(context, caller => self.client.get_lock(caller, inode, &ask, closes).await)?;
         // A process number of another host would be somebody else's here.
         Ok(holder.map(|holder| if holder.is_here { holder.held } else { Held { pid: 0, ..holder.held } }))
     }
@@ -388,10 +403,11 @@ impl FileSystem for Adapter {
         wait: bool,
     ) -> Result<(), Errno> {
         let ask = ask(lock, mode);
-        as_caller!(context, caller => match self.client.lock(caller, inode, lock.handle, &ask, wait).await {
+        let closes = || self.hear_of_closes();
+        as_caller!(context, caller => match self.client.lock(caller, inode, lock.handle, &ask, wait, closes).await {
             Err(Errno::EDEADLK) if process::waits_for_open_file(context.pid) => {
                 let ask = LockAsk { detect: false, ..ask };
-                self.client.lock(caller, inode, lock.handle, &ask, wait).await
+                self.client.lock(caller, inode, lock.handle, &ask, wait, closes).await
             }
             result => result,
         })

@@ -10,7 +10,7 @@ mod recalls;
 mod who;
 
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use client::{Client, Cluster};
@@ -72,17 +72,19 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     };
     let options = options(&config, metrics);
     let shared = Arc::clone(&connected.shared);
-    let notifier = Arc::default();
+    let (notifier, arrivals) = (Arc::default(), Arc::new(OnceLock::new()));
     let keeper = Arc::new(KernelCache { notifier: Arc::clone(&notifier) });
     let hears_no_close = config.local_locks && config.write_back.0 == 0;
-    let (kernel, habits) = (Arc::clone(&notifier), Arc::new(Habits::new()));
+    let (kernel, sent, habits) = (Arc::clone(&notifier), Arc::clone(&arrivals), Arc::new(Habits::new()));
     let factory = move |_| {
         let client = Client::new(Arc::clone(&shared));
-        Adapter::new(client, shared.gate(), Arc::clone(&kernel), Arc::clone(&habits), hears_no_close)
+        let (kernel, sent) = (Arc::clone(&kernel), Arc::clone(&sent));
+        Adapter::new(client, shared.gate(), kernel, sent, Arc::clone(&habits), hears_no_close)
     };
     let mount = fuse::mount(&config.mountpoint, options, factory).map_err(|error| Fatal::usage(error.to_string()))?;
     // Nobody gives this client leases before it listens for recalls.
     let _ = notifier.set(mount.notifier());
+    let _ = arrivals.set(mount.arrivals());
     let recalls = if config.leases { Some(RecallThread::start(Arc::clone(&connected.shared), keeper)?) } else { None };
     let mounted = Mounted { cluster: connected.cluster(), metrics: endpoint.address().to_string() };
     let (mountpoint, fuse_channel) = (config.mountpoint.display(), mount.channel());

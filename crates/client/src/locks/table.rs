@@ -187,6 +187,14 @@ impl LockTable {
         inner.files.get(&inode).map_or(Some(0), |file| (file.unlocking == 0).then_some(file.unlocks))
     }
 
+    /// Somebody else on this mount holds what keeps `wanted` from the owner.
+    pub(crate) fn is_in_the_way(&self, inode: InodeId, (kind, owner): Key, wanted: Held) -> bool {
+        let inner = self.lock();
+        let owners = inner.files.get(&inode).map(|file| &file.owners).into_iter().flatten();
+        let mut others = owners.filter(|(key, _)| key.0 == kind && key.1 != owner);
+        others.any(|(_, owned)| owned.held.within(wanted.range).any(|held| held.mode.conflicts(wanted.mode)))
+    }
+
     /// Owners that locked through this open file.
     pub(crate) fn owners_through(&self, inode: InodeId, handle: u64) -> Vec<Key> {
         if self.files.load(Ordering::Acquire) == 0 {
@@ -299,6 +307,25 @@ mod tests {
         assert_eq!(table.unlocks(FILE), None);
         table.end_unlock(FILE, KEY);
         assert_eq!((table.files.load(Ordering::Relaxed), table.unlocks(FILE)), (0, Some(0)));
+    }
+
+    #[test]
+    fn tells_who_is_in_the_way() {
+        let table = LockTable::default();
+        let other = (LockKind::Posix, 8);
+        let shared = |start, end| Held { mode: LockMode::Shared, ..held(start, end) };
+        lock(&table, KEY, 1, held(0, 9));
+        lock(&table, KEY, 1, shared(10, 19));
+        assert!(table.is_in_the_way(FILE, other, shared(9, 30)));
+        assert!(!table.is_in_the_way(FILE, other, shared(10, 30)));
+        assert!(table.is_in_the_way(FILE, other, held(19, 30)));
+        assert!(!table.is_in_the_way(FILE, other, held(20, 30)));
+        assert!(!table.is_in_the_way(FILE, KEY, held(0, 30)), "it is the owner's own");
+        assert!(!table.is_in_the_way(FILE, (LockKind::Flock, 8), held(0, 30)), "the kinds know nothing of each other");
+        assert!(table.begin_unlock(FILE, KEY, LockRange::ALL));
+        assert!(!table.is_in_the_way(FILE, other, held(0, 30)), "whoever is told so sees the unlock");
+        assert_eq!(table.unlocks(FILE), None);
+        table.end_unlock(FILE, KEY);
     }
 
     #[test]

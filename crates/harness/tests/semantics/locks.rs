@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ use crate::{Place, errno, open};
 const READ: i32 = libc::F_RDLCK;
 const WRITE: i32 = libc::F_WRLCK;
 const UNLOCK: i32 = libc::F_UNLCK;
+/// Of files whose locks are asked for right after.
+const CLOSES: u32 = 300;
 
 fn flock(file: &File, operation: i32) -> io::Result<()> {
     // SAFETY: takes nothing but numbers.
@@ -112,6 +115,61 @@ pub(super) fn a_close_ends_the_locks_of_its_process(place: &Place) {
     drop(copy);
     soon(|| set(&there, WRITE, 20, 10));
     soon(|| flock(&there, libc::LOCK_EX | libc::LOCK_NB));
+}
+
+/// Closed on one CPU, asked for on another: so the kernel may tell of the two over different loops.
+pub(super) fn closed_files_hold_no_locks(place: &Place) {
+    let (a, _) = place.both("f");
+    let cpus = ring::place::allowed();
+    let (closed, asked) = (AtomicU32::new(0), AtomicU32::new(0));
+    let asker = open(&a);
+    let refused: Vec<_> = thread::scope(|scope| {
+        scope.spawn(|| {
+            ring::place::bind(&cpus[cpus.len() - 1..]).unwrap();
+            for round in 1..=CLOSES {
+                let file = open(&a);
+                flock(&file, libc::LOCK_EX).unwrap();
+                set(&file, WRITE, 0, 0).unwrap();
+                drop(file);
+                closed.store(round, Ordering::SeqCst);
+                reaches(&asked, round);
+            }
+        });
+        let asker = scope.spawn(|| {
+            ring::place::bind(&cpus[..1]).unwrap();
+            let refused = (1..=CLOSES).filter(|&round| {
+                reaches(&closed, round);
+                let is_refused = finds_a_lock(&asker, round);
+                asked.store(round, Ordering::SeqCst);
+                is_refused
+            });
+            refused.collect()
+        });
+        asker.join().unwrap()
+    });
+    assert!(refused.is_empty(), "after {} of {CLOSES} closes: {refused:?}", refused.len());
+}
+
+/// In one of the ways to ask. Nothing is held in the end.
+fn finds_a_lock(asker: &File, way: u32) -> bool {
+    let is_refused = match way % 3 {
+        0 => flock(asker, libc::LOCK_EX | libc::LOCK_NB).is_err(),
+        1 => range(asker, libc::F_OFD_GETLK, WRITE, 0, 0).unwrap().0 != UNLOCK,
+        _ => set(asker, WRITE, 0, 0).is_err(),
+    };
+    soon(|| flock(asker, libc::LOCK_EX | libc::LOCK_NB));
+    flock(asker, libc::LOCK_UN).unwrap();
+    set(asker, UNLOCK, 0, 0).unwrap();
+    is_refused
+}
+
+/// Without sleeping: the one who waits is to go on at once.
+fn reaches(count: &AtomicU32, round: u32) {
+    let begin = Instant::now();
+    while count.load(Ordering::SeqCst) < round {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the other one has failed");
+        thread::yield_now();
+    }
 }
 
 pub(super) fn waits_end_with_the_unlock(place: &Place) {

@@ -85,6 +85,7 @@ statements! {
         flock_excludes_everywhere
         ranges_split_and_merge
         a_close_ends_the_locks_of_its_process
+        closed_files_hold_no_locks
         waits_end_with_the_unlock
         signals_end_waits
         deadlocks_of_processes_are_refused
