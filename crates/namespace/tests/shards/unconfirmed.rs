@@ -152,6 +152,24 @@ fn only_files_are_made_in_it_and_none_of_them_is_called_durable() {
 }
 
 #[test]
+fn a_file_in_it_gets_no_name_elsewhere_that_would_hide_where_it_lies() {
+    let mut alone = Alone::new();
+    let directory = alone.promise();
+    let file = alone.create(directory, "file").expect("made");
+    let exactly = alone.next();
+    let link = alone.shard.link(exactly, file, ROOT, &name("link"));
+    assert!(is_blocked(&link), "{link:?}");
+    let part = Part::Link { inode: file, parent: InodeId::new(ShardId(1), 16) };
+    let other = TransactionId(TRANSACTION.0 + 1);
+    assert_eq!(alone.shard.prepare(ASKER, other, 0, vec![part.clone()]), Err(Error::Again));
+    assert_eq!(alone.shard.finish(TRANSACTION, true, Some(directory)), Ok(Finished::Done));
+    alone.commit();
+    assert!(alone.shard.prepare(ASKER, other, 0, vec![part]).is_ok());
+    let exactly = alone.next();
+    assert!(alone.shard.link(exactly, file, ROOT, &name("link")).is_err(), "it is promised");
+}
+
+#[test]
 fn where_its_making_is_forgotten_all_that_is_in_it_goes_in_several_turns() {
     let mut alone = Alone::new();
     let directory = alone.promise();
