@@ -296,3 +296,22 @@ fn what_is_durable_in_it_outlives_a_power_cut() {
         }
     }
 }
+
+#[test]
+fn one_that_was_lost_is_made_again_though_names_of_its_parent_are_to_stay() {
+    for flags in [FileFlags::IMMUTABLE, FileFlags::APPEND] {
+        let mut lost = 0;
+        for seed in 0..100 {
+            let (mut sim, parent) = prepare();
+            (sim.orderly, sim.rng) = (false, StdRng::seed_from_u64(seed));
+            let directory = made(&mut sim, Op::Mkdir { parent, name: name("d") });
+            sim.run(CLIENT, Op::Flag { inode: parent, flags });
+            sim.sync(0);
+            sim.cut(1);
+            lost += u64::from(!sim.has(directory));
+            sim.quiesce();
+            assert!(sim.has(directory), "seed {seed}");
+        }
+        assert!(lost > 3, "{lost}");
+    }
+}

@@ -1,7 +1,7 @@
 //! What a client wants to be on disk.
 
 use namespace::error::Error;
-use types::id::InodeId;
+use types::id::{InodeId, SessionId};
 use types::time::Timestamp;
 
 use super::Sim;
@@ -22,5 +22,16 @@ impl Sim {
             self.step();
         }
         panic!("{inode} never comes to be on disk");
+    }
+
+    /// A power cut that takes all that was not synced.
+    pub(crate) fn cut(&mut self, index: usize) {
+        self.nodes[index].kv.crash_keeping(0);
+        self.restart(index);
+    }
+
+    /// Its shard has it, whatever names there are.
+    pub(crate) fn has(&mut self, inode: InodeId) -> bool {
+        self.nodes[usize::from(inode.home().0)].shard.getattr(SessionId(0), inode).is_ok()
     }
 }
