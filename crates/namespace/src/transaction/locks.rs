@@ -209,7 +209,8 @@ impl Locks {
                 let pinned = self.pins.get(inode).and_then(|pin| pin.owners.iter().find(|(pin, _)| *pin != owner));
                 pinned.map_or(Ok(()), |(other, _)| Err(Error::Blocked(*other)))
             }
-            Part::Make(_) => Ok(()),
+            // One that is made again has its id.
+            Part::Make(new) => free(self.inodes.get(&new.id).filter(foreign)),
             Part::Token => {
                 self.token.filter(|token| *token != owner).map_or(Ok(()), |other| Err(Error::Blocked(other)))
             }

@@ -56,9 +56,12 @@ impl<K: Kv> Shard<K> {
 
     /// For a decided transaction that nothing is known of: what it made is there, and stays.
     pub(super) fn look_for_made(&mut self, made: InodeId) -> Result<Finished> {
-        // Made again, for a transaction that may yet be forgotten.
-        self.transactions.locks.may_last(made).map_err(|_| Error::Again)?;
-        Ok(if self.namespace.find(made)?.is_some() { Finished::Done } else { Finished::Lost })
+        if self.namespace.find(made)?.is_some() {
+            return Ok(Finished::Done);
+        }
+        // It may be about to be made again, for another transaction.
+        self.transactions.locks.may_climb(made).map_err(|_| Error::Again)?;
+        Ok(Finished::Lost)
     }
 
     /// Removes what was made at once for a transaction that is forgotten. False where that is not done yet: it is asked about

@@ -9,8 +9,8 @@ use namespace::shard::Shard;
 use namespace::transaction::part::{NewDirectory, Part, Vote};
 use namespace::transaction::{Finished, Message, Outcome, Reply};
 use namespace::view::{Create, Exactly, Rename};
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use types::attr::FileType;
 use types::flags::FileFlags;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
@@ -19,6 +19,7 @@ use types::placement::Placement;
 use types::time::Timestamp;
 
 use crate::node::{Answer, CRED, Op, Splits, config};
+use crate::seeds::seeds;
 use crate::sim::{Crash, ROOT, Sim, name};
 
 const CLIENT: u64 = 1;
@@ -110,6 +111,14 @@ fn make(id: InodeId) -> Part {
     Part::Make(NewDirectory { id, parent, mode, uid, gid, flags, time, policy, access, default, part, fills, at_once })
 }
 
+/// With what is done only when it is decided.
+fn make_later(id: InodeId) -> Part {
+    match make(id) {
+        Part::Make(new) => Part::Make(NewDirectory { at_once: false, ..new }),
+        other => other,
+    }
+}
+
 fn is_blocked<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Blocked(TRANSACTION)))
 }
@@ -193,13 +202,17 @@ fn one_that_is_not_there_is_lost_and_made_again_with_its_id() {
     let directory = alone.promise();
     alone.kv.crash_keeping(0);
     alone.again();
+    alone.shard.session_open(ASKER, b"").expect("opens");
     assert_eq!(alone.shard.finish(TRANSACTION, true, Some(directory)), Ok(Finished::Lost));
     let again = TransactionId(TRANSACTION.0 + 1);
-    assert_eq!(alone.shard.prepare(ASKER, again, 0, vec![make(directory)]), Ok(vec![Vote::Made(directory)]));
+    let promise = |alone: &mut Alone, of| alone.shard.prepare(ASKER, of, 0, vec![make_later(directory)]);
+    assert_eq!(promise(&mut alone, again), Ok(vec![Vote::Made(directory)]));
     alone.commit();
-    // It may yet be forgotten: nothing can be said of the first one.
+    // It may yet be forgotten: nothing can be said of the first one, nor is anything made in it.
     assert_eq!(alone.shard.finish(TRANSACTION, true, Some(directory)), Err(Error::Again));
-    assert_eq!(alone.shard.finish(again, true, Some(directory)), Ok(Finished::Done));
+    assert_eq!(promise(&mut alone, TransactionId(TRANSACTION.0 + 2)), Err(Error::Again));
+    assert!(matches!(alone.create(directory, "early"), Err(Error::Blocked(of)) if of == again));
+    assert_eq!(alone.shard.finish(again, true, None), Ok(Finished::Done));
     alone.commit();
     assert_eq!(alone.shard.finish(TRANSACTION, true, Some(directory)), Ok(Finished::Done));
     let third = TransactionId(TRANSACTION.0 + 2);
@@ -297,6 +310,15 @@ fn what_is_durable_in_it_outlives_a_power_cut() {
     }
 }
 
+/// Loses a directory of which the decision is on disk, unless it came to be on its own disk before.
+fn lose(sim: &mut Sim, parent: InodeId, seed: u64) -> Option<InodeId> {
+    (sim.orderly, sim.rng) = (false, StdRng::seed_from_u64(seed));
+    let directory = made(sim, Op::Mkdir { parent, name: name("d") });
+    sim.sync(0);
+    sim.cut(1);
+    (!sim.has(directory)).then_some(directory)
+}
+
 #[test]
 fn one_that_was_lost_is_made_again_though_names_of_its_parent_are_to_stay() {
     for flags in [FileFlags::IMMUTABLE, FileFlags::APPEND] {
@@ -314,4 +336,33 @@ fn one_that_was_lost_is_made_again_though_names_of_its_parent_are_to_stay() {
         }
         assert!(lost > 3, "{lost}");
     }
+}
+
+#[test]
+fn what_is_made_in_one_that_is_made_again_stays() {
+    let mut tried = 0;
+    for seed in seeds(0, 2000) {
+        let (mut sim, parent) = prepare();
+        let Some(directory) = lose(&mut sim, parent, seed) else { continue };
+        let mut is_made = false;
+        for _ in 0..600 {
+            match sim.answers.remove(&CLIENT) {
+                Some(Answer::Inode(_)) => {
+                    is_made = true;
+                    break;
+                }
+                _ if sim.is_idle(CLIENT) => sim.ask(CLIENT, Op::Create { parent: directory, name: name("f") }),
+                _ => {}
+            }
+            sim.step();
+            if sim.rng.random_range(0..60) == 0 {
+                sim.crash(0, Crash::Kill);
+            }
+        }
+        sim.quiesce();
+        is_made |= matches!(sim.answers.remove(&CLIENT), Some(Answer::Inode(_)));
+        assert!(!is_made || sim.look(CLIENT, directory, &name("f")).is_some(), "seed {seed}: it is gone");
+        tried += u64::from(is_made);
+    }
+    assert!(tried > 0);
 }
