@@ -187,10 +187,11 @@ impl<K: Kv> Shard<K> {
     /// What changes on disk of this directory or inode is decided: nothing that another shard has decided is missing.
     ///
     /// # Errors
-    /// `Blocked`.
+    /// `Blocked`; `ESTALE` where it is gone: nobody who has it open is to believe that it is durable.
     pub fn may_sync(&mut self, inode: InodeId) -> Result<()> {
         self.transactions.locks.may_read(inode)?;
-        self.may_last(inode)
+        self.may_last(inode)?;
+        self.namespace.existing(inode).map(drop)
     }
 
     /// Neither the inode nor the directory that it lies in may yet be forgotten. Of a file there with several names it could

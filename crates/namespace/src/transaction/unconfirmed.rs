@@ -104,11 +104,7 @@ impl<K: Kv> Shard<K> {
             Err(Error::Recalling) => return Ok(Progress::Waits),
             Err(error) => return Err(error),
         }
-        // Also where somebody has it open: its id may be needed to make it again.
-        let found = self.namespace.existing(directory)?;
-        let loss = self.namespace.prepare_loss(directory, found, |_| false)?;
-        let fate = self.namespace.lose(loss);
-        self.account(fate);
+        self.remove_inode(directory)?;
         Ok(Progress::Gone)
     }
 
@@ -116,7 +112,17 @@ impl<K: Kv> Shard<K> {
     fn remove_name(&mut self, directory: InodeId, name: &Name, child: InodeId) -> Result<()> {
         self.take_back(NOBODY, &[Touched::inode(child), Touched::inode(directory), Touched::name(directory, name)])?;
         self.transactions.locks.may_change(child)?;
-        let parts = [Part::Entry { parent: directory, name: name.clone(), becomes: None }, Part::Unlink(child)];
-        self.apply_parts(&parts, None)
+        self.apply_parts(&[Part::Entry { parent: directory, name: name.clone(), becomes: None }], None)?;
+        self.remove_inode(child)
+    }
+
+    /// Also where somebody has it open, as a power cut of this shard would: who thinks that it is still there, and asks for
+    /// it to be durable, must not be told so.
+    fn remove_inode(&mut self, inode: InodeId) -> Result<()> {
+        let found = self.namespace.existing(inode)?;
+        let loss = self.namespace.prepare_loss(inode, found, |_| false)?;
+        let fate = self.namespace.lose(loss);
+        self.account(fate);
+        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use namespace::view::{Create, Exactly, Rename};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use types::attr::FileType;
+use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::layout::LayoutPolicy;
@@ -51,9 +52,12 @@ impl Alone {
     }
 
     fn create(&mut self, parent: InodeId, text: &str) -> Result<InodeId> {
+        self.create_and(parent, text, false)
+    }
+
+    fn create_and(&mut self, parent: InodeId, text: &str, open: bool) -> Result<InodeId> {
         let (exactly, name, cred) = (self.next(), name(text), CRED);
-        let (kind, mode, rdev, open, write_intent, exclusive, draft) =
-            (FileType::Fifo, 0o644, 0, false, false, true, false);
+        let (kind, mode, rdev, write_intent, exclusive, draft) = (FileType::Fifo, 0o644, 0, false, true, false);
         let create = Create { parent, name: &name, kind, mode, rdev, cred, open, write_intent, exclusive, draft };
         self.shard.create(exactly, &create).map(|view| view.attr.inode)
     }
@@ -194,6 +198,29 @@ fn where_its_making_is_forgotten_all_that_is_in_it_goes_in_several_turns() {
     assert_eq!(alone.shard.inode_count(), 1);
     alone.commit();
     assert_eq!(check(&alone.kv, ShardId(0)), Ok(Vec::new()));
+}
+
+#[test]
+fn who_has_a_file_open_that_goes_so_is_not_told_that_it_is_durable() {
+    let mut alone = Alone::new();
+    let directory = alone.promise();
+    let file = alone.create_and(directory, "file", true).expect("made");
+    alone.commit();
+    assert!(is_blocked(&alone.shard.may_sync(file)));
+    assert_eq!(alone.forget(), 0);
+    for gone in [file, directory] {
+        assert_eq!(alone.shard.may_sync(gone), Err(Error::Refused(Errno::ESTALE)));
+    }
+    assert_eq!((alone.shard.inode_count(), alone.shard.held_count()), (1, 0));
+    alone.shard.close_inode(ASKER, file, None).expect("closed");
+    alone.commit();
+    assert_eq!(check(&alone.kv, ShardId(0)), Ok(Vec::new()));
+    // What is open and was removed by its users has nothing to lose.
+    let removed = alone.create_and(ROOT, "removed", true).expect("made");
+    let exactly = alone.next();
+    alone.shard.unlink(exactly, ROOT, &name("removed")).expect("removed");
+    alone.commit();
+    assert_eq!(alone.shard.may_sync(removed), Ok(()));
 }
 
 #[test]
