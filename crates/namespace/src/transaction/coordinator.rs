@@ -99,6 +99,7 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// Where the store fails; the message is sent again then, in time.
     pub fn replied(&mut self, from: ShardId, message: &Message, reply: Reply) -> Result<()> {
+        let reply = self.not_yet_made_again(message, reply);
         match (message, reply) {
             (Message::Prepare { transaction, .. }, reply) => self.voted(*transaction, from, reply),
             (Message::Climb { transaction, .. }, reply) => self.climbed(*transaction, reply),

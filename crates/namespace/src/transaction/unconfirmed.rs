@@ -2,6 +2,7 @@
 //! them where the decision was lost.
 
 use kv::Kv;
+use types::error::Errno;
 use types::id::{InodeId, TransactionId};
 use types::name::Name;
 use types::parts::HASH_END;
@@ -13,7 +14,7 @@ use crate::shard::Shard;
 use crate::transaction::part::Part;
 use crate::transaction::participant::ask;
 use crate::transaction::plan::Operation;
-use crate::transaction::{Finished, NOBODY};
+use crate::transaction::{Finished, Message, NOBODY, Reply};
 use crate::view::Exactly;
 
 /// Names that are removed in one turn.
@@ -52,6 +53,18 @@ impl<K: Kv> Shard<K> {
             Err(Error::Blocked(_)) => Ok(()),
             other => other,
         }
+    }
+
+    /// Who asks a shard for a directory that it has lost is refused there, as if names were damaged or the directory had been
+    /// removed. Until it is made again, that is to be tried again.
+    pub(super) fn not_yet_made_again(&self, message: &Message, reply: Reply) -> Reply {
+        let Reply::Refused(Errno::EIO | Errno::ENOENT | Errno::ESTALE) = reply else { return reply };
+        let may_be_lost = match message {
+            Message::Prepare { parts, .. } => self.transactions.may_be_lost(parts.iter().filter_map(Part::concerns)),
+            Message::Climb { inode, .. } => self.transactions.may_be_lost([*inode]),
+            Message::Finish { .. } | Message::AskOutcome { .. } => false,
+        };
+        if may_be_lost { Reply::Failed } else { reply }
     }
 
     /// For a decided transaction that nothing is known of: what it made is there, and stays.

@@ -393,3 +393,22 @@ fn what_is_made_in_one_that_is_made_again_stays() {
     }
     assert!(tried > 0);
 }
+
+#[test]
+fn nobody_is_told_that_the_name_of_one_that_is_yet_to_be_made_again_is_damaged() {
+    let mut tried = 0;
+    for seed in seeds(0, 300) {
+        for op in [
+            |parent| Op::Rmdir { parent, name: name("d") },
+            |parent| Op::Rename { from: (parent, name("d")), to: (ROOT, name("moved")), flags: 0 },
+            |parent| Op::Rename { from: (parent, name("d")), to: (parent, name("moved")), flags: 0 },
+        ] {
+            let (mut sim, parent) = prepare();
+            let Some(_) = lose(&mut sim, parent, seed) else { continue };
+            assert_eq!(sim.run(CLIENT, op(parent)), Answer::Done, "seed {seed}");
+            sim.quiesce();
+            tried += 1;
+        }
+    }
+    assert!(tried > 0);
+}
