@@ -259,7 +259,10 @@ fn records_of_it_are_told_from_others() {
 
 /// A directory in shard 0 whose subdirectories come to shard 1, with an ACL that they inherit.
 fn prepare() -> (Sim, InodeId) {
-    let mut sim = Sim::new(1, 2);
+    prepare_in(Sim::new(1, 2))
+}
+
+fn prepare_in(mut sim: Sim) -> (Sim, InodeId) {
     sim.orderly = true;
     let place = |inode, shard| Op::Place { inode, placement: Placement::Shard(ShardId(shard)) };
     sim.run(CLIENT, place(ROOT, 0));
@@ -409,6 +412,39 @@ fn nobody_is_told_that_the_name_of_one_that_is_yet_to_be_made_again_is_damaged()
             sim.quiesce();
             tried += 1;
         }
+    }
+    assert!(tried > 0);
+}
+
+#[test]
+fn one_that_is_forgotten_goes_however_often_others_look_at_it() {
+    let mut tried = 0;
+    for seed in seeds(0, 3000) {
+        let (mut sim, parent) = prepare_in(Sim::leasing(1, 2));
+        (sim.orderly, sim.rng) = (false, StdRng::seed_from_u64(seed));
+        let directory = made(&mut sim, Op::Mkdir { parent, name: name("d") });
+        let file = made(&mut sim, Op::Create { parent: directory, name: name("f") });
+        sim.cut(0);
+        if sim.look(CLIENT, parent, &name("d")).is_some() {
+            continue;
+        }
+        let begun_ms = sim.now_ms;
+        while sim.has(directory) {
+            for client in CLIENT..=3 {
+                sim.answers.remove(&client);
+                if sim.is_idle(client) {
+                    let op = match sim.rng.random_range(0..3) {
+                        0 => Op::Lookup { parent: directory, name: name("f") },
+                        1 => Op::Stat { inode: file },
+                        _ => Op::Stat { inode: directory },
+                    };
+                    sim.ask(client, op);
+                }
+            }
+            sim.step();
+            assert!(sim.now_ms < begun_ms + 10_000, "seed {seed}: it is still there");
+        }
+        tried += 1;
     }
     assert!(tried > 0);
 }
