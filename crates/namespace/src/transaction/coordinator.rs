@@ -251,8 +251,11 @@ impl<K: Kv> Shard<K> {
         }
         let Some(running) = self.transactions.running.get(&id) else { return Ok(None) };
         let session = running.exactly.session;
-        let touched: Vec<_> = local.iter().flat_map(Part::touches).collect();
-        self.take_back(session, &touched)?;
+        // What makes a directory again changes nothing here: who believes that its name leads to it is right.
+        if running.plan.first().is_none() {
+            let touched: Vec<_> = local.iter().flat_map(Part::touches).collect();
+            self.take_back(session, &touched)?;
+        }
         for part in &local {
             self.transactions.locks.lock(id, false, part);
         }

@@ -448,3 +448,27 @@ fn one_that_is_forgotten_goes_however_often_others_look_at_it() {
     }
     assert!(tried > 0);
 }
+
+#[test]
+fn one_is_made_again_however_often_others_look_at_its_name() {
+    let mut tried = 0;
+    for seed in seeds(0, 1000) {
+        let (mut sim, parent) = prepare_in(Sim::leasing(1, 2));
+        let Some(directory) = lose(&mut sim, parent, seed) else { continue };
+        let begun_ms = sim.now_ms;
+        while !sim.has(directory) {
+            for client in CLIENT..=3 {
+                sim.answers.remove(&client);
+                if sim.is_idle(client) {
+                    let look = Op::Lookup { parent, name: name("d") };
+                    let op = if sim.rng.random_bool(0.5) { look } else { Op::Stat { inode: parent } };
+                    sim.ask(client, op);
+                }
+            }
+            sim.step();
+            assert!(sim.now_ms < begun_ms + 10_000, "seed {seed}: it is not there");
+        }
+        tried += 1;
+    }
+    assert!(tried > 0);
+}
