@@ -59,7 +59,19 @@ impl<K: Kv> Shard<K> {
     /// A lease on an inode's attributes with the answer at hand: its term in ms, 0 for none. What a transaction has locked
     /// is about to change: its leases were taken back already.
     pub(super) fn lease_inode(&mut self, session: SessionId, inode: InodeId) -> u32 {
-        if self.transactions.locks.covers_inode(inode) { 0 } else { self.leases.grant(session, Subject::inode(inode)) }
+        if self.transactions.locks.covers_inode(inode) || self.lies_in_doomed(inode) {
+            return 0;
+        }
+        self.leases.grant(session, Subject::inode(inode))
+    }
+
+    /// It is about to be removed with its directory, which leases that are asked for again and again would put off for ever.
+    fn lies_in_doomed(&mut self, inode: InodeId) -> bool {
+        if !self.transactions.locks.are_doomed() {
+            return false;
+        }
+        let found = self.namespace.find(inode).ok().flatten();
+        found.is_some_and(|found| self.transactions.locks.is_doomed(found.parent))
     }
 
     /// The same of a name: what it stands for, or that it is absent.

@@ -34,7 +34,8 @@ impl<K: Kv> Shard<K> {
         match part {
             Part::Entry { parent, name, becomes } => {
                 let place = self.namespace.place(*parent, name)?;
-                if place.edge.is_some() {
+                // One that stays as it is, is neither lost nor changed.
+                if place.edge.is_some() && place.edge != *becomes {
                     place.may_leave()?;
                 }
                 if let Some(edge) = becomes {

@@ -99,6 +99,7 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// Where the store fails; the message is sent again then, in time.
     pub fn replied(&mut self, from: ShardId, message: &Message, reply: Reply) -> Result<()> {
+        let reply = self.not_yet_made_again(message, reply);
         match (message, reply) {
             (Message::Prepare { transaction, .. }, reply) => self.voted(*transaction, from, reply),
             (Message::Climb { transaction, .. }, reply) => self.climbed(*transaction, reply),
@@ -250,8 +251,11 @@ impl<K: Kv> Shard<K> {
         }
         let Some(running) = self.transactions.running.get(&id) else { return Ok(None) };
         let session = running.exactly.session;
-        let touched: Vec<_> = local.iter().flat_map(Part::touches).collect();
-        self.take_back(session, &touched)?;
+        // What makes a directory again changes nothing here: who believes that its name leads to it is right.
+        if running.plan.first().is_none() {
+            let touched: Vec<_> = local.iter().flat_map(Part::touches).collect();
+            self.take_back(session, &touched)?;
+        }
         for part in &local {
             self.transactions.locks.lock(id, false, part);
         }

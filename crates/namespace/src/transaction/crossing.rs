@@ -100,7 +100,8 @@ impl<K: Kv> Shard<K> {
     pub(crate) fn cross_link(&mut self, exactly: Exactly, inode: InodeId, parent: InodeId, name: &Name) -> Result<()> {
         self.may_change_name(parent, name)?;
         if !self.is_elsewhere(inode) {
-            return self.transactions.locks.may_change(inode);
+            self.transactions.locks.may_change(inode)?;
+            return self.may_last(inode);
         }
         self.namespace.vacancy(parent, name)?;
         self.start(exactly, Operation::Link { inode, parent, name: name.clone() })

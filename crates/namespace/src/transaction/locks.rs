@@ -3,7 +3,7 @@
 //! A lock *in doubt* is one of a transaction that another shard decides: it may have been decided already, so nobody may
 //! read what was before. What this shard decides itself is not in doubt: until it is decided, what was before is true.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use types::id::{InodeId, TransactionId};
 
@@ -50,16 +50,12 @@ pub(crate) struct Locks {
     pins: BTreeMap<InodeId, Pin>,
     /// One of a directory at a time.
     ranges: BTreeMap<InodeId, Range>,
-    unconfirmed: BTreeMap<InodeId, Unconfirmed>,
+    /// Directories that were made at once, and that their coordinators may yet forget by a power cut, with all that is in them.
+    /// So nothing is in them but what was made there and is no directory, and nothing of that is durable.
+    unconfirmed: BTreeMap<InodeId, TransactionId>,
+    /// Those of them that were forgotten: nothing more is made in them, and nothing leased, until they are gone.
+    doomed: BTreeSet<InodeId>,
     token: Option<TransactionId>,
-}
-
-/// A directory that was made at once, and that its coordinator may yet forget by a power cut, with all that is in it. So
-/// nothing is in it but what was made there and is no directory, and nothing of that is durable.
-struct Unconfirmed {
-    owner: TransactionId,
-    /// It was forgotten: nothing more is to be made in it.
-    doomed: bool,
 }
 
 impl Locks {
@@ -70,7 +66,7 @@ impl Locks {
 
     /// What is known of the inode can be made durable: it is none, and lies in none, that may yet be forgotten.
     pub(crate) fn may_last(&self, inode: InodeId) -> Result<()> {
-        self.unconfirmed.get(&inode).map_or(Ok(()), |made| Err(Error::Blocked(made.owner)))
+        self.unconfirmed.get(&inode).map_or(Ok(()), |owner| Err(Error::Blocked(*owner)))
     }
 
     pub(crate) fn are_unconfirmed(&self) -> bool {
@@ -79,14 +75,23 @@ impl Locks {
 
     /// The directory is being removed, with what is in it.
     pub(crate) fn doom(&mut self, directory: InodeId) {
-        if let Some(made) = self.unconfirmed.get_mut(&directory) {
-            made.doomed = true;
+        if self.unconfirmed.contains_key(&directory) {
+            self.doomed.insert(directory);
         }
+    }
+
+    pub(crate) fn are_doomed(&self) -> bool {
+        !self.doomed.is_empty()
+    }
+
+    pub(crate) fn is_doomed(&self, directory: InodeId) -> bool {
+        self.doomed.contains(&directory)
     }
 
     /// The inode is about to change, or names in it.
     pub(crate) fn covers_inode(&self, inode: InodeId) -> bool {
-        self.inodes.contains_key(&inode) || self.pins.contains_key(&inode) || self.ranges.contains_key(&inode)
+        let is_locked = self.inodes.contains_key(&inode) || self.pins.contains_key(&inode);
+        is_locked || self.ranges.contains_key(&inode) || self.is_doomed(inode)
     }
 
     /// What the name leads to is about to change.
@@ -101,7 +106,7 @@ impl Locks {
 
     /// No name of the directory may be believed.
     pub(crate) fn covers_names(&self, directory: InodeId) -> bool {
-        self.inodes.get(&directory).is_some_and(|lock| lock.dying)
+        self.is_doomed(directory) || self.inodes.get(&directory).is_some_and(|lock| lock.dying)
     }
 
     /// An inode's attributes, or a directory's whole list, can be told.
@@ -133,8 +138,8 @@ impl Locks {
 
     /// The same of a name that stays within its directory, and leads to no directory.
     pub(crate) fn may_change_inside(&self, parent: InodeId, name: &[u8]) -> Result<()> {
-        if let Some(made) = self.unconfirmed.get(&parent).filter(|made| made.doomed) {
-            return Err(Error::Blocked(made.owner));
+        if self.is_doomed(parent) {
+            self.may_last(parent)?;
         }
         let closed = self.inodes.get(&parent).filter(|lock| lock.dying || lock.closed);
         let name_lock = || self.names.get(&(parent, name_hash(name))).or_else(|| self.range_of(parent, name));
@@ -169,9 +174,7 @@ impl Locks {
     pub(crate) fn may_lock(&self, owner: TransactionId, in_doubt: bool, part: &Part) -> Result<()> {
         let foreign = |lock: &&Lock| lock.owner != owner;
         let no_range = |directory: &InodeId| free(self.ranges.get(directory).map(|range| &range.lock).filter(foreign));
-        if let Some(made) = part.concerns().and_then(|inode| self.unconfirmed.get(&inode)) {
-            return Err(Error::Blocked(made.owner));
-        }
+        part.concerns().map_or(Ok(()), |inode| self.may_last(inode))?;
         match part {
             Part::Entry { parent, name, .. } => {
                 let dying = self.inodes.get(parent).filter(|lock| lock.dying);
@@ -209,7 +212,8 @@ impl Locks {
                 let pinned = self.pins.get(inode).and_then(|pin| pin.owners.iter().find(|(pin, _)| *pin != owner));
                 pinned.map_or(Ok(()), |(other, _)| Err(Error::Blocked(*other)))
             }
-            Part::Make(_) => Ok(()),
+            // One that is made again has its id.
+            Part::Make(new) => free(self.inodes.get(&new.id).filter(foreign)),
             Part::Token => {
                 self.token.filter(|token| *token != owner).map_or(Ok(()), |other| Err(Error::Blocked(other)))
             }
@@ -233,7 +237,7 @@ impl Locks {
                 self.inodes.insert(*inode, Lock { dying: true, ..lock });
             }
             Part::Make(new) if part.is_done_at_once() => {
-                self.unconfirmed.insert(new.id, Unconfirmed { owner, doomed: false });
+                self.unconfirmed.insert(new.id, owner);
             }
             Part::Make(new) => drop(self.inodes.insert(new.id, Lock { dying: true, ..lock })),
             Part::Give { directory: inode, moved } | Part::Take { part: inode, moved } => {
@@ -262,7 +266,10 @@ impl Locks {
             }
             Part::Divide { inode, .. } | Part::Hold(inode) => drop(self.inodes.remove(inode)),
             Part::Conform(conformed) => drop(self.inodes.remove(&conformed.part)),
-            Part::Make(new) if part.is_done_at_once() => drop(self.unconfirmed.remove(&new.id)),
+            Part::Make(new) if part.is_done_at_once() => {
+                self.unconfirmed.remove(&new.id);
+                self.doomed.remove(&new.id);
+            }
             Part::Make(new) => drop(self.inodes.remove(&new.id)),
             Part::Give { directory: inode, .. } | Part::Take { part: inode, .. } => drop(self.ranges.remove(inode)),
             Part::Token => self.token = None,

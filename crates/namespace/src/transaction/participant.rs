@@ -56,15 +56,13 @@ impl<K: Kv> Shard<K> {
             return parts.iter_mut().map(vote).collect();
         }
         for part in &parts {
-            match (self.transactions.locks.may_lock(transaction, true, part), part) {
+            match (self.may_promise(transaction, part), part) {
                 (Ok(()), _) => {}
-                (Err(error), Part::Token) => return Err(error),
-                (Err(error), _) => {
-                    if let Error::Blocked(other) = error {
-                        self.await_end(other);
-                    }
+                (Err(Error::Blocked(other)), part) if *part != Part::Token => {
+                    self.await_end(other);
                     return Err(Error::Again);
                 }
+                (Err(error), _) => return Err(error),
             }
         }
         let votes = parts.iter_mut().map(|part| self.check_part(part)).collect::<Result<Vec<_>>>()?;
@@ -85,6 +83,14 @@ impl<K: Kv> Shard<K> {
         prepared.rounds.push((round, parts));
         self.transactions.turn.prepared.push((transaction, round));
         Ok(votes)
+    }
+
+    fn may_promise(&mut self, transaction: TransactionId, part: &Part) -> Result<()> {
+        self.transactions.locks.may_lock(transaction, true, part)?;
+        match part {
+            Part::Link { inode, .. } => self.may_last(*inode),
+            _ => Ok(()),
+        }
     }
 
     /// Nobody but `session` may believe any more what these parts change.
@@ -181,10 +187,17 @@ impl<K: Kv> Shard<K> {
     /// What changes on disk of this directory or inode is decided: nothing that another shard has decided is missing.
     ///
     /// # Errors
-    /// `Blocked`.
+    /// `Blocked`; `ESTALE` where it is gone: nobody who has it open is to believe that it is durable.
     pub fn may_sync(&mut self, inode: InodeId) -> Result<()> {
-        let locks = &mut self.transactions.locks;
-        locks.may_read(inode)?;
+        self.transactions.locks.may_read(inode)?;
+        self.may_last(inode)?;
+        self.namespace.existing(inode).map(drop)
+    }
+
+    /// Neither the inode nor the directory that it lies in may yet be forgotten. Of a file there with several names it could
+    /// not be told where it lies: it gets them only when that is certain to stay.
+    pub(super) fn may_last(&mut self, inode: InodeId) -> Result<()> {
+        let locks = &self.transactions.locks;
         if !locks.are_unconfirmed() {
             return Ok(());
         }

@@ -145,7 +145,11 @@ impl Plan {
                 let new = NewDirectory { id: *id, ..new.clone() };
                 Some(Making { parent: *parent, name: name.clone(), new })
             }
-            (Operation::MakeAgain { making, .. }, _) => Some(making.clone()),
+            // Promised as all else: nothing is left to be made again.
+            (Operation::MakeAgain { making, .. }, _) => {
+                let new = NewDirectory { at_once: false, ..making.new.clone() };
+                Some(Making { new, ..making.clone() })
+            }
             _ => None,
         }
     }
@@ -280,7 +284,9 @@ impl Plan {
                 self.stage = Stage::Last;
                 match vote.entry(*parent) {
                     Some((Some(there), _)) if there == edge => {
-                        Step::Ask(vec![(new.id.home(), Part::Make(new.clone()))])
+                        // Its name is there: what is made in it must not go if this attempt is given up.
+                        let new = NewDirectory { at_once: false, ..new.clone() };
+                        Step::Ask(vec![(new.id.home(), Part::Make(new))])
                     }
                     // It was removed, or moved, for which it must have been there.
                     _ => Step::Nothing,

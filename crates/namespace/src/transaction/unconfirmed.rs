@@ -2,6 +2,7 @@
 //! them where the decision was lost.
 
 use kv::Kv;
+use types::error::Errno;
 use types::id::{InodeId, TransactionId};
 use types::name::Name;
 use types::parts::HASH_END;
@@ -13,7 +14,7 @@ use crate::shard::Shard;
 use crate::transaction::part::Part;
 use crate::transaction::participant::ask;
 use crate::transaction::plan::Operation;
-use crate::transaction::{Finished, NOBODY};
+use crate::transaction::{Finished, Message, NOBODY, Reply};
 use crate::view::Exactly;
 
 /// Names that are removed in one turn.
@@ -54,11 +55,26 @@ impl<K: Kv> Shard<K> {
         }
     }
 
+    /// Who asks a shard for a directory that it has lost is refused there, as if names were damaged or the directory had been
+    /// removed. Until it is made again, that is to be tried again.
+    pub(super) fn not_yet_made_again(&self, message: &Message, reply: Reply) -> Reply {
+        let Reply::Refused(Errno::EIO | Errno::ENOENT | Errno::ESTALE) = reply else { return reply };
+        let may_be_lost = match message {
+            Message::Prepare { parts, .. } => self.transactions.may_be_lost(parts.iter().filter_map(Part::concerns)),
+            Message::Climb { inode, .. } => self.transactions.may_be_lost([*inode]),
+            Message::Finish { .. } | Message::AskOutcome { .. } => false,
+        };
+        if may_be_lost { Reply::Failed } else { reply }
+    }
+
     /// For a decided transaction that nothing is known of: what it made is there, and stays.
     pub(super) fn look_for_made(&mut self, made: InodeId) -> Result<Finished> {
-        // Made again, for a transaction that may yet be forgotten.
-        self.transactions.locks.may_last(made).map_err(|_| Error::Again)?;
-        Ok(if self.namespace.find(made)?.is_some() { Finished::Done } else { Finished::Lost })
+        if self.namespace.find(made)?.is_some() {
+            return Ok(Finished::Done);
+        }
+        // It may be about to be made again, for another transaction.
+        self.transactions.locks.may_climb(made).map_err(|_| Error::Again)?;
+        Ok(Finished::Lost)
     }
 
     /// Removes what was made at once for a transaction that is forgotten. False where that is not done yet: it is asked about
@@ -101,11 +117,7 @@ impl<K: Kv> Shard<K> {
             Err(Error::Recalling) => return Ok(Progress::Waits),
             Err(error) => return Err(error),
         }
-        // Also where somebody has it open: its id may be needed to make it again.
-        let found = self.namespace.existing(directory)?;
-        let loss = self.namespace.prepare_loss(directory, found, |_| false)?;
-        let fate = self.namespace.lose(loss);
-        self.account(fate);
+        self.remove_inode(directory)?;
         Ok(Progress::Gone)
     }
 
@@ -113,7 +125,17 @@ impl<K: Kv> Shard<K> {
     fn remove_name(&mut self, directory: InodeId, name: &Name, child: InodeId) -> Result<()> {
         self.take_back(NOBODY, &[Touched::inode(child), Touched::inode(directory), Touched::name(directory, name)])?;
         self.transactions.locks.may_change(child)?;
-        let parts = [Part::Entry { parent: directory, name: name.clone(), becomes: None }, Part::Unlink(child)];
-        self.apply_parts(&parts, None)
+        self.apply_parts(&[Part::Entry { parent: directory, name: name.clone(), becomes: None }], None)?;
+        self.remove_inode(child)
+    }
+
+    /// Also where somebody has it open, as a power cut of this shard would: who thinks that it is still there, and asks for
+    /// it to be durable, must not be told so.
+    fn remove_inode(&mut self, inode: InodeId) -> Result<()> {
+        let found = self.namespace.existing(inode)?;
+        let loss = self.namespace.prepare_loss(inode, found, |_| false)?;
+        let fate = self.namespace.lose(loss);
+        self.account(fate);
+        Ok(())
     }
 }

@@ -538,12 +538,17 @@ impl Sim {
     }
 
     pub(crate) fn crash(&mut self, index: usize, how: Crash) {
+        if how == Crash::PowerCut {
+            let unsynced = self.nodes[index].kv.unsynced();
+            let kept = self.rng.random_range(0..=unsynced);
+            self.nodes[index].kv.crash_keeping(kept);
+        }
+        self.restart(index);
+    }
+
+    fn restart(&mut self, index: usize) {
         let shards = self.nodes.len();
         let node = &mut self.nodes[index];
-        if how == Crash::PowerCut {
-            let unsynced = node.kv.unsynced();
-            node.kv.crash_keeping(self.rng.random_range(0..=unsynced));
-        }
         let (kv, incarnation, now_ms) = (node.kv.clone(), node.incarnation + 1, self.now_ms);
         let config = config(index, self.lease_term_ms, self.splits_itself);
         let shard = Shard::open(kv.clone(), config, Timestamp(now_ms as i64), now_ms).expect("opens");

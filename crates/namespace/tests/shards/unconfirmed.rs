@@ -9,9 +9,10 @@ use namespace::shard::Shard;
 use namespace::transaction::part::{NewDirectory, Part, Vote};
 use namespace::transaction::{Finished, Message, Outcome, Reply};
 use namespace::view::{Create, Exactly, Rename};
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use types::attr::FileType;
+use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::layout::LayoutPolicy;
@@ -19,6 +20,7 @@ use types::placement::Placement;
 use types::time::Timestamp;
 
 use crate::node::{Answer, CRED, Op, Splits, config};
+use crate::seeds::seeds;
 use crate::sim::{Crash, ROOT, Sim, name};
 
 const CLIENT: u64 = 1;
@@ -50,9 +52,12 @@ impl Alone {
     }
 
     fn create(&mut self, parent: InodeId, text: &str) -> Result<InodeId> {
+        self.create_and(parent, text, false)
+    }
+
+    fn create_and(&mut self, parent: InodeId, text: &str, open: bool) -> Result<InodeId> {
         let (exactly, name, cred) = (self.next(), name(text), CRED);
-        let (kind, mode, rdev, open, write_intent, exclusive, draft) =
-            (FileType::Fifo, 0o644, 0, false, false, true, false);
+        let (kind, mode, rdev, write_intent, exclusive, draft) = (FileType::Fifo, 0o644, 0, false, true, false);
         let create = Create { parent, name: &name, kind, mode, rdev, cred, open, write_intent, exclusive, draft };
         self.shard.create(exactly, &create).map(|view| view.attr.inode)
     }
@@ -110,6 +115,14 @@ fn make(id: InodeId) -> Part {
     Part::Make(NewDirectory { id, parent, mode, uid, gid, flags, time, policy, access, default, part, fills, at_once })
 }
 
+/// With what is done only when it is decided.
+fn make_later(id: InodeId) -> Part {
+    match make(id) {
+        Part::Make(new) => Part::Make(NewDirectory { at_once: false, ..new }),
+        other => other,
+    }
+}
+
 fn is_blocked<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Blocked(TRANSACTION)))
 }
@@ -152,6 +165,24 @@ fn only_files_are_made_in_it_and_none_of_them_is_called_durable() {
 }
 
 #[test]
+fn a_file_in_it_gets_no_name_elsewhere_that_would_hide_where_it_lies() {
+    let mut alone = Alone::new();
+    let directory = alone.promise();
+    let file = alone.create(directory, "file").expect("made");
+    let exactly = alone.next();
+    let link = alone.shard.link(exactly, file, ROOT, &name("link"));
+    assert!(is_blocked(&link), "{link:?}");
+    let part = Part::Link { inode: file, parent: InodeId::new(ShardId(1), 16) };
+    let other = TransactionId(TRANSACTION.0 + 1);
+    assert_eq!(alone.shard.prepare(ASKER, other, 0, vec![part.clone()]), Err(Error::Again));
+    assert_eq!(alone.shard.finish(TRANSACTION, true, Some(directory)), Ok(Finished::Done));
+    alone.commit();
+    assert!(alone.shard.prepare(ASKER, other, 0, vec![part]).is_ok());
+    let exactly = alone.next();
+    assert!(alone.shard.link(exactly, file, ROOT, &name("link")).is_err(), "it is promised");
+}
+
+#[test]
 fn where_its_making_is_forgotten_all_that_is_in_it_goes_in_several_turns() {
     let mut alone = Alone::new();
     let directory = alone.promise();
@@ -170,18 +201,45 @@ fn where_its_making_is_forgotten_all_that_is_in_it_goes_in_several_turns() {
 }
 
 #[test]
+fn who_has_a_file_open_that_goes_so_is_not_told_that_it_is_durable() {
+    let mut alone = Alone::new();
+    let directory = alone.promise();
+    let file = alone.create_and(directory, "file", true).expect("made");
+    alone.commit();
+    assert!(is_blocked(&alone.shard.may_sync(file)));
+    assert_eq!(alone.forget(), 0);
+    for gone in [file, directory] {
+        assert_eq!(alone.shard.may_sync(gone), Err(Error::Refused(Errno::ESTALE)));
+    }
+    assert_eq!((alone.shard.inode_count(), alone.shard.held_count()), (1, 0));
+    alone.shard.close_inode(ASKER, file, None).expect("closed");
+    alone.commit();
+    assert_eq!(check(&alone.kv, ShardId(0)), Ok(Vec::new()));
+    // What is open and was removed by its users has nothing to lose.
+    let removed = alone.create_and(ROOT, "removed", true).expect("made");
+    let exactly = alone.next();
+    alone.shard.unlink(exactly, ROOT, &name("removed")).expect("removed");
+    alone.commit();
+    assert_eq!(alone.shard.may_sync(removed), Ok(()));
+}
+
+#[test]
 fn one_that_is_not_there_is_lost_and_made_again_with_its_id() {
     let mut alone = Alone::new();
     let directory = alone.promise();
     alone.kv.crash_keeping(0);
     alone.again();
+    alone.shard.session_open(ASKER, b"").expect("opens");
     assert_eq!(alone.shard.finish(TRANSACTION, true, Some(directory)), Ok(Finished::Lost));
     let again = TransactionId(TRANSACTION.0 + 1);
-    assert_eq!(alone.shard.prepare(ASKER, again, 0, vec![make(directory)]), Ok(vec![Vote::Made(directory)]));
+    let promise = |alone: &mut Alone, of| alone.shard.prepare(ASKER, of, 0, vec![make_later(directory)]);
+    assert_eq!(promise(&mut alone, again), Ok(vec![Vote::Made(directory)]));
     alone.commit();
-    // It may yet be forgotten: nothing can be said of the first one.
+    // It may yet be forgotten: nothing can be said of the first one, nor is anything made in it.
     assert_eq!(alone.shard.finish(TRANSACTION, true, Some(directory)), Err(Error::Again));
-    assert_eq!(alone.shard.finish(again, true, Some(directory)), Ok(Finished::Done));
+    assert_eq!(promise(&mut alone, TransactionId(TRANSACTION.0 + 2)), Err(Error::Again));
+    assert!(matches!(alone.create(directory, "early"), Err(Error::Blocked(of)) if of == again));
+    assert_eq!(alone.shard.finish(again, true, None), Ok(Finished::Done));
     alone.commit();
     assert_eq!(alone.shard.finish(TRANSACTION, true, Some(directory)), Ok(Finished::Done));
     let third = TransactionId(TRANSACTION.0 + 2);
@@ -201,7 +259,10 @@ fn records_of_it_are_told_from_others() {
 
 /// A directory in shard 0 whose subdirectories come to shard 1, with an ACL that they inherit.
 fn prepare() -> (Sim, InodeId) {
-    let mut sim = Sim::new(1, 2);
+    prepare_in(Sim::new(1, 2))
+}
+
+fn prepare_in(mut sim: Sim) -> (Sim, InodeId) {
     sim.orderly = true;
     let place = |inode, shard| Op::Place { inode, placement: Placement::Shard(ShardId(shard)) };
     sim.run(CLIENT, place(ROOT, 0));
@@ -277,4 +338,137 @@ fn what_is_durable_in_it_outlives_a_power_cut() {
             }
         }
     }
+}
+
+/// Loses a directory of which the decision is on disk, unless it came to be on its own disk before.
+fn lose(sim: &mut Sim, parent: InodeId, seed: u64) -> Option<InodeId> {
+    (sim.orderly, sim.rng) = (false, StdRng::seed_from_u64(seed));
+    let directory = made(sim, Op::Mkdir { parent, name: name("d") });
+    sim.sync(0);
+    sim.cut(1);
+    (!sim.has(directory)).then_some(directory)
+}
+
+#[test]
+fn one_that_was_lost_is_made_again_though_names_of_its_parent_are_to_stay() {
+    for flags in [FileFlags::IMMUTABLE, FileFlags::APPEND] {
+        let mut lost = 0;
+        for seed in 0..100 {
+            let (mut sim, parent) = prepare();
+            (sim.orderly, sim.rng) = (false, StdRng::seed_from_u64(seed));
+            let directory = made(&mut sim, Op::Mkdir { parent, name: name("d") });
+            sim.run(CLIENT, Op::Flag { inode: parent, flags });
+            sim.sync(0);
+            sim.cut(1);
+            lost += u64::from(!sim.has(directory));
+            sim.quiesce();
+            assert!(sim.has(directory), "seed {seed}");
+        }
+        assert!(lost > 3, "{lost}");
+    }
+}
+
+#[test]
+fn what_is_made_in_one_that_is_made_again_stays() {
+    let mut tried = 0;
+    for seed in seeds(0, 2000) {
+        let (mut sim, parent) = prepare();
+        let Some(directory) = lose(&mut sim, parent, seed) else { continue };
+        let mut is_made = false;
+        for _ in 0..600 {
+            match sim.answers.remove(&CLIENT) {
+                Some(Answer::Inode(_)) => {
+                    is_made = true;
+                    break;
+                }
+                _ if sim.is_idle(CLIENT) => sim.ask(CLIENT, Op::Create { parent: directory, name: name("f") }),
+                _ => {}
+            }
+            sim.step();
+            if sim.rng.random_range(0..60) == 0 {
+                sim.crash(0, Crash::Kill);
+            }
+        }
+        sim.quiesce();
+        is_made |= matches!(sim.answers.remove(&CLIENT), Some(Answer::Inode(_)));
+        assert!(!is_made || sim.look(CLIENT, directory, &name("f")).is_some(), "seed {seed}: it is gone");
+        tried += u64::from(is_made);
+    }
+    assert!(tried > 0);
+}
+
+#[test]
+fn nobody_is_told_that_the_name_of_one_that_is_yet_to_be_made_again_is_damaged() {
+    let mut tried = 0;
+    for seed in seeds(0, 300) {
+        for op in [
+            |parent| Op::Rmdir { parent, name: name("d") },
+            |parent| Op::Rename { from: (parent, name("d")), to: (ROOT, name("moved")), flags: 0 },
+            |parent| Op::Rename { from: (parent, name("d")), to: (parent, name("moved")), flags: 0 },
+        ] {
+            let (mut sim, parent) = prepare();
+            let Some(_) = lose(&mut sim, parent, seed) else { continue };
+            assert_eq!(sim.run(CLIENT, op(parent)), Answer::Done, "seed {seed}");
+            sim.quiesce();
+            tried += 1;
+        }
+    }
+    assert!(tried > 0);
+}
+
+#[test]
+fn one_that_is_forgotten_goes_however_often_others_look_at_it() {
+    let mut tried = 0;
+    for seed in seeds(0, 3000) {
+        let (mut sim, parent) = prepare_in(Sim::leasing(1, 2));
+        (sim.orderly, sim.rng) = (false, StdRng::seed_from_u64(seed));
+        let directory = made(&mut sim, Op::Mkdir { parent, name: name("d") });
+        let file = made(&mut sim, Op::Create { parent: directory, name: name("f") });
+        sim.cut(0);
+        if sim.look(CLIENT, parent, &name("d")).is_some() {
+            continue;
+        }
+        let begun_ms = sim.now_ms;
+        while sim.has(directory) {
+            for client in CLIENT..=3 {
+                sim.answers.remove(&client);
+                if sim.is_idle(client) {
+                    let op = match sim.rng.random_range(0..3) {
+                        0 => Op::Lookup { parent: directory, name: name("f") },
+                        1 => Op::Stat { inode: file },
+                        _ => Op::Stat { inode: directory },
+                    };
+                    sim.ask(client, op);
+                }
+            }
+            sim.step();
+            assert!(sim.now_ms < begun_ms + 10_000, "seed {seed}: it is still there");
+        }
+        tried += 1;
+    }
+    assert!(tried > 0);
+}
+
+#[test]
+fn one_is_made_again_however_often_others_look_at_its_name() {
+    let mut tried = 0;
+    for seed in seeds(0, 1000) {
+        let (mut sim, parent) = prepare_in(Sim::leasing(1, 2));
+        let Some(directory) = lose(&mut sim, parent, seed) else { continue };
+        let begun_ms = sim.now_ms;
+        while !sim.has(directory) {
+            for client in CLIENT..=3 {
+                sim.answers.remove(&client);
+                if sim.is_idle(client) {
+                    let look = Op::Lookup { parent, name: name("d") };
+                    let op = if sim.rng.random_bool(0.5) { look } else { Op::Stat { inode: parent } };
+                    sim.ask(client, op);
+                }
+            }
+            sim.step();
+            assert!(sim.now_ms < begun_ms + 10_000, "seed {seed}: it is not there");
+        }
+        tried += 1;
+    }
+    assert!(tried > 0);
 }
