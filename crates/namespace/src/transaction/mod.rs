@@ -31,7 +31,8 @@
 //! (`AskOutcome`), which tells a decision with a sync at once, also one that it has still to make.
 //!
 //! **No deadlocks.** A part that meets a lock of another transaction is refused at once, and the operation given up and
-//! tried again from its beginning. What waits for a lock holds none; the token for moves of directories is taken first.
+//! tried again from its beginning. What waits for a lock holds none; the token for moves of directories is taken first. An
+//! unconfirmed directory is waited for: what has made it waits for nothing but its coordinator's disk.
 //!
 //! **Leases.** Nobody but the session that asked may believe what is about to change: before a shard locks its parts, it
 //! takes back the leases on what they touch, and what is locked gives none. The request to a participant waits for that
@@ -171,7 +172,7 @@ pub(crate) struct Transactions {
     decided: BTreeMap<TransactionId, Decided>,
     /// Promised to others.
     prepared: BTreeMap<TransactionId, Prepared>,
-    /// Not promised: leases have to be given back first.
+    /// Not promised: leases have to be given back first, or directories come to be confirmed.
     recalling: BTreeMap<TransactionId, Recalling>,
     pub(crate) locks: Locks,
     outbox: Vec<Outgoing>,

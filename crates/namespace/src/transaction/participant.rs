@@ -28,9 +28,9 @@ impl<K: Kv> Shard<K> {
     /// once (`Part::is_done_at_once`): then they need not wait for that.
     ///
     /// # Errors
-    /// `Again` where another transaction has locked something, `Blocked` where it is the token; `Recalling` where other
-    /// sessions than `session` hold leases on something; those of the single operations; `EINVAL` for what no shard asks
-    /// for. Nothing of these parts is left then.
+    /// `Again` where another transaction has locked something, `Blocked` where it is the token, or one that only makes a
+    /// directory; `Recalling` where other sessions than `session` hold leases on something; those of the single operations;
+    /// `EINVAL` for what no shard asks for. Nothing of these parts is left then.
     pub fn prepare(
         &mut self,
         session: SessionId,
@@ -56,13 +56,17 @@ impl<K: Kv> Shard<K> {
             return parts.iter_mut().map(vote).collect();
         }
         for part in &parts {
-            match (self.may_promise(transaction, part), part) {
-                (Ok(()), _) => {}
-                (Err(Error::Blocked(other)), part) if *part != Part::Token => {
+            match self.may_promise(transaction, part) {
+                Ok(()) => {}
+                Err(Error::Blocked(other)) if self.only_makes(other) => {
+                    self.wait_to_promise(transaction);
+                    return Err(Error::Blocked(other));
+                }
+                Err(Error::Blocked(other)) if *part != Part::Token => {
                     self.await_end(other);
                     return Err(Error::Again);
                 }
-                (Err(error), _) => return Err(error),
+                Err(error) => return Err(error),
             }
         }
         let votes = parts.iter_mut().map(|part| self.check_part(part)).collect::<Result<Vec<_>>>()?;
@@ -93,15 +97,27 @@ impl<K: Kv> Shard<K> {
         }
     }
 
+    /// Once promised, it waits for nothing but its coordinator's disk: who waits for it, though with locks elsewhere, makes no
+    /// deadlock.
+    fn only_makes(&self, transaction: TransactionId) -> bool {
+        let prepared = self.transactions.prepared.get(&transaction);
+        prepared.is_some_and(|it| it.rounds.iter().flat_map(|(_, parts)| parts).all(Part::is_done_at_once))
+    }
+
     /// Nobody but `session` may believe any more what these parts change.
     fn take_back_parts(&mut self, session: SessionId, transaction: TransactionId, parts: &[Part]) -> Result<()> {
         let touched: Vec<Touched<'_>> = parts.iter().flat_map(Part::touches).collect();
         let taken = self.take_back(session, &touched);
         if taken.is_err() {
-            let recalling = Recalling { since_ms: self.mono_ms, given_up: false };
-            self.transactions.recalling.insert(transaction, recalling);
+            self.wait_to_promise(transaction);
         }
         taken
+    }
+
+    /// Its coordinator may give it up meanwhile.
+    fn wait_to_promise(&mut self, transaction: TransactionId) {
+        let recalling = Recalling { since_ms: self.mono_ms, given_up: false };
+        self.transactions.recalling.insert(transaction, recalling);
     }
 
     /// Does what was promised, or forgets it. **The answer may leave only when the turn's commit is on disk.** Harmless

@@ -150,7 +150,7 @@ fn only_files_are_made_in_it_and_none_of_them_is_called_durable() {
         let other = TransactionId(TRANSACTION.0 + 1);
         let from_elsewhere = Part::Entry { parent: directory, name: name("x"), becomes: None };
         for part in [Part::Rmdir(directory), Part::Move { inode: directory, parent: ROOT }, from_elsewhere] {
-            assert_eq!(alone.shard.prepare(ASKER, other, 0, vec![part]), Err(Error::Again));
+            assert_eq!(alone.shard.prepare(ASKER, other, 0, vec![part]), Err(Error::Blocked(TRANSACTION)));
         }
         alone.commit();
         // A restart knows of it.
@@ -174,7 +174,7 @@ fn a_file_in_it_gets_no_name_elsewhere_that_would_hide_where_it_lies() {
     assert!(is_blocked(&link), "{link:?}");
     let part = Part::Link { inode: file, parent: InodeId::new(ShardId(1), 16) };
     let other = TransactionId(TRANSACTION.0 + 1);
-    assert_eq!(alone.shard.prepare(ASKER, other, 0, vec![part.clone()]), Err(Error::Again));
+    assert_eq!(alone.shard.prepare(ASKER, other, 0, vec![part.clone()]), Err(Error::Blocked(TRANSACTION)));
     assert_eq!(alone.shard.finish(TRANSACTION, true, Some(directory)), Ok(Finished::Done));
     alone.commit();
     assert!(alone.shard.prepare(ASKER, other, 0, vec![part]).is_ok());
