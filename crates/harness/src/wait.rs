@@ -1,11 +1,14 @@
 //! Waits, all of them bounded.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(20);
+const KILLS_IN_A_ROW: u64 = 4;
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Asks until there is an answer.
 ///
@@ -20,6 +23,20 @@ pub fn until<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>)
         assert!(begin.elapsed() < limit, "{what}: not so after {limit:?}");
         thread::sleep(POLL);
     }
+}
+
+/// Before the kill with this number. A service that is killed again and again is started ever later, and with two of them one
+/// is always away: so every few kills this waits until `done` has grown, or nobody is to go on.
+///
+/// # Panics
+/// Where neither is so within five minutes.
+pub fn until_others_get_on(kill: u64, done: &AtomicU64, stop: &AtomicBool) {
+    if kill == 0 || !kill.is_multiple_of(KILLS_IN_A_ROW) {
+        return;
+    }
+    let so_far = done.load(Ordering::Relaxed);
+    let has_grown = || done.load(Ordering::Relaxed) > so_far + 10;
+    until("somebody gets on", PATIENCE, || (has_grown() || stop.load(Ordering::Relaxed)).then_some(()));
 }
 
 /// Does in another thread what may block for ever.

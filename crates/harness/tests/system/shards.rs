@@ -165,7 +165,8 @@ fn killed_services_leave_nothing_half_done() {
             let (folders, stop, moves) = (&folders, &stop, &moves);
             scope.spawn(move || juggle(folders, own, seed + n, stop, moves));
         }
-        for _ in 0..kills {
+        for kill in 0..kills {
+            wait::until_others_get_on(kill, &moves, &stop);
             thread::sleep(Duration::from_millis(dice.roll(1000)));
             let name = ["metad-1", "metad-2"][dice.index(2)];
             let old = cluster.kill(name);

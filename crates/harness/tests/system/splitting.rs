@@ -19,7 +19,6 @@ use harness::wait;
 const PATIENCE: Duration = Duration::from_secs(300);
 const LEASE_TERM: (&str, &str) = ("#lease_term = \"10s\"", "lease_term = \"2s\"");
 const MEASURED_FROM: u64 = 20_000;
-const KILLS_IN_A_ROW: u64 = 4;
 /// Each so many entries, a directory.
 const DIRECTORY_EVERY: u64 = 40;
 
@@ -150,13 +149,7 @@ fn split_in_use(cluster: &mut Cluster, parts: Option<u64>, kills: u64) {
         let mut dice = Dice::new(seed());
         let moving = now();
         for kill in 0..kills {
-            // A service that is killed again and again is started ever later, and with two of them one is always away.
-            let so_far = made.load(Ordering::Relaxed);
-            if kill > 0 && kill.is_multiple_of(KILLS_IN_A_ROW) {
-                wait::until("somebody gets on", PATIENCE, || {
-                    (made.load(Ordering::Relaxed) > so_far + 10 || stop.load(Ordering::Relaxed)).then_some(())
-                });
-            }
+            wait::until_others_get_on(kill, made, stop);
             thread::sleep(Duration::from_millis(dice.roll(400)));
             let name = ["metad-1", "metad-2"][dice.index(2)];
             let old = cluster.kill(name);
