@@ -340,7 +340,7 @@ impl<K: Kv> Shard<K> {
         if let Some(Whiteout { id, newborn }) = whiteout {
             self.namespace.bear(id, newborn);
         }
-        if let Some(making) = making.as_ref().filter(|_| first.is_none()) {
+        if let Some(making) = &making {
             let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &making.new) };
             self.transactions.endings.insert((exactly.session, exactly.sequence), Ending::Made(Box::new(view)));
         }

@@ -145,11 +145,6 @@ impl Plan {
                 let new = NewDirectory { id: *id, ..new.clone() };
                 Some(Making { parent: *parent, name: name.clone(), new })
             }
-            // Promised as all else: nothing is left to be made again.
-            (Operation::MakeAgain { making, .. }, _) => {
-                let new = NewDirectory { at_once: false, ..making.new.clone() };
-                Some(Making { new, ..making.clone() })
-            }
             _ => None,
         }
     }
