@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, held, name, refused};
-use kv::{Batch, Kv, KvError};
+use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, full, held, name, refused};
 use namespace::shard::{Config, Limits, Ticked};
 use namespace::view::{Create, Exactly, Settle, Telling};
 use types::attr::{FileType, SetAttr};
@@ -11,10 +10,6 @@ use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::name::Name;
 use types::time::Timestamp;
-
-fn full() -> KvError {
-    KvError::NoSpace("test".into())
-}
 
 #[test]
 fn a_repeated_change_happens_once() {
@@ -272,66 +267,6 @@ fn after_a_restart_nobody_s_intents_end_before_their_writes_are_over() {
 }
 
 #[test]
-fn a_restart_keeps_what_sessions_reclaim() {
-    let mut bed = Bed::new();
-    let f = bed.file(ROOT, "f");
-    let g = bed.file(ROOT, "g");
-    bed.shard.open_inode(A, f, false).unwrap();
-    bed.shard.open_inode(B, g, false).unwrap();
-    bed.turn();
-    bed.restart();
-    let first = bed.shard.session_open(A, b"").unwrap();
-    assert!(!bed.tick().grace_ended);
-    // Nobody has said that it holds f or g: the grace keeps both.
-    bed.unlink(ROOT, "f").unwrap();
-    bed.unlink(ROOT, "g").unwrap();
-    bed.turn();
-    assert_eq!(
-        bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, false)], &[])).unwrap().opened,
-        first,
-        "the same incarnation"
-    );
-    bed.shard.session_tell(B, b"", &Telling::whole(&[held(f, false)], &[])).unwrap();
-    assert!(bed.tick().grace_ended);
-    bed.turn();
-    assert_eq!(refused(bed.stat(g)), Errno::ESTALE, "nobody reclaimed it");
-    bed.shard.close_inode(A, f, None).unwrap();
-    bed.turn();
-    assert!(bed.stat(f).is_ok());
-    bed.restart();
-    assert!(bed.shard.session_open(A, b"").unwrap().incarnation > first.incarnation);
-    assert!(bed.stat(f).is_ok(), "the orphan record of the other session holds it");
-    bed.wait_ms(EXPIRY_MS);
-    bed.shard.touch(A);
-    assert_eq!(bed.tick().expired, [B]);
-    bed.turn();
-    assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
-}
-
-#[test]
-fn what_is_told_in_a_turn_that_fails_is_not_told() {
-    let mut bed = Bed::new();
-    let f = bed.file(ROOT, "f");
-    bed.turn();
-    bed.restart();
-    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
-    bed.shard.session_open(A, b"").unwrap();
-    bed.turn();
-    bed.kv.fail_commit(1, full());
-    let unlink = bed.next(B);
-    bed.shard.unlink(unlink, ROOT, &name("f")).unwrap();
-    bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, false)], &[])).unwrap();
-    bed.shard.commit().unwrap_err();
-    assert!(!bed.tick().grace_ended, "it has yet to tell what it has open");
-    bed.shard.unlink(unlink, ROOT, &name("f")).unwrap();
-    bed.turn();
-    bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, false)], &[])).unwrap();
-    assert!(bed.tick().grace_ended);
-    bed.turn();
-    assert!(bed.stat(f).is_ok());
-}
-
-#[test]
 fn an_end_that_was_not_committed_leaves_a_session_as_it_was() {
     let mut bed = Bed::new();
     bed.restart();
@@ -343,66 +278,6 @@ fn an_end_that_was_not_committed_leaves_a_session_as_it_was() {
     bed.shard.commit().unwrap_err();
     assert!(bed.shard.touch(A));
     assert!(!bed.tick().grace_ended, "it has yet to tell what it has open");
-}
-
-#[test]
-fn a_telling_that_comes_late_opens_nothing_again() {
-    let mut bed = Bed::new();
-    let f = bed.file(ROOT, "f");
-    bed.turn();
-    bed.restart();
-    for session in [A, B] {
-        bed.shard.session_tell(session, b"", &Telling::whole(&[held(f, false)], &[])).unwrap();
-        bed.shard.close_inode(session, f, None).unwrap();
-    }
-    assert!(bed.tick().grace_ended);
-    bed.turn();
-    bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, false)], &[])).unwrap();
-    bed.unlink(ROOT, "f").unwrap();
-    bed.turn();
-    assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
-}
-
-#[test]
-fn what_is_told_in_pieces_is_told_with_the_last() {
-    let mut bed = Bed::new();
-    let (f, g) = (bed.file(ROOT, "f"), bed.file(ROOT, "g"));
-    bed.turn();
-    bed.restart();
-    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
-    let incarnation = bed.shard.session_open(A, b"").unwrap().incarnation;
-    let opens = [held(f, false), held(g, false)];
-    let piece = |n: usize| Telling { opens: &opens[n..=n], locks: &[], more: n == 0, incarnation };
-    let late = Telling { incarnation: incarnation - 1, ..piece(0) };
-    assert_eq!(refused(bed.shard.session_tell(A, b"", &late)), Errno::ENOTCONN, "others were told before");
-    bed.shard.session_tell(A, b"", &piece(0)).unwrap();
-    assert!(!bed.tick().grace_ended);
-    bed.unlink(ROOT, "f").unwrap();
-    bed.unlink(ROOT, "g").unwrap();
-    bed.turn();
-    bed.shard.session_tell(A, b"", &piece(1)).unwrap();
-    assert!(bed.tick().grace_ended);
-    bed.turn();
-    assert!(bed.stat(f).is_ok() && bed.stat(g).is_ok());
-}
-
-#[test]
-fn what_cannot_be_read_shuts_nobody_out_who_has_it_open() {
-    let mut bed = Bed::new();
-    let (f, g) = (bed.file(ROOT, "f"), bed.file(ROOT, "g"));
-    bed.turn();
-    bed.restart();
-    let key = [&b"I"[..], &f.0.to_be_bytes()].concat();
-    let mut batch = bed.kv.batch();
-    batch.put(&key, b"nonsense");
-    bed.kv.commit(&mut batch).unwrap();
-    let told = bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, false), held(g, false)], &[])).unwrap();
-    assert_eq!((told.damaged.len(), &*told.damaged[0].key), (1, &key[..]));
-    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
-    assert!(bed.tick().grace_ended);
-    bed.unlink(ROOT, "g").unwrap();
-    bed.shard.commit().unwrap();
-    assert!(bed.stat(g).is_ok(), "it holds the other one");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 pub mod collisions;
 
+use kv::KvError;
 use kv::memory::MemoryKv;
 use namespace::check::check;
 use namespace::error::{Error, Result};
@@ -285,4 +286,9 @@ impl Bed {
 
 pub fn held(inode: InodeId, write_intent: bool) -> HeldOpen {
     HeldOpen { inode, write_intent, draft: false }
+}
+
+/// What a store says whose disk is full.
+pub fn full() -> KvError {
+    KvError::NoSpace("test".into())
 }
