@@ -7,7 +7,7 @@ use rand::seq::IndexedRandom;
 use types::id::InodeId;
 
 use crate::seeds::seeds;
-use crate::sim::{Crash, Op, ROOT, Sim, name};
+use crate::sim::{Crash, Op, ROOT, Sim};
 
 const CLIENTS: std::ops::RangeInclusive<u64> = 1..=4;
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -16,10 +16,8 @@ const STEPS: u64 = 3000;
 
 /// Nothing that takes an inode its last name.
 fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
-    let pick = |sim: &mut Sim| *known.choose(&mut sim.rng).expect("root is known");
-    let word = |sim: &mut Sim| name(NAMES.choose(&mut sim.rng).expect("some"));
-    let (parent, other, one) = (pick(sim), pick(sim), pick(sim));
-    let (text, other_text) = (word(sim), word(sim));
+    let [parent, other, one] = sim.inodes_of(known);
+    let [text, other_text] = sim.words_of(&NAMES);
     match sim.rng.random_range(0..20) {
         0..7 => Op::Mkdir { parent, name: text },
         7..12 => Op::Create { parent, name: text },

@@ -25,14 +25,13 @@ const SEEDS: u64 = 8000;
 const STEPS: u64 = 6000;
 
 fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
-    let pick = |sim: &mut Sim| *known.choose(&mut sim.rng).expect("root is known");
-    let word = |sim: &mut Sim| name(NAMES.choose(&mut sim.rng).expect("some"));
-    let (parent, other, one) = (pick(sim), pick(sim), pick(sim));
-    let (text, other_text) = (word(sim), word(sim));
+    let [parent, other, one] = sim.inodes_of(known);
+    let [text, other_text] = sim.words_of(&NAMES);
     match sim.rng.random_range(0..60) {
         0..12 | 40..46 => Op::Lookup { parent, name: text },
         46..52 => {
-            let names = WalkNames::new(vec![text, other_text, word(sim)]).expect("a few");
+            let [third] = sim.words_of(&NAMES);
+            let names = WalkNames::new(vec![text, other_text, third]).expect("a few");
             Op::Walk { start: parent, names, leases: true }
         }
         12..20 | 52..60 => Op::Stat { inode: one },

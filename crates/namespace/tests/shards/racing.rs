@@ -14,10 +14,8 @@ const SEEDS: u64 = 8000;
 const STEPS: u64 = 3000;
 
 fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
-    let pick = |sim: &mut Sim| *known.choose(&mut sim.rng).expect("root is known");
-    let word = |sim: &mut Sim| name(NAMES.choose(&mut sim.rng).expect("some"));
-    let (parent, other, one) = (pick(sim), pick(sim), pick(sim));
-    let (text, other_text) = (word(sim), word(sim));
+    let [parent, other, one] = sim.inodes_of(known);
+    let [text, other_text] = sim.words_of(&NAMES);
     match sim.rng.random_range(0..20) {
         0..5 => Op::Mkdir { parent, name: text },
         5..7 => Op::Create { parent, name: text },

@@ -1,6 +1,7 @@
 //! The shards, their network, and the shell that metad is to them. One seed decides all.
 
 mod disk;
+mod draw;
 mod eyes;
 mod record;
 
