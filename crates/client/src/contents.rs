@@ -93,6 +93,8 @@ pub(crate) struct Content {
     pub(crate) bytes: Option<Arc<[u8]>>,
     /// For [`Contents::keep`].
     pub(crate) number: u64,
+    /// The lease has to be renewed for it to be known much longer.
+    pub(crate) is_ending: bool,
 }
 
 impl Contents {
@@ -203,7 +205,8 @@ impl Contents {
             return None;
         }
         kept.used |= kept.bytes.is_some();
-        Some(Content { size: kept.attr.size, bytes: kept.bytes.clone(), number: kept.number })
+        let is_ending = !board.holds_long(kept.lease, now);
+        Some(Content { size: kept.attr.size, bytes: kept.bytes.clone(), number: kept.number, is_ending })
     }
 
     /// Its attributes, where the lease need not be renewed.
@@ -365,11 +368,14 @@ mod tests {
         assert!(content.size == 3 && content.bytes.is_none());
         bed.keep(FILE, content.number, b"abc");
         assert_eq!(bed.bytes(FILE), Some(b"abc".to_vec()));
+        assert!(!content.is_ending);
         bed.now += Duration::from_secs(9);
+        assert!(bed.look(FILE).expect("it is known").is_ending);
         // Told again in time.
         let later = Board::lease(bed.board.ticket(), Subject::inode(FILE), 100_000);
         bed.contents.extend(&bed.board, FILE, later, bed.now);
         bed.now += Duration::from_secs(9);
+        assert!(!bed.look(FILE).expect("it is known").is_ending);
         assert_eq!(bed.bytes(FILE), Some(b"abc".to_vec()));
         bed.board.recall([Subject::inode(FILE)].into_iter());
         assert!(bed.look(FILE).is_none() && !bed.contents.knows(&bed.board, FILE, bed.now));

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use layout::{Extent, FILE_SIZE_MAX, extents, object_size};
 use ring::buf::{Buf, Slice};
-use tracing::error;
+use tracing::{error, warn};
+use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, ObjectId};
 use types::layout::Layout;
@@ -38,6 +39,11 @@ impl Client {
         let end = offset.saturating_add(u64::from(len)).min(FILE_SIZE_MAX);
         self.must_have_kept_locks(caller, inode).await?;
         if let Some(content) = self.content(inode) {
+            if content.is_ending
+                && self.shared.with_file(inode, |file| file.patience.may_ask(Instant::now())) == Some(true)
+            {
+                self.ask_for_lease(inode);
+            }
             return self.read_known(caller, inode, &content, offset..end, direct).await;
         }
         if let Some(parts) = self.read_draft(inode, &(offset..end)) {
@@ -51,6 +57,9 @@ impl Client {
         }
         if let Some(parts) = self.read_inline(caller, inode, offset..end).await? {
             return Ok(parts);
+        }
+        if !direct && self.shared.with_file(inode, |file| file.goes_without_lease(Instant::now())) == Some(true) {
+            self.ask_for_lease(inode);
         }
         self.write_out(caller, inode).await?;
         if end <= size_hint {
@@ -66,6 +75,23 @@ impl Client {
     fn content(&self, inode: InodeId) -> Option<Content> {
         let (contents, board) = (&self.shared.contents, &self.shared.board);
         contents.look(board, inode, Instant::now(), || self.shared.may_keep(inode))
+    }
+
+    /// Asks the shard for a lease on a file that is read, and has it when it comes: no reader waits for that.
+    fn ask_for_lease(&self, inode: InodeId) {
+        let Some(client) = self.itself() else { return };
+        ring::spawn(async move {
+            let caller = Caller::patient(Credentials::default());
+            let asked = client.shared.contents.asks(inode);
+            match client.ask(&caller, inode).await {
+                // Where somebody writes, there is none.
+                Ok((_, reply)) if reply.unsettled || reply.draft || reply.cutting => {}
+                Ok((ticket, reply)) => {
+                    client.shared.learn(asked, client.inode_lease(ticket, &reply), reply.attr, None);
+                }
+                Err(error) => warn!(%inode, "cannot ask for a lease on what is read: {error}"),
+            }
+        });
     }
 
     /// The lease under which `content` was known has been held ever since.

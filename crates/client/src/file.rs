@@ -1,6 +1,7 @@
 //! What a client knows of a file that it has open. Pure bookkeeping, shared by the threads of a mount.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use types::attr::Attr;
 use types::id::InodeId;
@@ -12,6 +13,7 @@ use crate::ahead::Fetch;
 use crate::draft::Draft;
 use crate::end::End;
 use crate::flags::KnownFlags;
+use crate::patience::Patience;
 use crate::set_ids::Permissions;
 use crate::streams::Streams;
 use crate::sync_habit::SyncHabit;
@@ -66,6 +68,8 @@ pub(crate) struct File {
     pub(crate) unsynced: Unsynced,
     pub(crate) sync_habit: SyncHabit,
     pub(crate) streams: Streams<Arc<Fetch>>,
+    /// With reads that no lease helps.
+    pub(crate) patience: Patience,
 }
 
 /// The state of this session's write intent.
@@ -114,6 +118,7 @@ impl File {
             unsynced: Unsynced::default(),
             sync_habit: SyncHabit::default(),
             streams: Streams::default(),
+            patience: Patience::default(),
         }
     }
 
@@ -256,6 +261,11 @@ impl File {
         if !self.flags.keep_access_time() && rule.access_is_due(atime, self.changed, now) {
             self.read_at = Some(now);
         }
+    }
+
+    /// It is read without a lease. True where the shard is to be asked for one, since nobody here may write it.
+    pub(crate) fn goes_without_lease(&mut self, now: Instant) -> bool {
+        self.is_only_read() && self.patience.goes_without(now)
     }
 
     /// Nobody here writes it, so that who holds a lease on it knows its data.

@@ -44,6 +44,7 @@ mod names;
 mod open;
 mod parts;
 mod path;
+mod patience;
 mod promise;
 mod publish;
 mod recall;

@@ -34,7 +34,7 @@ use crate::retry::{Failure, Ladder, Step};
 use crate::router::{Client, Destination};
 use crate::settle::checked_layout;
 use crate::shared::{Change, Shared};
-use crate::unwritten::{AGE_MAX, ASK_AGAIN, LOOK_AGAIN, MARGIN};
+use crate::unwritten::{AGE_MAX, LOOK_AGAIN, MARGIN, TRY_AGAIN};
 
 /// A draft on its way to the shard, with its number, which stays taken until the answer.
 pub(crate) struct Publication {
@@ -544,7 +544,7 @@ impl Client {
             let is_draft = |file: &mut File| file.draft.is_some();
             match ring::timeout(rest, self.publish(&caller, inode)).await {
                 Ok(Err(_)) if self.shared.with_file(inode, is_draft) == Some(true) => {
-                    ring::sleep(ASK_AGAIN.min(rest)).await;
+                    ring::sleep(TRY_AGAIN.min(rest)).await;
                 }
                 Ok(_) | Err(_) => {}
             }

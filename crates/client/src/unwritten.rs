@@ -34,6 +34,7 @@ use crate::draft::Draft;
 use crate::file::File;
 use crate::lease::{Board, Lease, Subject, Ticket};
 use crate::metrics::Bytes;
+use crate::patience::Patience;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unwritten::flight::Flight;
@@ -61,10 +62,8 @@ const ENOUGH_OF_ALL: usize = 4 << 20;
 const FILE_MAX: usize = 8 << 20;
 /// Nothing stays here for longer, unless servers do not answer.
 pub(crate) const AGE_MAX: Duration = Duration::from_millis(500);
-/// Writes of a file that go through before the shard is asked whether more may be kept back.
-const PATIENCE: u32 = 2;
-/// Between two such questions, and two attempts to write what could not be written.
-pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Between two attempts to write what could not be written.
+pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Nothing more is kept back when a lease lasts no longer than this.
 pub(crate) const MARGIN: Duration = Duration::from_secs(2);
 /// How often a task looks whether another one has written.
@@ -75,8 +74,8 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_micros(100);
 pub(crate) struct Unwritten {
     /// While it is held, nobody else has the file open, or is told of it.
     lease: Lease,
-    small_writes: u32,
-    ask_at: Option<Instant>,
+    /// With writes that go through although more could be kept back.
+    patience: Patience,
     /// Of objects, as of a moment at which the lease was held.
     versions: BTreeMap<u32, u64>,
     /// Nobody has changed objects that have none here since the file was made, and there is space for them.
@@ -105,8 +104,7 @@ impl Default for Unwritten {
     fn default() -> Self {
         Self {
             lease: Lease::NONE,
-            small_writes: 0,
-            ask_at: None,
+            patience: Patience::default(),
             versions: BTreeMap::new(),
             fresh: false,
             at: Timestamp(0),
@@ -166,15 +164,6 @@ impl Unwritten {
             total.change(bytes, 0);
             error!(%inode, bytes, "a file was closed whose last writes could not be written: they are lost");
         }
-    }
-
-    /// The shard was not asked just now. It is from here on.
-    fn may_ask(&mut self, now: Instant) -> bool {
-        let may = self.ask_at.is_none_or(|at| now >= at);
-        if may {
-            self.ask_at = Some(now + ASK_AGAIN);
-        }
-        may
     }
 
     /// Of the objects nothing is known any more.
@@ -300,9 +289,7 @@ impl Client {
                 return Kept::No;
             }
             if !shared.board.holds_for(unwritten.lease, now, MARGIN) {
-                unwritten.small_writes = unwritten.small_writes.saturating_add(1);
-                let asks = unwritten.small_writes > PATIENCE && unwritten.may_ask(now);
-                return if asks { Kept::Ask } else { Kept::No };
+                return if unwritten.patience.goes_without(now) { Kept::Ask } else { Kept::No };
             }
             let mut pieces = extents(layout, offset, data.len() as u64);
             let is_fresh = unwritten.fresh && is_near;
@@ -408,7 +395,7 @@ impl Client {
                     let may_try = unwritten.try_at.is_none_or(|at| now >= at) && unwritten.flying.is_none();
                     let renew = !unwritten.lease.rest(now).is_zero()
                         && !board.holds_long(unwritten.lease, now)
-                        && unwritten.may_ask(now);
+                        && unwritten.patience.may_ask(now);
                     unwritten.watched.then_some((may_try, renew))
                 });
                 let Some((may_try, renew)) = looked.flatten() else { return };
@@ -548,7 +535,7 @@ impl Client {
             let caller = Caller::patient(Credentials::default());
             match ring::timeout(rest, self.write_runs_out(&caller, inode)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) => ring::sleep(ASK_AGAIN.min(rest)).await,
+                Ok(Err(_)) => ring::sleep(TRY_AGAIN.min(rest)).await,
                 Err(_) => {}
             }
         }

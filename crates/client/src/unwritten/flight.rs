@@ -13,7 +13,7 @@ use types::time::Timestamp;
 use wire::v1::storage;
 
 use super::runs::{Run, Runs};
-use super::{ASK_AGAIN, Unwritten, give_up};
+use super::{TRY_AGAIN, Unwritten, give_up};
 use crate::caller::Caller;
 use crate::file::File;
 use crate::router::{Client, Destination};
@@ -45,7 +45,7 @@ impl Drop for Flight {
                     all.put_all(&flown);
                     all.put_all(&unwritten.waiting);
                     unwritten.waiting = all;
-                    unwritten.try_at = Some(now + ASK_AGAIN);
+                    unwritten.try_at = Some(now + TRY_AGAIN);
                 }
                 None => {}
             }

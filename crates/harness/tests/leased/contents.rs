@@ -4,6 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -364,6 +365,46 @@ fn who_reads_on_is_read_ahead_of_and_sees_each_change() {
     fs::write(&here, b"short").unwrap();
     assert_eq!(reader.read_at(&mut seen, 20 * 4096).unwrap(), 0, "what was read ahead is gone");
     assert_eq!(reader.read_at(&mut seen, 0).unwrap(), 5);
+}
+
+/// Who opened the file while it was being written has no lease at first, and all leases end: it is asked for another one.
+#[test]
+fn who_reads_for_long_is_read_ahead_of_again_and_again() {
+    const PIECES: u64 = 6000;
+    const TERM: Duration = Duration::from_secs(2);
+    let mut cluster = Cluster::start();
+    cluster.set_lease_term("2s");
+    let second = cluster.mount_again(&[]);
+    let expected = Dice::new(seed()).bytes(PIECES as usize * 4096);
+    fs::write(cluster.path("f"), &expected).unwrap();
+    let requests = || metrics::sum(&cluster, "storage", "weft_request_seconds_count", &["op=\"Read\""]);
+    let writer = File::options().write(true).open(cluster.path("f")).unwrap();
+    writer.write_all_at(&expected[..10], 0).unwrap();
+    let reader = File::open(second.point.join("f")).unwrap();
+    let read = |pieces: Range<u64>| {
+        let (before, mut seen) = (requests(), [0; 4096]);
+        for number in pieces {
+            reader.read_exact_at(&mut seen, number * 4096).unwrap();
+            assert!(seen == expected[number as usize * 4096..][..4096], "piece {number}");
+        }
+        requests() - before
+    };
+    assert_eq!(read(0..100), 100.0, "there is a writer");
+    drop(writer);
+    let mut next = 100;
+    let mut read_on = || {
+        let begin = next;
+        next += 50;
+        assert!(next <= PIECES, "is not read ahead of");
+        read(begin..next)
+    };
+    wait::until("it is read ahead of", SOON, || (read_on() < 10.0).then_some(()));
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * TERM {
+        let asked = read_on();
+        assert!(asked < 10.0, "{asked} requests for 50 reads, {:?} after the first lease", begun.elapsed());
+        thread::sleep(TERM / 5);
+    }
 }
 
 /// From here on this thread runs on one CPU, if it may.
