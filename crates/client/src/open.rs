@@ -264,9 +264,9 @@ impl Client {
     pub fn close(self: &Rc<Self>, credentials: Credentials, inode: InodeId, writable: bool) {
         match self.give_back(inode, writable) {
             None => {}
-            Some(Rest::Close(number)) if self.begin_lingering(inode) => {
-                if let Some(left) = self.shared.lingering.leave(inode, number, Instant::now()) {
-                    self.finish_later(credentials, left.inode, Rest::Close(left.close));
+            Some(Rest::Close(_)) if self.begin_lingering(inode) => {
+                if let Some(oldest) = self.shared.lingering.leave(inode, Instant::now()) {
+                    self.end_lingering(oldest);
                 }
             }
             Some(rest) => self.finish_later(credentials, inode, rest),
@@ -318,17 +318,16 @@ impl Client {
     pub(crate) fn end_lingering_of_old(self: &Rc<Self>) {
         let now = Instant::now();
         let (lingering, contents) = (&self.shared.lingering, &self.shared.contents);
-        for left in lingering.due(now) {
-            let is_last = |file: &mut File| file.lingers && file.closes == left.close;
-            let overdue = if self.shared.with_file(left.inode, is_last) != Some(true) {
-                None
-            } else if contents.knows(&self.shared.board, left.inode, now) {
-                lingering.leave(left.inode, left.close, now)
-            } else {
-                Some(left)
+        for inode in lingering.due(now) {
+            if self.shared.with_file(inode, |file| file.lingers) != Some(true) {
+                continue;
+            }
+            let overdue = match contents.knows(&self.shared.board, inode, now) {
+                true => lingering.leave(inode, now),
+                false => Some(inode),
             };
-            if let Some(left) = overdue {
-                self.finish_later(Credentials::default(), left.inode, Rest::Close(left.close));
+            if let Some(overdue) = overdue {
+                self.end_lingering(overdue);
             }
         }
     }

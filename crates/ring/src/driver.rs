@@ -223,7 +223,8 @@ impl Driver {
         if !self.main.submission().is_empty() {
             submit_and_look(&mut self.main)?;
         }
-        let switches = involuntary_switches();
+        // Asked for when it is needed first: mostly something is found before.
+        let mut switches = None;
         let mut before = begun;
         let (look, now) = loop {
             if self.main.submission().taskrun() {
@@ -236,6 +237,7 @@ impl Driver {
             if before >= end && !may_stay {
                 break (Look::InVain, before);
             }
+            let switches = *switches.get_or_insert_with(involuntary_switches);
             // Whoever else can run on this CPU does so here.
             std::thread::yield_now();
             let now = Instant::now();

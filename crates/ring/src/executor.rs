@@ -306,7 +306,9 @@ pub(crate) fn try_with_core<R>(f: impl FnOnce(&Rc<Core>) -> R) -> Option<R> {
 /// # Panics
 /// Outside [`Ring::run`], as every function of this crate that waits.
 pub fn spawn(future: impl Future<Output = ()> + 'static) {
-    with_core(|core| core.spawned.borrow_mut().push(Box::pin(future)));
+    // At its place first: futures are large, and each closure on the way would move it.
+    let future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(future);
+    with_core(|core| core.spawned.borrow_mut().push(future));
 }
 
 /// The time as of the beginning of this turn.
