@@ -41,6 +41,8 @@ mod locks;
 mod making;
 mod metrics;
 mod names;
+#[cfg(test)]
+mod nowhere;
 mod open;
 mod parts;
 mod path;

@@ -238,6 +238,8 @@ impl Client {
         }
         match self.shared.with_file(inode, |file| (file.has_lost_lock, file.intent == Intent::None)) {
             Some((true, _)) => Err(Errno::EIO),
+            // What was kept back under the one that is lost; and a settling may wait for it, which would be waited for here.
+            Some((false, true)) if caller.needs_held_intent() => Err(Errno::EIO),
             Some((false, true)) => Box::pin(self.ask_for_intent(caller, inode, false)).await.map(drop),
             Some((false, false)) | None => Ok(()),
         }
@@ -424,7 +426,14 @@ pub(crate) fn checked_layout(reply: &InodeReply) -> Result<Layout, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use types::cred::Credentials;
+
     use super::*;
+    use crate::nowhere;
+
+    const FILE: InodeId = InodeId(77);
 
     fn object(size: u64, mtime: i64) -> ObjectStat {
         ObjectStat { exists: size > 0, version: 1, size, blocks: size.div_ceil(512), mtime: Timestamp(mtime) }
@@ -437,5 +446,18 @@ mod tests {
         assert_eq!(gathered, Gathered { size: 4196, blocks: 9, mtime: Some(Timestamp(9)) });
         let nothing = combine(&layout, &[object(0, 7), object(0, 9)]);
         assert_eq!(nothing, Gathered { size: 0, blocks: 0, mtime: None });
+    }
+    /// Its session ended while a flight was being tried again, for which the settling waits.
+    #[test]
+    fn a_flight_that_has_lost_its_intent_does_not_wait_for_the_settling() {
+        let (caller, object) = (Caller::patient(Credentials::default()), ObjectId { inode: FILE, stripe: 0 });
+        let regained = nowhere::run(async |client| {
+            client.shared.assurances.opened(FILE.home(), Instant::now(), Duration::from_secs(60));
+            client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.settling = true);
+            let destination = Destination::Object(GroupId(1), object);
+            assert!(!client.may_change(destination));
+            ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
+        });
+        assert_eq!(regained.ok(), Some(Err(Errno::EIO)));
     }
 }
