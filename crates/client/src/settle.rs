@@ -55,18 +55,15 @@ impl Client {
         if is_split(&reply) {
             return self.attr_of_split(caller, reply.attr).await;
         }
-        let reply = self.after_cuts(caller, reply).await?;
+        let mut reply = self.after_cuts(caller, reply).await?;
         let mut attr = reply.attr;
-        self.shared.with_file(attr.inode, |file| {
-            if !reply.draft {
-                // Others were told of it, or it has been told: what was not changed by then is as the shard says.
-                file.draft.take_if(|draft| !draft.is_changed() && draft.is_free());
-            }
-            if !reply.draft || !file.overlay_draft(&mut attr) {
-                file.meets(&mut attr);
-            }
-            file.inline_limit = file.inline_limit.min(reply.inline_limit);
-        });
+        if !self.complete(&reply, &mut attr, true) {
+            let inode = attr.inode;
+            let again = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+            reply = self.after_cuts(caller, again).await?;
+            attr = reply.attr;
+            self.complete(&reply, &mut attr, false);
+        }
         if !reply.unsettled {
             return Ok(attr);
         }
@@ -97,6 +94,26 @@ impl Client {
         attr.ctime = attr.ctime.max(mtime);
         attr.mtime = mtime;
         Ok(attr)
+    }
+
+    /// Puts what is kept back here over what the shard says, and takes the rest over. False where the shard says that it is a
+    /// draft (`may_be_old`), and it is none any more: another thread has told it since, and this is from before that.
+    fn complete(&self, reply: &InodeReply, attr: &mut Attr, may_be_old: bool) -> bool {
+        let completed = self.shared.with_file(attr.inode, |file| {
+            if !reply.draft {
+                // Others were told of it, or it has been told: what was not changed by then is as the shard says.
+                file.draft.take_if(|draft| !draft.is_changed() && draft.is_free());
+            }
+            if !reply.draft || !file.overlay_draft(attr) {
+                if reply.draft && may_be_old {
+                    return false;
+                }
+                file.meets(attr);
+            }
+            file.inline_limit = file.inline_limit.min(reply.inline_limit);
+            true
+        });
+        completed.unwrap_or(!reply.draft || !may_be_old)
     }
 
     /// Asks the objects for the size at one moment. Each is asked by itself: where a truncate has begun meanwhile, of what they
@@ -459,5 +476,22 @@ mod tests {
             ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
         });
         assert_eq!(regained.ok(), Some(Err(Errno::EIO)));
+    }
+
+    #[test]
+    fn an_answer_from_before_a_draft_was_told_is_asked_for_again() {
+        let caller = Caller::patient(Credentials::default());
+        let answered = nowhere::run(async |client| {
+            client.shared.with_new_file(
+                FILE,
+                || nowhere::file(FILE),
+                |file| file.told_times(Timestamp(8), Timestamp(9)),
+            );
+            let reply = InodeReply { draft: true, ..nowhere::reply(FILE) };
+            let answered = client.attr_of(&caller, Box::new(reply)).await;
+            let known = client.shared.with_file(FILE, |file| file.atime);
+            (answered, known)
+        });
+        assert_eq!(answered, (Err(Errno::EIO), Some(Timestamp(8))), "nobody answers");
     }
 }
