@@ -64,6 +64,7 @@ mod sync_habit;
 mod telling;
 mod tours;
 mod truncate;
+mod unsettled;
 mod unsynced;
 mod unwritten;
 mod walk;

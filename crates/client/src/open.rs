@@ -392,8 +392,9 @@ impl Client {
         if !intends || !self.try_settle(caller, inode, Settling::Close).await {
             let read = self.shared.with_file(inode, |file| file.read_time()).flatten();
             let close = meta::Close { inode, read };
-            if let Err(error) = self.call(caller, Destination::home(inode), &close).await {
-                warn!(%inode, "could not tell the shard of the close: {error}; it ends with the session");
+            match self.call(caller, Destination::home(inode), &close).await {
+                Ok(_) | Err(Errno::ESTALE) => self.shared.unsettled.ended(inode),
+                Err(error) => warn!(%inode, "could not tell the shard of the close: {error}; it ends with the session"),
             }
             if close.read.is_some() {
                 // It has another access time now.

@@ -283,7 +283,7 @@ impl Client {
     ) -> Result<Layout, Errno> {
         let reply = self.write_intent(caller, inode, cuts, false).await?;
         let layout = checked_layout(&reply)?;
-        self.shared.with_file(inode, |file| file.granted(&reply));
+        self.shared.granted(inode, &reply);
         Ok(layout)
     }
 
@@ -315,6 +315,9 @@ impl Client {
             return Ok(());
         }
         let result = self.settle_until_accepted(caller, inode, how).await;
+        if result.is_err() {
+            self.shared.unsettled.failed(inode);
+        }
         self.shared.contents.forget(inode);
         self.shared.with_file(inode, |file| (file.settling, file.settles_exactly) = (false, false));
         result
@@ -339,8 +342,11 @@ impl Client {
         let mut gathered = (!exclusive).then_some(intents);
         for attempt in 0..SETTLE_ATTEMPTS {
             match self.settle_once(caller, inode, gathered, how).await {
-                Ok(None) => return Ok(()),
-                Ok(Some(intents)) => gathered = Some(intents),
+                Ok(settled) => {
+                    self.shared.unsettled.ended(inode);
+                    let Some(intents) = settled else { return Ok(()) };
+                    gathered = Some(intents);
+                }
                 // The attempt before has ended our open, and with it the file, which had no name any more.
                 Err(Errno::ESTALE) if attempt > 0 && how == Settling::Close => return Ok(()),
                 Err(error) => return Err(error),
@@ -493,5 +499,30 @@ mod tests {
             (answered, known)
         });
         assert_eq!(answered, (Err(Errno::EIO), Some(Timestamp(8))), "nobody answers");
+    }
+    /// The shard may never have heard that the intent was to end, and say of the next one that it is the same.
+    #[test]
+    fn after_a_settling_that_failed_the_shard_is_not_believed_what_it_says_of_the_size() {
+        let caller = Caller::patient(Credentials::default());
+        nowhere::run(async |client| {
+            let reply = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(FILE) };
+            client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
+            client.shared.granted(FILE, &reply);
+            let written = client.shared.with_file(FILE, |file| {
+                file.wrote(8192, 10, Timestamp(9));
+                file.writers = 0;
+                file.is_exclusive()
+            });
+            assert_eq!(written, Some(true));
+            assert_eq!(client.settle(&caller, FILE, Settling::Release).await, Err(Errno::EIO));
+            let intent = client.shared.with_file(FILE, |file| file.intent);
+            assert_eq!(intent, Some(Intent::None));
+            client.shared.granted(FILE, &reply);
+            assert_eq!(client.shared.with_file(FILE, |file| file.is_exclusive()), Some(false));
+            client.shared.unsettled.ended(FILE);
+            client.shared.with_file(FILE, File::lose_intent);
+            client.shared.granted(FILE, &reply);
+            assert_eq!(client.shared.with_file(FILE, |file| file.is_exclusive()), Some(true));
+        });
     }
 }

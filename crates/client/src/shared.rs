@@ -12,7 +12,7 @@ use types::attr::Attr;
 use types::id::{Epoch, InodeId, SessionId, ShardId};
 use types::time::Timestamp;
 use wire::v1::lock::HeldLock;
-use wire::v1::meta::Exactly;
+use wire::v1::meta::{Exactly, InodeReply};
 use wire::v1::session::HeldOpen;
 
 use crate::ahead::Tidied;
@@ -34,6 +34,7 @@ use crate::publish::Drafts;
 use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::splits::Splits;
+use crate::unsettled::Unsettled;
 use crate::unwritten::crowd::Crowd;
 
 /// Parts of the table of open files, each behind a lock of its own.
@@ -74,6 +75,7 @@ pub struct Shared {
     pub(crate) sightings: Sightings,
     pub(crate) splits: Splits,
     pub(crate) bare: Bare,
+    pub(crate) unsettled: Unsettled,
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
     pub(crate) tidied: Tidied,
@@ -112,6 +114,7 @@ impl Shared {
             sightings: Sightings::default(),
             splits: Splits::default(),
             bare: Bare::default(),
+            unsettled: Unsettled::default(),
             lingering: Lingering::default(),
             tidied: Tidied::default(),
             crowd: Mutex::default(),
@@ -219,6 +222,17 @@ impl Shared {
     /// Looks at an open file; `None` where this client has it not open.
     pub(crate) fn with_file<R>(&self, inode: InodeId, look: impl FnOnce(&mut File) -> R) -> Option<R> {
         self.part(inode).get_mut(&inode).map(look)
+    }
+
+    /// The shard granted (or confirmed) the write intent of an open file.
+    pub(crate) fn granted(&self, inode: InodeId, reply: &InodeReply) {
+        let unsettled = self.unsettled.has(inode);
+        self.with_file(inode, |file| {
+            file.granted(reply);
+            if unsettled {
+                file.lose_exclusivity();
+            }
+        });
     }
 
     /// Holding a lease on a file's attributes is all that it takes to know its data.
