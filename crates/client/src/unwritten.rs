@@ -168,6 +168,13 @@ impl Unwritten {
         }
     }
 
+    fn change_waiting<R>(&mut self, total: &Bytes, change: impl FnOnce(&mut Runs) -> R) -> R {
+        let before = self.weight();
+        let result = change(&mut self.waiting);
+        total.change(before, self.weight());
+        result
+    }
+
     /// The shard was not asked just now. It is from here on.
     fn may_ask(&mut self, now: Instant) -> bool {
         let may = self.ask_at.is_none_or(|at| now >= at);
@@ -577,16 +584,32 @@ impl Client {
         }
     }
 
-    /// Drops what is kept back from `size` on, which is about to be cut off and could not be written.
-    pub(crate) fn cut_unwritten(&self, inode: InodeId, size: u64) {
-        let change = self.shared.with_file(inode, |file| {
+    /// Takes out what is kept back from `size` on, which is about to be cut off and could not be written.
+    pub(crate) fn cut_unwritten(&self, inode: InodeId, size: u64) -> Runs {
+        let total = &self.shared.metrics.unwritten;
+        let taken =
+            self.shared.with_file(inode, |file| file.unwritten.change_waiting(total, |waiting| waiting.cut(size)));
+        taken.unwrap_or_default()
+    }
+
+    /// It is not cut off: it is to be written as before.
+    pub(crate) fn put_back_unwritten(&self, inode: InodeId, taken: &Runs) {
+        let total = &self.shared.metrics.unwritten;
+        let watch = self.shared.with_file(inode, |file| {
             let unwritten = &mut file.unwritten;
-            let before = unwritten.weight();
-            unwritten.waiting.cut(size);
-            (before, unwritten.weight())
+            if taken.is_empty() || unwritten.lost {
+                return false;
+            }
+            unwritten.change_waiting(total, |waiting| {
+                let newer = std::mem::take(waiting);
+                waiting.put_all(taken);
+                waiting.put_all(&newer);
+            });
+            unwritten.kept += 1;
+            !std::mem::replace(&mut unwritten.watched, true)
         });
-        if let Some((before, after)) = change {
-            self.shared.metrics.unwritten.change(before, after);
+        if watch == Some(true) {
+            self.watch_unwritten(inode);
         }
     }
 
@@ -599,5 +622,51 @@ impl Client {
                 error!(%inode, "could not write what was kept back: {error}; it is lost");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::attr::SetAttr;
+
+    use super::*;
+    use crate::file::Intent;
+    use crate::nowhere;
+
+    const FILE: InodeId = InodeId(77);
+
+    /// A file that its client alone writes, with `data` at its beginning, which no server takes.
+    fn keep_back(client: &Client, data: &[u8]) {
+        let lease = Board::lease(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
+        client.shared.with_new_file(
+            FILE,
+            || nowhere::file(FILE),
+            |file| {
+                file.add_handle(true);
+                file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
+                file.unwritten.begin_anew(lease);
+                file.unwritten.fresh = true;
+            },
+        );
+        let kept = client.try_to_keep_back(FILE, &nowhere::layout(), 0, &Slice::from_vec(data.to_vec()));
+        assert!(matches!(kept, Ok(Kept::Yes { watch: true, write: false })));
+    }
+
+    #[test]
+    fn what_a_truncate_that_fails_would_have_cut_off_is_still_to_be_written() {
+        let caller = Caller::patient(Credentials::default());
+        nowhere::run(async |client| {
+            keep_back(&client, b"some and more");
+            let truncated = client.truncate(&caller, FILE, 4, SetAttr::default()).await;
+            assert_eq!(truncated, Err(Errno::EIO), "nobody answers");
+            let left = client.shared.with_file(FILE, |file| {
+                let bytes = file.unwritten.waiting.iter().map(|(_, run)| run.bytes().to_vec()).collect::<Vec<_>>();
+                (bytes, file.unwritten.kept > file.unwritten.written, file.unwritten.weight())
+            });
+            let (bytes, is_to_be_written, weight) = left.expect("it is open");
+            assert_eq!(bytes, [b"some and more"]);
+            assert!(is_to_be_written);
+            assert_eq!(client.shared.metrics.unwritten.get(), weight);
+        });
     }
 }
