@@ -97,6 +97,8 @@ pub(crate) struct Unwritten {
     /// A task looks after it.
     watched: bool,
     try_at: Option<Instant>,
+    /// Its targets were short of space when that was looked at last: nothing more is kept back.
+    short: bool,
     /// Something was given up.
     lost: bool,
 }
@@ -118,6 +120,7 @@ impl Default for Unwritten {
             wanted: 0,
             watched: false,
             try_at: None,
+            short: false,
             lost: false,
         }
     }
@@ -186,7 +189,7 @@ impl Unwritten {
 
     /// Of the objects nothing is known any more.
     fn begin_anew(&mut self, lease: Lease) {
-        (self.lease, self.fresh, self.at) = (lease, false, Timestamp(0));
+        (self.lease, self.fresh, self.at, self.short) = (lease, false, Timestamp(0), false);
         self.versions.clear();
     }
 
@@ -281,7 +284,9 @@ impl Client {
                 }
                 Kept::No => return Ok(false),
                 Kept::Ask => {
-                    self.ask_if_alone(inode);
+                    if self.has_room(inode) {
+                        self.ask_if_alone(inode);
+                    }
                     return Ok(false);
                 }
                 Kept::Full => self.make_room(caller, inode).await?,
@@ -310,6 +315,9 @@ impl Client {
                 unwritten.small_writes = unwritten.small_writes.saturating_add(1);
                 let asks = unwritten.small_writes > PATIENCE && unwritten.may_ask(now);
                 return if asks { Kept::Ask } else { Kept::No };
+            }
+            if unwritten.short {
+                return Kept::No;
             }
             let mut pieces = extents(layout, offset, data.len() as u64);
             let is_fresh = unwritten.fresh && is_near;
@@ -359,7 +367,7 @@ impl Client {
     /// Asks the shard for a lease under which writes may be kept back, and has it when it comes: nobody waits for a
     /// shard to write.
     fn ask_if_alone(&self, inode: InodeId) {
-        let Some(client) = self.itself().filter(|_| self.has_room(inode)) else { return };
+        let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             let caller = Caller::patient(Credentials::default());
             let ticket = client.shared.board.ticket();
@@ -408,9 +416,10 @@ impl Client {
         ring::spawn(async move {
             loop {
                 ring::sleep(AGE_MAX).await;
-                let (board, now) = (&client.shared.board, Instant::now());
+                let (board, now, short) = (&client.shared.board, Instant::now(), !client.has_room(inode));
                 let looked = client.shared.with_file(inode, |file| {
                     let unwritten = &mut file.unwritten;
+                    unwritten.short = short;
                     unwritten.watched = !unwritten.is_clean();
                     let may_try = unwritten.try_at.is_none_or(|at| now >= at) && unwritten.flying.is_none();
                     let renew = !unwritten.lease.rest(now).is_zero()
@@ -650,6 +659,19 @@ mod tests {
         );
         let kept = client.try_to_keep_back(FILE, &nowhere::layout(), 0, &Slice::from_vec(data.to_vec()));
         assert!(matches!(kept, Ok(Kept::Yes { watch: true, write: false })));
+    }
+
+    #[test]
+    fn with_targets_short_of_space_no_more_is_kept_back_until_the_shard_is_asked_again() {
+        nowhere::run(async |client| {
+            keep_back(&client, b"some");
+            let again = || client.try_to_keep_back(FILE, &nowhere::layout(), 4, &Slice::from_vec(b"more".to_vec()));
+            client.shared.with_file(FILE, |file| file.unwritten.short = true);
+            assert!(matches!(again(), Ok(Kept::No)));
+            client.shared.board.note(Subject::inode(FILE));
+            assert!((0..PATIENCE).all(|_| matches!(again(), Ok(Kept::No))));
+            assert!(matches!(again(), Ok(Kept::Ask)), "there may be some again");
+        });
     }
 
     #[test]
