@@ -273,6 +273,21 @@ impl Shared {
         }
     }
 
+    /// The shard may not know that the file was closed: it is as good as open there. The number of the close, unless the file
+    /// got a handle meanwhile.
+    pub(crate) fn closed_in_doubt(&self, inode: InodeId) -> Option<u64> {
+        let mut part = self.part(inode);
+        let file = part.get_mut(&inode)?;
+        file.closing = false;
+        file.end_draft(&self.metrics.unwritten, inode);
+        if file.handles > 0 {
+            return None;
+        }
+        std::mem::take(&mut file.unwritten).end(&self.metrics.unwritten, inode);
+        file.lingers = true;
+        Some(file.closes)
+    }
+
     /// Forgets what was read ahead and nobody comes for. False where nobody reads on any more.
     pub(crate) fn tidy_streams(&self, now: Instant) -> bool {
         let some = |file: &mut File| file.streams.tidy(now);
