@@ -80,13 +80,14 @@ impl Client {
         if data.is_empty() {
             return Ok(());
         }
+        let place = self.place_at_end(caller, inode).await?;
         if self.write_draft(caller, inode, None, data).await? || self.write_inline(caller, inode, 0, data, true).await?
         {
             return Ok(());
         }
         let layout = self.ensure_intent(caller, inode).await?;
         self.write_out(caller, inode).await?;
-        let turn = self.turn_at_end(caller, inode).await?;
+        let turn = self.turn_of(caller, place).await?;
         let result = self.append_in_turn(caller, inode, &layout, data).await;
         if result.is_err() {
             // A part may be there: what the objects say goes.
@@ -303,7 +304,10 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::nowhere;
     use types::id::GroupId;
 
     #[test]
@@ -326,5 +330,25 @@ mod tests {
         for (size, expected) in [(4096, Room::Free), (0, Room::Free), (4097, Room::Filled(1)), (4107, Room::Taken)] {
             assert_eq!(room(&layout, &border, size), expected, "{size}");
         }
+    }
+
+    /// The first one may have to wait for objects, while the second would find room in the draft.
+    #[test]
+    fn who_appends_begins_when_those_before_have_their_turn_or_are_gone() {
+        let caller = Caller::patient(types::cred::Credentials::default());
+        let inode = InodeId(77);
+        nowhere::run(async |client| {
+            client.shared.with_new_file(inode, || nowhere::file(inode), |file| file.add_handle(true));
+            let soon = async || ring::timeout(Duration::from_millis(10), client.place_at_end(&caller, inode)).await;
+            let first = soon().await.expect("nobody is before").expect("no signal");
+            assert!(soon().await.is_err());
+            let turn = client.turn_of(&caller, first).await.expect("it is open");
+            let second = soon().await.expect("the first has its turn").expect("no signal");
+            let waits = ring::timeout(Duration::from_millis(10), client.turn_at_end(&caller, inode)).await;
+            assert!(waits.is_err());
+            drop(turn);
+            drop(second);
+            assert!(client.turn_at_end(&caller, inode).await.is_ok());
+        });
     }
 }

@@ -14,13 +14,15 @@ pub struct Caller<'a> {
     ending: Option<&'a dyn Fn() -> bool>,
     /// Set where an operation was given up that may be carried out all the same.
     doubt: Option<&'a Cell<bool>>,
+    /// What it writes is written under the write intent that is held, or not at all.
+    needs_held_intent: bool,
 }
 
 impl<'a> Caller<'a> {
     /// One that waits to the end.
     #[must_use]
     pub fn patient(cred: Credentials) -> Self {
-        Self { cred, interrupted: None, ending: None, doubt: None }
+        Self { cred, interrupted: None, ending: None, doubt: None, needs_held_intent: false }
     }
 
     /// One for a record that is being appended, whoever began it.
@@ -31,7 +33,7 @@ impl<'a> Caller<'a> {
     /// One whose wait for a lock ends when `interrupted` says so, and any other when `ending` does.
     #[must_use]
     pub fn interruptible(cred: Credentials, interrupted: &'a dyn Fn() -> bool, ending: &'a dyn Fn() -> bool) -> Self {
-        Self { cred, interrupted: Some(interrupted), ending: Some(ending), doubt: None }
+        Self { cred, interrupted: Some(interrupted), ending: Some(ending), doubt: None, needs_held_intent: false }
     }
 
     /// The same one, where a wait for a lock belongs to an operation that signals do not end.
@@ -47,6 +49,15 @@ impl<'a> Caller<'a> {
     /// The same one, who wants to know of what may be carried out though it was given up.
     pub(crate) fn noting(&self, doubt: &'a Cell<bool>) -> Self {
         Self { doubt: Some(doubt), ..*self }
+    }
+
+    /// The same one, who asks for no other write intent where that is lost.
+    pub(crate) fn under_held_intent(&self) -> Self {
+        Self { needs_held_intent: true, ..*self }
+    }
+
+    pub(crate) fn needs_held_intent(&self) -> bool {
+        self.needs_held_intent
     }
 
     pub(crate) fn note_doubt(&self) {

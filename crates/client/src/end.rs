@@ -4,7 +4,7 @@
 //! is what keeps records in order and whole; that none is written over another does not rest on it but on the versions of
 //! the objects: see [`crate::append`]. So a client that has lost it unawares does no harm.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +38,8 @@ const LOOK_IF_FREE: Duration = Duration::from_millis(1);
 pub(crate) struct End {
     /// The turn of who works at the end or gives it back: others of this client wait.
     turn: Option<u64>,
+    /// Those who are going to work there, in the order in which they came.
+    queue: VecDeque<u64>,
     held: bool,
     /// Another client waits for it.
     wanted: bool,
@@ -53,6 +55,7 @@ impl Default for End {
     fn default() -> Self {
         Self {
             turn: None,
+            queue: VecDeque::new(),
             held: false,
             wanted: false,
             unfinished_until: None,
@@ -90,7 +93,23 @@ impl End {
         self.versions.clear();
     }
 
+    /// Nobody came before who is still to have it.
     fn take_turn(&mut self, number: u64) -> bool {
+        let free = self.turn.is_none() && !self.is_behind(number);
+        if free {
+            self.turn = Some(number);
+            self.queue.pop_front();
+        }
+        free
+    }
+
+    /// Somebody came before who neither had the turn nor went.
+    fn is_behind(&self, number: u64) -> bool {
+        self.queue.front().is_some_and(|&first| first != number)
+    }
+
+    /// Before all who wait for it.
+    fn take_turn_first(&mut self, number: u64) -> bool {
         let free = self.turn.is_none();
         if free {
             self.turn = Some(number);
@@ -104,13 +123,26 @@ impl End {
             return Wanted::Gone;
         }
         let may_go_on = self.unfinished_until.is_some_and(|until| now < until);
-        if may_go_on || !self.take_turn(number) { Wanted::Busy } else { Wanted::Free }
+        if may_go_on || !self.take_turn_first(number) { Wanted::Busy } else { Wanted::Free }
     }
 }
 
 /// For a shard that is told what is held.
 pub(crate) fn held(inode: InodeId) -> HeldLock {
     HeldLock { inode, kind: LockKind::End, owner: OWNER, held: WHOLE }
+}
+
+/// A place in the queue of those who work at the end, until it is dropped.
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    inode: InodeId,
+    number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.with_file(self.inode, |file| file.end.queue.retain(|&number| number != self.number));
+    }
 }
 
 /// The right to work at the end, among the threads of this client, until it is dropped.
@@ -136,7 +168,34 @@ impl Client {
     /// # Errors
     /// `EBADF` where it is not open, `EINTR`.
     pub(crate) async fn turn_at_end(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Turn, Errno> {
+        self.turn_of(caller, self.queue_at_end(inode)).await
+    }
+
+    fn queue_at_end(&self, inode: InodeId) -> Place {
         let number = self.shared.locks.number();
+        self.shared.with_file(inode, |file| file.end.queue.push_back(number));
+        Place { shared: Arc::clone(&self.shared), inode, number }
+    }
+
+    /// Waits until all who came before have their turn, or are gone. The kernel sends the parts of a long append all at once
+    /// (where the program does not wait for it), and nothing but their order tells which comes first.
+    ///
+    /// # Errors
+    /// `EINTR`.
+    pub(crate) async fn place_at_end(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Place, Errno> {
+        let place = self.queue_at_end(inode);
+        while self.shared.with_file(inode, |file| file.end.is_behind(place.number)) == Some(true) {
+            if caller.is_ending() {
+                return Err(Errno::EINTR);
+            }
+            ring::sleep(LOOK_AGAIN).await;
+        }
+        Ok(place)
+    }
+
+    /// As [`Self::turn_at_end`], of who is in the queue.
+    pub(crate) async fn turn_of(&self, caller: &Caller<'_>, place: Place) -> Result<Turn, Errno> {
+        let Place { inode, number, .. } = place;
         while !self.shared.with_file(inode, |file| file.end.take_turn(number)).ok_or(Errno::EBADF)? {
             if caller.is_ending() {
                 return Err(Errno::EINTR);
@@ -273,6 +332,21 @@ mod tests {
         assert_eq!(end.look_if_free(1, now), Wanted::Busy, "the rest of the write is to come");
         assert_eq!(end.look_if_free(1, now + REST_PATIENCE), Wanted::Free, "it did not come");
         assert!(!end.take_turn(4), "until it is given back");
+    }
+
+    #[test]
+    fn who_came_first_works_first_though_another_one_is_ready_before() {
+        let mut end = End { queue: VecDeque::from([1, 2, 3]), ..End::default() };
+        assert!(!end.take_turn(2) && end.take_turn(1) && !end.take_turn(2));
+        end.turn = None;
+        end.wanted = true;
+        assert_eq!(end.look_if_free(9, Instant::now()), Wanted::Free, "others wait for it");
+        end.turn = None;
+        // The second has gone.
+        end.queue.retain(|&number| number != 2);
+        assert!(end.take_turn(3));
+        end.turn = None;
+        assert!(end.take_turn(4), "nobody waits");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Tells the shards that this client lives while it has nothing to ask: a session that is not heard of ends, and with it
 //! what it holds open.
 
-use std::rc::Weak;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use types::id::ShardId;
@@ -21,6 +23,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Runs until the client is gone or the session ends. One of a mount's threads does it for all.
 pub(crate) async fn beat(client: Weak<Client>, expiry: Duration) {
     let interval = interval(expiry);
+    let under_way: Rc<RefCell<BTreeSet<ShardId>>> = Rc::default();
     loop {
         let due = ring::now() + interval;
         let client = loop {
@@ -33,8 +36,17 @@ pub(crate) async fn beat(client: Weak<Client>, expiry: Duration) {
                 break client;
             }
         };
-        let beats = client.shared.shards_seen().into_iter().map(|shard| client.beat_once(shard));
-        ring::join_all(beats).await;
+        // Each by itself: while one does not answer, the others would forget the session.
+        for shard in client.shared.shards_seen() {
+            if !under_way.borrow_mut().insert(shard) {
+                continue;
+            }
+            let (client, under_way) = (Rc::clone(&client), Rc::clone(&under_way));
+            ring::spawn(async move {
+                client.beat_once(shard).await;
+                under_way.borrow_mut().remove(&shard);
+            });
+        }
     }
 }
 

@@ -41,6 +41,8 @@ mod locks;
 mod making;
 mod metrics;
 mod names;
+#[cfg(test)]
+mod nowhere;
 mod open;
 mod parts;
 mod path;
@@ -63,6 +65,7 @@ mod sync_habit;
 mod telling;
 mod tours;
 mod truncate;
+mod unsettled;
 mod unsynced;
 mod unwritten;
 mod walk;

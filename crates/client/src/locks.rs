@@ -242,7 +242,7 @@ impl Client {
     /// `F_OFD_SETLK`, whose owner the open file is. (Of `fcntl` locks none is left: each of their owners has closed it.)
     pub async fn release_handle(&self, caller: &Caller<'_>, inode: InodeId, handle: u64) {
         let table = &self.shared.locks;
-        let mut keys = table.owners_through(inode, handle);
+        let mut keys = table.end_handle(inode, handle);
         // All at once: who waits for unlocks that are under way waits for each of these.
         keys.retain(|&key| table.begin_unlock(inode, key, LockRange::ALL));
         for key in keys {

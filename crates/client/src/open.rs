@@ -25,6 +25,8 @@ use crate::shared::Change;
 
 /// How often a thread looks whether another one is done with the same file.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
+/// From a close that the shard has not answered to the next attempt.
+const CLOSE_AGAIN: Duration = Duration::from_secs(5);
 /// How often one that waits for a close looks whether its caller has ended.
 const LOOK_FOR_END: Duration = Duration::from_millis(50);
 
@@ -388,18 +390,35 @@ impl Client {
         }
         // To tell it may have taken one.
         let intends = self.shared.with_file(inode, |file| file.intent != Intent::None) == Some(true);
-        if !intends || !self.try_settle(caller, inode, Settling::Close).await {
-            let read = self.shared.with_file(inode, |file| file.read_time()).flatten();
-            let close = meta::Close { inode, read };
-            if let Err(error) = self.call(caller, Destination::home(inode), &close).await {
-                warn!(%inode, "could not tell the shard of the close: {error}; it ends with the session");
+        if intends && self.try_settle(caller, inode, Settling::Close).await {
+            return self.shared.forget_closed(inode);
+        }
+        let read = self.shared.with_file(inode, |file| file.read_time()).flatten();
+        let close = meta::Close { inode, read };
+        let told = self.call(caller, Destination::home(inode), &close).await;
+        if close.read.is_some() {
+            // It has another access time now.
+            self.shared.contents.forget(inode);
+        }
+        match told {
+            Err(Errno::EIO) => {
+                warn!(%inode, "the shard does not answer: it is told of the close again later");
+                return self.close_again(inode);
             }
-            if close.read.is_some() {
-                // It has another access time now.
-                self.shared.contents.forget(inode);
-            }
+            Ok(_) | Err(Errno::ESTALE) => self.shared.unsettled.ended(inode),
+            Err(error) => warn!(%inode, "could not tell the shard of the close: {error}; it ends with the session"),
         }
         self.shared.forget_closed(inode);
+    }
+
+    /// Nobody knows whether the shard has heard of the close: it is told again, unless somebody opens the file before.
+    fn close_again(&self, inode: InodeId) {
+        self.shared.contents.forget(inode);
+        let (Some(number), Some(client)) = (self.shared.closed_in_doubt(inode), self.itself()) else { return };
+        ring::spawn(async move {
+            ring::sleep(CLOSE_AGAIN).await;
+            client.finish(&Caller::patient(Credentials::default()), inode, Rest::Close(number)).await;
+        });
     }
 
     async fn try_settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> bool {
@@ -436,5 +455,24 @@ impl Client {
             ring::sleep(LOOK_AGAIN).await;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nowhere;
+
+    #[test]
+    fn a_close_that_the_shard_has_not_heard_of_is_not_forgotten() {
+        let file = InodeId(77);
+        nowhere::run(async |client| {
+            client.shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
+            client.close_now(&Caller::patient(Credentials::default()), file, false).await;
+            let left = |file: &mut File| (file.handles, file.closing, file.lingers);
+            assert_eq!(client.shared.with_file(file, left), Some((0, false, true)), "it is to be closed");
+            assert!(!client.open_again(file, false), "it may be closed at the shard");
+            assert_eq!(client.shared.held_opens(file.home()).len(), 1);
+        });
     }
 }

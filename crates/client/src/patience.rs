@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// So often something goes without before the shard is asked.
-const PATIENCE: u32 = 2;
+pub(crate) const PATIENCE: u32 = 2;
 /// Between two questions.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 

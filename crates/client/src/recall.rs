@@ -33,7 +33,8 @@ const TRY_AGAIN: Duration = Duration::from_micros(200);
 const PATIENCE: Duration = Duration::from_millis(5);
 /// Between two questions while what takes longer is under way, and nothing else.
 const NOTHING_NEW: Duration = Duration::from_millis(20);
-/// What forgets files whose mapped pages have to be written before: that may wait for the storage, of other files as well.
+/// What forgets files that are open, and so may be mapped: pages that are being read, or have to be written before, are waited
+/// for, and so may be the storage, of other files as well.
 static FORGETTERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("forget", 32));
 
 /// The recalls of one shard.
@@ -142,9 +143,9 @@ fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, re
             client.give_back_draft(inode).await;
             client.give_back_unwritten(inode).await;
             client.forgotten(inode);
-            let writes = client.shared.with_file(inode, |file| file.writers > 0) == Some(true);
+            let is_open = client.shared.with_file(inode, |file| file.handles > 0) == Some(true);
             client.shared.listings.forgotten(inode);
-            forget_inode(&keeper, inode, writes).await;
+            forget_inode(&keeper, inode, is_open).await;
             obeying.end(id);
         });
     }
@@ -159,11 +160,11 @@ fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, re
     }
 }
 
-/// `writes`: some of it may be written through a mapping. To forget that, its write may have to be waited for.
-async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId, writes: bool) {
+/// `is_open`: it may be mapped. To forget what is being read or written of it may have to wait for that.
+async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId, is_open: bool) {
     let begun = Instant::now();
     let forget = async || {
-        if writes {
+        if is_open {
             let keeper = Arc::clone(keeper);
             FORGETTERS.run(move || keeper.forget_inode(inode)).await
         } else {
@@ -194,6 +195,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::nowhere;
 
     /// Learns of each inode when it was asked so often to forget it.
     struct Late {
@@ -241,5 +243,40 @@ mod tests {
     fn a_keeper_that_never_learns_is_not_waited_for_without_end() {
         let (asked, took) = forget(true, u32::MAX);
         assert!(asked > 10 && took >= LATE_ANSWER, "{asked} times, {took:?}");
+    }
+
+    /// As the kernel is while a page of the file is being read.
+    struct Slow;
+
+    impl Keeper for Slow {
+        fn forget_inode(&self, _: InodeId) -> bool {
+            std::thread::sleep(Duration::from_millis(300));
+            true
+        }
+
+        fn forget_name(&self, _: InodeId, _: &Name) {}
+
+        fn doubt_all_names(&self) -> bool {
+            true
+        }
+
+        fn is_told_of(&self, _: InodeId) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_read_just_now_holds_up_no_other_recalls() {
+        let file = InodeId(77);
+        nowhere::run(async |client| {
+            client.shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
+            let (keeper, obeying): (Arc<dyn Keeper>, _) = (Arc::new(Slow), Rc::new(Obeying::default()));
+            let begun = Instant::now();
+            obey(&client, &keeper, &obeying, obeying.begin(vec![Recall { id: 1, inode: file, name: None }]));
+            ring::sleep(Duration::from_millis(10)).await;
+            assert!(begun.elapsed() < Duration::from_millis(200), "{:?}", begun.elapsed());
+            obeying.ended.notified().await;
+            assert_eq!(*obeying.done.borrow(), [1]);
+        });
     }
 }

@@ -55,18 +55,15 @@ impl Client {
         if is_split(&reply) {
             return self.attr_of_split(caller, reply.attr).await;
         }
-        let reply = self.after_cuts(caller, reply).await?;
+        let mut reply = self.after_cuts(caller, reply).await?;
         let mut attr = reply.attr;
-        self.shared.with_file(attr.inode, |file| {
-            if !reply.draft {
-                // Others were told of it, or it has been told: what was not changed by then is as the shard says.
-                file.draft.take_if(|draft| !draft.is_changed() && draft.is_free());
-            }
-            if !reply.draft || !file.overlay_draft(&mut attr) {
-                file.meets(&mut attr);
-            }
-            file.inline_limit = file.inline_limit.min(reply.inline_limit);
-        });
+        if !self.complete(&reply, &mut attr, true) {
+            let inode = attr.inode;
+            let again = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+            reply = self.after_cuts(caller, again).await?;
+            attr = reply.attr;
+            self.complete(&reply, &mut attr, false);
+        }
         if !reply.unsettled {
             return Ok(attr);
         }
@@ -97,6 +94,26 @@ impl Client {
         attr.ctime = attr.ctime.max(mtime);
         attr.mtime = mtime;
         Ok(attr)
+    }
+
+    /// Puts what is kept back here over what the shard says, and takes the rest over. False where the shard says that it is a
+    /// draft (`may_be_old`), and it is none any more: another thread has told it since, and this is from before that.
+    fn complete(&self, reply: &InodeReply, attr: &mut Attr, may_be_old: bool) -> bool {
+        let completed = self.shared.with_file(attr.inode, |file| {
+            if !reply.draft {
+                // Others were told of it, or it has been told: what was not changed by then is as the shard says.
+                file.draft.take_if(|draft| !draft.is_changed() && draft.is_free());
+            }
+            if !reply.draft || !file.overlay_draft(attr) {
+                if reply.draft && may_be_old {
+                    return false;
+                }
+                file.meets(attr);
+            }
+            file.inline_limit = file.inline_limit.min(reply.inline_limit);
+            true
+        });
+        completed.unwrap_or(!reply.draft || !may_be_old)
     }
 
     /// Asks the objects for the size at one moment. Each is asked by itself: where a truncate has begun meanwhile, of what they
@@ -238,6 +255,8 @@ impl Client {
         }
         match self.shared.with_file(inode, |file| (file.has_lost_lock, file.intent == Intent::None)) {
             Some((true, _)) => Err(Errno::EIO),
+            // What was kept back under the one that is lost; and a settling may wait for it, which would be waited for here.
+            Some((false, true)) if caller.needs_held_intent() => Err(Errno::EIO),
             Some((false, true)) => Box::pin(self.ask_for_intent(caller, inode, false)).await.map(drop),
             Some((false, false)) | None => Ok(()),
         }
@@ -264,7 +283,7 @@ impl Client {
     ) -> Result<Layout, Errno> {
         let reply = self.write_intent(caller, inode, cuts, false).await?;
         let layout = checked_layout(&reply)?;
-        self.shared.with_file(inode, |file| file.granted(&reply));
+        self.shared.granted(inode, &reply);
         Ok(layout)
     }
 
@@ -296,6 +315,9 @@ impl Client {
             return Ok(());
         }
         let result = self.settle_until_accepted(caller, inode, how).await;
+        if result.is_err() {
+            self.shared.unsettled.failed(inode);
+        }
         self.shared.contents.forget(inode);
         self.shared.with_file(inode, |file| (file.settling, file.settles_exactly) = (false, false));
         result
@@ -320,8 +342,11 @@ impl Client {
         let mut gathered = (!exclusive).then_some(intents);
         for attempt in 0..SETTLE_ATTEMPTS {
             match self.settle_once(caller, inode, gathered, how).await {
-                Ok(None) => return Ok(()),
-                Ok(Some(intents)) => gathered = Some(intents),
+                Ok(settled) => {
+                    self.shared.unsettled.ended(inode);
+                    let Some(intents) = settled else { return Ok(()) };
+                    gathered = Some(intents);
+                }
                 // The attempt before has ended our open, and with it the file, which had no name any more.
                 Err(Errno::ESTALE) if attempt > 0 && how == Settling::Close => return Ok(()),
                 Err(error) => return Err(error),
@@ -424,7 +449,14 @@ pub(crate) fn checked_layout(reply: &InodeReply) -> Result<Layout, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use types::cred::Credentials;
+
     use super::*;
+    use crate::nowhere;
+
+    const FILE: InodeId = InodeId(77);
 
     fn object(size: u64, mtime: i64) -> ObjectStat {
         ObjectStat { exists: size > 0, version: 1, size, blocks: size.div_ceil(512), mtime: Timestamp(mtime) }
@@ -437,5 +469,62 @@ mod tests {
         assert_eq!(gathered, Gathered { size: 4196, blocks: 9, mtime: Some(Timestamp(9)) });
         let nothing = combine(&layout, &[object(0, 7), object(0, 9)]);
         assert_eq!(nothing, Gathered { size: 0, blocks: 0, mtime: None });
+    }
+
+    /// Its session ended while a flight was being tried again, for which the settling waits.
+    #[test]
+    fn a_flight_that_has_lost_its_intent_does_not_wait_for_the_settling() {
+        let (caller, object) = (Caller::patient(Credentials::default()), ObjectId { inode: FILE, stripe: 0 });
+        let regained = nowhere::run(async |client| {
+            client.shared.assurances.opened(FILE.home(), Instant::now(), Duration::from_secs(60));
+            client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.settling = true);
+            let destination = Destination::Object(GroupId(1), object);
+            assert!(!client.may_change(destination));
+            ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
+        });
+        assert_eq!(regained.ok(), Some(Err(Errno::EIO)));
+    }
+
+    #[test]
+    fn an_answer_from_before_a_draft_was_told_is_asked_for_again() {
+        let caller = Caller::patient(Credentials::default());
+        let answered = nowhere::run(async |client| {
+            client.shared.with_new_file(
+                FILE,
+                || nowhere::file(FILE),
+                |file| file.told_times(Timestamp(8), Timestamp(9)),
+            );
+            let reply = InodeReply { draft: true, ..nowhere::reply(FILE) };
+            let answered = client.attr_of(&caller, Box::new(reply)).await;
+            let known = client.shared.with_file(FILE, |file| file.atime);
+            (answered, known)
+        });
+        assert_eq!(answered, (Err(Errno::EIO), Some(Timestamp(8))), "nobody answers");
+    }
+
+    /// The shard may never have heard that the intent was to end, and say of the next one that it is the same.
+    #[test]
+    fn after_a_settling_that_failed_the_shard_is_not_believed_what_it_says_of_the_size() {
+        let caller = Caller::patient(Credentials::default());
+        nowhere::run(async |client| {
+            let reply = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(FILE) };
+            client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
+            client.shared.granted(FILE, &reply);
+            let written = client.shared.with_file(FILE, |file| {
+                file.wrote(8192, 10, Timestamp(9));
+                file.writers = 0;
+                file.is_exclusive()
+            });
+            assert_eq!(written, Some(true));
+            assert_eq!(client.settle(&caller, FILE, Settling::Release).await, Err(Errno::EIO));
+            let intent = client.shared.with_file(FILE, |file| file.intent);
+            assert_eq!(intent, Some(Intent::None));
+            client.shared.granted(FILE, &reply);
+            assert_eq!(client.shared.with_file(FILE, |file| file.is_exclusive()), Some(false));
+            client.shared.unsettled.ended(FILE);
+            client.shared.with_file(FILE, File::lose_intent);
+            client.shared.granted(FILE, &reply);
+            assert_eq!(client.shared.with_file(FILE, |file| file.is_exclusive()), Some(true));
+        });
     }
 }

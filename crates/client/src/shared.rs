@@ -12,7 +12,7 @@ use types::attr::Attr;
 use types::id::{Epoch, InodeId, SessionId, ShardId};
 use types::time::Timestamp;
 use wire::v1::lock::HeldLock;
-use wire::v1::meta::Exactly;
+use wire::v1::meta::{Exactly, InodeReply};
 use wire::v1::session::HeldOpen;
 
 use crate::ahead::Tidied;
@@ -34,6 +34,7 @@ use crate::publish::Drafts;
 use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::splits::Splits;
+use crate::unsettled::Unsettled;
 use crate::unwritten::crowd::Crowd;
 
 /// Parts of the table of open files, each behind a lock of its own.
@@ -74,6 +75,7 @@ pub struct Shared {
     pub(crate) sightings: Sightings,
     pub(crate) splits: Splits,
     pub(crate) bare: Bare,
+    pub(crate) unsettled: Unsettled,
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
     pub(crate) tidied: Tidied,
@@ -112,6 +114,7 @@ impl Shared {
             sightings: Sightings::default(),
             splits: Splits::default(),
             bare: Bare::default(),
+            unsettled: Unsettled::default(),
             lingering: Lingering::default(),
             tidied: Tidied::default(),
             crowd: Mutex::default(),
@@ -221,6 +224,17 @@ impl Shared {
         self.part(inode).get_mut(&inode).map(look)
     }
 
+    /// The shard granted (or confirmed) the write intent of an open file.
+    pub(crate) fn granted(&self, inode: InodeId, reply: &InodeReply) {
+        let unsettled = self.unsettled.has(inode);
+        self.with_file(inode, |file| {
+            file.granted(reply);
+            if unsettled {
+                file.lose_exclusivity();
+            }
+        });
+    }
+
     /// Holding a lease on a file's attributes is all that it takes to know its data.
     pub(crate) fn may_keep(&self, inode: InodeId) -> bool {
         self.with_file(inode, |file| file.is_only_read()) == Some(true)
@@ -257,6 +271,21 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// The shard may not know that the file was closed: it is as good as open there. The number of the close, unless the file
+    /// got a handle meanwhile.
+    pub(crate) fn closed_in_doubt(&self, inode: InodeId) -> Option<u64> {
+        let mut part = self.part(inode);
+        let file = part.get_mut(&inode)?;
+        file.closing = false;
+        file.end_draft(&self.metrics.unwritten, inode);
+        if file.handles > 0 {
+            return None;
+        }
+        std::mem::take(&mut file.unwritten).end(&self.metrics.unwritten, inode);
+        file.lingers = true;
+        Some(file.closes)
     }
 
     /// Forgets what was read ahead and nobody comes for. False where nobody reads on any more.

@@ -68,8 +68,13 @@ impl Client {
                 return Err(errno);
             }
             // Who makes room by it need not find room for what goes.
-            self.cut_unwritten(inode, size);
-            self.write_out(caller, inode).await?;
+            let taken = self.cut_unwritten(inode, size);
+            if let Err(errno) = self.write_out(caller, inode).await {
+                self.put_back_unwritten(inode, &taken);
+                return Err(errno);
+            }
+            // Whatever becomes of the truncate, that is gone: the objects tell.
+            self.shared.with_file(inode, File::lose_exclusivity);
         }
         let change = SetAttr { size: Some(size), ..change };
         let intends = self.shared.with_file(inode, |file| file.intent != Intent::None).ok_or(Errno::EBADF)?;

@@ -96,6 +96,8 @@ pub(crate) struct Unwritten {
     /// A task looks after it.
     watched: bool,
     try_at: Option<Instant>,
+    /// Its targets were short of space when that was looked at last: nothing more is kept back.
+    short: bool,
     /// Something was given up.
     lost: bool,
 }
@@ -116,6 +118,7 @@ impl Default for Unwritten {
             wanted: 0,
             watched: false,
             try_at: None,
+            short: false,
             lost: false,
         }
     }
@@ -166,9 +169,16 @@ impl Unwritten {
         }
     }
 
+    fn change_waiting<R>(&mut self, total: &Bytes, change: impl FnOnce(&mut Runs) -> R) -> R {
+        let before = self.weight();
+        let result = change(&mut self.waiting);
+        total.change(before, self.weight());
+        result
+    }
+
     /// Of the objects nothing is known any more.
     fn begin_anew(&mut self, lease: Lease) {
-        (self.lease, self.fresh, self.at) = (lease, false, Timestamp(0));
+        (self.lease, self.fresh, self.at, self.short) = (lease, false, Timestamp(0), false);
         self.versions.clear();
     }
 
@@ -263,7 +273,9 @@ impl Client {
                 }
                 Kept::No => return Ok(false),
                 Kept::Ask => {
-                    self.ask_if_alone(inode);
+                    if self.has_room(inode) {
+                        self.ask_if_alone(inode);
+                    }
                     return Ok(false);
                 }
                 Kept::Full => self.make_room(caller, inode).await?,
@@ -290,6 +302,9 @@ impl Client {
             }
             if !shared.board.holds_for(unwritten.lease, now, MARGIN) {
                 return if unwritten.patience.goes_without(now) { Kept::Ask } else { Kept::No };
+            }
+            if unwritten.short {
+                return Kept::No;
             }
             let mut pieces = extents(layout, offset, data.len() as u64);
             let is_fresh = unwritten.fresh && is_near;
@@ -339,7 +354,7 @@ impl Client {
     /// Asks the shard for a lease under which writes may be kept back, and has it when it comes: nobody waits for a
     /// shard to write.
     fn ask_if_alone(&self, inode: InodeId) {
-        let Some(client) = self.itself().filter(|_| self.has_room(inode)) else { return };
+        let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             let caller = Caller::patient(Credentials::default());
             let ticket = client.shared.board.ticket();
@@ -388,9 +403,10 @@ impl Client {
         ring::spawn(async move {
             loop {
                 ring::sleep(AGE_MAX).await;
-                let (board, now) = (&client.shared.board, Instant::now());
+                let (board, now, short) = (&client.shared.board, Instant::now(), !client.has_room(inode));
                 let looked = client.shared.with_file(inode, |file| {
                     let unwritten = &mut file.unwritten;
+                    unwritten.short = short;
                     unwritten.watched = !unwritten.is_clean();
                     let may_try = unwritten.try_at.is_none_or(|at| now >= at) && unwritten.flying.is_none();
                     let renew = !unwritten.lease.rest(now).is_zero()
@@ -564,16 +580,32 @@ impl Client {
         }
     }
 
-    /// Drops what is kept back from `size` on, which is about to be cut off and could not be written.
-    pub(crate) fn cut_unwritten(&self, inode: InodeId, size: u64) {
-        let change = self.shared.with_file(inode, |file| {
+    /// Takes out what is kept back from `size` on, which is about to be cut off and could not be written.
+    pub(crate) fn cut_unwritten(&self, inode: InodeId, size: u64) -> Runs {
+        let total = &self.shared.metrics.unwritten;
+        let taken =
+            self.shared.with_file(inode, |file| file.unwritten.change_waiting(total, |waiting| waiting.cut(size)));
+        taken.unwrap_or_default()
+    }
+
+    /// It is not cut off: it is to be written as before.
+    pub(crate) fn put_back_unwritten(&self, inode: InodeId, taken: &Runs) {
+        let total = &self.shared.metrics.unwritten;
+        let watch = self.shared.with_file(inode, |file| {
             let unwritten = &mut file.unwritten;
-            let before = unwritten.weight();
-            unwritten.waiting.cut(size);
-            (before, unwritten.weight())
+            if taken.is_empty() || unwritten.lost {
+                return false;
+            }
+            unwritten.change_waiting(total, |waiting| {
+                let newer = std::mem::take(waiting);
+                waiting.put_all(taken);
+                waiting.put_all(&newer);
+            });
+            unwritten.kept += 1;
+            !std::mem::replace(&mut unwritten.watched, true)
         });
-        if let Some((before, after)) = change {
-            self.shared.metrics.unwritten.change(before, after);
+        if watch == Some(true) {
+            self.watch_unwritten(inode);
         }
     }
 
@@ -586,5 +618,65 @@ impl Client {
                 error!(%inode, "could not write what was kept back: {error}; it is lost");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::attr::SetAttr;
+
+    use super::*;
+    use crate::file::Intent;
+    use crate::nowhere;
+    use crate::patience::PATIENCE;
+
+    const FILE: InodeId = InodeId(77);
+
+    /// A file that its client alone writes, with `data` at its beginning, which no server takes.
+    fn keep_back(client: &Client, data: &[u8]) {
+        let lease = Board::lease(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
+        client.shared.with_new_file(
+            FILE,
+            || nowhere::file(FILE),
+            |file| {
+                file.add_handle(true);
+                file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
+                file.unwritten.begin_anew(lease);
+                file.unwritten.fresh = true;
+            },
+        );
+        let kept = client.try_to_keep_back(FILE, &nowhere::layout(), 0, &Slice::from_vec(data.to_vec()));
+        assert!(matches!(kept, Ok(Kept::Yes { watch: true, write: false })));
+    }
+
+    #[test]
+    fn with_targets_short_of_space_no_more_is_kept_back_until_the_shard_is_asked_again() {
+        nowhere::run(async |client| {
+            keep_back(&client, b"some");
+            let again = || client.try_to_keep_back(FILE, &nowhere::layout(), 4, &Slice::from_vec(b"more".to_vec()));
+            client.shared.with_file(FILE, |file| file.unwritten.short = true);
+            assert!(matches!(again(), Ok(Kept::No)));
+            client.shared.board.note(Subject::inode(FILE));
+            assert!((0..PATIENCE).all(|_| matches!(again(), Ok(Kept::No))));
+            assert!(matches!(again(), Ok(Kept::Ask)), "there may be some again");
+        });
+    }
+
+    #[test]
+    fn what_a_truncate_that_fails_would_have_cut_off_is_still_to_be_written() {
+        let caller = Caller::patient(Credentials::default());
+        nowhere::run(async |client| {
+            keep_back(&client, b"some and more");
+            let truncated = client.truncate(&caller, FILE, 4, SetAttr::default()).await;
+            assert_eq!(truncated, Err(Errno::EIO), "nobody answers");
+            let left = client.shared.with_file(FILE, |file| {
+                let bytes = file.unwritten.waiting.iter().map(|(_, run)| run.bytes().to_vec()).collect::<Vec<_>>();
+                (bytes, file.unwritten.kept > file.unwritten.written, file.unwritten.weight())
+            });
+            let (bytes, is_to_be_written, weight) = left.expect("it is open");
+            assert_eq!(bytes, [b"some and more"]);
+            assert!(is_to_be_written);
+            assert_eq!(client.shared.metrics.unwritten.get(), weight);
+        });
     }
 }

@@ -195,14 +195,16 @@ impl LockTable {
         others.any(|(_, owned)| owned.held.within(wanted.range).any(|held| held.mode.conflicts(wanted.mode)))
     }
 
-    /// Owners that locked through this open file.
-    pub(crate) fn owners_through(&self, inode: InodeId, handle: u64) -> Vec<Key> {
+    /// This open file is no more: owners that locked through it, and through no other one since. The kernel may number a new
+    /// open file as it did one whose end it has yet to tell of, and a process that has closed one may lock through another.
+    pub(crate) fn end_handle(&self, inode: InodeId, handle: u64) -> Vec<Key> {
         if self.files.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        let inner = self.lock();
-        let owners = inner.files.get(&inode).map(|file| &file.owners).into_iter().flatten();
-        owners.filter(|(_, owned)| owned.handles.contains(&handle)).map(|(key, _)| *key).collect()
+        let mut inner = self.lock();
+        let owners = inner.files.get_mut(&inode).map(|file| &mut file.owners).into_iter().flatten();
+        let ends = |owned: &mut Owned| owned.handles.remove(&handle) && owned.handles.is_empty();
+        owners.filter_map(|(key, owned)| ends(owned).then_some(*key)).collect()
     }
 
     pub(crate) fn doubt(&self, inode: InodeId, key: Key) {
@@ -301,8 +303,8 @@ mod tests {
         assert_eq!(told, [held(0, 9), held(20, 99)], "not what is being given up");
         table.end_unlock(FILE, KEY);
         assert!(!table.begin_unlock(FILE, KEY, held(12, 13).range), "nothing is held there");
-        assert_eq!(table.owners_through(FILE, 1), [KEY]);
-        assert!(table.owners_through(FILE, 2).is_empty());
+        assert!(table.end_handle(FILE, 2).is_empty());
+        assert_eq!(table.end_handle(FILE, 1), [KEY]);
         assert!(table.begin_unlock(FILE, KEY, LockRange::ALL));
         assert_eq!(table.unlocks(FILE), None);
         table.end_unlock(FILE, KEY);
@@ -377,6 +379,28 @@ mod tests {
         assert!(!table.lose(&told[0]));
         assert!(table.lose(&told[1]) && !table.lose(&told[1]));
         assert_eq!(table.tell(FILE.home()).iter().map(|lock| lock.held).collect::<Vec<_>>(), [held(5, 9)]);
+    }
+
+    #[test]
+    fn the_end_of_an_open_file_takes_nothing_that_was_locked_through_another() {
+        let table = LockTable::default();
+        // Two open files of one process, one of which it closes while a thread waits for a lock through the other.
+        lock(&table, KEY, 1, held(0, 9));
+        table.ask(FILE, KEY, 2, held(20, 29));
+        assert!(table.begin_unlock(FILE, KEY, LockRange::ALL));
+        table.end_unlock(FILE, KEY);
+        let stamp = table.stamp(FILE, KEY);
+        assert!(table.got(FILE, KEY, held(20, 29), stamp));
+        table.asked(FILE, KEY);
+        assert!(table.end_handle(FILE, 1).is_empty());
+        assert_eq!(table.end_handle(FILE, 2), [KEY]);
+        // A new open file has the number of one before, whose end is told late.
+        let flock = (LockKind::Flock, 3);
+        let whole = Held { range: LockRange::ALL, ..held(0, 0) };
+        lock(&table, flock, 5, whole);
+        lock(&table, flock, 6, whole);
+        assert!(table.end_handle(FILE, 5).is_empty());
+        assert_eq!(table.end_handle(FILE, 6), [flock]);
     }
 
     #[test]

@@ -59,6 +59,7 @@ impl Drop for Flight {
 
 impl Client {
     pub(super) async fn fly(&self, caller: &Caller<'_>, mut flight: Flight, layout: &Layout) -> Result<(), Errno> {
+        let caller = &caller.under_held_intent();
         let mut of_objects: BTreeMap<u32, Vec<(Extent, u64, &Run)>> = BTreeMap::new();
         for (offset, run) in flight.runs.iter() {
             for piece in extents(layout, offset, run.bytes().len() as u64) {

@@ -186,17 +186,25 @@ impl Runs {
         taken
     }
 
-    /// Drops what is at `size` or after it.
-    pub(crate) fn cut(&mut self, size: u64) {
+    /// Takes out what is at `size` or after it.
+    pub(crate) fn cut(&mut self, size: u64) -> Self {
         let beyond: Vec<u64> = self.runs.range(size..).map(|(&begin, _)| begin).collect();
-        beyond.into_iter().for_each(|begin| drop(self.remove(begin)));
-        let Some((&begin, run)) = self.runs.iter().next_back() else { return };
+        let mut taken = Self::default();
+        for begin in beyond {
+            if let Some(run) = self.remove(begin) {
+                taken.insert(begin, run);
+            }
+        }
+        let Some((&begin, run)) = self.runs.iter().next_back() else { return taken };
         let len = usize::try_from(size - begin).unwrap_or(usize::MAX);
         if len < run.len()
             && let Some(run) = self.remove(begin)
         {
-            self.put(begin, &run.bytes()[..len]);
+            let (front, back) = run.bytes().split_at(len);
+            self.put(begin, front);
+            taken.put(size, back);
         }
+        taken
     }
 
     /// Puts all of `newer` over these.
@@ -280,8 +288,18 @@ mod tests {
             }
             older.put_all(&newer);
             if let Some(cut) = cut {
-                older.cut(cut as u64);
-                model[cut..].fill(0);
+                let whole = all(&older);
+                let taken = older.cut(cut as u64);
+                let mut both = Runs::default();
+                both.put_all(&taken);
+                both.put_all(&older);
+                let bytes = |runs: &[(u64, Vec<u8>)]| {
+                    let each = |(at, run): &(u64, Vec<u8>)| (*at..).zip(run.clone()).collect::<Vec<_>>();
+                    runs.iter().flat_map(each).collect::<Vec<_>>()
+                };
+                prop_assert_eq!(bytes(&all(&both)), bytes(&whole), "nothing is lost");
+                prop_assert!(taken.iter().all(|(offset, _)| offset >= cut as u64));
+                model.get_mut(cut..).into_iter().for_each(|rest| rest.fill(0));
             }
             let mut seen = vec![0u8; 300];
             let mut last: Option<(u64, bool)> = None;
