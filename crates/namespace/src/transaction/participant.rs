@@ -58,11 +58,11 @@ impl<K: Kv> Shard<K> {
         for part in &parts {
             match self.may_promise(transaction, part) {
                 Ok(()) => {}
-                Err(Error::Blocked(other)) if self.only_makes(other) => {
+                Err(Error::Blocked(other)) if *part == Part::Token || self.only_makes(other) => {
                     self.wait_to_promise(transaction);
                     return Err(Error::Blocked(other));
                 }
-                Err(Error::Blocked(other)) if *part != Part::Token => {
+                Err(Error::Blocked(other)) => {
                     self.await_end(other);
                     return Err(Error::Again);
                 }

@@ -92,3 +92,20 @@ fn a_decision_is_in_haste_where_its_participant_has_asked() {
     assert_eq!(decide(false), Haste::None);
     assert_eq!(decide(true), Haste::Now);
 }
+
+#[test]
+fn nobody_gets_the_token_who_has_given_up() {
+    let [first, second] = [77, 78].map(|number| TransactionId(InodeId::new(ShardId(1), number).0));
+    let token = || vec![Part::Token];
+    let mut shard = shard();
+    assert_eq!(shard.prepare(ASKER, first, 0, token()), Ok(vec![Vote::Token]));
+    assert_eq!(shard.prepare(ASKER, second, 0, token()), Err(Error::Blocked(first)));
+    shard.commit().expect("commits");
+    // Its coordinator waits no longer, or its client has gone.
+    shard.finish(second, false, None).expect("nothing to be done");
+    shard.finish(first, true, None).expect("done");
+    shard.commit().expect("commits");
+    assert_eq!(shard.take_ended(), [first]);
+    assert_eq!(shard.prepare(ASKER, second, 0, token()), Err(Error::Again));
+    assert!(shard.is_clean(), "nothing is promised that nobody wants");
+}
