@@ -177,8 +177,9 @@ impl Locks {
         part.concerns().map_or(Ok(()), |inode| self.may_last(inode))?;
         match part {
             Part::Entry { parent, name, .. } => {
-                let dying = self.inodes.get(parent).filter(|lock| lock.dying);
-                free(dying.filter(foreign).or(self.names.get(&(*parent, name_hash(name))).filter(foreign)))?;
+                // A change of the directory, decided elsewhere, may say what comes to be in it.
+                let closed = self.inodes.get(parent).filter(|lock| lock.dying || (lock.closed && lock.in_doubt));
+                free(closed.filter(foreign).or(self.names.get(&(*parent, name_hash(name))).filter(foreign)))?;
                 free(self.range_of(*parent, name).filter(foreign))?;
                 match self.pins.get(parent).filter(|pin| in_doubt && pin.wanted).and_then(|pin| pin.owners.first()) {
                     Some((first, _)) => Err(Error::Blocked(*first)),
