@@ -53,9 +53,13 @@ struct Climb {
 }
 
 impl<K: Kv> Shard<K> {
-    /// Begins an operation; the request is `Blocked` by it, and finds its end when it is asked again.
+    /// Begins an operation; the request is `Blocked` by it, and finds its end when it is asked again. Or by another one, or
+    /// `Again`, where it has to wait for those who wait for a directory that it concerns.
     pub(crate) fn start(&mut self, exactly: Exactly, operation: Operation) -> Result<()> {
         let id = TransactionId(self.namespace.new_id()?.0);
+        for directory in operation.directories() {
+            self.may_join(directory, id, false)?;
+        }
         let mut running = Running {
             exactly,
             plan: Plan::new(operation),

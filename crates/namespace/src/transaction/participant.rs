@@ -92,6 +92,7 @@ impl<K: Kv> Shard<K> {
     fn may_promise(&mut self, transaction: TransactionId, part: &Part) -> Result<()> {
         self.transactions.locks.may_lock(transaction, true, part)?;
         match part {
+            Part::Entry { parent, .. } => self.may_join(*parent, transaction, true),
             Part::Link { inode, .. } => self.may_last(*inode),
             _ => Ok(()),
         }

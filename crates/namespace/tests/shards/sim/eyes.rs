@@ -99,6 +99,11 @@ impl Sim {
         unlike
     }
 
+    /// Some of its names have yet to go to its parts, as far as clients know.
+    pub(crate) fn is_being_split(&self, inode: InodeId) -> bool {
+        self.splits.get(&inode).is_some_and(|(_, cursor)| *cursor != 0)
+    }
+
     /// What a client sees of an inode, with the help of its parts if it has some.
     pub(crate) fn stat(&mut self, client: u64, inode: InodeId) -> Answer {
         let Answer::Inode(mut view) = self.run(client, Op::Stat { inode }) else {
