@@ -346,7 +346,7 @@ impl<K: Kv> Shard<K> {
         }
         if let Some(making) = &making {
             let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &making.new) };
-            self.transactions.endings.insert((exactly.session, exactly.sequence), Ending::Made(Box::new(view)));
+            self.keep_ending(exactly, Ending::Made(Box::new(view)));
         }
         let made = making.as_ref().map(|making| making.new.id);
         let outcome = made.or(inode).map_or(session::Outcome::Done, session::Outcome::Inode);
@@ -388,8 +388,15 @@ impl<K: Kv> Shard<K> {
         let Some(running) = self.transactions.running.get(&id) else { return };
         let (exactly, asked) = (running.exactly, running.asked.clone());
         self.abort_at(id, asked);
-        self.transactions.endings.insert((exactly.session, exactly.sequence), ending);
+        self.keep_ending(exactly, ending);
         self.end(id);
+    }
+
+    /// Until it is asked for, which nobody does of a session that has ended.
+    fn keep_ending(&mut self, exactly: Exactly, ending: Ending) {
+        if exactly.session == NOBODY || self.knows(exactly.session) {
+            self.transactions.endings.insert((exactly.session, exactly.sequence), ending);
+        }
     }
 
     /// The client of `session` is gone that one of the requests waiting for it came from. Nothing happens where the session

@@ -141,3 +141,25 @@ fn nobody_gets_the_token_who_has_given_up() {
     assert_eq!(shard.prepare(ASKER, second, 0, token()), Err(Error::Again));
     assert!(shard.is_clean(), "nothing is promised that nobody wants");
 }
+
+#[test]
+fn nothing_is_kept_for_a_session_that_ends_meanwhile() {
+    for is_made in [true, false] {
+        let mut shard = shard();
+        let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: sequence };
+        let change = PolicyChange { directories: Some(Placement::Shard(ShardId(1))), ..PolicyChange::default() };
+        shard.set_policy(exactly(1), ROOT, &change).expect("set");
+        let cred = Credentials { uid: 0, gid: 0, umask: 0 };
+        let made = shard.mkdir(exactly(2), ROOT, &name("d"), 0o755, cred);
+        assert!(matches!(made, Err(Error::Blocked(_))), "{made:?}");
+        let prepare = shard.take_outgoing().pop().expect("a message").message;
+        shard.session_close(ASKER).expect("closes");
+        shard.commit().expect("commits");
+        assert!(shard.has_begun(ASKER, 2), "it is under way");
+        let votes = vec![Vote::Made(InodeId::new(ShardId(1), 5))];
+        let reply = if is_made { Reply::Prepared(votes) } else { Reply::Failed };
+        shard.replied(ShardId(1), &prepare, reply).expect("ends");
+        shard.commit().expect("commits");
+        assert!(!shard.has_begun(ASKER, 2));
+    }
+}
