@@ -54,11 +54,12 @@ impl<K: Kv> Shard<K> {
         let homes = self.namespace.homes_of_parts(count).filter(|_| (PARTS_MIN..=PARTS_MAX).contains(&count));
         let homes = homes.ok_or(Errno::EINVAL)?;
         let directory = self.namespace.can_be_split(inode)?;
-        self.transactions.locks.may_change(inode)?;
         // Nobody can be told to forget names that are not there: they are not told any more.
         if !self.leases.are_names_free(inode) {
             return Err(Error::Recalling);
         }
+        // Not before: what locks names in it waits for that.
+        self.transactions.locks.may_change(inode)?;
         self.take_back(SessionId(0), &[Touched::inode(inode)])?;
         let all = self.conformed(inode, &directory)?;
         let number = |index| PartNumber { index, count };

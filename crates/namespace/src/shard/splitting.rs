@@ -22,6 +22,8 @@ const PARTS_BY_ITSELF: usize = 16;
 /// Pauses after a step that met locks or leases of others, and after one that was refused.
 const BUSY_MS: u64 = 50;
 const REFUSED_MS: u64 = 2000;
+/// How long others wait at most for the next attempt, which may be put off for want of space.
+const RESERVED_MS: u64 = 500;
 
 /// The directories that are being split, or are about to be.
 #[derive(Default)]
@@ -35,6 +37,9 @@ struct Progress {
     is_busy: bool,
     /// The latest batch.
     latest: Option<TransactionId>,
+    /// Names in it were locked: until then, or the next attempt, no more are. Where that is in vain, others have the one after
+    /// it. 0: others may.
+    reserved_until_ms: u64,
 }
 
 /// What comes next for a directory.
@@ -55,6 +60,12 @@ impl Splitting {
 
     fn begin_busy(&mut self, directory: InodeId) {
         self.0.entry(directory).or_default().is_busy = true;
+    }
+
+    /// No transaction more may lock names in it: with many on their way, there would always be some, and it never came to be
+    /// split.
+    pub(crate) fn reserves(&self, directory: InodeId, now_ms: u64) -> bool {
+        !self.0.is_empty() && self.0.get(&directory).is_some_and(|progress| now_ms < progress.reserved_until_ms)
     }
 
     /// Nobody may believe anything of names in it for longer than an answer takes: they may be gone to a part.
@@ -107,13 +118,18 @@ impl<K: Kv> Shard<K> {
 
     fn step_of_split(&mut self, id: InodeId) -> Result<Next> {
         let exactly = Exactly { session: NOBODY, sequence: id.0, answered_below: id.0 };
-        let Some(&Progress { due_ms, is_busy, latest }) = self.splitting.0.get(&id) else { return Ok(Next::End) };
+        let Some(&Progress { due_ms, is_busy, latest, reserved_until_ms }) = self.splitting.0.get(&id) else {
+            return Ok(Next::End);
+        };
+        let was_reserved = reserved_until_ms > 0;
         match self.under_way(exactly) {
             Ok(()) if latest.is_some_and(|latest| self.transactions.is_decided(latest)) => {
                 return Ok(Next::After(due_ms));
             }
             Ok(()) => {}
             Err(Error::Blocked(_)) => return Ok(Next::After(due_ms)),
+            // By locks here, which are fewer by now.
+            Err(Error::Again) if was_reserved => {}
             Err(Error::Refused(_)) => return Ok(Next::After(self.mono_ms.saturating_add(REFUSED_MS))),
             Err(_) => return Ok(Next::After(self.mono_ms.saturating_add(BUSY_MS))),
         }
@@ -138,6 +154,9 @@ impl<K: Kv> Shard<K> {
         let latest = self.transactions.of_change((NOBODY, id.0));
         if let Some(progress) = self.splitting.0.get_mut(&id) {
             progress.latest = latest;
+            let is_in_the_way = latest.is_none() && matches!(begun, Err(Error::Blocked(_)));
+            let reserves = is_in_the_way && !was_reserved;
+            progress.reserved_until_ms = if reserves { self.mono_ms.saturating_add(RESERVED_MS) } else { 0 };
         }
         match begun {
             Err(Error::Blocked(_)) if latest.is_some() => Ok(Next::After(self.mono_ms)),

@@ -53,9 +53,13 @@ struct Climb {
 }
 
 impl<K: Kv> Shard<K> {
-    /// Begins an operation; the request is `Blocked` by it, and finds its end when it is asked again.
+    /// Begins an operation; the request is `Blocked` by it, and finds its end when it is asked again. Or by another one, or
+    /// `Again`, where it has to wait for those who wait for a directory that it concerns.
     pub(crate) fn start(&mut self, exactly: Exactly, operation: Operation) -> Result<()> {
         let id = TransactionId(self.namespace.new_id()?.0);
+        for directory in operation.directories() {
+            self.may_join(directory, id, false)?;
+        }
         let mut running = Running {
             exactly,
             plan: Plan::new(operation),
@@ -342,7 +346,7 @@ impl<K: Kv> Shard<K> {
         }
         if let Some(making) = &making {
             let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &making.new) };
-            self.transactions.endings.insert((exactly.session, exactly.sequence), Ending::Made(Box::new(view)));
+            self.keep_ending(exactly, Ending::Made(Box::new(view)));
         }
         let made = making.as_ref().map(|making| making.new.id);
         let outcome = made.or(inode).map_or(session::Outcome::Done, session::Outcome::Inode);
@@ -384,8 +388,15 @@ impl<K: Kv> Shard<K> {
         let Some(running) = self.transactions.running.get(&id) else { return };
         let (exactly, asked) = (running.exactly, running.asked.clone());
         self.abort_at(id, asked);
-        self.transactions.endings.insert((exactly.session, exactly.sequence), ending);
+        self.keep_ending(exactly, ending);
         self.end(id);
+    }
+
+    /// Until it is asked for, which nobody does of a session that has ended.
+    fn keep_ending(&mut self, exactly: Exactly, ending: Ending) {
+        if exactly.session == NOBODY || self.knows(exactly.session) {
+            self.transactions.endings.insert((exactly.session, exactly.sequence), ending);
+        }
     }
 
     /// The client of `session` is gone that one of the requests waiting for it came from. Nothing happens where the session

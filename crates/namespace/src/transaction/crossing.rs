@@ -5,10 +5,10 @@ use kv::Kv;
 use types::attr::FileType;
 use types::cred::Credentials;
 use types::error::Errno;
-use types::id::{InodeId, ShardId};
+use types::id::{InodeId, ShardId, TransactionId};
 use types::name::Name;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::schema::edge::Edge;
 use crate::schema::inode::{Body, Role};
 use crate::shard::Shard;
@@ -55,6 +55,14 @@ impl<K: Kv> Shard<K> {
     /// Before a new name of a new file of this shard, or the end of a name.
     pub(crate) fn may_change_inside(&self, parent: InodeId, name: &Name) -> Result<()> {
         self.transactions.locks.may_change_inside(parent, name)
+    }
+
+    /// A transaction more can lock names in the directory: nobody waits for those that do.
+    pub(crate) fn may_join(&self, directory: InodeId, transaction: TransactionId, in_doubt: bool) -> Result<()> {
+        if self.splitting.reserves(directory, self.mono_ms) {
+            return Err(Error::Again);
+        }
+        self.transactions.locks.may_join(directory, transaction, in_doubt)
     }
 
     /// Goes on where the new directory is to be made in this shard.

@@ -38,8 +38,19 @@ impl Range {
 #[derive(Default)]
 struct Pin {
     owners: Vec<(TransactionId, bool)>,
-    /// A reader waits until it is free: nobody may join.
+    /// A reader waits until it is free: nobody may join whose lock is in doubt.
     wanted: bool,
+    /// Somebody waits who is to change the directory's own name, or its parts: nobody may join.
+    closing: bool,
+}
+
+impl Pin {
+    /// Who has to end before `owner` can lock a name more.
+    fn keeps_out(&self, owner: TransactionId, in_doubt: bool) -> Option<TransactionId> {
+        let is_in = self.owners.iter().any(|(of, _)| *of == owner);
+        let is_shut = (self.wanted && in_doubt) || (self.closing && !is_in);
+        self.owners.first().filter(|_| is_shut).map(|(first, _)| *first)
+    }
 }
 
 /// All locks of one shard.
@@ -146,14 +157,20 @@ impl Locks {
         free(closed.or_else(name_lock))
     }
 
-    /// An inode can get or lose a name.
-    pub(crate) fn may_change(&self, inode: InodeId) -> Result<()> {
+    /// An inode can get or lose a name. Where names in it are locked, no more of them are until these are free, or a directory
+    /// in which others make directories all the time could never be renamed.
+    pub(crate) fn may_change(&mut self, inode: InodeId) -> Result<()> {
         self.may_last(inode)?;
         free(self.inodes.get(&inode).or_else(|| self.ranges.get(&inode).map(|range| &range.lock)))?;
-        match self.pins.get(&inode).and_then(|pin| pin.owners.first()) {
-            Some((owner, _)) => Err(Error::Blocked(*owner)),
-            None => Ok(()),
-        }
+        let Some(pin) = self.pins.get_mut(&inode) else { return Ok(()) };
+        pin.closing = true;
+        pin.owners.first().map_or(Ok(()), |(owner, _)| Err(Error::Blocked(*owner)))
+    }
+
+    /// `owner` can lock some name in the directory, as far as that depends on those who wait for the directory itself.
+    pub(crate) fn may_join(&self, directory: InodeId, owner: TransactionId, in_doubt: bool) -> Result<()> {
+        let first = self.pins.get(&directory).and_then(|pin| pin.keeps_out(owner, in_doubt));
+        first.map_or(Ok(()), |first| Err(Error::Blocked(first)))
     }
 
     /// A directory's attributes can change: no transaction is about to make or remove it, or to give it parts.
@@ -177,13 +194,11 @@ impl Locks {
         part.concerns().map_or(Ok(()), |inode| self.may_last(inode))?;
         match part {
             Part::Entry { parent, name, .. } => {
-                let dying = self.inodes.get(parent).filter(|lock| lock.dying);
-                free(dying.filter(foreign).or(self.names.get(&(*parent, name_hash(name))).filter(foreign)))?;
+                // A change of the directory, decided elsewhere, may say what comes to be in it.
+                let closed = self.inodes.get(parent).filter(|lock| lock.dying || (lock.closed && lock.in_doubt));
+                free(closed.filter(foreign).or(self.names.get(&(*parent, name_hash(name))).filter(foreign)))?;
                 free(self.range_of(*parent, name).filter(foreign))?;
-                match self.pins.get(parent).filter(|pin| in_doubt && pin.wanted).and_then(|pin| pin.owners.first()) {
-                    Some((first, _)) => Err(Error::Blocked(*first)),
-                    None => Ok(()),
-                }
+                self.may_join(*parent, owner, in_doubt)
             }
             Part::Link { inode, .. } | Part::Unlink(inode) | Part::Move { inode, .. } => {
                 free(self.inodes.get(inode).filter(foreign))

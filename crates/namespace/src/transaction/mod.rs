@@ -172,7 +172,7 @@ pub(crate) struct Transactions {
     decided: BTreeMap<TransactionId, Decided>,
     /// Promised to others.
     prepared: BTreeMap<TransactionId, Prepared>,
-    /// Not promised: leases have to be given back first, or directories come to be confirmed.
+    /// Not promised: leases have to be given back first, directories come to be confirmed, or another one gives up the token.
     recalling: BTreeMap<TransactionId, Recalling>,
     pub(crate) locks: Locks,
     outbox: Vec<Outgoing>,

@@ -58,11 +58,11 @@ impl<K: Kv> Shard<K> {
         for part in &parts {
             match self.may_promise(transaction, part) {
                 Ok(()) => {}
-                Err(Error::Blocked(other)) if self.only_makes(other) => {
+                Err(Error::Blocked(other)) if *part == Part::Token || self.only_makes(other) => {
                     self.wait_to_promise(transaction);
                     return Err(Error::Blocked(other));
                 }
-                Err(Error::Blocked(other)) if *part != Part::Token => {
+                Err(Error::Blocked(other)) => {
                     self.await_end(other);
                     return Err(Error::Again);
                 }
@@ -92,6 +92,7 @@ impl<K: Kv> Shard<K> {
     fn may_promise(&mut self, transaction: TransactionId, part: &Part) -> Result<()> {
         self.transactions.locks.may_lock(transaction, true, part)?;
         match part {
+            Part::Entry { parent, .. } => self.may_join(*parent, transaction, true),
             Part::Link { inode, .. } => self.may_last(*inode),
             _ => Ok(()),
         }

@@ -62,6 +62,20 @@ pub(crate) enum Operation {
     },
 }
 
+impl Operation {
+    /// The directories in which clients want it to change names.
+    pub(crate) fn directories(&self) -> Vec<InodeId> {
+        match self {
+            Self::Mkdir { parent, .. }
+            | Self::Rmdir { parent, .. }
+            | Self::Unlink { parent, .. }
+            | Self::Link { parent, .. } => vec![*parent],
+            Self::Rename(renaming) => vec![renaming.source.0, renaming.target.0],
+            Self::MakeAgain { .. } | Self::Split { .. } | Self::Reform { .. } | Self::Shift { .. } => Vec::new(),
+        }
+    }
+}
+
 /// What of a directory matters for what is made in it, or of its times.
 #[derive(Clone, Debug)]
 pub(crate) enum DirectoryChange {

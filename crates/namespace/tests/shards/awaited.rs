@@ -5,7 +5,7 @@ use namespace::error::Error;
 use namespace::shard::Shard;
 use namespace::transaction::part::{Part, Vote};
 use namespace::transaction::{Haste, Message, Outcome, Outgoing, Reply};
-use namespace::view::{Exactly, PolicyChange};
+use namespace::view::{Exactly, PolicyChange, Rename};
 use types::cred::Credentials;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::name::Name;
@@ -91,4 +91,75 @@ fn decide(asked: bool) -> Haste {
 fn a_decision_is_in_haste_where_its_participant_has_asked() {
     assert_eq!(decide(false), Haste::None);
     assert_eq!(decide(true), Haste::Now);
+}
+
+/// With many who make directories there, some are always on their way.
+#[test]
+fn who_renames_a_directory_waits_for_none_that_began_later() {
+    let mut shard = shard();
+    let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: 1 };
+    let cred = Credentials { uid: 0, gid: 0, umask: 0 };
+    let dir = shard.mkdir(exactly(1), ROOT, &name("dir"), 0o755, cred).expect("made").attr.inode;
+    let change = PolicyChange { directories: Some(Placement::Shard(ShardId(1))), ..PolicyChange::default() };
+    shard.set_policy(exactly(2), dir, &change).expect("set");
+    let make = |shard: &mut Shard<MemoryKv>, sequence, text| {
+        let made = shard.mkdir(exactly(sequence), dir, &name(text), 0o755, cred);
+        let Err(Error::Blocked(by)) = made else { panic!("{made:?}") };
+        by
+    };
+    let first = make(&mut shard, 3, "first");
+    let prepare = shard.take_outgoing().pop().expect("a message").message;
+    let second = make(&mut shard, 4, "second");
+    assert_ne!(first, second, "nobody waits");
+    let (from, to) = (name("dir"), name("renamed"));
+    let rename =
+        Rename { source_parent: ROOT, source_name: &from, target_parent: ROOT, target_name: &to, flags: 0, cred };
+    let Err(Error::Blocked(by)) = shard.rename(exactly(5), &rename) else { panic!("names in it are locked") };
+    assert_eq!(make(&mut shard, 6, "third"), by, "it waits as well, behind the other");
+    shard.abandon(second, ASKER);
+    let made = InodeId::new(ShardId(1), 5);
+    shard.replied(ShardId(1), &prepare, Reply::Prepared(vec![Vote::Made(made)])).expect("decided");
+    shard.commit().expect("commits");
+    shard.rename(exactly(5), &rename).expect("renamed");
+    let third = make(&mut shard, 6, "third");
+    assert!(third != first && third != second);
+}
+
+#[test]
+fn nobody_gets_the_token_who_has_given_up() {
+    let [first, second] = [77, 78].map(|number| TransactionId(InodeId::new(ShardId(1), number).0));
+    let token = || vec![Part::Token];
+    let mut shard = shard();
+    assert_eq!(shard.prepare(ASKER, first, 0, token()), Ok(vec![Vote::Token]));
+    assert_eq!(shard.prepare(ASKER, second, 0, token()), Err(Error::Blocked(first)));
+    shard.commit().expect("commits");
+    // Its coordinator waits no longer, or its client has gone.
+    shard.finish(second, false, None).expect("nothing to be done");
+    shard.finish(first, true, None).expect("done");
+    shard.commit().expect("commits");
+    assert_eq!(shard.take_ended(), [first]);
+    assert_eq!(shard.prepare(ASKER, second, 0, token()), Err(Error::Again));
+    assert!(shard.is_clean(), "nothing is promised that nobody wants");
+}
+
+#[test]
+fn nothing_is_kept_for_a_session_that_ends_meanwhile() {
+    for is_made in [true, false] {
+        let mut shard = shard();
+        let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: sequence };
+        let change = PolicyChange { directories: Some(Placement::Shard(ShardId(1))), ..PolicyChange::default() };
+        shard.set_policy(exactly(1), ROOT, &change).expect("set");
+        let cred = Credentials { uid: 0, gid: 0, umask: 0 };
+        let made = shard.mkdir(exactly(2), ROOT, &name("d"), 0o755, cred);
+        assert!(matches!(made, Err(Error::Blocked(_))), "{made:?}");
+        let prepare = shard.take_outgoing().pop().expect("a message").message;
+        shard.session_close(ASKER).expect("closes");
+        shard.commit().expect("commits");
+        assert!(shard.has_begun(ASKER, 2), "it is under way");
+        let votes = vec![Vote::Made(InodeId::new(ShardId(1), 5))];
+        let reply = if is_made { Reply::Prepared(votes) } else { Reply::Failed };
+        shard.replied(ShardId(1), &prepare, reply).expect("ends");
+        shard.commit().expect("commits");
+        assert!(!shard.has_begun(ASKER, 2));
+    }
 }

@@ -175,3 +175,23 @@ fn parts_of_a_directory_obey_its_flags() {
         sim.quiesce();
     }
 }
+
+/// Parts hear of a flag after its decision, and until then what comes in there from other shards waits.
+#[test]
+fn a_split_directory_is_immutable_in_all_its_parts_at_once() {
+    for seed in 0..60 {
+        let mut sim = Sim::new(seed, 3);
+        sim.orderly = true;
+        let tree = grow(&mut sim);
+        let split = placed(&mut sim, ROOT, "split", 0);
+        assert!(matches!(sim.run(CLIENT, Op::Split { inode: split, count: 3 }), Answer::Parts(_)));
+        // The parts are known to the client.
+        let inside = made(&mut sim, Op::Create { parent: split, name: name("file0") });
+        assert_eq!(inside.home(), ShardId(1));
+        sim.orderly = false;
+        flag(&mut sim, split, FileFlags::IMMUTABLE);
+        let answer = sim.run(CLIENT, rename((tree.two, "file"), (split, "file0"), 0));
+        assert_eq!(answer, Answer::Refused(Errno::EPERM), "seed {seed}");
+        sim.quiesce();
+    }
+}

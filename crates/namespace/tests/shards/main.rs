@@ -11,6 +11,7 @@ mod crashes;
 mod crowds;
 mod durable;
 mod flags;
+mod holding;
 mod leases;
 mod node;
 mod racing;

@@ -97,6 +97,13 @@ pub(crate) enum Op {
         inode: InodeId,
         name: &'static [u8],
     },
+    /// Holds it open, until it is closed.
+    Open {
+        inode: InodeId,
+    },
+    Close {
+        inode: InodeId,
+    },
     /// Into so many parts.
     Split {
         inode: InodeId,
@@ -140,7 +147,7 @@ impl Op {
 
     pub(crate) fn is_change(&self) -> bool {
         let looks = matches!(self, Self::Lookup { .. } | Self::Walk { .. } | Self::Stat { .. } | Self::List { .. });
-        !looks && !matches!(self, Self::GetXattr { .. })
+        !looks && !matches!(self, Self::GetXattr { .. } | Self::Open { .. } | Self::Close { .. })
     }
 
     /// The directories that it moves something between.
@@ -163,6 +170,8 @@ impl Op {
             Self::Rename { from, .. } => from.0.home(),
             Self::Walk { start, .. } => start.home(),
             Self::Stat { inode }
+            | Self::Open { inode }
+            | Self::Close { inode }
             | Self::List { inode, .. }
             | Self::Place { inode, .. }
             | Self::Chmod { inode, .. }
@@ -410,6 +419,8 @@ impl Node {
             }
             Op::GetXattr { inode, name } => Answer::Value(shard.get_xattr(*inode, name)?),
             Op::Stat { inode } => Answer::Inode(shard.getattr(exactly.session, *inode)?),
+            Op::Open { inode } => Answer::Inode(shard.open_inode(exactly.session, *inode, false)?),
+            Op::Close { inode } => shard.close_inode(exactly.session, *inode, None).map(|()| Answer::Done)?,
             Op::List { inode, cookie } => {
                 let page = shard.readdir(exactly.session, *inode, *cookie, 3, true)?;
                 Answer::Names(page.entries, page.end)

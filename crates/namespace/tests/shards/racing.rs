@@ -171,6 +171,27 @@ fn a_directory_whose_names_change_all_the_time_is_split() {
     assert_eq!((sim.parts_of(bustling).len(), sim.parts_of(quiet).len()), (3, 0));
 }
 
+/// One in which many make and remove directories of other shards, of which some are always on their way.
+#[test]
+fn a_directory_that_is_never_left_alone_is_split() {
+    let mut sim = Sim::bustling(2, 3, 4);
+    sim.orderly = true;
+    let bustling = two_directories(&mut sim, ["bustling", "other"])[0];
+    sim.run(1, Op::Place { inode: bustling, placement: Placement::Shard(ShardId(2)) });
+    let come_and_go = |sim: &mut Sim, _: &[InodeId]| {
+        let (parent, name) = (bustling, name(&format!("passing-{}", sim.rng.random_range(0..300))));
+        if sim.rng.random() { Op::Mkdir { parent, name } } else { Op::Rmdir { parent, name } }
+    };
+    let begun_ms = sim.now_ms;
+    while sim.parts_of(bustling).is_empty() || sim.is_being_split(bustling) {
+        sim.keep_busy(1..=32, &mut vec![ROOT], 0, come_and_go);
+        sim.step();
+        sim.learn_parts(bustling);
+        assert!(sim.now_ms < begun_ms + 200_000, "it is not split");
+    }
+    sim.quiesce();
+}
+
 /// In the root, at home in two other shards.
 fn two_directories(sim: &mut Sim, names: [&str; 2]) -> Vec<InodeId> {
     let mut dirs = Vec::new();

@@ -1,7 +1,11 @@
 //! What a client sees of directories that are, or are being, split.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
+use kv::Kv;
+use namespace::acl::DEFAULT;
+use namespace::schema::{inode, parts, xattr};
 use namespace::view::DirEntry;
 use types::attr::FileType;
 use types::error::Errno;
@@ -62,6 +66,42 @@ impl Sim {
 
     pub(crate) fn parts_of(&self, inode: InodeId) -> Vec<InodeId> {
         self.splits.get(&inode).map(|(parts, _)| parts.clone()).unwrap_or_default()
+    }
+
+    /// The split directories whose parts do not have what is made in them have from the directory.
+    pub(crate) fn unlike_parts(&self) -> Vec<InodeId> {
+        let get = |id: InodeId, name: &[u8]| {
+            let kv = &self.nodes[usize::from(id.home().0)].kv;
+            let (mut key, mut default) = (Vec::new(), Vec::new());
+            inode::ser_key(&mut key, id);
+            xattr::ser_key(&mut default, id, name);
+            let found = kv.get(&key, |value| value.map(|value| inode::deser_value(&key, value).expect("an inode")));
+            let default = kv.get(&default, |value| value.map(<[u8]>::to_vec)).expect("readable");
+            found.expect("readable").map(|it| {
+                let inode::Body::Directory { policy, .. } = it.body else { panic!("{id}") };
+                (it.uid, it.gid, it.mode & 0o2000, it.file_flags, policy, default)
+            })
+        };
+        let mut unlike = Vec::new();
+        for node in &self.nodes {
+            let visit = |key: &[u8], value: &[u8]| {
+                let id = parts::deser_key(key).expect("a key");
+                let whole = get(id, DEFAULT);
+                for part in parts::deser_value(key, value).expect("a list") {
+                    if get(part, DEFAULT) != whole {
+                        unlike.push(part);
+                    }
+                }
+                ControlFlow::Continue(())
+            };
+            node.kv.scan(b"P", b"Q", visit).expect("readable");
+        }
+        unlike
+    }
+
+    /// Some of its names have yet to go to its parts, as far as clients know.
+    pub(crate) fn is_being_split(&self, inode: InodeId) -> bool {
+        self.splits.get(&inode).is_some_and(|(_, cursor)| *cursor != 0)
     }
 
     /// What a client sees of an inode, with the help of its parts if it has some.
