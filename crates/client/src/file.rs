@@ -359,7 +359,7 @@ pub(crate) fn shard_of(inode: InodeId, parts: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use types::attr::FileType;
     use types::flags::FileFlags;
@@ -404,7 +404,7 @@ mod tests {
         }
     }
 
-    fn file(size: u64, blocks: u64) -> File {
+    pub(crate) fn file(size: u64, blocks: u64) -> File {
         File::new(&reply(size, blocks, false), Layout { chunk_size: 4096, groups: vec![GroupId(1)] })
     }
 
