@@ -49,10 +49,12 @@ impl Unsynced {
     pub(crate) fn settled(&mut self, stripe: u32, then: &Self) {
         let Some(known) = then.0.get(&stripe) else { return };
         let Some(span) = self.0.get_mut(&stripe) else { return };
-        if span.last <= known.last {
-            self.0.remove(&stripe);
-        } else {
-            span.first = span.first.max(known.last + 1);
+        // Before the first that was asked for are those whose answers have come since.
+        match (span.first < known.first, span.last > known.last) {
+            (false, false) => drop(self.0.remove(&stripe)),
+            (false, true) => span.first = span.first.max(known.last + 1),
+            (true, false) => span.last = known.first - 1,
+            (true, true) => {}
         }
     }
 }
@@ -127,6 +129,22 @@ mod tests {
         unsynced.settled(0, &then);
         assert_eq!(unsynced.since(0), 8);
         unsynced.settled(0, &unsynced.clone());
+        assert_eq!(unsynced.since(0), 0);
+    }
+
+    #[test]
+    fn a_change_whose_answer_came_during_a_sync_that_did_not_ask_for_it_counts() {
+        let mut unsynced = Unsynced::default();
+        unsynced.changed(0, 6);
+        let then = unsynced.clone();
+        // By another thread: it was made before, and perhaps by a service that has lost its memory since.
+        unsynced.changed(0, 5);
+        unsynced.settled(0, &then);
+        assert_eq!(unsynced.since(0), 5);
+        unsynced.settled(0, &then);
+        assert_eq!(unsynced.since(0), 5);
+        let then = unsynced.clone();
+        unsynced.settled(0, &then);
         assert_eq!(unsynced.since(0), 0);
     }
 }
