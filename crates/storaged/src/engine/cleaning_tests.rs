@@ -182,3 +182,31 @@ fn a_lost_end_stays_corrupt_until_it_is_written_anew() {
         assert!(read(&store, OBJECT, 0, 200_000).await == bytes(100_000, 5));
     });
 }
+
+#[test]
+fn what_is_distrusted_while_an_object_is_gone_over_is_not_believed_with_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        write(&store, OBJECT, 0, &bytes(50_000, 1)).await.expect("written");
+        let distrust = async |block| {
+            let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+            store.distrust(OBJECT, file.sums().expect("kept"), block..block + 1).await;
+        };
+        distrust(2).await;
+        assert!(check_all(&store, OBJECT).await.in_doubt);
+        // A write that failed when this block had been looked at, whose checksums could not be put right.
+        distrust(4).await;
+        flip(&store, OBJECT, 4 * 4096);
+        store.believe(OBJECT).await.expect("done");
+        assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
+        drop(store.open.borrow_mut().remove(OBJECT));
+        assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
+        assert_eq!(store.doubtful(), Some(OBJECT), "once more");
+        assert!(check_all(&store, OBJECT).await.in_doubt);
+        store.believe(OBJECT).await.expect("done");
+        assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
+        flip(&store, OBJECT, 4 * 4096);
+        assert_eq!(read_errno(&store, 4 * 4096, 10).await, Some(Errno::EIO));
+    });
+}
