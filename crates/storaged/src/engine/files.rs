@@ -320,7 +320,7 @@ impl Files {
         Ok(buf)
     }
 
-    async fn sync_data(&self, object: ObjectId, file: &OpenFile) -> Result<(), Errno> {
+    pub(super) async fn sync_data(&self, object: ObjectId, file: &OpenFile) -> Result<(), Errno> {
         let then = file.durability.now();
         if file.durability.is_complete() {
             return Ok(());
