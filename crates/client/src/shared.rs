@@ -35,6 +35,7 @@ use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::splits::Splits;
 use crate::unsettled::Unsettled;
+use crate::unsynced::Closed;
 use crate::unwritten::crowd::Crowd;
 
 /// Parts of the table of open files, each behind a lock of its own.
@@ -58,6 +59,8 @@ pub struct Shared {
     /// When a shard was last found to have lost the session, with the answers to its changes.
     forgotten: Mutex<BTreeMap<ShardId, Instant>>,
     files: [Mutex<FxHashMap<InodeId, File>>; PARTS],
+    /// Taken within those.
+    closed: Mutex<Closed>,
     pub(crate) locks: LockTable,
     pub(crate) assurances: Assurances,
     /// Threads with a client.
@@ -100,6 +103,7 @@ impl Shared {
             incarnations: Mutex::default(),
             forgotten: Mutex::default(),
             files: Default::default(),
+            closed: Mutex::default(),
             locks: LockTable::default(),
             assurances: Assurances::default(),
             clients: AtomicUsize::new(0),
@@ -253,7 +257,12 @@ impl Shared {
         make: impl FnOnce() -> File,
         look: impl FnOnce(&mut File) -> R,
     ) -> R {
-        look(self.part(inode).entry(inode).or_insert_with(make))
+        let new = || {
+            let mut file = make();
+            file.unsynced = lock(&self.closed).opened(inode);
+            file
+        };
+        look(self.part(inode).entry(inode).or_insert_with(new))
     }
 
     /// The shard knows that the file was closed: forgets it, unless it got a handle meanwhile.
@@ -268,6 +277,7 @@ impl Shared {
                 if let Some(mut file) = part.remove(&inode) {
                     file.end_draft(&self.metrics.unwritten, inode);
                     file.unwritten.end(&self.metrics.unwritten, inode);
+                    lock(&self.closed).closed(inode, file.unsynced);
                 }
             }
         }
@@ -354,4 +364,26 @@ impl Drop for Change {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic elsewhere leaves the tables whole: each critical section is a single change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nowhere;
+
+    #[test]
+    fn what_was_written_and_not_synced_is_known_when_the_file_is_opened_again() {
+        nowhere::run(async |client| {
+            let shared = &client.shared;
+            let since = |inode| shared.with_new_file(inode, || nowhere::file(inode), |file| file.unsynced.since(3));
+            assert_eq!(since(InodeId(1)), 0);
+            shared.with_file(InodeId(1), |file| file.unsynced.changed(3, 77));
+            shared.forget_closed(InodeId(1));
+            assert_eq!(since(InodeId(2)), 0, "another file");
+            assert_eq!(since(InodeId(1)), 77, "a sync of it has to ask whether that was lost");
+            shared.with_file(InodeId(1), |file| file.unsynced.settled(3, &file.unsynced.clone()));
+            shared.forget_closed(InodeId(1));
+            assert_eq!(since(InodeId(1)), 0);
+        });
+    }
 }

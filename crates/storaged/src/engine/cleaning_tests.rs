@@ -9,6 +9,7 @@ use types::allocation::Allocation;
 use types::error::Errno;
 
 use super::ObjectStore;
+use super::copy::Range;
 use super::files::Options;
 use super::sums_tests::{
     OBJECT, check_all, flip, forget_pages, header, options, read_errno, sidecar, store, store_of_another_epoch,
@@ -150,5 +151,62 @@ fn objects_that_are_removed_while_they_become_clean_do_not_stay_open() {
             assert_eq!(ring::join_all([clean, Box::pin(store.remove(o))]).await, [Ok(()), Ok(())]);
             assert!(store.open.borrow_mut().remove(o).is_none(), "{o} is still open");
         }
+    });
+}
+
+#[test]
+fn a_lost_end_stays_corrupt_until_it_is_written_anew() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let first = store(dir.path());
+        write(&first, OBJECT, 0, &bytes(100_000, 3)).await.expect("written");
+        first.clean(Instant::now()).await;
+        let path = first.object_path(OBJECT);
+        drop(first);
+        OpenOptions::new().write(true).open(path).expect("there").set_len(50_000).expect("cut while nobody looks");
+        // Whatever happens to the rest of it.
+        for life in 0..3 {
+            let store = store(dir.path());
+            assert_eq!(read_errno(&store, 60_000, 10).await, Some(Errno::EIO), "{life}");
+            assert_eq!(write(&store, OBJECT, 0, &bytes(4096, 4)).await, Ok(100_000), "{life}");
+            let range = Range { source_offset: 0, offset: 8192, len: 4096 };
+            assert_eq!(store.copy(OBJECT, OBJECT, range).await, Ok(100_000), "{life}");
+            assert_eq!(read_errno(&store, 60_000, 10).await, Some(Errno::EIO), "{life}");
+            // As where the cache gives it up.
+            drop(store.open.borrow_mut().remove(OBJECT));
+            assert_eq!(read_errno(&store, 60_000, 10).await, Some(Errno::EIO), "{life}");
+            store.clean(Instant::now()).await;
+        }
+        let store = store(dir.path());
+        write(&store, OBJECT, 0, &bytes(100_000, 5)).await.expect("written");
+        assert!(read(&store, OBJECT, 0, 200_000).await == bytes(100_000, 5));
+    });
+}
+
+#[test]
+fn what_is_distrusted_while_an_object_is_gone_over_is_not_believed_with_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        write(&store, OBJECT, 0, &bytes(50_000, 1)).await.expect("written");
+        let distrust = async |block| {
+            let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+            store.distrust(OBJECT, file.sums().expect("kept"), block..block + 1).await;
+        };
+        distrust(2).await;
+        assert!(check_all(&store, OBJECT).await.in_doubt);
+        // A write that failed when this block had been looked at, whose checksums could not be put right.
+        distrust(4).await;
+        flip(&store, OBJECT, 4 * 4096);
+        store.believe(OBJECT).await.expect("done");
+        assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
+        drop(store.open.borrow_mut().remove(OBJECT));
+        assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
+        assert_eq!(store.doubtful(), Some(OBJECT), "once more");
+        assert!(check_all(&store, OBJECT).await.in_doubt);
+        store.believe(OBJECT).await.expect("done");
+        assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
+        flip(&store, OBJECT, 4 * 4096);
+        assert_eq!(read_errno(&store, 4 * 4096, 10).await, Some(Errno::EIO));
     });
 }

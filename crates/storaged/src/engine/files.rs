@@ -282,6 +282,7 @@ impl Files {
         // Who looks after checksums may have opened it meanwhile.
         drop(self.open.borrow_mut().remove(object));
         self.sums.forget(object);
+        self.sums.begins_anew(object);
         outcome
     }
 
@@ -319,7 +320,7 @@ impl Files {
         Ok(buf)
     }
 
-    async fn sync_data(&self, object: ObjectId, file: &OpenFile) -> Result<(), Errno> {
+    pub(super) async fn sync_data(&self, object: ObjectId, file: &OpenFile) -> Result<(), Errno> {
         let then = file.durability.now();
         if file.durability.is_complete() {
             return Ok(());

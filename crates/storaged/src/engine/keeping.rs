@@ -1,6 +1,6 @@
 //! What a target's lane keeps beside the sidecars: where they are, which may become clean, and what was found of them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -30,6 +30,8 @@ pub(crate) const SUMS: &str = "sums";
 const DIRTY_MAX: usize = 1 << 17;
 /// Objects remembered that are to be gone over; further ones wait for a scrub.
 const DOUBTFUL_MAX: usize = 4096;
+/// Objects remembered that were distrusted; if there are more, none is believed any more.
+const DISTRUSTED_MAX: usize = 4096;
 /// Corrupt blocks that were told once.
 const TOLD_MAX: usize = 4096;
 
@@ -43,6 +45,9 @@ pub(super) struct Sums {
     /// With the time of a change, from which on they may have been idle.
     dirty: RefCell<BTreeMap<ObjectId, Instant>>,
     doubtful: RefCell<VecDeque<ObjectId>>,
+    /// Since somebody began to go over them: what had been looked at by then may be wrong again.
+    distrusted: RefCell<BTreeSet<ObjectId>>,
+    believes_none: Cell<bool>,
     pub(super) cache: Rc<EntryCache>,
 }
 
@@ -78,6 +83,8 @@ impl Sums {
             told: RefCell::default(),
             dirty: RefCell::default(),
             doubtful: RefCell::default(),
+            distrusted: RefCell::default(),
+            believes_none: Cell::new(false),
             cache: Rc::new(EntryCache::new(PAGES_MAX)),
         })
     }
@@ -114,6 +121,25 @@ impl Sums {
         if doubtful.len() < DOUBTFUL_MAX && !doubtful.contains(&object) {
             doubtful.push_back(object);
         }
+    }
+
+    fn note_distrusted(&self, object: ObjectId) {
+        let mut distrusted = self.distrusted.borrow_mut();
+        if distrusted.len() < DISTRUSTED_MAX || distrusted.contains(&object) {
+            distrusted.insert(object);
+        } else {
+            self.believes_none.set(true);
+        }
+    }
+
+    /// It is being gone over from its beginning on, or is gone.
+    pub(super) fn begins_anew(&self, object: ObjectId) {
+        self.distrusted.borrow_mut().remove(&object);
+    }
+
+    /// Who has gone over all of it has seen what it is.
+    pub(super) fn may_be_believed(&self, object: ObjectId) -> bool {
+        !self.believes_none.get() && !self.distrusted.borrow().contains(&object)
     }
 
     pub(super) fn take_doubtful(&self) -> Option<ObjectId> {
@@ -155,6 +181,7 @@ impl Files {
 
     /// What these blocks hold is not known, since their entries could not be written.
     pub(super) async fn distrust(&self, object: ObjectId, sums: &Sidecar, range: Range<u64>) {
+        self.sums.note_distrusted(object);
         sums.distrust(range).await;
         self.sums.note_doubtful(object);
     }

@@ -151,6 +151,10 @@ impl Files {
         };
         if size != stored.size {
             self.tell_size(object, stored.size, size);
+            // As a hole that its checksums do not agree with: what is changed next has no other word of the size.
+            if writable && let Err(errno) = syscall::truncate(fd.as_raw_fd(), size) {
+                self.failed(errno, "giving an object the size that its checksums say");
+            }
         }
         let file = OpenFile::new(fd, writable, size);
         if let Some(sums) = sums {

@@ -69,6 +69,9 @@ impl Files {
     pub(super) async fn check_range(&self, object: ObjectId, offset: u64, len: u64) -> Result<Checked, Errno> {
         let mut checked = Checked::default();
         let Some(file) = self.open_existing(object).await? else { return Ok(checked) };
+        if offset == 0 {
+            self.sums.begins_anew(object);
+        }
         let sums = match self.sidecar_to_check(object, &file).await {
             Ok(Some(sums)) => sums,
             Ok(None) => return Ok(checked),
@@ -173,7 +176,7 @@ impl Files {
     pub(super) async fn believe_sums(&self, object: ObjectId) -> Result<(), Errno> {
         let Some(file) = self.open_existing(object).await? else { return Ok(()) };
         let Some(sums) = file.sums() else { return Ok(()) };
-        if sums.trust() == Trust::Exact {
+        if sums.trust() == Trust::Exact || !self.sums.may_be_believed(object) {
             return Ok(());
         }
         self.cut_apart(sums, file.size.get()).await.map_err(|errno| self.failed(errno, "writing checksums"))?;

@@ -50,6 +50,11 @@ impl Files {
             self.open_or_create(object).await?
         };
         file.durability.changes();
+        if matches!(what, Allocation::Zero { .. }) {
+            // Where there is no space for all of it, ext4 notices only when it has dropped what is cached: then what the disk
+            // has comes back.
+            self.sync_data(object, &file).await?;
+        }
         let changing = self.begin_change(object, &file).await?;
         // What is only reserved holds what it held.
         let sums =

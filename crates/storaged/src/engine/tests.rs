@@ -1,6 +1,7 @@
 //! The files engine on real directories.
 
 use std::cell::Cell;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -393,6 +394,28 @@ fn a_full_file_system_says_so_and_works_again_after_a_removal() {
             store.remove(object(1, 0)).await.expect("removed");
             target.probe(&mounted.path());
         }
+    });
+}
+
+#[test]
+fn what_cannot_be_zeroed_for_lack_of_space_is_not_what_it_was_long_ago() {
+    const M: u64 = 1 << 20;
+    let Some(mounted) = Mounted::new(16, "rw") else { return };
+    on_ring(async {
+        let (store, o) = (store(&mounted.path()), object(1, 0));
+        write(&store, o, M, &bytes(64 << 10, 1)).await.expect("written behind a hole");
+        store.sync(o).await.expect("synced");
+        let filler = std::fs::File::create(mounted.path().join("filler")).expect("made");
+        for len in [64 << 10, 1 << 10] {
+            while (&filler).write_all(&vec![1; len]).and_then(|()| filler.sync_data()).is_ok() {}
+        }
+        let data = bytes(64 << 10, 2);
+        write(&store, o, M, &data).await.expect("its space is there");
+        let zero = Allocation::Zero { keep_size: true };
+        assert_eq!(store.allocate(o, 0, 2 * M, zero).await, Err(Errno::ENOSPC));
+        let seen = read(&store, o, M, 64 << 10).await;
+        let fits = |at: usize| seen[at..at + 4096] == data[at..at + 4096] || seen[at..at + 4096] == [0; 4096];
+        assert!((0..data.len()).step_by(4096).all(fits), "bytes from before the last write");
     });
 }
 
