@@ -314,11 +314,6 @@ impl<K: Kv> Namespace<K> {
         Ok(id)
     }
 
-    /// The counter of the next new id.
-    pub(crate) fn next_counter(&self) -> u64 {
-        self.next_id
-    }
-
     /// Half a block of ids is reserved, at least.
     pub(crate) fn reserve_ids(&mut self) {
         if self.next_id + IDS_RESERVED / 2 > self.reserved {

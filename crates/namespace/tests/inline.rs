@@ -200,7 +200,7 @@ fn growth_has_two_steps_and_others_wait() {
     bed.turn();
     assert_eq!(bed.shard.take_growing(), [], "it is under way");
     let growth = bed.shard.growth(f).unwrap().expect("it is there");
-    assert_eq!((growth.contents, growth.limit, growth.sync), (b"abc".to_vec(), INLINE_DEFAULT, false));
+    assert_eq!((growth.contents, growth.limit), (b"abc".to_vec(), INLINE_DEFAULT));
     assert!(!bed.shard.take_ended_growth());
     bed.shard.end_growth(f, Grown::Done).unwrap();
     assert!(bed.shard.take_ended_growth() && !bed.shard.take_ended_growth());
@@ -290,26 +290,6 @@ fn a_refusal_is_told_once_and_a_failed_commit_leaves_no_growth() {
     write(&mut bed, A, g, 3, b"d").unwrap();
     bed.turn();
     assert_eq!(read(&mut bed, g), b"abcd");
-}
-
-/// What was on disk as contents must be on disk as objects before it goes here.
-#[test]
-fn synced_contents_are_synced_where_they_go() {
-    let mut bed = Bed::new();
-    let (f, g) = (bed.file(ROOT, "f"), bed.file(ROOT, "g"));
-    for file in [f, g] {
-        write(&mut bed, A, file, 0, b"abc").unwrap();
-    }
-    bed.shard.sync_inline(f).unwrap();
-    bed.turn();
-    let syncs = |bed: &mut Bed, file| bed.shard.growth(file).unwrap().expect("it is there").sync;
-    assert!(syncs(&mut bed, f) && !syncs(&mut bed, g));
-    bed.restart();
-    // Nobody knows any more.
-    assert!(syncs(&mut bed, f) && syncs(&mut bed, g));
-    bed.shard.session_tell(A, b"a", &Telling::whole(&[], &[])).unwrap();
-    let h = bed.file(ROOT, "h");
-    assert!(!syncs(&mut bed, h));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use harness::cluster::Cluster;
-use harness::process;
+use harness::{metrics, process};
 
 /// Where the targets of the first storage service note how it ended.
 fn records(cluster: &Cluster) -> Vec<PathBuf> {
@@ -69,4 +69,17 @@ fn a_sync_does_not_vouch_for_what_was_lost() {
     file.sync_data().unwrap();
     file.write_all(b"small").unwrap();
     assert!(!lost(file.sync_data()));
+}
+
+/// Nobody has synced them, but a disk of the metadata has had them for long: a loss of power takes them no more.
+#[test]
+fn contents_that_outgrow_the_metadata_are_synced_to_the_objects() {
+    let cluster = Cluster::start();
+    let path = cluster.path("log");
+    fs::write(&path, b"written long ago").unwrap();
+    let syncs = || metrics::sum(&cluster, "storage", "weft_request_seconds_count", &["op=\"Sync\""]);
+    let before = syncs();
+    File::options().append(true).open(&path).unwrap().write_all(&vec![b'n'; 1 << 20]).unwrap();
+    assert!(syncs() > before);
+    assert!(fs::read(&path).unwrap().starts_with(b"written long agonnn"));
 }

@@ -126,10 +126,12 @@ impl Spill {
             let reply = self.storage.call(group, object, &request, Vec::new()).await?;
             since = if since == 0 { reply.version } else { since };
         }
-        if growth.sync && has > 0 {
-            return self.storage.call(group, object, &Sync { object, since }, Vec::new()).await;
+        if has == 0 {
+            return Ok(SyncReply { lost: false });
         }
-        Ok(SyncReply { lost: false })
+        // What the store has is on its disk for good, or soon will be; and nobody but us knows of these changes, so that no later
+        // sync could tell of their loss.
+        self.storage.call(group, object, &Sync { object, since }, Vec::new()).await
     }
 }
 
@@ -155,7 +157,7 @@ mod tests {
     fn an_object_has_its_chunks_one_after_the_other() {
         let contents: Vec<u8> = (0..20_000_u32).map(|n| (n / 4096) as u8).collect();
         let layout = Layout { chunk_size: 4096, groups: [1, 2].map(GroupId).to_vec() };
-        let growth = Growth { layout, limit: 65_536, contents, sync: false };
+        let growth = Growth { layout, limit: 65_536, contents };
         let (first, second) = (bytes_of(&growth, 0), bytes_of(&growth, 1));
         assert_eq!((first.len(), second.len()), (4096 * 2 + 20_000 - 16_384, 8192));
         assert_eq!([first[0], first[4096], first[8192], second[0], second[4096]], [0, 2, 4, 1, 3]);

@@ -2,16 +2,15 @@
 //!
 //! A file begins here where its directory wants that. What would make it longer than its limit needs a write intent, and
 //! that makes it *grow*: it is noted that objects may exist (in a batch of its own, so that no crash can lose them), the
-//! shell writes the contents to the objects, and then one batch says that they are there, and deletes them here. Until
-//! that batch the contents are here and nowhere else: after a crash in between the move begins anew. A file never
-//! comes back.
+//! shell writes the contents to the objects and syncs these, and then one batch says that they are there, and deletes them
+//! here. Until that batch the contents are here and nowhere else: after a crash in between the move begins anew. A file
+//! never comes back. (They were on this shard's disk, if not by an `fsync`, then soon after they were written.)
 //!
 //! While it grows, whatever would change or sync the contents waits; who reads reads on here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kv::Kv;
-use rustc_hash::FxHashSet;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::layout::Layout;
@@ -25,8 +24,6 @@ use crate::view::{Exactly, InodeView, WriteInline};
 
 /// How long a failure is told to those who made the file grow, in ms: they ask again at once.
 const FAILURE_MS: u64 = 1000;
-/// Files that were synced with their contents here; more, and all that are there now count as synced.
-const SYNCED_MAX: usize = 1 << 16;
 
 /// What the shell needs to move a file's contents.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,8 +32,6 @@ pub struct Growth {
     /// Bytes: no objects have more of the file than those of its first so many.
     pub limit: u32,
     pub contents: Vec<u8>,
-    /// Somebody was told that they are on disk: they have to be there before the move has ended.
-    pub sync: bool,
 }
 
 /// How a move ended.
@@ -51,6 +46,7 @@ pub enum Grown {
 }
 
 /// The files of a shard that grow.
+#[derive(Default)]
 pub(crate) struct Growing {
     under_way: BTreeSet<InodeId>,
     /// Begun in this turn.
@@ -61,29 +57,9 @@ pub(crate) struct Growing {
     refused: BTreeMap<InodeId, (Errno, u64)>,
     /// Some move has ended, and nobody was told yet.
     ended: bool,
-    synced: Synced,
-}
-
-/// Whose contents were promised to be on disk.
-struct Synced {
-    /// Inodes with lower counters may have been synced at some time.
-    floor: u64,
-    since: FxHashSet<InodeId>,
 }
 
 impl Growing {
-    /// `floor`: the counter of the next inode that is made.
-    pub(crate) fn new(floor: u64) -> Self {
-        Self {
-            under_way: BTreeSet::new(),
-            begun: Vec::new(),
-            wanted: Vec::new(),
-            refused: BTreeMap::new(),
-            ended: false,
-            synced: Synced { floor, since: FxHashSet::default() },
-        }
-    }
-
     pub(crate) fn is_clean(&self) -> bool {
         self.begun.is_empty()
     }
@@ -97,20 +73,6 @@ impl Growing {
             self.under_way.remove(&inode);
             self.ended = true;
         }
-    }
-}
-
-impl Synced {
-    fn insert(&mut self, inode: InodeId, next: u64) {
-        if self.since.len() >= SYNCED_MAX {
-            self.since.clear();
-            self.floor = next;
-        }
-        self.since.insert(inode);
-    }
-
-    fn contains(&self, inode: InodeId) -> bool {
-        inode.counter() < self.floor || self.since.contains(&inode)
     }
 }
 
@@ -180,7 +142,6 @@ impl<K: Kv> Shard<K> {
     pub fn sync_inline(&mut self, id: InodeId) -> Result<()> {
         self.must_not_grow(id)?;
         self.namespace.existing(id)?.inline_limit().ok_or(Errno::EOPNOTSUPP)?;
-        self.growing.synced.insert(id, self.namespace.next_counter());
         Ok(())
     }
 
@@ -236,7 +197,7 @@ impl<K: Kv> Shard<K> {
             return Ok(None);
         };
         let contents = self.namespace.contents(id, &inode)?;
-        Ok(Some(Growth { layout, limit, contents, sync: self.growing.synced.contains(id) }))
+        Ok(Some(Growth { layout, limit, contents }))
     }
 
     /// A move has ended. Its changes belong to the turn.
@@ -254,7 +215,6 @@ impl<K: Kv> Shard<K> {
             Grown::Done => {
                 if let Some(inode) = self.namespace.find(id)?.filter(|inode| inode.inline_limit().is_some()) {
                     self.namespace.leave_metadata(id, inode);
-                    self.growing.synced.since.remove(&id);
                 }
             }
         }

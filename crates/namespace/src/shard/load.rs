@@ -59,7 +59,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     let splitting = Splitting::new(namespace.being_split()?);
     let mut shard = Shard {
         splitting,
-        growing: Growing::new(namespace.next_counter()),
+        growing: Growing::default(),
         namespace,
         config,
         leases,
