@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
+use ring::sync::Semaphore;
 use rustc_hash::FxHashMap;
 use types::id::ObjectId;
 
@@ -26,6 +27,8 @@ pub(crate) struct OpenFile {
     /// Bytes. This lane is the only one that changes the object.
     pub(crate) size: Cell<u64>,
     pub(crate) durability: Durability,
+    /// Whose turn it is to sync.
+    pub(crate) syncing: Rc<Semaphore>,
     pub(crate) readers: RefCell<Readers>,
     /// Made for the first that is read ahead.
     ahead: OnceCell<Rc<Pieces>>,
@@ -43,6 +46,7 @@ impl OpenFile {
             writable,
             size: Cell::new(size),
             durability: Durability::default(),
+            syncing: Rc::new(Semaphore::new(1)),
             readers: RefCell::default(),
             ahead: OnceCell::new(),
             writes: Cell::default(),
