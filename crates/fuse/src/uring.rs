@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use ring::op::{self, Command};
 
@@ -34,6 +35,8 @@ pub(crate) mod queues;
 /// So many of the completions that it owes a ring the kernel posts at least, each time that it is entered
 /// (`IO_LOCAL_TW_DEFAULT_MAX`).
 const HANDED_OVER_MIN: usize = 20;
+/// How often who waits for all that the kernel has kept back looks for an entry that has nothing to do.
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
 /// Entries in a queue of this loop.
 struct Queue {
@@ -44,6 +47,32 @@ struct Queue {
     /// Requests that may wait for long; each gets an entry more, which stays. (A request that comes while all entries are
     /// in use the kernel takes up with the next answer in its queue, not with a new entry.)
     long: Cell<usize>,
+    /// Entries with a request that is not answered.
+    serving: Cell<usize>,
+    /// Answers so far.
+    answered: Cell<usize>,
+}
+
+impl Queue {
+    fn new(number: u16, base: usize) -> Self {
+        let [entries, long, serving, answered] = [const { Cell::new(0) }; 4];
+        Self { number, base, entries, long, serving, answered }
+    }
+
+    fn delivered(&self) {
+        self.serving.set(self.serving.get() + 1);
+    }
+
+    fn answered(&self) {
+        self.serving.set(self.serving.get() - 1);
+        self.answered.set(self.answered.get() + 1);
+    }
+
+    /// Some entry waits for a request, and has done so since the answers were `answered`.
+    fn has_waited(&self, answered: usize) -> bool {
+        let waiting = self.entries.get() - self.serving.get();
+        waiting > self.answered.get().wrapping_sub(answered)
+    }
 }
 
 pub(crate) struct Uring {
@@ -104,10 +133,9 @@ impl Uring {
     /// Where there is no memory for them, or the kernel refuses them.
     pub(crate) async fn register(fd: Arc<OwnedFd>, share: Share, team: Arc<Team>) -> io::Result<Self> {
         let base = (share.requests_max / share.queues.len().max(1)).max(1);
-        let queue = |number| Queue { number, base, entries: Cell::new(0), long: Cell::new(0) };
         let this = Self {
             fd,
-            queues: share.queues.into_iter().map(queue).collect(),
+            queues: share.queues.into_iter().map(|number| Queue::new(number, base)).collect(),
             payload_max: share.payload_max as usize,
             spare: Spare::new(share.payload_max),
             device: share.device,
@@ -129,7 +157,10 @@ impl Uring {
             let State::Fetching(command) = &mut entry.state else { continue };
             match Pin::new(command).poll(&mut cx) {
                 Poll::Pending => {}
-                Poll::Ready((Ok(_), _)) => entry.state = State::Delivered,
+                Poll::Ready((Ok(_), _)) => {
+                    this.queues[entry.queue].delivered();
+                    entry.state = State::Delivered;
+                }
                 Poll::Ready((Err(error), _)) => return Err(error),
             }
         }
@@ -182,6 +213,9 @@ impl Uring {
             }
         });
         let completed = completed.await;
+        if !matches!(entry.state, State::Delivered) {
+            self.queues[entry.queue].delivered();
+        }
         entry.state = State::Delivered;
         let Err(error) = completed else { return Ok(()) };
         entry.state = State::Ended;
@@ -231,6 +265,7 @@ impl Uring {
     fn answer(&self, entry: &mut RingEntry, arrived: Arrived, error: i32, parts: &[&[u8]]) -> bool {
         let fits = entry.area.put_answer(arrived, error, parts);
         if fits {
+            self.queues[entry.queue].answered();
             let commit = over_ring::COMMIT_AND_FETCH;
             entry.state = State::Fetching(self.command(commit, entry.queue, arrived.commit_id, None, &entry.area));
         }
@@ -320,11 +355,21 @@ impl Transport for Uring {
         }
     }
 
-    /// Requests are handed over in their order, when this thread enters the kernel.
+    /// Requests are handed over in their order, when this thread enters the kernel. Those for which there was no entry it
+    /// keeps: it has none as long as some entry waits in vain.
     async fn catch_up(&self) {
         let entries: usize = self.queues.iter().map(|queue| queue.entries.get()).sum();
-        for _ in 0..=entries / HANDED_OVER_MIN {
-            ring::next_turn().await;
+        for queue in &self.queues {
+            loop {
+                let answered = queue.answered.get();
+                for _ in 0..=entries / HANDED_OVER_MIN {
+                    ring::next_turn().await;
+                }
+                if queue.has_waited(answered) || self.closed.get() {
+                    break;
+                }
+                ring::sleep(LOOK_AGAIN).await;
+            }
         }
     }
 
@@ -335,5 +380,29 @@ impl Transport for Uring {
         }
         let waiting: Vec<Waker> = self.waiting.borrow_mut().iter_mut().filter_map(Option::take).collect();
         waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_empty_when_an_entry_has_waited_in_vain() {
+        let queue = Queue::new(0, 2);
+        queue.entries.set(2);
+        assert!(queue.has_waited(0));
+        queue.delivered();
+        assert!(queue.has_waited(0), "the other one");
+        queue.delivered();
+        assert!(!queue.has_waited(0));
+        queue.answered();
+        assert!(!queue.has_waited(0), "the kernel may have something for it");
+        assert!(queue.has_waited(1), "it had nothing");
+        queue.delivered();
+        queue.answered();
+        queue.answered();
+        assert!(!queue.has_waited(1), "both were answered since");
+        assert!(queue.has_waited(2));
     }
 }

@@ -27,6 +27,10 @@ use crate::reply::{Outcome, error_number};
 use crate::team::Team;
 use crate::transport::{Message, Transport};
 
+/// How long a loop may take to begin with all that it was sent, where no operation ends for which the kernel could hand over
+/// another one.
+const CATCH_UP_MAX: Duration = Duration::from_millis(200);
+
 /// From one loop, or from the outside, to a loop.
 pub(crate) enum Control {
     /// The request with this number was interrupted; the kernel told another loop.
@@ -126,7 +130,8 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
                 Control::CatchUp(awaited) => {
                     let this = Rc::clone(&self);
                     ring::spawn(async move {
-                        this.transport.catch_up().await;
+                        // Where none of many operations ends, there is nothing to wait for.
+                        let _ = ring::timeout(CATCH_UP_MAX, this.transport.catch_up()).await;
                         drop(awaited);
                     });
                 }
