@@ -21,6 +21,10 @@ mod extents;
 pub(crate) mod files;
 mod folders;
 mod keeping;
+#[cfg(test)]
+mod kill_tests;
+#[cfg(test)]
+mod kill_work;
 mod listing;
 mod opening;
 mod past_cache;

@@ -83,10 +83,10 @@ pub(super) async fn check_all(store: &Files, object: ObjectId) -> Checked {
     store.check(object, 0, 1 << 30).await.expect("readable")
 }
 
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, below: u64) -> u64 {
+    pub(super) fn below(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
     }

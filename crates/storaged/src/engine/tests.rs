@@ -316,9 +316,18 @@ pub(super) struct Mounted {
 
 impl Mounted {
     pub(super) fn new(mib: u64, options: &str) -> Option<Self> {
+        Self::made(mib, options, &["-O", "has_journal"])
+    }
+
+    /// With blocks of 4 KiB, which so small a file system has only where it is told to.
+    pub(super) fn of_whole_blocks(mib: u64) -> Option<Self> {
+        Self::made(mib, "rw", &["-O", "has_journal", "-b", "4096"])
+    }
+
+    fn made(mib: u64, options: &str, how: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("disk")).expect("made");
-        Self::on(dir, mib, options, "has_journal")
+        Self::on(dir, mib, options, how)
     }
 
     /// A disk that promises more than it has: write-back of what was acknowledged fails after some MiB.
@@ -327,7 +336,7 @@ impl Mounted {
         std::fs::create_dir(dir.path().join("disk")).expect("made");
         let disk = dir.path().join("disk");
         run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", disk.to_str().expect("plain path")]);
-        Self::on(dir, 64, "rw", "^has_journal")
+        Self::on(dir, 64, "rw", &["-O", "^has_journal"])
     }
 
     /// The disk has what it promised.
@@ -336,7 +345,7 @@ impl Mounted {
         assert!(run("mount", &["-o", "remount,size=128m", disk.to_str().expect("plain path")]), "remounted");
     }
 
-    fn on(dir: tempfile::TempDir, mib: u64, options: &str, feature: &str) -> Option<Self> {
+    fn on(dir: tempfile::TempDir, mib: u64, options: &str, how: &[&str]) -> Option<Self> {
         let image = dir.path().join("disk/image");
         std::fs::File::create(&image).expect("made").set_len(mib << 20).expect("sized");
         std::fs::create_dir(dir.path().join("mnt")).expect("made");
@@ -344,12 +353,26 @@ impl Mounted {
         let mounted = Self { dir };
         let path = mounted.path();
         let path = path.to_str().expect("plain path");
-        let made = run("mkfs.ext4", &["-q", "-F", "-m", "0", "-O", feature, image]);
+        let made = run("mkfs.ext4", &[&["-q", "-F", "-m", "0"], how, &[image]].concat());
         let made = made && run("mount", &["-o", &format!("loop,{options}"), image, path]);
         if !made {
             eprintln!("skipped: this machine cannot mount a loop file system");
         }
         made.then_some(mounted)
+    }
+
+    /// As after a boot. Nobody has it open, though the kernel may be about to close files of who has ended.
+    pub(super) fn again(&self) {
+        let (image, path) = (self.dir.path().join("disk/image"), self.path());
+        let (image, path) = (image.to_str().expect("plain path"), path.to_str().expect("plain path"));
+        let unmounted = (0..1000).any(|_| {
+            let is_unmounted = run("umount", &[path]);
+            if !is_unmounted {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            is_unmounted
+        });
+        assert!(unmounted && run("mount", &["-o", "loop", image, path]), "mounted again");
     }
 
     pub(super) fn path(&self) -> std::path::PathBuf {
@@ -481,7 +504,7 @@ fn ext4_is_told_to_put_folders_apart_also_of_a_target_that_is_there() {
 }
 
 /// Makes a mounted ext4 answer every further call with an error, as a disk that died does.
-fn kill_disk(mount: &Path) {
+pub(super) fn kill_disk(mount: &Path) {
     const EXT4_IOC_SHUTDOWN: libc::Ioctl = 0x8004_587d;
     let without_log_flush = 2u32;
     let dir = std::fs::File::open(mount).expect("it is mounted");
