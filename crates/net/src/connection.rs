@@ -118,7 +118,7 @@ pub struct Answer<T> {
 #[derive(Clone)]
 pub struct Connection {
     inner: Rc<Inner>,
-    #[expect(dead_code, reason = "closes the connection with its last clone")]
+    /// Closes the connection with its last clone.
     handle: Rc<Handle>,
 }
 
@@ -362,6 +362,11 @@ impl Connection {
     /// Its name, as both sides know it.
     pub(crate) fn id(&self) -> [u8; ID_LEN] {
         self.inner.established.id
+    }
+
+    /// Somebody else has it, too.
+    pub(crate) fn is_shared(&self) -> bool {
+        Rc::strong_count(&self.handle) > 1
     }
 
     /// It ended while requests had no answer.
