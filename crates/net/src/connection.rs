@@ -474,6 +474,11 @@ impl Inner {
         held: Held,
         wanted: bool,
     ) -> Result<u64, CallError> {
+        if self.pending.borrow().is_full() {
+            // Nobody bounds those whose callers have gone away: what comes of them is asked on another connection.
+            self.close("more requests have no answer than it has room for");
+            self.check_open()?;
+        }
         let id = self.pending.borrow_mut().insert(C::OP, held, wanted);
         let header = Header {
             version: self.established.version,
