@@ -118,7 +118,7 @@ pub struct Answer<T> {
 #[derive(Clone)]
 pub struct Connection {
     inner: Rc<Inner>,
-    #[expect(dead_code, reason = "closes the connection with its last clone")]
+    /// Closes the connection with its last clone.
     handle: Rc<Handle>,
 }
 
@@ -364,6 +364,11 @@ impl Connection {
         self.inner.established.id
     }
 
+    /// Somebody else has it, too.
+    pub(crate) fn is_shared(&self) -> bool {
+        Rc::strong_count(&self.handle) > 1
+    }
+
     /// It ended while requests had no answer.
     pub(crate) fn left_requests(&self) -> bool {
         self.inner.left.get()
@@ -469,6 +474,11 @@ impl Inner {
         held: Held,
         wanted: bool,
     ) -> Result<u64, CallError> {
+        if self.pending.borrow().is_full() {
+            // Nobody bounds those whose callers have gone away: what comes of them is asked on another connection.
+            self.close("more requests have no answer than it has room for");
+            self.check_open()?;
+        }
         let id = self.pending.borrow_mut().insert(C::OP, held, wanted);
         let header = Header {
             version: self.established.version,

@@ -168,7 +168,10 @@ impl Inner {
         let result = Connection::connect_by(&way, address, &self.identity, &limits).await;
         let mut state = self.state.borrow_mut();
         // They may have changed meanwhile.
-        let Some(rail) = state.find(&way, address) else { return result };
+        let Some(rail) = state.find(&way, address) else {
+            result.iter().cloned().for_each(|connection| state.joined_late(connection));
+            return result;
+        };
         // As its connections call it, also where they are not bound to it.
         let ours = state.pair(rail).local.as_ref().map_or_else(|| "any".to_owned(), |local| local.address.to_string());
         let known = || RailState::of(&ours, &address.ip().to_string());

@@ -65,9 +65,14 @@ impl Pending {
         self.count += 1;
         let entry = self.slots.vacant_entry();
         let id = (self.count << SLOT_BITS) | entry.key() as u64;
-        assert!(entry.key() as u64 <= SLOT_MASK, "the bound on requests keeps slots below {SLOT_MASK}");
+        assert!(entry.key() as u64 <= SLOT_MASK, "whoever asks has looked whether there is room");
         entry.insert(Slot { id, op, held, state: if wanted { State::Waiting(None) } else { State::Abandoned } });
         id
+    }
+
+    /// No request more has a slot.
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.len() as u64 > SLOT_MASK
     }
 
     /// Of a request that was never sent.

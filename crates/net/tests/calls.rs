@@ -298,3 +298,24 @@ fn messages_go_out_in_the_order_of_the_calls() {
         assert!(ids.is_sorted_by(|a, b| a < b));
     });
 }
+
+#[test]
+fn a_connection_without_room_for_another_request_ends() {
+    run(async {
+        let running = serve(Limits::default());
+        running.store.hold.set(true);
+        running.store.park.set(true);
+        let connection = connect(&running, &Limits::default()).await;
+        // Who asks gives up, and asks again, while the server has no answer.
+        for _ in 0..Limits::REQUESTS_MAX {
+            let mut asking = Box::pin(connection.call_patiently(To::default(), &Ping {}));
+            let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(asking.as_mut().poll(cx))).await;
+            assert!(polled.is_pending());
+        }
+        assert_eq!(connection.in_flight(), Limits::REQUESTS_MAX);
+        let refused = connection.call_patiently(To::default(), &Ping {}).await.unwrap_err();
+        assert!(matches!(refused, CallError::Closed(_)), "{refused}");
+        assert!(connection.is_closed());
+        connect(&running, &Limits::default()).await;
+    });
+}

@@ -5,7 +5,7 @@ mod common;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{Raw, aside, identity, identity_of, object, run, serve, until};
+use common::{Raw, aside, identity, identity_of, object, run, serve, serve_at, until};
 use net::{CallError, Connection, Limits, Peer, To};
 use types::error::Errno;
 use types::id::SessionId;
@@ -137,5 +137,56 @@ fn a_peer_waits_for_what_it_asked_on_a_lost_connection() {
         running.store.answer_held();
         peer.connection().await.unwrap().call(To::default(), &Ping {}).await.unwrap();
         assert!(peer.pick().is_some());
+    });
+}
+
+#[test]
+fn a_connection_that_was_given_out_is_fenced_though_its_rail_is_none_any_more() {
+    run(async {
+        let running = serve_at("0.0.0.0:0".parse().unwrap(), identity(), Limits::default());
+        let at = |last| std::net::SocketAddr::from(([127, 0, 0, last], running.address.port()));
+        let limits = Limits { silence: Duration::from_millis(200), ..Limits::default() };
+        let peer = Rc::new(Peer::new(vec![at(1)], Rc::new(identity()), limits));
+        let given_out = peer.connection().await.unwrap();
+        peer.set_addresses(vec![at(2)]);
+        // Nothing is under way on it at this moment.
+        let successor = peer.connection().await.unwrap();
+        assert_eq!(successor.address(), at(2));
+
+        running.store.hold.set(true);
+        let lost = given_out.call_payload(To::default(), &write(1), Vec::new(), None).await.unwrap_err();
+        assert!(matches!(lost, CallError::Closed(_)), "{lost}");
+        running.store.hold.set(false);
+        assert!(peer.pick().is_none(), "what is not fenced has no successor");
+        running.store.answer_held();
+        peer.connection().await.unwrap().call(To::default(), &Ping {}).await.unwrap();
+    });
+}
+
+#[test]
+fn a_connection_that_is_made_while_the_rails_change_is_fenced() {
+    run(async {
+        let running = serve_at("0.0.0.0:0".parse().unwrap(), identity(), Limits::default());
+        let at = |last| std::net::SocketAddr::from(([127, 0, 0, last], running.address.port()));
+        let limits = Limits { silence: Duration::from_millis(200), ..Limits::default() };
+        let peer = Rc::new(Peer::new(vec![at(1)], Rc::new(identity()), limits));
+        let (connecting, moving) = (Rc::clone(&peer), Rc::clone(&peer));
+        let (sender, made) = ring::sync::oneshot();
+        ring::spawn(async move { sender.send(connecting.connection().await) });
+        for _ in 0..2 {
+            ring::yield_now().await;
+        }
+        moving.set_addresses(vec![at(2)]);
+        let given_out = made.await.unwrap().unwrap();
+        assert_eq!(given_out.address(), at(1));
+
+        running.store.hold.set(true);
+        let lost = given_out.call_payload(To::default(), &write(1), Vec::new(), None).await.unwrap_err();
+        assert!(matches!(lost, CallError::Closed(_)), "{lost}");
+        let early = ring::timeout(Duration::from_millis(50), peer.connection()).await;
+        assert!(early.is_err(), "a connection while the old write is at work");
+        running.store.hold.set(false);
+        running.store.answer_held();
+        peer.connection().await.unwrap().call(To::default(), &Ping {}).await.unwrap();
     });
 }

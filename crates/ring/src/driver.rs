@@ -178,6 +178,12 @@ impl Driver {
             return;
         }
         self.ops[key] = OpState::Abandoned(resources);
+        // Its descriptor may be closed next, and stand for something else by the turn's end: the kernel takes it as it is now.
+        // What it does not take yet goes with the next turn.
+        let _ = match lane {
+            Lane::Main | Lane::Command => submit(&mut self.main),
+            Lane::FileRead | Lane::FileWrite => self.files[lane as usize - 1].as_mut().map_or(Ok(()), submit),
+        };
         let cancel = opcode::AsyncCancel::new(key as u64 | lane_tag(lane)).build().user_data(CANCEL);
         // A cancellation that finds no room is given up: the operation then ends in its own time.
         let _ = match lane {

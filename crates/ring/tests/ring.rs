@@ -1,7 +1,8 @@
 //! The executor on real sockets, files and threads.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::AsRawFd;
+use std::future::Future;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,34 @@ fn timeouts_give_up_and_keep_the_buffer_alive() {
         op::send_all(client.as_raw_fd(), vec![Buf::from_slice(b"late").freeze()]).await.expect("sends");
         let (count, buf) = op::recv(server.as_raw_fd(), Buf::with_capacity(100)).await;
         assert_eq!(&buf[..count.expect("receives")], b"late");
+    });
+}
+
+/// Descriptors are given out again as soon as they are closed.
+#[test]
+fn what_is_given_up_before_the_kernel_has_it_does_nothing_to_who_gets_its_descriptor_next() {
+    ring().run(async {
+        let (old, _old_writer) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
+        let (new, writer) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
+        std::io::Write::write_all(&mut &writer, b"for the new one").expect("it has room");
+        let fd = old.as_raw_fd();
+        let mut receiving = Box::pin(op::recv(fd, Buf::with_capacity(100)));
+        std::future::poll_fn(|cx| {
+            assert!(receiving.as_mut().poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        drop(receiving);
+        drop(old);
+        // SAFETY: `fd` was closed just now, and nobody but `again` owns what it stands for from here on.
+        let again = unsafe {
+            assert_eq!(libc::dup3(new.as_raw_fd(), fd, libc::O_CLOEXEC), fd);
+            OwnedFd::from_raw_fd(fd)
+        };
+        ring::sleep(Duration::from_millis(5)).await;
+        let receiving = ring::timeout(Duration::from_secs(1), op::recv(again.as_raw_fd(), Buf::with_capacity(100)));
+        let (count, buf) = receiving.await.expect("the bytes are there");
+        assert_eq!(&buf[..count.expect("receives")], b"for the new one");
     });
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Task {
     on_update: OnUpdate,
     /// The last view that the callback was told.
     view: View,
+    /// mgmtd has another map under the epoch of that one. Asked once for each: an older mgmtd cannot help it.
+    contested: Option<Epoch>,
 }
 
 enum Role {
@@ -51,11 +53,18 @@ impl Task {
         reporter: Reporter,
         on_update: OnUpdate,
     ) -> Self {
-        Self { shared, config, role: Role::Node { registration, reporter }, on_update, view: View::default() }
+        Self {
+            shared,
+            config,
+            role: Role::Node { registration, reporter },
+            on_update,
+            view: View::default(),
+            contested: None,
+        }
     }
 
     pub(super) fn client(shared: Arc<Shared>, config: AgentConfig, description: String, on_update: OnUpdate) -> Self {
-        Self { shared, config, role: Role::Client { description }, on_update, view: View::default() }
+        Self { shared, config, role: Role::Client { description }, on_update, view: View::default(), contested: None }
     }
 
     pub(super) async fn run(
@@ -119,7 +128,10 @@ impl Task {
                 let (registered, view) = client.register_node(registration, &reporter()).await?;
                 learn(registration, &registered);
                 self.config.identity.cluster.clone_from(&registered.cluster);
-                self.set_view(view);
+                // What is contested comes by the watch as well.
+                if !differs(&self.view, &view) {
+                    self.set_view(view);
+                }
                 self.shared.change(|state| state.registered = Some(registered.clone()));
                 Some(registered)
             }
@@ -138,7 +150,19 @@ impl Task {
 
     fn seen(&self) -> Seen {
         let sessions = self.shared.session().map_or(0, |session| session.0.saturating_add(1));
-        Seen { sessions, ..Seen::of(&self.view.map) }
+        let seen = Seen { sessions, ..Seen::of(&self.view.map) };
+        Seen { epoch: seen.epoch.max(self.contested.unwrap_or_default()), ..seen }
+    }
+
+    /// Whether mgmtd's store was restored from a backup and has come as far again as this side had seen it: two maps have one
+    /// epoch then, and all who compare epochs alone would go on with the old one. True once: mgmtd is to go on above both.
+    fn contests(&mut self, view: &View) -> bool {
+        let above = Epoch(self.view.map.epoch.0.saturating_add(1));
+        let is_news = differs(&self.view, view) && self.contested != Some(above);
+        if is_news {
+            self.contested = Some(above);
+        }
+        is_news
     }
 
     /// Goes on with a good connection until it is lost, and says how.
@@ -154,6 +178,10 @@ impl Task {
         loop {
             tokio::select! {
                 view = watch.next() => match view {
+                    Ok(view) if self.contests(&view) => match client.watch(&self.seen()).await {
+                        Ok(above) => watch = above,
+                        Err(error) => return error,
+                    },
                     Ok(view) => self.set_view(view),
                     Err(error) => return error,
                 },
@@ -226,6 +254,11 @@ impl Task {
     }
 }
 
+/// Two maps have one epoch.
+fn differs(ours: &View, theirs: &View) -> bool {
+    ours.map.epoch == theirs.map.epoch && ours.map != theirs.map
+}
+
 /// From one good connection to the next.
 struct Outage {
     backoff: Backoff,
@@ -263,4 +296,54 @@ fn beats(every: Duration) -> Interval {
     let mut beats = interval_at(Instant::now() + every, every);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     beats
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::event::{Admin, Event, Moment};
+    use cluster::membership::{Membership, Rules};
+
+    use super::*;
+
+    fn with_pool(mut membership: Membership, name: &str) -> Membership {
+        membership.apply(Event::Admin(Admin::CreatePool { name: name.into() }), Moment(0)).expect("a new pool");
+        membership
+    }
+
+    fn view_of(membership: &Membership) -> View {
+        View { map: Arc::new(membership.map().clone()), ..View::default() }
+    }
+
+    #[test]
+    fn no_two_maps_are_told_under_one_epoch() {
+        let (backup, _) = Membership::create("c", Rules::default(), Moment(0));
+        let (live, mut restored) = (with_pool(backup.clone(), "a"), with_pool(backup, "b"));
+        let known = view_of(&live);
+        assert_eq!(known.map.epoch, restored.map().epoch);
+
+        let key = net::ClusterKey::from_bytes([7; 32]);
+        let identity = net::Identity { key, cluster: "c".into(), name: "test".into(), incarnation: 1 };
+        let config = AgentConfig { management: String::new(), identity, rails: None };
+        let mut task = Task::client(Arc::default(), config, String::new(), Box::new(|_| ()));
+        task.set_view(known.clone());
+        assert!(!task.contests(&known), "what it knows already");
+        assert!(task.contests(&view_of(&restored)));
+        restored.apply(Event::Seen(task.seen()), Moment(0)).expect("it cannot be refused");
+        let above = view_of(&restored);
+        assert!(above.map.epoch > known.map.epoch && !task.contests(&above));
+        task.set_view(above.clone());
+        assert_eq!(task.view, above);
+    }
+
+    #[test]
+    fn a_management_service_that_does_not_go_on_above_is_asked_once() {
+        let (backup, _) = Membership::create("c", Rules::default(), Moment(0));
+        let key = net::ClusterKey::from_bytes([7; 32]);
+        let identity = net::Identity { key, cluster: "c".into(), name: "test".into(), incarnation: 1 };
+        let config = AgentConfig { management: String::new(), identity, rails: None };
+        let mut task = Task::client(Arc::default(), config, String::new(), Box::new(|_| ()));
+        task.set_view(view_of(&with_pool(backup.clone(), "a")));
+        let other = view_of(&with_pool(backup, "b"));
+        assert_eq!([task.contests(&other), task.contests(&other)], [true, false]);
+    }
 }

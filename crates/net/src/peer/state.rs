@@ -18,7 +18,7 @@ pub(super) struct State {
     links: Vec<Option<Connection>>,
     /// Counted modulo the rails of the best rank: the one that was begun with.
     start: usize,
-    /// On rails that are none any more, with requests under way.
+    /// On rails that are none any more, with requests under way, or in the hands of who may have some yet.
     retired: Vec<Connection>,
     /// Lost with requests under way, and the incarnation of the other side then.
     lost: Vec<(Id, u64)>,
@@ -109,6 +109,11 @@ impl State {
         }
     }
 
+    /// It was made over what was a rail when that began.
+    pub(super) fn joined_late(&mut self, connection: Connection) {
+        self.retired.push(connection);
+    }
+
     /// Takes note of connections that have ended.
     pub(super) fn sweep(&mut self) {
         for (rail, link) in self.links.iter_mut().enumerate() {
@@ -122,7 +127,8 @@ impl State {
                 if connection.is_closed() {
                     note(&mut self.lost, connection);
                 }
-                !connection.is_closed() && connection.in_flight() > 0
+                // Who was given it may ask something yet.
+                !connection.is_closed() && (connection.in_flight() > 0 || connection.is_shared())
             });
         }
     }
