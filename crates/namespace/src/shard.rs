@@ -18,7 +18,7 @@ use types::layout::Layout;
 use types::name::Name;
 use types::time::Timestamp;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::leases::Leases;
 use crate::locks::{LockLimits, Locks};
 use crate::namespace::{Bounds, CountsRecord, Namespace};
@@ -120,6 +120,8 @@ pub struct Ticked {
     pub to_fence: Vec<SessionId>,
     /// The time after a restart in which sessions reclaim what they held is over.
     pub grace_ended: bool,
+    /// Why something that was due could not be done.
+    pub failed: Vec<Error>,
 }
 
 /// Stands for the sessions that have not yet said, after a restart, what they hold; and for transactions that have promised
@@ -266,18 +268,18 @@ impl<K: Kv> Shard<K> {
     }
 
     /// Ends sessions not heard of and the grace after a restart, as the time has come. Call it a few times a second;
-    /// its changes belong to the turn and need a `commit`.
-    ///
-    /// # Errors
-    /// Where the store fails; what was not done is done at the next call.
-    pub fn tick(&mut self) -> Result<Ticked> {
+    /// its changes belong to the turn and need a `commit`. What cannot be done is done at the next call, and keeps nothing
+    /// else from it.
+    pub fn tick(&mut self) -> Ticked {
         let mut ticked = Ticked::default();
         for session in self.overdue() {
             if self.may_write_objects(session) {
                 ticked.to_fence.extend(self.begin_fencing(session));
             } else {
-                self.end_session(session)?;
-                ticked.expired.push(session);
+                match self.end_session(session) {
+                    Ok(()) => ticked.expired.push(session),
+                    Err(error) => ticked.failed.push(error),
+                }
             }
         }
         if let Some(until_ms) = self.grace_until_ms {
@@ -302,10 +304,10 @@ impl<K: Kv> Shard<K> {
         if self.grace_until_ms.is_none() {
             // Again after a turn that failed; and those to which a transaction had promised a name.
             for inode in self.holds.of(ABSENT) {
-                self.release(ABSENT, inode)?;
+                ticked.failed.extend(self.release(ABSENT, inode).err());
             }
         }
-        Ok(ticked)
+        ticked
     }
 
     /// Nothing waits for `commit`.
