@@ -115,8 +115,8 @@ impl Default for Limits {
 pub struct Ticked {
     /// Sessions that were not heard of for too long and ended.
     pub expired: Vec<SessionId>,
-    /// Those that are to end as well, but may yet write objects: what they have asked for there is to be ended first, then
-    /// [`Shard::session_fenced`] called.
+    /// Those that are to end as well, or to lose what they have not told of, but may yet write objects: what they have asked for
+    /// there is to be ended first, then [`Shard::session_fenced`] called.
     pub to_fence: Vec<SessionId>,
     /// The time after a restart in which sessions reclaim what they held is over.
     pub grace_ended: bool,
@@ -167,8 +167,11 @@ struct Session {
     has_told_locks: bool,
     /// It was there before a restart of the shard, and has not ended since: what it says it held is its own.
     reclaims: bool,
-    /// It is overdue, and what it may yet do to objects is being ended.
+    /// It is overdue, or late with what it holds, and what it may yet do to objects is being ended.
     fencing: bool,
+    /// That was done since the grace was due to end. It asks nothing more of objects before it has told: no shard assures it
+    /// of its session until then.
+    fenced: bool,
     replies: Replies,
 }
 
@@ -283,6 +286,9 @@ impl<K: Kv> Shard<K> {
             }
         }
         if let Some(until_ms) = self.grace_until_ms {
+            if self.mono_ms >= until_ms {
+                ticked.to_fence.extend(self.fence_late());
+            }
             let all_back = !self.sessions.values().any(Session::has_yet_to_tell);
             let is_fencing = self.sessions.values().any(|session| session.fencing);
             if all_back || (self.mono_ms >= until_ms && !is_fencing) {

@@ -40,7 +40,7 @@ impl State {
         for session in mem::take(&mut self.fenced) {
             match self.shard.session_fenced(session) {
                 Ok(true) => tell_end(session),
-                Ok(false) => tracing::info!(%session, "a client that was silent for too long is back"),
+                Ok(false) => tracing::info!(%session, "a client was heard of whose writes had to be ended: it was silent, or late"),
                 Err(error) => tracing::error!(%session, %error, "a session could not be ended"),
             }
         }
