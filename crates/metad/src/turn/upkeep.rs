@@ -40,7 +40,9 @@ impl State {
         for session in mem::take(&mut self.fenced) {
             match self.shard.session_fenced(session) {
                 Ok(true) => tell_end(session),
-                Ok(false) => tracing::info!(%session, "a client was heard of whose writes had to be ended: it was silent, or late"),
+                Ok(false) => {
+                    tracing::info!(%session, "a client was heard of whose writes had to be ended: it was silent, or late")
+                }
                 Err(error) => tracing::error!(%session, %error, "a session could not be ended"),
             }
         }
@@ -57,6 +59,7 @@ impl State {
             tracing::warn!(seconds = since.as_secs_f64(), "this shard stood still: its sessions last longer by that");
             self.shard.stood_still(since.as_millis() as u64);
         }
+        self.let_newcomers_in(now);
         let ticked = self.shard.tick();
         let (connections, shard) = (&mut self.connections, &self.shard);
         connections.retain(|session| shard.knows(session));
