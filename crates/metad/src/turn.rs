@@ -533,7 +533,15 @@ impl Core {
     pub(crate) fn synced(&self, synced: &Synced) {
         let mut state = self.state.borrow_mut();
         let failure = match &synced.result {
-            Ok(()) => {
+            Err(error) if self.store.is_failed() => {
+                let errno = namespace::error::store_errno(error);
+                state.sync_failed = Some(errno);
+                // They are made again in time.
+                state.held.clear();
+                Some(errno)
+            }
+            // Or it failed before the store was opened again, which has made durable what was committed.
+            Ok(()) | Err(_) => {
                 state.synced = state.synced.max(synced.upto);
                 while let Some((commit, _)) = state.held.front()
                     && *commit <= synced.upto
@@ -544,13 +552,6 @@ impl Core {
                     self.to_send.notify_one();
                 }
                 None
-            }
-            Err(error) => {
-                let errno = namespace::error::store_errno(error);
-                state.sync_failed = Some(errno);
-                // They are made again in time.
-                state.held.clear();
-                Some(errno)
             }
         };
         let now = Instant::now();
