@@ -109,7 +109,6 @@ impl RocksKv {
     /// Why it couldn't be opened: it may be begun again.
     pub fn end_reopening(&self, reopened: Reopened) -> Result<(), KvError> {
         *self.db.borrow_mut() = Some(reopened.0?);
-        self.shared.failed.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -188,12 +187,14 @@ impl Reopening {
     #[must_use]
     pub fn run(self) -> Reopened {
         let Self { old, shared, path, config } = self;
-        let mut shared = shared.db();
+        let (mut db, failed) = (shared.db(), &shared.failed);
         // RocksDB refuses a second handle in one process, so the old one goes first.
-        *shared = None;
+        *db = None;
         drop(old);
         let opened = open_db(&path, &config, false);
-        *shared = opened.as_ref().ok().map(Arc::clone);
+        // Before a syncer has it: a failure of the new database is not to be taken for one of the old.
+        failed.store(opened.is_err(), Ordering::Release);
+        *db = opened.as_ref().ok().map(Arc::clone);
         Reopened(opened)
     }
 }
@@ -253,6 +254,9 @@ impl Kv for RocksKv {
         let changes = std::mem::replace(batch, RocksBatch::new()).changes;
         if changes.is_empty() {
             return Ok(());
+        }
+        if self.db.borrow().is_none() {
+            return Err(error::closed());
         }
         let result = self.with(|db| db.write_opt(changes, &self.write));
         self.shared.noting_failure(result)
@@ -338,5 +342,19 @@ mod tests {
         assert!(!kv.is_failed());
         assert_eq!(kv.get(b"key", |value| value == Some(b"value")), Ok(true));
         assert_eq!(kv.syncer().sync(), Ok(()));
+    }
+
+    /// The new database may fail before the thread that uses the store takes it up.
+    #[test]
+    fn a_failure_just_after_a_reopening_is_not_forgotten() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let kv = RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens");
+        let fail = || kv.shared.noting_failure::<()>(Err(KvError::Io("test".into())));
+        assert!(fail().is_err() && kv.is_failed());
+        let reopened = kv.begin_reopening().run();
+        assert!(!kv.is_failed());
+        assert!(fail().is_err());
+        kv.end_reopening(reopened).expect("is open");
+        assert!(kv.is_failed(), "it is to be opened once more");
     }
 }

@@ -24,6 +24,8 @@ pub(crate) enum Answer {
     Wrote(WriteInlineReply),
     Contents(ReadInlineReply),
     Opened(SessionOpened),
+    /// The same of a session that may not be on disk yet: what it is given from now on counts only where it is known.
+    OpenedAnew(SessionOpened),
     Target(ReadlinkReply),
     Page(ReadDirReply),
     Settled(SettleReply),
@@ -75,10 +77,19 @@ impl Answer {
     /// Must be on disk before it goes out, and how soon; `None` where it goes out at once.
     pub(crate) fn needs_sync(&self) -> Option<Haste> {
         match self {
-            Self::Synced | Self::Outcome(_) | Self::NewParts(_) => Some(Haste::Now),
+            Self::Synced | Self::Outcome(_) | Self::NewParts(_) | Self::OpenedAnew(_) => Some(Haste::Now),
             Self::Finished(_) => Some(Haste::None),
             Self::Prepared(_, waits) | Self::Transacted(_, waits) => *waits,
             _ => None,
+        }
+    }
+
+    /// Where the disk has refused, or does not end, the sync that it waits for.
+    pub(crate) fn unsynced(self, errno: Errno) -> Self {
+        match self {
+            // Who opens a session may want to read alone.
+            Self::OpenedAnew(reply) => Self::Opened(reply),
+            _ => Self::errno(errno),
         }
     }
 
@@ -97,7 +108,7 @@ impl Answer {
             Self::Changed(reply) => responder.reply(&reply),
             Self::Wrote(reply) => responder.reply(&reply),
             Self::Contents(reply) => responder.reply(&reply),
-            Self::Opened(reply) => responder.reply(&reply),
+            Self::Opened(reply) | Self::OpenedAnew(reply) => responder.reply(&reply),
             Self::Target(reply) => responder.reply(&reply),
             Self::Page(reply) => responder.reply(&reply),
             Self::Settled(reply) => responder.reply(&reply),

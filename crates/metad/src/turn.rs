@@ -33,9 +33,11 @@ use crate::pools;
 use crate::syncer::{Synced, Syncer};
 use crate::waiting::Waiting;
 
+mod newcomers;
 mod refusals;
 mod upkeep;
 
+use newcomers::Newcomers;
 pub(crate) use refusals::Condition;
 
 pub(crate) type Store = Rc<RocksKv>;
@@ -86,6 +88,7 @@ struct State {
     /// The store is closed, and will be open again.
     reopening: bool,
     connections: Connections,
+    newcomers: Newcomers,
     queue: Vec<Queued>,
     queue_bytes: usize,
     /// Room for the answers of a turn, kept for the next one.
@@ -175,6 +178,7 @@ impl Core {
             stopping: false,
             reopening: false,
             connections: Connections::default(),
+            newcomers: Newcomers::default(),
             queue: Vec::new(),
             queue_bytes: 0,
             answered: Vec::new(),
@@ -501,7 +505,7 @@ impl Core {
                 && state.commits > state.synced
             {
                 match state.sync_failed {
-                    Some(errno) => one.answer = Answer::errno(errno),
+                    Some(errno) => one.answer = one.answer.unsynced(errno),
                     None if state.syncing.len() >= WAITING_MAX => one.answer = Answer::Failed(Status::Busy),
                     None => {
                         haste = haste.max(wanted);
@@ -529,7 +533,15 @@ impl Core {
     pub(crate) fn synced(&self, synced: &Synced) {
         let mut state = self.state.borrow_mut();
         let failure = match &synced.result {
-            Ok(()) => {
+            Err(error) if self.store.is_failed() => {
+                let errno = namespace::error::store_errno(error);
+                state.sync_failed = Some(errno);
+                // They are made again in time.
+                state.held.clear();
+                Some(errno)
+            }
+            // Or it failed before the store was opened again, which has made durable what was committed.
+            Ok(()) | Err(_) => {
                 state.synced = state.synced.max(synced.upto);
                 while let Some((commit, _)) = state.held.front()
                     && *commit <= synced.upto
@@ -541,13 +553,6 @@ impl Core {
                 }
                 None
             }
-            Err(error) => {
-                let errno = namespace::error::store_errno(error);
-                state.sync_failed = Some(errno);
-                // They are made again in time.
-                state.held.clear();
-                Some(errno)
-            }
         };
         let now = Instant::now();
         // After a failure nobody's wait can end well.
@@ -556,7 +561,7 @@ impl Core {
         {
             let Some((_, mut one)) = state.syncing.pop_front() else { break };
             if let Some(errno) = failure {
-                one.answer = Answer::errno(errno);
+                one.answer = one.answer.unsynced(errno);
             }
             self.send(one, now);
         }
@@ -605,13 +610,19 @@ impl State {
         if open.as_ref().is_some_and(|open| self.connections.is_outdated(open)) {
             return Answer::Failed(Status::NoSession);
         }
+        let is_new = open.as_ref().is_some_and(|open| !self.shard.knows(open.session));
         let answer = dispatch::execute(&mut self.shard, &self.context, SessionId(0), Op::SessionOpen, &queued.body);
-        if let (Answer::Opened(_), Some(open)) = (&answer, open)
-            && let Some(earlier) = self.connections.opened(queued.connection, &open)
-        {
+        let (Answer::Opened(_), Some(open)) = (&answer, open) else { return answer };
+        if let Some(earlier) = self.connections.opened(queued.connection, &open) {
             self.waiting.disconnected(&mut self.shard, open.session, earlier);
         }
-        answer
+        if is_new {
+            self.newcomers.came(open.session, self.commits + 1);
+        }
+        match answer {
+            Answer::Opened(reply) if self.newcomers.has(open.session, self.synced) => Answer::OpenedAnew(reply),
+            answer => answer,
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use types::layout::Layout;
 use types::name::Name;
 use types::time::Timestamp;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::leases::Leases;
 use crate::locks::{LockLimits, Locks};
 use crate::namespace::{Bounds, CountsRecord, Namespace};
@@ -115,11 +115,13 @@ impl Default for Limits {
 pub struct Ticked {
     /// Sessions that were not heard of for too long and ended.
     pub expired: Vec<SessionId>,
-    /// Those that are to end as well, but may yet write objects: what they have asked for there is to be ended first, then
-    /// [`Shard::session_fenced`] called.
+    /// Those that are to end as well, or to lose what they have not told of, but may yet write objects: what they have asked for
+    /// there is to be ended first, then [`Shard::session_fenced`] called.
     pub to_fence: Vec<SessionId>,
     /// The time after a restart in which sessions reclaim what they held is over.
     pub grace_ended: bool,
+    /// Why something that was due could not be done.
+    pub failed: Vec<Error>,
 }
 
 /// Stands for the sessions that have not yet said, after a restart, what they hold; and for transactions that have promised
@@ -165,8 +167,11 @@ struct Session {
     has_told_locks: bool,
     /// It was there before a restart of the shard, and has not ended since: what it says it held is its own.
     reclaims: bool,
-    /// It is overdue, and what it may yet do to objects is being ended.
+    /// It is overdue, or late with what it holds, and what it may yet do to objects is being ended.
     fencing: bool,
+    /// That was done since the grace was due to end. It asks nothing more of objects before it has told: no shard assures it
+    /// of its session until then.
+    fenced: bool,
     replies: Replies,
 }
 
@@ -266,21 +271,24 @@ impl<K: Kv> Shard<K> {
     }
 
     /// Ends sessions not heard of and the grace after a restart, as the time has come. Call it a few times a second;
-    /// its changes belong to the turn and need a `commit`.
-    ///
-    /// # Errors
-    /// Where the store fails; what was not done is done at the next call.
-    pub fn tick(&mut self) -> Result<Ticked> {
+    /// its changes belong to the turn and need a `commit`. What cannot be done is done at the next call, and keeps nothing
+    /// else from it.
+    pub fn tick(&mut self) -> Ticked {
         let mut ticked = Ticked::default();
         for session in self.overdue() {
             if self.may_write_objects(session) {
                 ticked.to_fence.extend(self.begin_fencing(session));
             } else {
-                self.end_session(session)?;
-                ticked.expired.push(session);
+                match self.end_session(session) {
+                    Ok(()) => ticked.expired.push(session),
+                    Err(error) => ticked.failed.push(error),
+                }
             }
         }
         if let Some(until_ms) = self.grace_until_ms {
+            if self.mono_ms >= until_ms {
+                ticked.to_fence.extend(self.fence_late());
+            }
             let all_back = !self.sessions.values().any(Session::has_yet_to_tell);
             let is_fencing = self.sessions.values().any(|session| session.fencing);
             if all_back || (self.mono_ms >= until_ms && !is_fencing) {
@@ -302,10 +310,10 @@ impl<K: Kv> Shard<K> {
         if self.grace_until_ms.is_none() {
             // Again after a turn that failed; and those to which a transaction had promised a name.
             for inode in self.holds.of(ABSENT) {
-                self.release(ABSENT, inode)?;
+                ticked.failed.extend(self.release(ABSENT, inode).err());
             }
         }
-        Ok(ticked)
+        ticked
     }
 
     /// Nothing waits for `commit`.

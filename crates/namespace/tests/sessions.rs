@@ -3,6 +3,8 @@
 mod common;
 
 use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, full, held, name, refused};
+use kv::{Batch, Kv};
+use namespace::error::Error;
 use namespace::shard::{Config, Limits, Ticked};
 use namespace::view::{Create, Exactly, Settle, Telling};
 use types::attr::{FileType, SetAttr};
@@ -206,11 +208,11 @@ fn a_silent_session_that_may_write_ends_when_its_writes_are_over() {
     let silent = |bed: &mut Bed| {
         bed.wait_ms(EXPIRY_MS);
         bed.shard.touch(A);
-        bed.shard.tick().unwrap()
+        bed.shard.tick()
     };
     let asked = Ticked { to_fence: vec![B], ..Ticked::default() };
     assert_eq!(silent(&mut bed), asked);
-    assert_eq!(bed.shard.tick().unwrap(), Ticked::default(), "once is enough");
+    assert_eq!(bed.shard.tick(), Ticked::default(), "once is enough");
     assert!(bed.stat(f).unwrap().unsettled && bed.stat(f).unwrap().lease_ms == 0);
     // It comes back meanwhile: nothing is lost.
     assert!(bed.shard.touch(B));
@@ -242,14 +244,10 @@ fn after_a_restart_nobody_s_intents_end_before_their_writes_are_over() {
     assert!(bed.shard.session_tell(A, b"", &Telling::whole(&[], &[])).unwrap().opened.keeps_intents);
     bed.wait_ms(EXPIRY_MS);
     bed.shard.touch(A);
-    assert_eq!(
-        bed.shard.tick().unwrap(),
-        Ticked { to_fence: vec![B], ..Ticked::default() },
-        "it may have told of one yet"
-    );
-    assert!(!bed.shard.tick().unwrap().grace_ended);
+    assert_eq!(bed.shard.tick(), Ticked { to_fence: vec![B], ..Ticked::default() }, "it may have told of one yet");
+    assert!(!bed.shard.tick().grace_ended);
     assert!(bed.shard.session_fenced(B).unwrap());
-    assert!(bed.shard.tick().unwrap().grace_ended);
+    assert!(bed.shard.tick().grace_ended);
     bed.turn();
 
     // One that is back, but has not said by the end of the grace what it holds, is too late with it.
@@ -261,9 +259,42 @@ fn after_a_restart_nobody_s_intents_end_before_their_writes_are_over() {
     bed.wait_ms(EXPIRY_MS);
     bed.shard.touch(A);
     bed.shard.touch(B);
-    assert!(bed.tick().grace_ended);
+    let late = Ticked { to_fence: vec![B], ..Ticked::default() };
+    assert_eq!(bed.shard.tick(), late, "what it has sent to objects comes before others hear that nobody writes");
+    assert!(!bed.shard.tick().grace_ended);
+    assert!(!bed.shard.session_fenced(B).unwrap(), "it lives");
+    assert_eq!(bed.shard.tick(), Ticked { grace_ended: true, ..Ticked::default() });
     assert!(!bed.shard.session_tell(B, b"", &Telling::whole(&[held(f, true)], &[])).unwrap().opened.keeps_intents);
     bed.turn();
+}
+
+/// A session that cannot be ended keeps no other from its end, nor what else is due from being done.
+#[test]
+fn what_cannot_be_read_is_in_nobody_else_s_way() {
+    let mut bed = Bed::in_objects();
+    let (f, g) = (bed.file(ROOT, "f"), bed.file(ROOT, "g"));
+    bed.shard.open_inode(A, f, false).unwrap();
+    bed.write_intent(A, f).unwrap();
+    bed.shard.open_inode(B, g, false).unwrap();
+    bed.turn();
+    bed.unlink(ROOT, "g").unwrap();
+    bed.turn();
+    bed.restart();
+    bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, true)], &[])).unwrap();
+    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
+    bed.shard.commit().unwrap();
+    let mut key = Vec::new();
+    namespace::schema::inode::ser_key(&mut key, g);
+    let mut batch = bed.kv.batch();
+    batch.put(&key, b"nonsense");
+    bed.kv.commit(&mut batch).unwrap();
+    bed.wait_ms(EXPIRY_MS);
+    let ticked = bed.shard.tick();
+    assert_eq!((&ticked.to_fence[..], ticked.grace_ended), (&[A][..], true));
+    assert!(matches!(ticked.failed[..], [Error::Damaged(_)]), "{:?}", ticked.failed);
+    assert!(bed.shard.session_fenced(A).unwrap());
+    bed.shard.commit().unwrap();
+    assert!(!bed.shard.knows(A) && bed.shard.knows(B));
 }
 
 #[test]

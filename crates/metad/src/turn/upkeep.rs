@@ -40,7 +40,9 @@ impl State {
         for session in mem::take(&mut self.fenced) {
             match self.shard.session_fenced(session) {
                 Ok(true) => tell_end(session),
-                Ok(false) => tracing::info!(%session, "a client that was silent for too long is back"),
+                Ok(false) => {
+                    tracing::info!(%session, "a client was heard of whose writes had to be ended: it was silent, or late")
+                }
                 Err(error) => tracing::error!(%session, %error, "a session could not be ended"),
             }
         }
@@ -57,17 +59,17 @@ impl State {
             tracing::warn!(seconds = since.as_secs_f64(), "this shard stood still: its sessions last longer by that");
             self.shard.stood_still(since.as_millis() as u64);
         }
-        match self.shard.tick() {
-            Ok(ticked) => {
-                let (connections, shard) = (&mut self.connections, &self.shard);
-                connections.retain(|session| shard.knows(session));
-                ticked.expired.into_iter().for_each(tell_end);
-                self.fencing.extend(ticked.to_fence);
-                if ticked.grace_ended {
-                    tracing::info!("the time for clients to reclaim what they held is over");
-                }
-            }
-            Err(error) => tracing::error!(%error, "sessions could not be ended"),
+        self.let_newcomers_in(now);
+        let ticked = self.shard.tick();
+        let (connections, shard) = (&mut self.connections, &self.shard);
+        connections.retain(|session| shard.knows(session));
+        ticked.expired.into_iter().for_each(tell_end);
+        self.fencing.extend(ticked.to_fence);
+        if ticked.grace_ended {
+            tracing::info!("the time for clients to reclaim what they held is over");
+        }
+        for error in ticked.failed {
+            tracing::error!(%error, "a session could not be ended, or not all that it held");
         }
     }
 }

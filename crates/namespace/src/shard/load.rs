@@ -41,6 +41,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
         has_told_locks: false,
         reclaims: true,
         fencing: false,
+        fenced: false,
         replies: Replies::default(),
     };
     let (mut sessions, counts) = read_sessions(&namespace.kv, unknown)?;

@@ -161,6 +161,7 @@ impl<K: Kv> Shard<K> {
             has_told_locks: false,
             reclaims: false,
             fencing: false,
+            fenced: false,
             replies: Replies::default(),
         };
         let opened = opened(&session, &self.config);
@@ -197,6 +198,14 @@ impl<K: Kv> Shard<K> {
         (!std::mem::replace(&mut session.fencing, true)).then_some(id)
     }
 
+    /// Sessions that have not told by the end of the grace what they hold: with it they lose that, so what they have asked of
+    /// objects comes before it too.
+    pub(super) fn fence_late(&mut self) -> Vec<SessionId> {
+        let late = self.sessions.iter().filter(|(_, session)| session.has_yet_to_tell() && !session.fenced);
+        let late: Vec<SessionId> = late.map(|(id, _)| *id).collect();
+        late.into_iter().filter_map(|id| self.begin_fencing(id)).collect()
+    }
+
     /// What [`super::Ticked::to_fence`] asked for is done: nothing that the session asked of objects before can happen any
     /// more. It ends, unless it was heard of meanwhile; true where it does.
     ///
@@ -205,6 +214,7 @@ impl<K: Kv> Shard<K> {
     pub fn session_fenced(&mut self, id: SessionId) -> Result<bool> {
         let (now, expiry_ms) = (self.mono_ms, self.config.session_expiry_ms);
         let Some(session) = self.sessions.get_mut(&id) else { return Ok(false) };
+        session.fenced = true;
         let ends = std::mem::replace(&mut session.fencing, false) && session.is_overdue(now, expiry_ms);
         if ends {
             self.end_session(id)?;

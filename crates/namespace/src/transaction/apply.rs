@@ -15,7 +15,7 @@ use crate::shard::Shard;
 use crate::transaction::part::{Conformed, Moved, NewDirectory, Part, Vote};
 
 /// A part with all that doing it needs: nothing can fail from here on.
-enum Loaded<'a> {
+pub(super) enum Loaded<'a> {
     Entry(Place<'a>, Option<Edge>),
     Make(&'a NewDirectory),
     Link(InodeId, Inode, InodeId),
@@ -111,7 +111,17 @@ impl<K: Kv> Shard<K> {
 
     /// Does all of them, or nothing. `mover` has moved what new entries lead to.
     pub(super) fn apply_parts(&mut self, parts: &[Part], mover: Option<SessionId>) -> Result<()> {
-        let loaded = parts.iter().map(|part| self.load_part(part)).collect::<Result<Vec<_>>>()?;
+        let loaded = self.load_parts(parts)?;
+        self.apply_loaded(loaded, parts, mover);
+        Ok(())
+    }
+
+    pub(super) fn load_parts<'a>(&mut self, parts: &'a [Part]) -> Result<Vec<Loaded<'a>>> {
+        parts.iter().map(|part| self.load_part(part)).collect()
+    }
+
+    /// Does `parts`, which are loaded.
+    pub(super) fn apply_loaded(&mut self, loaded: Vec<Loaded<'_>>, parts: &[Part], mover: Option<SessionId>) {
         for part in loaded {
             self.apply_part(part);
         }
@@ -120,7 +130,6 @@ impl<K: Kv> Shard<K> {
                 self.lease_arrived(session, *parent, name);
             }
         }
-        Ok(())
     }
 
     fn load_part<'a>(&mut self, part: &'a Part) -> Result<Loaded<'a>> {

@@ -334,8 +334,12 @@ impl<K: Kv> Shard<K> {
         let (making, first, inode) = (running.plan.made(&votes), running.plan.first(), running.plan.told());
         let mover = running.plan.moves().then_some(exactly.session);
         let awaited = running.awaited || running.plan.is_upkeep();
-        let changed = change.map_or(Ok(()), |(directory, change)| self.change_directory(directory, &change));
-        let applied = changed.and_then(|()| self.apply_parts(&parts, mover));
+        let applied = self.load_parts(&parts).and_then(|loaded| {
+            // Its parts are loaded: they may not be aborted once it has changed.
+            change.map_or(Ok(()), |(directory, change)| self.change_directory(directory, &change))?;
+            self.apply_loaded(loaded, &parts, mover);
+            Ok(())
+        });
         if let Some(running) = self.transactions.running.get_mut(&id) {
             running.local = parts;
             running.decided = applied.is_ok();

@@ -297,13 +297,15 @@ impl Node {
 
     /// Storage services fence sessions at once.
     pub(crate) fn tick(&mut self) {
-        let to_fence = self.shard.tick().expect("ticks").to_fence;
+        let ticked = self.shard.tick();
+        assert_eq!(ticked.failed, [], "the store is whole");
+        let to_fence = ticked.to_fence;
         for &session in &to_fence {
             self.shard.session_fenced(session).expect("the store is whole");
         }
         if !to_fence.is_empty() {
             // The grace after a restart may have waited for that.
-            self.shard.tick().expect("ticks");
+            self.shard.tick();
         }
     }
 
