@@ -115,8 +115,8 @@ impl Default for Limits {
 pub struct Ticked {
     /// Sessions that were not heard of for too long and ended.
     pub expired: Vec<SessionId>,
-    /// Those that are to end as well, or to lose what they have not told of, but may yet write objects: what they have asked for
-    /// there is to be ended first, then [`Shard::session_fenced`] called.
+    /// Those that are to end as well, or to lose what they have not told of, but may yet write objects: what they have
+    /// asked for there is to be ended first, then [`Shard::session_fenced`] called.
     pub to_fence: Vec<SessionId>,
     /// The time after a restart in which sessions reclaim what they held is over.
     pub grace_ended: bool,

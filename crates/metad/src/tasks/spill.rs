@@ -129,8 +129,8 @@ impl Spill {
         if has == 0 {
             return Ok(SyncReply { lost: false });
         }
-        // What the store has is on its disk for good, or soon will be; and nobody but us knows of these changes, so that no later
-        // sync could tell of their loss.
+        // What the store has is on its disk for good, or soon will be; and nobody but us knows of these changes, so that
+        // no later sync could tell of their loss.
         self.storage.call(group, object, &Sync { object, since }, Vec::new()).await
     }
 }

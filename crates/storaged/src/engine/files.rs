@@ -321,7 +321,8 @@ impl Files {
     }
 
     pub(super) async fn sync_data(&self, object: ObjectId, file: &OpenFile) -> Result<(), Errno> {
-        // One after the other: the kernel tells an error of a file once, and who is not told must not answer before it is noted.
+        // One after the other: the kernel tells an error of a file once, and who is not told must not answer before it is
+        // noted.
         let _turn = file.syncing.acquire(1).await;
         let then = file.durability.now();
         if file.durability.is_complete() {

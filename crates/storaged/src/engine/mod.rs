@@ -185,8 +185,8 @@ pub(crate) trait ObjectStore {
     /// holes and no checksums. `None` where nothing follows.
     async fn next_to_check(&self, object: ObjectId, offset: u64) -> Result<Option<u64>, Errno>;
 
-    /// All of the object was gone over by [`Self::check`], from its beginning on: its checksums are right, unless some could not
-    /// be written since. Alone on the object.
+    /// All of the object was gone over by [`Self::check`], from its beginning on: its checksums are right, unless some could
+    /// not be written since. Alone on the object.
     async fn believe(&self, object: ObjectId) -> Result<(), Errno>;
 
     /// Up to `count` objects of the share after `after` that have checksums, whether the objects are there or not.
