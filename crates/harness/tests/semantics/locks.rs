@@ -126,6 +126,7 @@ pub(super) fn closed_files_hold_no_locks(place: &Place) {
     let refused: Vec<_> = thread::scope(|scope| {
         scope.spawn(|| {
             ring::place::bind(&cpus[cpus.len() - 1..]).unwrap();
+            keep_descriptors_apart();
             for round in 1..=CLOSES {
                 let file = open(&a);
                 flock(&file, libc::LOCK_EX).unwrap();
@@ -148,6 +149,13 @@ pub(super) fn closed_files_hold_no_locks(place: &Place) {
         asker.join().unwrap()
     });
     assert!(refused.is_empty(), "after {} of {CLOSES} closes: {refused:?}", refused.len());
+}
+
+/// From here on this thread has descriptors of its own. A program that another thread starts has copies of all that the process
+/// has until it is executed: what was closed here in between would be open there.
+fn keep_descriptors_apart() {
+    // SAFETY: takes nothing but a number; descriptors that are open stay so.
+    assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0, "{}", io::Error::last_os_error());
 }
 
 /// In one of the ways to ask. Nothing is held in the end.
