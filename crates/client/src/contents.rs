@@ -295,11 +295,9 @@ impl Part {
 mod tests {
     use std::time::Duration;
 
-    use types::attr::FileType;
-    use types::time::Timestamp;
-
     use super::*;
     use crate::lease::Subject;
+    use crate::nowhere;
 
     const FILE: InodeId = InodeId(7);
 
@@ -319,22 +317,7 @@ mod tests {
         }
 
         fn told(&self, inode: InodeId, size: u64) -> Told {
-            let time = Timestamp(1);
-            let attr = Attr {
-                inode,
-                kind: FileType::Regular,
-                mode: 0o644,
-                uid: 0,
-                gid: 0,
-                nlink: 1,
-                rdev: 0,
-                size,
-                blocks: 0,
-                atime: time,
-                mtime: time,
-                ctime: time,
-                btime: time,
-            };
+            let attr = Attr { size, ..nowhere::reply(inode).attr };
             Told { asked: self.contents.asks(inode), lease: self.lease(inode), attr, bytes: None }
         }
 

@@ -169,51 +169,24 @@ impl Draft {
 
 #[cfg(test)]
 mod tests {
-    use types::attr::FileType;
-    use types::flags::FileFlags;
     use types::id::InodeId;
 
     use super::*;
+    use crate::nowhere;
 
     const LIMIT: u32 = 100;
 
     fn draft() -> Draft {
-        let time = Timestamp(1000);
-        let attr = Attr {
-            inode: InodeId(7),
-            kind: FileType::Regular,
-            mode: 0o644,
-            uid: 1,
-            gid: 2,
-            nlink: 1,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-        };
+        let (time, whole) = (Timestamp(1000), nowhere::reply(InodeId(7)));
+        let attr = Attr { uid: 1, gid: 2, atime: time, mtime: time, ctime: time, btime: time, ..whole.attr };
         let reply = InodeReply {
             attr,
-            unsettled: false,
-            cutting: false,
-            cuts: 0,
-            exclusive: false,
-            alone: false,
             draft: true,
             has_objects: false,
             bare: true,
-            intents: 1,
             layout: None,
-            lease_ms: 0,
-            name_lease_ms: 0,
-            elsewhere: false,
-            standing: None,
-            parent: None,
             inline_limit: LIMIT,
-            contents: None,
-            flags: FileFlags::NONE,
+            ..whole
         };
         Draft::new(&reply, Lease::NONE, 5)
     }

@@ -371,47 +371,13 @@ pub(crate) fn shard_of(inode: InodeId, parts: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::attr::FileType;
-    use types::flags::FileFlags;
+    use crate::nowhere;
     use types::id::GroupId;
 
     fn reply(size: u64, blocks: u64, exclusive: bool) -> InodeReply {
-        let time = Timestamp(5);
-        InodeReply {
-            attr: Attr {
-                inode: InodeId(99),
-                kind: FileType::Regular,
-                mode: 0o644,
-                uid: 0,
-                gid: 0,
-                nlink: 1,
-                rdev: 0,
-                size,
-                blocks,
-                atime: time,
-                mtime: time,
-                ctime: time,
-                btime: time,
-            },
-            unsettled: false,
-            cutting: false,
-            cuts: 0,
-            exclusive,
-            alone: exclusive,
-            draft: false,
-            has_objects: true,
-            bare: false,
-            intents: 1,
-            layout: None,
-            lease_ms: 0,
-            name_lease_ms: 0,
-            elsewhere: false,
-            standing: None,
-            parent: None,
-            inline_limit: 0,
-            contents: None,
-            flags: FileFlags::NONE,
-        }
+        let whole = nowhere::reply(InodeId(99));
+        let attr = Attr { size, blocks, ..whole.attr };
+        InodeReply { attr, exclusive, alone: exclusive, layout: None, ..whole }
     }
 
     fn file(size: u64, blocks: u64) -> File {

@@ -1,4 +1,5 @@
-//! For tests: a client in a cluster without servers, so that whatever it has to ask fails in the end.
+//! For tests: what a shard says of an empty file, and a client in a cluster without servers, so that whatever it has to
+//! ask fails in the end.
 
 use std::rc::Rc;
 use std::sync::Arc;
