@@ -75,24 +75,11 @@ mod tests {
     use types::attr::FileType;
 
     use super::*;
+    use crate::nowhere;
 
     fn directory(inode: u64) -> Attr {
-        let time = Timestamp(5);
-        Attr {
-            inode: InodeId(inode),
-            kind: FileType::Directory,
-            mode: 0o755,
-            uid: 1,
-            gid: 2,
-            nlink: 0,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-        }
+        let inode = InodeId(inode);
+        Attr { kind: FileType::Directory, mode: 0o755, nlink: 0, ..nowhere::reply(inode).attr }
     }
 
     #[test]

@@ -273,8 +273,8 @@ impl Drop for Making<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nowhere;
     use types::attr::FileType;
-    use types::time::Timestamp;
 
     const DIR: InodeId = InodeId(7);
 
@@ -295,22 +295,7 @@ mod tests {
     }
 
     fn attr(nlink: u32) -> Attr {
-        let time = Timestamp(1);
-        Attr {
-            inode: DIR,
-            kind: FileType::Directory,
-            mode: 0o755,
-            uid: 0,
-            gid: 0,
-            nlink,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-        }
+        Attr { kind: FileType::Directory, mode: 0o755, nlink, ..nowhere::reply(DIR).attr }
     }
 
     impl Bed {
