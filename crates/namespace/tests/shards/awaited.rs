@@ -60,8 +60,8 @@ fn who_meets_a_promise_makes_its_shard_ask_once() {
     assert!(shard.take_outgoing().is_empty(), "nothing is known of that one");
 }
 
-/// Decides on a directory in the other shard, after that has asked for the outcome or not; whether the decision is in haste.
-fn decide(asked: bool) -> Haste {
+/// A shard that is to make a directory in the other one, as the second thing that is asked for.
+fn making() -> (Shard<MemoryKv>, TransactionId) {
     let mut shard = shard();
     let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: sequence };
     let change = PolicyChange { directories: Some(Placement::Shard(ShardId(1))), ..PolicyChange::default() };
@@ -69,6 +69,12 @@ fn decide(asked: bool) -> Haste {
     let cred = Credentials { uid: 0, gid: 0, umask: 0 };
     let made = shard.mkdir(exactly(2), ROOT, &name("d"), 0o755, cred);
     let Err(Error::Blocked(transaction)) = made else { panic!("{made:?}") };
+    (shard, transaction)
+}
+
+/// Decides on a directory in the other shard, after that has asked for the outcome or not; whether the decision is in haste.
+fn decide(asked: bool) -> Haste {
+    let (mut shard, transaction) = making();
     let mut outgoing = shard.take_outgoing();
     let prepare = outgoing.pop().expect("a message");
     assert!(outgoing.is_empty() && prepare.haste == Haste::Now && !prepare.after_sync);
@@ -145,13 +151,7 @@ fn nobody_gets_the_token_who_has_given_up() {
 #[test]
 fn nothing_is_kept_for_a_session_that_ends_meanwhile() {
     for is_made in [true, false] {
-        let mut shard = shard();
-        let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: sequence };
-        let change = PolicyChange { directories: Some(Placement::Shard(ShardId(1))), ..PolicyChange::default() };
-        shard.set_policy(exactly(1), ROOT, &change).expect("set");
-        let cred = Credentials { uid: 0, gid: 0, umask: 0 };
-        let made = shard.mkdir(exactly(2), ROOT, &name("d"), 0o755, cred);
-        assert!(matches!(made, Err(Error::Blocked(_))), "{made:?}");
+        let (mut shard, _) = making();
         let prepare = shard.take_outgoing().pop().expect("a message").message;
         shard.session_close(ASKER).expect("closes");
         shard.commit().expect("commits");
