@@ -20,6 +20,8 @@ use wire::v1::session::{SessionClose, SessionOpen};
 
 /// A server that does not answer is given up on after this.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// And one that is busy after this: a change may first wait for a lease to end, and then meet others again and again.
+const BUSY_PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a request has no answer.
@@ -31,6 +33,8 @@ pub enum DataError {
     LeftOut(TargetId),
     #[error("{server} does not answer: {reason}")]
     Unreachable { server: String, reason: String },
+    #[error("{0} did not come to it: others change the same all the time, or its disk is slow. Try again")]
+    Busy(String),
     #[error("it cannot be split: {0}")]
     Split(String),
     #[error("{op}: {errno}")]
@@ -151,14 +155,17 @@ impl<'a> DataPlane<'a> {
             };
             let to = To { group: route.group, generation: route.generation, epoch };
             let line = self.line(&route.addresses);
-            let error = match self.attempt(&line, to, session, request).await {
+            let attempt = self.attempt(&line, to, session, request).await;
+            let waited = ring::now().duration_since(begin);
+            let server = || format!("node {} ({:?})", route.node, route.addresses);
+            match attempt {
                 Ok(reply) => return Ok(reply),
                 Err(Attempt::Errno(errno)) => return Err(DataError::Errno { op: C::OP.name(), errno }),
-                Err(Attempt::Failed(reason)) => reason,
-            };
-            if ring::now().duration_since(begin) > PATIENCE {
-                let server = format!("node {} ({:?})", route.node, route.addresses);
-                return Err(DataError::Unreachable { server, reason: error });
+                Err(Attempt::Busy) if waited > BUSY_PATIENCE => return Err(DataError::Busy(server())),
+                Err(Attempt::Failed(reason)) if waited > PATIENCE => {
+                    return Err(DataError::Unreachable { server: server(), reason });
+                }
+                Err(Attempt::Busy | Attempt::Failed(_)) => {}
             }
             ring::sleep(PAUSE).await;
             if let Some(map) = (self.ask_map)() {
@@ -209,7 +216,8 @@ impl<'a> DataPlane<'a> {
 
 enum Attempt {
     Errno(Errno),
-    /// Worth another try.
+    /// Worth another try, as all below.
+    Busy,
     Failed(String),
 }
 
@@ -217,6 +225,7 @@ impl From<CallError> for Attempt {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Status(Status::Errno(errno)) => Attempt::Errno(errno),
+            CallError::Status(Status::Busy) => Attempt::Busy,
             error => Attempt::Failed(error.to_string()),
         }
     }

@@ -195,6 +195,18 @@ impl Cluster {
         (pid > 0 && process::is_alive(pid)).then_some(pid)
     }
 
+    /// The service that keeps this shard.
+    ///
+    /// # Panics
+    /// Where none does.
+    #[must_use]
+    pub fn keeper(&self, shard: u64) -> String {
+        let targets = self.json(&["target", "list"]);
+        let keeps = |target: &&Value| target["shards"].as_array().is_some_and(|shards| shards.contains(&shard.into()));
+        let keeper = targets.as_array().and_then(|targets| targets.iter().find(keeps));
+        keeper.and_then(|target| target["node_alias"].as_str()).expect("a service that keeps the shard").to_owned()
+    }
+
     /// All processes with a path of this cluster in their command line.
     #[must_use]
     pub fn running(&self) -> Vec<i32> {

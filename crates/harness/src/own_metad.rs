@@ -1,5 +1,5 @@
 //! A metadata service that a test runs itself in the place of the supervisor's, so that it can end at a fail point
-//! (`crates/metad/src/fail_points.rs`) and comes back when the test wants it.
+//! (`crates/metad/src/fail_points.rs`), or meet a slow disk, and comes back when the test wants it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,8 @@ pub struct OwnMetad {
     log: PathBuf,
     /// Says which point is armed.
     points: PathBuf,
+    /// Takes the place of functions of the C library.
+    preload: Option<PathBuf>,
     child: Child,
 }
 
@@ -28,18 +30,28 @@ impl OwnMetad {
     /// Where that cannot be killed, or this not be started.
     #[must_use]
     pub fn replace(cluster: &Cluster, name: &str) -> Self {
+        Self::replace_with(cluster, name, None)
+    }
+
+    /// The same, with a library that takes the place of functions of the C library.
+    ///
+    /// # Panics
+    /// As [`OwnMetad::replace`].
+    #[must_use]
+    pub fn replace_with(cluster: &Cluster, name: &str, preload: Option<PathBuf>) -> Self {
         process::kill(cluster.pid(name).unwrap_or_else(|| panic!("{name} does not run")));
         let config = cluster.dir().join(format!("{name}.toml"));
         let log = cluster.dir().join("log").join(format!("{name}.log"));
         let points = cluster.beside(&format!("{name}-fail-point"));
-        let child = Self::command(&config, &log, &points).spawn().expect("a service");
-        Self { config, log, points, child }
+        let child = Self::command(&config, &log, &points, preload.as_deref()).spawn().expect("a service");
+        Self { config, log, points, preload, child }
     }
 
-    fn command(config: &Path, log: &Path, points: &Path) -> Command {
+    fn command(config: &Path, log: &Path, points: &Path, preload: Option<&Path>) -> Command {
         let log = File::options().append(true).create(true).open(log).expect("a log");
         let mut command = Command::new(binary::weft());
         command.arg("metad").arg("--config").arg(config).env("WEFT_METAD_FAIL_POINTS", points);
+        command.envs(preload.map(|library| ("LD_PRELOAD", library)));
         // A step is over soon.
         command.env("WEFT_METAD_SYNC_INTERVAL", "10ms");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
@@ -70,7 +82,8 @@ impl OwnMetad {
     /// # Panics
     /// Where it cannot be started.
     pub fn start_again(&mut self) {
-        self.child = Self::command(&self.config, &self.log, &self.points).spawn().expect("a service");
+        let preload = self.preload.as_deref();
+        self.child = Self::command(&self.config, &self.log, &self.points, preload).spawn().expect("a service");
     }
 }
 

@@ -35,6 +35,7 @@ mod plain_user;
 mod programs;
 mod services;
 mod shards;
+mod slow_sync;
 mod splitting;
 mod start;
 mod taking_up;

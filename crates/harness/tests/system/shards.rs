@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use harness::cluster::{Cluster, Shape};
 use harness::dice::{Dice, scale, seed};
 use harness::{metrics, process, syscall, wait};
-use serde_json::Value;
 
 const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
 const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
@@ -354,19 +353,12 @@ fn a_removed_directory_of_another_shard_lives_while_it_is_used() {
     cluster.assert_sound();
 }
 
-/// The service that keeps this shard.
-fn keeper(cluster: &Cluster, shard: u64) -> String {
-    let targets = cluster.json(&["target", "list"]);
-    let keeps = |target: &&Value| target["shards"].as_array().unwrap().contains(&shard.into());
-    targets.as_array().unwrap().iter().find(keeps).unwrap()["node_alias"].as_str().unwrap().to_owned()
-}
-
 #[test]
 fn what_a_killed_mount_had_asked_for_does_not_happen_after_the_next_one_has_looked() {
     let cluster = two_nodes();
     cluster.weft(&["entry", "set", "/", "--placement", "shard:1"]).expect_ok();
-    let asked = &metrics::addresses(&cluster, "metadata")[&keeper(&cluster, 0)];
-    let other = cluster.pid(&keeper(&cluster, 1)).unwrap();
+    let asked = &metrics::addresses(&cluster, "metadata")[&cluster.keeper(0)];
+    let other = cluster.pid(&cluster.keeper(1)).unwrap();
     let waiting = || metrics::sum_of(asked, "weft_queue_depth", &["\"transactions\""]) > 0.0;
     process::stop(other);
     let path = cluster.path("made");

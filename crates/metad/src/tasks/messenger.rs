@@ -26,8 +26,11 @@ mod bundle;
 
 /// Requests in flight to one shard; more wait here.
 const IN_FLIGHT_MAX: usize = 1024;
-/// Longest wait for one answer. Most take a sync of the other shard's log.
+/// Longest wait for one answer.
 const CALL_MAX: Duration = Duration::from_secs(5);
+/// And for a promise: most take a sync of the other shard's log, for which a disk that others write to may need many seconds.
+/// Who gives up sooner than that begins anew with another sync, again and again. A shard that is gone shows by its connection.
+const PROMISE_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) struct Messenger {
     core: Rc<Core>,
@@ -75,14 +78,16 @@ impl Messenger {
     /// One message, whose answer may take long.
     fn send(self: Rc<Self>, to: ShardId, message: Message) {
         ring::spawn(async move {
-            let asked = self.ask(to, async |connection, to| call(connection, to, &message).await).await;
+            let longest = if matches!(message, Message::Prepare { .. }) { PROMISE_MAX } else { CALL_MAX };
+            let asked = self.ask(to, longest, async |connection, to| call(connection, to, &message).await).await;
             let reply = asked.unwrap_or_else(|reply| reply);
             self.core.replied(to, message, reply);
         });
     }
 
     async fn carry(self: Rc<Self>, to: ShardId, bundle: Bundle) {
-        let asked = self.ask(to, async |connection, to| connection.call(to, bundle.request()).await).await;
+        let longest = if bundle.asks_for_promises() { PROMISE_MAX } else { CALL_MAX };
+        let asked = self.ask(to, longest, async |connection, to| connection.call(to, bundle.request()).await).await;
         let fates = match asked {
             Ok(answer) => bundle.answered(answer),
             Err(reply) => bundle.failed(&reply),
@@ -99,6 +104,7 @@ impl Messenger {
     async fn ask<T>(
         &self,
         shard: ShardId,
+        longest: Duration,
         call: impl AsyncFnOnce(&Connection, To) -> Result<T, CallError>,
     ) -> Result<T, Reply> {
         let asking = async {
@@ -113,7 +119,7 @@ impl Messenger {
                 Ok(answer) => Ok(Ok(answer)),
             }
         };
-        let reason = match ring::timeout(CALL_MAX, asking).await {
+        let reason = match ring::timeout(longest, asking).await {
             Ok(Ok(answer)) => return answer,
             Ok(Err(reason)) => reason,
             Err(_) => "no answer".to_owned(),

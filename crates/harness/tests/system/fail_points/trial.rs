@@ -39,7 +39,7 @@ impl Trial {
             place(&format!("/in-{shard}"), (shard + 1) % SHARDS);
         }
         let second = cluster.mount_again(&[]).point;
-        let keepers: Vec<String> = (0..SHARDS as u64).map(|shard| keeper(&cluster, shard)).collect();
+        let keepers: Vec<String> = (0..SHARDS as u64).map(|shard| cluster.keeper(shard)).collect();
         cluster.freeze_supervisor();
         let metads = keepers.iter().map(|name| OwnMetad::replace(&cluster, name)).collect();
         cluster.wait_for_mount();
@@ -113,11 +113,4 @@ fn is_told_again(operation: Operation, (coordinator, point): &(bool, &str)) -> b
 fn within(what: &str, doing: thread::JoinHandle<io::Result<()>>) -> io::Result<()> {
     wait::until(&format!("the end of {what}"), PATIENCE, || doing.is_finished().then_some(()));
     doing.join().unwrap()
-}
-
-/// The service that keeps this shard.
-fn keeper(cluster: &Cluster, shard: u64) -> String {
-    let targets = cluster.json(&["target", "list"]);
-    let keeps = |target: &&serde_json::Value| target["shards"].as_array().unwrap().contains(&shard.into());
-    targets.as_array().unwrap().iter().find(keeps).unwrap()["node_alias"].as_str().unwrap().to_owned()
 }

@@ -121,6 +121,10 @@ impl Bundle {
         alone.map_or_else(|| Parcel::Bundle(self), Parcel::Alone)
     }
 
+    pub(super) fn asks_for_promises(&self) -> bool {
+        !self.prepares.is_empty()
+    }
+
     pub(super) fn request(&self) -> &Transact {
         &self.request
     }

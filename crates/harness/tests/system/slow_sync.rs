@@ -1,0 +1,62 @@
+//! A metadata node whose disk takes many seconds for each sync, as one does that others write to all they can: what concerns
+//! several shards takes as long, but comes to its end.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use harness::cluster::{Cluster, Shape};
+use harness::own_metad::OwnMetad;
+
+/// Longer than a shard waits for another one's answers that take no sync.
+const SYNC: Duration = Duration::from_secs(6);
+/// One sync may be under way already when a promise comes, which waits for the next one then. One more for what went before.
+const PATIENCE: Duration = Duration::from_secs(6 * 3 + 2);
+
+/// A library whose `fdatasync` and `fsync` are slow from when the file `switch` is there.
+fn slow_disk(cluster: &Cluster, switch: &str) -> PathBuf {
+    let (source, library) = (cluster.beside("slow.c"), cluster.beside("slow.so"));
+    let body = format!(
+        r#"
+#include <sys/syscall.h>
+#include <unistd.h>
+static void wait_long(void) {{ if (access("{switch}", F_OK) == 0) sleep({}); }}
+int fdatasync(int fd) {{ wait_long(); return syscall(SYS_fdatasync, fd); }}
+int fsync(int fd) {{ wait_long(); return syscall(SYS_fsync, fd); }}
+"#,
+        SYNC.as_secs()
+    );
+    fs::write(&source, body).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+    harness::run::run(&mut compiler, harness::run::LONG).expect_ok();
+    library
+}
+
+#[test]
+fn a_rename_over_shards_waits_for_a_slow_disk() {
+    let cluster = Cluster::of(Shape { metadata: 2, targets: 2, ..Shape::default() });
+    let folders = [0, 1].map(|shard| {
+        cluster.weft(&["entry", "set", "/", "--placement", &format!("shard:{shard}")]).expect_ok();
+        cluster.folder(&format!("in-{shard}"))
+    });
+    fs::write(folders[0].join("file"), b"contents").unwrap();
+    let switch = cluster.beside("slow");
+    let library = slow_disk(&cluster, switch.to_str().unwrap());
+    cluster.freeze_supervisor();
+    let metad = OwnMetad::replace_with(&cluster, &cluster.keeper(1), Some(library));
+    // Its start, which syncs more than once, is over when this is done.
+    fs::write(folders[1].join("other"), b"").unwrap();
+    fs::write(&switch, b"").unwrap();
+    let begin = Instant::now();
+    fs::rename(folders[0].join("file"), folders[1].join("file")).unwrap();
+    let took = begin.elapsed();
+    fs::remove_file(&switch).unwrap();
+    assert!(took >= SYNC - Duration::from_secs(1), "the disk was not slow: {took:?}");
+    assert!(took < PATIENCE, "{took:?}");
+    assert_eq!(fs::read(folders[1].join("file")).unwrap(), b"contents");
+    drop(metad);
+}
