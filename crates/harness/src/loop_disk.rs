@@ -102,6 +102,15 @@ impl LoopDisk {
         run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(&self.point), LONG).expect_ok();
     }
 
+    /// Whoever changes something of it waits until it thaws.
+    pub fn freeze(&self) {
+        run(Command::new("fsfreeze").arg("-f").arg(&self.point), LONG).expect_ok();
+    }
+
+    pub fn thaw(&self) {
+        run(Command::new("fsfreeze").arg("-u").arg(&self.point), LONG).expect_ok();
+    }
+
     /// An ext4 turns read-only as it does after an error of its own, whoever writes to it at the moment.
     pub fn abort(&self) {
         run(Command::new("mount").args(["-o", "remount,abort"]).arg(&self.point), LONG).expect_ok();
@@ -123,7 +132,9 @@ impl Drop for LoopDisk {
     fn drop(&mut self) {
         let unmount =
             || (!mounts::is_mounted(&self.point) || mounts::unmount(&self.point, false).is_ok()).then_some(());
-        if !std::thread::panicking() {
+        if std::thread::panicking() {
+            let _ = Command::new("fsfreeze").arg("-u").arg(&self.point).output();
+        } else {
             wait::until("unmounting a loop disk", Duration::from_secs(10), unmount);
         }
         let _ = mounts::unmount(&self.point, true);

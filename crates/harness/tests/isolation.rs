@@ -1,5 +1,5 @@
 //! A slow disk is its own target's trouble: those who use the other targets of the same storage service, and of the same
-//! lane, hardly notice.
+//! lane, hardly notice; nor is one that hangs in the way of what is removed from other services' disks.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -30,10 +30,10 @@ const PILING_UP: Duration = Duration::from_secs(4);
 /// Threads of each kind that load the slow target.
 const LOADERS: usize = 6;
 
-/// A pool of this name with the group of the target with this number, and a directory of the mount whose files go there
+/// A pool of this name with the group of the target on this disk, and a directory of the mount whose files go there
 /// whole.
-fn folder_on(cluster: &Cluster, name: &str, number: u32) -> PathBuf {
-    let path = cluster.dir().join(format!("storaged-1/target-{number}"));
+fn folder_on(cluster: &Cluster, name: &str, disk: &LoopDisk) -> PathBuf {
+    let path = disk.point();
     let targets = cluster.json(&["target", "list"]);
     let of = targets.as_array().unwrap().iter().find(|target| target["path"] == path.to_str().unwrap());
     let group = of.unwrap()["group"].as_u64().unwrap().to_string();
@@ -158,22 +158,65 @@ fn load(folder: &Path, number: usize, seed: u64, stop: &AtomicBool) {
     }
 }
 
-#[test]
-fn a_slow_disk_in_one_target_does_not_slow_another() {
-    let mut cluster = Cluster::of(Shape { targets: 2, ..Shape::default() });
+/// A storage service, or more, with two targets in all, each on a disk of its own.
+fn two_disks(services: u32) -> (Cluster, [LoopDisk; 2]) {
+    let targets = 2 / services;
+    let cluster = Cluster::of(Shape { storage: services, targets, ..Shape::default() });
     cluster.down().expect_ok();
-    let target = |number| cluster.dir().join(format!("storaged-1/target-{number}"));
-    let disks = [1, 2].map(|number| LoopDisk::under(&target(number), 512));
-    let slow_disk = target(1);
+    let disks = [1, 2].map(|number| LoopDisk::under(&cluster.dir().join(place(number, targets)), 512));
     cluster.up().expect_ok();
     cluster.wait_for_mount();
-    let (slow, fast) = (folder_on(&cluster, "slow", 1), folder_on(&cluster, "fast", 2));
+    (cluster, disks)
+}
+
+/// Where the target with this number lies, where each service has so many.
+fn place(number: u32, targets: u32) -> String {
+    format!("storaged-{}/target-{}", (number - 1) / targets + 1, (number - 1) % targets + 1)
+}
+
+fn files_below(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).unwrap().flatten();
+    entries.map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
+}
+
+#[test]
+fn what_is_removed_goes_from_other_disks_than_the_one_that_hangs() {
+    let (cluster, disks) = two_disks(2);
+    let (hung, good) = (folder_on(&cluster, "hung", &disks[0]), folder_on(&cluster, "good", &disks[1]));
+    let empty = files_below(disks[1].point());
+    // More than are removed at a time.
+    for (folder, count) in [(&hung, 700), (&good, 20)] {
+        (0..count).for_each(|number| fs::write(folder.join(number.to_string()), b"x").unwrap());
+    }
+    assert!(files_below(disks[1].point()) >= empty + 20);
+    disks[0].freeze();
+    for folder in [&hung, &good] {
+        fs::remove_dir_all(folder).unwrap();
+    }
+    // Less than after which requests to the one that hangs are given up.
+    wait::until("what was removed is gone from the good disk", Duration::from_secs(10), || {
+        (files_below(disks[1].point()) <= empty).then_some(())
+    });
+    disks[0].thaw();
+    wait::until("and then from the other one, as the metrics say", Duration::from_secs(45), || {
+        (metrics::sum(&cluster, "metadata", "weft_deletions_pending", &[]) == 0.0).then_some(())
+    });
+    cluster.assert_sound();
+    cluster.down().expect_ok();
+    drop(disks);
+}
+
+#[test]
+fn a_slow_disk_in_one_target_does_not_slow_another() {
+    let (mut cluster, disks) = two_disks(1);
+    let slow_disk = disks[0].point();
+    let (slow, fast) = (folder_on(&cluster, "slow", &disks[0]), folder_on(&cluster, "fast", &disks[1]));
     for folder in [&slow, &fast] {
         let file = File::create(folder.join("long")).unwrap();
         (0..LONG / MIB).for_each(|n| file.write_all_at(&[5; MIB as usize], n * MIB).unwrap());
         file.sync_all().unwrap();
     }
-    forget_cached(&slow_disk);
+    forget_cached(slow_disk);
     // The kernel's requests of one mount do not wait for those of another.
     let second = cluster.mount_again(&["--write-back", "0"]);
     let fast = second.point.join(fast.file_name().unwrap());
@@ -181,7 +224,7 @@ fn a_slow_disk_in_one_target_does_not_slow_another() {
     let seed = seed();
     let alone = measure(&fast, seed);
     let limit = IoLimit::new();
-    limit.slow(&slow_disk, MIB, 100);
+    limit.slow(slow_disk, MIB, 100);
     limit.hold(cluster.pid("storaged-1").unwrap());
     let stop = AtomicBool::new(false);
     let beside = thread::scope(|scope| {

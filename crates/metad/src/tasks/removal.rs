@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use namespace::view::Deletion;
-use ring::sync::{Permit, Semaphore};
+use ring::sync::{Acquire, Permit, Semaphore};
 use tracing::{debug, warn};
 use types::id::{GroupId, InodeId, ObjectId};
 use wire::v1::storage::Remove;
@@ -15,8 +15,10 @@ use wire::v1::storage::Remove;
 use crate::tasks::storage::Storage;
 use crate::turn::Core;
 
-/// Removals under way at a time, over all groups.
-const IN_FLIGHT_MAX: usize = 256;
+/// Removals under way at a time in one group.
+const IN_FLIGHT_MAX: usize = 128;
+/// A group that ends none of so many for so long is slow: the pass goes on without it, since others are to become empty.
+const SLOW: Duration = Duration::from_millis(100);
 /// Records read at a time.
 const PAGE: usize = 512;
 /// First and longest pause after a failure.
@@ -35,7 +37,8 @@ pub(crate) struct Removal {
     core: Rc<Core>,
     storage: Rc<Storage>,
     in_flight: RefCell<BTreeSet<Key>>,
-    permits: Rc<Semaphore>,
+    /// Of each group.
+    places: RefCell<BTreeMap<GroupId, Rc<Semaphore>>>,
     /// Groups that failed: not asked again before.
     paused: RefCell<BTreeMap<GroupId, Pause>>,
 }
@@ -61,7 +64,7 @@ impl Removal {
             core,
             storage,
             in_flight: RefCell::default(),
-            permits: Rc::new(Semaphore::new(IN_FLIGHT_MAX)),
+            places: RefCell::default(),
             paused: RefCell::default(),
         })
     }
@@ -79,6 +82,7 @@ impl Removal {
             self.core.metrics.deletions.set(i64::try_from(seen).unwrap_or(i64::MAX));
             if seen == 0 {
                 self.paused.borrow_mut().clear();
+                self.places.borrow_mut().clear();
             }
             // Each pass begins at the records that went last: not too often, or it would only read their tombstones. And one
             // that has to go over many which wait for their group takes no more than a tenth of the thread.
@@ -100,6 +104,7 @@ impl Removal {
     async fn pass(self: &Rc<Self>) -> Pass {
         let mut after = None;
         let mut pass = Pass::default();
+        let mut slow = BTreeSet::new();
         loop {
             let begun = Instant::now();
             let page = self.core.deletions(after, PAGE);
@@ -115,9 +120,12 @@ impl Removal {
             after = Some((last.inode, last.stripe));
             pass.seen += page.len();
             for deletion in page {
-                if self.may_start(&deletion) {
-                    let permit = self.permits.acquire(1).await;
-                    self.start(deletion, permit);
+                if slow.contains(&deletion.group) || !self.may_start(&deletion) {
+                    continue;
+                }
+                match ring::timeout(SLOW, self.place(deletion.group)).await {
+                    Ok(place) => self.start(deletion, place),
+                    Err(_) => drop(slow.insert(deletion.group)),
                 }
             }
             // The shard comes first.
@@ -125,12 +133,17 @@ impl Removal {
         }
     }
 
+    fn place(&self, group: GroupId) -> Acquire {
+        let mut places = self.places.borrow_mut();
+        places.entry(group).or_insert_with(|| Rc::new(Semaphore::new(IN_FLIGHT_MAX))).acquire(1)
+    }
+
     fn may_start(&self, deletion: &Deletion) -> bool {
         let paused = self.paused.borrow().get(&deletion.group).is_some_and(|pause| ring::now() < pause.until);
         !paused && !self.in_flight.borrow().contains(&(deletion.inode, deletion.stripe))
     }
 
-    fn start(self: &Rc<Self>, deletion: Deletion, permit: Permit) {
+    fn start(self: &Rc<Self>, deletion: Deletion, place: Permit) {
         let key = (deletion.inode, deletion.stripe);
         if !self.in_flight.borrow_mut().insert(key) {
             return;
@@ -144,8 +157,16 @@ impl Removal {
                 }
                 Err(reason) => this.pause(deletion.group, &reason),
             }
-            this.in_flight.borrow_mut().remove(&key);
-            drop(permit);
+            drop(place);
+            let is_last = {
+                let mut in_flight = this.in_flight.borrow_mut();
+                in_flight.remove(&key);
+                in_flight.is_empty()
+            };
+            if is_last {
+                // How many are left is to be known.
+                this.core.removable.notify_one();
+            }
         });
     }
 
