@@ -206,6 +206,50 @@ fn what_is_removed_goes_from_other_disks_than_the_one_that_hangs() {
     drop(disks);
 }
 
+/// What is known to hang is the business of helper threads: the lanes go on with other targets.
+#[test]
+fn a_disk_that_hangs_stops_no_other_target_of_its_service() {
+    let (cluster, disks) = two_disks(1);
+    let (hung, good) = (folder_on(&cluster, "hung", &disks[0]), folder_on(&cluster, "good", &disks[1]));
+    let files = |folder: &Path| -> Vec<File> {
+        let paths = (0..8).map(|number| folder.join(number.to_string()));
+        paths.map(|path| File::create_new(&path).map(|_| open(&path)).unwrap()).collect()
+    };
+    let (stuck, free) = (files(&hung), files(&good));
+    let page = vec![7; SMALL];
+    for file in stuck.iter().chain(&free) {
+        file.write_all_at(&page, 0).unwrap();
+    }
+    fs::write(hung.join("large"), vec![7; 16 * MIB as usize]).unwrap();
+    disks[0].freeze();
+    // The first that hangs does so elsewhere, since it takes long on any disk.
+    fs::remove_file(hung.join("large")).unwrap();
+    thread::sleep(Duration::from_secs(1));
+    let longest = thread::scope(|scope| {
+        for file in &stuck {
+            let page = &page;
+            scope.spawn(move || file.write_all_at(page, 0).unwrap());
+        }
+        thread::sleep(Duration::from_secs(1));
+        let mut times = Vec::new();
+        for file in &free {
+            timed(&mut times, || file.write_all_at(&page, 0).unwrap());
+            timed(&mut times, || file.read_exact_at(&mut page.clone(), 0).unwrap());
+            // Those would wait with the others, if anything of the service waited for the disk: some 15 s later they fail.
+            if times.iter().sum::<Duration>() > Duration::from_secs(5) {
+                break;
+            }
+        }
+        disks[0].thaw();
+        tail(times).longest
+    });
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    drop((stuck, free));
+    cluster.assert_sound();
+    cluster.down().expect_ok();
+    drop(disks);
+}
+
 #[test]
 fn a_slow_disk_in_one_target_does_not_slow_another() {
     let (mut cluster, disks) = two_disks(1);

@@ -211,7 +211,7 @@ impl Opener {
 
     fn open(&self, target: &Arc<Target>) -> io::Result<Served<Files>> {
         let failures = Rc::new(Failures::new(first_version(target.incarnation())));
-        let queue = Queue::new(self.queue_depth, &self.metrics, target.id());
+        let queue = Queue::new(self.queue_depth, &self.metrics, target.id(), Arc::clone(&target.pulse));
         let files = Files::open(
             Arc::clone(target),
             Rc::clone(&failures),

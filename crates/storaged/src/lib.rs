@@ -38,6 +38,7 @@ mod open_files;
 mod order;
 mod pace;
 mod ports;
+mod pulse;
 mod queue;
 mod readers;
 mod record;

@@ -11,11 +11,15 @@
 //! stall that trying again costs the others a small part of their time only. On the detour calls are timed too, and as long
 //! as one of them is slow, nothing is tried: a disk that stays slow is found out by calls that hold up nobody. (The kernel's
 //! workers for the ring are no detour: they take turns with buffered writes to files that fall into one of 64 classes, and
-//! one that is stuck holds up those of other disks in its class.)
+//! one that is stuck holds up those of other disks in its class.) Nor is anything tried while the disk ends nothing of what
+//! it has to do, for whichever lane and on whichever way that came to it (`pulse.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crate::pulse::Pulse;
 
 /// A call that took longer was held up by the disk.
 const STALL: Duration = Duration::from_millis(3);
@@ -27,8 +31,8 @@ const DETOUR_MAX: Duration = Duration::from_secs(60);
 /// A call on it that has not ended for so long does not wait for a CPU.
 const HANGS: Duration = Duration::from_millis(50);
 
-#[derive(Default)]
 pub(crate) struct Pace {
+    pulse: Arc<Pulse>,
     detour_until: Cell<Option<Instant>>,
     /// Calls on a detour that have not ended, in the order in which they began.
     under_way: RefCell<VecDeque<(u64, Instant)>>,
@@ -37,8 +41,21 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
+    pub(crate) fn new(pulse: Arc<Pulse>) -> Self {
+        Self {
+            pulse,
+            detour_until: Cell::default(),
+            under_way: RefCell::default(),
+            next: Cell::default(),
+            stalls: Cell::default(),
+        }
+    }
+
     /// Whether calls may be made in place now.
     pub(crate) fn is_calm(&self, now: Instant) -> bool {
+        if self.pulse.is_still(now) {
+            return false;
+        }
         let Some(until) = self.detour_until.get() else { return true };
         let hangs = |begun: Instant| now.saturating_duration_since(begun) > HANGS;
         if now < until || self.under_way.borrow().front().is_some_and(|(_, begun)| hangs(*begun)) {
@@ -186,13 +203,17 @@ mod tests {
         assert!((2..20).contains(&trials), "{trials}");
     }
 
+    fn pace() -> Pace {
+        Pace::new(Arc::new(Pulse::new(Instant::now())))
+    }
+
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
 
     #[test]
     fn a_stall_sends_the_next_calls_on_a_detour_for_a_while() {
-        let (pace, start) = (Pace::default(), Instant::now());
+        let (pace, start) = (pace(), Instant::now());
         assert!(pace.is_calm(start));
         pace.record(start, start + Duration::from_micros(500));
         assert!(pace.is_calm(start));
@@ -205,7 +226,7 @@ mod tests {
 
     #[test]
     fn stalls_take_a_small_part_of_the_time_however_long_they_are() {
-        let pace = Pace::default();
+        let pace = pace();
         for stall in [ms(4), ms(50), ms(700)] {
             let (begin, mut now, mut lost) = (Instant::now(), Instant::now(), Duration::ZERO);
             while now < begin + Duration::from_secs(600) {
@@ -220,8 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_tried_while_the_disk_stands_still() {
+        let (pace, start) = (pace(), Instant::now());
+        pace.pulse.begins(start);
+        assert!(pace.is_calm(start) && !pace.is_calm(start + ms(200)));
+        pace.pulse.ends(start + ms(200));
+        assert!(pace.is_calm(start + ms(200)));
+    }
+
+    #[test]
     fn while_calls_on_the_detour_are_slow_nothing_is_tried() {
-        let (pace, start) = (Pace::default(), Instant::now());
+        let (pace, start) = (pace(), Instant::now());
         pace.record(start, start + ms(4));
         let (hangs, ends) = (pace.detour(), pace.detour());
         ends.took(ms(1));

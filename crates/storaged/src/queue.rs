@@ -4,11 +4,14 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ring::sync::{Permit, Semaphore};
 use telemetry::metrics::{Gauge, Metrics};
 use telemetry::names;
 use types::id::TargetId;
+
+use crate::pulse::Pulse;
 
 /// Requests that are taken, for each that may be at the disk.
 const TAKEN_PER_PLACE: usize = 16;
@@ -27,11 +30,12 @@ pub(crate) struct Queue {
     bytes: Cell<usize>,
     depth: Gauge,
     at_disk: Gauge,
+    pulse: Arc<Pulse>,
 }
 
 impl Queue {
     /// Of a target of whose requests `depth` reads and `depth` changes may be at the disk at once.
-    pub(crate) fn new(depth: usize, metrics: &Metrics, target: TargetId) -> Rc<Self> {
+    pub(crate) fn new(depth: usize, metrics: &Metrics, target: TargetId, pulse: Arc<Pulse>) -> Rc<Self> {
         let places = |count: usize| Rc::new(Semaphore::new(count));
         let gauge = |def| metrics.gauge(def, &[&target.to_string()]);
         Rc::new(Self {
@@ -43,6 +47,7 @@ impl Queue {
             bytes: Cell::new(0),
             depth: gauge(&names::TARGET_QUEUE_DEPTH),
             at_disk: gauge(&names::TARGET_AT_DISK),
+            pulse,
         })
     }
 
@@ -65,17 +70,28 @@ impl Queue {
 
     /// Waits for a place of those who only read.
     pub(crate) async fn read(&self) -> AtDisk {
-        AtDisk::new(self.reads.acquire(1).await, &self.at_disk)
+        self.at_disk(self.reads.acquire(1).await)
     }
 
     /// Such a place without waiting; `None` where there is none.
     pub(crate) fn read_at_once(&self) -> Option<AtDisk> {
-        self.reads.try_acquire(1).map(|place| AtDisk::new(place, &self.at_disk))
+        self.reads.try_acquire(1).map(|place| self.at_disk(place))
     }
 
     /// Waits for a place of those who change something, or see that it is kept.
     pub(crate) async fn change(&self) -> AtDisk {
-        AtDisk::new(self.changes.acquire(1).await, &self.at_disk)
+        self.at_disk(self.changes.acquire(1).await)
+    }
+
+    /// For a call that has no place of its own, or goes another way than most: only seen from outside.
+    pub(crate) fn call(&self) -> Calling {
+        self.pulse.begins(ring::now());
+        Calling(Arc::clone(&self.pulse))
+    }
+
+    fn at_disk(&self, permit: Permit) -> AtDisk {
+        self.at_disk.inc();
+        AtDisk { _permit: permit, _calling: self.call(), gauge: self.at_disk.clone() }
     }
 
     /// A place for what may as well be left out; `None` where there is none.
@@ -102,14 +118,8 @@ impl Drop for Taken {
 /// One that is not waiting any more.
 pub(crate) struct AtDisk {
     _permit: Permit,
+    _calling: Calling,
     gauge: Gauge,
-}
-
-impl AtDisk {
-    fn new(permit: Permit, gauge: &Gauge) -> Self {
-        gauge.inc();
-        Self { _permit: permit, gauge: gauge.clone() }
-    }
 }
 
 impl Drop for AtDisk {
@@ -118,14 +128,23 @@ impl Drop for AtDisk {
     }
 }
 
+/// The disk has something to do.
+pub(crate) struct Calling(Arc<Pulse>);
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        self.0.ends(ring::now());
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
     fn queue(depth: usize) -> Rc<Queue> {
-        Queue::new(depth, &Metrics::new("test"), TargetId(1))
+        Queue::new(depth, &Metrics::new("test"), TargetId(1), Arc::new(Pulse::new(Instant::now())))
     }
 
     #[test]

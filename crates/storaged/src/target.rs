@@ -17,6 +17,7 @@ use types::id::TargetId;
 use crate::bench::Bench;
 use crate::losses;
 use crate::object_table::first_version;
+use crate::pulse::Pulse;
 use crate::syncer::Syncer;
 
 /// How long a target counts as failing after its last input/output error.
@@ -94,6 +95,7 @@ pub(crate) struct Target {
     /// The disk has refused something since the start.
     has_failed: AtomicBool,
     pub(crate) bench: Bench,
+    pub(crate) pulse: Arc<Pulse>,
     /// For calls that block: of this target alone, so that its disk holds up no other.
     pub(crate) helpers: Helpers,
     pub(crate) syncer: Syncer,
@@ -119,6 +121,7 @@ impl Target {
             failed_at: Mutex::new(None),
             has_failed: AtomicBool::new(false),
             bench: Bench::default(),
+            pulse: Arc::new(Pulse::new(Instant::now())),
             helpers: Helpers::new("helper", HELPERS_MAX),
             syncer: Syncer::new(),
         }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring::buf::{Buf, Slice};
@@ -167,14 +168,16 @@ fn where_memory_is_used_up_readers_read_for_themselves() {
 }
 
 fn served(dir: &Path, store: Files) -> Served<Files> {
+    let target = target(dir, 0);
+    let queue = Queue::new(32, &Metrics::new("test"), TargetId(1), Arc::clone(&target.pulse));
     Served {
-        target: target(dir, 0),
+        target,
         store,
         table: ObjectTable::new(1),
         failures: Rc::default(),
         share: ALL,
         waits: Waits::new(&Metrics::new("test")),
-        queue: Queue::new(32, &Metrics::new("test"), TargetId(1)),
+        queue,
         read_memory: Shares::new(64 << 20, 1).one(),
         scrub: Scrub::default(),
     }

@@ -128,6 +128,7 @@ impl Files {
         let reads_ahead = kernel_read_ahead(root.metadata()?.dev()) < KERNEL_WINDOW_MAX;
         let root: OwnedFd = root.into();
         let sums = Sums::open(&target, options.checksums, metrics)?;
+        let pace = Pace::new(Arc::clone(&target.pulse));
         Ok(Self {
             target,
             failures,
@@ -139,7 +140,7 @@ impl Files {
             root: Arc::new(root),
             entries: Rc::new(RefCell::new(Entries::new())),
             removals: Rc::default(),
-            pace: Pace::default(),
+            pace,
             cache_cost: CacheCost::default(),
             reads_ahead,
             ahead,
@@ -160,6 +161,7 @@ impl Files {
 
     /// Runs `call` on a helper thread of the target.
     pub(super) async fn unblock<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
+        let _calling = self.queue.call();
         self.target.helpers.run(call).await
     }
 
@@ -178,7 +180,7 @@ impl Files {
         data: Slice,
         call: impl FnOnce(&[u8]) -> T + Send + 'static,
     ) -> T {
-        let detour = self.pace.detour();
+        let (detour, _calling) = (self.pace.detour(), self.queue.call());
         let timed = move |data: &[u8]| {
             let begun = Instant::now();
             (call(data), begun.elapsed())

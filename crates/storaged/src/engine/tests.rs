@@ -56,7 +56,7 @@ pub(super) fn store_of(target: &Arc<Target>, open_files_max: usize, write_in_pla
 pub(super) fn open(target: &Arc<Target>, failures: &Rc<Failures>, options: Options) -> Files {
     let metrics = Metrics::new("test");
     let ahead = Ahead::new(Shares::new(READ_AHEAD, 1).one(), &metrics);
-    let queue = Queue::new(32, &metrics, target.id());
+    let queue = Queue::new(32, &metrics, target.id(), Arc::clone(&target.pulse));
     Files::open(Arc::clone(target), Rc::clone(failures), options, ahead, queue, &metrics).expect("a usable directory")
 }
 
