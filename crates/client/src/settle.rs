@@ -336,6 +336,7 @@ impl Client {
             }
             file.settles_exactly = file.is_exclusive();
             file.end.given_up();
+            file.unwritten.intent_ended();
             std::mem::replace(&mut file.intent, Intent::None)
         });
         let Some(Intent::Held { exclusive, intents, .. }) = state else { return Ok(()) };

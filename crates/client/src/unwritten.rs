@@ -176,6 +176,11 @@ impl Unwritten {
         result
     }
 
+    /// The write intent has ended. The lease may go on, but without an intent others open the file and do not take it back.
+    pub(crate) fn intent_ended(&mut self) {
+        self.begin_anew(Lease::NONE);
+    }
+
     /// Of the objects nothing is known any more.
     fn begin_anew(&mut self, lease: Lease) {
         (self.lease, self.fresh, self.at, self.short) = (lease, false, Timestamp(0), false);
@@ -372,6 +377,9 @@ impl Client {
         self.shared.with_file(inode, |file| {
             if !reply.exclusive {
                 file.lose_exclusivity();
+            }
+            if !file.is_under(reply.intents) {
+                return;
             }
             let unwritten = &mut file.unwritten;
             // A recall of this file ends it once all is written. One of something else that `holds` takes for that, as long
@@ -622,61 +630,4 @@ impl Client {
 }
 
 #[cfg(test)]
-mod tests {
-    use types::attr::SetAttr;
-
-    use super::*;
-    use crate::file::Intent;
-    use crate::nowhere;
-    use crate::patience::PATIENCE;
-
-    const FILE: InodeId = InodeId(77);
-
-    /// A file that its client alone writes, with `data` at its beginning, which no server takes.
-    fn keep_back(client: &Client, data: &[u8]) {
-        let lease = Board::lease(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
-        client.shared.with_new_file(
-            FILE,
-            || nowhere::file(FILE),
-            |file| {
-                file.add_handle(true);
-                file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
-                file.unwritten.begin_anew(lease);
-                file.unwritten.fresh = true;
-            },
-        );
-        let kept = client.try_to_keep_back(FILE, &nowhere::layout(), 0, &Slice::from_vec(data.to_vec()));
-        assert!(matches!(kept, Ok(Kept::Yes { watch: true, write: false })));
-    }
-
-    #[test]
-    fn with_targets_short_of_space_no_more_is_kept_back_until_the_shard_is_asked_again() {
-        nowhere::run(async |client| {
-            keep_back(&client, b"some");
-            let again = || client.try_to_keep_back(FILE, &nowhere::layout(), 4, &Slice::from_vec(b"more".to_vec()));
-            client.shared.with_file(FILE, |file| file.unwritten.short = true);
-            assert!(matches!(again(), Ok(Kept::No)));
-            client.shared.board.note(Subject::inode(FILE));
-            assert!((0..PATIENCE).all(|_| matches!(again(), Ok(Kept::No))));
-            assert!(matches!(again(), Ok(Kept::Ask)), "there may be some again");
-        });
-    }
-
-    #[test]
-    fn what_a_truncate_that_fails_would_have_cut_off_is_still_to_be_written() {
-        let caller = Caller::patient(Credentials::default());
-        nowhere::run(async |client| {
-            keep_back(&client, b"some and more");
-            let truncated = client.truncate(&caller, FILE, 4, SetAttr::default()).await;
-            assert_eq!(truncated, Err(Errno::EIO), "nobody answers");
-            let left = client.shared.with_file(FILE, |file| {
-                let bytes = file.unwritten.waiting.iter().map(|(_, run)| run.bytes().to_vec()).collect::<Vec<_>>();
-                (bytes, file.unwritten.kept > file.unwritten.written, file.unwritten.weight())
-            });
-            let (bytes, is_to_be_written, weight) = left.expect("it is open");
-            assert_eq!(bytes, [b"some and more"]);
-            assert!(is_to_be_written);
-            assert_eq!(client.shared.metrics.unwritten.get(), weight);
-        });
-    }
-}
+mod tests;
