@@ -147,7 +147,8 @@ impl File {
         matches!(self.intent, Intent::Held { exclusive: true, .. })
     }
 
-    /// No session, this one included, has got or ended a write intent between the grant of this one's and an answer with so many.
+    /// Nobody, this session included, has got or ended a write intent between the grant of the held one and an answer with so
+    /// many.
     pub(crate) fn is_under(&self, intents: u64) -> bool {
         matches!(self.intent, Intent::Held { intents: held, .. } if held == intents)
     }
