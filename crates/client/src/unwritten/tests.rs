@@ -1,4 +1,4 @@
-use types::attr::SetAttr;
+use types::attr::{Attr, SetAttr};
 use wire::v1::meta::InodeReply;
 
 use super::*;
@@ -84,5 +84,21 @@ fn what_a_truncate_that_fails_would_have_cut_off_is_still_to_be_written() {
         assert_eq!(bytes, [b"some and more"]);
         assert!(is_to_be_written);
         assert_eq!(client.shared.metrics.unwritten.get(), weight);
+    });
+}
+
+#[test]
+fn what_is_left_of_a_file_is_not_read_where_writes_were_lost() {
+    let caller = Caller::patient(Credentials::default());
+    nowhere::run(async |client| {
+        let shared = &client.shared;
+        shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(false));
+        let lease = Board::lease(shared.board.ticket(), Subject::inode(FILE), 100_000);
+        let attr = Attr { size: 3, ..nowhere::reply(FILE).attr };
+        shared.learn(shared.contents.asks(FILE), lease, attr, Some(Arc::from(&b"old"[..])));
+        let read = async || client.read(&caller, FILE, 0, 10, false).await.map(|parts| crate::data::joined(&parts));
+        assert_eq!(read().await, Ok(b"old".to_vec()));
+        shared.with_file(FILE, |file| file.unwritten.lose());
+        assert_eq!(read().await, Err(Errno::EIO));
     });
 }
