@@ -18,13 +18,12 @@ use wire::v1::meta::{self, InodeReply};
 use crate::caller::Caller;
 use crate::file::{File, Intent};
 use crate::lease::{Board, Subject, Ticket};
+use crate::looks::Looks;
 use crate::names::Named;
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
 use crate::shared::Change;
 
-/// How often a thread looks whether another one is done with the same file.
-const LOOK_AGAIN: Duration = Duration::from_micros(100);
 /// From a close that the shard has not answered to the next attempt.
 const CLOSE_AGAIN: Duration = Duration::from_secs(5);
 /// How often one that waits for a close looks whether its caller has ended.
@@ -449,11 +448,12 @@ impl Client {
         inode: InodeId,
         is_so: impl Fn(&mut File) -> bool,
     ) -> Result<(), Errno> {
+        let mut looks = Looks::default();
         while self.shared.with_file(inode, &is_so) == Some(true) {
             if caller.is_ending() {
                 return Err(Errno::EINTR);
             }
-            ring::sleep(LOOK_AGAIN).await;
+            looks.pause().await;
         }
         Ok(())
     }

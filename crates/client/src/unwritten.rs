@@ -33,6 +33,7 @@ use crate::caller::Caller;
 use crate::draft::Draft;
 use crate::file::File;
 use crate::lease::{Board, Lease, Subject, Ticket};
+use crate::looks::Looks;
 use crate::metrics::Bytes;
 use crate::patience::Patience;
 use crate::router::{Client, Destination};
@@ -66,8 +67,6 @@ pub(crate) const AGE_MAX: Duration = Duration::from_millis(500);
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Nothing more is kept back when a lease lasts no longer than this.
 pub(crate) const MARGIN: Duration = Duration::from_secs(2);
-/// How often a task looks whether another one has written.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// What is kept back of one file.
 #[derive(Debug)]
@@ -265,6 +264,7 @@ impl Client {
         if self.shared.config.write_back == 0 || data.len() > WRITE_MAX {
             return Ok(false);
         }
+        let mut looks = Looks::default();
         loop {
             match self.try_to_keep_back(inode, layout, offset, data)? {
                 Kept::Yes { watch, write } => {
@@ -283,7 +283,7 @@ impl Client {
                     }
                     return Ok(false);
                 }
-                Kept::Full => self.make_room(caller, inode).await?,
+                Kept::Full => self.make_room(caller, inode, &mut looks).await?,
                 Kept::Lost => return Err(Errno::EIO),
             }
         }
@@ -453,13 +453,13 @@ impl Client {
     }
 
     /// Waits until something was written, or is being written no more.
-    async fn make_room(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+    async fn make_room(&self, caller: &Caller<'_>, inode: InodeId, looks: &mut Looks) -> Result<(), Errno> {
         match self.next_step(inode, None) {
             Step::Done => Ok(()),
             Step::Lost => Err(Errno::EIO),
             Step::Busy if caller.is_ending() => Err(Errno::EINTR),
             Step::Busy => {
-                ring::sleep(LOOK_AGAIN).await;
+                looks.pause().await;
                 Ok(())
             }
             Step::Write(flight, layout) => self.fly(caller, flight, &layout).await,
@@ -491,12 +491,13 @@ impl Client {
     /// The same of what objects are to have.
     pub(crate) async fn write_runs_out(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         let kept = self.shared.with_file(inode, |file| file.unwritten.kept).unwrap_or_default();
+        let mut looks = Looks::default();
         loop {
             match self.next_step(inode, Some(kept)) {
                 Step::Done => return Ok(()),
                 Step::Lost => return Err(Errno::EIO),
                 Step::Busy if caller.is_ending() => return Err(Errno::EINTR),
-                Step::Busy => ring::sleep(LOOK_AGAIN).await,
+                Step::Busy => looks.pause().await,
                 Step::Write(flight, layout) => self.fly(caller, flight, &layout).await?,
             }
         }
@@ -568,7 +569,7 @@ impl Client {
     /// The file is going to be settled: nothing is kept back any more, and nothing is on its way. False where some of it could
     /// not be written: that is given up, as whoever closed the file was told.
     pub(crate) async fn write_out_for_good(&self, caller: &Caller<'_>, inode: InodeId) -> bool {
-        let mut is_written = true;
+        let (mut is_written, mut looks) = (true, Looks::default());
         loop {
             is_written &= self.write_runs_out(caller, inode).await.is_ok();
             let is_over = self.shared.with_file(inode, |file| {
@@ -584,7 +585,7 @@ impl Client {
             if is_over != Some(false) {
                 return is_written;
             }
-            ring::sleep(LOOK_AGAIN).await;
+            looks.pause().await;
         }
     }
 
