@@ -27,7 +27,8 @@ impl Client {
     /// than that may be asked for: see [`crate::ahead`].
     ///
     /// # Errors
-    /// `EBADF` where it is not open here, `EIO` where a lock on it was lost, and those of the storage.
+    /// `EBADF` where it is not open here, `EIO` where a lock on it was lost, or what was kept back of it, and those of the
+    /// storage.
     pub async fn read(
         &self,
         caller: &Caller<'_>,
@@ -38,6 +39,7 @@ impl Client {
     ) -> Result<Vec<Slice>, Errno> {
         let end = offset.saturating_add(u64::from(len)).min(FILE_SIZE_MAX);
         self.must_have_kept_locks(caller, inode).await?;
+        self.must_not_be_lost(inode)?;
         if let Some(content) = self.content(inode) {
             if content.is_ending
                 && self.shared.with_file(inode, |file| file.patience.may_ask(Instant::now())) == Some(true)

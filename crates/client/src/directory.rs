@@ -219,7 +219,11 @@ impl Client {
         for entry in reply.entries {
             let named = match entry.attributes {
                 Some(known) if !known.unsettled || self.knows_size(&known) => {
-                    Some(self.named(caller, ticket, Subject::name(inode, &entry.name), known).await?)
+                    match self.named(caller, ticket, Subject::name(inode, &entry.name), known).await {
+                        // It went meanwhile: that is for who asks for its attributes to find.
+                        Err(Errno::ESTALE) => None,
+                        named => Some(named?),
+                    }
                 }
                 // Where only its objects know its size, who wants that asks: no name waits for the storage of another.
                 _ => None,

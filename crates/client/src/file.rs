@@ -147,6 +147,12 @@ impl File {
         matches!(self.intent, Intent::Held { exclusive: true, .. })
     }
 
+    /// Nobody, this session included, has got or ended a write intent between the grant of the held one and an answer with so
+    /// many.
+    pub(crate) fn is_under(&self, intents: u64) -> bool {
+        matches!(self.intent, Intent::Held { intents: held, .. } if held == intents)
+    }
+
     /// What is known here is what an answer lacks by which the session alone holds a write intent: also where the intent
     /// is just being ended.
     pub(crate) fn completes_exclusive(&self) -> bool {
@@ -190,6 +196,7 @@ impl File {
     pub(crate) fn lose_intent(&mut self) {
         self.settles_exactly = false;
         self.intent = Intent::None;
+        self.unwritten.intent_ended();
     }
 
     /// From here on, as after a restart of the shard, the objects have to be asked.

@@ -38,6 +38,7 @@ mod linger;
 mod list_ahead;
 mod listings;
 mod locks;
+mod looks;
 mod making;
 mod metrics;
 mod names;

@@ -18,13 +18,12 @@ use wire::v1::meta::{self, InodeReply};
 use crate::caller::Caller;
 use crate::file::{File, Intent};
 use crate::lease::{Board, Subject, Ticket};
+use crate::looks::Looks;
 use crate::names::Named;
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
 use crate::shared::Change;
 
-/// How often a thread looks whether another one is done with the same file.
-const LOOK_AGAIN: Duration = Duration::from_micros(100);
 /// From a close that the shard has not answered to the next attempt.
 const CLOSE_AGAIN: Duration = Duration::from_secs(5);
 /// How often one that waits for a close looks whether its caller has ended.
@@ -421,13 +420,14 @@ impl Client {
         });
     }
 
+    /// False where the shard was not told.
     async fn try_settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> bool {
         let settled = self.settle(caller, inode, how).await;
         if let Err(error) = &settled {
             // The objects hold the truth: whoever looks next asks them.
             warn!(%inode, "could not settle the size at close: {error}");
         }
-        settled.is_ok()
+        settled.unwrap_or(false)
     }
 
     /// # Errors
@@ -448,11 +448,12 @@ impl Client {
         inode: InodeId,
         is_so: impl Fn(&mut File) -> bool,
     ) -> Result<(), Errno> {
+        let mut looks = Looks::default();
         while self.shared.with_file(inode, &is_so) == Some(true) {
             if caller.is_ending() {
                 return Err(Errno::EINTR);
             }
-            ring::sleep(LOOK_AGAIN).await;
+            looks.pause().await;
         }
         Ok(())
     }
@@ -460,6 +461,8 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::nowhere;
 
@@ -473,6 +476,30 @@ mod tests {
             assert_eq!(client.shared.with_file(file, left), Some((0, false, true)), "it is to be closed");
             assert!(!client.open_again(file, false), "it may be closed at the shard");
             assert_eq!(client.shared.held_opens(file.home()).len(), 1);
+        });
+    }
+
+    /// The last who could write has closed it just before, and that is still being told.
+    #[test]
+    fn a_close_is_told_though_the_intent_was_ended_without_it() {
+        let file = InodeId(77);
+        nowhere::run(async |client| {
+            client.shared.with_new_file(
+                file,
+                || nowhere::file(file),
+                |open| {
+                    open.add_handle(false);
+                    open.granted(&nowhere::reply(file));
+                    open.settling = true;
+                },
+            );
+            let shared = Arc::clone(&client.shared);
+            ring::spawn(async move {
+                ring::sleep(Duration::from_millis(5)).await;
+                shared.with_file(file, |open| (open.intent, open.settling) = (Intent::None, false));
+            });
+            client.close_now(&Caller::patient(Credentials::default()), file, false).await;
+            assert_eq!(client.shared.with_file(file, |open| open.lingers), Some(true), "nobody answers");
         });
     }
 }

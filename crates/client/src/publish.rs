@@ -28,13 +28,14 @@ use crate::caller::Caller;
 use crate::draft::Draft;
 use crate::file::File;
 use crate::lease::{Board, Lease, Subject};
+use crate::looks::Looks;
 use crate::metrics::Bytes;
 use crate::names::Known;
 use crate::retry::{Failure, Ladder, Step};
 use crate::router::{Client, Destination};
 use crate::settle::checked_layout;
 use crate::shared::{Change, Shared};
-use crate::unwritten::{AGE_MAX, LOOK_AGAIN, MARGIN, TRY_AGAIN};
+use crate::unwritten::{AGE_MAX, MARGIN, TRY_AGAIN};
 
 /// A draft on its way to the shard, with its number, which stays taken until the answer.
 pub(crate) struct Publication {
@@ -182,6 +183,7 @@ impl Client {
             return Ok(false);
         }
         self.must_have_kept_locks(caller, inode).await?;
+        let mut looks = Looks::default();
         loop {
             match self.try_to_draft(
                 inode,
@@ -190,10 +192,10 @@ impl Client {
             ) {
                 Place::Here(_) => return Ok(true),
                 Place::Elsewhere => return Ok(false),
-                Place::Busy => wait_for_other(caller).await?,
+                Place::Busy => wait_for_other(caller, &mut looks).await?,
                 Place::Tell => self.publish(caller, inode).await?,
                 Place::Long if self.grows_on(inode, offset, data.len()) => {}
-                Place::Long => self.outgrow(caller, inode).await?,
+                Place::Long => self.outgrow(caller, inode, &mut looks).await?,
             }
         }
     }
@@ -208,6 +210,7 @@ impl Client {
         inode: InodeId,
         change: &SetAttr,
     ) -> Result<Option<Attr>, Errno> {
+        let mut looks = Looks::default();
         loop {
             let set = |draft: &mut Draft, written: &mut Option<Timestamp>, now| {
                 draft.set(change, now);
@@ -217,7 +220,7 @@ impl Client {
             match self.try_to_draft(inode, |_| true, set) {
                 Place::Here(attr) => return Ok(Some(attr)),
                 Place::Elsewhere | Place::Long => return Ok(None),
-                Place::Busy => wait_for_other(caller).await?,
+                Place::Busy => wait_for_other(caller, &mut looks).await?,
                 Place::Tell => self.publish(caller, inode).await?,
             }
         }
@@ -317,10 +320,10 @@ impl Client {
     }
 
     /// The contents are to be in objects: asks for these, or waits for who does.
-    async fn outgrow(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+    async fn outgrow(&self, caller: &Caller<'_>, inode: InodeId, looks: &mut Looks) -> Result<(), Errno> {
         match self.begin_asking(inode) {
             Some(turn) => self.ask_for_objects(caller, turn).await,
-            None => wait_for_other(caller).await,
+            None => wait_for_other(caller, looks).await,
         }
     }
 
@@ -405,8 +408,9 @@ impl Client {
     /// Those of the shard: then they are still in the draft. `EIO` where they are lost.
     pub(crate) async fn place_contents(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         let is_due = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.asking || draft.is_long());
+        let mut looks = Looks::default();
         while self.shared.with_file(inode, is_due) == Some(true) {
-            self.outgrow(caller, inode).await?;
+            self.outgrow(caller, inode, &mut looks).await?;
         }
         Ok(())
     }
@@ -421,15 +425,16 @@ impl Client {
     }
 
     async fn publish_if(&self, caller: &Caller<'_>, inode: InodeId, is_due: fn(&Draft) -> bool) -> Result<(), Errno> {
+        let mut looks = Looks::default();
         loop {
             let (turn, publication) = match self.next_publication(inode, is_due) {
                 Place::Here(publication) => publication,
                 Place::Busy => {
-                    wait_for_other(caller).await?;
+                    wait_for_other(caller, &mut looks).await?;
                     continue;
                 }
                 Place::Long => {
-                    self.outgrow(caller, inode).await?;
+                    self.outgrow(caller, inode, &mut looks).await?;
                     continue;
                 }
                 _ => return Ok(()),
@@ -450,7 +455,7 @@ impl Client {
                 Err(Errno::EOPNOTSUPP) => {
                     self.shared.with_file(inode, |file| file.draft.iter_mut().for_each(|draft| draft.telling = None));
                     drop(turn);
-                    self.outgrow(caller, inode).await?;
+                    self.outgrow(caller, inode, &mut looks).await?;
                 }
                 Err(errno) => return Err(errno),
             }
@@ -582,10 +587,10 @@ impl Client {
 }
 
 /// Another task is about to be done with a draft.
-async fn wait_for_other(caller: &Caller<'_>) -> Result<(), Errno> {
+async fn wait_for_other(caller: &Caller<'_>, looks: &mut Looks) -> Result<(), Errno> {
     if caller.is_ending() {
         return Err(Errno::EINTR);
     }
-    ring::sleep(LOOK_AGAIN).await;
+    looks.pause().await;
     Ok(())
 }

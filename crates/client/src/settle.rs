@@ -303,8 +303,9 @@ impl Client {
     }
 
     /// Tells the shard what the writes came to, and ends the write intent: with [`Settling::Release`] unless somebody has the
-    /// file open for writing by now, whose writes may be on their way under that intent, and whose close will settle it.
-    pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<(), Errno> {
+    /// file open for writing by now, whose writes may be on their way under that intent, and whose close will settle it. False
+    /// where nothing was told, since there is no intent any more: then a close has still to be told as well.
+    pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<bool, Errno> {
         self.while_settling(caller, inode).await?;
         let begun = self.shared.with_file(inode, |file| {
             let begins = how == Settling::Close || file.writers == 0;
@@ -312,7 +313,7 @@ impl Client {
             begins
         });
         if begun != Some(true) {
-            return Ok(());
+            return Ok(false);
         }
         let result = self.settle_until_accepted(caller, inode, how).await;
         if result.is_err() {
@@ -323,7 +324,7 @@ impl Client {
         result
     }
 
-    async fn settle_until_accepted(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<(), Errno> {
+    async fn settle_until_accepted(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<bool, Errno> {
         if !self.write_out_for_good(caller, inode).await {
             // The objects tell what there is.
             self.shared.with_file(inode, File::lose_exclusivity);
@@ -336,24 +337,25 @@ impl Client {
             }
             file.settles_exactly = file.is_exclusive();
             file.end.given_up();
+            file.unwritten.intent_ended();
             std::mem::replace(&mut file.intent, Intent::None)
         });
-        let Some(Intent::Held { exclusive, intents, .. }) = state else { return Ok(()) };
+        let Some(Intent::Held { exclusive, intents, .. }) = state else { return Ok(false) };
         let mut gathered = (!exclusive).then_some(intents);
         for attempt in 0..SETTLE_ATTEMPTS {
             match self.settle_once(caller, inode, gathered, how).await {
                 Ok(settled) => {
                     self.shared.unsettled.ended(inode);
-                    let Some(intents) = settled else { return Ok(()) };
+                    let Some(intents) = settled else { return Ok(true) };
                     gathered = Some(intents);
                 }
                 // The attempt before has ended our open, and with it the file, which had no name any more.
-                Err(Errno::ESTALE) if attempt > 0 && how == Settling::Close => return Ok(()),
+                Err(Errno::ESTALE) if attempt > 0 && how == Settling::Close => return Ok(true),
                 Err(error) => return Err(error),
             }
         }
         // Others write on: the last of them settles it, and until then everyone asks the objects.
-        Ok(())
+        Ok(true)
     }
 
     /// `None` where there is nothing more to settle, else the number of intents under which to ask the objects.

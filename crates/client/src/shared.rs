@@ -344,6 +344,19 @@ impl Shared {
             lock(part).iter_mut().filter(|(inode, _)| inode.home() == shard).for_each(|(_, file)| change(file));
         }
     }
+
+    /// The session had ended at that shard, and with it the write intents. Another thread, which has heard so before, may have
+    /// got some anew since: the shard keeps these, and does not know what was written under them.
+    pub(crate) fn lose_intents(&self, shard: ShardId) {
+        for part in &self.files {
+            for (&inode, file) in lock(part).iter_mut().filter(|(inode, _)| inode.home() == shard) {
+                if file.intent != Intent::None {
+                    self.unsettled.failed(inode);
+                }
+                file.lose_intent();
+            }
+        }
+    }
 }
 
 /// A change under way. Dropped when it was answered or given up.
@@ -370,6 +383,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::nowhere;
+
+    #[test]
+    fn an_intent_that_was_lost_together_with_older_ones_is_not_taken_for_a_new_one() {
+        let file = InodeId(77);
+        nowhere::run(async |client| {
+            let shared = &client.shared;
+            let granted = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(file) };
+            shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(true));
+            shared.granted(file, &granted);
+            let knows = |open: &mut File| (open.is_exclusive(), open.size);
+            assert_eq!(shared.with_file(file, knows), Some((true, 0)));
+            shared.with_file(file, |open| open.wrote(0, 8192, Timestamp(9)));
+            shared.lose_intents(file.home());
+            shared.granted(file, &granted);
+            assert_eq!(shared.with_file(file, knows), Some((false, 0)), "the objects tell");
+            shared.unsettled.ended(file);
+            shared.with_file(file, File::lose_intent);
+            shared.lose_intents(file.home());
+            shared.granted(file, &granted);
+            assert_eq!(shared.with_file(file, knows), Some((true, 0)), "there was none");
+        });
+    }
 
     #[test]
     fn what_was_written_and_not_synced_is_known_when_the_file_is_opened_again() {

@@ -44,7 +44,7 @@ impl Client {
         }
         if !keeps_intents {
             self.shared.was_forgotten(shard, ring::now());
-            self.shared.change_files(shard, File::lose_intent);
+            self.shared.lose_intents(shard);
         }
         Ok(())
     }

@@ -33,6 +33,7 @@ use crate::caller::Caller;
 use crate::draft::Draft;
 use crate::file::File;
 use crate::lease::{Board, Lease, Subject, Ticket};
+use crate::looks::Looks;
 use crate::metrics::Bytes;
 use crate::patience::Patience;
 use crate::router::{Client, Destination};
@@ -66,8 +67,6 @@ pub(crate) const AGE_MAX: Duration = Duration::from_millis(500);
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Nothing more is kept back when a lease lasts no longer than this.
 pub(crate) const MARGIN: Duration = Duration::from_secs(2);
-/// How often a task looks whether another one has written.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// What is kept back of one file.
 #[derive(Debug)]
@@ -176,6 +175,11 @@ impl Unwritten {
         result
     }
 
+    /// The write intent has ended. The lease may go on, but without an intent others open the file and do not take it back.
+    pub(crate) fn intent_ended(&mut self) {
+        self.begin_anew(Lease::NONE);
+    }
+
     /// Of the objects nothing is known any more.
     fn begin_anew(&mut self, lease: Lease) {
         (self.lease, self.fresh, self.at, self.short) = (lease, false, Timestamp(0), false);
@@ -260,6 +264,7 @@ impl Client {
         if self.shared.config.write_back == 0 || data.len() > WRITE_MAX {
             return Ok(false);
         }
+        let mut looks = Looks::default();
         loop {
             match self.try_to_keep_back(inode, layout, offset, data)? {
                 Kept::Yes { watch, write } => {
@@ -278,7 +283,7 @@ impl Client {
                     }
                     return Ok(false);
                 }
-                Kept::Full => self.make_room(caller, inode).await?,
+                Kept::Full => self.make_room(caller, inode, &mut looks).await?,
                 Kept::Lost => return Err(Errno::EIO),
             }
         }
@@ -373,6 +378,9 @@ impl Client {
             if !reply.exclusive {
                 file.lose_exclusivity();
             }
+            if !file.is_under(reply.intents) {
+                return;
+            }
             let unwritten = &mut file.unwritten;
             // A recall of this file ends it once all is written. One of something else that `holds` takes for that, as long
             // as something is kept back, does not: it was never given back.
@@ -445,13 +453,13 @@ impl Client {
     }
 
     /// Waits until something was written, or is being written no more.
-    async fn make_room(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+    async fn make_room(&self, caller: &Caller<'_>, inode: InodeId, looks: &mut Looks) -> Result<(), Errno> {
         match self.next_step(inode, None) {
             Step::Done => Ok(()),
             Step::Lost => Err(Errno::EIO),
             Step::Busy if caller.is_ending() => Err(Errno::EINTR),
             Step::Busy => {
-                ring::sleep(LOOK_AGAIN).await;
+                looks.pause().await;
                 Ok(())
             }
             Step::Write(flight, layout) => self.fly(caller, flight, &layout).await,
@@ -483,12 +491,13 @@ impl Client {
     /// The same of what objects are to have.
     pub(crate) async fn write_runs_out(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         let kept = self.shared.with_file(inode, |file| file.unwritten.kept).unwrap_or_default();
+        let mut looks = Looks::default();
         loop {
             match self.next_step(inode, Some(kept)) {
                 Step::Done => return Ok(()),
                 Step::Lost => return Err(Errno::EIO),
                 Step::Busy if caller.is_ending() => return Err(Errno::EINTR),
-                Step::Busy => ring::sleep(LOOK_AGAIN).await,
+                Step::Busy => looks.pause().await,
                 Step::Write(flight, layout) => self.fly(caller, flight, &layout).await?,
             }
         }
@@ -560,7 +569,7 @@ impl Client {
     /// The file is going to be settled: nothing is kept back any more, and nothing is on its way. False where some of it could
     /// not be written: that is given up, as whoever closed the file was told.
     pub(crate) async fn write_out_for_good(&self, caller: &Caller<'_>, inode: InodeId) -> bool {
-        let mut is_written = true;
+        let (mut is_written, mut looks) = (true, Looks::default());
         loop {
             is_written &= self.write_runs_out(caller, inode).await.is_ok();
             let is_over = self.shared.with_file(inode, |file| {
@@ -576,7 +585,7 @@ impl Client {
             if is_over != Some(false) {
                 return is_written;
             }
-            ring::sleep(LOOK_AGAIN).await;
+            looks.pause().await;
         }
     }
 
@@ -622,61 +631,4 @@ impl Client {
 }
 
 #[cfg(test)]
-mod tests {
-    use types::attr::SetAttr;
-
-    use super::*;
-    use crate::file::Intent;
-    use crate::nowhere;
-    use crate::patience::PATIENCE;
-
-    const FILE: InodeId = InodeId(77);
-
-    /// A file that its client alone writes, with `data` at its beginning, which no server takes.
-    fn keep_back(client: &Client, data: &[u8]) {
-        let lease = Board::lease(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
-        client.shared.with_new_file(
-            FILE,
-            || nowhere::file(FILE),
-            |file| {
-                file.add_handle(true);
-                file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
-                file.unwritten.begin_anew(lease);
-                file.unwritten.fresh = true;
-            },
-        );
-        let kept = client.try_to_keep_back(FILE, &nowhere::layout(), 0, &Slice::from_vec(data.to_vec()));
-        assert!(matches!(kept, Ok(Kept::Yes { watch: true, write: false })));
-    }
-
-    #[test]
-    fn with_targets_short_of_space_no_more_is_kept_back_until_the_shard_is_asked_again() {
-        nowhere::run(async |client| {
-            keep_back(&client, b"some");
-            let again = || client.try_to_keep_back(FILE, &nowhere::layout(), 4, &Slice::from_vec(b"more".to_vec()));
-            client.shared.with_file(FILE, |file| file.unwritten.short = true);
-            assert!(matches!(again(), Ok(Kept::No)));
-            client.shared.board.note(Subject::inode(FILE));
-            assert!((0..PATIENCE).all(|_| matches!(again(), Ok(Kept::No))));
-            assert!(matches!(again(), Ok(Kept::Ask)), "there may be some again");
-        });
-    }
-
-    #[test]
-    fn what_a_truncate_that_fails_would_have_cut_off_is_still_to_be_written() {
-        let caller = Caller::patient(Credentials::default());
-        nowhere::run(async |client| {
-            keep_back(&client, b"some and more");
-            let truncated = client.truncate(&caller, FILE, 4, SetAttr::default()).await;
-            assert_eq!(truncated, Err(Errno::EIO), "nobody answers");
-            let left = client.shared.with_file(FILE, |file| {
-                let bytes = file.unwritten.waiting.iter().map(|(_, run)| run.bytes().to_vec()).collect::<Vec<_>>();
-                (bytes, file.unwritten.kept > file.unwritten.written, file.unwritten.weight())
-            });
-            let (bytes, is_to_be_written, weight) = left.expect("it is open");
-            assert_eq!(bytes, [b"some and more"]);
-            assert!(is_to_be_written);
-            assert_eq!(client.shared.metrics.unwritten.get(), weight);
-        });
-    }
-}
+mod tests;

@@ -109,6 +109,27 @@ fn who_looks_sees_all_that_was_written() {
     cluster.assert_sound();
 }
 
+/// The other mount opens it while nobody writes it: for that nothing is taken back.
+#[test]
+fn who_has_it_open_sees_what_later_writers_write() {
+    let (cluster, second) = two_mounts();
+    let path = cluster.path("f");
+    let writer = keeping(&cluster, &path);
+    let _reader = File::open(&path).unwrap();
+    drop(writer);
+    // The settling, which nobody waits for.
+    thread::sleep(Duration::from_millis(300));
+    let there = File::open(same_on(&second, &path)).unwrap();
+    let writer = File::options().write(true).open(&path).unwrap();
+    for number in 0..20 {
+        writer.write_all_at(&[number], 3).unwrap();
+        let mut seen = [0xff];
+        there.read_exact_at(&mut seen, 3).unwrap();
+        assert_eq!(seen, [number], "written before it was read");
+    }
+    cluster.assert_sound();
+}
+
 /// What others of the same mount see of a file that grows all the time has no gaps, and they need not wait for its end.
 #[test]
 fn who_reads_beside_the_writer_sees_no_gaps() {

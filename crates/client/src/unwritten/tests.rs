@@ -1,0 +1,104 @@
+use types::attr::{Attr, SetAttr};
+use wire::v1::meta::InodeReply;
+
+use super::*;
+use crate::file::Intent;
+use crate::nowhere;
+use crate::patience::PATIENCE;
+use crate::settle::Settling;
+
+const FILE: InodeId = InodeId(77);
+
+/// A file that its client alone writes, with `data` at its beginning, which no server takes.
+fn keep_back(client: &Client, data: &[u8]) {
+    let lease = Board::lease(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
+    client.shared.with_new_file(
+        FILE,
+        || nowhere::file(FILE),
+        |file| {
+            file.add_handle(true);
+            file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
+            file.unwritten.begin_anew(lease);
+            file.unwritten.fresh = true;
+        },
+    );
+    let kept = client.try_to_keep_back(FILE, &nowhere::layout(), 0, &Slice::from_vec(data.to_vec()));
+    assert!(matches!(kept, Ok(Kept::Yes { watch: true, write: false })));
+}
+
+#[test]
+fn with_targets_short_of_space_no_more_is_kept_back_until_the_shard_is_asked_again() {
+    nowhere::run(async |client| {
+        keep_back(&client, b"some");
+        let again = || client.try_to_keep_back(FILE, &nowhere::layout(), 4, &Slice::from_vec(b"more".to_vec()));
+        client.shared.with_file(FILE, |file| file.unwritten.short = true);
+        assert!(matches!(again(), Ok(Kept::No)));
+        client.shared.board.note(Subject::inode(FILE));
+        assert!((0..PATIENCE).all(|_| matches!(again(), Ok(Kept::No))));
+        assert!(matches!(again(), Ok(Kept::Ask)), "there may be some again");
+    });
+}
+
+/// Nobody takes a lease back to open a file that is settled.
+#[test]
+fn nothing_is_kept_back_under_a_lease_from_before_the_last_settling() {
+    let caller = Caller::patient(Credentials::default());
+    nowhere::run(async |client| {
+        keep_back(&client, b"some");
+        let more = || client.try_to_keep_back(FILE, &nowhere::layout(), 4, &Slice::from_vec(b"more".to_vec()));
+        assert!(matches!(more(), Ok(Kept::Yes { .. })));
+        let asked_before = client.shared.board.ticket();
+        client.shared.with_file(FILE, |file| (file.handles, file.writers) = (2, 0));
+        assert_eq!(client.settle(&caller, FILE, Settling::Release).await, Err(Errno::EIO), "nobody answers");
+        let granted = InodeReply { unsettled: true, exclusive: true, intents: 3, ..nowhere::reply(FILE) };
+        client.shared.with_file(FILE, |file| {
+            file.writers = 1;
+            file.granted(&granted);
+            file.size = 4;
+        });
+        let may_keep = || {
+            client.shared.with_file(FILE, |file| file.unwritten.fresh = true);
+            matches!(more(), Ok(Kept::Yes { .. }))
+        };
+        assert!(!may_keep(), "others may have opened it since");
+        let alone = InodeReply { alone: true, lease_ms: 100_000, intents: 1, ..granted };
+        client.told_if_alone(asked_before, &alone);
+        assert!(!may_keep(), "it was so until the settling");
+        client.told_if_alone(client.shared.board.ticket(), &InodeReply { intents: 3, ..alone });
+        assert!(may_keep());
+    });
+}
+
+#[test]
+fn what_a_truncate_that_fails_would_have_cut_off_is_still_to_be_written() {
+    let caller = Caller::patient(Credentials::default());
+    nowhere::run(async |client| {
+        keep_back(&client, b"some and more");
+        let truncated = client.truncate(&caller, FILE, 4, SetAttr::default()).await;
+        assert_eq!(truncated, Err(Errno::EIO), "nobody answers");
+        let left = client.shared.with_file(FILE, |file| {
+            let bytes = file.unwritten.waiting.iter().map(|(_, run)| run.bytes().to_vec()).collect::<Vec<_>>();
+            (bytes, file.unwritten.kept > file.unwritten.written, file.unwritten.weight())
+        });
+        let (bytes, is_to_be_written, weight) = left.expect("it is open");
+        assert_eq!(bytes, [b"some and more"]);
+        assert!(is_to_be_written);
+        assert_eq!(client.shared.metrics.unwritten.get(), weight);
+    });
+}
+
+#[test]
+fn what_is_left_of_a_file_is_not_read_where_writes_were_lost() {
+    let caller = Caller::patient(Credentials::default());
+    nowhere::run(async |client| {
+        let shared = &client.shared;
+        shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(false));
+        let lease = Board::lease(shared.board.ticket(), Subject::inode(FILE), 100_000);
+        let attr = Attr { size: 3, ..nowhere::reply(FILE).attr };
+        shared.learn(shared.contents.asks(FILE), lease, attr, Some(Arc::from(&b"old"[..])));
+        let read = async || client.read(&caller, FILE, 0, 10, false).await.map(|parts| crate::data::joined(&parts));
+        assert_eq!(read().await, Ok(b"old".to_vec()));
+        shared.with_file(FILE, |file| file.unwritten.lose());
+        assert_eq!(read().await, Err(Errno::EIO));
+    });
+}
