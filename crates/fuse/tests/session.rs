@@ -231,6 +231,21 @@ fn a_mount_with_open_files_is_detached_after_a_while() {
 }
 
 #[test]
+fn what_is_in_flight_at_the_end_of_a_detached_mount_is_answered() {
+    let busy_wait = Duration::from_millis(50);
+    let (mounted, _) = odd(Options { loops: 1, busy_wait, ..Options::default() });
+    let path = mounted.path("f");
+    let file = File::open(&path).unwrap();
+    let reads = std::thread::spawn(move || {
+        let mut bytes = [0; 10];
+        file.read_at(&mut bytes, SLEEP).map(|_| bytes)
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    mounted.unmount();
+    assert_eq!(reads.join().unwrap().unwrap(), [2; 10]);
+}
+
+#[test]
 fn a_mount_that_a_container_has_as_well_is_detached_after_a_while() {
     let wait = Duration::from_millis(200);
     let (mounted, _) = odd(Options { busy_wait: wait, drain_wait: wait, ..Options::default() });
