@@ -261,10 +261,18 @@ fn unmount_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     Err(io::Error::other(text))
 }
 
-/// Tells the kernel how far to read ahead in files of this mount. Where that is not possible the default stays.
-pub(crate) fn set_read_ahead(mountpoint: &Path, bytes: u32) {
+/// The kernel still has uses for the connection: there is a mount somewhere, or an open file.
+pub(crate) fn is_connected(device: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd { fd: device.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one live pollfd.
+    unsafe { libc::poll(&raw mut poll, 1, 0) };
+    poll.revents & libc::POLLERR == 0
+}
+
+/// Tells the kernel how far to read ahead in files of the mount with this number. Where that is not possible the default stays.
+pub(crate) fn set_read_ahead(number: Option<&str>, bytes: u32) {
     const KIB: u32 = 1024;
-    let Some(device) = device_number(mountpoint) else { return };
+    let Some(device) = number else { return };
     let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
     if let Err(error) = fs::write(&file, (bytes / KIB).to_string()) {
         tracing::debug!(%error, file, "the kernel's read-ahead stays as it is");
@@ -272,7 +280,7 @@ pub(crate) fn set_read_ahead(mountpoint: &Path, bytes: u32) {
 }
 
 /// `major:minor` of the newest mount on this path, without touching the mount.
-fn device_number(mountpoint: &Path) -> Option<String> {
+pub(crate) fn device_number(mountpoint: &Path) -> Option<String> {
     let table = fs::read("/proc/self/mountinfo").ok()?;
     let mut found = None;
     for line in table.split(|&byte| byte == b'\n') {

@@ -41,6 +41,8 @@ const RING_ENTRIES: u32 = 256;
 /// A mounted file system. Dropping it unmounts, as [`Handle::unmount`] does.
 pub struct Handle {
     mountpoint: PathBuf,
+    /// Number of the file system, which tells it from what else may be mounted in its place. `None` where it is not known.
+    number: Option<String>,
     options: Options,
     threads: Vec<JoinHandle<()>>,
     controls: Vec<mailbox::Sender<Control>>,
@@ -69,6 +71,7 @@ where
     }
     let device = mount::mount(&mountpoint, &options)?;
     let mut handle = Handle {
+        number: mount::device_number(&mountpoint),
         mountpoint,
         options,
         threads: Vec::new(),
@@ -200,15 +203,16 @@ impl Handle {
             let start = starts.recv().unwrap_or_else(|_| Err("a loop panicked while starting".into()));
             start.map_err(MountError::Loop)?;
         }
-        mount::set_read_ahead(&self.mountpoint, self.options.read_ahead_bytes);
+        mount::set_read_ahead(self.number.as_deref(), self.options.read_ahead_bytes);
         Ok(())
     }
 
     fn take_off(&self) {
         let deadline = Instant::now() + self.options.busy_wait;
-        loop {
+        // Somebody may have detached it, and mounted something else there since.
+        while mount::device_number(&self.mountpoint) == self.number {
             match mount::unmount(&self.mountpoint, false, &self.options) {
-                Ok(()) => return,
+                Ok(()) => break,
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
                     thread::sleep(BUSY_RETRY);
                 }
@@ -222,11 +226,23 @@ impl Handle {
                     if let Err(error) = mount::unmount(&self.mountpoint, true, &self.options) {
                         tracing::error!(%error, %mountpoint, "cannot detach: the mount point stays dead");
                     }
-                    break;
+                    return self.stop(self.options.drain_wait);
                 }
             }
         }
-        self.stop(self.options.drain_wait);
+        self.end_elsewhere(deadline);
+    }
+
+    /// Not seen here any more, it may be used all the same: by who had a file open when it was detached, and in the mount
+    /// namespaces of containers that began while it was there.
+    fn end_elsewhere(&self, deadline: Instant) {
+        while self.notifier.as_ref().is_some_and(|(channel, _)| mount::is_connected(channel)) {
+            if Instant::now() >= deadline {
+                tracing::warn!(mountpoint = %self.mountpoint.display(), "still in use elsewhere: it will fail there");
+                return self.stop(self.options.drain_wait);
+            }
+            thread::sleep(BUSY_RETRY);
+        }
     }
 
     /// Detached but still open somewhere, the kernel would go on sending: the loops themselves have to end.

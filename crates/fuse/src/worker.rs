@@ -115,6 +115,8 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
                 break;
             }
         }
+        // The last answers wait for the end of a turn, which may not come any more.
+        self.transport.deliver();
         if ring::timeout(self.shutdown_wait, self.fs.shutdown()).await.is_err() {
             tracing::warn!(limit = ?self.shutdown_wait, "giving up a shutdown that does not end");
         }

@@ -5,12 +5,13 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use common::odd::{HANG, MANY_PARTS, Odd, PANIC, SLEEP, TOO_MUCH};
@@ -227,6 +228,56 @@ fn a_mount_with_open_files_is_detached_after_a_while() {
     assert!(!is_mounted(place.path()));
     assert!(!child.wait().unwrap().success());
     assert!(file.read_at(&mut [0; 8], 0).is_err());
+}
+
+#[test]
+fn what_is_in_flight_at_the_end_of_a_detached_mount_is_answered() {
+    let busy_wait = Duration::from_millis(50);
+    let (mounted, _) = odd(Options { loops: 1, busy_wait, ..Options::default() });
+    let path = mounted.path("f");
+    let file = File::open(&path).unwrap();
+    let reads = std::thread::spawn(move || {
+        let mut bytes = [0; 10];
+        file.read_at(&mut bytes, SLEEP).map(|_| bytes)
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    mounted.unmount();
+    assert_eq!(reads.join().unwrap().unwrap(), [2; 10]);
+}
+
+#[test]
+fn a_mount_that_a_container_has_as_well_is_detached_after_a_while() {
+    let wait = Duration::from_millis(200);
+    let (mounted, _) = odd(Options { busy_wait: wait, drain_wait: wait, ..Options::default() });
+    let mut container = Command::new("unshare");
+    container.args(["--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 120"]);
+    let mut container = container.stdout(Stdio::piped()).spawn().unwrap();
+    container.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+    let inside = format!("/proc/{}/root{}", container.id(), mounted.path("f").display());
+    assert_eq!(fs::read(&inside).unwrap(), b"content");
+    let (ended, ends) = mpsc::channel();
+    std::thread::spawn(move || ended.send(mounted.unmount()));
+    let place = ends.recv_timeout(LONG);
+    container.kill().unwrap();
+    container.wait().unwrap();
+    assert!(!is_mounted(place.expect("it ends").path()));
+}
+
+#[test]
+fn what_was_mounted_in_its_place_since_stays() {
+    let wait = Duration::from_millis(200);
+    let (mounted, _) = odd(Options { busy_wait: wait, drain_wait: wait, ..Options::default() });
+    let file = File::open(mounted.path("f")).unwrap();
+    assert!(Command::new("umount").arg("--lazy").arg(mounted.root()).status().unwrap().success());
+    assert_eq!(file.read_at(&mut [0; 8], 0).unwrap(), 7, "who has it open goes on");
+    let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
+    let next = fuse::mount(mounted.root(), plain(), move |_| fs.clone()).unwrap();
+    fs::write(mounted.path("g"), "next").unwrap();
+    let place = mounted.unmount();
+    assert_eq!(fs::read(place.path().join("g")).unwrap(), b"next");
+    assert!(file.read_at(&mut [0; 8], 0).is_err());
+    next.unmount();
+    assert!(!is_mounted(place.path()));
 }
 
 #[test]

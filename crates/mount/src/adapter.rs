@@ -575,7 +575,12 @@ impl FileSystem for Adapter {
     }
 
     async fn removexattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> Result<(), Errno> {
-        as_caller!(context, caller => self.client.removexattr(caller, inode, &name).await)
+        let removed = as_caller!(context, caller => self.client.removexattr(caller, inode, &name).await);
+        match removed {
+            // To take away a list that is not there is no error on local file systems.
+            Err(Errno::ENODATA) if [xattr::ACCESS_ACL, xattr::DEFAULT_ACL].contains(&&name[..]) => Ok(()),
+            removed => removed,
+        }
     }
 
     async fn flags(&self, context: &Context, inode: InodeId) -> Result<FileFlags, Errno> {

@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use conf::Flags;
 use serde::Serialize;
 
-use crate::command::this_program;
+use crate::command::{allow_many_descriptors, this_program};
 use crate::failure::{EXIT_USAGE, Failure, usage};
 use crate::local::runstate::RunState;
 use crate::local::{log, mounts};
@@ -118,6 +118,7 @@ fn serve(config: mount::config::Config, dir: Option<PathBuf>) -> Result<(), Fail
         metrics: String::new(),
     };
     let (point, pid) = (state.mount.clone(), state.pid);
+    allow_many_descriptors();
     let result = mount::run(config, move |mounted| {
         mounted.metrics.clone_into(&mut state.metrics);
         keep_log_bounded(RunState::log_file(&state.mount))?;

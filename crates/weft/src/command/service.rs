@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use conf::{Flags, Knobs, Reread};
 
-use crate::command::keep_files_private;
+use crate::command::{allow_many_descriptors, keep_files_private};
 use crate::failure::Failure;
 
 /// Run this service in the foreground
@@ -28,6 +28,7 @@ impl<C: Knobs + 'static> Args<C> {
     /// Exit code 2 where the configuration cannot be used.
     pub(crate) fn run(self, service: impl FnOnce(C, Reread<C>) -> anyhow::Result<()>) -> Result<(), Failure> {
         keep_files_private();
+        allow_many_descriptors();
         let Self { config, flags } = self;
         let read: Reread<C> = Box::new(move || conf::load(config.as_deref(), &flags));
         let config = read().map_err(anyhow::Error::new)?;
