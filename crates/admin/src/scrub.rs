@@ -5,7 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use conf::Fatal;
 use serde::Serialize;
+use types::error::Errno;
 use types::id::{InodeId, TargetId};
+use types::name_hash::TIE_BITS;
 use types::time::AccessTimes;
 use wire::v1::meta::{self, ReadDir};
 use wire::v1::scrub::{ScrubCorrupt, ScrubRun, ScrubStart, ScrubStatus, ScrubStop};
@@ -325,8 +327,28 @@ async fn climb(data: &DataPlane<'_>, inode: InodeId) -> Result<Option<String>, D
     Ok(Some(format!("/{}", names.join("/"))))
 }
 
+/// Of a directory that is split, its parts have the names, and it those that have not gone to them yet.
 async fn name_in(data: &DataPlane<'_>, parent: InodeId, child: InodeId) -> Result<Option<String>, DataError> {
-    let mut cookie = 0;
+    match name_after(data, parent, 0, child).await {
+        Err(DataError::Errno { errno: Errno::EREMOTE, .. }) => {}
+        found => return found,
+    }
+    let parts = meta::Parts { inode: parent, lists: false, accesses: AccessTimes::Noatime };
+    let split = data.shard(parent.home(), &parts).await?;
+    for part in split.parts {
+        if let Some(name) = name_after(data, part, 0, child).await? {
+            return Ok(Some(name));
+        }
+    }
+    if split.cursor == 0 { Ok(None) } else { name_after(data, parent, split.cursor << TIE_BITS, child).await }
+}
+
+async fn name_after(
+    data: &DataPlane<'_>,
+    parent: InodeId,
+    mut cookie: u64,
+    child: InodeId,
+) -> Result<Option<String>, DataError> {
     loop {
         let accesses = AccessTimes::Noatime;
         let list = ReadDir { inode: parent, cookie, count: 4096, attributes: false, accesses };
