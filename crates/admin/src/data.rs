@@ -11,7 +11,7 @@ use cluster::map::{ClusterMap, Route};
 use net::{CallError, Connection, Identity, Limits, Peer, To};
 use thiserror::Error;
 use types::error::Errno;
-use types::id::{GroupId, ObjectId, SessionId, ShardId, TargetId};
+use types::id::{GroupId, NodeId, ObjectId, SessionId, ShardId, TargetId};
 use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::op::Call;
@@ -52,6 +52,8 @@ pub(crate) struct DataPlane<'a> {
     /// Sessions opened on connections.
     connections: Cell<u64>,
     lines: RefCell<BTreeMap<Vec<SocketAddr>, Rc<Line>>>,
+    /// Nodes that were given up on, and why: a command that asks for many things there waits for them once.
+    silent: RefCell<BTreeMap<NodeId, String>>,
 }
 
 struct Line {
@@ -71,6 +73,7 @@ impl<'a> DataPlane<'a> {
             sequence: Cell::new(0),
             connections: Cell::new(0),
             lines: RefCell::default(),
+            silent: RefCell::default(),
         }
     }
 
@@ -149,6 +152,13 @@ impl<'a> DataPlane<'a> {
                 let map = self.current.borrow();
                 (find(&map)?, map.epoch)
             };
+            let unreachable = |reason| {
+                let server = format!("node {} ({:?})", route.node, route.addresses);
+                DataError::Unreachable { server, reason }
+            };
+            if let Some(reason) = self.silent.borrow().get(&route.node) {
+                return Err(unreachable(reason.clone()));
+            }
             let to = To { group: route.group, generation: route.generation, epoch };
             let line = self.line(&route.addresses);
             let error = match self.attempt(&line, to, session, request).await {
@@ -157,8 +167,8 @@ impl<'a> DataPlane<'a> {
                 Err(Attempt::Failed(reason)) => reason,
             };
             if ring::now().duration_since(begin) > PATIENCE {
-                let server = format!("node {} ({:?})", route.node, route.addresses);
-                return Err(DataError::Unreachable { server, reason: error });
+                self.silent.borrow_mut().insert(route.node, error.clone());
+                return Err(unreachable(error));
             }
             ring::sleep(PAUSE).await;
             if let Some(map) = (self.ask_map)() {
@@ -248,7 +258,7 @@ pub(crate) fn on_ring<F: Future>(work: F) -> std::io::Result<F::Output> {
 #[cfg(test)]
 mod tests {
     use cluster::map::{CapacityClass, Group, Node, NodeState, ServiceKind, Target, TargetState};
-    use types::id::{Generation, NodeId};
+    use types::id::Generation;
 
     use super::*;
 
