@@ -243,11 +243,13 @@ fn make(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
     Ok(dir.save_spec(spec)?)
 }
 
-/// What a first start that was broken off leaves is not foreign.
+/// What a first start that was broken off leaves is not foreign, nor what mkfs makes.
 fn is_foreign(entry: fs::DirEntry) -> bool {
     let name = entry.file_name();
     let name = name.to_string_lossy();
-    !matches!(&*name, "run" | "log" | "cluster.key") && !name.ends_with(".toml") && !name.ends_with(".new")
+    !matches!(&*name, "run" | "log" | "cluster.key" | "lost+found")
+        && !name.ends_with(".toml")
+        && !name.ends_with(".new")
 }
 
 fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 
-use super::dir::{ClusterDir, Spec, write_atomically};
+use super::dir::{ClusterDir, Spec, write_durably};
 use super::plan::{is_of_our_choice, metadata_names, mgmtd_address, mgmtd_metrics_address, storage_names};
 
 /// Makes the files that are not there yet, and brings those up to date that name a port of ours from before.
@@ -37,7 +37,7 @@ fn point_at(path: &Path, own: IpAddr, addresses: &[(&str, String)]) -> Result<()
         known.map_or_else(|| format!("{line}\n"), |(key, address)| format!("{key} = \"{address}\"\n"))
     };
     let new: String = old.lines().map(renewed).collect();
-    if new == old { Ok(()) } else { write_atomically(path, new.as_bytes()) }
+    if new == old { Ok(()) } else { write_durably(path, new.as_bytes()) }
 }
 
 /// What a line of a configuration file says, as this program writes it.
@@ -111,7 +111,7 @@ fn grow(path: &Path, key: &str, number: u32, file: impl Fn(u32) -> Result<String
     for count in 1..number {
         let before = line(count)?;
         if old.contains(&before) {
-            return write_atomically(path, old.replace(&before, &line(number)?).as_bytes());
+            return write_durably(path, old.replace(&before, &line(number)?).as_bytes());
         }
     }
     Ok(())
@@ -122,7 +122,7 @@ fn once(dir: &ClusterDir, name: &str, make: impl FnOnce() -> Result<String>) -> 
     if path.exists() {
         return Ok(());
     }
-    fs::write(&path, make()?).with_context(|| format!("cannot write {}", path.display()))
+    write_durably(&path, make()?.as_bytes())
 }
 
 /// A path as a configuration file has it: a list is split at commas.
