@@ -210,6 +210,9 @@ fn check_mount_point(mount: &Path) -> Result<(), Failure> {
         let removed = mounts::unmount(mount, true);
         removed.with_context(|| format!("cannot take away the dead mount at {}", mount.display()))?;
     }
+    if mount.is_file() {
+        return Err(usage!("{} is no directory: give another place with --mount", mount.display()));
+    }
     fs::create_dir_all(mount).with_context(|| format!("cannot make {}", mount.display()))?;
     let mut entries = fs::read_dir(mount).with_context(|| format!("cannot list {}", mount.display()))?;
     if entries.next().is_some() {
@@ -222,8 +225,16 @@ fn check_mount_point(mount: &Path) -> Result<(), Failure> {
 }
 
 fn refuse_foreign(dir: &ClusterDir) -> Result<(), Failure> {
-    if dir.root().exists() && !dir.exists() && fs::read_dir(dir.root())?.any(|entry| entry.is_ok_and(is_foreign)) {
-        return Err(usage!("{} holds something else: give an empty directory with --dir", dir.root().display()));
+    let root = dir.root();
+    if !root.exists() || dir.exists() {
+        return Ok(());
+    }
+    if !root.is_dir() {
+        return Err(usage!("{} is no directory: give another one with --dir", root.display()));
+    }
+    let mut entries = fs::read_dir(root).with_context(|| format!("cannot list {}", root.display()))?;
+    if entries.any(|entry| entry.is_ok_and(is_foreign)) {
+        return Err(usage!("{} holds something else: give an empty directory with --dir", root.display()));
     }
     Ok(())
 }
