@@ -268,7 +268,7 @@ fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
     let file = log::open(&dir.log_file("supervisor"))?;
     let mut command = Command::new(this_program());
     command.arg("supervise").arg("--dir").arg(dir.root());
-    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).current_dir(dir.root());
     if !detach {
         supervisor::die_with_parent(&mut command, libc::SIGTERM);
     }
