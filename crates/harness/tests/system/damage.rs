@@ -89,7 +89,7 @@ fn lost_and_stray_objects_are_found_and_nothing_else() {
     assert_eq!(findings(&cluster), found, "it changes nothing, and says the same again");
     let text = cluster.weft(&["fsck"]);
     assert_eq!(text.code, Some(1), "{text}");
-    for line in ["lost-data: ", "wrong-size: ", "stray-object: ", "3 findings"] {
+    for line in ["lost-data: /holed: ", "wrong-size: /cut: ", "stray-object: ", "3 findings"] {
         assert!(text.stdout.contains(line), "no {line:?}: {text}");
     }
     assert!(fs::read(whole).unwrap() == contents[0], "what is not damaged is not concerned");
