@@ -11,7 +11,7 @@ use cluster::map::{ClusterMap, Route};
 use net::{CallError, Connection, Identity, Limits, Peer, To};
 use thiserror::Error;
 use types::error::Errno;
-use types::id::{GroupId, ObjectId, SessionId, ShardId, TargetId};
+use types::id::{GroupId, NodeId, ObjectId, SessionId, ShardId, TargetId};
 use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::op::Call;
@@ -56,6 +56,8 @@ pub(crate) struct DataPlane<'a> {
     /// Sessions opened on connections.
     connections: Cell<u64>,
     lines: RefCell<BTreeMap<Vec<SocketAddr>, Rc<Line>>>,
+    /// Nodes that were given up on, and why: a command that asks for many things there waits for them once.
+    silent: RefCell<BTreeMap<NodeId, String>>,
 }
 
 struct Line {
@@ -75,6 +77,7 @@ impl<'a> DataPlane<'a> {
             sequence: Cell::new(0),
             connections: Cell::new(0),
             lines: RefCell::default(),
+            silent: RefCell::default(),
         }
     }
 
@@ -153,16 +156,20 @@ impl<'a> DataPlane<'a> {
                 let map = self.current.borrow();
                 (find(&map)?, map.epoch)
             };
+            let server = || format!("node {} ({:?})", route.node, route.addresses);
+            if let Some(reason) = self.silent.borrow().get(&route.node) {
+                return Err(DataError::Unreachable { server: server(), reason: reason.clone() });
+            }
             let to = To { group: route.group, generation: route.generation, epoch };
             let line = self.line(&route.addresses);
             let attempt = self.attempt(&line, to, session, request).await;
             let waited = ring::now().duration_since(begin);
-            let server = || format!("node {} ({:?})", route.node, route.addresses);
             match attempt {
                 Ok(reply) => return Ok(reply),
                 Err(Attempt::Errno(errno)) => return Err(DataError::Errno { op: C::OP.name(), errno }),
                 Err(Attempt::Busy) if waited > BUSY_PATIENCE => return Err(DataError::Busy(server())),
                 Err(Attempt::Failed(reason)) if waited > PATIENCE => {
+                    self.silent.borrow_mut().insert(route.node, reason.clone());
                     return Err(DataError::Unreachable { server: server(), reason });
                 }
                 Err(Attempt::Busy | Attempt::Failed(_)) => {}
@@ -257,7 +264,7 @@ pub(crate) fn on_ring<F: Future>(work: F) -> std::io::Result<F::Output> {
 #[cfg(test)]
 mod tests {
     use cluster::map::{CapacityClass, Group, Node, NodeState, ServiceKind, Target, TargetState};
-    use types::id::{Generation, NodeId};
+    use types::id::Generation;
 
     use super::*;
 

@@ -5,7 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use conf::Fatal;
 use serde::Serialize;
+use types::error::Errno;
 use types::id::{InodeId, TargetId};
+use types::name_hash::TIE_BITS;
 use types::time::AccessTimes;
 use wire::v1::meta::{self, ReadDir};
 use wire::v1::scrub::{ScrubCorrupt, ScrubRun, ScrubStart, ScrubStatus, ScrubStop};
@@ -122,15 +124,15 @@ pub(crate) async fn start(data: &DataPlane<'_>, rate: u64, choice: &Choice) -> a
         };
         let lanes = runs.len();
         let share = if rate == 0 { 0 } else { (rate / lanes.max(1) as u64).max(1) };
-        for lane in 0..lanes {
-            let reply = data.lane(place.group, lane, &ScrubStart { run, rate: share }).await?;
-            if !reply.refused.0.is_empty() {
+        match start_lanes(data, place, lanes, &ScrubStart { run, rate: share }).await {
+            Ok(None) => started.targets.push(place.target),
+            Ok(Some(why)) => {
                 stop(data, run).await;
-                let why = String::from_utf8_lossy(&reply.refused.0).into_owned();
                 return Err(Fatal::failed(format!("{}: {why}; the others were stopped again", place.name())).into());
             }
+            // The others have begun.
+            Err(error) => started.silent.push(silent(place, error.to_string())),
         }
-        started.targets.push(place.target);
     }
     match started.silent.first().filter(|_| started.targets.is_empty()) {
         Some(first) => {
@@ -138,6 +140,22 @@ pub(crate) async fn start(data: &DataPlane<'_>, rate: u64, choice: &Choice) -> a
         }
         None => Ok(started),
     }
+}
+
+/// Begins it on one target. Answers why it was refused, where it was.
+async fn start_lanes(
+    data: &DataPlane<'_>,
+    place: &Place,
+    lanes: usize,
+    start: &ScrubStart,
+) -> Result<Option<String>, DataError> {
+    for lane in 0..lanes {
+        let reply = data.lane(place.group, lane, start).await?;
+        if !reply.refused.0.is_empty() {
+            return Ok(Some(String::from_utf8_lossy(&reply.refused.0).into_owned()));
+        }
+    }
+    Ok(None)
 }
 
 /// How a run goes, or went: the one that was `begun`, on its targets, or the latest on all that know of it.
@@ -149,10 +167,7 @@ pub(crate) async fn progress(data: &DataPlane<'_>, begun: Option<&Started>) -> a
     let answers = places_with_runs(data, &places).await;
     let all = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).flatten().flatten();
     let Some(run) = begun.map(|begun| begun.run).or_else(|| all.map(|run| run.run).max()) else {
-        return Err(Fatal::usage(
-            "there was no scrub since the storage services were started: begin one with `weft scrub --all`",
-        )
-        .into());
+        return Err(unknown(&answers).into());
     };
     let (mut report, blocks) = gather(run, answers, begun.is_some());
     let mut names = Names { data, known: BTreeMap::new() };
@@ -170,6 +185,16 @@ pub(crate) async fn progress(data: &DataPlane<'_>, begun: Option<&Started>) -> a
     }
     report.named.sort();
     Ok(report)
+}
+
+/// Why there is no run to tell of.
+fn unknown(answers: &Answers) -> Fatal {
+    match answers.iter().find_map(|(_, answer)| answer.as_ref().err()) {
+        Some(first) => Fatal::failed(format!("no target that answers knows of a scrub; {first}")),
+        None => Fatal::usage(
+            "there was no scrub since the storage services were started: begin one with `weft scrub --all`",
+        ),
+    }
 }
 
 /// It is to take part, but did not hear of it.
@@ -325,8 +350,28 @@ async fn climb(data: &DataPlane<'_>, inode: InodeId) -> Result<Option<String>, D
     Ok(Some(format!("/{}", names.join("/"))))
 }
 
+/// Of a directory that is split, its parts have the names, and it those that have not gone to them yet.
 async fn name_in(data: &DataPlane<'_>, parent: InodeId, child: InodeId) -> Result<Option<String>, DataError> {
-    let mut cookie = 0;
+    match name_after(data, parent, 0, child).await {
+        Err(DataError::Errno { errno: Errno::EREMOTE, .. }) => {}
+        found => return found,
+    }
+    let parts = meta::Parts { inode: parent, lists: false, accesses: AccessTimes::Noatime };
+    let split = data.shard(parent.home(), &parts).await?;
+    for part in split.parts {
+        if let Some(name) = name_after(data, part, 0, child).await? {
+            return Ok(Some(name));
+        }
+    }
+    if split.cursor == 0 { Ok(None) } else { name_after(data, parent, split.cursor << TIE_BITS, child).await }
+}
+
+async fn name_after(
+    data: &DataPlane<'_>,
+    parent: InodeId,
+    mut cookie: u64,
+    child: InodeId,
+) -> Result<Option<String>, DataError> {
     loop {
         let accesses = AccessTimes::Noatime;
         let list = ReadDir { inode: parent, cookie, count: 4096, attributes: false, accesses };
@@ -387,6 +432,11 @@ mod tests {
         let states: Vec<ScrubState> = report.targets.iter().map(|target| target.state).collect();
         assert_eq!(states, [ScrubState::Finished, ScrubState::Lost]);
         assert!(!report.is_complete() && !report.is_well());
+
+        // Where nobody that answers knows of a run, there may have been one.
+        let none = unknown(&vec![(place(1), Ok(vec![None])), (place(2), Ok(vec![None]))]);
+        let away = unknown(&vec![(place(1), Ok(vec![None])), (place(2), Err("s2 is offline".to_owned()))]);
+        assert_eq!((none.code, away.code, away.message.contains("s2 is offline")), (2, 1, true), "{}", away.message);
 
         // Where nobody says that it was begun there, it is named.
         let (report, _) = gather(7, answers(), false);

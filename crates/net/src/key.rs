@@ -1,7 +1,7 @@
 //! The cluster key: 32 secret bytes that every member and every client of one cluster holds.
 
 use std::fmt;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -64,18 +64,19 @@ impl ClusterKey {
         Self::from_hex(digits).ok_or_else(|| KeyError::Format { path: path.display().to_string() })
     }
 
-    /// Makes the file, readable by its owner alone, and syncs it. An existing file stays as it is.
+    /// Makes the file, readable by its owner alone, and syncs it. An existing file stays as it is, and of one that cannot be
+    /// written whole nothing stays: it would be taken for a key that somebody has damaged.
     ///
     /// # Errors
     /// Where the file exists or cannot be written.
     pub fn write_file(&self, path: &Path) -> Result<(), KeyError> {
-        let write = || {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-            file.write_all(self.to_hex().as_bytes())?;
-            file.write_all(b"\n")?;
+        let fill = |mut file: File| {
+            file.write_all(format!("{}\n", self.to_hex()).as_bytes())?;
             file.sync_all()
         };
-        write().map_err(|error| KeyError::Io { path: path.display().to_string(), error })
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let written = made.and_then(|file| fill(file).inspect_err(|_| drop(std::fs::remove_file(path))));
+        written.map_err(|error| KeyError::Io { path: path.display().to_string(), error })
     }
 
     /// `None` for anything but exactly 64 hexadecimal digits.

@@ -19,6 +19,8 @@ pub struct Finding {
     pub inode: InodeId,
     /// One line for people.
     pub text: String,
+    /// From the root of the file system, by one of its names; `None` where none leads there.
+    pub path: Option<String>,
     /// Of the inode when it was looked at, in nanoseconds since 1970; 0 where it is not there. A suspicion about an
     /// inode that has changed since is another suspicion.
     #[serde(skip)]
@@ -83,7 +85,9 @@ pub(super) fn check(snapshot: &Snapshot) -> BTreeSet<Finding> {
 }
 
 fn finding(kind: Kind, id: InodeId, inode: Option<&Inode>, text: String) -> Finding {
-    Finding { kind, inode: id, text, ctime: inode.map_or(0, |inode| inode.ctime.0) }
+    // Where it is is asked of what is found in the end: many a suspicion is none.
+    let path = None;
+    Finding { kind, inode: id, text, path, ctime: inode.map_or(0, |inode| inode.ctime.0) }
 }
 
 fn check_edges(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
@@ -418,6 +422,21 @@ mod tests {
         }
         let index = PartNumber::of_name(b"f", 2).index;
         s.edges[1].parent = InodeId(30 + u64::from(index));
+    }
+
+    #[test]
+    fn what_is_found_has_a_path_where_a_name_leads_there() {
+        let path = |change: fn(&mut Snapshot), inode| {
+            let mut snapshot = sound();
+            change(&mut snapshot);
+            snapshot.seal();
+            snapshot.path(inode)
+        };
+        assert_eq!(path(|_| {}, FILE).as_deref(), Some("/d/f"));
+        assert_eq!(path(split, FILE).as_deref(), Some("/d/f"), "by the part that has it");
+        assert_eq!(path(|_| {}, InodeId::ROOT).as_deref(), Some("/"));
+        assert_eq!(path(|_| {}, InodeId(99)), None);
+        assert_eq!(path(|s| s.edges[0].parent = DIR, FILE), None, "a circle");
     }
 
     #[test]

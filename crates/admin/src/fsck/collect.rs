@@ -60,18 +60,20 @@ pub struct Stage {
 
 /// Checks everything that `data` leads to; `progress` is told now and then.
 pub(crate) async fn run(data: &DataPlane<'_>, progress: &mut dyn FnMut(Stage)) -> Result<Report, DataError> {
-    let snapshot = collect(data, 1, progress).await?;
+    let mut snapshot = collect(data, 1, progress).await?;
     let mut report = summary(&snapshot);
     let mut suspicions = check(&snapshot);
-    drop(snapshot);
     report.passes = 1;
     while !suspicions.is_empty() && report.passes <= CONFIRMATIONS {
         ring::sleep(PAUSE).await;
         report.passes += 1;
-        let again = check(&collect(data, report.passes, progress).await?);
-        suspicions = suspicions.intersection(&again).cloned().collect();
+        // There is memory for one of them.
+        drop(std::mem::take(&mut snapshot));
+        snapshot = collect(data, report.passes, progress).await?;
+        suspicions = suspicions.intersection(&check(&snapshot)).cloned().collect();
     }
-    report.findings = suspicions.into_iter().collect();
+    let located = |finding: Finding| Finding { path: snapshot.path(finding.inode), ..finding };
+    report.findings = suspicions.into_iter().map(located).collect();
     Ok(report)
 }
 

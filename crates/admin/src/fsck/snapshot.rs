@@ -11,6 +11,10 @@ use types::time::Timestamp;
 
 use super::sorted::Sorted;
 
+/// Directories above each other that are followed at most: deeper paths do not fit any system call, and in a circle there is no
+/// end.
+const DEPTH_MAX: usize = 8192;
+
 /// All records of all shards and all objects of all storage groups. Filled, then sealed, then asked.
 #[derive(Default)]
 pub(super) struct Snapshot {
@@ -56,6 +60,26 @@ impl Snapshot {
         let begin = self.edges.partition_point(|edge| edge.child < inode);
         let count = self.edges[begin..].partition_point(|edge| edge.child == inode);
         &self.edges[begin..begin + count]
+    }
+
+    /// The path of an inode from the root of the file system, by the first of its names; `None` where none leads there.
+    pub(super) fn path(&self, inode: InodeId) -> Option<String> {
+        let (mut at, mut names) = (inode, Vec::new());
+        for _ in 0..DEPTH_MAX {
+            if at == InodeId::ROOT {
+                names.reverse();
+                return Some(format!("/{}", names.join("/")));
+            }
+            at = match self.parts.get(&at) {
+                Some(part) => part.directory,
+                None => {
+                    let edge = self.names(at).first()?;
+                    names.push(&*edge.name);
+                    edge.parent
+                }
+            };
+        }
+        None
     }
 }
 

@@ -85,8 +85,9 @@ impl NetChoice {
 fn places(map: &ClusterMap) -> Vec<Place> {
     let nodes = map.nodes.values().filter(|node| node.kind == ServiceKind::Storage);
     let place = |node: &cluster::map::Node| {
-        let is_its = |target: &&cluster::map::Target| target.node == node.id;
-        let target = map.targets.values().find(is_its)?.id;
+        // One that it cannot open has no lane to be asked at. Where none has, it says so itself.
+        let any = || map.targets.values().find(|target| target.node == node.id);
+        let target = map.served_by(node.id).or_else(any)?.id;
         let group = map.groups.values().find(|group| group.members.first() == Some(&target))?.id;
         Some(Place { node: node.id, alias: node.alias.clone(), online: node.state == NodeState::Online, group })
     };
@@ -325,6 +326,20 @@ mod tests {
             let refusal = choose(nodes, servers, map).expect_err("refused");
             assert!(refusal.code == 2 && refusal.message.contains(word), "{}", refusal.message);
         }
+    }
+
+    #[test]
+    fn a_node_is_asked_at_a_target_that_it_serves() {
+        let mut map = map(&["a"]);
+        let (id, group) = (TargetId(2), GroupId(12));
+        let first = map.targets.get_mut(&TargetId(1)).expect("there");
+        let second = Target { id, ..first.clone() };
+        first.ports.clear();
+        assert_eq!(places(&map)[0].group, GroupId(11), "it has no other");
+        map.targets.insert(id, second);
+        let group_of = |group| Group { id: group, members: vec![id], ..map.groups[&GroupId(11)].clone() };
+        map.groups.insert(group, group_of(group));
+        assert_eq!(places(&map)[0].group, group);
     }
 
     #[test]

@@ -244,3 +244,18 @@ fn kills_under_load_make_nothing_look_corrupt() {
     assert!(!cluster.logs().contains("is corrupt"), "{}", cluster.logs());
     assert!(process::is_alive(cluster.pid("storaged-1").unwrap()));
 }
+
+#[test]
+fn a_file_in_a_split_directory_is_named() {
+    let cluster = Cluster::of(Shape { shards: 2, targets: 1, ..Shape::default() });
+    let folder = cluster.folder("split");
+    cluster.weft(&["entry", "set", "/split", "--split", "2"]).expect_ok();
+    fs::write(folder.join("f"), vec![1; 100_000]).unwrap();
+    let killed = cluster.kill("storaged-1");
+    cluster.wait_for_another("storaged-1", killed);
+    let objects = files_of(&cluster, "objects");
+    assert_eq!(objects.len(), 1);
+    flip(&objects[0], &mut Dice::new(seed()));
+    let (report, code) = scrub(&cluster);
+    assert_eq!((report["named"][0]["file"].as_str(), code), (Some("/split/f"), Some(1)), "{report}");
+}

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -117,6 +117,12 @@ fn a_file_tells_where_it_lies_and_a_directory_how_its_files_will() {
     assert_eq!((info["pattern"].as_str(), info["pool_name"].as_str()), (Some("raid0"), Some("default")));
     assert_eq!(info["parent"], set["id"]);
     assert_eq!(info["metadata_node"]["alias"], "metad-1");
+    // A symbolic link elsewhere is a way to it, one on the mount a thing of its own.
+    let (way, own) = (cluster.beside("way"), folder.join("own"));
+    [&way, &own].into_iter().for_each(|link| symlink(&file, link).unwrap());
+    let by = |path: &Path| cluster.weft_alone(&["entry", "info", path.to_str().unwrap(), "--json"]).expect_ok().stdout;
+    let [way, own] = [way, own].map(|path| serde_json::from_str::<Value>(&by(&path)).unwrap());
+    assert!(way["id"] == info["id"] && own["kind"] == "symlink", "{way} {own}");
     let stripes = info["stripes"].as_array().unwrap();
     assert_eq!(stripes.len(), 3);
     // The objects are where it says, and together they are the file.

@@ -9,10 +9,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::cluster::{Cluster, Shape};
-use harness::run::{Code, wait};
+use harness::loop_disk::LoopDisk;
+use harness::run::{Code, run, wait};
 use harness::{binary, mounts, process, wait as until};
 use serde_json::Value;
 
@@ -108,6 +109,87 @@ fn what_has_not_come_up_is_not_written_down_as_made() {
     assert_eq!(wait(&mut up, SOON), Some(Code(Some(0))));
     let targets = cluster.json(&["target", "list"]);
     assert_eq!(targets.as_array().unwrap().iter().filter(|target| target["node_state"] == "online").count(), 3);
+}
+
+/// Its services end with it; the mount takes leave of them when they are back.
+#[test]
+fn a_cluster_whose_supervisor_was_killed_starts_again_at_once() {
+    let cluster = Cluster::of(small());
+    fs::write(cluster.path("f"), "x").unwrap();
+    let mount = cluster.pid("mount").unwrap();
+    process::signal(cluster.supervisor().unwrap(), libc::SIGKILL);
+    let begin = Instant::now();
+    cluster.up().expect_ok();
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert_eq!(fs::read_to_string(cluster.path("f")).unwrap(), "x");
+    until::until("the mount from before ends", SOON, || (!process::is_alive(mount)).then_some(()));
+}
+
+/// A disk that is not mounted looks like an empty directory.
+#[test]
+fn what_has_come_up_once_does_not_begin_empty_again() {
+    let cluster = Cluster::of(Shape { targets: 2, ..Shape::default() });
+    let (place, disk) = (cluster.dir().join("storaged-1/target-2"), cluster.beside("disk"));
+    fs::rename(&place, &disk).unwrap();
+    fs::create_dir(&place).unwrap();
+    let old = cluster.kill("storaged-1");
+    cluster.wait_for_another("storaged-1", old);
+    until::until("the other target is served", SOON, || {
+        let targets = cluster.json(&["target", "list"]);
+        let targets = targets.as_array().unwrap();
+        assert_eq!(targets.len(), 3, "one more has begun: {targets:?}");
+        targets.iter().any(|target| target["left_out"] == true).then_some(())
+    });
+    // Nor where the cluster is to have others beside it.
+    cluster.down().expect_ok();
+    let grown = cluster.weft(&["up", "--detach", "--targets", "3", "--timeout", "5"]);
+    assert!(grown.code == Some(1) && grown.stderr.contains("target-2"), "{grown}");
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+    fs::remove_dir(&place).unwrap();
+    fs::rename(&disk, &place).unwrap();
+    cluster.weft(&["up", "--detach", "--targets", "3"]).expect_ok();
+    assert_eq!(cluster.json(&["target", "list"]).as_array().unwrap().len(), 4);
+    cluster.assert_sound();
+}
+
+/// Where it can be written no more than the first files of a cluster.
+#[test]
+fn a_start_on_a_full_disk_leaves_nothing_that_is_in_the_way_of_the_next() {
+    let cluster = Cluster::unborn(small());
+    let dir = cluster.dir();
+    fs::create_dir_all(&dir).unwrap();
+    let disk = LoopDisk::under(&dir, 160);
+    // As mkfs makes it.
+    fs::create_dir_all(dir.join("lost+found")).unwrap();
+    let point = cluster.mount_point();
+    let words = ["up", "--detach", "--targets", "1", "--timeout", "5", "--mount", point.to_str().unwrap()];
+    let up = || cluster.weft(&words);
+    for blocks in 1..12 {
+        let keep = cluster.dir().join("run");
+        fs::create_dir_all(&keep).unwrap();
+        fs::write(keep.join("keep"), vec![1; blocks * 4096]).unwrap();
+        run(Command::new("sync").arg("-f").arg(&dir), SOON).expect_ok();
+        fill(&keep.join("fill"));
+        fs::remove_file(keep.join("keep")).unwrap();
+        let full = up();
+        assert_ne!(full.code, Some(0), "{blocks} blocks: {full}");
+        fs::remove_file(keep.join("fill")).unwrap();
+        if fs::exists(dir.join("cluster.toml")).unwrap() {
+            break;
+        }
+    }
+    up().expect_ok();
+    cluster.down().expect_ok();
+    drop(disk);
+}
+
+/// Takes all room that is left.
+fn fill(path: &Path) {
+    let mut file = fs::File::create(path).unwrap();
+    for size in [1 << 20, 4096, 1] {
+        while file.write_all(&vec![1; size]).is_ok() {}
+    }
+    file.sync_all().unwrap();
 }
 
 fn assert_closed(path: &Path) {

@@ -133,12 +133,23 @@ fn subject(path: &Path, cluster: &Cluster) -> Result<Subject, Failure> {
                 cluster.mgmtd
             ));
         }
-        let metadata = fs::symlink_metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
-        return Ok(Subject::Inode(InodeId(metadata.ino())));
+        return Ok(Subject::Inode(inode(path, &mount.point)?));
     }
     let text = path.to_str().filter(|text| text.starts_with('/'));
     let text = text.ok_or_else(|| usage!("{} is on no mount of Weft, and no path from its root", path.display()))?;
     components(text).map(Subject::Path).map_err(|errno| usage!("{text}: {errno}"))
+}
+
+/// What `path` leads to on the mount at `point`: a symbolic link there is what it is, one elsewhere a way to it, whose own
+/// number means nothing there.
+fn inode(path: &Path, point: &Path) -> Result<InodeId, Failure> {
+    let cannot = || format!("cannot look at {}", path.display());
+    let root = fs::symlink_metadata(point).with_context(|| format!("cannot look at {}", point.display()))?;
+    let mut found = fs::symlink_metadata(path).with_context(cannot)?;
+    if found.dev() != root.dev() {
+        found = fs::metadata(path).with_context(cannot)?;
+    }
+    Ok(InodeId(found.ino()))
 }
 
 fn text(entry: &Entry) -> String {

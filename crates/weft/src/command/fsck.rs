@@ -56,7 +56,8 @@ fn text(report: &Report) -> String {
     );
     text += &format!("{} files with {} in the metadata\n", report.inline_files, bytes(report.inline_bytes));
     for finding in &report.findings {
-        text += &format!("{}: {}\n", super::word(&finding.kind), finding.text);
+        let path = finding.path.as_ref().map(|path| format!("{path}: ")).unwrap_or_default();
+        text += &format!("{}: {path}{}\n", super::word(&finding.kind), finding.text);
     }
     match report.findings.len() {
         0 => text + "sound: nothing found",

@@ -16,12 +16,14 @@ use serde::Serialize;
 use crate::command::{allow_many_descriptors, this_program};
 use crate::failure::{EXIT_USAGE, Failure, usage};
 use crate::local::runstate::RunState;
-use crate::local::{log, mounts};
+use crate::local::{log, mounts, ready};
 use crate::locate::Selection;
 use crate::output::{Output, Progress};
 
 /// A mount's process that is told to end has ended after so long.
 const END_PATIENCE: Duration = Duration::from_secs(5);
+/// What is alive, and has its servers, answers in this time.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Mount a cluster's file system
@@ -95,14 +97,18 @@ fn path_text(path: &Path) -> Result<&str, Failure> {
     path.to_str().ok_or_else(|| usage!("{} is no valid UTF-8", path.display()))
 }
 
-/// What a killed mount left there is no obstacle: mounting takes it away.
+/// What a killed mount left there is no obstacle: mounting takes it away. One that does not answer is alive, and waits for its
+/// servers.
 fn check_mount_point(point: &Path) -> Result<(), Failure> {
-    match fs::read_dir(point) {
-        Ok(mut entries) => match (mounts::at(point)?, entries.next()) {
-            (Some(_), _) => Err(usage!("{} is a mount of Weft already", point.display())),
-            (None, Some(_)) => Err(usage!("{} is not empty, and mounting would hide what is in it", point.display())),
-            (None, None) => Ok(()),
-        },
+    if mounts::at(point)?.is_some() {
+        return match ready::ask_for(point, ANSWER_PATIENCE) {
+            Some(Err(error)) if mounts::is_dead(&error) => Ok(()),
+            Some(_) | None => Err(usage!("{} is a mount of Weft already", point.display())),
+        };
+    }
+    match fs::read_dir(point).map(|mut entries| entries.next()) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => Err(usage!("{} is not empty, and mounting would hide what is in it", point.display())),
         Err(error) if mounts::is_dead(&error) => Ok(()),
         Err(error) => Err(usage!("cannot mount at {}: {error}", point.display())),
     }
@@ -119,9 +125,15 @@ fn serve(config: mount::config::Config, dir: Option<PathBuf>) -> Result<(), Fail
     };
     let (point, pid) = (state.mount.clone(), state.pid);
     allow_many_descriptors();
+    let config = mount::config::Config { mountpoint: point.clone(), ..config };
     let result = mount::run(config, move |mounted| {
         mounted.metrics.clone_into(&mut state.metrics);
-        keep_log_bounded(RunState::log_file(&state.mount))?;
+        let log_file = RunState::log_file(&state.mount);
+        if log::is_written_by_us(&log_file) {
+            keep_log_bounded(log_file)?;
+            // Where it was started may be on a file system that is to be unmounted before this one.
+            std::env::set_current_dir("/").context("cannot leave the working directory")?;
+        }
         state.write()
     });
     RunState::remove(&point, pid);
@@ -130,17 +142,15 @@ fn serve(config: mount::config::Config, dir: Option<PathBuf>) -> Result<(), Fail
 
 /// Of a mount in the background, as the supervisor does for its own.
 fn keep_log_bounded(file: PathBuf) -> anyhow::Result<()> {
-    if log::is_written_by_us(&file) {
-        let keep = move || {
-            loop {
-                thread::sleep(log::LOOK_EVERY);
-                if let Err(error) = log::bound(&file) {
-                    tracing::warn!("{error:#}");
-                }
+    let keep = move || {
+        loop {
+            thread::sleep(log::LOOK_EVERY);
+            if let Err(error) = log::bound(&file) {
+                tracing::warn!("{error:#}");
             }
-        };
-        thread::Builder::new().name("log".to_owned()).spawn(keep).context("cannot start a thread")?;
-    }
+        }
+    };
+    thread::Builder::new().name("log".to_owned()).spawn(keep).context("cannot start a thread")?;
     Ok(())
 }
 

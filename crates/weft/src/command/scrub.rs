@@ -1,7 +1,7 @@
 //! The check of all objects against their checksums.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use admin::Admin;
 use admin::scrub::{CorruptBlock, ScrubReport, ScrubTarget, Unaware};
@@ -15,8 +15,14 @@ use crate::failure::Failure;
 use crate::locate::Selection;
 use crate::output::{Output, Progress, Table, bytes};
 
-/// How often `--wait` asks.
+/// How often `--wait` asks: at first, and at last of a run that takes long.
 const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Until it is asked again how a run goes that began then.
+pub(super) fn pause(begin: Instant) -> Duration {
+    (begin.elapsed() / 10).clamp(PAUSE, PAUSE_MAX)
+}
 
 /// Read all objects of storage targets and verify their checksums, while the cluster works; changes no data
 #[derive(Debug, clap::Args)]
@@ -84,7 +90,7 @@ fn show(report: &ScrubReport, output: Output) -> Result<(), Failure> {
 
 /// For the end of what was started, on each of its targets.
 fn wait(admin: &Admin, started: &Started) -> Result<ScrubReport, Failure> {
-    let mut progress = Progress::new();
+    let (mut progress, begin) = (Progress::new(), Instant::now());
     loop {
         let report = admin.scrub(Some(started))?;
         if !report.is_running() {
@@ -93,7 +99,7 @@ fn wait(admin: &Admin, started: &Started) -> Result<ScrubReport, Failure> {
         let sum = |of: fn(&ScrubTarget) -> u64| report.targets.iter().map(of).sum::<u64>();
         let (done, total) = (sum(|target| target.bytes), sum(|target| target.bytes_total));
         progress.update(&format!("{} of {}, {} corrupt blocks", bytes(done), bytes(total), report.corrupt));
-        thread::sleep(PAUSE);
+        thread::sleep(pause(begin));
     }
 }
 

@@ -1,7 +1,7 @@
 //! StorageBench: the storage targets by themselves.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use admin::Admin;
 use admin::storagebench::{
@@ -11,13 +11,11 @@ use clap::{ArgGroup, ValueEnum};
 use conf::units::{Period, Size};
 use types::id::TargetId;
 
+use crate::command::scrub::pause;
 use crate::command::{connect, word};
 use crate::failure::Failure;
 use crate::locate::Selection;
 use crate::output::{Output, Progress, Table, bytes};
-
-/// How often `--wait` asks.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// Measure the storage targets inside their services, without network and mount, and name those that stand out
 #[derive(Debug, clap::Args)]
@@ -169,14 +167,14 @@ impl PlanArgs {
 }
 
 fn wait(admin: &Admin) -> Result<(), Failure> {
-    let mut progress = Progress::new();
+    let (mut progress, begin) = (Progress::new(), Instant::now());
     loop {
         let report = admin.storagebench()?;
         if !report.is_running() {
             return Ok(());
         }
         progress.update(&format!("Running: {} Finished: {}", report.running, report.finished));
-        thread::sleep(PAUSE);
+        thread::sleep(pause(begin));
     }
 }
 

@@ -13,6 +13,10 @@ use crate::failure::Failure;
 use crate::locate::Selection;
 use crate::output::{Output, Table, bytes};
 
+/// Of a target that is deleted: its service would be refused with it.
+const STAYS_OUT: &str = "\nafterwards, take its directory out of `targets` in the configuration of its service, which does \
+    not start with it any more";
+
 /// List, mark and delete targets: the units of storage of a cluster
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -80,7 +84,7 @@ impl Args {
             Verb::Delete { selection, target, yes } => {
                 let deletion =
                     Deletion { deleted: connect(&selection, None)?.delete_target(target, yes)?, dry_run: !yes };
-                output.show(&deletion, Deletion::text)
+                output.show(&deletion, |deletion| deletion.text() + STAYS_OUT)
             }
         }
     }

@@ -1,14 +1,16 @@
 //! A whole cluster on this machine, from nothing or from what is there.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 
 use crate::command::down::stop_supervisor;
@@ -16,7 +18,7 @@ use crate::command::this_program;
 use crate::failure::{Failure, usage};
 use crate::local::dir::{ClusterDir, LOOPBACK, Spec};
 use crate::local::plan;
-use crate::local::state::State;
+use crate::local::state::{ProcessState, State};
 use crate::local::{configs, grow, log, mounts, ready, supervisor};
 use crate::output::{Output, Table, patiently};
 
@@ -89,8 +91,8 @@ impl Args {
         if dir.is_running()? {
             return already_running(&dir, &spec, limit, output);
         }
-        check_mount_point(&spec.mount)?;
         wait_for_leftovers(&dir)?;
+        check_mount_point(&spec.mount)?;
         leave_taken_ports(&dir, &mut spec)?;
         make(&dir, &spec)?;
         let interrupted = catch_interrupts()?;
@@ -208,6 +210,9 @@ fn check_mount_point(mount: &Path) -> Result<(), Failure> {
         let removed = mounts::unmount(mount, true);
         removed.with_context(|| format!("cannot take away the dead mount at {}", mount.display()))?;
     }
+    if mount.is_file() {
+        return Err(usage!("{} is no directory: give another place with --mount", mount.display()));
+    }
     fs::create_dir_all(mount).with_context(|| format!("cannot make {}", mount.display()))?;
     let mut entries = fs::read_dir(mount).with_context(|| format!("cannot list {}", mount.display()))?;
     if entries.next().is_some() {
@@ -220,8 +225,16 @@ fn check_mount_point(mount: &Path) -> Result<(), Failure> {
 }
 
 fn refuse_foreign(dir: &ClusterDir) -> Result<(), Failure> {
-    if dir.root().exists() && !dir.exists() && fs::read_dir(dir.root())?.any(|entry| entry.is_ok_and(is_foreign)) {
-        return Err(usage!("{} holds something else: give an empty directory with --dir", dir.root().display()));
+    let root = dir.root();
+    if !root.exists() || dir.exists() {
+        return Ok(());
+    }
+    if !root.is_dir() {
+        return Err(usage!("{} is no directory: give another one with --dir", root.display()));
+    }
+    let mut entries = fs::read_dir(root).with_context(|| format!("cannot list {}", root.display()))?;
+    if entries.any(|entry| entry.is_ok_and(is_foreign)) {
+        return Err(usage!("{} holds something else: give an empty directory with --dir", root.display()));
     }
     Ok(())
 }
@@ -236,15 +249,18 @@ fn make(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
         let key = net::ClusterKey::generate().context("cannot make a cluster key")?;
         key.write_file(&dir.key_file()).map_err(anyhow::Error::new)?;
     }
+    grow::prepare(dir, spec)?;
     configs::write(dir, spec)?;
     Ok(dir.save_spec(spec)?)
 }
 
-/// What a first start that was broken off leaves is not foreign.
+/// What a first start that was broken off leaves is not foreign, nor what mkfs makes.
 fn is_foreign(entry: fs::DirEntry) -> bool {
     let name = entry.file_name();
     let name = name.to_string_lossy();
-    !matches!(&*name, "run" | "log" | "cluster.key") && !name.ends_with(".toml") && !name.ends_with(".new")
+    !matches!(&*name, "run" | "log" | "cluster.key" | "lost+found")
+        && !name.ends_with(".toml")
+        && !name.ends_with(".new")
 }
 
 fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
@@ -252,7 +268,7 @@ fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
     let file = log::open(&dir.log_file("supervisor"))?;
     let mut command = Command::new(this_program());
     command.arg("supervise").arg("--dir").arg(dir.root());
-    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).current_dir(dir.root());
     if !detach {
         supervisor::die_with_parent(&mut command, libc::SIGTERM);
     }
@@ -261,19 +277,27 @@ fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {
 }
 
 /// Where the supervisor was killed, its processes end by themselves, but not at once: until then they hold their
-/// directories.
-fn wait_for_leftovers(dir: &ClusterDir) -> Result<()> {
+/// directories, and the mount its place. What that may still have to say it says to the services when they are back.
+fn wait_for_leftovers(dir: &ClusterDir) -> Result<(), Failure> {
     let Some(state) = State::read(dir).unwrap_or_default() else { return Ok(()) };
-    let root = dir.root().to_string_lossy().into_owned();
+    if !dir.exists() {
+        return Ok(());
+    }
+    let spec = dir.spec()?;
     // A process id may be somebody else's by now: ours names the directory in its arguments.
     let is_ours = |pid: i32| {
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&arguments).contains(&root)
+        arguments.split(|&byte| byte == 0).any(|word| Path::new(OsStr::from_bytes(word)).starts_with(dir.root()))
     };
+    let is_in_the_way = |name: &str| name != plan::MOUNT || mounts::at(&spec.mount).is_ok_and(|mount| mount.is_some());
+    let left = |(name, process): &(&String, &ProcessState)| is_ours(process.pid) && is_in_the_way(name);
     let begin = Instant::now();
-    while let Some((name, process)) = state.processes.iter().find(|(_, process)| is_ours(process.pid)) {
+    while let Some((name, process)) = state.processes.iter().find(left) {
         if begin.elapsed() > LEFTOVER_PATIENCE {
-            bail!("{name} of an earlier run (process {}) does not end: kill it, then try again", process.pid);
+            let pid = process.pid;
+            return Err(
+                anyhow!("{name} of an earlier run (process {pid}) does not end: kill it, then try again").into()
+            );
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -328,9 +352,7 @@ fn stay(dir: &ClusterDir, child: &mut Child, interrupted: &AtomicBool, output: O
         if let Some(status) = child.try_wait()? {
             return match status.success() {
                 true => Ok(()),
-                false => {
-                    Err(anyhow::anyhow!("the supervisor ended: see {}", dir.log_file("supervisor").display()).into())
-                }
+                false => Err(anyhow!("the supervisor ended: see {}", dir.log_file("supervisor").display()).into()),
             };
         }
         std::thread::sleep(Duration::from_millis(50));

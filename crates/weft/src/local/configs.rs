@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 
-use super::dir::{ClusterDir, Spec, write_atomically};
+use super::dir::{ClusterDir, Spec, write_durably};
 use super::plan::{is_of_our_choice, metadata_names, mgmtd_address, mgmtd_metrics_address, storage_names};
 
 /// Makes the files that are not there yet, and brings those up to date that name a port of ours from before.
@@ -37,7 +38,7 @@ fn point_at(path: &Path, own: IpAddr, addresses: &[(&str, String)]) -> Result<()
         known.map_or_else(|| format!("{line}\n"), |(key, address)| format!("{key} = \"{address}\"\n"))
     };
     let new: String = old.lines().map(renewed).collect();
-    if new == old { Ok(()) } else { write_atomically(path, new.as_bytes()) }
+    if new == old { Ok(()) } else { write_durably(path, new.as_bytes()) }
 }
 
 /// What a line of a configuration file says, as this program writes it.
@@ -69,7 +70,7 @@ fn make(dir: &ClusterDir, spec: &Spec) -> Result<()> {
             ]))
         };
         once(dir, &name, || file(spec.shards))?;
-        grow(&dir.config_file(&name), "shards", spec.shards, file)?;
+        grow(&dir.config_file(&name), "shards", spec.made.shards..spec.shards, file)?;
     }
     for name in storage_names(spec) {
         let file = |targets: u32| -> Result<String> {
@@ -82,7 +83,7 @@ fn make(dir: &ClusterDir, spec: &Spec) -> Result<()> {
             ]))
         };
         once(dir, &name, || file(spec.targets))?;
-        grow(&dir.config_file(&name), "targets", spec.targets, file)?;
+        grow(&dir.config_file(&name), "targets", spec.made.targets..spec.targets, file)?;
     }
     Ok(())
 }
@@ -98,9 +99,9 @@ pub(crate) fn target_dir(dir: &ClusterDir, name: &str, number: u32) -> PathBuf {
     dir.data(name).join(format!("target-{number}"))
 }
 
-/// Raises the number of what `key` is about in a file that has a smaller one, as this program once wrote it. One that
-/// somebody has changed is left alone.
-fn grow(path: &Path, key: &str, number: u32, file: impl Fn(u32) -> Result<String>) -> Result<()> {
+/// Raises the number of what `key` is about to the end of `numbers` in a file that has one of them, as this program once wrote
+/// it. One that somebody has changed is left alone, also by taking something out.
+fn grow(path: &Path, key: &str, numbers: Range<u32>, file: impl Fn(u32) -> Result<String>) -> Result<()> {
     let begin = format!("{key} = ");
     let line = |count: u32| -> Result<String> {
         let file = file(count)?;
@@ -108,10 +109,10 @@ fn grow(path: &Path, key: &str, number: u32, file: impl Fn(u32) -> Result<String
         Ok(line.expect("the template has the keys that it was given").to_owned() + "\n")
     };
     let old = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    for count in 1..number {
+    for count in numbers.start.max(1)..numbers.end {
         let before = line(count)?;
         if old.contains(&before) {
-            return write_atomically(path, old.replace(&before, &line(number)?).as_bytes());
+            return write_durably(path, old.replace(&before, &line(numbers.end)?).as_bytes());
         }
     }
     Ok(())
@@ -122,7 +123,7 @@ fn once(dir: &ClusterDir, name: &str, make: impl FnOnce() -> Result<String>) -> 
     if path.exists() {
         return Ok(());
     }
-    fs::write(&path, make()?).with_context(|| format!("cannot write {}", path.display()))
+    write_durably(&path, make()?.as_bytes())
 }
 
 /// A path as a configuration file has it: a list is split at commas.
@@ -196,7 +197,7 @@ mod tests {
         write(&dir, &spec).expect("writable");
         assert_eq!(fs::read_to_string(&path).expect("kept"), edited);
 
-        write(&dir, &Spec { targets: 3, shards: 2, ..spec }).expect("writable");
+        write(&dir, &Spec { targets: 3, shards: 2, ..spec.clone() }).expect("writable");
         let grown = fs::read_to_string(&path).expect("kept");
         let config = conf::load::<storaged::config::Config>(Some(&path), &conf::Flags::default()).expect("valid");
         assert_eq!(config.targets.len(), 3);
@@ -204,5 +205,12 @@ mod tests {
         let path = dir.config_file("metad-1");
         let config = conf::load::<metad::config::Config>(Some(&path), &conf::Flags::default()).expect("valid");
         assert_eq!(config.shards, 2);
+
+        // Somebody has taken out the last target, which they had deleted.
+        let made = Made { metadata: 1, shards: 2, storage: 1, targets: 3 };
+        let path = dir.config_file("storaged-1");
+        fs::write(&path, &edited).expect("writable");
+        write(&dir, &Spec { targets: 3, shards: 2, made, ..spec }).expect("writable");
+        assert_eq!(fs::read_to_string(&path).expect("kept"), edited);
     }
 }

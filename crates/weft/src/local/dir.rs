@@ -10,7 +10,7 @@
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -155,10 +155,7 @@ impl ClusterDir {
     pub(crate) fn save_spec(&self, spec: &Spec) -> Result<()> {
         let text = toml::to_string(spec).context("cannot write down the cluster's shape")?;
         let text = format!("# What `weft up` keeps of this cluster. Grow it with the flags of `weft up`.\n{text}");
-        let path = self.spec_file();
-        write_atomically(&path, text.as_bytes())?;
-        let synced = File::open(&path).and_then(|file| file.sync_all());
-        synced.with_context(|| format!("cannot sync {}", path.display()))
+        write_durably(&self.spec_file(), text.as_bytes())
     }
 
     /// `None` where somebody else holds it: the cluster is running.
@@ -207,18 +204,31 @@ impl ClusterDir {
     }
 }
 
-/// Readers see the old content or the new, never half of it.
+/// Readers see the old content or the new, never half of it, also where the disk is full or the process is killed.
 pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
+    replace(path, content, |_| Ok(()))
+}
+
+/// As [`write_atomically`], and after a loss of power too.
+pub(crate) fn write_durably(path: &Path, content: &[u8]) -> Result<()> {
+    replace(path, content, File::sync_all)?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    conf::atomic::sync_dir(folder).with_context(|| format!("cannot sync {}", folder.display()))
+}
+
+fn replace(path: &Path, content: &[u8], settle: fn(&File) -> io::Result<()>) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
     let write = || {
         // Its name can be guessed: a link there, in a folder that others can write, would lead to another file of ours.
         let options = OpenOptions::new().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).clone();
-        options.open(&new)?.write_all(content)?;
+        let mut file = options.open(&new)?;
+        file.write_all(content)?;
+        settle(&file)?;
         fs::rename(&new, path)
     };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    write().inspect_err(|_| drop(fs::remove_file(&new))).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -236,6 +246,18 @@ mod tests {
         let look = dir.lock_by(File::try_lock_shared).expect("lockable").expect("free");
         assert!(!dir.is_running().expect("readable"), "another one who looks is none who runs");
         drop(look);
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_the_old_and_nothing_beside_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("f");
+        write_durably(&path, b"old").expect("writable");
+        let full = |_: &File| Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        let error = format!("{:#}", replace(&path, b"new", full).expect_err("full"));
+        assert!(error.contains("cannot write") && error.contains("No space left"), "{error}");
+        assert_eq!(fs::read(&path).expect("there"), b"old");
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1);
     }
 
     #[test]

@@ -68,26 +68,40 @@ struct Wanted {
 }
 
 fn metad(dir: &ClusterDir, name: &str) -> Result<metad::Config> {
-    Ok(conf::load(Some(&dir.config_file(name)), &conf::Flags::default())?)
+    let config: metad::Config = conf::load(Some(&dir.config_file(name)), &conf::Flags::default())?;
+    // Services run in the cluster's directory.
+    Ok(metad::Config { dir: dir.root().join(&config.dir), ..config })
 }
 
 fn storaged(dir: &ClusterDir, name: &str) -> Result<storaged::Config> {
-    Ok(conf::load(Some(&dir.config_file(name)), &conf::Flags::default())?)
+    let config: storaged::Config = conf::load(Some(&dir.config_file(name)), &conf::Flags::default())?;
+    let targets = config.targets.iter().map(|target| dir.root().join(target)).collect();
+    Ok(storaged::Config { targets, ..config })
 }
 
-/// Makes the new directories of services that run already into targets of theirs: an empty one they would refuse.
-fn prepare(dir: &ClusterDir, spec: &Spec) -> Result<()> {
-    for name in metadata_names(spec).take(spec.made.metadata as usize) {
-        let config = metad(dir, &name)?;
-        let new = (config.shards + 1..).take_while(|number| u32::from(*number) <= spec.shards);
-        let new: Vec<PathBuf> = new.map(|number| config.shard_dir(number)).collect();
-        make_targets(Service::Metadata, &[config.dir], &new)?;
+/// Makes the new directories of services that were there before into targets of theirs: an empty one they would refuse. That
+/// is also what the user has added to a configuration, after what was there.
+///
+/// # Errors
+/// Where a directory cannot be made, or nothing says which node it is to belong to.
+pub(crate) fn prepare(dir: &ClusterDir, spec: &Spec) -> Result<()> {
+    let made = spec.made;
+    if made.shards < spec.shards {
+        for name in metadata_names(spec).take(made.metadata as usize) {
+            let config = metad(dir, &name)?;
+            let new = (1u16..).skip(made.shards as usize).take_while(|number| u32::from(*number) <= spec.shards);
+            let new: Vec<PathBuf> = new.map(|number| config.shard_dir(number)).collect();
+            make_targets(Service::Metadata, &[config.dir], &new)?;
+        }
     }
-    for name in storage_names(spec).take(spec.made.storage as usize) {
-        let config = storaged(dir, &name)?;
-        let new = (spec.made.targets + 1..=spec.targets).map(|number| configs::target_dir(dir, &name, number));
-        let new: Vec<PathBuf> = new.filter(|dir| !config.targets.contains(dir)).collect();
-        make_targets(Service::Storage, &config.targets, &new)?;
+    if made.targets < spec.targets {
+        for name in storage_names(spec).take(made.storage as usize) {
+            let config = storaged(dir, &name)?;
+            let ours = (made.targets + 1..=spec.targets).map(|number| configs::target_dir(dir, &name, number));
+            let added = config.targets.iter().skip(made.targets as usize).cloned();
+            let new: BTreeSet<PathBuf> = ours.chain(added).collect();
+            make_targets(Service::Storage, &config.targets, &new.into_iter().collect::<Vec<_>>())?;
+        }
     }
     Ok(())
 }
@@ -268,6 +282,13 @@ mod tests {
         drop(home);
         // Once more, as after a first try that was broken off.
         prepare(&dir, &spec(made, 2, 3)).expect("all is there");
+        // What was there before may be on a disk that is away.
+        drop(storage);
+        let later = Made { targets: 3, ..made };
+        std::fs::remove_dir_all(configs::target_dir(&dir, "storaged-1", 2)).expect("removable");
+        prepare(&dir, &spec(later, 1, 4)).expect("others are there");
+        let is_there = |number| configs::target_dir(&dir, "storaged-1", number).exists();
+        assert!(!is_there(2) && is_there(4));
         configs::write(&dir, &spec(made, 2, 3)).expect("writable");
         assert_eq!(wanted(&dir, &spec(made, 2, 3)).expect("as asked").len(), 5);
     }
@@ -288,6 +309,24 @@ mod tests {
             failure.to_string().contains("storaged-1.toml has targets of your own, 1: raise it there to 2"),
             "{failure}"
         );
+    }
+
+    #[test]
+    fn what_the_user_has_added_to_a_configuration_is_made_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let made = Made { metadata: 1, shards: 1, storage: 1, targets: 1 };
+        configs::write(&dir, &spec(made, 1, 1)).expect("writable");
+        let first = configs::target_dir(&dir, "storaged-1", 1);
+        drop(open(Service::Storage, &first, true).expect("new"));
+        let path = dir.config_file("storaged-1");
+        let text = std::fs::read_to_string(&path).expect("made");
+        let first = first.display().to_string();
+        let added = text.replace(&format!("\"{first}\""), &format!("\"{first}\", \"mine\""));
+        assert_ne!(added, text);
+        std::fs::write(&path, added).expect("writable");
+        prepare(&dir, &spec(made, 1, 2)).expect("there is room");
+        drop(open(Service::Storage, &dir.root().join("mine"), false).expect("made"));
     }
 
     #[test]

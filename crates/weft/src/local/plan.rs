@@ -42,7 +42,8 @@ pub(crate) enum Role {
     Mount,
 }
 
-/// The processes of the cluster, in the order of their start.
+/// The processes of the cluster, in the order of their start. A service that was there before finds what it has more now made
+/// into its targets (`grow::prepare`): were it allowed to begin them, it would also begin anew what it has lost.
 pub(crate) fn processes(dir: &ClusterDir, spec: &Spec) -> Vec<Process> {
     let service = |role: Role, name: String, new: bool| {
         let mut args = vec![role.command().into(), "--config".into(), dir.config_file(&name).into_os_string()];
@@ -54,11 +55,9 @@ pub(crate) fn processes(dir: &ClusterDir, spec: &Spec) -> Vec<Process> {
     let made = spec.made;
     let mut processes = vec![service(Role::Mgmtd, "mgmtd".to_owned(), made.metadata == 0)];
     let metadata = metadata_names(spec).zip(1..);
-    let is_new = |number: u32| number > made.metadata || spec.shards > made.shards;
-    processes.extend(metadata.map(|(name, number)| service(Role::Metad, name, is_new(number))));
-    let is_new = |number: u32| number > made.storage || spec.targets > made.targets;
+    processes.extend(metadata.map(|(name, number)| service(Role::Metad, name, number > made.metadata)));
     let storage = storage_names(spec).zip(1..);
-    processes.extend(storage.map(|(name, number)| service(Role::Storaged, name, is_new(number))));
+    processes.extend(storage.map(|(name, number)| service(Role::Storaged, name, number > made.storage)));
     let mut args: Vec<OsString> = ["mount", "--foreground", "--dir"].map(OsString::from).to_vec();
     args.extend([dir.root().as_os_str().to_owned(), spec.mount.clone().into_os_string()]);
     let mount = Some(Mounting { point: spec.mount.clone(), mgmtd: mgmtd_address(spec) });
@@ -160,14 +159,7 @@ mod tests {
             may_begin(Made { metadata: 1, shards: 2, storage: 1, targets: 4 }),
             [false, false, false, true, false]
         );
-        assert_eq!(
-            may_begin(Made { metadata: 1, shards: 2, storage: 2, targets: 2 }),
-            [false, false, true, true, false]
-        );
-        assert_eq!(
-            may_begin(Made { metadata: 1, shards: 1, storage: 2, targets: 4 }),
-            [false, true, false, false, false]
-        );
+        assert_eq!(may_begin(Made { metadata: 1, shards: 1, storage: 2, targets: 2 }), [false; 5]);
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl Supervisor {
         }
     }
 
-    async fn keep_running(self: Rc<Self>, process: Process, mut stop: watch::Receiver<bool>) {
+    async fn keep_running(self: Rc<Self>, mut process: Process, mut stop: watch::Receiver<bool>) {
         let mut backoff = Backoff::new();
         let mut proven = false;
         loop {
@@ -169,7 +169,14 @@ impl Supervisor {
                 return;
             }
             self.note(&process.name, |state| state.restarts += 1);
+            process = self.as_it_is_now(process);
         }
+    }
+
+    /// What has come up meanwhile may not begin empty again.
+    fn as_it_is_now(&self, process: Process) -> Process {
+        let all = self.dir.spec().map(|spec| processes(&self.dir, &spec)).unwrap_or_default();
+        all.into_iter().find(|now| now.name == process.name).unwrap_or(process)
     }
 
     fn start(&self, process: &Process) -> Result<Child> {
