@@ -210,7 +210,7 @@ impl Client {
         }
         let (route, connection) = self.connection(destination).await?;
         // With the connection in hand: where the session ends from here on, the connection does too, before anybody is told.
-        if changes_objects(C::OP) && !self.may_change(destination) {
+        if changes_objects(C::OP) && !self.may_change(destination, connection.begun()) {
             return Err(Failure::Lapsed);
         }
         if is_done_once(C::OP) && self.has_forgotten(destination, sent) {

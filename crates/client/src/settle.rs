@@ -1,6 +1,6 @@
 //! Sizes: who knows them, asking the objects, and telling the shard.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use layout::{file_size, object_size};
 use types::attr::Attr;
@@ -233,11 +233,11 @@ impl Client {
     }
 
     /// As far as this client knows without asking, the shard still keeps others from believing that nobody writes the file
-    /// of this object.
-    pub(crate) fn may_change(&self, object: Destination) -> bool {
+    /// of this object, and ends this connection, made at `connected`, before it does so no more.
+    pub(crate) fn may_change(&self, object: Destination, connected: Instant) -> bool {
         let Destination::Object(_, ObjectId { inode, .. }) = object else { return true };
         let holds = self.shared.with_file(inode, |file| file.intent != Intent::None && !file.has_lost_lock);
-        holds != Some(false) && self.shared.assurances.is_sure(inode.home(), ring::now())
+        holds != Some(false) && self.shared.assurances.covers(inode.home(), connected, ring::now())
     }
 
     /// Where that is in doubt: asks the shard whether it has kept the session, and for the intent if it has not. A client
@@ -247,17 +247,25 @@ impl Client {
     /// `EIO` where a lock was lost, or the shard cannot be asked; `ESTALE` where the file is gone.
     pub(crate) async fn regain(&self, caller: &Caller<'_>, object: Destination) -> Result<(), Errno> {
         let Destination::Object(_, ObjectId { inode, .. }) = object else { return Ok(()) };
-        let shard = inode.home();
-        if !self.shared.assurances.is_sure(shard, ring::now()) {
+        let (shard, begun) = (inode.home(), ring::now());
+        // Boxed: what asks objects asks a shard within.
+        let ask = async || Box::pin(self.call(caller, Destination::Shard(shard), &Ping {})).await;
+        let was_sure = self.shared.assurances.is_sure(shard, begun);
+        if !was_sure {
             self.reopen_session(shard);
-            // Boxed: what asks objects asks a shard within.
-            Box::pin(self.call(caller, Destination::Shard(shard), &Ping {})).await?;
+            ask().await?;
         }
         match self.shared.with_file(inode, |file| (file.has_lost_lock, file.intent == Intent::None)) {
             Some((true, _)) => Err(Errno::EIO),
             // What was kept back under the one that is lost; and a settling may wait for it, which would be waited for here.
             Some((false, true)) if caller.needs_held_intent() => Err(Errno::EIO),
             Some((false, true)) => Box::pin(self.ask_for_intent(caller, inode, false)).await.map(drop),
+            // The connection is younger than what the shard has said.
+            Some((false, false)) | None if was_sure => {
+                ask().await?;
+                self.shared.assurances.heard(shard, begun);
+                Ok(())
+            }
             Some((false, false)) | None => Ok(()),
         }
     }
@@ -451,7 +459,6 @@ pub(crate) fn checked_layout(reply: &InodeReply) -> Result<Layout, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
 
     use types::cred::Credentials;
 
@@ -481,7 +488,7 @@ mod tests {
             client.shared.assurances.opened(FILE.home(), Instant::now(), Duration::from_secs(60));
             client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.settling = true);
             let destination = Destination::Object(GroupId(1), object);
-            assert!(!client.may_change(destination));
+            assert!(!client.may_change(destination, Instant::now()));
             ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
         });
         assert_eq!(regained.ok(), Some(Err(Errno::EIO)));

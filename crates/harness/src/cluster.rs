@@ -1,7 +1,7 @@
 //! A whole cluster of real processes, gone when dropped.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::guard::Guard;
 use crate::run::{Ended, run};
-use crate::{binary, mounts, process, wait};
+use crate::{binary, mounts, preload, process, wait};
 
 /// For a cluster to come up or go down, on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -167,10 +167,20 @@ impl Cluster {
 
     /// Mounts it once more.
     pub fn mount_again(&mut self, flags: &[&str]) -> SecondMount {
+        self.mount_again_with(flags, None)
+    }
+
+    /// The same with a library that takes the place of functions of the C library.
+    ///
+    /// # Panics
+    /// As [`Cluster::mount_again`].
+    #[must_use]
+    pub fn mount_again_with(&mut self, flags: &[&str], preload: Option<&Path>) -> SecondMount {
         let point = self.beside(&format!("mnt-{}", self.seconds.len() + 2));
         fs::create_dir_all(&point).expect("a mount point");
         let mut command = Command::new(binary::weft());
         command.arg("mount").arg(&point).arg("--dir").arg(self.dir()).arg("--json").args(flags);
+        command.envs(preload.map(|library| (preload::VARIABLE, library)));
         let ended = self.run(&mut command).expect_ok();
         let said: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended}"));
         let pid = said["pid"].as_i64().unwrap_or_else(|| panic!("no pid: {ended}")) as i32;

@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod mounts;
 pub mod own_metad;
 pub mod ports;
+pub mod preload;
 pub mod process;
 pub mod reset;
 pub mod run;

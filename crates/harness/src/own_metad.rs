@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::{binary, process, wait};
+use crate::{binary, preload, process, wait};
 
 /// For a service that was killed to be gone.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ impl OwnMetad {
         let log = File::options().append(true).create(true).open(log).expect("a log");
         let mut command = Command::new(binary::weft());
         command.arg("metad").arg("--config").arg(config).env("WEFT_METAD_FAIL_POINTS", points);
-        command.envs(preload.map(|library| ("LD_PRELOAD", library)));
+        command.envs(preload.map(|library| (preload::VARIABLE, library)));
         // A step is over soon.
         command.env("WEFT_METAD_SYNC_INTERVAL", "10ms");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use ring::buf::{Buf, Slice};
 use ring::op;
@@ -150,6 +151,8 @@ struct Inner {
     left: Cell<bool>,
     address: SocketAddr,
     established: Established,
+    /// The other side has taken it by then.
+    begun: Instant,
     limits: Limits,
     outbox: Outbox,
     pending: RefCell<Pending>,
@@ -254,6 +257,7 @@ impl Connection {
             socket,
             address,
             established,
+            begun: Instant::now(),
             limits: limits.clone(),
             outbox: Outbox::default(),
             pending: RefCell::default(),
@@ -319,6 +323,12 @@ impl Connection {
             (None, None) => Buf::with_capacity(0),
         };
         Ok(Answer { message, payload, into_rest, epoch: reply.header.epoch })
+    }
+
+    /// The other side has taken the connection by then: what it is told later to do with connections concerns this one too.
+    #[must_use]
+    pub fn begun(&self) -> Instant {
+        self.inner.begun
     }
 
     #[must_use]

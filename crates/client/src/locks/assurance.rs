@@ -43,6 +43,13 @@ impl Assurances {
         self.lock().get(&shard).is_some_and(|assurance| assurance.is_sure(now))
     }
 
+    /// The same for a change that goes over a connection to storage of that age. The shard was heard of since: where it ends
+    /// the session from then on, it has that connection ended first, whatever our clock says. (That may have stood still with
+    /// the whole machine.)
+    pub(crate) fn covers(&self, shard: ShardId, connected: Instant, now: Instant) -> bool {
+        self.lock().get(&shard).is_some_and(|assurance| assurance.is_sure(now) && assurance.heard >= connected)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<ShardId, Assurance>> {
         // A panic elsewhere leaves the map whole: each critical section is a single change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,5 +79,18 @@ mod tests {
         assert!(!assurances.is_sure(shard, after(15)));
         assurances.opened(shard, after(16), Duration::from_secs(10));
         assert!(assurances.is_sure(shard, after(20)));
+    }
+
+    #[test]
+    fn a_connection_that_is_younger_than_the_last_answer_is_not_covered() {
+        let (assurances, shard, start) = (Assurances::default(), ShardId(3), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assurances.opened(shard, after(1), Duration::from_secs(10));
+        assert!(assurances.covers(shard, start, after(2)) && assurances.covers(shard, after(1), after(2)));
+        assert!(!assurances.covers(shard, after(2), after(2)));
+        assert!(!assurances.covers(shard, start, after(11)), "the session may have ended");
+        assurances.heard(shard, after(3));
+        assert!(assurances.covers(shard, after(2), after(12)));
+        assert!(!assurances.covers(ShardId(4), start, after(2)));
     }
 }

@@ -4,37 +4,25 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use harness::cluster::{Cluster, Shape};
 use harness::own_metad::OwnMetad;
+use harness::preload;
 
 /// Longer than a shard waits for another one's answers that take no sync.
 const SYNC: Duration = Duration::from_secs(6);
 /// One sync may be under way already when a promise comes, which waits for the next one then. One more for what went before.
 const PATIENCE: Duration = Duration::from_secs(6 * 3 + 2);
 
-/// A library whose `fdatasync` and `fsync` are slow from when the file `switch` is there.
-fn slow_disk(cluster: &Cluster, switch: &str) -> PathBuf {
-    let (source, library) = (cluster.beside("slow.c"), cluster.beside("slow.so"));
-    let body = format!(
-        r#"
+/// `fdatasync` and `fsync` are slow from when the file `SWITCH` is there.
+const SLOW_DISK: &str = r#"
 #include <sys/syscall.h>
 #include <unistd.h>
-static void wait_long(void) {{ if (access("{switch}", F_OK) == 0) sleep({}); }}
-int fdatasync(int fd) {{ wait_long(); return syscall(SYS_fdatasync, fd); }}
-int fsync(int fd) {{ wait_long(); return syscall(SYS_fsync, fd); }}
-"#,
-        SYNC.as_secs()
-    );
-    fs::write(&source, body).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
-    harness::run::run(&mut compiler, harness::run::LONG).expect_ok();
-    library
-}
+static void wait_long(void) { if (access("SWITCH", F_OK) == 0) sleep(SECONDS); }
+int fdatasync(int fd) { wait_long(); return syscall(SYS_fdatasync, fd); }
+int fsync(int fd) { wait_long(); return syscall(SYS_fsync, fd); }
+"#;
 
 #[test]
 fn a_rename_over_shards_waits_for_a_slow_disk() {
@@ -45,7 +33,9 @@ fn a_rename_over_shards_waits_for_a_slow_disk() {
     });
     fs::write(folders[0].join("file"), b"contents").unwrap();
     let switch = cluster.beside("slow");
-    let library = slow_disk(&cluster, switch.to_str().unwrap());
+    let source = SLOW_DISK.replace("SWITCH", switch.to_str().unwrap());
+    let source = source.replace("SECONDS", &SYNC.as_secs().to_string());
+    let library = preload::library(switch.parent().unwrap(), "slow-disk", &source);
     cluster.freeze_supervisor();
     let metad = OwnMetad::replace_with(&cluster, &cluster.keeper(1), Some(library));
     // Its start, which syncs more than once, is over when this is done.
