@@ -7,14 +7,17 @@ use std::time::Instant;
 
 use types::allocation::Allocation;
 use types::error::Errno;
+use wire::v1::scrub::ScrubStart;
 
 use super::ObjectStore;
+use super::ahead_tests::served;
 use super::copy::Range;
 use super::files::Options;
 use super::sums_tests::{
     OBJECT, check_all, flip, forget_pages, header, options, read_errno, sidecar, store, store_of_another_epoch,
 };
 use super::tests::{bytes, object, on_ring, open, read, target, write};
+use crate::scrub;
 use crate::sums::header::State;
 
 #[test]
@@ -208,5 +211,20 @@ fn what_is_distrusted_while_an_object_is_gone_over_is_not_believed_with_it() {
         assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
         flip(&store, OBJECT, 4 * 4096);
         assert_eq!(read_errno(&store, 4 * 4096, 10).await, Some(Errno::EIO));
+    });
+}
+
+#[test]
+fn a_scrub_that_is_stopped_leaves_what_is_in_doubt_to_be_gone_over() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        write(&store(dir.path()), OBJECT, 0, &bytes(50_000, 1)).await.expect("written");
+        let served = Rc::new(served(dir.path(), store_of_another_epoch(dir.path())));
+        assert_eq!(read_errno(&served.store, 0, 10).await, None);
+        scrub::start(&served, &ScrubStart { run: 1, rate: 1 });
+        served.scrub.stop(1);
+        scrub::go_over_doubtful(&served).await;
+        flip(&served.store, OBJECT, 5);
+        assert_eq!(read_errno(&served.store, 0, 10).await, Some(Errno::EIO), "from now on it counts");
     });
 }
