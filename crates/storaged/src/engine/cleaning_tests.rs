@@ -215,6 +215,22 @@ fn what_is_distrusted_while_an_object_is_gone_over_is_not_believed_with_it() {
 }
 
 #[test]
+fn what_was_gone_over_is_not_gone_over_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        write(&store(dir.path()), OBJECT, 0, &bytes(50_000, 1)).await.expect("written");
+        let store = store_of_another_epoch(dir.path());
+        assert_eq!(read_errno(&store, 0, 10).await, None);
+        // Its turn comes when the cache has given it up.
+        drop(store.open.borrow_mut().remove(OBJECT));
+        assert_eq!(store.doubtful(), Some(OBJECT));
+        check_all(&store, OBJECT).await;
+        store.believe(OBJECT).await.expect("done");
+        assert_eq!(store.doubtful(), None);
+    });
+}
+
+#[test]
 fn a_scrub_that_is_stopped_leaves_what_is_in_doubt_to_be_gone_over() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {
