@@ -1,6 +1,7 @@
 //! How objects and their checksums become clean, and what that is worth after a loss of power, on real files.
 
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::time::Instant;
@@ -242,5 +243,25 @@ fn a_scrub_that_is_stopped_leaves_what_is_in_doubt_to_be_gone_over() {
         scrub::go_over_doubtful(&served).await;
         flip(&served.store, OBJECT, 5);
         assert_eq!(read_errno(&served.store, 0, 10).await, Some(Errno::EIO), "from now on it counts");
+    });
+}
+
+#[test]
+fn what_was_not_begun_is_not_taken_for_under_way() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        write(&store, OBJECT, 0, &bytes(20_000, 1)).await.expect("written");
+        let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+        let fd = file.sums().expect("kept").fd();
+        let path = sidecar(dir.path(), OBJECT);
+        let (read_only, right) = (File::open(&path), OpenOptions::new().read(true).write(true).open(&path));
+        // SAFETY: both are open; that of the sidecar goes on to be owned as before.
+        let replace = |by: &File| assert!(unsafe { libc::dup2(by.as_raw_fd(), fd) } >= 0);
+        replace(&read_only.expect("there"));
+        assert!(store.allocate(OBJECT, 0, 4096, Allocation::Punch).await.is_err());
+        replace(&right.expect("there"));
+        store.allocate(OBJECT, 8192, 4096, Allocation::Punch).await.expect("punched");
+        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { pending: None, .. }));
     });
 }

@@ -384,8 +384,9 @@ impl Sidecar {
 
     /// These blocks may be anything until [`Self::end_pending`].
     pub(super) async fn begin_pending(&self, range: Range<u64>) -> Result<(), Errno> {
-        self.pending.borrow_mut().push(range);
-        self.write_pending().await
+        self.pending.borrow_mut().push(range.clone());
+        // Where it cannot be said, nothing is begun.
+        self.write_pending().await.inspect_err(|_| self.forget_pending(&range))
     }
 
     /// Their entries are right.
