@@ -111,7 +111,8 @@ async fn go_over_all<S: ObjectStore>(served: &Rc<Served<S>>, walk: Walk) -> Resu
     })
     .await?;
     for_each_object(served, Listed::Objects, async |object, _| {
-        go_over(served, object, &walk, &|found| scrub.record(|run| found.add_to(run))).await;
+        let watch = Watch { is_stopped: &|| scrub.stop.get(), report: &|found| scrub.record(|run| found.add_to(run)) };
+        go_over(served, object, &walk, &watch).await;
         scrub.record(|run| {
             run.objects += 1;
             run.elapsed_ms = millis(walk.begun.elapsed());
@@ -217,11 +218,18 @@ impl Walk {
     }
 }
 
+/// Whoever has objects gone over.
+struct Watch<'a> {
+    is_stopped: &'a dyn Fn() -> bool,
+    report: &'a dyn Fn(Found),
+}
+
 /// One object from its beginning to its end, step by step; what is written to it meanwhile is right already.
-async fn go_over<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, walk: &Walk, report: &dyn Fn(Found)) {
+async fn go_over<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, walk: &Walk, watch: &Watch<'_>) {
+    let Watch { is_stopped, report } = watch;
     let (mut offset, mut in_doubt, mut whole) = (0, false, true);
     loop {
-        if served.scrub.stop.get() && served.scrub.run.borrow().as_ref().is_some_and(|run| run.running) {
+        if is_stopped() {
             return;
         }
         let (size, read) = {
@@ -316,10 +324,15 @@ pub(crate) async fn tend<S: ObjectStore + 'static>(served: Rc<Served<S>>) {
         if served.target.check_present().is_err() {
             continue;
         }
-        let walk = Walk::new(TEND_RATE, ring::now());
-        while let Some(object) = served.store.doubtful() {
-            go_over(&served, object, &walk, &|_| {}).await;
-        }
+        go_over_doubtful(&served).await;
+    }
+}
+
+/// Those that are in doubt. No administrator has asked for it, or stops it.
+pub(crate) async fn go_over_doubtful<S: ObjectStore>(served: &Rc<Served<S>>) {
+    let walk = Walk::new(TEND_RATE, ring::now());
+    while let Some(object) = served.store.doubtful() {
+        go_over(served, object, &walk, &Watch { is_stopped: &|| false, report: &|_| {} }).await;
     }
 }
 

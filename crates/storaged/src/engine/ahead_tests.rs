@@ -167,7 +167,7 @@ fn where_memory_is_used_up_readers_read_for_themselves() {
     });
 }
 
-fn served(dir: &Path, store: Files) -> Served<Files> {
+pub(super) fn served(dir: &Path, store: Files) -> Served<Files> {
     let target = target(dir, 0);
     let queue = Queue::new(32, &Metrics::new("test"), TargetId(1), Arc::clone(&target.pulse));
     Served {

@@ -1,20 +1,24 @@
 //! How objects and their checksums become clean, and what that is worth after a loss of power, on real files.
 
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::time::Instant;
 
 use types::allocation::Allocation;
 use types::error::Errno;
+use wire::v1::scrub::ScrubStart;
 
 use super::ObjectStore;
+use super::ahead_tests::served;
 use super::copy::Range;
 use super::files::Options;
 use super::sums_tests::{
     OBJECT, check_all, flip, forget_pages, header, options, read_errno, sidecar, store, store_of_another_epoch,
 };
 use super::tests::{bytes, object, on_ring, open, read, target, write};
+use crate::scrub;
 use crate::sums::header::State;
 
 #[test]
@@ -208,5 +212,56 @@ fn what_is_distrusted_while_an_object_is_gone_over_is_not_believed_with_it() {
         assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
         flip(&store, OBJECT, 4 * 4096);
         assert_eq!(read_errno(&store, 4 * 4096, 10).await, Some(Errno::EIO));
+    });
+}
+
+#[test]
+fn what_was_gone_over_is_not_gone_over_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        write(&store(dir.path()), OBJECT, 0, &bytes(50_000, 1)).await.expect("written");
+        let store = store_of_another_epoch(dir.path());
+        assert_eq!(read_errno(&store, 0, 10).await, None);
+        // Its turn comes when the cache has given it up.
+        drop(store.open.borrow_mut().remove(OBJECT));
+        assert_eq!(store.doubtful(), Some(OBJECT));
+        check_all(&store, OBJECT).await;
+        store.believe(OBJECT).await.expect("done");
+        assert_eq!(store.doubtful(), None);
+    });
+}
+
+#[test]
+fn a_scrub_that_is_stopped_leaves_what_is_in_doubt_to_be_gone_over() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        write(&store(dir.path()), OBJECT, 0, &bytes(50_000, 1)).await.expect("written");
+        let served = Rc::new(served(dir.path(), store_of_another_epoch(dir.path())));
+        assert_eq!(read_errno(&served.store, 0, 10).await, None);
+        scrub::start(&served, &ScrubStart { run: 1, rate: 1 });
+        served.scrub.stop(1);
+        scrub::go_over_doubtful(&served).await;
+        flip(&served.store, OBJECT, 5);
+        assert_eq!(read_errno(&served.store, 0, 10).await, Some(Errno::EIO), "from now on it counts");
+    });
+}
+
+#[test]
+fn what_was_not_begun_is_not_taken_for_under_way() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        write(&store, OBJECT, 0, &bytes(20_000, 1)).await.expect("written");
+        let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+        let fd = file.sums().expect("kept").fd();
+        let path = sidecar(dir.path(), OBJECT);
+        let (read_only, right) = (File::open(&path), OpenOptions::new().read(true).write(true).open(&path));
+        // SAFETY: both are open; that of the sidecar goes on to be owned as before.
+        let replace = |by: &File| assert!(unsafe { libc::dup2(by.as_raw_fd(), fd) } >= 0);
+        replace(&read_only.expect("there"));
+        assert!(store.allocate(OBJECT, 0, 4096, Allocation::Punch).await.is_err());
+        replace(&right.expect("there"));
+        store.allocate(OBJECT, 8192, 4096, Allocation::Punch).await.expect("punched");
+        assert!(matches!(header(dir.path(), OBJECT), State::Dirty { pending: None, .. }));
     });
 }

@@ -142,6 +142,11 @@ impl Sums {
         !self.believes_none.get() && !self.distrusted.borrow().contains(&object)
     }
 
+    /// Nobody needs to go over it again: it may have been closed and opened, or somebody else has gone over it.
+    pub(super) fn note_believed(&self, object: ObjectId) {
+        self.doubtful.borrow_mut().retain(|other| *other != object);
+    }
+
     pub(super) fn take_doubtful(&self) -> Option<ObjectId> {
         self.doubtful.borrow_mut().pop_front()
     }

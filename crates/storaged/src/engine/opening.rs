@@ -174,21 +174,22 @@ impl Files {
         object: ObjectId,
         file: &Rc<OpenFile>,
     ) -> Result<Option<Rc<Sidecar>>, Errno> {
-        if let Some(sums) = file.sums() {
-            return Ok(Some(Rc::clone(sums)));
-        }
-        let Some(root) = self.sums.shared_root().filter(|_| self.sums.keeping.on && file.writable) else {
-            return Ok(None);
+        let can_be_made = self.sums.keeping.on && file.writable;
+        // One at a time: who comes later with the size of before would cut off the entries of what was written since.
+        let _opening = loop {
+            if file.sums().is_some() || !can_be_made {
+                return Ok(file.sums().cloned());
+            }
+            if !self.openings.others(object).await {
+                break self.openings.begin(object);
+            }
         };
+        let Some(root) = self.sums.shared_root() else { return Ok(None) };
         let (me, size) = (self.sums.keeping.me, file.size.get());
         let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make, size)).await;
-        let found = found.map_err(|errno| self.failed(errno, "making the file of checksums"))?;
-        // Another task may have been faster, with the same outcome.
-        if file.sums().is_none()
-            && let Some(found) = found
-        {
+        if let Some(found) = found.map_err(|errno| self.failed(errno, "making the file of checksums"))? {
             let keeping = (self.sums.keeping, &self.target.helpers);
-            let (sums, _) = Sidecar::new(found, object, keeping, &self.sums.cache, file.size.get());
+            let (sums, _) = Sidecar::new(found, object, keeping, &self.sums.cache, size);
             self.take_in(object, file, sums);
         }
         Ok(file.sums().cloned())

@@ -181,6 +181,7 @@ impl Files {
         }
         self.cut_apart(sums, file.size.get()).await.map_err(|errno| self.failed(errno, "writing checksums"))?;
         sums.believe().await.map_err(|errno| self.failed(errno, "writing checksums"))?;
+        self.sums.note_believed(object);
         self.sums.note_dirty(object, Instant::now());
         Ok(())
     }

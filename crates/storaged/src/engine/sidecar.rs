@@ -350,8 +350,14 @@ impl Sidecar {
             // Once more: after a failed sync the kernel takes what it could not write for written.
             self.write_header(self.dirty_state()).await?;
         }
-        if was_clean || !self.durable.get() {
-            op::fsync(self.fd(), true).await?;
+        if (was_clean || !self.durable.get())
+            && let Err(error) = op::fsync(self.fd(), true).await
+        {
+            if self.owner.get() == self.keeping.me {
+                // Who opens it anew must not take it for known to be on the disk.
+                let _ = self.write_header(self.dirty_by(self.keeping.me.earlier())).await;
+            }
+            return Err(error.into());
         }
         self.state.set(Phase::Dirty);
         self.durable.set(true);
@@ -367,15 +373,20 @@ impl Sidecar {
     }
 
     fn dirty_state(&self) -> State {
+        self.dirty_by(self.owner.get())
+    }
+
+    fn dirty_by(&self, owner: Owner) -> State {
         let own = self.pending.borrow();
         let all = own.iter().chain(self.inherited.borrow().iter()).cloned().reduce(|a, b| hull(&a, &b));
-        State::Dirty { owner: self.owner.get(), pending: all }
+        State::Dirty { owner, pending: all }
     }
 
     /// These blocks may be anything until [`Self::end_pending`].
     pub(super) async fn begin_pending(&self, range: Range<u64>) -> Result<(), Errno> {
-        self.pending.borrow_mut().push(range);
-        self.write_pending().await
+        self.pending.borrow_mut().push(range.clone());
+        // Where it cannot be said, nothing is begun.
+        self.write_pending().await.inspect_err(|_| self.forget_pending(&range))
     }
 
     /// Their entries are right.

@@ -1,11 +1,13 @@
 //! Checksums of objects, on real files.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::mpsc;
 use std::time::Instant;
 
 use ring::buf::Slice;
@@ -631,5 +633,59 @@ fn what_is_read_while_entries_are_written_is_not_kept() {
         ring::join_all(tasks).await.into_iter().for_each(|outcome| outcome.expect("done"));
         assert!(!is_kept());
         assert_eq!(sums.entries(5..6).await.expect("read"), [entry]);
+    });
+}
+
+/// Of an object from before there were checksums, which many begin to write to at once.
+#[test]
+fn a_sidecar_is_made_once_and_keeps_what_is_written_meanwhile() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let off = open(&target(dir.path(), 0), &Rc::default(), options(false));
+        write(&off, OBJECT, 0, &bytes(5000, 1)).await.expect("written");
+        let store = Rc::new(store(dir.path()));
+        assert_eq!(read(&store, OBJECT, 0, 5000).await, bytes(5000, 1));
+        // All helper threads but one are busy, and that one becomes so between the calls of the two writers.
+        let busy = async |store: &Rc<Files>| {
+            let (end, ended) = mpsc::channel::<()>();
+            let helpers = store.target.helpers.clone();
+            ring::spawn(async move { helpers.run(move || ended.recv().unwrap_or_default()).await });
+            ring::yield_now().await;
+            end
+        };
+        let write_later = async |block: u64| {
+            let (store, done) = (Rc::clone(&store), Rc::new(Cell::new(false)));
+            let is_done = Rc::clone(&done);
+            ring::spawn(async move {
+                write(&store, OBJECT, block * BLOCK, &bytes(4096, 2)).await.expect("written");
+                done.set(true);
+            });
+            ring::yield_now().await;
+            is_done
+        };
+        let wait_for = async |done: Rc<Cell<bool>>| {
+            while !done.get() {
+                ring::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        };
+        let mut others = Vec::new();
+        for _ in 0..8 {
+            others.push(busy(&store).await);
+        }
+        let first = write_later(1000).await;
+        let between = busy(&store).await;
+        let second = write_later(500).await;
+        others.pop();
+        wait_for(first).await;
+        let check_at = async |block| store.check(OBJECT, block * BLOCK, 512 << 10).await.expect("readable");
+        check_at(896).await;
+        drop((between, others));
+        wait_for(second).await;
+        for block in (0..1001).step_by(128) {
+            check_at(block).await;
+        }
+        store.believe(OBJECT).await.expect("done");
+        drop(store.open.borrow_mut().remove(OBJECT));
+        assert!(read(&store, OBJECT, 1000 * BLOCK, 4096).await == bytes(4096, 2));
     });
 }
