@@ -200,7 +200,8 @@ impl Locks {
     /// Locks a range, also where the owner holds a part of it, in whatever mode. `None`: it waits, and its answer comes
     /// under `ticket`. Asked again under a ticket that waits, it keeps its place.
     ///
-    /// A `flock` lock is converted as `flock(2)` says: the old one is given up first, also where the new one is refused.
+    /// A `flock` lock is converted as Linux does it: in one moment where nobody else holds what is in the way, whoever waits;
+    /// else the old one is given up first, also where the new one is refused.
     pub fn lock(&mut self, ticket: Ticket, request: LockRequest) -> Option<LockAnswer> {
         if self.waiting.contains_key(&ticket) {
             return None;
@@ -219,6 +220,11 @@ impl Locks {
             return self.defer(ticket, inode, Deferred::Lock(request));
         }
         if owner.kind == LockKind::Flock {
+            if self.files.get(&key).is_some_and(|file| file.of(owner).is_some() && !file.is_held(owner, wanted)) {
+                self.grant(key, owner, wanted);
+                self.promote(key);
+                return Some(LockAnswer::Done);
+            }
             self.unlock(inode, owner, LockRange::ALL);
         }
         self.lock_now(ticket, request)
