@@ -6,7 +6,7 @@ use kv::memory::MemoryKv;
 use namespace::error::Error;
 use namespace::shard::Shard;
 use namespace::transaction::part::Part;
-use namespace::view::{InodeView, Looked, Recall};
+use namespace::view::{DirectoryView, InodeView, Looked, Recall};
 use types::attr::{Attr, FileType};
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId};
@@ -57,6 +57,11 @@ impl Beliefs {
         }
     }
 
+    /// A client was killed.
+    pub(crate) fn forget(&mut self, client: u64) {
+        self.clients.remove(&client);
+    }
+
     pub(crate) fn recalled(&mut self, client: u64, recalls: &[Recall]) {
         let client = self.clients.entry(client).or_default();
         for recall in recalls {
@@ -78,20 +83,27 @@ impl Beliefs {
         client.met.insert(op.home());
         let moving = std::mem::take(&mut client.moving);
         match (op, answer) {
-            (Op::Rename { from, to, flags }, Answer::Done) => {
-                client.moved(&moving, from, to);
-                if *flags == namespace::view::RENAME_EXCHANGE {
-                    client.moved(&moving, to, from);
+            (_, Answer::Changed(changed)) => {
+                if let Op::Rename { from, to, flags } = op {
+                    client.moved(&moving, from, to);
+                    if *flags == namespace::view::RENAME_EXCHANGE {
+                        client.moved(&moving, to, from);
+                    }
                 }
+                let directories = [&changed.parent, &changed.target];
+                learned += directories.into_iter().map(|view| client.learn_directory(view.as_deref())).sum::<u64>();
             }
             (
                 Op::Lookup { parent, name } | Op::Create { parent, name } | Op::Mkdir { parent, name },
                 Answer::Inode(view),
-            ) => learned += client.learn_name(*parent, name, view),
+            ) => {
+                learned += client.learn_name(*parent, name, view) + client.learn_directory(view.parent.as_deref());
+            }
+            (Op::Link { .. }, Answer::Inode(view)) => learned += client.learn_directory(view.parent.as_deref()),
             (Op::Lookup { parent, name }, Answer::Absent(lease_ms)) => {
                 learned += client.believe_name(*parent, name, None, *lease_ms);
             }
-            (Op::Stat { .. }, Answer::Inode(view)) => learned += client.learn(view),
+            (Op::Stat { .. } | Op::Open { .. }, Answer::Inode(view)) => learned += client.learn(view),
             (Op::List { inode, .. }, Answer::Names(entries, _)) => {
                 for entry in entries {
                     learned += entry.attributes.as_ref().map_or(0, |v| client.learn_name(*inode, &entry.name, v));
@@ -214,6 +226,16 @@ impl Client {
         until.map_or(0, |until| {
             assert!(!view.elsewhere, "its own shard tells of it");
             self.inodes.insert(view.attr.inode, (view.attr, until));
+            1
+        })
+    }
+
+    /// What its own change has made of a directory.
+    fn learn_directory(&mut self, view: Option<&DirectoryView>) -> u64 {
+        let Some(DirectoryView { attr, lease_ms, .. }) = view else { return 0 };
+        let until = self.until(&(attr.inode, None), *lease_ms);
+        until.map_or(0, |until| {
+            self.inodes.insert(attr.inode, (*attr, until));
             1
         })
     }
