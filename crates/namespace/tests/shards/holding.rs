@@ -7,7 +7,7 @@ use types::flags::FileFlags;
 use types::id::InodeId;
 
 use crate::seeds::seeds;
-use crate::sim::{Crash, Op, ROOT, Sim};
+use crate::sim::{Answer, Crash, Op, ROOT, Sim, name};
 
 const CLIENTS: std::ops::RangeInclusive<u64> = 1..=5;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -120,4 +120,20 @@ fn what_nobody_holds_goes_though_the_power_is_cut() {
     for seed in seeds(2000, SEEDS) {
         race(seed, &[Crash::Kill, Crash::PowerCut, Crash::PowerCut]);
     }
+}
+
+#[test]
+fn a_split_directory_that_was_removed_can_be_changed_by_who_may_hold_it() {
+    let mut sim = Sim::new(5, 3);
+    sim.orderly = true;
+    let Answer::Inode(made) = sim.run(1, Op::Mkdir { parent: ROOT, name: name("d") }) else { panic!("not made") };
+    let inode = made.attr.inode;
+    assert!(matches!(sim.run(1, Op::Split { inode, count: 3 }), Answer::Parts(_)));
+    // It does not come back, so what was removed is kept for a while.
+    sim.run(2, Op::Open { inode });
+    sim.crash(usize::from(inode.home().0), Crash::Kill);
+    assert_eq!(sim.run(1, Op::Rmdir { parent: ROOT, name: name("d") }), Answer::Done);
+    let answer = sim.run(1, Op::Chmod { inode, mode: 0o700 });
+    let Answer::Inode(changed) = answer else { panic!("{answer:?}") };
+    assert_eq!((changed.attr.mode, changed.attr.nlink), (0o700, 0));
 }
