@@ -6,6 +6,7 @@
 //! second.
 //!
 //! - `file`: the holders of one file, and what stands in whose way; `queue`: who waits for it, and whose turn it is.
+//! - `forfeits`: what sessions held that have ended, and may come back.
 //! - `ends`: what is special about the ends of files: their holders are asked for them, and lose them.
 //! - `deadlock`: cycles of waiting owners. The locks of other shards are not seen: whose waits lead through several shards
 //!   finds that itself, by [`Locks::waits_of`].
@@ -17,6 +18,7 @@
 mod deadlock;
 mod ends;
 mod file;
+mod forfeits;
 mod queue;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +29,7 @@ use types::lock::{Held, LockKind, LockMode, LockRange};
 
 use crate::locks::ends::Ends;
 use crate::locks::file::FileLocks;
+use crate::locks::forfeits::Forfeits;
 use crate::locks::queue::Waiter;
 
 /// So long a request waits for others that only wait, too.
@@ -140,6 +143,7 @@ pub struct Locks {
     grace: bool,
     deferred: Vec<(Ticket, Deferred)>,
     ends: Ends,
+    forfeits: Forfeits,
     answers: Vec<(Ticket, LockAnswer)>,
     now_ms: u64,
 }
@@ -330,6 +334,12 @@ impl Locks {
     pub fn release_session(&mut self, session: SessionId) {
         let Some(of) = self.sessions.get(&session) else { return };
         let (tickets, files) = (of.tickets.iter().copied().collect::<Vec<_>>(), of.files.clone());
+        for &key in files.iter().filter(|(_, kind)| *kind != LockKind::End) {
+            let Some(file) = self.files.get(&key) else { continue };
+            for owner in file.owners(session) {
+                file.of(owner).into_iter().for_each(|held| self.forfeits.note(key, owner, held.clone()));
+            }
+        }
         self.refuse(&tickets, Errno::ENOTCONN);
         self.release_keys(session, &files);
         self.ends.forget(session);
@@ -349,16 +359,25 @@ impl Locks {
         }
     }
 
-    /// A session says what it held. False where somebody else holds it by now: only without a grace can that be.
+    /// A session says what it held. False where somebody else holds it by now, or has had it since the session ended: only
+    /// without a grace can that be.
     pub fn reclaim(&mut self, session: SessionId, lock: &HeldLock) -> bool {
         let owner = LockOwner { session, kind: lock.kind, id: lock.owner };
         let Held { range, mode, .. } = lock.held;
+        if self.forfeits.is_lost((lock.inode, lock.kind), owner, lock.held) {
+            return false;
+        }
         let full = self.sessions.get(&session).is_some_and(|of| of.pieces >= self.limits.pieces_per_session);
         if full || self.holder(lock.inode, owner, range, mode).is_some() {
             return false;
         }
         self.grant((lock.inode, lock.kind), owner, lock.held);
         true
+    }
+
+    /// The session has said all that it held.
+    pub fn has_reclaimed(&mut self, session: SessionId) {
+        self.forfeits.forget(session);
     }
 
     /// The session holds all of it.
@@ -427,6 +446,7 @@ impl Locks {
     }
 
     fn grant(&mut self, key: FileKey, owner: LockOwner, wanted: Held) {
+        self.forfeits.give(key, owner, wanted);
         let file = self.files.entry(key).or_default();
         let before = file.pieces(owner);
         file.set(owner, wanted);

@@ -1,8 +1,12 @@
-//! Conversions of `flock` locks.
+//! Conversions of `flock` locks, and what is left of locks to who comes back for them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use namespace::locks::{LockAnswer, LockLimits, LockOwner, LockRequest, Locks, Ticket, Wait};
+mod common;
+
+use common::{Bed, EXPIRY_MS, ROOT};
+use namespace::locks::{HeldLock, LockAnswer, LockLimits, LockOwner, LockRequest, Locks, Ticket, Wait};
+use namespace::view::Telling;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::lock::{Held, LockKind, LockMode, LockRange};
@@ -55,4 +59,62 @@ fn who_waits_gets_nothing_between_the_halves_of_a_conversion() {
     assert_eq!(lock(&mut locks, (A, 5), Shared, Wait::Yes), None);
     assert_eq!(lock(&mut locks, (B, 2), Shared, Wait::No), DONE);
     assert_eq!(locks.take_answers(), [(Ticket { session: A, number: 5 }, LockAnswer::Done)]);
+}
+
+/// Of ten bytes each, from `start` on.
+fn piece(session: SessionId, start: u64, mode: LockMode) -> HeldLock {
+    let range = LockRange::new(start, start + 9).unwrap();
+    HeldLock { inode: F, kind: LockKind::Posix, owner: session.0, held: Held { range, mode, pid: 7 } }
+}
+
+fn take(locks: &mut Locks, session: SessionId, piece: &HeldLock) {
+    let owner = LockOwner { session, kind: LockKind::Posix, id: session.0 };
+    let request = LockRequest { inode: F, owner, wanted: piece.held, wait: Wait::No };
+    assert_eq!(locks.lock(Ticket { session, number: 1 }, request), DONE);
+}
+
+#[test]
+fn who_comes_back_loses_what_others_have_had_meanwhile() {
+    let mut locks = Locks::new(LockLimits::default(), false);
+    let [all, read, other, alone] =
+        [(0, Exclusive), (20, Shared), (40, Shared), (60, Exclusive)].map(|(start, mode)| piece(A, start, mode));
+    for lock in [&all, &read, &other, &alone] {
+        take(&mut locks, A, lock);
+    }
+    locks.release_session(A);
+    for (start, mode) in [(5, Shared), (20, Shared), (40, Exclusive)] {
+        take(&mut locks, B, &piece(B, start, mode));
+    }
+    locks.release_session(B);
+    assert_eq!(locks.held().count(), 0);
+    let kept = [all, read, other, alone].map(|lock| locks.reclaim(A, &lock));
+    assert_eq!(kept, [false, true, false, true]);
+    // It is told once.
+    locks.has_reclaimed(A);
+    assert!(locks.reclaim(A, &all));
+}
+
+#[test]
+fn a_session_that_had_expired_is_told_what_it_has_lost() {
+    let mut bed = Bed::new();
+    let inode = bed.file(ROOT, "f");
+    let [kept, lost] = [0, 20].map(|start| HeldLock { inode, ..piece(A, start, Exclusive) });
+    let ask = |bed: &mut Bed, session: SessionId, lock: &HeldLock| {
+        let owner = LockOwner { session, kind: lock.kind, id: lock.owner };
+        let request = LockRequest { inode, owner, wanted: lock.held, wait: Wait::No };
+        assert_eq!(bed.shard.lock(Ticket { session, number: 1 }, request).unwrap(), DONE);
+        owner
+    };
+    for lock in [&kept, &lost] {
+        ask(&mut bed, A, lock);
+    }
+    bed.wait_ms(EXPIRY_MS);
+    assert!(bed.shard.touch(B));
+    assert_eq!(bed.tick().expired, [A]);
+    bed.turn();
+    let owner = ask(&mut bed, B, &lost);
+    bed.shard.unlock(inode, owner, LockRange::ALL).unwrap();
+    bed.shard.session_open(A, b"a").unwrap();
+    let told = bed.shard.session_tell(A, b"a", &Telling::whole(&[], &[kept, lost])).unwrap();
+    assert_eq!(told.lost, [lost]);
 }
