@@ -413,7 +413,7 @@ impl Shared {
             });
             if lost.unwrap_or_else(|| self.locks.lose(lock)) {
                 let (inode, pid) = (lock.inode, lock.held.pid);
-                error!(%inode, pid, "a lock is lost: the session had expired, and somebody else has it now");
+                error!(%inode, pid, "a lock is lost: the session had expired, and somebody else has got it since");
             }
         }
     }

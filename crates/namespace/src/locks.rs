@@ -6,6 +6,7 @@
 //! second.
 //!
 //! - `file`: the holders of one file, and what stands in whose way; `queue`: who waits for it, and whose turn it is.
+//! - `forfeits`: what sessions held that have ended, and may come back.
 //! - `ends`: what is special about the ends of files: their holders are asked for them, and lose them.
 //! - `deadlock`: cycles of waiting owners. The locks of other shards are not seen: whose waits lead through several shards
 //!   finds that itself, by [`Locks::waits_of`].
@@ -17,6 +18,7 @@
 mod deadlock;
 mod ends;
 mod file;
+mod forfeits;
 mod queue;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +29,7 @@ use types::lock::{Held, LockKind, LockMode, LockRange};
 
 use crate::locks::ends::Ends;
 use crate::locks::file::FileLocks;
+use crate::locks::forfeits::Forfeits;
 use crate::locks::queue::Waiter;
 
 /// So long a request waits for others that only wait, too.
@@ -140,6 +143,7 @@ pub struct Locks {
     grace: bool,
     deferred: Vec<(Ticket, Deferred)>,
     ends: Ends,
+    forfeits: Forfeits,
     answers: Vec<(Ticket, LockAnswer)>,
     now_ms: u64,
 }
@@ -200,7 +204,8 @@ impl Locks {
     /// Locks a range, also where the owner holds a part of it, in whatever mode. `None`: it waits, and its answer comes
     /// under `ticket`. Asked again under a ticket that waits, it keeps its place.
     ///
-    /// A `flock` lock is converted as `flock(2)` says: the old one is given up first, also where the new one is refused.
+    /// A `flock` lock is converted as Linux does it: in one moment where nobody else holds what is in the way, whoever waits;
+    /// else the old one is given up first, also where the new one is refused.
     pub fn lock(&mut self, ticket: Ticket, request: LockRequest) -> Option<LockAnswer> {
         if self.waiting.contains_key(&ticket) {
             return None;
@@ -219,6 +224,11 @@ impl Locks {
             return self.defer(ticket, inode, Deferred::Lock(request));
         }
         if owner.kind == LockKind::Flock {
+            if self.files.get(&key).is_some_and(|file| file.of(owner).is_some() && !file.is_held(owner, wanted)) {
+                self.grant(key, owner, wanted);
+                self.promote(key);
+                return Some(LockAnswer::Done);
+            }
             self.unlock(inode, owner, LockRange::ALL);
         }
         self.lock_now(ticket, request)
@@ -324,6 +334,12 @@ impl Locks {
     pub fn release_session(&mut self, session: SessionId) {
         let Some(of) = self.sessions.get(&session) else { return };
         let (tickets, files) = (of.tickets.iter().copied().collect::<Vec<_>>(), of.files.clone());
+        for &key in files.iter().filter(|(_, kind)| *kind != LockKind::End) {
+            let Some(file) = self.files.get(&key) else { continue };
+            for owner in file.owners(session) {
+                file.of(owner).into_iter().for_each(|held| self.forfeits.note(key, owner, held.clone()));
+            }
+        }
         self.refuse(&tickets, Errno::ENOTCONN);
         self.release_keys(session, &files);
         self.ends.forget(session);
@@ -343,16 +359,25 @@ impl Locks {
         }
     }
 
-    /// A session says what it held. False where somebody else holds it by now: only without a grace can that be.
+    /// A session says what it held. False where somebody else holds it by now, or has had it since the session ended: only
+    /// without a grace can that be.
     pub fn reclaim(&mut self, session: SessionId, lock: &HeldLock) -> bool {
         let owner = LockOwner { session, kind: lock.kind, id: lock.owner };
         let Held { range, mode, .. } = lock.held;
+        if self.forfeits.is_lost((lock.inode, lock.kind), owner, lock.held) {
+            return false;
+        }
         let full = self.sessions.get(&session).is_some_and(|of| of.pieces >= self.limits.pieces_per_session);
         if full || self.holder(lock.inode, owner, range, mode).is_some() {
             return false;
         }
         self.grant((lock.inode, lock.kind), owner, lock.held);
         true
+    }
+
+    /// The session has said all that it held.
+    pub fn has_reclaimed(&mut self, session: SessionId) {
+        self.forfeits.forget(session);
     }
 
     /// The session holds all of it.
@@ -421,6 +446,7 @@ impl Locks {
     }
 
     fn grant(&mut self, key: FileKey, owner: LockOwner, wanted: Held) {
+        self.forfeits.give(key, owner, wanted);
         let file = self.files.entry(key).or_default();
         let before = file.pieces(owner);
         file.set(owner, wanted);

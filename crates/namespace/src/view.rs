@@ -420,7 +420,7 @@ impl<'a> Telling<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Retold {
     pub opened: SessionOpened,
-    /// Of its locks: those that others hold by now.
+    /// Of its locks: those that others have got since.
     pub lost: Vec<HeldLock>,
     /// Records of what it has open that cannot be read: for the log.
     pub damaged: Vec<Damage>,

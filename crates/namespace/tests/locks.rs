@@ -575,21 +575,6 @@ fn a_cycle_that_a_thread_of_a_waiting_process_closes_by_getting_a_lock_is_found(
 }
 
 #[test]
-fn flock_gives_the_old_lock_up_before_it_converts() {
-    let mut locks = Locks::new(LockLimits::default(), false);
-    let flock = |session| LockOwner { session, kind: LockKind::Flock, id: 1 };
-    let all = |owner, mode, wait| request(F, owner, (0, OFFSET_MAX), mode, wait);
-    for session in [A, B] {
-        assert_eq!(locks.lock(ticket(session, 1), all(flock(session), Shared, Wait::No)), Some(LockAnswer::Done));
-    }
-    assert_eq!(locks.lock(ticket(A, 2), all(flock(A), Exclusive, Wait::Yes)), None);
-    assert_eq!(locks.lock(ticket(B, 2), all(flock(B), Exclusive, Wait::Yes)), None);
-    assert_eq!(locks.take_answers(), [(ticket(A, 2), LockAnswer::Done)], "B gave up what A waited for");
-    // fcntl locks are another world.
-    assert_eq!(locks.lock(ticket(B, 3), request(F, posix(B, 1), (0, 9), Exclusive, Wait::No)), Some(LockAnswer::Done));
-}
-
-#[test]
 fn bounds_hold() {
     let mut locks = Locks::new(LockLimits { pieces_per_session: 4, waits_per_session: 2 }, false);
     let mut ask = |session: SessionId, number: u64, byte: u64, wait| {

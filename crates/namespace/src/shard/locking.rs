@@ -82,6 +82,9 @@ impl<K: Kv> Shard<K> {
                 lost.push(*lock);
             }
         }
+        if !telling.more {
+            self.locks.has_reclaimed(session);
+        }
         lost
     }
 

@@ -76,7 +76,8 @@ impl<K: Kv> Shard<K> {
         inode: &Inode,
         change: DirectoryChange,
     ) -> Result<()> {
-        if !inode.is_split() {
+        // The parts of one that was removed are gone.
+        if !inode.is_split() || inode.nlink == 0 {
             return if inode.is_dir() { self.transactions.locks.may_reform(id) } else { Ok(()) };
         }
         let mut all = self.conformed(id, inode)?;

@@ -6,7 +6,7 @@ use kv::memory::MemoryKv;
 use namespace::error::Error;
 use namespace::shard::Shard;
 use namespace::transaction::part::Part;
-use namespace::view::{InodeView, Looked, Recall};
+use namespace::view::{DirectoryView, InodeView, Looked, Recall, Standing};
 use types::attr::{Attr, FileType};
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId};
@@ -31,6 +31,8 @@ pub(crate) struct Beliefs {
 struct Client {
     names: BTreeMap<Place, (Option<InodeId>, u64)>,
     inodes: BTreeMap<InodeId, (Attr, u64)>,
+    /// Of directories without entries.
+    empty: BTreeMap<InodeId, u64>,
     /// Of the names that are being moved: the kernel moves what it knows of them, with the term of that.
     moving: BTreeMap<Place, (Option<InodeId>, u64)>,
     /// Shards that answered: these know the client.
@@ -54,7 +56,13 @@ impl Beliefs {
         if op.is_change() {
             client.names.clear();
             client.inodes.clear();
+            client.empty.clear();
         }
+    }
+
+    /// A client was killed.
+    pub(crate) fn forget(&mut self, client: u64) {
+        self.clients.remove(&client);
     }
 
     pub(crate) fn recalled(&mut self, client: u64, recalls: &[Recall]) {
@@ -65,7 +73,10 @@ impl Beliefs {
             client.noted.insert((recall.inode, recall.name.clone()), client.recalls);
             match &recall.name {
                 Some(name) => drop(client.names.remove(&(recall.inode, name.clone()))),
-                None => drop(client.inodes.remove(&recall.inode)),
+                None => {
+                    client.inodes.remove(&recall.inode);
+                    client.empty.remove(&recall.inode);
+                }
             }
         }
     }
@@ -78,20 +89,27 @@ impl Beliefs {
         client.met.insert(op.home());
         let moving = std::mem::take(&mut client.moving);
         match (op, answer) {
-            (Op::Rename { from, to, flags }, Answer::Done) => {
-                client.moved(&moving, from, to);
-                if *flags == namespace::view::RENAME_EXCHANGE {
-                    client.moved(&moving, to, from);
+            (_, Answer::Changed(changed)) => {
+                if let Op::Rename { from, to, flags } = op {
+                    client.moved(&moving, from, to);
+                    if *flags == namespace::view::RENAME_EXCHANGE {
+                        client.moved(&moving, to, from);
+                    }
                 }
+                let directories = [&changed.parent, &changed.target];
+                learned += directories.into_iter().map(|view| client.learn_directory(view.as_deref())).sum::<u64>();
             }
             (
                 Op::Lookup { parent, name } | Op::Create { parent, name } | Op::Mkdir { parent, name },
                 Answer::Inode(view),
-            ) => learned += client.learn_name(*parent, name, view),
+            ) => {
+                learned += client.learn_name(*parent, name, view) + client.learn_directory(view.parent.as_deref());
+            }
+            (Op::Link { .. }, Answer::Inode(view)) => learned += client.learn_directory(view.parent.as_deref()),
             (Op::Lookup { parent, name }, Answer::Absent(lease_ms)) => {
                 learned += client.believe_name(*parent, name, None, *lease_ms);
             }
-            (Op::Stat { .. }, Answer::Inode(view)) => learned += client.learn(view),
+            (Op::Stat { .. } | Op::Open { .. }, Answer::Inode(view)) => learned += client.learn(view),
             (Op::List { inode, .. }, Answer::Names(entries, _)) => {
                 for entry in entries {
                     learned += entry.attributes.as_ref().map_or(0, |v| client.learn_name(*inode, &entry.name, v));
@@ -148,6 +166,13 @@ impl Beliefs {
                     Err(error) => panic!("{error}"),
                 };
                 assert_eq!(truth, *believed, "client {number} believes in {parent} {name}");
+            }
+            for (inode, _) in client.empty.iter().filter(|(inode, until)| inode.home() == home && **until > now_ms) {
+                match shard.readdir(WITNESS, *inode, 0, 1, false) {
+                    Ok(page) => assert_eq!(page.entries, [], "client {number} believes that {inode} is empty"),
+                    Err(Error::Blocked(_) | Error::Refused(Errno::ESTALE)) => {}
+                    Err(error) => panic!("client {number} believes that {inode} is empty: {error}"),
+                }
             }
             let inodes = client.inodes.iter().filter(|(inode, (_, until))| inode.home() == home && *until > now_ms);
             for (inode, (believed, _)) in inodes {
@@ -214,8 +239,29 @@ impl Client {
         until.map_or(0, |until| {
             assert!(!view.elsewhere, "its own shard tells of it");
             self.inodes.insert(view.attr.inode, (view.attr, until));
+            self.learn_empty(view.attr.inode, view.standing.as_ref(), until);
             1
         })
+    }
+
+    /// What its own change has made of a directory.
+    fn learn_directory(&mut self, view: Option<&DirectoryView>) -> u64 {
+        let Some(DirectoryView { attr, standing, lease_ms }) = view else { return 0 };
+        let until = self.until(&(attr.inode, None), *lease_ms);
+        until.map_or(0, |until| {
+            self.inodes.insert(attr.inode, (*attr, until));
+            self.learn_empty(attr.inode, Some(standing), until);
+            1
+        })
+    }
+
+    /// What is made there by others takes the lease back.
+    fn learn_empty(&mut self, directory: InodeId, standing: Option<&Standing>, until: u64) {
+        if standing.is_some_and(|standing| standing.empty) {
+            self.empty.insert(directory, until);
+        } else {
+            self.empty.remove(&directory);
+        }
     }
 
     /// When a lease that was just told ends; `None` where there is none, or it was recalled since it was asked for.

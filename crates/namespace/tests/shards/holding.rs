@@ -7,7 +7,7 @@ use types::flags::FileFlags;
 use types::id::InodeId;
 
 use crate::seeds::seeds;
-use crate::sim::{Crash, Op, ROOT, Sim};
+use crate::sim::{Answer, Crash, Op, ROOT, Sim, name};
 
 const CLIENTS: std::ops::RangeInclusive<u64> = 1..=5;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -17,7 +17,7 @@ const STEPS: u64 = 3000;
 fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
     let [parent, other, one] = sim.inodes_of(known);
     let [text, other_text] = sim.words_of(&NAMES);
-    match sim.rng.random_range(0..28) {
+    match sim.rng.random_range(0..30) {
         0..3 => Op::Mkdir { parent, name: text },
         3..5 => Op::Create { parent, name: text },
         5 => Op::TmpFile { parent },
@@ -34,6 +34,8 @@ fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
             Op::Flag { inode: parent, flags }
         }
         20 => Op::List { inode: parent, cookie: 0 },
+        21 => Op::Stat { inode: one },
+        22 => Op::Lookup { parent, name: text },
         _ => {
             let flags = *[0, 0, 0, 1, 2, 2, 4].choose(&mut sim.rng).expect("some");
             Op::Rename { from: (parent, text), to: (other, other_text), flags }
@@ -54,7 +56,12 @@ fn default_acl(mask: u16) -> Vec<u8> {
 }
 
 fn race(seed: u64, crashes: &[Crash]) {
-    let mut sim = if seed % 3 == 2 { Sim::growing(seed, 3, 2) } else { Sim::new(seed, 3) };
+    let mut sim = match seed % 3 {
+        0 => Sim::new(seed, 3),
+        1 => Sim::leasing(seed, 3),
+        _ => Sim::growing(seed, 3, 2),
+    };
+    let has_leases = seed % 3 == 1;
     let mut known = vec![ROOT];
     for _ in 0..STEPS {
         sim.keep_busy(CLIENTS, &mut known, 60, draw);
@@ -62,10 +69,12 @@ fn race(seed: u64, crashes: &[Crash]) {
         match sim.rng.random_range(0..600) {
             0..2 if !crashes.is_empty() => {
                 let how = *crashes.choose(&mut sim.rng).expect("some");
+                // A power cut may take back what was believed.
+                let how = if has_leases { Crash::Kill } else { how };
                 let node = sim.rng.random_range(0..3);
                 sim.crash(node, how);
             }
-            2 => {
+            2 if !has_leases => {
                 let (node, client) = (sim.rng.random_range(0..3), sim.rng.random_range(CLIENTS));
                 sim.leave(node, client);
             }
@@ -111,4 +120,20 @@ fn what_nobody_holds_goes_though_the_power_is_cut() {
     for seed in seeds(2000, SEEDS) {
         race(seed, &[Crash::Kill, Crash::PowerCut, Crash::PowerCut]);
     }
+}
+
+#[test]
+fn a_split_directory_that_was_removed_can_be_changed_by_who_may_hold_it() {
+    let mut sim = Sim::new(5, 3);
+    sim.orderly = true;
+    let Answer::Inode(made) = sim.run(1, Op::Mkdir { parent: ROOT, name: name("d") }) else { panic!("not made") };
+    let inode = made.attr.inode;
+    assert!(matches!(sim.run(1, Op::Split { inode, count: 3 }), Answer::Parts(_)));
+    // It does not come back, so what was removed is kept for a while.
+    sim.run(2, Op::Open { inode });
+    sim.crash(usize::from(inode.home().0), Crash::Kill);
+    assert_eq!(sim.run(1, Op::Rmdir { parent: ROOT, name: name("d") }), Answer::Done);
+    let answer = sim.run(1, Op::Chmod { inode, mode: 0o700 });
+    let Answer::Inode(changed) = answer else { panic!("{answer:?}") };
+    assert_eq!((changed.attr.mode, changed.attr.nlink), (0o700, 0));
 }

@@ -10,8 +10,8 @@ use namespace::shard::{Config, Limits, Shard};
 use namespace::transaction::part::Part;
 use namespace::transaction::{Finished, Message, Outgoing, Reply};
 use namespace::view::{
-    Create, DirEntry, Exactly, GroupSpace, InodeView, Looked, PolicyChange, PoolSpace, Rename, SpaceClass, Telling,
-    Walked,
+    Changed, Create, DirEntry, Exactly, GroupSpace, InodeView, Looked, PolicyChange, PoolSpace, Rename, SpaceClass,
+    Telling, Walked,
 };
 use types::attr::{FileType, SetAttr};
 use types::cred::Credentials;
@@ -187,6 +187,8 @@ impl Op {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     Done,
+    /// It is done, and this is told of the directories that it concerns.
+    Changed(Box<Changed>),
     Inode(InodeView),
     Walked(Walked),
     /// With a lease, in ms.
@@ -393,14 +395,14 @@ impl Node {
             }
             Op::Mkdir { parent, name } => Answer::Inode(shard.mkdir(exactly, *parent, name, 0o755, CRED)?),
             Op::Link { inode, parent, name } => Answer::Inode(shard.link(exactly, *inode, *parent, name)?),
-            Op::Unlink { parent, name } => shard.unlink(exactly, *parent, name).map(|_| Answer::Done)?,
-            Op::Rmdir { parent, name } => shard.rmdir(exactly, *parent, name).map(|_| Answer::Done)?,
+            Op::Unlink { parent, name } => Answer::Changed(Box::new(shard.unlink(exactly, *parent, name)?)),
+            Op::Rmdir { parent, name } => Answer::Changed(Box::new(shard.rmdir(exactly, *parent, name)?)),
             Op::Rename { from, to, flags } => {
                 let (source_parent, target_parent) = (from.0, to.0);
                 let (source_name, target_name) = (&from.1, &to.1);
                 let rename =
                     Rename { source_parent, source_name, target_parent, target_name, flags: *flags, cred: CRED };
-                shard.rename(exactly, &rename).map(|_| Answer::Done)?
+                Answer::Changed(Box::new(shard.rename(exactly, &rename)?))
             }
             Op::Lookup { parent, name } => match shard.lookup(exactly.session, *parent, name)? {
                 Looked::Found(view) => Answer::Inode(view),

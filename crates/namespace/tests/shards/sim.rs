@@ -359,6 +359,7 @@ impl Sim {
                 if self.asked.remove(&client).is_some() {
                     self.believe(client, &answer);
                 }
+                let answer = if let Answer::Changed(_) = answer { Answer::Done } else { answer };
                 for (from, recalls) in self.late_recalls.remove(&client).unwrap_or_default() {
                     self.packets.push(Packet::Recalls { client, from, recalls });
                 }
@@ -582,6 +583,7 @@ impl Sim {
     pub(crate) fn kill(&mut self, client: u64) {
         self.asked.remove(&client);
         self.answers.remove(&client);
+        self.beliefs.forget(client);
         *self.attempts.entry(client).or_default() += 1;
         for node in &mut self.nodes {
             node.disconnected(client);

@@ -34,7 +34,8 @@ impl Sim {
         let home = usize::from(inode.home().0);
         let Ok(found) = self.nodes[home].shard.parts(inode) else { return };
         // A client is going to rely on them for good, so it is told when they are on disk.
-        if self.splits.insert(inode, (found.parts, found.cursor)).is_none() {
+        let known = self.splits.insert(inode, (found.parts.clone(), found.cursor));
+        if known.is_none_or(|(parts, _)| parts != found.parts) {
             self.sync(home);
         }
     }
