@@ -21,6 +21,9 @@ use crate::router::{Client, Destination};
 /// Attempts to settle a file that others write to; then it is left to the last of them.
 const SETTLE_ATTEMPTS: usize = 3;
 
+/// How long who has made a new connection to storage waits for what the shard says.
+const ASK_MAX: Duration = Duration::from_secs(1);
+
 /// When it is first looked again whether a truncate has ended; each further pause is twice as long, up to the longest.
 const LOOK_IF_CUT: Duration = Duration::from_micros(500);
 const LOOK_IF_CUT_MAX: Duration = Duration::from_millis(10);
@@ -262,7 +265,14 @@ impl Client {
             Some((false, true)) => Box::pin(self.ask_for_intent(caller, inode, false)).await.map(drop),
             // The connection is younger than what the shard has said.
             Some((false, false)) | None if was_sure => {
-                ask().await?;
+                let asked = ring::timeout(ASK_MAX, ask()).await;
+                if asked.is_err() && self.shared.assurances.excuse(shard, ring::now()) {
+                    return Ok(());
+                }
+                match asked {
+                    Ok(answer) => answer?,
+                    Err(_) => ask().await?,
+                };
                 self.shared.assurances.heard(shard, begun);
                 Ok(())
             }

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ring::asleep;
 use types::id::ShardId;
+
+/// Between the readings of two clocks there may be a pause of this thread.
+const SLEPT: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 pub(crate) struct Assurances(Mutex<BTreeMap<ShardId, Assurance>>);
@@ -14,18 +18,27 @@ struct Assurance {
     expiry: Duration,
     /// When a request was sent that the shard has answered: it has heard of us then, or later.
     heard: Instant,
+    /// How long the machine had slept by then.
+    asleep: Duration,
+    /// Connections made by then are trusted though the shard was not heard of since.
+    excused: Instant,
 }
 
 impl Assurance {
     fn is_sure(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.heard) < self.expiry
     }
+
+    /// The machine has, since the shard was heard of, as it has slept for so long in all.
+    fn has_slept(&self, asleep: Duration) -> bool {
+        asleep >= self.asleep + SLEPT
+    }
 }
 
 impl Assurances {
     /// The shard has opened the session, in answer to what was sent at `sent`.
     pub(crate) fn opened(&self, shard: ShardId, sent: Instant, expiry: Duration) {
-        self.lock().insert(shard, Assurance { expiry, heard: sent });
+        self.lock().insert(shard, Assurance { expiry, heard: sent, asleep: asleep(), excused: sent });
     }
 
     /// The shard knows the session, in answer to what was sent at `sent`. Where it might have ended before, that says
@@ -34,7 +47,7 @@ impl Assurances {
         if let Some(assurance) = self.lock().get_mut(&shard)
             && assurance.is_sure(sent)
         {
-            assurance.heard = assurance.heard.max(sent);
+            (assurance.heard, assurance.asleep) = (assurance.heard.max(sent), asleep());
         }
     }
 
@@ -47,7 +60,22 @@ impl Assurances {
     /// the session from then on, it has that connection ended first, whatever our clock says. (That may have stood still with
     /// the whole machine.)
     pub(crate) fn covers(&self, shard: ShardId, connected: Instant, now: Instant) -> bool {
-        self.lock().get(&shard).is_some_and(|assurance| assurance.is_sure(now) && assurance.heard >= connected)
+        let covers = |assurance: &Assurance| assurance.heard.max(assurance.excused) >= connected;
+        self.lock().get(&shard).is_some_and(|assurance| assurance.is_sure(now) && covers(assurance))
+    }
+
+    /// The shard does not answer: connections to storage that were made until `now` are trusted all the same, if the machine
+    /// has not slept since the shard was heard of. (A virtual machine that was stopped does not know; but then the shard is
+    /// there.) Tells whether they are.
+    pub(crate) fn excuse(&self, shard: ShardId, now: Instant) -> bool {
+        let asleep = asleep();
+        self.lock().get_mut(&shard).is_some_and(|assurance| {
+            let has_slept = assurance.has_slept(asleep);
+            if !has_slept {
+                assurance.excused = assurance.excused.max(now);
+            }
+            !has_slept
+        })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<ShardId, Assurance>> {
@@ -92,5 +120,13 @@ mod tests {
         assurances.heard(shard, after(3));
         assert!(assurances.covers(shard, after(2), after(12)));
         assert!(!assurances.covers(ShardId(4), start, after(2)));
+
+        assert!(!assurances.covers(shard, after(5), after(6)));
+        assert!(assurances.excuse(shard, after(6)) && !assurances.excuse(ShardId(4), after(6)));
+        assert!(assurances.covers(shard, after(5), after(12)) && !assurances.covers(shard, after(7), after(12)));
+        assert!(!assurances.covers(shard, after(5), after(13)), "the session may have ended");
+        let known = assurances.lock();
+        let has_slept = |more| known[&shard].has_slept(asleep() + more);
+        assert!(!has_slept(Duration::ZERO) && has_slept(SLEPT * 2));
     }
 }
