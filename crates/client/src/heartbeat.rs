@@ -9,6 +9,7 @@ use std::time::Duration;
 use types::id::ShardId;
 use wire::op::Ping;
 
+use crate::locks::assurance::Sending;
 use crate::retry::{Failure, Sent};
 use crate::router::{Client, Destination};
 
@@ -57,7 +58,7 @@ fn interval(expiry: Duration) -> Duration {
 impl Client {
     /// What cannot be reached will be asked again; calls of applications are what reports it.
     async fn beat_once(&self, shard: ShardId) {
-        let (destination, sent) = (Destination::Shard(shard), ring::now());
+        let (destination, sent) = (Destination::Shard(shard), Sending::now());
         match self.attempt(destination, &Ping {}, &[], 0, &Sent::default()).await {
             Ok(_) => self.shared.assurances.heard(shard, sent),
             // Late: this opens it anew and tells what is held.

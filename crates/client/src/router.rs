@@ -22,6 +22,7 @@ use wire::v1::session::SessionOpen;
 use crate::caller::Caller;
 use crate::heartbeat;
 use crate::later::Later;
+use crate::locks::assurance::Sending;
 use crate::making::Making;
 use crate::retry::{Failure, Ladder, Sent, Step};
 use crate::shared::Shared;
@@ -309,7 +310,7 @@ impl Client {
 
     /// Makes the session known on a new connection; where the shard has restarted, also what it held open.
     async fn open_session(&self, connection: &Connection, to: To, shard: ShardId) -> Result<(), Failure> {
-        let sent = ring::now();
+        let sent = Sending::now();
         let opened = connection.call(to, &self.ask_for_session()).await.map_err(failure_of_call)?;
         let expiry = Duration::from_millis(opened.expiry_ms);
         if self.shared.shard_restarted(shard, opened.incarnation) {

@@ -15,6 +15,7 @@ use wire::v1::storage::{self, ObjectStat};
 use crate::caller::Caller;
 use crate::file::{File, Intent};
 use crate::gather::Sweep;
+use crate::locks::assurance::Sending;
 use crate::parts::is_split;
 use crate::router::{Client, Destination};
 
@@ -250,10 +251,10 @@ impl Client {
     /// `EIO` where a lock was lost, or the shard cannot be asked; `ESTALE` where the file is gone.
     pub(crate) async fn regain(&self, caller: &Caller<'_>, object: Destination) -> Result<(), Errno> {
         let Destination::Object(_, ObjectId { inode, .. }) = object else { return Ok(()) };
-        let (shard, begun) = (inode.home(), ring::now());
+        let (shard, begun) = (inode.home(), Sending::now());
         // Boxed: what asks objects asks a shard within.
         let ask = async || Box::pin(self.call(caller, Destination::Shard(shard), &Ping {})).await;
-        let was_sure = self.shared.assurances.is_sure(shard, begun);
+        let was_sure = self.shared.assurances.is_sure(shard, begun.at);
         if !was_sure {
             self.reopen_session(shard);
             ask().await?;
@@ -495,7 +496,7 @@ mod tests {
     fn a_flight_that_has_lost_its_intent_does_not_wait_for_the_settling() {
         let (caller, object) = (Caller::patient(Credentials::default()), ObjectId { inode: FILE, stripe: 0 });
         let regained = nowhere::run(async |client| {
-            client.shared.assurances.opened(FILE.home(), Instant::now(), Duration::from_secs(60));
+            client.shared.assurances.opened(FILE.home(), Sending::now(), Duration::from_secs(60));
             client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.settling = true);
             let destination = Destination::Object(GroupId(1), object);
             assert!(!client.may_change(destination, Instant::now()));

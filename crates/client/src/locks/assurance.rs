@@ -13,12 +13,25 @@ const SLEPT: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(crate) struct Assurances(Mutex<BTreeMap<ShardId, Assurance>>);
 
+/// When something is sent to a shard, by both clocks: the machine may sleep until the answer is here.
+#[derive(Clone, Copy)]
+pub(crate) struct Sending {
+    pub(crate) at: Instant,
+    /// How long the machine had slept by then.
+    pub(crate) asleep: Duration,
+}
+
+impl Sending {
+    pub(crate) fn now() -> Self {
+        Self { at: ring::now(), asleep: asleep() }
+    }
+}
+
 struct Assurance {
     /// So long after it heard of the session a shard forgets it.
     expiry: Duration,
     /// When a request was sent that the shard has answered: it has heard of us then, or later.
     heard: Instant,
-    /// How long the machine had slept by then.
     asleep: Duration,
     /// Connections made by then are trusted though the shard was not heard of since.
     excused: Instant,
@@ -37,17 +50,19 @@ impl Assurance {
 
 impl Assurances {
     /// The shard has opened the session, in answer to what was sent at `sent`.
-    pub(crate) fn opened(&self, shard: ShardId, sent: Instant, expiry: Duration) {
-        self.lock().insert(shard, Assurance { expiry, heard: sent, asleep: asleep(), excused: sent });
+    pub(crate) fn opened(&self, shard: ShardId, sent: Sending, expiry: Duration) {
+        let Sending { at, asleep } = sent;
+        self.lock().insert(shard, Assurance { expiry, heard: at, asleep, excused: at });
     }
 
     /// The shard knows the session, in answer to what was sent at `sent`. Where it might have ended before, that says
     /// nothing: another thread may just have opened it anew, and not yet heard what was lost.
-    pub(crate) fn heard(&self, shard: ShardId, sent: Instant) {
+    pub(crate) fn heard(&self, shard: ShardId, sent: Sending) {
         if let Some(assurance) = self.lock().get_mut(&shard)
-            && assurance.is_sure(sent)
+            && assurance.is_sure(sent.at)
+            && sent.at > assurance.heard
         {
-            (assurance.heard, assurance.asleep) = (assurance.heard.max(sent), asleep());
+            (assurance.heard, assurance.asleep) = (sent.at, sent.asleep);
         }
     }
 
@@ -88,24 +103,28 @@ impl Assurances {
 mod tests {
     use super::*;
 
+    fn sent(at: Instant) -> Sending {
+        Sending { at, asleep: asleep() }
+    }
+
     #[test]
     fn counts_from_the_sending_of_what_was_answered() {
         let (assurances, shard, start) = (Assurances::default(), ShardId(3), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
         assert!(!assurances.is_sure(shard, start), "it was never asked");
-        assurances.heard(shard, start);
+        assurances.heard(shard, sent(start));
         assert!(!assurances.is_sure(shard, start), "nobody knows its expiry");
-        assurances.opened(shard, start, Duration::from_secs(10));
+        assurances.opened(shard, sent(start), Duration::from_secs(10));
         assert!(assurances.is_sure(shard, after(9)) && !assurances.is_sure(shard, after(10)));
-        assurances.heard(shard, after(5));
+        assurances.heard(shard, sent(after(5)));
         // An answer that was longer on its way.
-        assurances.heard(shard, after(4));
+        assurances.heard(shard, sent(after(4)));
         assert!(assurances.is_sure(shard, after(14)) && !assurances.is_sure(shard, after(15)));
         assert!(!assurances.is_sure(ShardId(4), after(9)));
         // Too late: what was lost meanwhile is known when the session is opened again.
-        assurances.heard(shard, after(15));
+        assurances.heard(shard, sent(after(15)));
         assert!(!assurances.is_sure(shard, after(15)));
-        assurances.opened(shard, after(16), Duration::from_secs(10));
+        assurances.opened(shard, sent(after(16)), Duration::from_secs(10));
         assert!(assurances.is_sure(shard, after(20)));
     }
 
@@ -113,11 +132,11 @@ mod tests {
     fn a_connection_that_is_younger_than_the_last_answer_is_not_covered() {
         let (assurances, shard, start) = (Assurances::default(), ShardId(3), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
-        assurances.opened(shard, after(1), Duration::from_secs(10));
+        assurances.opened(shard, sent(after(1)), Duration::from_secs(10));
         assert!(assurances.covers(shard, start, after(2)) && assurances.covers(shard, after(1), after(2)));
         assert!(!assurances.covers(shard, after(2), after(2)));
         assert!(!assurances.covers(shard, start, after(11)), "the session may have ended");
-        assurances.heard(shard, after(3));
+        assurances.heard(shard, sent(after(3)));
         assert!(assurances.covers(shard, after(2), after(12)));
         assert!(!assurances.covers(ShardId(4), start, after(2)));
 
@@ -128,5 +147,17 @@ mod tests {
         let known = assurances.lock();
         let has_slept = |more| known[&shard].has_slept(asleep() + more);
         assert!(!has_slept(Duration::ZERO) && has_slept(SLEPT * 2));
+    }
+
+    #[test]
+    fn who_has_slept_before_the_answer_came_is_not_excused() {
+        let (assurances, shard, start) = (Assurances::default(), ShardId(3), Instant::now());
+        assurances.opened(shard, sent(start), Duration::from_secs(10));
+        let later = start + Duration::from_secs(1);
+        let before = Sending { at: later, asleep: asleep() + Duration::from_secs(7) };
+        assurances.heard(shard, before);
+        let known = assurances.lock();
+        assert_eq!((known[&shard].heard, known[&shard].asleep), (later, before.asleep));
+        assert!(known[&shard].has_slept(before.asleep + Duration::from_secs(3600)));
     }
 }
