@@ -157,7 +157,7 @@ impl Client {
         let mut known = self.size_now(caller, inode).await?;
         loop {
             self.shared.with_file(inode, |file| {
-                if !file.is_exclusive() {
+                if !file.completes_exclusive() {
                     file.size = known.size;
                 }
             });

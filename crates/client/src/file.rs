@@ -243,6 +243,14 @@ impl File {
         }
     }
 
+    /// The shard told of a file that is not written here as far as it knows. What was written under an intent that is just
+    /// being ended it may not have known.
+    pub(crate) fn told_size(&mut self, attr: &Attr) {
+        if self.intent == Intent::None && !self.settles_exactly {
+            (self.size, self.blocks) = (attr.size, attr.blocks);
+        }
+    }
+
     pub(crate) fn wrote(&mut self, offset: u64, len: u64, now: Timestamp) {
         self.uneven |= offset > self.size;
         self.size = self.size.max(offset + len);
@@ -416,6 +424,21 @@ mod tests {
         assert!(file.may_be_opened_again(false));
         file.closing = true;
         assert!(!file.may_be_opened_again(true));
+    }
+
+    #[test]
+    fn what_the_shard_knew_before_a_settling_is_not_believed_while_that_is_on_its_way() {
+        let mut file = file(0, 0);
+        file.granted(&reply(100, 8, true));
+        file.wrote(100, 50, Timestamp(9));
+        (file.settles_exactly, file.intent) = (file.is_exclusive(), Intent::None);
+        file.told_size(&reply(100, 8, true).attr);
+        let mut attr = reply(100, 8, true).attr;
+        file.overlay(&mut attr);
+        assert_eq!((file.size, attr.size), (150, 150));
+        file.settles_exactly = false;
+        file.told_size(&reply(200, 8, false).attr);
+        assert_eq!(file.size, 200);
     }
 
     #[test]

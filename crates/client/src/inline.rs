@@ -15,7 +15,7 @@ use wire::codec::Bytes;
 use wire::v1::meta::{self, InodeReply};
 
 use crate::caller::Caller;
-use crate::file::{File, Intent};
+use crate::file::File;
 use crate::lease::{Board, Subject};
 use crate::router::{Client, Destination};
 
@@ -24,10 +24,7 @@ impl File {
     fn changed_inline(&mut self, reply: &InodeReply) {
         self.meets(&mut reply.attr.clone());
         self.told_rights(reply);
-        if self.intent == Intent::None {
-            self.size = reply.attr.size;
-            self.blocks = reply.attr.blocks;
-        }
+        self.told_size(&reply.attr);
     }
 }
 
@@ -119,11 +116,7 @@ impl Client {
         match self.set_at_shard(caller, inode, SetAttr { size: Some(size), ..change }, true).await {
             Ok(reply) => {
                 let attr = self.attr_of(caller, reply).await?;
-                self.shared.with_file(inode, |file| {
-                    if file.intent == Intent::None {
-                        (file.size, file.blocks) = (attr.size, attr.blocks);
-                    }
-                });
+                self.shared.with_file(inode, |file| file.told_size(&attr));
                 Ok(Some(attr))
             }
             Err(Errno::EOPNOTSUPP) => Ok(None),

@@ -249,9 +249,7 @@ impl Client {
                     file.renew(reply, layout.clone());
                 }
                 file.add_handle(writable);
-                if file.intent == Intent::None {
-                    file.size = reply.attr.size;
-                }
+                file.told_size(&reply.attr);
                 file.inline_limit = file.inline_limit.min(reply.inline_limit);
                 file.flags.told(reply.flags);
                 file.closing
@@ -387,7 +385,9 @@ impl Client {
         if let Err(error) = self.publish_changes(caller, inode).await {
             warn!(%inode, "could not tell what was kept back of a new file at its close: {error}");
         }
-        // To tell it may have taken one.
+        // To tell it may have taken one. And the shard is not to hear of the close before what the last who could write is
+        // telling: the objects would have to be asked then.
+        let _ = self.while_settling(caller, inode).await;
         let intends = self.shared.with_file(inode, |file| file.intent != Intent::None) == Some(true);
         if intends && self.try_settle(caller, inode, Settling::Close).await {
             return self.shared.forget_closed(inode);

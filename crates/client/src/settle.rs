@@ -352,17 +352,18 @@ impl Client {
         // shard notices by the number of intents.
         let state = self.shared.with_file(inode, |file| {
             if how == Settling::Release && file.writers > 0 {
-                return Intent::None;
+                return None;
             }
+            let outcome = Outcome::of(file);
             file.settles_exactly = file.is_exclusive();
             file.end.given_up();
             file.unwritten.intent_ended();
-            std::mem::replace(&mut file.intent, Intent::None)
+            Some((outcome, std::mem::replace(&mut file.intent, Intent::None)))
         });
-        let Some(Intent::Held { exclusive, intents, .. }) = state else { return Ok(false) };
+        let Some((outcome, Intent::Held { exclusive, intents, .. })) = state.flatten() else { return Ok(false) };
         let mut gathered = (!exclusive).then_some(intents);
         for attempt in 0..SETTLE_ATTEMPTS {
-            match self.settle_once(caller, inode, gathered, how).await {
+            match self.settle_once(caller, inode, &outcome, gathered, how).await {
                 Ok(settled) => {
                     self.shared.unsettled.ended(inode);
                     let Some(intents) = settled else { return Ok(true) };
@@ -382,10 +383,11 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
+        outcome: &Outcome,
         gathered: Option<u64>,
         how: Settling,
     ) -> Result<Option<u64>, Errno> {
-        let Some(request) = self.settle_request(caller, inode, gathered, how).await? else { return Ok(None) };
+        let request = self.settle_request(caller, inode, outcome, gathered, how).await?;
         let reply = self.call(caller, Destination::home(inode), &request.message).await?;
         if !reply.settled {
             return Ok(Some(reply.intents));
@@ -399,36 +401,26 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
+        outcome: &Outcome,
         gathered: Option<u64>,
         how: Settling,
-    ) -> Result<Option<SettleRequest>, Errno> {
-        let state = self.shared.with_file(inode, |file| {
-            (
-                file.layout.clone(),
-                file.size,
-                file.estimated_blocks(),
-                file.write_time(),
-                file.untouched,
-                file.read_time(),
-            )
-        });
-        let Some((layout, size, blocks, mtime, untouched, read)) = state else { return Ok(None) };
+    ) -> Result<SettleRequest, Errno> {
         let numbered = self.shared.begin_change(inode.home());
         let mut message = meta::Settle {
             exactly: numbered.exactly.clone(),
             inode,
-            size,
-            blocks: blocks.unwrap_or(0),
-            mtime,
+            size: outcome.size,
+            blocks: outcome.blocks.unwrap_or(0),
+            mtime: outcome.mtime.clone(),
             gathered,
             release: true,
             close: how == Settling::Close,
-            untouched: untouched && gathered.is_none(),
-            read,
+            untouched: outcome.untouched && gathered.is_none(),
+            read: outcome.read.clone(),
             drafted: None,
         };
-        if gathered.is_some() || blocks.is_none() {
-            let objects = self.gather(caller, inode, &layout).await?;
+        if gathered.is_some() || outcome.blocks.is_none() {
+            let objects = self.gather(caller, inode, &outcome.layout).await?;
             message.blocks = objects.blocks;
             if gathered.is_some() {
                 message.size = objects.size;
@@ -438,7 +430,7 @@ impl Client {
                 message.mtime = (written != before).then_some(TimeChange { at: written, before });
             }
         }
-        Ok(Some(SettleRequest { message, _numbered: numbered }))
+        Ok(SettleRequest { message, _numbered: numbered })
     }
 
     /// How many of the layout's objects a file of this size can have: those that a sync or truncate concerns.
@@ -454,6 +446,30 @@ pub(crate) enum Settling {
     Release,
     /// The write intent and the open.
     Close,
+}
+
+/// What the writes under an intent came to, taken in the moment in which it ends: from then on others of this client may be
+/// told of the file what the shard knew before.
+struct Outcome {
+    layout: Layout,
+    size: u64,
+    blocks: Option<u64>,
+    mtime: Option<TimeChange>,
+    untouched: bool,
+    read: Option<TimeChange>,
+}
+
+impl Outcome {
+    fn of(file: &File) -> Self {
+        Self {
+            layout: file.layout.clone(),
+            size: file.size,
+            blocks: file.estimated_blocks(),
+            mtime: file.write_time(),
+            untouched: file.untouched,
+            read: file.read_time(),
+        }
+    }
 }
 
 /// A settling with its number, which stays taken until the answer.
@@ -520,6 +536,28 @@ mod tests {
             (answered, known)
         });
         assert_eq!(answered, (Err(Errno::EIO), Some(Timestamp(8))), "nobody answers");
+    }
+
+    /// The answer to an open that was on its way when the last writer closed the file: it may come while that is being told,
+    /// on any thread.
+    #[test]
+    fn what_is_settled_is_what_was_known_when_the_intent_ended() {
+        let caller = Caller::patient(Credentials::default());
+        let settled = nowhere::run(async |client| {
+            let reply = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(FILE) };
+            client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
+            client.shared.granted(FILE, &reply);
+            let ended = client.shared.with_file(FILE, |file| {
+                file.wrote(0, 8192, Timestamp(9));
+                let outcome = Outcome::of(file);
+                file.intent = Intent::None;
+                outcome
+            });
+            let outcome = ended.expect("it is open");
+            client.shared.with_file(FILE, |file| file.told_size(&reply.attr));
+            client.settle_request(&caller, FILE, &outcome, None, Settling::Close).await.map(|request| request.message)
+        });
+        assert_eq!(settled.map(|message| (message.size, message.blocks, message.gathered)), Ok((8192, 16, None)));
     }
 
     /// The shard may never have heard that the intent was to end, and say of the next one that it is the same.
