@@ -404,7 +404,11 @@ fn who_reads_for_long_is_read_ahead_of_again_and_again() {
     while begun.elapsed() < 2 * TERM {
         let asked = read_on();
         let reads_on = last.elapsed() < TERM / 8;
-        assert!(asked < 10.0 || !reads_on, "{asked} requests for 50 reads, {:?} after the first lease", begun.elapsed());
+        assert!(
+            asked < 10.0 || !reads_on,
+            "{asked} requests for 50 reads, {:?} after the first lease",
+            begun.elapsed()
+        );
         last = Instant::now();
         thread::sleep(TERM / 20);
     }
