@@ -54,6 +54,8 @@ pub(crate) struct File {
     pub(crate) closes: u64,
     /// The shard is being told that the last handle went: a new one has to wait.
     pub(crate) closing: bool,
+    /// The shard may not know that it is open: who opened it last is asking.
+    pub(crate) unconfirmed: bool,
     /// It is not told for a while: see [`crate::linger`].
     pub(crate) lingers: bool,
     /// The file may have holes or space beyond its end, so that its size does not tell its blocks.
@@ -108,6 +110,7 @@ impl File {
             settles_exactly: false,
             closes: 0,
             closing: false,
+            unconfirmed: false,
             lingers: false,
             uneven: is_uneven(&reply.attr),
             inline_limit: reply.inline_limit,
@@ -131,7 +134,7 @@ impl File {
     /// Without a word of the shard. A file that has only not been closed there yet may have been removed by others, unless
     /// there is a lease that they would have taken back: on what is known of it (`is_known`), or on its draft.
     pub(crate) fn may_be_opened_again(&self, is_known: bool) -> bool {
-        !self.closing && (self.handles > 0 || is_known || self.draft.is_some())
+        !self.closing && !self.unconfirmed && (self.handles > 0 || is_known || self.draft.is_some())
     }
 
     pub(crate) fn add_handle(&mut self, writable: bool) {

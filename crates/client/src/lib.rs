@@ -24,6 +24,7 @@ mod directory;
 mod doubts;
 mod draft;
 mod end;
+mod endings;
 mod file;
 mod flags;
 mod gather;

@@ -22,7 +22,7 @@ use crate::looks::Looks;
 use crate::names::Named;
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
-use crate::shared::Change;
+use crate::shared::{Before, Change};
 
 /// From a close that the shard has not answered to the next attempt.
 const CLOSE_AGAIN: Duration = Duration::from_secs(5);
@@ -52,6 +52,7 @@ impl Client {
         writable: bool,
     ) -> Result<Named, Errno> {
         let (renamed, doubt) = (self.shared.contents.renames(), Cell::new(false));
+        let before = self.shared.endings.now();
         let caller = &caller.noting(&doubt);
         let make = async |part: InodeId| {
             let numbered = self.shared.begin_change(part.home());
@@ -75,15 +76,20 @@ impl Client {
             made
         };
         let (named, reply) = self.in_part(caller, parent, &name, make).await?;
-        self.made_and_opened(&reply, writable, true)?;
-        self.begin_draft(&reply, named.lease, renamed);
+        if self.made_and_opened(&reply, writable, true, &before)? {
+            self.begin_draft(&reply, named.lease, renamed);
+        } else {
+            self.open_once_more(caller, reply.attr.inode, writable).await?;
+        }
         Ok(named)
     }
 
     /// Counts a handle of a file that was made for it, with the write intent that came along. `first`: nobody can have written
-    /// to it yet. True as of [`Client::add_handle`].
-    fn made_and_opened(&self, reply: &InodeReply, writable: bool, first: bool) -> Result<bool, Errno> {
-        let closing = self.add_handle(reply, writable)?;
+    /// to it yet. True as of [`Client::add_handle`]: else there is no intent.
+    fn made_and_opened(&self, reply: &InodeReply, writable: bool, first: bool, before: &Before) -> Result<bool, Errno> {
+        if !self.add_handle(reply, writable, before)? {
+            return Ok(false);
+        }
         // With its contents in the metadata it needs no intent.
         if writable && reply.inline_limit == 0 {
             self.shared.with_file(reply.attr.inode, |file| {
@@ -91,7 +97,7 @@ impl Client {
                 file.granted(reply);
             });
         }
-        Ok(closing)
+        Ok(true)
     }
 
     /// Makes a regular file without a name that a file in `parent` would be like, and opens it.
@@ -108,9 +114,14 @@ impl Client {
         let numbered = self.shared.begin_change(parent.home());
         let exactly = numbered.exactly.clone();
         let request = meta::TmpFile { exactly, parent, mode, cred: caller.cred, write_intent: writable };
-        let doubt = Cell::new(false);
+        let (doubt, before) = (Cell::new(false), self.shared.endings.now());
         match self.call(&caller.noting(&doubt), Destination::home(parent), &request).await {
-            Ok(reply) => self.made_and_opened(&reply, writable, true).map(|_| reply.attr),
+            Ok(reply) => {
+                if !self.made_and_opened(&reply, writable, true, &before)? {
+                    self.open_once_more(caller, reply.attr.inode, writable).await?;
+                }
+                Ok(reply.attr)
+            }
             Err(errno) => {
                 if doubt.get() {
                     self.made_in_doubt(Destination::home(parent), request, numbered, writable);
@@ -131,19 +142,12 @@ impl Client {
     ) {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
-            let caller = Caller::patient(Credentials::default());
+            let (caller, before) = (Caller::patient(Credentials::default()), client.shared.endings.now());
             let Ok(reply) = client.call(&caller, destination, &request).await else { return };
             let inode = reply.attr.inode;
-            let Ok(closing) = client.made_and_opened(&reply, writable, false) else { return };
-            if closing {
-                // Others opened and closed it meanwhile: that close came before this request, or after it.
-                let _ = client.while_closing(&caller, inode).await;
-                if let Ok(again) = client.call(&caller, destination, &request).await
-                    && writable
-                    && again.inline_limit == 0
-                {
-                    client.shared.with_file(inode, |file| file.granted(&again));
-                }
+            let Ok(is_open) = client.made_and_opened(&reply, writable, false, &before) else { return };
+            if !is_open && client.open_once_more(&caller, inode, writable).await.is_err() {
+                return;
             }
             drop(numbered);
             client.close(caller.cred, inode, writable);
@@ -203,45 +207,62 @@ impl Client {
         inode: InodeId,
         writable: bool,
     ) -> Result<(Ticket, Box<InodeReply>), Errno> {
-        let ask = async || {
-            let ticket = self.shared.board.ticket();
-            // They come to nothing where they cannot be kept.
-            let contents = !writable && self.shared.contents.is_small(1);
-            let request = meta::Open { inode, contents };
-            Ok::<_, Errno>((ticket, self.call(caller, Destination::home(inode), &request).await?))
-        };
-        let asked = ask().await?;
+        let before = self.shared.endings.now();
+        let asked = self.ask_to_open(caller, inode, writable).await?;
         let is_open = self.shared.with_file(inode, |file| file.handles > 0) == Some(true);
-        let closing = self.add_handle(&asked.1, writable)?;
+        let is_noted = self.add_handle(&asked.1, writable, &before)?;
         // By a handle, before the close of the last who had it open here has gone out: it is as good as gone.
         if asked.1.attr.nlink == 0 && !is_open {
             self.close_now(caller, inode, writable).await;
             return Err(Errno::ESTALE);
         }
-        if !closing {
-            return Ok(asked);
-        }
+        if is_noted { Ok(asked) } else { self.open_once_more(caller, inode, writable).await }
+    }
+
+    async fn ask_to_open(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        writable: bool,
+    ) -> Result<(Ticket, Box<InodeReply>), Errno> {
+        let ticket = self.shared.board.ticket();
+        // They come to nothing where they cannot be kept.
+        let contents = !writable && self.shared.contents.is_small(1);
+        let request = meta::Open { inode, contents };
+        Ok((ticket, self.call(caller, Destination::home(inode), &request).await?))
+    }
+
+    /// The file has a handle of the caller's, and the shard may not have it open (any more). Where it cannot be opened, the
+    /// handle goes.
+    async fn open_once_more(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        writable: bool,
+    ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let again = match self.while_closing(caller, inode).await {
-            Ok(()) => ask().await,
+            Ok(()) => self.ask_to_open(caller, inode, writable).await,
             Err(errno) => Err(errno),
         };
-        if again.is_err()
-            && let Some(client) = self.itself()
-        {
-            // Others may have opened it on the word of the first answer, which the close may have undone.
-            caller.note_doubt();
-            client.close(caller.cred, inode, writable);
+        match (&again, self.itself()) {
+            (Ok(_), _) => drop(self.shared.with_file(inode, |file| file.unconfirmed = false)),
+            (Err(_), Some(client)) => {
+                caller.note_doubt();
+                client.close(caller.cred, inode, writable);
+            }
+            (Err(_), None) => {}
         }
         again
     }
 
-    /// Counts a handle that the shard has registered. True where a close was under way meanwhile, so that the shard has
-    /// to be asked again.
-    fn add_handle(&self, reply: &InodeReply, writable: bool) -> Result<bool, Errno> {
+    /// Counts a handle that the shard has noted in answer to what was asked at `before`. False where that may be undone since,
+    /// so that the shard has to be asked again.
+    fn add_handle(&self, reply: &InodeReply, writable: bool, before: &Before) -> Result<bool, Errno> {
         let layout = reply.layout.clone().ok_or(Errno::EIO)?;
         layout::validate(&layout).map_err(|_| Errno::EIO)?;
-        let closing = self.shared.with_new_file(
-            reply.attr.inode,
+        let inode = reply.attr.inode;
+        let is_noted = self.shared.with_new_file(
+            inode,
             || File::new(reply, layout.clone()),
             |file| {
                 if file.lingers {
@@ -252,10 +273,11 @@ impl Client {
                 file.told_size(&reply.attr);
                 file.inline_limit = file.inline_limit.min(reply.inline_limit);
                 file.flags.told(reply.flags);
-                file.closing
+                file.unconfirmed = file.closing || self.shared.may_be_gone(inode, before);
+                !file.unconfirmed
             },
         );
-        Ok(closing)
+        Ok(is_noted)
     }
 
     /// Gives a handle back. The last writable one settles the file's size with the shard; the last of all ends the open.
@@ -476,6 +498,25 @@ mod tests {
             assert_eq!(client.shared.with_file(file, left), Some((0, false, true)), "it is to be closed");
             assert!(!client.open_again(file, false), "it may be closed at the shard");
             assert_eq!(client.shared.held_opens(file.home()).len(), 1);
+        });
+    }
+
+    /// While the answer to an open is on its way, another thread opens and closes the file.
+    #[test]
+    fn an_open_that_a_close_has_overtaken_is_asked_for_again() {
+        let file = InodeId(77);
+        nowhere::run(async |client| {
+            let (shared, reply) = (&client.shared, nowhere::reply(file));
+            let before = shared.endings.now();
+            assert_eq!(client.add_handle(&reply, false, &before), Ok(true));
+            assert!(client.open_again(file, false));
+            client.give_back(file, false);
+            client.give_back(file, false);
+            shared.forget_closed(file);
+            assert_eq!(client.add_handle(&reply, false, &before), Ok(false));
+            assert!(!client.open_again(file, false), "on the word of that answer");
+            assert_eq!(client.add_handle(&reply, false, &shared.endings.now()), Ok(true));
+            assert!(client.open_again(file, false));
         });
     }
 

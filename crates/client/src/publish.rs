@@ -349,13 +349,16 @@ impl Client {
         let mut ladder = Ladder::new(Instant::now(), self.shared.config.retry_timeout);
         loop {
             let ticket = self.shared.board.ticket();
-            let reply = match self.write_intent(caller, inode, false, true).await {
+            let (before, reply) = match self.write_intent(caller, inode, false, true).await {
                 Err(errno @ (Errno::ECANCELED | Errno::ESTALE)) => return self.refused(inode, errno),
                 reply => reply?,
             };
             checked_layout(&reply)?;
             let lease = Board::lease(ticket, Subject::inode(inode), reply.lease_ms);
             let is_held = self.shared.with_file(inode, |file| {
+                if self.shared.may_be_gone(inode, &before) {
+                    return false;
+                }
                 file.granted(&reply);
                 // The size that was granted is that of objects which have nothing yet.
                 file.drafted();
@@ -372,7 +375,7 @@ impl Client {
                 self.move_to_objects(inode);
                 return Ok(());
             }
-            // The shard was away for longer than the term, and this client may not listen to it yet.
+            // The shard has begun anew meanwhile, or was away for longer than the term, and this client may not listen to it yet.
             let Step::Again { after, .. } = ladder.after(Instant::now(), &Failure::Busy) else {
                 error!(%inode, "cannot write a new file to objects: its shard gives no lease on it");
                 return Err(Errno::EIO);

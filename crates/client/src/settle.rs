@@ -18,6 +18,7 @@ use crate::gather::Sweep;
 use crate::locks::assurance::Sending;
 use crate::parts::is_split;
 use crate::router::{Client, Destination};
+use crate::shared::Before;
 
 /// Attempts to settle a file that others write to; then it is left to the last of them.
 const SETTLE_ATTEMPTS: usize = 3;
@@ -300,10 +301,13 @@ impl Client {
         inode: InodeId,
         cuts: bool,
     ) -> Result<Layout, Errno> {
-        let reply = self.write_intent(caller, inode, cuts, false).await?;
-        let layout = checked_layout(&reply)?;
-        self.shared.granted(inode, &reply);
-        Ok(layout)
+        loop {
+            let (before, reply) = self.write_intent(caller, inode, cuts, false).await?;
+            let layout = checked_layout(&reply)?;
+            if self.shared.granted(inode, &reply, &before) {
+                return Ok(layout);
+            }
+        }
     }
 
     /// `draft`: for one that is to stay that.
@@ -313,12 +317,13 @@ impl Client {
         inode: InodeId,
         cuts: bool,
         draft: bool,
-    ) -> Result<Box<InodeReply>, Errno> {
+    ) -> Result<(Before, Box<InodeReply>), Errno> {
+        let before = self.shared.endings.now();
         // A settling under way ends the intent, also one that the shard would give us before it.
         self.while_settling(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::WriteIntent { exactly: numbered.exactly.clone(), inode, cuts, draft };
-        self.call(caller, Destination::home(inode), &request).await
+        Ok((before, self.call(caller, Destination::home(inode), &request).await?))
     }
 
     /// Tells the shard what the writes came to, and ends the write intent: with [`Settling::Release`] unless somebody has the
@@ -358,6 +363,7 @@ impl Client {
             file.settles_exactly = file.is_exclusive();
             file.end.given_up();
             file.unwritten.intent_ended();
+            self.shared.gives_up(inode);
             Some((outcome, std::mem::replace(&mut file.intent, Intent::None)))
         });
         let Some((outcome, Intent::Held { exclusive, intents, .. })) = state.flatten() else { return Ok(false) };
@@ -546,7 +552,7 @@ mod tests {
         let settled = nowhere::run(async |client| {
             let reply = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(FILE) };
             client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
-            client.shared.granted(FILE, &reply);
+            client.shared.granted(FILE, &reply, &client.shared.endings.now());
             let ended = client.shared.with_file(FILE, |file| {
                 file.wrote(0, 8192, Timestamp(9));
                 let outcome = Outcome::of(file);
@@ -567,21 +573,23 @@ mod tests {
         nowhere::run(async |client| {
             let reply = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(FILE) };
             client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
-            client.shared.granted(FILE, &reply);
+            client.shared.granted(FILE, &reply, &client.shared.endings.now());
             let written = client.shared.with_file(FILE, |file| {
                 file.wrote(8192, 10, Timestamp(9));
                 file.writers = 0;
                 file.is_exclusive()
             });
             assert_eq!(written, Some(true));
+            let before = client.shared.endings.now();
             assert_eq!(client.settle(&caller, FILE, Settling::Release).await, Err(Errno::EIO));
+            assert!(!client.shared.granted(FILE, &reply, &before), "that was the one that has ended");
             let intent = client.shared.with_file(FILE, |file| file.intent);
             assert_eq!(intent, Some(Intent::None));
-            client.shared.granted(FILE, &reply);
+            client.shared.granted(FILE, &reply, &client.shared.endings.now());
             assert_eq!(client.shared.with_file(FILE, |file| file.is_exclusive()), Some(false));
             client.shared.unsettled.ended(FILE);
             client.shared.with_file(FILE, File::lose_intent);
-            client.shared.granted(FILE, &reply);
+            client.shared.granted(FILE, &reply, &client.shared.endings.now());
             assert_eq!(client.shared.with_file(FILE, |file| file.is_exclusive()), Some(true));
         });
     }

@@ -20,6 +20,7 @@ use crate::bare::Bare;
 use crate::config::Config;
 use crate::contents::{Asked, Contents, Told};
 use crate::doubts::Doubts;
+use crate::endings::{Endings, Since};
 use crate::file::{File, Intent, shard_of};
 use crate::graves::Graves;
 use crate::kept::Kept;
@@ -41,6 +42,9 @@ use crate::unwritten::crowd::Crowd;
 /// Parts of the table of open files, each behind a lock of its own.
 const PARTS: usize = 16;
 
+/// Before something is asked that a shard notes.
+pub(crate) type Before = Since<PARTS>;
+
 /// No shard has this incarnation.
 const UNKNOWN_INCARNATION: u64 = 0;
 
@@ -61,6 +65,7 @@ pub struct Shared {
     files: [Mutex<FxHashMap<InodeId, File>>; PARTS],
     /// Taken within those.
     closed: Mutex<Closed>,
+    pub(crate) endings: Endings<PARTS>,
     pub(crate) locks: LockTable,
     pub(crate) assurances: Assurances,
     /// Threads with a client.
@@ -104,6 +109,7 @@ impl Shared {
             forgotten: Mutex::default(),
             files: Default::default(),
             closed: Mutex::default(),
+            endings: Endings::default(),
             locks: LockTable::default(),
             assurances: Assurances::default(),
             clients: AtomicUsize::new(0),
@@ -228,15 +234,32 @@ impl Shared {
         self.part(inode).get_mut(&inode).map(look)
     }
 
-    /// The shard granted (or confirmed) the write intent of an open file.
-    pub(crate) fn granted(&self, inode: InodeId, reply: &InodeReply) {
+    /// The shard granted (or confirmed) the write intent of an open file. False where that may be gone again: it has to be asked
+    /// once more.
+    pub(crate) fn granted(&self, inode: InodeId, reply: &InodeReply, before: &Before) -> bool {
         let unsettled = self.unsettled.has(inode);
-        self.with_file(inode, |file| {
+        let granted = self.with_file(inode, |file| {
+            if self.may_be_gone(inode, before) {
+                return false;
+            }
             file.granted(reply);
             if unsettled {
                 file.lose_exclusivity();
             }
+            true
         });
+        granted != Some(false)
+    }
+
+    /// The shard may not hold any more for this client what it noted of this file in an answer to what was asked at `before`.
+    /// To be asked while looking at the file.
+    pub(crate) fn may_be_gone(&self, inode: InodeId, before: &Before) -> bool {
+        self.endings.may_have_ended(shard_of(inode, PARTS), inode, before)
+    }
+
+    /// While looking at the file: what the shard holds of it for this client is going to end, or has.
+    pub(crate) fn gives_up(&self, inode: InodeId) {
+        self.endings.ended(shard_of(inode, PARTS), inode);
     }
 
     /// Holding a lease on a file's attributes is all that it takes to know its data.
@@ -268,6 +291,7 @@ impl Shared {
     /// The shard knows that the file was closed: forgets it, unless it got a handle meanwhile.
     pub(crate) fn forget_closed(&self, inode: InodeId) {
         let mut part = self.part(inode);
+        self.gives_up(inode);
         match part.get_mut(&inode) {
             Some(file) if file.handles > 0 => {
                 file.closing = false;
@@ -287,6 +311,7 @@ impl Shared {
     /// got a handle meanwhile.
     pub(crate) fn closed_in_doubt(&self, inode: InodeId) -> Option<u64> {
         let mut part = self.part(inode);
+        self.gives_up(inode);
         let file = part.get_mut(&inode)?;
         file.closing = false;
         file.end_draft(&self.metrics.unwritten, inode);
@@ -391,17 +416,17 @@ mod tests {
             let shared = &client.shared;
             let granted = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(file) };
             shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(true));
-            shared.granted(file, &granted);
+            shared.granted(file, &granted, &shared.endings.now());
             let knows = |open: &mut File| (open.is_exclusive(), open.size);
             assert_eq!(shared.with_file(file, knows), Some((true, 0)));
             shared.with_file(file, |open| open.wrote(0, 8192, Timestamp(9)));
             shared.lose_intents(file.home());
-            shared.granted(file, &granted);
+            shared.granted(file, &granted, &shared.endings.now());
             assert_eq!(shared.with_file(file, knows), Some((false, 0)), "the objects tell");
             shared.unsettled.ended(file);
             shared.with_file(file, File::lose_intent);
             shared.lose_intents(file.home());
-            shared.granted(file, &granted);
+            shared.granted(file, &granted, &shared.endings.now());
             assert_eq!(shared.with_file(file, knows), Some((true, 0)), "there was none");
         });
     }

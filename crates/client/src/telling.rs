@@ -25,6 +25,7 @@ impl Client {
         shard: ShardId,
         incarnation: u64,
     ) -> Result<(), Failure> {
+        self.shared.endings.tells();
         self.shared.change_files(shard, File::shard_restarted);
         let opens = self.shared.held_opens(shard);
         let mut locks = self.shared.locks.tell(shard);

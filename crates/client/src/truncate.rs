@@ -133,9 +133,7 @@ impl Client {
     fn end_announcement(&self, inode: InodeId, turn: Turn) {
         let Some(client) = self.itself() else { return };
         // The truncate has it open.
-        if !self.open_again(inode, true) {
-            return;
-        }
+        self.shared.with_file(inode, |file| file.add_handle(true));
         ring::spawn(async move {
             let caller = Caller::patient(Credentials::default());
             while let Err(Errno::EIO) = client.ask_for_intent(&caller, inode, false).await {

@@ -1,0 +1,101 @@
+//! What this client gave up at a shard, or a shard has forgotten, while an answer was on its way.
+//!
+//! A shard notes that a file is open here when it answers. Another thread of the mount may close that file at the shard before
+//! the answer is here, having opened it itself or found it open; and the shard may begin anew, and be told by another thread
+//! what is held, without it. What such an answer gave is gone, and the shard has to be asked again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use types::id::InodeId;
+
+/// Of each part of the table of open files so many endings are known by name; with more in between each may be the one.
+const LAST: usize = 16;
+
+/// `PARTS`: as many as the table of open files has.
+pub(crate) struct Endings<const PARTS: usize> {
+    parts: [Part; PARTS],
+    tellings: AtomicU64,
+}
+
+#[derive(Default)]
+struct Part {
+    count: AtomicU64,
+    last: [AtomicU64; LAST],
+}
+
+/// A moment before a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Since<const PARTS: usize> {
+    counts: [u64; PARTS],
+    tellings: u64,
+}
+
+impl<const PARTS: usize> Default for Endings<PARTS> {
+    fn default() -> Self {
+        Self { parts: std::array::from_fn(|_| Part::default()), tellings: AtomicU64::new(0) }
+    }
+}
+
+impl<const PARTS: usize> Endings<PARTS> {
+    pub(crate) fn now(&self) -> Since<PARTS> {
+        let counts = std::array::from_fn(|part| self.parts[part].count.load(Ordering::SeqCst));
+        Since { counts, tellings: self.tellings.load(Ordering::SeqCst) }
+    }
+
+    /// An open or a write intent of this file is given up, or was. The caller has the lock on its part of the table, here and
+    /// below.
+    pub(crate) fn ended(&self, part: usize, inode: InodeId) {
+        let Part { count, last } = &self.parts[part];
+        let number = count.load(Ordering::SeqCst);
+        last[number as usize % LAST].store(inode.0, Ordering::SeqCst);
+        count.store(number + 1, Ordering::SeqCst);
+    }
+
+    /// Some shard is going to be told what is held there. Before that is looked up.
+    pub(crate) fn tells(&self) {
+        self.tellings.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// What an answer gave of this file that was asked for at `since` may be gone.
+    pub(crate) fn may_have_ended(&self, part: usize, inode: InodeId, since: &Since<PARTS>) -> bool {
+        let Part { count, last } = &self.parts[part];
+        let (from, to) = (since.counts[part], count.load(Ordering::SeqCst));
+        let is_it = |number: u64| last[number as usize % LAST].load(Ordering::SeqCst) == inode.0;
+        self.tellings.load(Ordering::SeqCst) != since.tellings || to - from > LAST as u64 || (from..to).any(is_it)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: InodeId = InodeId(7);
+    const OTHER: InodeId = InodeId(8);
+
+    #[test]
+    fn an_ending_concerns_what_was_asked_for_before_it() {
+        let endings = Endings::<2>::default();
+        let before = endings.now();
+        assert!(!endings.may_have_ended(1, FILE, &before));
+        endings.ended(1, FILE);
+        assert!(endings.may_have_ended(1, FILE, &before));
+        assert!(!endings.may_have_ended(1, OTHER, &before) && !endings.may_have_ended(0, FILE, &before));
+        let after = endings.now();
+        assert!(!endings.may_have_ended(1, FILE, &after));
+        for _ in 0..LAST {
+            endings.ended(1, OTHER);
+        }
+        assert!(!endings.may_have_ended(1, FILE, &after) && endings.may_have_ended(1, OTHER, &after));
+        assert!(endings.may_have_ended(1, FILE, &before));
+        endings.ended(1, OTHER);
+        assert!(endings.may_have_ended(1, FILE, &after), "it may have been among those that are not known any more");
+    }
+
+    #[test]
+    fn a_shard_that_is_told_what_is_held_may_not_hear_of_what_is_on_its_way() {
+        let endings = Endings::<2>::default();
+        let before = endings.now();
+        endings.tells();
+        assert!(endings.may_have_ended(0, FILE, &before) && !endings.may_have_ended(0, FILE, &endings.now()));
+    }
+}
