@@ -31,7 +31,36 @@ pub trait Thing: Clone + Eq + Hash + Debug {
 ///
 /// # Errors
 /// Where there is none: how far it goes at most, and what cannot come next, for people.
-pub fn check<T: Thing>(start: &T, clients: &[Vec<Call<T::Operation>>]) -> Result<(), String> {
+pub fn check<T: Thing>(start: &T, clients: &[Vec<Call<T::Operation>>]) -> Result<(), String>
+where
+    T::Operation: Clone,
+{
+    search(start, clients).map_err(|furthest| {
+        let odd = match odd_one(start, clients) {
+            Some(odd) => format!("\nWithout this call of client {} all others are right: {:?}", odd.0, odd.1),
+            None => String::new(),
+        };
+        explain(&furthest, clients) + &odd
+    })
+}
+
+/// One call without which there is an order for the rest, and whose it is.
+fn odd_one<T: Thing>(start: &T, clients: &[Vec<Call<T::Operation>>]) -> Option<(usize, T::Operation)>
+where
+    T::Operation: Clone,
+{
+    let mut places =
+        clients.iter().enumerate().flat_map(|(client, calls)| (0..calls.len()).map(move |at| (client, at)));
+    let found = places.find(|&(client, at)| {
+        let mut rest = clients.to_vec();
+        rest[client].remove(at);
+        search(start, &rest).is_ok()
+    });
+    found.map(|(client, at)| (client, clients[client][at].operation.clone()))
+}
+
+/// Where there is no order: how far it goes at most.
+fn search<T: Thing>(start: &T, clients: &[Vec<Call<T::Operation>>]) -> Result<(), (Vec<usize>, T)> {
     let mut seen = HashSet::new();
     let mut open = vec![(vec![0; clients.len()], start.clone())];
     let mut furthest = open[0].clone();
@@ -55,7 +84,7 @@ pub fn check<T: Thing>(start: &T, clients: &[Vec<Call<T::Operation>>]) -> Result
             }
         }
     }
-    Err(explain(&furthest, clients))
+    Err(furthest)
 }
 
 /// Calls around the place where it goes no further.
@@ -160,5 +189,6 @@ mod tests {
         let calls = vec![Call { began: now, ended: now, operation: Read(3) }];
         let text = check(&Register(0), &[calls]).expect_err("never written");
         assert!(text.contains("Register(0)") && text.contains("next? client 0") && text.contains("Read(3)"), "{text}");
+        assert!(text.contains("Without this call of client 0 all others are right: Read(3)"), "{text}");
     }
 }

@@ -1,15 +1,53 @@
 //! Resets of connections on this host, as a firewall or a failing network makes them. Needs root and `nft`.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use crate::ports;
 
+/// Runs each line as a command of `nft`, and says how that ended.
+const SHELL: &str = "while read -r line; do nft \"$line\" 2>&1 | tr '\\n' ' '; echo; done";
+
 /// A rule set of its own, gone when this is dropped.
 pub struct Resets {
     table: String,
+    shell: Mutex<Shell>,
+}
+
+/// Begun before anything is cut: a process that is begun later has the caller's open files for a moment, and waits, before it
+/// runs, for the servers that it is to free.
+struct Shell {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    fn new() -> Self {
+        let mut command = Command::new("sh");
+        let mut process = command.args(["-c", SHELL]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sh");
+        let (input, output) = (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
+        Self { process, input, output: BufReader::new(output) }
+    }
+
+    fn nft(&mut self, line: &str) -> String {
+        writeln!(self.input, "{line}").expect("the shell runs");
+        let mut said = String::new();
+        self.output.read_line(&mut said).expect("the shell answers");
+        assert!(!said.contains("Error:"), "nft {line}: {said}");
+        said
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 impl Resets {
@@ -17,10 +55,16 @@ impl Resets {
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let table = format!("weft_reset_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        nft(&format!("add table inet {table}"));
-        nft(&format!("add counter inet {table} hits"));
-        nft(&format!("add chain inet {table} out {{ type filter hook output priority 0; }}"));
-        Self { table }
+        let resets = Self { table, shell: Mutex::new(Shell::new()) };
+        let table = &resets.table;
+        resets.nft(&format!("add table inet {table}"));
+        resets.nft(&format!("add counter inet {table} hits"));
+        resets.nft(&format!("add chain inet {table} out {{ type filter hook output priority 0; }}"));
+        resets
+    }
+
+    fn nft(&self, line: &str) -> String {
+        self.shell.lock().unwrap_or_else(PoisonError::into_inner).nft(line)
     }
 
     /// For so long, whatever is sent by TCP to or from what the process listens at is answered with a reset: established
@@ -31,16 +75,16 @@ impl Resets {
         let ports = ports.join(", ");
         for end in ["dport", "sport"] {
             let what = format!("tcp {end} {{ {ports} }} counter name hits reject with tcp reset");
-            nft(&format!("add rule inet {} out {what}", self.table));
+            self.nft(&format!("add rule inet {} out {what}", self.table));
         }
         thread::sleep(time);
-        nft(&format!("flush chain inet {} out", self.table));
+        self.nft(&format!("flush chain inet {} out", self.table));
     }
 
     /// Packets that were answered with a reset.
     #[must_use]
     pub fn hits(&self) -> u64 {
-        let text = nft(&format!("list counter inet {} hits", self.table));
+        let text = self.nft(&format!("list counter inet {} hits", self.table));
         let mut words = text.split_whitespace().skip_while(|word| *word != "packets");
         words.nth(1).and_then(|count| count.parse().ok()).expect("a count")
     }
@@ -55,12 +99,8 @@ impl Default for Resets {
 impl Drop for Resets {
     fn drop(&mut self) {
         // Also where a test has failed.
-        let _ = Command::new("nft").arg(format!("delete table inet {}", self.table)).status();
+        let shell = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = writeln!(shell.input, "delete table inet {}", self.table);
+        let _ = shell.output.read_line(&mut String::new());
     }
-}
-
-fn nft(line: &str) -> String {
-    let ended = Command::new("nft").arg(line).output().expect("nft is installed");
-    assert!(ended.status.success(), "nft {line}: {}", String::from_utf8_lossy(&ended.stderr));
-    String::from_utf8_lossy(&ended.stdout).into_owned()
 }

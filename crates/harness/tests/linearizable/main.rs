@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod contents;
+mod lives;
 mod locks;
 mod names;
 
@@ -168,6 +169,7 @@ fn what_four_mounts_see_is_one_file_system() {
     floor.run::<names::Names>(seed, 0);
     floor.run::<contents::Contents>(seed, 0);
     floor.run::<locks::Locks>(seed, 0);
+    floor.run::<lives::Lives>(seed, 0);
     floor.cluster.assert_sound();
 }
 
@@ -192,6 +194,7 @@ fn in_trouble(trouble: Trouble, make: fn(&Floor, Dice, &AtomicBool, &AtomicU64))
             floor.run::<names::Names>(seed, pass);
             floor.run::<contents::Contents>(seed, pass);
             floor.run::<locks::Locks>(seed, pass);
+            floor.run::<lives::Lives>(seed, pass);
             // One pass may be over before anything happens to it.
             if effects.load(Ordering::Relaxed) > 0 {
                 break;
