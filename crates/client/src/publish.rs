@@ -375,7 +375,8 @@ impl Client {
                 self.move_to_objects(inode);
                 return Ok(());
             }
-            // The shard has begun anew meanwhile, or was away for longer than the term, and this client may not listen to it yet.
+            // The shard has begun anew meanwhile, or was away for longer than the term, and this client may not listen to it
+            // yet.
             let Step::Again { after, .. } = ladder.after(Instant::now(), &Failure::Busy) else {
                 error!(%inode, "cannot write a new file to objects: its shard gives no lease on it");
                 return Err(Errno::EIO);
