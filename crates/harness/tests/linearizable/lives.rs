@@ -2,9 +2,8 @@
 //! mounts. What is open stays there whatever becomes of its name.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use harness::dice::Dice;
 use harness::linear::Thing;
@@ -151,6 +150,19 @@ pub(crate) struct Hands {
     next: u64,
 }
 
+impl Hands {
+    /// Where others replace twice what is being opened, the kernel gives up: see docs/semantics.md.
+    fn open(&mut self, options: &OpenOptions, path: &Path, fine: &[i32]) -> Result<(), i32> {
+        let opened = loop {
+            match options.open(path) {
+                Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {}
+                opened => break opened,
+            }
+        };
+        errno(opened, fine).map(|file| self.held = Some(file))
+    }
+}
+
 impl Arena for Lives {
     type Hands = Hands;
 
@@ -191,22 +203,14 @@ impl Arena for Lives {
         let Some(file) = &hands.held else {
             let mut options = OpenOptions::new();
             options.read(true).write(true);
-            let (fine, make): (&[i32], fn(usize, Result<(), i32>) -> Operation) = match dice.roll(3) {
-                0 => {
-                    options.create_new(true);
-                    (&[libc::EEXIST], Make)
-                }
+            return match dice.roll(3) {
+                0 => Make(name, hands.open(options.create_new(true), &path, &[libc::EEXIST])),
                 1 => {
-                    options.create(true);
-                    (&[], |name, _| Ensure(name))
+                    let ensured = hands.open(options.create(true), &path, &[]);
+                    ensured.map(|()| Ensure(name)).unwrap()
                 }
-                _ => (&[libc::ENOENT], Open),
+                _ => Open(name, hands.open(&options, &path, &[libc::ENOENT])),
             };
-            let opened = retried(|| options.open(&path));
-            let opened = errno(opened, fine);
-            let result = opened.as_ref().map(|_| ()).map_err(|&errno| errno);
-            hands.held = opened.ok();
-            return make(name, result);
         };
         let slot = dice.index(SLOTS);
         let offset = slot as u64 * hands.stride;
@@ -233,16 +237,6 @@ impl Arena for Lives {
             }
             6 => Len(file.metadata().unwrap().len()),
             _ => Links(file.metadata().unwrap().nlink()),
-        }
-    }
-}
-
-/// Where others replace what is being opened twice: see docs/semantics.md.
-fn retried<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match open() {
-            Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {}
-            result => return result,
         }
     }
 }
