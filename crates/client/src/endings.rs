@@ -3,8 +3,11 @@
 //! A shard notes that a file is open here when it answers. Another thread of the mount may close that file at the shard before
 //! the answer is here, having opened it itself or found it open; and the shard may begin anew, and be told by another thread
 //! what is held, without it. What such an answer gave is gone, and the shard has to be asked again.
+//!
+//! So has it where an answer is from before it was told of a read, at the close after which nobody here knows of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use types::id::InodeId;
 
@@ -15,12 +18,15 @@ const LAST: usize = 16;
 pub(crate) struct Endings<const PARTS: usize> {
     parts: [Part; PARTS],
     tellings: AtomicU64,
+    begun: Instant,
 }
 
 #[derive(Default)]
 struct Part {
     count: AtomicU64,
     last: [AtomicU64; LAST],
+    /// When a file was closed last whose access time a shard was told with that, in nanoseconds after `begun`.
+    read: AtomicU64,
 }
 
 /// A moment before a request.
@@ -32,7 +38,7 @@ pub(crate) struct Since<const PARTS: usize> {
 
 impl<const PARTS: usize> Default for Endings<PARTS> {
     fn default() -> Self {
-        Self { parts: std::array::from_fn(|_| Part::default()), tellings: AtomicU64::new(0) }
+        Self { parts: std::array::from_fn(|_| Part::default()), tellings: AtomicU64::new(0), begun: Instant::now() }
     }
 }
 
@@ -45,10 +51,25 @@ impl<const PARTS: usize> Endings<PARTS> {
     /// An open or a write intent of this file is given up, or was. The caller has the lock on its part of the table, here and
     /// below.
     pub(crate) fn ended(&self, part: usize, inode: InodeId) {
-        let Part { count, last } = &self.parts[part];
+        let Part { count, last, .. } = &self.parts[part];
         let number = count.load(Ordering::SeqCst);
         last[number as usize % LAST].store(inode.0, Ordering::SeqCst);
         count.store(number + 1, Ordering::SeqCst);
+    }
+
+    /// A file is closed whose access time its shard was told with that.
+    pub(crate) fn told_of_read(&self, part: usize, now: Instant) {
+        self.parts[part].read.fetch_max(self.nanoseconds(now), Ordering::SeqCst);
+    }
+
+    /// Of a file that is not open here: an answer to what was asked `at` this moment may be older than the last read here.
+    pub(crate) fn may_be_before_read(&self, part: usize, at: Instant) -> bool {
+        self.parts[part].read.load(Ordering::SeqCst) >= self.nanoseconds(at)
+    }
+
+    /// At least 1: there was no read at 0.
+    fn nanoseconds(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.begun).as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
     /// Some shard is going to be told what is held there. Before that is looked up.
@@ -58,7 +79,7 @@ impl<const PARTS: usize> Endings<PARTS> {
 
     /// What an answer gave of this file that was asked for at `since` may be gone.
     pub(crate) fn may_have_ended(&self, part: usize, inode: InodeId, since: &Since<PARTS>) -> bool {
-        let Part { count, last } = &self.parts[part];
+        let Part { count, last, .. } = &self.parts[part];
         let (from, to) = (since.counts[part], count.load(Ordering::SeqCst));
         let is_it = |number: u64| last[number as usize % LAST].load(Ordering::SeqCst) == inode.0;
         self.tellings.load(Ordering::SeqCst) != since.tellings || to - from > LAST as u64 || (from..to).any(is_it)
@@ -67,6 +88,8 @@ impl<const PARTS: usize> Endings<PARTS> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const FILE: InodeId = InodeId(7);
@@ -89,6 +112,18 @@ mod tests {
         assert!(endings.may_have_ended(1, FILE, &before));
         endings.ended(1, OTHER);
         assert!(endings.may_have_ended(1, FILE, &after), "it may have been among those that are not known any more");
+    }
+
+    #[test]
+    fn a_read_concerns_answers_to_what_was_asked_before_it_was_told() {
+        let (endings, before) = (Endings::<2>::default(), Instant::now());
+        assert!(!endings.may_be_before_read(1, before));
+        let told = before + Duration::from_millis(1);
+        endings.told_of_read(1, told);
+        assert!(endings.may_be_before_read(1, before) && endings.may_be_before_read(1, told));
+        assert!(
+            !endings.may_be_before_read(1, told + Duration::from_millis(1)) && !endings.may_be_before_read(0, before)
+        );
     }
 
     #[test]

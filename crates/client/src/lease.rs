@@ -62,6 +62,12 @@ pub(crate) struct Ticket {
     at: Instant,
 }
 
+impl Ticket {
+    pub(crate) fn at(self) -> Instant {
+        self.at
+    }
+}
+
 /// The right to believe an answer for a while.
 #[derive(Clone, Copy, Debug)]
 pub struct Lease(Option<Term>);

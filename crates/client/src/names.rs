@@ -144,8 +144,8 @@ impl Client {
         Ok((ticket, self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?))
     }
 
-    /// Asks again where the answer is from before the end of our own write intent or draft, of which we know nothing any
-    /// more.
+    /// Asks again where the answer is from before the end of our own write intent or draft, or before a read of ours, of which
+    /// we know nothing any more.
     async fn up_to_date(
         &self,
         caller: &Caller<'_>,
@@ -155,6 +155,7 @@ impl Client {
         let inode = reply.attr.inode;
         let knows_draft = || self.shared.with_file(inode, |file| file.draft.is_some()) == Some(true);
         let is_old = reply.unsettled && reply.exclusive && self.shared.with_file(inode, |_| ()).is_none();
+        let is_old = is_old || (reply.attr.kind == FileType::Regular && self.shared.may_lack_read(inode, ticket.at()));
         if is_old || (reply.draft && !knows_draft()) {
             return self.ask(caller, inode).await;
         }

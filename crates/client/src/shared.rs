@@ -257,6 +257,12 @@ impl Shared {
         self.endings.may_have_ended(shard_of(inode, PARTS), inode, before)
     }
 
+    /// What the shard says of the access time, which it was asked for `at` this moment, may not know of a read here.
+    pub(crate) fn may_lack_read(&self, inode: InodeId, at: Instant) -> bool {
+        let part = shard_of(inode, PARTS);
+        self.endings.may_be_before_read(part, at) && self.with_file(inode, |_| ()).is_none()
+    }
+
     /// While looking at the file: what the shard holds of it for this client is going to end, or has.
     pub(crate) fn gives_up(&self, inode: InodeId) {
         self.endings.ended(shard_of(inode, PARTS), inode);
@@ -299,6 +305,9 @@ impl Shared {
             }
             _ => {
                 if let Some(mut file) = part.remove(&inode) {
+                    if file.read_time().is_some() {
+                        self.endings.told_of_read(shard_of(inode, PARTS), Instant::now());
+                    }
                     file.end_draft(&self.metrics.unwritten, inode);
                     file.unwritten.end(&self.metrics.unwritten, inode);
                     lock(&self.closed).closed(inode, file.unsynced);
@@ -406,6 +415,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use types::time::AccessTimes;
+
     use super::*;
     use crate::nowhere;
 
@@ -428,6 +439,21 @@ mod tests {
             shared.lose_intents(file.home());
             shared.granted(file, &granted, &shared.endings.now());
             assert_eq!(shared.with_file(file, knows), Some((true, 0)), "there was none");
+        });
+    }
+
+    /// The close, on another thread, is answered while an answer from before is on its way.
+    #[test]
+    fn a_read_is_not_forgotten_with_the_file_for_answers_from_before() {
+        let file = InodeId(77);
+        nowhere::run(async |client| {
+            let (shared, before) = (&client.shared, Instant::now());
+            shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
+            shared.with_file(file, |open| open.accessed(Timestamp(i64::MAX), AccessTimes::Strictatime));
+            assert!(!shared.may_lack_read(file, before), "it is put over the answer");
+            shared.with_file(file, |open| open.handles = 0);
+            shared.forget_closed(file);
+            assert!(shared.may_lack_read(file, before) && !shared.may_lack_read(file, Instant::now()));
         });
     }
 
