@@ -25,8 +25,16 @@ pub(crate) struct Endings<const PARTS: usize> {
 struct Part {
     count: AtomicU64,
     last: [AtomicU64; LAST],
-    /// When a file was closed last whose access time a shard was told with that, in nanoseconds after `begun`.
-    read: AtomicU64,
+    /// Files that were closed, and whose access times shards were told with that.
+    reads: AtomicU64,
+    last_reads: [Read; LAST],
+}
+
+#[derive(Default)]
+struct Read {
+    inode: AtomicU64,
+    /// In nanoseconds after the beginning.
+    at: AtomicU64,
 }
 
 /// A moment before a request.
@@ -57,14 +65,23 @@ impl<const PARTS: usize> Endings<PARTS> {
         count.store(number + 1, Ordering::SeqCst);
     }
 
-    /// A file is closed whose access time its shard was told with that.
-    pub(crate) fn told_of_read(&self, part: usize, now: Instant) {
-        self.parts[part].read.fetch_max(self.nanoseconds(now), Ordering::SeqCst);
+    /// A file is closed whose access time its shard was told with that. Before the table of open files knows it no more.
+    pub(crate) fn told_of_read(&self, part: usize, inode: InodeId, now: Instant) {
+        let Part { reads, last_reads, .. } = &self.parts[part];
+        let read = &last_reads[reads.fetch_add(1, Ordering::SeqCst) as usize % LAST];
+        read.at.store(self.nanoseconds(now), Ordering::SeqCst);
+        read.inode.store(inode.0, Ordering::SeqCst);
     }
 
-    /// Of a file that is not open here: an answer to what was asked `at` this moment may be older than the last read here.
-    pub(crate) fn may_be_before_read(&self, part: usize, at: Instant) -> bool {
-        self.parts[part].read.load(Ordering::SeqCst) >= self.nanoseconds(at)
+    /// Of a file that the table does not know: an answer to what was asked `at` this moment may be older than the last read
+    /// here.
+    pub(crate) fn may_be_before_read(&self, part: usize, inode: InodeId, at: Instant) -> bool {
+        let Part { last_reads, .. } = &self.parts[part];
+        let at = self.nanoseconds(at);
+        let is_after = |read: &Read| read.at.load(Ordering::SeqCst) >= at;
+        let is_it = |read: &Read| read.inode.load(Ordering::SeqCst) == inode.0;
+        // With more in between than are known each may be the one.
+        last_reads.iter().any(|read| is_after(read) && is_it(read)) || last_reads.iter().all(is_after)
     }
 
     /// At least 1: there was no read at 0.
@@ -117,13 +134,18 @@ mod tests {
     #[test]
     fn a_read_concerns_answers_to_what_was_asked_before_it_was_told() {
         let (endings, before) = (Endings::<2>::default(), Instant::now());
-        assert!(!endings.may_be_before_read(1, before));
-        let told = before + Duration::from_millis(1);
-        endings.told_of_read(1, told);
-        assert!(endings.may_be_before_read(1, before) && endings.may_be_before_read(1, told));
+        let after = |ms| before + Duration::from_millis(ms);
+        assert!(!endings.may_be_before_read(1, FILE, before));
+        endings.told_of_read(1, FILE, after(1));
+        assert!(endings.may_be_before_read(1, FILE, before) && endings.may_be_before_read(1, FILE, after(1)));
+        assert!(!endings.may_be_before_read(1, FILE, after(2)));
+        assert!(!endings.may_be_before_read(1, OTHER, before) && !endings.may_be_before_read(0, FILE, before));
+        (0..LAST).for_each(|_| endings.told_of_read(1, OTHER, after(5)));
         assert!(
-            !endings.may_be_before_read(1, told + Duration::from_millis(1)) && !endings.may_be_before_read(0, before)
+            endings.may_be_before_read(1, FILE, after(2)),
+            "it may have been among those that are not known any more"
         );
+        assert!(!endings.may_be_before_read(1, FILE, after(6)));
     }
 
     #[test]

@@ -107,8 +107,10 @@ impl Client {
         if let Some(known) = self.attr_of_draft(inode) {
             return Ok(known);
         }
-        if let Some(mut known) = self.kept_attr(inode) {
-            self.shared.with_file(inode, |file| file.meets(&mut known.attr));
+        if let Some(mut known) = self.kept_attr(inode)
+            // Without the file a read of ours may be missing.
+            && self.shared.with_file(inode, |file| file.meets(&mut known.attr)).is_some()
+        {
             return Ok(known);
         }
         let asked = self.shared.contents.asks(inode);
@@ -116,7 +118,7 @@ impl Client {
         let (ticket, reply) = self.up_to_date(caller, ticket, reply).await?;
         let lease = self.inode_lease(ticket, &reply);
         let is_settled = !reply.unsettled;
-        let attr = self.attr_of(caller, reply).await?;
+        let attr = self.attr_asked_at(caller, reply, Some(ticket.at())).await?;
         if is_settled && self.shared.with_file(inode, |_| ()).is_some() {
             self.shared.learn(asked, lease, attr, None);
         }
@@ -144,8 +146,8 @@ impl Client {
         Ok((ticket, self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?))
     }
 
-    /// Asks again where the answer is from before the end of our own write intent or draft, or before a read of ours, of which
-    /// we know nothing any more.
+    /// Asks again where the answer is from before the end of our own write intent or draft, of which we know nothing any
+    /// more.
     async fn up_to_date(
         &self,
         caller: &Caller<'_>,
@@ -155,7 +157,6 @@ impl Client {
         let inode = reply.attr.inode;
         let knows_draft = || self.shared.with_file(inode, |file| file.draft.is_some()) == Some(true);
         let is_old = reply.unsettled && reply.exclusive && self.shared.with_file(inode, |_| ()).is_none();
-        let is_old = is_old || (reply.attr.kind == FileType::Regular && self.shared.may_lack_read(inode, ticket.at()));
         if is_old || (reply.draft && !knows_draft()) {
             return self.ask(caller, inode).await;
         }
@@ -219,7 +220,8 @@ impl Client {
         let (ticket, reply) = self.up_to_date(caller, ticket, reply).await?;
         let lease = self.inode_lease(ticket, &reply);
         self.shared.contents.extend(&self.shared.board, reply.attr.inode, lease, Instant::now());
-        let Known { attr, lease } = self.newest(Known { attr: self.attr_of(caller, reply).await?, lease });
+        let Known { attr, lease } =
+            self.newest(Known { attr: self.attr_asked_at(caller, reply, Some(ticket.at())).await?, lease });
         Ok(Named { attr, lease, name_lease })
     }
 

@@ -57,12 +57,23 @@ fn effective_mtime(attr: &Attr, written: Option<Timestamp>) -> Timestamp {
 impl Client {
     /// The attributes as they are now, with the help of whoever knows the size.
     pub(crate) async fn attr_of(&self, caller: &Caller<'_>, reply: Box<InodeReply>) -> Result<Attr, Errno> {
+        self.attr_asked_at(caller, reply, None).await
+    }
+
+    /// The same of a reply to what was asked `at` a moment before which it may be from.
+    pub(crate) async fn attr_asked_at(
+        &self,
+        caller: &Caller<'_>,
+        reply: Box<InodeReply>,
+        at: Option<Instant>,
+    ) -> Result<Attr, Errno> {
         if is_split(&reply) {
             return self.attr_of_split(caller, reply.attr).await;
         }
         let mut reply = self.after_cuts(caller, reply).await?;
         let mut attr = reply.attr;
-        if !self.complete(&reply, &mut attr, true) {
+        let lacks_read = |inode| at.is_some_and(|at| self.shared.may_lack_read(inode, at));
+        if !self.complete(&reply, &mut attr, true) || lacks_read(attr.inode) {
             let inode = attr.inode;
             let again = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
             reply = self.after_cuts(caller, again).await?;

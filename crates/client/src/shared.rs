@@ -259,8 +259,8 @@ impl Shared {
 
     /// What the shard says of the access time, which it was asked for `at` this moment, may not know of a read here.
     pub(crate) fn may_lack_read(&self, inode: InodeId, at: Instant) -> bool {
-        let part = shard_of(inode, PARTS);
-        self.endings.may_be_before_read(part, at) && self.with_file(inode, |_| ()).is_none()
+        let is_open = self.with_file(inode, |_| ()).is_some();
+        !is_open && self.endings.may_be_before_read(shard_of(inode, PARTS), inode, at)
     }
 
     /// While looking at the file: what the shard holds of it for this client is going to end, or has.
@@ -306,7 +306,7 @@ impl Shared {
             _ => {
                 if let Some(mut file) = part.remove(&inode) {
                     if file.read_time().is_some() {
-                        self.endings.told_of_read(shard_of(inode, PARTS), Instant::now());
+                        self.endings.told_of_read(shard_of(inode, PARTS), inode, Instant::now());
                     }
                     file.end_draft(&self.metrics.unwritten, inode);
                     file.unwritten.end(&self.metrics.unwritten, inode);
