@@ -4,7 +4,7 @@
 //! the answer is here, having opened it itself or found it open; and the shard may begin anew, and be told by another thread
 //! what is held, without it. What such an answer gave is gone, and the shard has to be asked again.
 //!
-//! So has it where an answer is from before it was told of a read, at the close after which nobody here knows of it.
+//! So has it where an answer is from before it was told of a read, of which nobody here knows any more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -25,7 +25,7 @@ pub(crate) struct Endings<const PARTS: usize> {
 struct Part {
     count: AtomicU64,
     last: [AtomicU64; LAST],
-    /// Files that were closed, and whose access times shards were told with that.
+    /// How often shards were told of reads.
     reads: AtomicU64,
     last_reads: [Read; LAST],
 }
@@ -65,7 +65,7 @@ impl<const PARTS: usize> Endings<PARTS> {
         count.store(number + 1, Ordering::SeqCst);
     }
 
-    /// A file is closed whose access time its shard was told with that. Before the table of open files knows it no more.
+    /// The shard was told of a read, which what is known of the open file says no more. The caller has the lock.
     pub(crate) fn told_of_read(&self, part: usize, inode: InodeId, now: Instant) {
         let Part { reads, last_reads, .. } = &self.parts[part];
         let read = &last_reads[reads.fetch_add(1, Ordering::SeqCst) as usize % LAST];
@@ -73,8 +73,7 @@ impl<const PARTS: usize> Endings<PARTS> {
         read.inode.store(inode.0, Ordering::SeqCst);
     }
 
-    /// Of a file that the table does not know: an answer to what was asked `at` this moment may be older than the last read
-    /// here.
+    /// An answer to what was asked `at` this moment may be older than that.
     pub(crate) fn may_be_before_read(&self, part: usize, inode: InodeId, at: Instant) -> bool {
         let Part { last_reads, .. } = &self.parts[part];
         let at = self.nanoseconds(at);

@@ -348,6 +348,14 @@ impl File {
         }
     }
 
+    /// The shard was told of a read. There may have been others since.
+    pub(crate) fn told_of_read(&mut self, read: Option<&TimeChange>) {
+        if let Some(read) = read {
+            self.atime = read.at;
+            self.read_at.take_if(|at| *at == read.at);
+        }
+    }
+
     pub(crate) fn truncated(&mut self, size: u64) {
         self.uneven = size != 0 && (self.uneven || size > self.size);
         self.size = size;
@@ -504,6 +512,23 @@ mod tests {
         assert_eq!(file.write_time(), None);
         file.wrote(0, 1, Timestamp(500));
         assert_eq!(seen(&mut file, told(400, 600)), 500, "the shard has what it was told");
+    }
+
+    #[test]
+    fn a_read_after_one_that_the_shard_was_told_of_is_seen() {
+        let mut file = file(0, 0);
+        let mut attr = reply(0, 0, false).attr;
+        let access = |file: &mut File, at| file.accessed(Timestamp(at), AccessTimes::Strictatime);
+        access(&mut file, 1000);
+        let told = file.read_time();
+        access(&mut file, 2000);
+        file.told_of_read(told.as_ref());
+        attr.atime = Timestamp(1000);
+        file.meets(&mut attr);
+        assert_eq!(attr.atime, Timestamp(2000));
+        assert_eq!(file.read_time(), Some(TimeChange { at: Timestamp(2000), before: Timestamp(1000) }));
+        file.told_of_read(file.read_time().as_ref());
+        assert_eq!(file.read_time(), None);
     }
 
     #[test]

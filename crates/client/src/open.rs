@@ -421,6 +421,9 @@ impl Client {
             // It has another access time now.
             self.shared.contents.forget(inode);
         }
+        if told.is_ok() {
+            self.shared.has_told_of_read(inode, close.read.as_ref());
+        }
         match told {
             Err(Errno::EIO) => {
                 warn!(%inode, "the shard does not answer: it is told of the close again later");

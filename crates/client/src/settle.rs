@@ -72,13 +72,12 @@ impl Client {
         }
         let mut reply = self.after_cuts(caller, reply).await?;
         let mut attr = reply.attr;
-        let lacks_read = |inode| at.is_some_and(|at| self.shared.may_lack_read(inode, at));
-        if !self.complete(&reply, &mut attr, true) || lacks_read(attr.inode) {
+        if !self.complete(&reply, &mut attr, true, at) {
             let inode = attr.inode;
             let again = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
             reply = self.after_cuts(caller, again).await?;
             attr = reply.attr;
-            self.complete(&reply, &mut attr, false);
+            self.complete(&reply, &mut attr, false, None);
         }
         if !reply.unsettled {
             return Ok(attr);
@@ -113,9 +112,15 @@ impl Client {
     }
 
     /// Puts what is kept back here over what the shard says, and takes the rest over. False where the shard says that it is a
-    /// draft (`may_be_old`), and it is none any more: another thread has told it since, and this is from before that.
-    fn complete(&self, reply: &InodeReply, attr: &mut Attr, may_be_old: bool) -> bool {
-        let completed = self.shared.with_file(attr.inode, |file| {
+    /// draft (`may_be_old`), and it is none any more: another thread has told it since, and this is from before that. The same
+    /// where it was told of a read since it was asked, `at` this moment.
+    fn complete(&self, reply: &InodeReply, attr: &mut Attr, may_be_old: bool, at: Option<Instant>) -> bool {
+        let inode = attr.inode;
+        let lacks_read = || at.is_some_and(|at| self.shared.may_lack_read(inode, at));
+        let completed = self.shared.with_file(inode, |file| {
+            if lacks_read() {
+                return false;
+            }
             if !reply.draft {
                 // Others were told of it, or it has been told: what was not changed by then is as the shard says.
                 file.draft.take_if(|draft| !draft.is_changed() && draft.is_free());
@@ -129,7 +134,7 @@ impl Client {
             file.inline_limit = file.inline_limit.min(reply.inline_limit);
             true
         });
-        completed.unwrap_or(!reply.draft || !may_be_old)
+        completed.unwrap_or_else(|| (!reply.draft || !may_be_old) && !lacks_read())
     }
 
     /// Asks the objects for the size at one moment. Each is asked by itself: where a truncate has begun meanwhile, of what they
@@ -406,6 +411,7 @@ impl Client {
     ) -> Result<Option<u64>, Errno> {
         let request = self.settle_request(caller, inode, outcome, gathered, how).await?;
         let reply = self.call(caller, Destination::home(inode), &request.message).await?;
+        self.shared.has_told_of_read(inode, request.message.read.as_ref());
         if !reply.settled {
             return Ok(Some(reply.intents));
         }

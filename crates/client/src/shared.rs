@@ -12,7 +12,7 @@ use types::attr::Attr;
 use types::id::{Epoch, InodeId, SessionId, ShardId};
 use types::time::Timestamp;
 use wire::v1::lock::HeldLock;
-use wire::v1::meta::{Exactly, InodeReply};
+use wire::v1::meta::{Exactly, InodeReply, TimeChange};
 use wire::v1::session::HeldOpen;
 
 use crate::ahead::Tidied;
@@ -257,10 +257,21 @@ impl Shared {
         self.endings.may_have_ended(shard_of(inode, PARTS), inode, before)
     }
 
-    /// What the shard says of the access time, which it was asked for `at` this moment, may not know of a read here.
+    /// The shard was told of a read.
+    pub(crate) fn has_told_of_read(&self, inode: InodeId, read: Option<&TimeChange>) {
+        let note = |file: &mut File| {
+            file.told_of_read(read);
+            if read.is_some() {
+                self.endings.told_of_read(shard_of(inode, PARTS), inode, Instant::now());
+            }
+        };
+        self.with_file(inode, note);
+    }
+
+    /// What the shard says of the access time, which it was asked for `at` this moment, may not know of a read here. While
+    /// looking at the file, or when there is none.
     pub(crate) fn may_lack_read(&self, inode: InodeId, at: Instant) -> bool {
-        let is_open = self.with_file(inode, |_| ()).is_some();
-        !is_open && self.endings.may_be_before_read(shard_of(inode, PARTS), inode, at)
+        self.endings.may_be_before_read(shard_of(inode, PARTS), inode, at)
     }
 
     /// While looking at the file: what the shard holds of it for this client is going to end, or has.
@@ -305,9 +316,6 @@ impl Shared {
             }
             _ => {
                 if let Some(mut file) = part.remove(&inode) {
-                    if file.read_time().is_some() {
-                        self.endings.told_of_read(shard_of(inode, PARTS), inode, Instant::now());
-                    }
                     file.end_draft(&self.metrics.unwritten, inode);
                     file.unwritten.end(&self.metrics.unwritten, inode);
                     lock(&self.closed).closed(inode, file.unsynced);
@@ -450,8 +458,9 @@ mod tests {
             let (shared, before) = (&client.shared, Instant::now());
             shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
             shared.with_file(file, |open| open.accessed(Timestamp(i64::MAX), AccessTimes::Strictatime));
-            assert!(!shared.may_lack_read(file, before), "it is put over the answer");
-            shared.with_file(file, |open| open.handles = 0);
+            assert!(!shared.may_lack_read(file, before), "it is not told");
+            let read = shared.with_file(file, |open| open.read_time()).flatten();
+            shared.has_told_of_read(file, read.as_ref());
             shared.forget_closed(file);
             assert!(shared.may_lack_read(file, before) && !shared.may_lack_read(file, Instant::now()));
         });
