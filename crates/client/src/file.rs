@@ -131,6 +131,20 @@ impl File {
         *self = Self { closes: self.closes, closing: self.closing, unsynced, ..Self::new(reply, layout) };
     }
 
+    /// An answer to an open.
+    pub(crate) fn opened(&mut self, reply: &InodeReply) {
+        self.told_size(&reply.attr);
+        self.inline_limit = self.inline_limit.min(reply.inline_limit);
+        self.flags.told(reply.flags);
+    }
+
+    /// The same, to who has asked once more: what was told before may be from before a close of our own.
+    pub(crate) fn confirmed(&mut self, reply: &InodeReply) {
+        self.unconfirmed = false;
+        self.meets(&mut reply.attr.clone());
+        self.opened(reply);
+    }
+
     /// Without a word of the shard. A file that has only not been closed there yet may have been removed by others, unless
     /// there is a lease that they would have taken back: on what is known of it (`is_known`), or on its draft.
     pub(crate) fn may_be_opened_again(&self, is_known: bool) -> bool {
@@ -529,6 +543,19 @@ mod tests {
         assert_eq!(file.read_time(), Some(TimeChange { at: Timestamp(2000), before: Timestamp(1000) }));
         file.told_of_read(file.read_time().as_ref());
         assert_eq!(file.read_time(), None);
+    }
+
+    /// The first answer was overtaken by the close that told of a read.
+    #[test]
+    fn what_a_second_answer_to_an_open_says_goes_over_the_first() {
+        let mut file = file(0, 0);
+        file.unconfirmed = true;
+        let mut again = reply(70, 8, false);
+        again.attr.atime = Timestamp(1000);
+        file.confirmed(&again);
+        file.accessed(Timestamp(2000), AccessTimes::Strictatime);
+        assert_eq!(file.read_time(), Some(TimeChange { at: Timestamp(2000), before: Timestamp(1000) }));
+        assert!(file.size == 70 && !file.unconfirmed);
     }
 
     #[test]

@@ -245,7 +245,7 @@ impl Client {
             Err(errno) => Err(errno),
         };
         match (&again, self.itself()) {
-            (Ok(_), _) => drop(self.shared.with_file(inode, |file| file.unconfirmed = false)),
+            (Ok((_, reply)), _) => drop(self.shared.with_file(inode, |file| file.confirmed(reply))),
             (Err(_), Some(client)) => {
                 caller.note_doubt();
                 client.close(caller.cred, inode, writable);
@@ -270,9 +270,7 @@ impl Client {
                     file.renew(reply, layout.clone());
                 }
                 file.add_handle(writable);
-                file.told_size(&reply.attr);
-                file.inline_limit = file.inline_limit.min(reply.inline_limit);
-                file.flags.told(reply.flags);
+                file.opened(reply);
                 file.unconfirmed = file.closing || self.shared.may_be_gone(inode, before);
                 !file.unconfirmed
             },
