@@ -11,7 +11,7 @@ use crate::{Arena, Floor, Trouble};
 const SLOTS: usize = 4;
 /// Bytes from one slot to the next. In the metadata; growing out of them; over several targets.
 const STRIDES: [u64; 3] = [8, 3000, 20_000];
-const SLOT_LEN: u64 = 8;
+pub(crate) const SLOT_LEN: u64 = 8;
 
 /// The file.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -118,17 +118,7 @@ impl Arena for Contents {
                 file.write_all_at(&hands.next.to_le_bytes(), offset).unwrap();
                 Write(slot, hands.next)
             }
-            0..9 => {
-                let mut bytes = [0; SLOT_LEN as usize];
-                Read(
-                    slot,
-                    match file.read_at(&mut bytes, offset).unwrap() {
-                        0 => Ok(None),
-                        8 => Ok(Some(u64::from_le_bytes(bytes))),
-                        part => Err(part),
-                    },
-                )
-            }
+            0..9 => Read(slot, read_slot(file, offset)),
             9..11 if hands.may_cut => {
                 let filled = dice.index(SLOTS + 1);
                 file.set_len(len_of(filled, hands.stride)).unwrap();
@@ -142,5 +132,15 @@ impl Arena for Contents {
             }
             _ => Mode(file.metadata().unwrap().mode() & 0o7777),
         }
+    }
+}
+
+/// What is there; `None` beyond the end, and an error where part of it was read.
+pub(crate) fn read_slot(file: &File, offset: u64) -> Result<Option<u64>, usize> {
+    let mut bytes = [0; SLOT_LEN as usize];
+    match file.read_at(&mut bytes, offset).unwrap() {
+        0 => Ok(None),
+        8 => Ok(Some(u64::from_le_bytes(bytes))),
+        part => Err(part),
     }
 }

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use harness::dice::Dice;
 use harness::linear::Thing;
 
+use crate::contents::{SLOT_LEN, read_slot};
 use crate::{Arena, CLIENTS, Floor, errno};
 
 const NAMES: usize = 2;
 const SLOTS: usize = 3;
 /// Bytes from one slot to the next. In the metadata; growing out of them; over several targets.
 const STRIDES: [u64; 3] = [8, 3000, 20_000];
-const SLOT_LEN: u64 = 8;
 
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 struct Contents {
@@ -224,17 +224,7 @@ impl Arena for Lives {
                 file.write_all_at(&hands.next.to_le_bytes(), offset).unwrap();
                 Write(slot, hands.next)
             }
-            4..6 => {
-                let mut bytes = [0; SLOT_LEN as usize];
-                Read(
-                    slot,
-                    match file.read_at(&mut bytes, offset).unwrap() {
-                        0 => Ok(None),
-                        8 => Ok(Some(u64::from_le_bytes(bytes))),
-                        part => Err(part),
-                    },
-                )
-            }
+            4..6 => Read(slot, read_slot(file, offset)),
             6 => Len(file.metadata().unwrap().len()),
             _ => Links(file.metadata().unwrap().nlink()),
         }
