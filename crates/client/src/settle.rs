@@ -323,6 +323,9 @@ impl Client {
             if self.shared.granted(inode, &reply, &before) {
                 return Ok(layout);
             }
+            if caller.is_ending() {
+                return Err(Errno::EINTR);
+            }
         }
     }
 
