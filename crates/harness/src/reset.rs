@@ -9,8 +9,13 @@ use std::time::Duration;
 
 use crate::ports;
 
-/// Runs each line as a command of `nft`, and says how that ended.
-const SHELL: &str = "while read -r line; do nft \"$line\" 2>&1 | tr '\\n' ' '; echo; done";
+/// Runs each line as a command of `nft`, and says how that ended and what it said. In the end the table of this name goes,
+/// also where the test was killed: whoever had these ports next would be cut off.
+const SHELL: &str = "
+    set -f
+    while read -r line; do said=$(nft \"$line\" 2>&1); echo $? $said; done
+    nft delete table inet \"$1\"
+";
 
 /// A rule set of its own, gone when this is dropped.
 pub struct Resets {
@@ -22,30 +27,34 @@ pub struct Resets {
 /// runs, for the servers that it is to free.
 struct Shell {
     process: Child,
-    input: ChildStdin,
+    /// `None` when it is to end.
+    input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Shell {
-    fn new() -> Self {
+    fn new(table: &str) -> Self {
         let mut command = Command::new("sh");
-        let mut process = command.args(["-c", SHELL]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sh");
-        let (input, output) = (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
-        Self { process, input, output: BufReader::new(output) }
+        command.args(["-c", SHELL, "sh", table]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("a shell");
+        let output = BufReader::new(process.stdout.take().expect("a pipe"));
+        Self { input: process.stdin.take(), output, process }
     }
 
+    /// What it said.
     fn nft(&mut self, line: &str) -> String {
-        writeln!(self.input, "{line}").expect("the shell runs");
-        let mut said = String::new();
-        self.output.read_line(&mut said).expect("the shell answers");
-        assert!(!said.contains("Error:"), "nft {line}: {said}");
-        said
+        writeln!(self.input.as_ref().expect("it goes on"), "{line}").expect("the shell runs");
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).expect("the shell answers");
+        let (status, said) = answer.split_once(' ').unwrap_or((&answer, ""));
+        assert_eq!(status.trim(), "0", "nft {line}: {said}");
+        said.to_owned()
     }
 }
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        self.input = None;
         let _ = self.process.wait();
     }
 }
@@ -55,7 +64,8 @@ impl Resets {
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let table = format!("weft_reset_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let resets = Self { table, shell: Mutex::new(Shell::new()) };
+        let shell = Mutex::new(Shell::new(&table));
+        let resets = Self { table, shell };
         let table = &resets.table;
         resets.nft(&format!("add table inet {table}"));
         resets.nft(&format!("add counter inet {table} hits"));
@@ -93,14 +103,5 @@ impl Resets {
 impl Default for Resets {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Drop for Resets {
-    fn drop(&mut self) {
-        // Also where a test has failed.
-        let shell = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let _ = writeln!(shell.input, "delete table inet {}", self.table);
-        let _ = shell.output.read_line(&mut String::new());
     }
 }
