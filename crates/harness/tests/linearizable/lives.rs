@@ -2,6 +2,7 @@
 //! mounts. What is open stays there whatever becomes of its name.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,8 @@ const NAMES: usize = 2;
 const SLOTS: usize = 3;
 /// Bytes from one slot to the next. In the metadata; growing out of them; over several targets.
 const STRIDES: [u64; 3] = [8, 3000, 20_000];
+/// How often the kernel may give up an open.
+const STALE_MAX: usize = 100;
 
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 struct Contents {
@@ -153,12 +156,15 @@ pub(crate) struct Hands {
 impl Hands {
     /// Where others replace twice what is being opened, the kernel gives up: see docs/semantics.md.
     fn open(&mut self, options: &OpenOptions, path: &Path, fine: &[i32]) -> Result<(), i32> {
-        let opened = loop {
-            match options.open(path) {
-                Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {}
-                opened => break opened,
+        let is_stale =
+            |opened: &io::Result<File>| opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ESTALE));
+        let mut opened = options.open(path);
+        for _ in 0..STALE_MAX {
+            if !is_stale(&opened) {
+                break;
             }
-        };
+            opened = options.open(path);
+        }
         errno(opened, fine).map(|file| self.held = Some(file))
     }
 }
