@@ -12,11 +12,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use types::attr::Attr;
 use types::id::InodeId;
+use wire::v1::meta::TimeChange;
 
 use crate::kept::DOUBT;
 use crate::lease::{Board, Lease};
@@ -82,6 +83,8 @@ struct Kept {
     number: u64,
     /// Its bytes were asked for since it had its turn.
     used: bool,
+    /// When it was read last, or began to be known.
+    read_at: Instant,
     bytes: Option<Arc<[u8]>>,
 }
 
@@ -170,7 +173,8 @@ impl Contents {
         }
         part.remove(inode);
         let number = self.number.fetch_add(1, Ordering::Relaxed);
-        part.files.insert(inode, Kept { lease, attr, renamed: asked.renamed, number, used: false, bytes: None });
+        let kept = Kept { lease, attr, renamed: asked.renamed, number, used: false, read_at: now, bytes: None };
+        part.files.insert(inode, kept);
         part.order.push_back((inode, number));
         if let Some(bytes) = bytes {
             part.keep(inode, number, &bytes, self.bytes_max);
@@ -184,6 +188,28 @@ impl Contents {
             && self.holds(board, kept.lease, now)
         {
             kept.lease = kept.lease.later(lease);
+        }
+    }
+
+    /// Files whose leases have to be renewed soon, and which were read within `used_within`.
+    pub(crate) fn to_be_renewed(&self, board: &Board, now: Instant, used_within: Duration) -> Vec<InodeId> {
+        let is_due = |kept: &Kept| {
+            now.saturating_duration_since(kept.read_at) < used_within && board.is_to_be_renewed(kept.lease, now)
+        };
+        let parts = self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner));
+        parts
+            .flat_map(|part| {
+                part.files.iter().filter(|(_, kept)| is_due(kept)).map(|(&inode, _)| inode).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// The shard has taken over that it was read here.
+    pub(crate) fn was_read(&self, inode: InodeId, read: &TimeChange) {
+        if let Some(kept) = self.part(inode).files.get_mut(&inode)
+            && kept.attr.atime == read.before
+        {
+            kept.attr.atime = read.at;
         }
     }
 
@@ -205,6 +231,7 @@ impl Contents {
             return None;
         }
         kept.used |= kept.bytes.is_some();
+        kept.read_at = now;
         let is_ending = !board.holds_long(kept.lease, now);
         Some(Content { size: kept.attr.size, bytes: kept.bytes.clone(), number: kept.number, is_ending })
     }
@@ -293,11 +320,10 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::lease::Subject;
     use crate::nowhere;
+    use types::time::Timestamp;
 
     const FILE: InodeId = InodeId(7);
 
@@ -452,6 +478,38 @@ mod tests {
         let told = Told { lease: late, ..bed.told(FILE, 3) };
         bed.contents.learn(&bed.board, told, bed.now, || true);
         assert!(bed.look(FILE).is_some());
+    }
+
+    #[test]
+    fn what_was_read_lately_is_renewed_before_its_lease_is_over() {
+        const LATELY: Duration = Duration::from_secs(3600);
+        let mut bed = bed();
+        let renewed = |bed: &Bed, within| bed.contents.to_be_renewed(&bed.board, bed.now, within);
+        bed.learn(FILE, 3);
+        assert!(renewed(&bed, LATELY).is_empty(), "it is new");
+        bed.now += Duration::from_secs(6);
+        assert_eq!(renewed(&bed, LATELY), [FILE]);
+        assert!(renewed(&bed, Duration::from_secs(6)).is_empty(), "nobody reads it");
+        assert!(bed.look(FILE).is_some());
+        assert_eq!(renewed(&bed, Duration::from_secs(6)), [FILE], "it was just read");
+        let late = Board::lease(bed.board.ticket(), Subject::inode(FILE), 100_000);
+        bed.contents.extend(&bed.board, FILE, late, bed.now);
+        assert!(renewed(&bed, LATELY).is_empty());
+        bed.board.recall([Subject::inode(FILE)].into_iter());
+        bed.now += Duration::from_secs(60);
+        assert!(renewed(&bed, LATELY).is_empty(), "it was taken back");
+    }
+
+    #[test]
+    fn a_read_that_was_told_is_in_the_attributes() {
+        let bed = bed();
+        bed.learn(FILE, 3);
+        let before = bed.attr().expect("it is known").attr.atime;
+        let (at, other) = (Timestamp(before.0 + 5), Timestamp(before.0 + 1));
+        bed.contents.was_read(FILE, &TimeChange { at, before: other });
+        assert_eq!(bed.attr().map(|known| known.attr.atime), Some(before), "somebody else has set it");
+        bed.contents.was_read(FILE, &TimeChange { at, before });
+        assert_eq!(bed.attr().map(|known| known.attr.atime), Some(at));
     }
 
     #[test]

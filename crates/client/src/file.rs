@@ -46,6 +46,8 @@ pub(crate) struct File {
     pub(crate) changed: Timestamp,
     /// The last read that changes the access time and that the shard was not told of.
     pub(crate) read_at: Option<Timestamp>,
+    /// The read of which the shard is being told while the file stays open there.
+    pub(crate) telling_read: Option<Timestamp>,
     /// A settling is on its way to the shard.
     pub(crate) settling: bool,
     /// What it says is exact: the write intent was exclusive.
@@ -106,6 +108,7 @@ impl File {
             atime: reply.attr.atime,
             changed: reply.attr.mtime.max(reply.attr.ctime),
             read_at: None,
+            telling_read: None,
             settling: false,
             settles_exactly: false,
             closes: 0,
@@ -300,6 +303,11 @@ impl File {
         self.is_only_read() && self.patience.goes_without(now)
     }
 
+    /// Its last handle went, it was only read, and nobody is telling the shard of that.
+    pub(crate) fn is_left(&self) -> bool {
+        self.handles == 0 && !self.closing && self.is_only_read()
+    }
+
     /// Nobody here writes it, so that who holds a lease on it knows its data.
     pub(crate) fn is_only_read(&self) -> bool {
         self.writers == 0
@@ -317,8 +325,9 @@ impl File {
             self.mtime = self.mtime.filter(|&written| written > attr.ctime);
         }
         if attr.atime != self.atime {
+            let is_own = self.telling_read == Some(attr.atime);
             self.atime = attr.atime;
-            self.read_at = None;
+            self.read_at.take_if(|at| !is_own || *at == attr.atime);
         }
         self.changed = self.changed.max(attr.mtime).max(attr.ctime);
         if let Some(at) = self.read_at {
@@ -365,9 +374,25 @@ impl File {
     /// The shard was told of a read. There may have been others since.
     pub(crate) fn told_of_read(&mut self, read: Option<&TimeChange>) {
         if let Some(read) = read {
-            self.atime = read.at;
+            // Unless it was told of a later change meanwhile.
+            if self.atime == read.before {
+                self.atime = read.at;
+            }
             self.read_at.take_if(|at| *at == read.at);
         }
+    }
+
+    /// `None` where another task is telling the shard of reads. Else as [`Self::tell_of_read`].
+    pub(crate) fn begin_telling_read(&mut self) -> Option<Option<TimeChange>> {
+        if self.telling_read.is_some() { None } else { Some(self.tell_of_read()) }
+    }
+
+    /// What the shard has to be told of reads before the file may linger: the task that asks for it tells it, after what
+    /// it has told before.
+    pub(crate) fn tell_of_read(&mut self) -> Option<TimeChange> {
+        let read = self.read_time().filter(|_| self.is_left());
+        self.telling_read = read.as_ref().map(|read| read.at);
+        read
     }
 
     pub(crate) fn truncated(&mut self, size: u64) {
@@ -543,6 +568,33 @@ mod tests {
         assert_eq!(file.read_time(), Some(TimeChange { at: Timestamp(2000), before: Timestamp(1000) }));
         file.told_of_read(file.read_time().as_ref());
         assert_eq!(file.read_time(), None);
+    }
+
+    #[test]
+    fn reads_are_told_one_after_the_other_while_the_file_stays_open() {
+        let mut file = file(0, 0);
+        let access = |file: &mut File, at| file.accessed(Timestamp(at), AccessTimes::Strictatime);
+        let change = |at, before| Some(TimeChange { at: Timestamp(at), before: Timestamp(before) });
+        let first = file.atime.0;
+        access(&mut file, 1000);
+        assert_eq!(file.begin_telling_read(), Some(change(1000, first)));
+        assert_eq!(file.begin_telling_read(), None, "it is being told");
+        access(&mut file, 2000);
+        // What is asked meanwhile may know the first one already.
+        let mut attr = Attr { atime: Timestamp(1000), ..reply(0, 0, false).attr };
+        file.meets(&mut attr);
+        assert_eq!(attr.atime, Timestamp(2000));
+        file.told_of_read(change(1000, first).as_ref());
+        assert_eq!(file.tell_of_read(), change(2000, 1000));
+        // Others set it, and what was told comes to nothing.
+        attr.atime = Timestamp(7);
+        file.meets(&mut attr);
+        file.told_of_read(change(2000, 1000).as_ref());
+        access(&mut file, 3000);
+        file.add_handle(false);
+        assert_eq!(file.tell_of_read(), None, "it is open again");
+        file.handles = 0;
+        assert_eq!(file.begin_telling_read(), Some(change(3000, 7)));
     }
 
     /// The first answer was overtaken by the close that told of a read.

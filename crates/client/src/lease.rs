@@ -171,6 +171,13 @@ impl Board {
         self.remaining(lease, now) > term / 4
     }
 
+    /// It is held, but half of its term is over: time to renew it, if it is to be held on.
+    pub(crate) fn is_to_be_renewed(&self, lease: Lease, now: Instant) -> bool {
+        let term = lease.0.map_or(Duration::ZERO, |term| term.until - term.from);
+        let rest = self.remaining(lease, now);
+        !rest.is_zero() && rest <= term / 2
+    }
+
     fn remaining(&self, lease: Lease, now: Instant) -> Duration {
         let Some(term) = lease.0 else { return Duration::ZERO };
         let recalled = self.places[usize::from(term.subject.0)].load(Ordering::SeqCst);

@@ -52,6 +52,7 @@ mod patience;
 mod promise;
 mod publish;
 mod recall;
+mod renewal;
 mod retry;
 mod router;
 mod sequence;

@@ -107,10 +107,7 @@ impl Client {
         if let Some(known) = self.attr_of_draft(inode) {
             return Ok(known);
         }
-        if let Some(mut known) = self.kept_attr(inode)
-            // Without the file a read of ours may be missing.
-            && self.shared.with_file(inode, |file| file.meets(&mut known.attr)).is_some()
-        {
+        if let Some(known) = self.kept_attr(inode) {
             return Ok(known);
         }
         let asked = self.shared.contents.asks(inode);
@@ -125,10 +122,18 @@ impl Client {
         Ok(self.newest(Known { attr, lease }))
     }
 
-    /// What is kept of an open file.
+    /// What is kept of an open file. Of one that is not, a read of ours may be missing there.
     fn kept_attr(&self, inode: InodeId) -> Option<Known> {
-        let (contents, board) = (&self.shared.contents, &self.shared.board);
-        contents.attr(board, inode, Instant::now(), || self.shared.may_keep(inode))
+        let (Shared { contents, board, .. }, now) = (&*self.shared, Instant::now());
+        let mut known = contents.attr(board, inode, now, || self.shared.may_keep(inode))?;
+        let met = self.shared.with_file(inode, |file| {
+            let is_new = !self.shared.may_lack_read(inode, now);
+            if is_new {
+                file.meets(&mut known.attr);
+            }
+            is_new
+        });
+        (met == Some(true)).then_some(known)
     }
 
     /// What is kept of a directory, in place of what was just told: an own change of it may have been answered meanwhile,

@@ -36,6 +36,8 @@ enum Rest {
     Settle,
     /// The last one of all: the close of this number.
     Close(u64),
+    /// The same, but where a lease allows it, the file may stay open at the shard.
+    Leave,
 }
 
 impl Client {
@@ -283,11 +285,8 @@ impl Client {
     pub fn close(self: &Rc<Self>, credentials: Credentials, inode: InodeId, writable: bool) {
         match self.give_back(inode, writable) {
             None => {}
-            Some(Rest::Close(_)) if self.begin_lingering(inode) => {
-                if let Some(oldest) = self.shared.lingering.leave(inode, Instant::now()) {
-                    self.end_lingering(oldest);
-                }
-            }
+            Some(Rest::Close(_)) if self.linger(inode) => {}
+            Some(Rest::Close(_)) => self.finish_later(credentials, inode, Rest::Leave),
             Some(rest) => self.finish_later(credentials, inode, rest),
         }
     }
@@ -295,7 +294,7 @@ impl Client {
     fn finish_later(self: &Rc<Self>, credentials: Credentials, inode: InodeId, rest: Rest) {
         let (client, under_way) = (Rc::clone(self), self.later.begin());
         ring::spawn(async move {
-            if matches!(rest, Rest::Close(_)) {
+            if matches!(rest, Rest::Leave | Rest::Close(_)) {
                 client.later.moment().await;
             }
             client.finish(&Caller::patient(credentials), inode, rest).await;
@@ -304,14 +303,47 @@ impl Client {
     }
 
     /// The last handle went, and there is nothing to tell the shard but that.
-    fn begin_lingering(&self, inode: InodeId) -> bool {
-        let may =
-            self.shared.contents.knows(&self.shared.board, inode, Instant::now()) && !self.shared.locks.are_on(inode);
+    fn linger(self: &Rc<Self>, inode: InodeId) -> bool {
+        let may = self.may_linger(inode);
         let lingers = self.shared.with_file(inode, |file| {
-            file.lingers = may && file.handles == 0 && !file.closing && file.is_only_read() && file.read_at.is_none();
+            file.lingers = may && file.is_left() && file.read_at.is_none();
             file.lingers
         });
-        lingers == Some(true)
+        if lingers != Some(true) {
+            return false;
+        }
+        if let Some(oldest) = self.shared.lingering.leave(inode, Instant::now()) {
+            self.end_lingering(oldest);
+        }
+        true
+    }
+
+    /// Where the shard has to be told of a read and of nothing else: tells that alone, and then the file lingers. Otherwise the
+    /// number of the close that it has to be told.
+    async fn linger_when_told(self: &Rc<Self>, caller: &Caller<'_>, inode: InodeId) -> Option<u64> {
+        if self.may_linger(inode) {
+            // Where another task is telling it, that one sees to the rest.
+            let mut next = self.shared.with_file(inode, File::begin_telling_read)??;
+            while let Some(read) = next {
+                let request = meta::WasRead { inode, read };
+                if self.call(caller, Destination::home(inode), &request).await.is_err() {
+                    self.shared.with_file(inode, |file| file.telling_read = None);
+                    break;
+                }
+                self.shared.contents.was_read(inode, &request.read);
+                self.shared.has_told_of_read(inode, Some(&request.read));
+                next = self.shared.with_file(inode, File::tell_of_read).flatten();
+            }
+            if self.linger(inode) {
+                return None;
+            }
+        }
+        self.shared.with_file(inode, |file| file.closes)
+    }
+
+    /// As long as a lease tells what there is to know of the file.
+    fn may_linger(&self, inode: InodeId) -> bool {
+        self.shared.contents.knows(&self.shared.board, inode, Instant::now()) && !self.shared.locks.are_on(inode)
     }
 
     /// The keeper of answers has forgotten `inode`, or is about to: what is kept of it goes.
@@ -378,7 +410,7 @@ impl Client {
         rest.flatten()
     }
 
-    async fn finish(&self, caller: &Caller<'_>, inode: InodeId, rest: Rest) {
+    async fn finish(self: &Rc<Self>, caller: &Caller<'_>, inode: InodeId, rest: Rest) {
         match rest {
             Rest::Settle => {
                 // What is settled is not known to a draft.
@@ -387,17 +419,25 @@ impl Client {
                 }
                 self.try_settle(caller, inode, Settling::Release).await;
             }
-            Rest::Close(number) => {
-                let due = self.shared.with_file(inode, |file| {
-                    let due = file.handles == 0 && !file.closing && file.closes == number;
-                    file.closing |= due;
-                    file.lingers &= !due;
-                    due
-                });
-                if due == Some(true) {
-                    self.end_open(caller, inode).await;
+            Rest::Close(number) => self.end_open_of(caller, inode, number).await,
+            Rest::Leave => {
+                if let Some(number) = self.linger_when_told(caller, inode).await {
+                    self.end_open_of(caller, inode, number).await;
                 }
             }
+        }
+    }
+
+    /// Unless somebody has opened it again since the close of this number.
+    async fn end_open_of(&self, caller: &Caller<'_>, inode: InodeId, number: u64) {
+        let due = self.shared.with_file(inode, |file| {
+            let due = file.handles == 0 && !file.closing && file.closes == number;
+            file.closing |= due;
+            file.lingers &= !due;
+            due
+        });
+        if due == Some(true) {
+            self.end_open(caller, inode).await;
         }
     }
 
@@ -415,9 +455,11 @@ impl Client {
         let read = self.shared.with_file(inode, |file| file.read_time()).flatten();
         let close = meta::Close { inode, read };
         let told = self.call(caller, Destination::home(inode), &close).await;
-        if close.read.is_some() {
-            // It has another access time now.
-            self.shared.contents.forget(inode);
+        match (&told, &close.read) {
+            (Ok(_), Some(read)) => self.shared.contents.was_read(inode, read),
+            // Nobody knows which access time it has now.
+            (Err(_), Some(_)) => self.shared.contents.forget(inode),
+            (_, None) => {}
         }
         if told.is_ok() {
             self.shared.has_told_of_read(inode, close.read.as_ref());

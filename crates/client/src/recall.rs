@@ -13,6 +13,7 @@ use types::name::Name;
 use wire::v1::session::{Recall, Recalls};
 
 use crate::lease::Subject;
+use crate::renewal;
 use crate::retry::Sent;
 use crate::router::{Client, Destination};
 
@@ -65,6 +66,7 @@ pub trait Keeper: Send + Sync + 'static {
 /// Obeys recalls until it is dropped. One task per process, on a thread that never waits for applications.
 pub async fn obey_recalls(client: Rc<Client>, keeper: Arc<dyn Keeper>) {
     client.shared.kept.enable();
+    ring::spawn(renewal::renew_leases(Rc::clone(&client)));
     let mut asked: BTreeSet<ShardId> = BTreeSet::new();
     loop {
         for &shard in client.shared.map().shards.keys() {

@@ -465,6 +465,7 @@ fn changes_files(op: Op) -> bool {
             | Op::RemoveXattr
             | Op::Settle
             | Op::Close
+            | Op::WasRead
             | Op::WriteInline
     );
     of_shard || changes_objects(op)

@@ -13,7 +13,7 @@ use wire::v1::meta::{
     ChangeReply, EntryInfoReply, InodeReply, LookupReply, PartsReply, ReadDirReply, ReadInlineReply, ReadlinkReply,
     ScanReply, SettleReply, StatFsReply, WalkReply, WriteInlineReply, XattrNames, XattrReply,
 };
-use wire::v1::session::{Empty, RecallsReply, SessionOpened};
+use wire::v1::session::{Empty, RecallsReply, RenewReply, SessionOpened};
 use wire::v1::transaction::{Climbed, Finished, Outcome, Prepared, Transacted};
 
 /// One reply of the protocol, not yet encoded.
@@ -40,6 +40,7 @@ pub(crate) enum Answer {
     Looked(LookupReply),
     Walked(WalkReply),
     Recalls(RecallsReply),
+    Renewed(RenewReply),
     /// Not answered now: others have to give back leases first, or contents have to be moved.
     Parked,
     /// Goes out when the log is on disk.
@@ -121,6 +122,7 @@ impl Answer {
             Self::Looked(reply) => responder.reply(&reply),
             Self::Walked(reply) => responder.reply(&reply),
             Self::Recalls(reply) => responder.reply(&reply),
+            Self::Renewed(reply) => responder.reply(&reply),
             Self::Prepared(reply, _) => responder.reply(&reply),
             Self::Finished(reply) => responder.reply(&reply),
             Self::Outcome(reply) => responder.reply(&reply),

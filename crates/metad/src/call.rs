@@ -10,11 +10,13 @@ use namespace::view::{
     Changed, Create, Drafted, EntryInfo, Exactly, HeldOpen, InodeView, Parts, PolicyChange, Rename, Retold, Settle,
     Settled, Telling, WriteInline,
 };
+use types::error::Errno;
 use types::id::SessionId;
 use types::time::Timestamp;
 use wire::codec::{Bytes, DecodeError, decode_body};
 use wire::frame::Status;
 use wire::op::Op;
+use wire::v1::session::RENEWED_MAX;
 use wire::v1::transaction::Promise;
 use wire::v1::{meta, session, transaction};
 
@@ -162,6 +164,20 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn close(self) -> Outcome {
         let m: meta::Close = decode_body(self.body)?;
         done(self.shard.close_inode(self.session, m.inode, m.read.map(time_change)))
+    }
+
+    pub(crate) fn was_read(self) -> Outcome {
+        let m: meta::WasRead = decode_body(self.body)?;
+        done(self.shard.was_read(self.session, m.inode, time_change(m.read)))
+    }
+
+    pub(crate) fn renew(self) -> Outcome {
+        let m: session::Renew = decode_body(self.body)?;
+        if m.inodes.len() > RENEWED_MAX {
+            return Ok(Answer::errno(Errno::EINVAL));
+        }
+        let lease_ms = self.shard.renew(self.session, &m.inodes)?;
+        Ok(Answer::Renewed(session::RenewReply { lease_ms }))
     }
 
     pub(crate) fn write_intent(self) -> Outcome {

@@ -136,6 +136,8 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::ReadDir => call.read_dir(),
         Op::Open => call.open(),
         Op::Close => call.close(),
+        Op::WasRead => call.was_read(),
+        Op::Renew => call.renew(),
         Op::WriteIntent => call.write_intent(),
         Op::Settle => call.settle(),
         Op::WriteInline => call.write_inline(),
@@ -181,9 +183,8 @@ pub(crate) fn grows(op: Op) -> bool {
 
 /// Writes to the store.
 pub(crate) fn changes(op: Op) -> bool {
-    let unnumbered =
-        matches!(op, Op::Close | Op::SessionClose | Op::Finish | Op::SessionOpen | Op::Prepare | Op::Transact);
-    is_numbered(op) || unnumbered
+    let of_session = matches!(op, Op::Close | Op::WasRead | Op::SessionOpen | Op::SessionClose);
+    is_numbered(op) || of_session || matches!(op, Op::Finish | Op::Prepare | Op::Transact)
 }
 
 /// Happens once, however often it is asked for. Begins with its `Exactly`.

@@ -233,6 +233,15 @@ impl Leases {
         u32::try_from(self.term_ms).unwrap_or(u32::MAX)
     }
 
+    /// A lease that `session` still holds goes on for another term: its milliseconds, or 0 where it holds none, or is to give
+    /// it back.
+    pub(crate) fn renew(&mut self, session: SessionId, subject: Subject) -> u32 {
+        match self.table.held_until(subject, session, self.now_ms) {
+            Some(_) => self.grant(session, subject),
+            None => 0,
+        }
+    }
+
     /// Whether nobody holds a lease on any name of this directory, also on those that are not there. Where that is not known,
     /// none is given from now on, and it is known when those that there may be are over: [`Leases::take_ended`] says so.
     pub(crate) fn are_names_free(&mut self, directory: InodeId) -> bool {

@@ -294,6 +294,8 @@ fn a_read_that_is_told_at_the_close_does_not_undo_what_was_set_meanwhile() {
     let view = bed.shard.open_inode(A, f, false).unwrap();
     let before = view.attr.atime;
     bed.turn();
+    // Also while it stays open, and when it is told twice.
+    bed.shard.was_read(A, f, (Timestamp(777), before)).unwrap();
     bed.shard.close_inode(A, f, Some((Timestamp(777), before))).unwrap();
     let after = bed.stat(f).unwrap().attr;
     assert_eq!((after.atime, after.ctime), (Timestamp(777), view.attr.ctime));

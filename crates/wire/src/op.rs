@@ -76,6 +76,7 @@ ops! {
     SessionOpen = 0x0010: session::SessionOpen => session::SessionOpened;
     SessionClose = 0x0011: session::SessionClose => session::Empty;
     Recalls = 0x0012: session::Recalls => session::RecallsReply;
+    Renew = 0x0013: session::Renew => session::RenewReply;
 
     Lookup = 0x0100: meta::Lookup => meta::LookupReply;
     GetAttr = 0x0101: meta::GetAttr => Box<meta::InodeReply>;
@@ -104,6 +105,7 @@ ops! {
     Scan = 0x0118: meta::Scan => meta::ScanReply;
     WriteInline = 0x0119: meta::WriteInline => meta::WriteInlineReply;
     ReadInline = 0x011a: meta::ReadInline => meta::ReadInlineReply;
+    WasRead = 0x011b: meta::WasRead => session::Empty;
     TmpFile = 0x0130: meta::TmpFile => Box<meta::InodeReply>;
     Parts = 0x0140: meta::Parts => meta::PartsReply;
     Split = 0x0141: meta::Split => meta::PartsReply;

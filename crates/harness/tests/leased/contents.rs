@@ -325,6 +325,43 @@ fn a_removed_file_is_not_opened_by_its_handle_before_the_shard_hears_of_its_clos
     });
 }
 
+/// Also where the first read changes its access time, and where nobody reads it for a while.
+#[test]
+fn what_is_read_now_and_then_is_asked_for_once() {
+    const TERM: Duration = Duration::from_secs(4);
+    let mut cluster = Cluster::start();
+    cluster.set_lease_term("4s");
+    let second = cluster.mount_again(&[]);
+    let (here, there) = (cluster.path("f"), second.point.join("f"));
+    let requests = || {
+        let count = |service, op: &str| {
+            metrics::sum(&cluster, service, "weft_request_seconds_count", &[&format!("op=\"{op}\"")]) as u64
+        };
+        [count("metadata", "Open"), count("storage", "Read")]
+    };
+    let asks_for = |bytes: &[u8]| {
+        let before = requests();
+        assert!(fs::read(&there).unwrap() == bytes);
+        let after = requests();
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    // A mount is given leases from when it listens for their recall.
+    fs::write(&here, [0; 20_000]).unwrap();
+    wait::until("it is kept", SOON, || (asks_for(&[0; 20_000]) == [0, 0]).then_some(()));
+    fs::write(&here, [1; 20_000]).unwrap();
+    // For a second after it was taken back there is no lease.
+    thread::sleep(TERM);
+    let begun = SystemTime::now();
+    assert_eq!(asks_for(&[1; 20_000]), [1, 1]);
+    assert_eq!(asks_for(&[1; 20_000]), [0, 0]);
+    thread::sleep(3 * TERM);
+    assert_eq!(asks_for(&[1; 20_000]), [0, 0]);
+    let accessed = || fs::metadata(&here).unwrap().accessed().unwrap();
+    assert!(accessed() >= begun - Duration::from_millis(20), "the other mount knows of the first read");
+    fs::write(&here, [2; 20_000]).unwrap();
+    assert!(asks_for(&[2; 20_000])[1] > 0, "it was taken back");
+}
+
 /// Small reads of a large file, one after the other, are answered from longer ones; and never with what was.
 #[test]
 fn who_reads_on_is_read_ahead_of_and_sees_each_change() {

@@ -61,6 +61,21 @@ fn a_silent_holder_is_waited_for_until_its_term_is_over() {
 }
 
 #[test]
+fn what_is_held_without_a_gap_goes_on() {
+    let (mut leases, subject) = (leases(), Subject::inode(FILE));
+    assert_eq!(leases.renew(B, subject), 0, "it was never given");
+    leases.grant(B, subject);
+    leases.advance(9_999);
+    assert_eq!((leases.renew(B, subject), leases.renew(C, subject)), (10_000, 0));
+    leases.advance(19_998);
+    assert!(!leases.may_change(A, &[Touched::inode(FILE)]), "for another term");
+    assert_eq!(leases.renew(B, subject), 0, "it is being taken back");
+    leases.advance(19_999);
+    assert!(leases.may_change(A, &[Touched::inode(FILE)]));
+    assert_eq!(leases.renew(B, subject), 0, "others may have changed it since");
+}
+
+#[test]
 fn terms_outlive_the_turn_of_generations() {
     for granted_at in [0, 1, 5_000, 9_999, 10_000, 10_001, 19_999] {
         let mut leases = leases();

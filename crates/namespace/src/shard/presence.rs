@@ -7,7 +7,7 @@ use types::id::{InodeId, SessionId};
 use types::time::Timestamp;
 
 use crate::error::{Error, Result};
-use crate::leases::Touched;
+use crate::leases::{Subject, Touched};
 use crate::schema::session;
 use crate::shard::replies::Replies;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage};
@@ -114,11 +114,30 @@ impl<K: Kv> Shard<K> {
     ) -> Result<()> {
         self.must_be_open(session)?;
         self.locks.release_file(session, inode);
-        if let Some((at, before)) = read {
-            self.take_back(session, &[Touched::inode(inode)])?;
-            self.namespace.was_read(inode, at, before)?;
+        if let Some(read) = read {
+            self.was_read(session, inode, read)?;
         }
         self.release(session, inode)
+    }
+
+    /// The session has read a file that it goes on having open: as told at the close. Harmless twice.
+    ///
+    /// # Errors
+    /// Where the store fails; `Recalling` where others believe the access time that there was.
+    pub fn was_read(&mut self, session: SessionId, inode: InodeId, (at, before): (Timestamp, Timestamp)) -> Result<()> {
+        self.must_be_open(session)?;
+        self.take_back(session, &[Touched::inode(inode)])?;
+        self.namespace.was_read(inode, at, before)
+    }
+
+    /// The leases of the session on these inodes go on for another term, each as far as it holds one still: so nobody has
+    /// changed anything of it since it got that. Milliseconds for each; 0 where it holds none.
+    ///
+    /// # Errors
+    /// `ENOTCONN` without the session.
+    pub fn renew(&mut self, session: SessionId, inodes: &[InodeId]) -> Result<Vec<u32>> {
+        self.must_be_open(session)?;
+        Ok(inodes.iter().map(|&inode| self.leases.renew(session, Subject::inode(inode))).collect())
     }
 
     /// The session is known, open or from before a restart.

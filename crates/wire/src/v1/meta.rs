@@ -204,6 +204,8 @@ messages! {
     /// `read`: when the session read the file last, where its rule for access times (`AccessTimes`) says that this is
     /// noted; the shard takes it over unless somebody else has changed the access time.
     Close { inode: InodeId, read: Option<TimeChange> }
+    /// What `Close` tells of reads, by a session that goes on having the inode open. Answers `Empty`. Harmless twice.
+    WasRead { inode: InodeId, read: TimeChange }
     /// What a session's reads or writes made of one of a file's times.
     TimeChange {
         at: Timestamp,

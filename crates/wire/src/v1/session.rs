@@ -6,6 +6,9 @@ use types::name::Name;
 use crate::codec::messages;
 use crate::v1::lock::HeldLock;
 
+/// Most inodes whose leases are renewed with one request: a fraction of a millisecond of the shard's time.
+pub const RENEWED_MAX: usize = 512;
+
 messages! {
     /// Nothing: the body of requests and replies that say all in their header.
     Empty {}
@@ -95,6 +98,13 @@ messages! {
         inode: InodeId,
         /// What this name in the directory `inode` stands for; `None`: attributes and data of the inode.
         name: Option<Name>,
+    }
+    /// Leases on these inodes are to go on for another term: at most `RENEWED_MAX` of them.
+    Renew { inodes: Vec<InodeId> }
+    RenewReply {
+        /// The term in milliseconds, for each of `inodes`. 0 where the session's lease has ended meanwhile, or is being taken
+        /// back: then it has to ask what is so now.
+        lease_ms: Vec<u32>,
     }
     /// Ends the session: what it held open is released.
     SessionClose { session: SessionId }

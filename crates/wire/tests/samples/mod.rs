@@ -315,6 +315,8 @@ samples! {
         session::Recalls { done }
         session::RecallsReply { recalls, ends }
         session::Recall { id, inode, name }
+        session::Renew { inodes }
+        session::RenewReply { lease_ms }
         storage::Read { object, offset, length }
         storage::ObjectReply { version, size }
         storage::Write { object, offset, unchanged_since, at, durable }
@@ -413,6 +415,7 @@ samples! {
         meta::DirEntry { name, inode, kind, cookie, attributes }
         meta::Open { inode, contents }
         meta::Close { inode, read }
+        meta::WasRead { inode, read }
         meta::TimeChange { at, before }
         meta::WriteIntent { exactly, inode, cuts, draft }
         meta::Settle { exactly, inode, size, blocks, mtime, gathered, release, close, untouched, read, drafted }
