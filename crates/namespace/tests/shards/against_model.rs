@@ -79,7 +79,9 @@ impl World {
             Op::Rename { from, to, flags } => {
                 model.rename((from.0, &from.1), (to.0, &to.1), *flags, CRED, now).map(|()| None)
             }
-            Op::Lookup { .. } | Op::Walk { .. } | Op::Stat { .. } | Op::List { .. } => Err(Errno::EINVAL),
+            Op::Lookup { .. } | Op::Walk { .. } | Op::Stat { .. } | Op::Renew { .. } | Op::List { .. } => {
+                Err(Errno::EINVAL)
+            }
             Op::Place { .. } | Op::Chmod { .. } | Op::Flag { .. } => Err(Errno::EINVAL),
             Op::Split { inode, .. } => {
                 model.readdir(*inode, 0, 1)?;

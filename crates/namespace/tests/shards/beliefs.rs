@@ -24,6 +24,7 @@ pub(crate) struct Beliefs {
     clients: BTreeMap<u64, Client>,
     pub(crate) learned: u64,
     pub(crate) recalled: u64,
+    pub(crate) renewed: u64,
 }
 
 /// Each belief with the time at which it ends.
@@ -110,6 +111,7 @@ impl Beliefs {
                 learned += client.believe_name(*parent, name, None, *lease_ms);
             }
             (Op::Stat { .. } | Op::Open { .. }, Answer::Inode(view)) => learned += client.learn(view),
+            (Op::Renew { inode }, Answer::Renewed(lease_ms)) => self.renewed += client.renew(*inode, *lease_ms),
             (Op::List { inode, .. }, Answer::Names(entries, _)) => {
                 for entry in entries {
                     learned += entry.attributes.as_ref().map_or(0, |v| client.learn_name(*inode, &entry.name, v));
@@ -242,6 +244,15 @@ impl Client {
             self.learn_empty(view.attr.inode, view.standing.as_ref(), until);
             1
         })
+    }
+
+    /// What it has believed until now it may go on believing.
+    fn renew(&mut self, inode: InodeId, lease_ms: u32) -> u64 {
+        let (until, (_, sent_ms)) = (self.until(&(inode, None), lease_ms), self.ticket);
+        let known = self.inodes.get_mut(&inode).filter(|(_, ends)| *ends > sent_ms);
+        let Some(((_, ends), until)) = known.zip(until) else { return 0 };
+        *ends = until.max(*ends);
+        1
     }
 
     /// What its own change has made of a directory.

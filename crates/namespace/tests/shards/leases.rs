@@ -34,7 +34,8 @@ fn draw(sim: &mut Sim, known: &[InodeId]) -> Op {
             let names = WalkNames::new(vec![text, other_text, third]).expect("a few");
             Op::Walk { start: parent, names, leases: true }
         }
-        12..20 | 52..60 => Op::Stat { inode: one },
+        12..20 | 52..56 => Op::Stat { inode: one },
+        56..60 => Op::Renew { inode: one },
         20..22 => Op::List { inode: parent, cookie: 0 },
         22..25 => Op::Mkdir { parent, name: text },
         25..27 => Op::Create { parent, name: text },
@@ -65,30 +66,27 @@ pub(crate) fn drive(sim: &mut Sim, killed_in: Option<u64>) {
     }
 }
 
-/// Leases that were given, recalls, and directories that were split.
-fn believe(seed: u64, killed_in: Option<u64>) -> (u64, u64, u64) {
+/// Leases that were given, and went on, recalls, and directories that were split.
+fn believe(seed: u64, killed_in: Option<u64>) -> [u64; 4] {
     let mut sim = Sim::leasing(seed, 3);
     if seed % 2 == 1 {
         sim.run(1, Op::Split { inode: ROOT, count: 3 });
     }
     drive(&mut sim, killed_in);
     sim.quiesce();
-    (sim.beliefs.learned, sim.beliefs.recalled, sim.split)
+    [sim.beliefs.learned, sim.beliefs.renewed, sim.beliefs.recalled, sim.split]
 }
 
 #[test]
 fn what_clients_may_believe_is_true() {
-    let (mut learned, mut recalled, mut split) = (0, 0, 0);
-    let tried = seeds(0, SEEDS);
+    let (mut sums, tried) = ([0; 4], seeds(0, SEEDS));
     for seed in tried.clone() {
-        let (leases, recalls, splits) = believe(seed, None);
-        split += splits;
-        learned += leases;
-        recalled += recalls;
+        believe(seed, None).into_iter().zip(&mut sums).for_each(|(one, sum)| *sum += one);
     }
-    let count = tried.end - tried.start;
+    let ([learned, renewed, recalled, split], count) = (sums, tried.end - tried.start);
     assert!(count == 1 || split > count / 2, "{split} split");
     assert!(learned > 100 * count && recalled > 50 * count, "{learned} leases, {recalled} recalls");
+    assert!(renewed > count, "{renewed} renewed");
 }
 
 #[test]

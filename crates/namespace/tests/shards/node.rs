@@ -67,6 +67,10 @@ pub(crate) enum Op {
     Stat {
         inode: InodeId,
     },
+    /// The lease on it is to go on.
+    Renew {
+        inode: InodeId,
+    },
     /// What comes after the cookie, two entries at a time or so.
     List {
         inode: InodeId,
@@ -147,7 +151,7 @@ impl Op {
 
     pub(crate) fn is_change(&self) -> bool {
         let looks = matches!(self, Self::Lookup { .. } | Self::Walk { .. } | Self::Stat { .. } | Self::List { .. });
-        !looks && !matches!(self, Self::GetXattr { .. } | Self::Open { .. } | Self::Close { .. })
+        !looks && !matches!(self, Self::Renew { .. } | Self::GetXattr { .. } | Self::Open { .. } | Self::Close { .. })
     }
 
     /// The directories that it moves something between.
@@ -170,6 +174,7 @@ impl Op {
             Self::Rename { from, .. } => from.0.home(),
             Self::Walk { start, .. } => start.home(),
             Self::Stat { inode }
+            | Self::Renew { inode }
             | Self::Open { inode }
             | Self::Close { inode }
             | Self::List { inode, .. }
@@ -193,6 +198,8 @@ pub(crate) enum Answer {
     Walked(Walked),
     /// With a lease, in ms.
     Absent(u32),
+    /// The lease goes on, in ms.
+    Renewed(u32),
     /// And whether nothing comes after these.
     Names(Vec<DirEntry>, bool),
     Value(Vec<u8>),
@@ -423,6 +430,7 @@ impl Node {
             }
             Op::GetXattr { inode, name } => Answer::Value(shard.get_xattr(*inode, name)?),
             Op::Stat { inode } => Answer::Inode(shard.getattr(exactly.session, *inode)?),
+            Op::Renew { inode } => Answer::Renewed(shard.renew(exactly.session, &[*inode])?[0]),
             Op::Open { inode } => Answer::Inode(shard.open_inode(exactly.session, *inode, false)?),
             Op::Close { inode } => shard.close_inode(exactly.session, *inode, None).map(|()| Answer::Done)?,
             Op::List { inode, cookie } => {
