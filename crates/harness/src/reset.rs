@@ -10,8 +10,10 @@ use std::time::Duration;
 use crate::ports;
 
 /// Runs each line as a command of `nft`, and says how that ended and what it said. In the end the table of this name goes,
-/// also where the test was killed: whoever had these ports next would be cut off.
+/// also where the test was killed, and by a signal to all processes of its group, as `timeout` sends it: whoever had these
+/// ports next would be cut off.
 const SHELL: &str = "
+    trap '' HUP INT TERM
     set -f
     while read -r line; do said=$(nft \"$line\" 2>&1); echo $? $said; done
     nft delete table inet \"$1\"
