@@ -133,11 +133,12 @@ fn what_the_killed_made_is_closed() {
     wait::until("the object goes", SOON, || (!object.exists()).then_some(()));
 }
 
-/// Opens its argument, reads, closes it and opens it again.
+/// Opens its argument, writes, closes it and opens it again.
 const CLOSE: &str = "
 import os, sys, time
-file = os.open(sys.argv[1], os.O_RDONLY)
-os.pread(file, 10, 0)
+file = os.open(sys.argv[1], os.O_RDWR)
+os.pwrite(file, b'x', 0)
+os.fsync(file)
 sys.stdout.write('o')
 sys.stdout.flush()
 sys.stdin.read(1)
