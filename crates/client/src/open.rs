@@ -544,6 +544,23 @@ mod tests {
         });
     }
 
+    #[test]
+    fn a_file_is_closed_for_whose_reads_the_shard_has_no_ear() {
+        let file = InodeId(77);
+        nowhere::run(async |client| {
+            let (shared, reply) = (&client.shared, nowhere::reply(file));
+            shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
+            let lease = Board::lease(shared.board.ticket(), Subject::inode(file), 100_000);
+            shared.learn(shared.contents.asks(file), lease, reply.attr, None);
+            shared.with_file(file, |open| open.read_at = Some(types::time::Timestamp(i64::MAX)));
+            assert!(client.may_linger(file) && client.give_back(file, false).is_some());
+            client.finish(&Caller::patient(Credentials::default()), file, Rest::Leave).await;
+            let left = |open: &mut File| (open.handles, open.closing, open.lingers, open.telling_read);
+            assert_eq!(shared.with_file(file, left), Some((0, false, true, None)), "its close is to be told");
+            assert!(!client.open_again(file, false), "it may be closed at the shard");
+        });
+    }
+
     /// While the answer to an open is on its way, another thread opens and closes the file.
     #[test]
     fn an_open_that_a_close_has_overtaken_is_asked_for_again() {
