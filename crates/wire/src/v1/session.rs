@@ -102,8 +102,8 @@ messages! {
     /// Leases on these inodes are to go on for another term: at most `RENEWED_MAX` of them.
     Renew { inodes: Vec<InodeId> }
     RenewReply {
-        /// The term in milliseconds, for each of `inodes`. 0 where the session's lease has ended meanwhile, or is being taken
-        /// back: then it has to ask what is so now.
+        /// The term in milliseconds, for each of `inodes`. 0 where the session's lease is over, is being taken back, or finds
+        /// no room: what is left of it is not changed by that, and after it the session has to ask what is so.
         lease_ms: Vec<u32>,
     }
     /// Ends the session: what it held open is released.
