@@ -16,6 +16,7 @@ use types::id::InodeId;
 use crate::caller::Caller;
 use crate::contents::Content;
 use crate::data::{Piece, assemble};
+use crate::file::File;
 use crate::metrics::Bytes;
 use crate::promise::{Errand, Promise};
 use crate::retry::Ladder;
@@ -52,6 +53,9 @@ impl Drop for Fetch {
         self.total.change(self.len, 0);
     }
 }
+
+/// A range of a file that is to be asked for.
+pub(crate) type Asked = (Range<u64>, Arc<Fetch>);
 
 /// Somebody looks after what nobody comes for.
 #[derive(Default)]
@@ -95,44 +99,70 @@ impl Client {
         content: &Content,
         piece: Range<u64>,
     ) -> Result<Option<Vec<Slice>>, Errno> {
-        let runs = self.find_runs(inode, content, piece.clone());
-        let mut found = Vec::with_capacity(runs.len());
-        for run in runs {
-            let ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
-            let outcome = until_ending(caller, &ladder, pin!(run.what.promise.outcome())).await?;
-            let Some(Outcome { parts: Some(parts), is_full }) = outcome else { return Ok(None) };
-            // A hole, unless the lease has ended: then it may have been cut.
-            if !is_full && !self.still_knows(inode, content) {
-                return Ok(None);
-            }
-            found.extend(cut(&parts, run.begin, piece.clone()));
-        }
-        Ok((!found.is_empty()).then_some(found))
+        let mut asked = Vec::new();
+        let look = |file: &mut File| self.find_runs(file, (content.number, content.size), piece.clone(), &mut asked);
+        let runs = self.shared.with_file(inode, look).unwrap_or_default();
+        self.fetch_all(inode, content.size, asked);
+        // A hole, unless the lease has ended: then it may have been cut.
+        self.read_runs(caller, runs, piece, || self.still_knows(inode, content)).await
     }
 
-    fn find_runs(&self, inode: InodeId, content: &Content, piece: Range<u64>) -> Vec<Run<Arc<Fetch>>> {
+    /// What has all of `piece` of this open file, of the content of this number and size, or nothing; and what is to be asked
+    /// for now.
+    pub(crate) fn find_runs(
+        &self,
+        file: &mut File,
+        (number, size): (u64, u64),
+        piece: Range<u64>,
+        asked: &mut Vec<Asked>,
+    ) -> Vec<Run<Arc<Fetch>>> {
         let (total, room) = (&self.shared.metrics.ahead, self.shared.config.data_cache);
-        let mut asked = Vec::new();
+        let File { streams, unwritten, .. } = file;
         let ask = |wanted: Range<u64>| {
-            let has_room = total.get() < room;
-            has_room.then(|| {
+            let may_ask = total.get() < room && !unwritten.has_some_of(&wanted);
+            may_ask.then(|| {
                 let fetch = Arc::new(Fetch::new((wanted.end - wanted.start) as usize, total));
                 asked.push((wanted, Arc::clone(&fetch)));
                 fetch
             })
         };
-        let now = ring::now();
-        let look = |file: &mut crate::file::File| file.streams.read(content.number, piece, content.size, now, ask);
-        let runs = self.shared.with_file(inode, look).unwrap_or_default();
+        streams.read(number, piece, size, ring::now(), ask)
+    }
+
+    pub(crate) fn fetch_all(&self, inode: InodeId, size: u64, asked: Vec<Asked>) {
         if !asked.is_empty()
             && let Some(tidying) = Tidying::begin(&self.shared)
         {
             ring::spawn(tidying.run());
         }
         for (wanted, fetch) in asked {
-            self.fetch(inode, wanted, content.size, fetch);
+            self.fetch(inode, wanted, size, fetch);
         }
-        runs
+    }
+
+    /// `piece`, when all of `runs` are here; `None` where there are none, where one did not come, and where an object had less
+    /// than was asked for and that is no hole.
+    ///
+    /// # Errors
+    /// `EINTR`.
+    pub(crate) async fn read_runs(
+        &self,
+        caller: &Caller<'_>,
+        runs: Vec<Run<Arc<Fetch>>>,
+        piece: Range<u64>,
+        is_hole: impl Fn() -> bool,
+    ) -> Result<Option<Vec<Slice>>, Errno> {
+        let mut found = Vec::with_capacity(runs.len());
+        for run in runs {
+            let ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
+            let outcome = until_ending(caller, &ladder, pin!(run.what.promise.outcome())).await?;
+            let Some(Outcome { parts: Some(parts), is_full }) = outcome else { return Ok(None) };
+            if !is_full && !is_hole() {
+                return Ok(None);
+            }
+            found.extend(cut(&parts, run.begin, piece.clone()));
+        }
+        Ok((!found.is_empty()).then_some(found))
     }
 
     /// Begins when the caller waits for something.

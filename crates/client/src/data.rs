@@ -18,6 +18,7 @@ use wire::v1::storage;
 use crate::caller::Caller;
 use crate::contents::Content;
 use crate::file::{File, Intent};
+use crate::own::Own;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unsynced::Unsynced;
@@ -63,10 +64,22 @@ impl Client {
         if !direct && self.shared.with_file(inode, |file| file.goes_without_lease(Instant::now())) == Some(true) {
             self.ask_for_lease(inode);
         }
-        self.write_out(caller, inode).await?;
-        if end <= size_hint {
+        let within = match self.look_at_own(inode, offset..end, direct) {
+            Own::Known(parts) => return Ok(parts),
+            Own::Objects { runs, end } => {
+                if let Some(parts) = self.read_own_ahead(caller, inode, runs, offset..end).await? {
+                    return Ok(parts);
+                }
+                Some(end)
+            }
+            Own::Unknown => {
+                self.write_out(caller, inode).await?;
+                (end <= size_hint).then_some(end)
+            }
+        };
+        if let Some(within) = within {
             // Where every piece comes back full, the size does not matter.
-            let pieces = self.read_pieces(caller, inode, &layout, offset, end).await?;
+            let pieces = self.read_pieces(caller, inode, &layout, offset, within).await?;
             if pieces.iter().all(Piece::is_full) {
                 return Ok(pieces.into_iter().map(|piece| piece.data).collect());
             }

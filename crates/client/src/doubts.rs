@@ -79,6 +79,8 @@ impl Client {
     pub(crate) fn doubt(&self, object: Destination) {
         let (Destination::Object(group, id), Some(client)) = (object, self.itself()) else { return };
         self.shared.doubts.begin(id);
+        // Who asks from here on waits for the end of the doubt.
+        self.shared.with_file(id.inode, |file| file.streams.clear());
         let doubt = Doubt { shared: Arc::clone(&self.shared), object: id };
         ring::spawn(async move {
             let ask = async || client.attempt(object, &TargetStat { group }, &[], 0, &Sent::default()).await;

@@ -13,6 +13,7 @@ use crate::ahead::Fetch;
 use crate::draft::Draft;
 use crate::end::End;
 use crate::flags::KnownFlags;
+use crate::lease::Lease;
 use crate::patience::Patience;
 use crate::set_ids::Permissions;
 use crate::streams::Streams;
@@ -216,7 +217,18 @@ impl File {
     pub(crate) fn lose_intent(&mut self) {
         self.settles_exactly = false;
         self.intent = Intent::None;
-        self.unwritten.intent_ended();
+        self.intent_ended();
+    }
+
+    /// The write intent has ended. A lease may go on, but without an intent others open the file and do not take it back.
+    pub(crate) fn intent_ended(&mut self) {
+        self.know_objects_anew(Lease::NONE);
+    }
+
+    /// Of the objects nothing is known any more but what is asked of them while `lease` is held.
+    pub(crate) fn know_objects_anew(&mut self, lease: Lease) {
+        self.unwritten.begin_anew(lease);
+        self.streams.clear();
     }
 
     /// From here on, as after a restart of the shard, the objects have to be asked.
@@ -225,6 +237,7 @@ impl File {
         if let Intent::Held { exclusive, .. } = &mut self.intent {
             *exclusive = false;
         }
+        self.streams.clear();
     }
 
     /// The shard has forgotten what this client knew alone, but for what it is told again.
@@ -275,6 +288,7 @@ impl File {
         self.uneven |= offset > self.size;
         self.size = self.size.max(offset + len);
         self.sync_habit.wrote();
+        self.streams.forget(&(offset..offset + len));
         self.modified(now);
     }
 
@@ -282,6 +296,7 @@ impl File {
     pub(crate) fn respaced(&mut self, reached: u64, now: Timestamp) {
         self.uneven = true;
         self.size = self.size.max(reached);
+        self.streams.clear();
         self.modified(now);
     }
 
@@ -308,9 +323,10 @@ impl File {
         self.handles == 0 && !self.closing && self.is_only_read()
     }
 
-    /// Nobody here writes it, so that who holds a lease on it knows its data.
+    /// Nobody here writes it, so that who holds a lease on it knows its data. Who may write has to get an intent first, unless
+    /// the contents are in the metadata.
     pub(crate) fn is_only_read(&self) -> bool {
-        self.writers == 0
+        (self.writers == 0 || self.inline_limit == 0)
             && self.intent == Intent::None
             && !self.settling
             && !self.has_lost_lock
@@ -398,6 +414,7 @@ impl File {
     pub(crate) fn truncated(&mut self, size: u64) {
         self.uneven = size != 0 && (self.uneven || size > self.size);
         self.size = size;
+        self.streams.clear();
         // The shard sets the times of a truncate.
         self.mtime = None;
     }

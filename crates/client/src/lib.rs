@@ -46,6 +46,7 @@ mod names;
 #[cfg(test)]
 mod nowhere;
 mod open;
+mod own;
 mod parts;
 mod path;
 mod patience;

@@ -381,7 +381,7 @@ impl Client {
             let outcome = Outcome::of(file);
             file.settles_exactly = file.is_exclusive();
             file.end.given_up();
-            file.unwritten.intent_ended();
+            file.intent_ended();
             self.shared.gives_up(inode);
             Some((outcome, std::mem::replace(&mut file.intent, Intent::None)))
         });

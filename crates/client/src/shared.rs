@@ -234,8 +234,8 @@ impl Shared {
         self.part(inode).get_mut(&inode).map(look)
     }
 
-    /// The shard granted (or confirmed) the write intent of an open file. False where that may be gone again: it has to be
-    /// asked once more.
+    /// The shard granted (or confirmed) the write intent of an open file, which ends what was known of it as of one that
+    /// nobody writes. False where that may be gone again: it has to be asked once more.
     pub(crate) fn granted(&self, inode: InodeId, reply: &InodeReply, before: &Before) -> bool {
         let unsettled = self.unsettled.has(inode);
         let granted = self.with_file(inode, |file| {
@@ -248,6 +248,7 @@ impl Shared {
             }
             true
         });
+        self.contents.forget(inode);
         granted != Some(false)
     }
 

@@ -239,6 +239,22 @@ impl<T: Clone> Streams<T> {
         }
     }
 
+    /// The end of what was asked for.
+    #[cfg(test)]
+    pub(crate) fn reaches(&self) -> u64 {
+        self.runs.values().next_back().map_or(0, |run| run.end)
+    }
+
+    /// These bytes are others now: what was asked for of them is worth nothing.
+    pub(crate) fn forget(&mut self, range: &Range<u64>) {
+        while let Some((&begin, run)) = self.runs.range(..range.end).next_back() {
+            if run.end <= range.start {
+                return;
+            }
+            self.give_up(begin);
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         *self = Self { number: self.number, ..Self::default() };
     }
@@ -372,6 +388,23 @@ mod tests {
         let found = bed.streams.read(2, 3 * MIB..4 * MIB, 100 * MIB, bed.now, |_| Some(()));
         assert!(found.is_empty());
         assert_eq!(bed.runs(), 0);
+    }
+
+    #[test]
+    fn what_was_asked_for_of_bytes_that_changed_is_asked_for_again() {
+        let mut bed = Bed::new(100 * MIB);
+        (0..3).for_each(|at| drop(bed.read(at * MIB, MIB)));
+        let (begin, asked) = (4 * MIB, bed.asked_up_to());
+        assert!(asked > begin);
+        bed.streams.forget(&(begin - 1..begin - 1));
+        bed.streams.forget(&(begin - 1..begin));
+        assert!(bed.read(3 * MIB, MIB).is_empty(), "a byte of it");
+        let again: Vec<_> = bed.asked.iter().filter(|range| range.contains(&begin)).collect();
+        assert_eq!(again.len(), 1, "what follows is as it was");
+        bed.streams.forget(&(begin..100 * MIB));
+        assert_eq!((bed.runs(), bed.streams.kept), (0, 0));
+        bed.read(4 * MIB, MIB);
+        assert_eq!(bed.read(5 * MIB, MIB).len(), 1, "who reads on is read ahead of as before");
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! has made and that nobody was told of: any version of the same lane will do.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -128,6 +129,27 @@ impl Unwritten {
         self.waiting.is_empty() && self.flying.is_none()
     }
 
+    pub(crate) fn lease(&self) -> Lease {
+        self.lease
+    }
+
+    #[cfg(test)]
+    pub(crate) fn keep_for_test(&mut self, offset: u64, bytes: &[u8]) {
+        self.waiting.put(offset, bytes);
+        self.kept += 1;
+    }
+
+    /// The objects do not have what is to be read of this range.
+    pub(crate) fn has_some_of(&self, range: &Range<u64>) -> bool {
+        self.waiting.have_some_of(range) || self.flying.as_ref().is_some_and(|runs| runs.have_some_of(range))
+    }
+
+    /// All of this range, as it was written last.
+    pub(crate) fn find(&self, range: &Range<u64>) -> Option<Slice> {
+        let flying = || self.flying.as_ref().filter(|_| !self.waiting.have_some_of(range))?.find(range);
+        self.waiting.find(range).or_else(flying)
+    }
+
     /// Bytes, about: see [`Runs::weight`].
     fn weight(&self) -> usize {
         self.waiting.weight() + self.flying.as_ref().map_or(0, |runs| runs.weight())
@@ -175,13 +197,8 @@ impl Unwritten {
         result
     }
 
-    /// The write intent has ended. The lease may go on, but without an intent others open the file and do not take it back.
-    pub(crate) fn intent_ended(&mut self) {
-        self.begin_anew(Lease::NONE);
-    }
-
-    /// Of the objects nothing is known any more.
-    fn begin_anew(&mut self, lease: Lease) {
+    /// See [`File::know_objects_anew`].
+    pub(crate) fn begin_anew(&mut self, lease: Lease) {
         (self.lease, self.fresh, self.at, self.short) = (lease, false, Timestamp(0), false);
         self.versions.clear();
     }
@@ -198,8 +215,8 @@ impl File {
     /// All that there is of a new file, and that its objects are to have: nobody else has seen these, as long as `lease` is
     /// held. True where a task is to look after it. `has_room`: the targets have.
     pub(crate) fn keep_back_all(&mut self, total: &Bytes, draft: &mut Draft, has_room: bool) -> bool {
+        self.know_objects_anew(draft.lease);
         let unwritten = &mut self.unwritten;
-        unwritten.begin_anew(draft.lease);
         (unwritten.fresh, unwritten.at) = (has_room, draft.written());
         let contents = draft.leave_metadata();
         if contents.is_empty() {
@@ -358,7 +375,7 @@ impl Client {
 
     /// Asks the shard for a lease under which writes may be kept back, and has it when it comes: nobody waits for a
     /// shard to write.
-    fn ask_if_alone(&self, inode: InodeId) {
+    pub(crate) fn ask_if_alone(&self, inode: InodeId) {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             let caller = Caller::patient(Credentials::default());
@@ -389,7 +406,7 @@ impl Client {
                 unwritten.lease = unwritten.lease.later(lease);
             } else if unwritten.is_clean() {
                 // Others may have changed the objects in between.
-                unwritten.begin_anew(lease);
+                file.know_objects_anew(lease);
             }
         });
     }
@@ -553,7 +570,7 @@ impl Client {
                 if !unwritten.is_clean() {
                     give_up(&self.shared, inode, file, "it could not be written in time");
                 }
-                file.unwritten.begin_anew(Lease::NONE);
+                file.know_objects_anew(Lease::NONE);
                 None
             });
             let Some(rest) = looked.flatten() else { return };

@@ -94,6 +94,19 @@ impl Runs {
         self.runs.is_empty()
     }
 
+    /// Some of these bytes are here.
+    pub(crate) fn have_some_of(&self, range: &Range<u64>) -> bool {
+        let last = self.runs.range(..range.end).next_back();
+        last.is_some_and(|(&begin, run)| begin + run.len() as u64 > range.start)
+    }
+
+    /// All of these bytes, if one run has them.
+    pub(crate) fn find(&self, range: &Range<u64>) -> Option<Slice> {
+        let (&begin, run) = self.runs.range(..=range.start).next_back()?;
+        let has_all = begin + run.len() as u64 >= range.end;
+        has_all.then(|| run.slice((range.start - begin) as usize..(range.end - begin) as usize))
+    }
+
     /// In the order of their offsets.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Run)> {
         self.runs.iter().map(|(&offset, run)| (offset, run))
@@ -278,6 +291,7 @@ mod tests {
             writes in prop::collection::vec((0usize..200, prop::collection::vec(1u8.., 0..40), any::<bool>()), 0..30),
             half in 0usize..30,
             cut in prop::option::of(0usize..250),
+            read in (0usize..260, 1usize..30),
         ) {
             let mut model = vec![0u8; 300];
             let (mut older, mut newer) = (Runs::default(), Runs::default());
@@ -311,6 +325,17 @@ mod tests {
                 seen[offset as usize..offset as usize + run.len()].copy_from_slice(run.bytes());
             }
             prop_assert_eq!(&seen, &model);
+            let (begin, end) = (read.0, read.0 + read.1);
+            let (range, expected) = (begin as u64..end as u64, &model[begin..end]);
+            prop_assert_eq!(older.have_some_of(&range), expected.iter().any(|&byte| byte != 0));
+            match older.find(&range) {
+                Some(found) => prop_assert_eq!(&found[..], expected),
+                // Several may have it.
+                None => {
+                    let ends = |(offset, run): (u64, &Run)| range.contains(&(offset + run.len() as u64));
+                    prop_assert!(expected.contains(&0) || older.iter().any(ends));
+                }
+            }
             let bytes: usize = older.iter().map(|(_, run)| run.len()).sum();
             prop_assert_eq!(bytes, model.iter().filter(|&&byte| byte != 0).count());
             prop_assert_eq!(older.weight(), older.iter().map(|(_, run)| run.weight()).sum::<usize>());

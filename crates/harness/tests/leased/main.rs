@@ -3,3 +3,4 @@
 mod coherence;
 mod contents;
 mod leases;
+mod own;
