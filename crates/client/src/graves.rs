@@ -1,6 +1,7 @@
-//! Directories that this client has removed while programs may still be in them, or have them open. Locally such a
-//! directory lives on until the last of them leaves, without a name and without entries; at its shard it is gone. So its
-//! attributes are kept here until the keeper of answers says that nobody uses it: then they go, mostly at once.
+//! Directories that this client has removed while programs may still be in them, or have them open, and symbolic links,
+//! FIFOs, sockets and devices, which the kernel opens without a word. Locally such an inode lives on until the last of them
+//! leaves, without a name and without entries; at its shard it is gone. So its attributes are kept here until the keeper of
+//! answers says that nobody uses it: then they go, mostly at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,7 @@ impl Graves {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A directory was removed: as it is without a name.
+    /// It was removed: as it is without a name.
     pub(crate) fn dig(&self, attr: Attr) {
         let mut table = self.table();
         if table.len() >= GRAVES_MAX {
@@ -52,7 +53,7 @@ impl Graves {
         self.table().get(&inode).copied()
     }
 
-    /// Changes the attributes of a removed directory, and says what they are.
+    /// Changes the attributes of what was removed, and says what they are.
     pub(crate) fn change(&self, inode: InodeId, change: &SetAttr, now: Timestamp) -> Option<Attr> {
         let mut table = self.table();
         let attr = table.get_mut(&inode)?;

@@ -645,6 +645,26 @@ fn owner_is_the_caller() {
 }
 
 #[test]
+fn who_takes_the_last_name_of_what_has_no_data_is_told_what_it_was() {
+    let mut bed = Bed::new();
+    let pipe = bed.make(ROOT, "pipe", FileType::Fifo, false, true).unwrap().attr;
+    let exactly = bed.next(A);
+    bed.shard.link(exactly, pipe.inode, ROOT, &name("other")).unwrap();
+    bed.file(ROOT, "file");
+    bed.turn();
+    let unlink = |bed: &mut Bed, text| {
+        let exactly = bed.next(A);
+        bed.shard.unlink(exactly, ROOT, &name(text)).unwrap().removed
+    };
+    assert_eq!(unlink(&mut bed, "pipe"), None, "it has another name");
+    let told = unlink(&mut bed, "other").unwrap();
+    assert_eq!((told.inode, told.kind, told.mode, told.nlink), (pipe.inode, FileType::Fifo, pipe.mode, 0));
+    assert_eq!(told.ctime, Timestamp(bed.now));
+    assert_eq!(unlink(&mut bed, "file"), None);
+    bed.turn();
+}
+
+#[test]
 fn who_removes_or_replaces_a_directory_is_told_what_it_was() {
     let mut bed = Bed::new();
     let (removed, replaced) = (bed.dir(ROOT, "removed"), bed.dir(ROOT, "replaced"));

@@ -48,6 +48,7 @@ statements! {
         exclusive_create
         unlinked_files_live_while_open
         removed_directories_live_while_used
+        nodes_without_a_name_keep_their_attributes
         hard_links_are_one_file
         names_of_one_hash_are_few
         names_have_255_bytes

@@ -6,7 +6,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::thread;
 
@@ -144,6 +144,33 @@ pub(super) fn removed_directories_live_while_used(place: &Place) {
     }
     let script = "mkdir d; cd d; rmdir ../d; test $(stat -c %h .) = 0; test -z \"$(ls -a)\"; ! touch x";
     harness::run::shell(&place.here, script);
+}
+
+pub(super) fn nodes_without_a_name_keep_their_attributes(place: &Place) {
+    let gone = place.here.join("gone");
+    let no_wait =
+        |path: &Path| File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path).unwrap();
+    syscall::mkfifo(&gone, 0o640).unwrap();
+    let (open, ino) = (no_wait(&gone), fs::metadata(&gone).unwrap().ino());
+    fs::hard_link(&gone, place.here.join("left")).unwrap();
+    fs::remove_file(&gone).unwrap();
+    assert_eq!(open.metadata().unwrap().nlink(), 1);
+    fs::remove_file(place.here.join("left")).unwrap();
+    assert_eq!((open.metadata().unwrap().nlink(), open.metadata().unwrap().ino()), (0, ino));
+
+    syscall::mkfifo(&gone, 0o640).unwrap();
+    let open = no_wait(&gone);
+    fs::remove_file(&gone).unwrap();
+    let after = open.metadata().unwrap();
+    assert_eq!((after.mode(), after.nlink()), (libc::S_IFIFO | 0o640, 0));
+    assert_ne!(after.ino(), ino);
+    open.set_permissions(Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(open.metadata().unwrap().mode() & 0o7777, 0o600);
+    // As scripts do, so that nobody else finds it.
+    harness::run::shell(
+        &place.here,
+        "mkfifo p; exec 3<>p; rm p; echo through >&3; test \"$(head -n 1 <&3)\" = through",
+    );
 }
 
 pub(super) fn hard_links_are_one_file(place: &Place) {

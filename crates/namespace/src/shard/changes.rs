@@ -10,9 +10,11 @@ use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::name::Name;
+use types::time::Timestamp;
 
 use crate::error::Result;
 use crate::leases::Touched;
+use crate::ops::remove::Fate;
 use crate::ops::set::SIZE_MAX;
 use crate::schema::inode::{Inode, UNSETTLED};
 use crate::schema::session::Outcome;
@@ -179,11 +181,16 @@ impl<K: Kv> Shard<K> {
             self.cross_remove(exactly, parent, name, false)?;
         }
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
-        let fate = self.namespace.unlink(parent, name, |id| grace || holds.is_open(id))?;
+        let (now, mut without_data) = (self.namespace.now, None);
+        let sees = |id: InodeId, inode: &Inode| {
+            without_data = (inode.kind != FileType::Regular).then(|| nameless(inode.attr(id), now));
+        };
+        let fate = self.namespace.unlink_seeing(parent, name, |id| grace || holds.is_open(id), sees)?;
+        let removed = without_data.filter(|attr| fate == Fate::Gone(attr.inode));
         self.account(fate);
         self.record(exactly, Outcome::Done);
         let parent = self.directory_view(exactly.session, parent);
-        Ok(Changed { parent, told: true, ..Changed::default() })
+        Ok(Changed { parent, told: true, removed, ..Changed::default() })
     }
 
     /// # Errors
@@ -198,7 +205,7 @@ impl<K: Kv> Shard<K> {
             self.cross_remove(exactly, parent, name, true)?;
         }
         let others = self.directories_at([(parent, name)]);
-        let removed = self.directory_without_name(parent, name);
+        let removed = self.without_name(parent, name);
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rmdir(parent, name, |id| grace || holds.is_open(id))?;
         self.account(fate);
@@ -235,7 +242,7 @@ impl<K: Kv> Shard<K> {
             self.cross_rename(exactly, rename)?;
         }
         let others = self.directories_at([source, target]);
-        let replaced = self.directory_without_name(target.0, target.1);
+        let replaced = self.without_name(target.0, target.1);
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let fate = self.namespace.rename(rename, |id| grace || holds.is_open(id))?;
         self.carry_leases(exactly.session, rename);
@@ -399,10 +406,10 @@ impl<K: Kv> Shard<K> {
     }
 
     /// The directory that this name stands for, as it will be when it is removed; `None` where that cannot be told.
-    fn directory_without_name(&mut self, parent: InodeId, name: &Name) -> Option<Box<Attr>> {
-        let edge = self.namespace.place(parent, name).ok()?.edge.filter(|edge| edge.kind == FileType::Directory)?;
+    fn without_name(&mut self, parent: InodeId, name: &Name) -> Option<Box<Attr>> {
+        let edge = self.namespace.place(parent, name).ok()?.edge.filter(|edge| edge.kind != FileType::Regular)?;
         let inode = self.namespace.find(edge.child).ok()??;
-        Some(Box::new(Attr { nlink: 0, ctime: self.namespace.now, ..inode.attr(edge.child) }))
+        Some(nameless(inode.attr(edge.child), self.namespace.now))
     }
 
     /// A new inode: in memory, so this does not fail.
@@ -476,4 +483,8 @@ impl<K: Kv> Shard<K> {
 
 fn repeat_done(outcome: Outcome) -> Result<()> {
     if outcome == Outcome::Done { Ok(()) } else { Err(Errno::EPROTO.into()) }
+}
+
+fn nameless(attr: Attr, now: Timestamp) -> Box<Attr> {
+    Box::new(Attr { nlink: 0, ctime: now, ..attr })
 }

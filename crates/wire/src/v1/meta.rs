@@ -99,8 +99,8 @@ messages! {
         others: Vec<InodeId>,
         /// There are no others than these.
         told: bool,
-        /// The directory that was removed or replaced, as it is without a name: its id is never asked for with success
-        /// again. Absent also where it was at home in another shard.
+        /// The directory, symbolic link, FIFO, socket or device that was removed or replaced, as it is without a name: its id
+        /// is never asked for with success again. Absent also where it was at home in another shard.
         removed: Option<Box<Attr>>,
     }
 
