@@ -661,6 +661,20 @@ fn who_takes_the_last_name_of_what_has_no_data_is_told_what_it_was() {
     assert_eq!((told.inode, told.kind, told.mode, told.nlink), (pipe.inode, FileType::Fifo, pipe.mode, 0));
     assert_eq!(told.ctime, Timestamp(bed.now));
     assert_eq!(unlink(&mut bed, "file"), None);
+    let link = bed.symlink(ROOT, "link", b"x").unwrap().attr.inode;
+    bed.file(ROOT, "new");
+    let exactly = bed.next(A);
+    let (source, target) = (name("new"), name("link"));
+    let rename = Rename {
+        source_parent: ROOT,
+        source_name: &source,
+        target_parent: ROOT,
+        target_name: &target,
+        flags: 0,
+        cred: CRED,
+    };
+    let told = bed.shard.rename(exactly, &rename).unwrap().removed.unwrap();
+    assert_eq!((told.inode, told.kind, told.nlink), (link, FileType::Symlink, 0));
     bed.turn();
 }
 

@@ -405,7 +405,8 @@ impl<K: Kv> Shard<K> {
         Some(directories)
     }
 
-    /// The directory that this name stands for, as it will be when it is removed; `None` where that cannot be told.
+    /// What this name stands for, if that is no regular file, as it will be when it is removed; `None` where that cannot be
+    /// told.
     fn without_name(&mut self, parent: InodeId, name: &Name) -> Option<Box<Attr>> {
         let edge = self.namespace.place(parent, name).ok()?.edge.filter(|edge| edge.kind != FileType::Regular)?;
         let inode = self.namespace.find(edge.child).ok()??;
