@@ -4,7 +4,7 @@ mod common;
 
 use common::{A, Bed, CRED, ROOT, name, refused};
 use namespace::shard::Limits;
-use namespace::view::{Deletion, PolicyChange, RENAME_EXCHANGE, RENAME_NOREPLACE, Rename, ScanRecord};
+use namespace::view::{Deletion, PolicyChange, RENAME_EXCHANGE, RENAME_NOREPLACE, ScanRecord};
 use types::attr::{FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
@@ -641,70 +641,5 @@ fn owner_is_the_caller() {
     let attr = bed.shard.mkdir(exactly, ROOT, &name("d"), 0o7777, cred).unwrap().attr;
     assert_eq!((attr.uid, attr.gid, attr.mode), (3, 4, 0o7777));
     assert_ne!(cred, CRED);
-    bed.turn();
-}
-
-#[test]
-fn who_takes_the_last_name_of_what_has_no_data_is_told_what_it_was() {
-    let mut bed = Bed::new();
-    let pipe = bed.make(ROOT, "pipe", FileType::Fifo, false, true).unwrap().attr;
-    let exactly = bed.next(A);
-    bed.shard.link(exactly, pipe.inode, ROOT, &name("other")).unwrap();
-    bed.file(ROOT, "file");
-    bed.turn();
-    let unlink = |bed: &mut Bed, text| {
-        let exactly = bed.next(A);
-        bed.shard.unlink(exactly, ROOT, &name(text)).unwrap().removed
-    };
-    assert_eq!(unlink(&mut bed, "pipe"), None, "it has another name");
-    let told = unlink(&mut bed, "other").unwrap();
-    assert_eq!((told.inode, told.kind, told.mode, told.nlink), (pipe.inode, FileType::Fifo, pipe.mode, 0));
-    assert_eq!(told.ctime, Timestamp(bed.now));
-    assert_eq!(unlink(&mut bed, "file"), None);
-    let link = bed.symlink(ROOT, "link", b"x").unwrap().attr.inode;
-    bed.file(ROOT, "new");
-    let exactly = bed.next(A);
-    let (source, target) = (name("new"), name("link"));
-    let rename = Rename {
-        source_parent: ROOT,
-        source_name: &source,
-        target_parent: ROOT,
-        target_name: &target,
-        flags: 0,
-        cred: CRED,
-    };
-    let told = bed.shard.rename(exactly, &rename).unwrap().removed.unwrap();
-    assert_eq!((told.inode, told.kind, told.nlink), (link, FileType::Symlink, 0));
-    bed.turn();
-}
-
-#[test]
-fn who_removes_or_replaces_a_directory_is_told_what_it_was() {
-    let mut bed = Bed::new();
-    let (removed, replaced) = (bed.dir(ROOT, "removed"), bed.dir(ROOT, "replaced"));
-    let before = bed.stat(removed).unwrap().attr;
-    bed.turn();
-    let exactly = bed.next(A);
-    let told = bed.shard.rmdir(exactly, ROOT, &name("removed")).unwrap().removed.unwrap();
-    assert_eq!((told.inode, told.mode, told.nlink), (removed, before.mode, 0));
-    assert!(told.ctime > before.ctime && told.mtime == before.mtime);
-    let rename = |bed: &mut Bed, flags| {
-        let exactly = bed.next(A);
-        let (source, target) = (name("new"), name("replaced"));
-        let rename = Rename {
-            source_parent: ROOT,
-            source_name: &source,
-            target_parent: ROOT,
-            target_name: &target,
-            flags,
-            cred: CRED,
-        };
-        bed.shard.rename(exactly, &rename).unwrap().removed
-    };
-    bed.dir(ROOT, "new");
-    assert_eq!(rename(&mut bed, RENAME_EXCHANGE), None, "it is still there");
-    let other = bed.lookup(ROOT, "replaced").unwrap();
-    assert_eq!(rename(&mut bed, 0).map(|attr| (attr.inode, attr.nlink)), Some((other, 0)));
-    assert_eq!(bed.lookup(ROOT, "replaced").unwrap(), replaced);
     bed.turn();
 }
