@@ -332,6 +332,26 @@ impl Client {
         Ok(())
     }
 
+    /// As [`Self::fsync`], for the open file of this number ([`Self::number_open_file`]): it is told of what was lost while it
+    /// was open, also where that was found by a sync through another one.
+    ///
+    /// # Errors
+    /// Those of [`Self::fsync`]; `EIO`.
+    pub async fn fsync_open_file(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        number: u64,
+        data: bool,
+    ) -> Result<(), Errno> {
+        let synced = self.fsync(caller, inode, data).await;
+        if synced == Err(Errno::EINTR) {
+            return synced;
+        }
+        let tells = self.shared.with_file(inode, |file| file.losses.tells(number)) == Some(true);
+        if tells { synced.and(Err(Errno::EIO)) } else { synced }
+    }
+
     /// Makes the file durable: its objects, and the shard's record of it. With `data` alone the record has to be there no more
     /// than once: while the file is being written, that the objects have to be asked.
     ///
@@ -389,8 +409,19 @@ impl Client {
             let group = *layout.groups.get(stripe as usize).ok_or(Errno::EIO)?;
             let object = ObjectId { inode, stripe };
             let request = storage::Sync { object, since: unsynced.since(stripe) };
-            let reply = self.call(caller, Destination::Object(group, object), &request).await?;
-            self.shared.with_file(inode, |file| file.unsynced.settled(stripe, unsynced));
+            let reply = self.call(caller, Destination::Object(group, object), &request).await.inspect_err(|errno| {
+                // Where the service is away nothing need be lost, but who asks next is told by no more than this.
+                if *errno != Errno::EINTR {
+                    self.shared.with_file(inode, |file| self.shared.lost(file));
+                }
+            })?;
+            self.shared.with_file(inode, |file| {
+                // Else who asked at the same time has noted it.
+                if reply.lost && file.unsynced.since(stripe) != 0 {
+                    self.shared.lost(file);
+                }
+                file.unsynced.settled(stripe, unsynced);
+            });
             if reply.lost {
                 error!(%inode, %object, "what was written may be lost: a storage service's host has lost its memory");
                 return Err(Errno::EIO);

@@ -14,6 +14,7 @@ use crate::draft::Draft;
 use crate::end::End;
 use crate::flags::KnownFlags;
 use crate::lease::Lease;
+use crate::losses::Losses;
 use crate::patience::Patience;
 use crate::set_ids::Permissions;
 use crate::streams::Streams;
@@ -71,6 +72,7 @@ pub(crate) struct File {
     pub(crate) draft: Option<Box<Draft>>,
     pub(crate) unwritten: Unwritten,
     pub(crate) unsynced: Unsynced,
+    pub(crate) losses: Losses,
     pub(crate) sync_habit: SyncHabit,
     pub(crate) streams: Streams<Arc<Fetch>>,
     /// With reads that no lease helps.
@@ -123,6 +125,7 @@ impl File {
             draft: None,
             unwritten: Unwritten::default(),
             unsynced: Unsynced::default(),
+            losses: Losses::default(),
             sync_habit: SyncHabit::default(),
             streams: Streams::default(),
             patience: Patience::default(),

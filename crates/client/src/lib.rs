@@ -40,6 +40,7 @@ mod list_ahead;
 mod listings;
 mod locks;
 mod looks;
+mod losses;
 mod making;
 mod metrics;
 mod names;

@@ -359,10 +359,10 @@ impl Client {
         self.route(destination).map_or(0, |route| route.lane(destination).version.get())
     }
 
-    /// This thread's number among those of the mount.
+    /// The number of a file that was just opened: no other one's of this mount, and they rise.
     #[must_use]
-    pub fn thread(&self) -> u32 {
-        self.thread
+    pub fn number_open_file(&self) -> u64 {
+        self.shared.number_open_file()
     }
 
     /// For tasks that outlive the operation that started them.

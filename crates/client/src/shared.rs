@@ -72,6 +72,8 @@ pub struct Shared {
     clients: AtomicUsize,
     /// Threads that ever had one.
     threads: AtomicU32,
+    /// Open files that ever were.
+    opened: AtomicU64,
     /// A thread tells the shards that this client lives.
     beating: AtomicBool,
     pub(crate) board: Board,
@@ -114,6 +116,7 @@ impl Shared {
             assurances: Assurances::default(),
             clients: AtomicUsize::new(0),
             threads: AtomicU32::new(0),
+            opened: AtomicU64::new(0),
             beating: AtomicBool::new(false),
             board: Board::new(),
             kept: Kept::default(),
@@ -169,6 +172,16 @@ impl Shared {
     pub(crate) fn join(&self) -> u32 {
         self.clients.fetch_add(1, Ordering::AcqRel);
         self.threads.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// The number of a file that was just opened; they rise.
+    pub(crate) fn number_open_file(&self) -> u64 {
+        self.opened.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Something of the file may be lost: all who have it open are to be told.
+    pub(crate) fn lost(&self, file: &mut File) {
+        file.losses.happened(self.opened.load(Ordering::Acquire));
     }
 
     /// A long piece is being written to `inode`. True where so are they to more other files than there are threads.

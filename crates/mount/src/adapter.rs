@@ -1,6 +1,5 @@
 //! FUSE operations as client operations.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -51,8 +50,6 @@ pub(crate) struct Adapter {
     habits: Arc<Habits>,
     /// Nothing is to be done when a file is closed: locks do not leave the kernel, and no writes are kept back.
     hears_no_close: bool,
-    /// Files opened here so far.
-    opened: Cell<u64>,
 }
 
 impl Adapter {
@@ -64,7 +61,7 @@ impl Adapter {
         habits: Arc<Habits>,
         hears_no_close: bool,
     ) -> Self {
-        Self { client, gate, notifier, arrivals, habits, hears_no_close, opened: Cell::new(0) }
+        Self { client, gate, notifier, arrivals, habits, hears_no_close }
     }
 
     /// Every read and write comes here, past the page cache. Mapped files are cached for as long as they are open.
@@ -83,10 +80,8 @@ impl Adapter {
 
     /// Says what the open was for, and is no other open file's: locks belong to it. All else is kept per inode.
     fn new_handle(&self, flags: u32) -> u64 {
-        self.opened.set(self.opened.get() + 1);
         let bit = |on: bool, bit: u64| if on { bit } else { 0 };
-        let number = u64::from(self.client.thread()) << THREAD_SHIFT | self.opened.get() << OPENED_SHIFT;
-        number
+        self.client.number_open_file() << OPENED_SHIFT
             | bit(is_writable(flags), HANDLE_WRITES)
             | bit(flags & O_NOATIME != 0, HANDLE_LEAVES_ATIME)
             | bit(flags & O_DIRECT != 0, HANDLE_DIRECT)
@@ -151,12 +146,11 @@ impl Adapter {
     }
 }
 
-/// In a file's handle, below the numbers of the open and of the loop.
+/// In a file's handle, below the number of the open file.
 const HANDLE_WRITES: u64 = 1;
 const HANDLE_LEAVES_ATIME: u64 = 2;
 const HANDLE_DIRECT: u64 = 4;
 const OPENED_SHIFT: u32 = 3;
-const THREAD_SHIFT: u32 = 48;
 
 fn ask(lock: &Lock, mode: LockMode) -> LockAsk {
     // Of `flock` the owners are open files: while one waits, another thread may still unlock.
@@ -368,7 +362,8 @@ impl FileSystem for Adapter {
         })?;
         if write.flags & O_DSYNC != 0 && !write.from_cache {
             let data = write.flags & O_FULL_SYNC == 0;
-            as_caller!(context, caller => self.client.fsync(caller, write.inode, data).await)?;
+            let number = write.handle >> OPENED_SHIFT;
+            as_caller!(context, caller => self.client.fsync_open_file(caller, write.inode, number, data).await)?;
         }
         Ok(len)
     }
@@ -426,8 +421,9 @@ impl FileSystem for Adapter {
         Ok(())
     }
 
-    async fn fsync(&self, context: &Context, inode: InodeId, _handle: u64, datasync: bool) -> Result<(), Errno> {
-        as_caller!(context, caller => self.client.fsync(caller, inode, datasync).await)
+    async fn fsync(&self, context: &Context, inode: InodeId, handle: u64, datasync: bool) -> Result<(), Errno> {
+        let number = handle >> OPENED_SHIFT;
+        as_caller!(context, caller => self.client.fsync_open_file(caller, inode, number, datasync).await)
     }
 
     async fn fallocate(

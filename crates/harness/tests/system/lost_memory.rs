@@ -55,8 +55,16 @@ fn a_sync_does_not_vouch_for_what_was_lost() {
     synced.write_all(&large).unwrap();
     synced.sync_all().unwrap();
     file.write_all(&large).unwrap();
+    let [beside, read_only] =
+        [true, false].map(|writable| File::options().read(true).write(writable).open(cluster.path("file")).unwrap());
     kill_storage(&cluster, true);
     assert!(lost(file.sync_all()), "what was not synced may be gone");
+    let later = File::open(cluster.path("file")).unwrap();
+    assert!(!lost(later.sync_all()), "it was opened after that was found");
+    for open in [&beside, &read_only] {
+        assert!(lost(open.sync_all()), "found by a sync through another descriptor");
+        assert!(!lost(open.sync_all()), "each is told once");
+    }
     assert!(!lost(synced.sync_all()), "what was synced is there");
     let log = cluster.log("storaged-1") + &cluster.log("mount");
     assert!(log.contains("may not be there") && log.contains("may be lost"), "{log}");
