@@ -5,12 +5,14 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{A, B, Bed, CRED, ROOT, config, name};
+use common::{A, B, Bed, CRED, ROOT, config, held, name};
+use kv::{Kv, Syncer};
 use namespace::error::{Error, Result};
 use namespace::shard::Config;
 use namespace::shard::inline::Grown;
 use namespace::view::{
-    Changed, Create, DirectoryView, Drafted, InodeView, Looked, RENAME_EXCHANGE, Rename, Settle, Standing, WriteInline,
+    Changed, Create, DirectoryView, Drafted, InodeView, Looked, RENAME_EXCHANGE, Rename, Settle, Standing, Telling,
+    WriteInline,
 };
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -554,4 +556,59 @@ fn nobody_is_told_to_forget_a_directory_that_cannot_be_removed() {
     assert!(bed.shard.recalls(B).is_empty());
     let exactly = bed.next(A);
     assert_eq!(bed.shard.unlink(exactly, directory, &name("f")).map(drop), Err(Error::Recalling), "B knows it");
+}
+
+/// After a restart, with `sessions` back, which have nothing open.
+fn restart_with(bed: &mut Bed, sessions: &[SessionId]) {
+    bed.restart();
+    for &session in sessions {
+        bed.shard.session_tell(session, b"", &Telling::whole(&[], &[])).expect("told");
+        bed.shard.listen(session, true);
+    }
+    // No lease from before is presumed any more.
+    bed.wait_ms(TERM_MS);
+}
+
+#[test]
+fn a_create_that_is_repeated_takes_back_what_others_got_after_a_restart() {
+    let mut bed = leasing();
+    let (exactly, f) = (bed.next(A), name("f"));
+    let create = Create {
+        parent: ROOT,
+        name: &f,
+        kind: FileType::Regular,
+        mode: 0o644,
+        rdev: 0,
+        cred: CRED,
+        open: true,
+        write_intent: false,
+        exclusive: true,
+        draft: false,
+    };
+    let file = bed.shard.create(exactly, &create).expect("made").attr.inode;
+    bed.turn();
+    restart_with(&mut bed, &[A, B, WITNESS]);
+    assert!(bed.tick().grace_ended);
+    bed.write_intent(B, file).expect("given");
+    assert!(bed.shard.getattr(B, file).expect("there").alone, "it keeps back what it writes");
+    give_back(&mut bed, B, |bed| bed.shard.create(exactly, &create).err());
+    assert_eq!(bed.shard.create(exactly, &create).expect("repeated").attr.inode, file);
+    assert!(!bed.shard.getattr(B, file).expect("there").alone);
+}
+
+#[test]
+fn who_tells_that_it_writes_takes_back_what_others_believe_since_a_restart() {
+    let mut bed = leasing();
+    let file = bed.create(ROOT, "f").expect("made").attr.inode;
+    bed.turn();
+    bed.kv.syncer().sync().expect("synced");
+    bed.write_intent(A, file).expect("given");
+    bed.turn();
+    bed.kv.crash();
+    restart_with(&mut bed, &[B, WITNESS]);
+    assert!(bed.shard.getattr(B, file).expect("there").lease_ms > 0, "nobody seems to write it");
+    bed.shard.session_tell(A, b"", &Telling::whole(&[held(file, true)], &[])).expect("told");
+    let recalls = bed.shard.recalls(B);
+    assert!(recalls.iter().any(|recall| recall.inode == file), "{recalls:?}");
+    assert_eq!(bed.shard.renew(B, &[file]), Ok(vec![0]));
 }

@@ -62,3 +62,20 @@ fn who_removes_or_replaces_a_directory_is_told_what_it_was() {
     assert_eq!(bed.lookup(ROOT, "replaced").unwrap(), replaced);
     bed.turn();
 }
+
+/// The shard keeps all inodes then, until all sessions have told what they have open.
+#[test]
+fn so_is_who_removes_or_replaces_it_after_a_restart() {
+    let mut bed = Bed::new();
+    let pipe = bed.make(ROOT, "pipe", FileType::Fifo, false, true).unwrap().attr.inode;
+    let link = bed.symlink(ROOT, "link", b"x").unwrap().attr.inode;
+    bed.file(ROOT, "new");
+    bed.turn();
+    bed.restart();
+    bed.shard.session_open(A, b"").unwrap();
+    let exactly = bed.next(A);
+    let told = bed.shard.unlink(exactly, ROOT, &name("pipe")).unwrap().removed;
+    assert_eq!(told.map(|attr| (attr.inode, attr.nlink)), Some((pipe, 0)));
+    let told = rename_new_to(&mut bed, "link", 0);
+    assert_eq!(told.map(|attr| (attr.inode, attr.nlink)), Some((link, 0)));
+}

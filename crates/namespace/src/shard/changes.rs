@@ -186,7 +186,8 @@ impl<K: Kv> Shard<K> {
             without_data = (inode.kind != FileType::Regular).then(|| nameless(inode.attr(id), now));
         };
         let fate = self.namespace.unlink_seeing(parent, name, |id| grace || holds.is_open(id), sees)?;
-        let removed = without_data.filter(|attr| fate == Fate::Gone(attr.inode));
+        // After a restart all inodes are kept for a while.
+        let removed = without_data.filter(|_| fate != Fate::Lives);
         self.account(fate);
         self.record(exactly, Outcome::Done);
         let parent = self.directory_view(exactly.session, parent);
@@ -250,7 +251,9 @@ impl<K: Kv> Shard<K> {
         self.record(exactly, Outcome::Done);
         let parent = self.directory_view(exactly.session, source.0);
         let target = if target.0 == source.0 { None } else { self.directory_view(exactly.session, target.0) };
-        let removed = replaced.filter(|attr| self.namespace.find(attr.inode).is_ok_and(|found| found.is_none()));
+        let removed = replaced.filter(|attr| {
+            self.namespace.find(attr.inode).is_ok_and(|found| found.is_none_or(|inode| inode.nlink == 0))
+        });
         Ok(Changed { parent, target, told: others.is_some(), others: others.unwrap_or_default(), removed })
     }
 
@@ -438,6 +441,10 @@ impl<K: Kv> Shard<K> {
         }
         let mut inode = self.namespace.existing(id)?;
         let layout = self.namespace.layout(id, &inode)?;
+        if !matches!(outcome, Outcome::Inode(_)) {
+            // Who has got it since, after a restart, may have it alone and keep back what it writes.
+            self.take_back_unwritten(session, id, &inode)?;
+        }
         if matches!(outcome, Outcome::Opened(_) | Outcome::OpenedToWrite(_)) {
             self.hold_open(session, id, &inode);
         }

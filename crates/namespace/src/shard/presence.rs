@@ -251,14 +251,19 @@ impl<K: Kv> Shard<K> {
             self.hold_open(session, open.inode, &inode);
             self.holds.draft(session, open.inode);
         }
-        // Who believed that nobody else has it open hears of it; the session, which cannot wait for that, may see what was
-        // before for a moment.
-        match self.take_back_unwritten(session, open.inode, &inode) {
+        let is_written = open.write_intent && inode.kind == FileType::Regular;
+        // Who believed that nobody else has it open, or writes it, hears of it; the session, which cannot wait for that, may
+        // see what was before for a moment.
+        let mut taken_back = self.take_back_unwritten(session, open.inode, &inode);
+        if is_written && taken_back.is_ok() {
+            taken_back = self.take_back(session, &[Touched::inode(open.inode)]);
+        }
+        match taken_back {
             Ok(()) | Err(Error::Recalling) => {}
             Err(error) => return Err(error),
         }
         self.hold_open(session, open.inode, &inode);
-        if open.write_intent && inode.kind == FileType::Regular {
+        if is_written {
             // Nobody knows what others did meanwhile: never exclusive.
             self.holds.intend(session, open.inode, false);
             // It got its intent when the contents had left the metadata: a power cut has taken that back here.
