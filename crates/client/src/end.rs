@@ -17,7 +17,7 @@ use types::lock::{Held, LockKind, LockMode, LockRange};
 use wire::v1::lock::{self, HeldLock};
 
 use crate::caller::Caller;
-use crate::file::Intent;
+use crate::file::File;
 use crate::lease::Lease;
 use crate::locks::{Ended, LOOK_AGAIN};
 use crate::router::Client;
@@ -229,7 +229,7 @@ impl Client {
                 Ok(_) => self.got_end(inode, telling),
                 // A settling has ended the intent.
                 Err(Ended::Refused(Errno::EBADF)) => {
-                    self.shared.with_file(inode, |file| file.intent = Intent::None);
+                    self.shared.with_file(inode, File::lose_intent);
                     self.ensure_intent(caller, inode).await?;
                 }
                 Err(Ended::Refused(errno)) => return Err(errno),

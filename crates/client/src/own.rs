@@ -223,4 +223,23 @@ mod tests {
             assert!(reaches.is_some_and(|end| end <= 8 * PIECE), "{reaches:?}");
         });
     }
+
+    /// It cannot be written, and nobody knows yet whether it will be cut off.
+    #[test]
+    fn what_is_to_be_cut_off_is_not_read_from_the_objects() {
+        nowhere::run(async |client| {
+            write_alone(&client);
+            let kept = client.shared.with_file(FILE, |file| {
+                file.unwritten.keep_for_test(8 * PIECE, b"some");
+                file.wrote(8 * PIECE, 4, Timestamp(9));
+            });
+            assert!(kept.is_some());
+            let range = 8 * PIECE..8 * PIECE + 4;
+            let look = || client.look_at_own(FILE, range.clone(), false);
+            let taken = client.cut_unwritten(FILE, 8 * PIECE);
+            assert!(matches!(look(), Own::Unknown));
+            client.put_back_unwritten(FILE, &taken);
+            assert!(matches!(look(), Own::Known(parts) if crate::data::joined(&parts) == b"some"));
+        });
+    }
 }

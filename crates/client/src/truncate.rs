@@ -74,7 +74,10 @@ impl Client {
                 return Err(errno);
             }
             // Whatever becomes of the truncate, that is gone: the objects tell.
-            self.shared.with_file(inode, File::lose_exclusivity);
+            self.shared.with_file(inode, |file| {
+                file.unwritten.are_cut_off();
+                file.lose_exclusivity();
+            });
         }
         let change = SetAttr { size: Some(size), ..change };
         let intends = self.shared.with_file(inode, |file| file.intent != Intent::None).ok_or(Errno::EBADF)?;

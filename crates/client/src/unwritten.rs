@@ -84,6 +84,8 @@ pub(crate) struct Unwritten {
     /// set here afterwards are later; 0: they note themselves when they are written.
     at: Timestamp,
     waiting: Runs,
+    /// What is about to be cut off was taken out: it may come back.
+    is_cut: bool,
     /// On the way to the servers.
     flying: Option<Arc<Runs>>,
     /// Tasks that write. One goes on for a moment where what it writes was given up.
@@ -111,6 +113,7 @@ impl Default for Unwritten {
             fresh: false,
             at: Timestamp(0),
             waiting: Runs::default(),
+            is_cut: false,
             flying: None,
             flights: 0,
             kept: 0,
@@ -129,6 +132,11 @@ impl Unwritten {
         self.waiting.is_empty() && self.flying.is_none()
     }
 
+    /// What was taken out does not come back.
+    pub(crate) fn are_cut_off(&mut self) {
+        self.is_cut = false;
+    }
+
     pub(crate) fn lease(&self) -> Lease {
         self.lease
     }
@@ -139,13 +147,18 @@ impl Unwritten {
         self.kept += 1;
     }
 
-    /// The objects do not have what is to be read of this range.
+    /// The objects may not have what is to be read of this range.
     pub(crate) fn has_some_of(&self, range: &Range<u64>) -> bool {
-        self.waiting.have_some_of(range) || self.flying.as_ref().is_some_and(|runs| runs.have_some_of(range))
+        self.is_cut
+            || self.waiting.have_some_of(range)
+            || self.flying.as_ref().is_some_and(|runs| runs.have_some_of(range))
     }
 
     /// All of this range, as it was written last.
     pub(crate) fn find(&self, range: &Range<u64>) -> Option<Slice> {
+        if self.is_cut {
+            return None;
+        }
         let flying = || self.flying.as_ref().filter(|_| !self.waiting.have_some_of(range))?.find(range);
         self.waiting.find(range).or_else(flying)
     }
@@ -609,8 +622,10 @@ impl Client {
     /// Takes out what is kept back from `size` on, which is about to be cut off and could not be written.
     pub(crate) fn cut_unwritten(&self, inode: InodeId, size: u64) -> Runs {
         let total = &self.shared.metrics.unwritten;
-        let taken =
-            self.shared.with_file(inode, |file| file.unwritten.change_waiting(total, |waiting| waiting.cut(size)));
+        let taken = self.shared.with_file(inode, |file| {
+            file.unwritten.is_cut = true;
+            file.unwritten.change_waiting(total, |waiting| waiting.cut(size))
+        });
         taken.unwrap_or_default()
     }
 
@@ -618,7 +633,10 @@ impl Client {
     pub(crate) fn put_back_unwritten(&self, inode: InodeId, taken: &Runs) {
         let total = &self.shared.metrics.unwritten;
         let watch = self.shared.with_file(inode, |file| {
+            // Newer than what was read from the objects meanwhile.
+            file.streams.clear();
             let unwritten = &mut file.unwritten;
+            unwritten.is_cut = false;
             if taken.is_empty() || unwritten.lost {
                 return false;
             }
