@@ -410,7 +410,7 @@ impl Client {
             let object = ObjectId { inode, stripe };
             let request = storage::Sync { object, since: unsynced.since(stripe) };
             let reply = self.call(caller, Destination::Object(group, object), &request).await.inspect_err(|errno| {
-                // Where the service is away nothing need be lost, but who asks next is told by no more than this.
+                // Where the service was only away nothing is lost; here that cannot be told from a disk that has failed.
                 if *errno != Errno::EINTR {
                     self.shared.with_file(inode, |file| self.shared.lost(file));
                 }

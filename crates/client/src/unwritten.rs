@@ -156,6 +156,7 @@ impl Unwritten {
 
     /// All of this range, as it was written last.
     pub(crate) fn find(&self, range: &Range<u64>) -> Option<Slice> {
+        // What was taken out may be newer than what is on its way.
         if self.is_cut {
             return None;
         }
