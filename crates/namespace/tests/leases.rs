@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{A, B, Bed, CRED, ROOT, config, held, name};
+use common::{A, B, Bed, CRED, ROOT, config, creation, held, name};
 use kv::{Kv, Syncer};
 use namespace::error::{Error, Result};
 use namespace::shard::Config;
@@ -573,18 +573,7 @@ fn restart_with(bed: &mut Bed, sessions: &[SessionId]) {
 fn a_create_that_is_repeated_takes_back_what_others_got_after_a_restart() {
     let mut bed = leasing();
     let (exactly, f) = (bed.next(A), name("f"));
-    let create = Create {
-        parent: ROOT,
-        name: &f,
-        kind: FileType::Regular,
-        mode: 0o644,
-        rdev: 0,
-        cred: CRED,
-        open: true,
-        write_intent: false,
-        exclusive: true,
-        draft: false,
-    };
+    let create = creation(&f);
     let file = bed.shard.create(exactly, &create).expect("made").attr.inode;
     bed.turn();
     restart_with(&mut bed, &[A, B, WITNESS]);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, full, held, name, refused};
+use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, creation, full, held, name, refused};
 use kv::{Batch, Kv};
 use namespace::error::Error;
 use namespace::shard::{Config, Limits, Ticked};
@@ -53,18 +53,7 @@ fn a_repeated_create_opens_again_after_a_restart() {
     let mut bed = Bed::new();
     let exactly = bed.next(A);
     let text = name("f");
-    let create = Create {
-        parent: ROOT,
-        name: &text,
-        kind: FileType::Regular,
-        mode: 0o600,
-        rdev: 0,
-        cred: CRED,
-        open: true,
-        write_intent: false,
-        exclusive: true,
-        draft: false,
-    };
+    let create = creation(&text);
     let f = bed.shard.create(exactly, &create).unwrap().attr.inode;
     bed.turn();
     bed.restart();

@@ -151,21 +151,7 @@ impl Bed {
     ) -> Result<InodeView> {
         let exactly = self.next(A);
         let name = name(text);
-        self.shard.create(
-            exactly,
-            &Create {
-                parent,
-                name: &name,
-                kind,
-                mode: 0o644,
-                rdev: 9,
-                cred: CRED,
-                open,
-                write_intent: false,
-                exclusive,
-                draft: false,
-            },
-        )
+        self.shard.create(exactly, &Create { parent, kind, rdev: 9, open, exclusive, ..creation(&name) })
     }
 
     pub fn file(&mut self, parent: InodeId, text: &str) -> InodeId {
@@ -281,6 +267,22 @@ impl Bed {
         }
         names.sort();
         names
+    }
+}
+
+/// An exclusive making of a regular file in the root, which is open then.
+pub fn creation(name: &Name) -> Create<'_> {
+    Create {
+        parent: ROOT,
+        name,
+        kind: FileType::Regular,
+        mode: 0o644,
+        rdev: 0,
+        cred: CRED,
+        open: true,
+        write_intent: false,
+        exclusive: true,
+        draft: false,
     }
 }
 
