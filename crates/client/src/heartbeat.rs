@@ -28,7 +28,7 @@ pub(crate) async fn beat(client: Weak<Client>, expiry: Duration) {
     loop {
         let due = ring::now() + interval;
         let client = loop {
-            ring::sleep(LOOK.min(interval)).await;
+            ring::next_look(LOOK.min(interval)).await;
             let Some(client) = client.upgrade() else { return };
             if client.shared.has_ended() {
                 return;

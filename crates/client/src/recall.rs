@@ -18,7 +18,7 @@ use crate::retry::Sent;
 use crate::router::{Client, Destination};
 
 /// Between two looks at the cluster map for shards.
-const LOOK_FOR_SHARDS: Duration = Duration::from_millis(200);
+const LOOK_FOR_SHARDS: Duration = Duration::from_millis(400);
 /// After a shard could not be asked. What it cannot tell us, it waits for until our leases are over.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// The removal of a name may have to wait for an operation in its directory, which may itself wait for another client
@@ -75,7 +75,7 @@ pub async fn obey_recalls(client: Rc<Client>, keeper: Arc<dyn Keeper>) {
             }
         }
         client.end_lingering_of_old();
-        ring::sleep(LOOK_FOR_SHARDS).await;
+        ring::next_look(LOOK_FOR_SHARDS).await;
     }
 }
 

@@ -34,5 +34,5 @@ pub use company::Company;
 pub use executor::{Config, Ring, next_turn, now, spawn, turn_end, yield_now};
 pub use join::join_all;
 pub use standstill::asleep;
-pub use timer::{Elapsed, Sleep, Tick, sleep, sleep_until, tick, timeout};
+pub use timer::{Elapsed, Sleep, Tick, next_look, sleep, sleep_until, tick, timeout};
 pub use unblock::Helpers;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,21 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// Waits until `deadline`.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep { deadline, key: None }
+}
+
+/// Waits for the next of the moments that are `period` apart and are the same for all. Who looks after something now and
+/// then does it together with the others of its thread: an idle thread wakes once for all of them.
+pub fn next_look(period: Duration) -> Sleep {
+    static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let now = now();
+    Sleep { deadline: now + until_next(now.saturating_duration_since(*BEGUN), period), key: None }
+}
+
+/// From `since_begun` to the next multiple of `period`: more than none of it, so that nobody looks twice at once.
+fn until_next(since_begun: Duration, period: Duration) -> Duration {
+    let period = period.as_nanos().max(1);
+    let rest = period - since_begun.as_nanos() % period;
+    Duration::from_nanos(u64::try_from(rest).unwrap_or(u64::MAX))
 }
 
 pub struct Sleep {
@@ -152,4 +168,21 @@ pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Outp
         Pin::new(&mut sleep).poll(cx).map(|()| Err(Elapsed))
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_look_is_ahead_and_the_same_for_all() {
+        let ms = Duration::from_millis;
+        assert_eq!(until_next(ms(0), ms(200)), ms(200));
+        assert_eq!(until_next(ms(1), ms(200)), ms(199));
+        assert_eq!(until_next(ms(399), ms(200)), ms(1));
+        assert_eq!(until_next(ms(400), ms(200)), ms(200));
+        // The slower ones fall on moments of the faster.
+        assert_eq!(until_next(ms(730), ms(100)), ms(70));
+        assert_eq!(until_next(ms(730), ms(400)), ms(70));
+    }
 }

@@ -25,6 +25,7 @@ use crate::dispatch::{Dispatch, Route};
 use crate::engine::files::{Files, Options};
 use crate::engine::{ObjectStore, Share};
 use crate::failures::Failures;
+use crate::fault::Fault;
 use crate::losses;
 use crate::memory::Shares;
 use crate::metrics::{LaneMetrics, TargetMetrics, Waits};
@@ -71,6 +72,7 @@ pub(crate) struct Setup {
     pub(crate) read_ahead_max: usize,
     pub(crate) metrics: Metrics,
     pub(crate) net_bench: Arc<NetBench>,
+    pub(crate) fault: Fault,
 }
 
 impl Setup {
@@ -95,9 +97,10 @@ impl Lane {
     pub(crate) fn start(setup: Setup) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox();
         let (ready, started) = std::sync::mpsc::channel();
-        let thread = thread::Builder::new()
-            .name(format!("lane-{}", setup.share.lane))
-            .spawn(move || Ring::new(&setup.ring())?.run(run(setup, inbox, ready)))?;
+        let thread = thread::Builder::new().name(format!("lane-{}", setup.share.lane)).spawn(move || {
+            let _held = setup.fault.unless_held("a lane has ended by itself");
+            Ring::new(&setup.ring())?.run(run(setup, inbox, ready))
+        })?;
         match started.recv() {
             Ok(()) => Ok(Self { orders, thread }),
             // It ended before it was ready: its result says why.
@@ -116,10 +119,6 @@ impl Lane {
 
     pub(crate) fn sender(&self) -> Sender<Order> {
         self.orders.clone()
-    }
-
-    pub(crate) fn is_finished(&self) -> bool {
-        self.thread.is_finished()
     }
 
     /// They stop taking requests, finish those in flight, and write out what is dirty: all at the same time.

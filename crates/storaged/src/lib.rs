@@ -26,6 +26,7 @@ mod durability;
 mod engine;
 mod epoch;
 mod failures;
+mod fault;
 mod homes;
 mod lane;
 pub mod local;

@@ -16,6 +16,7 @@ use types::id::{Epoch, Generation, GroupId, NodeId, TargetId};
 
 use crate::engine::Share;
 use crate::engine::files::Options;
+use crate::fault::Fault;
 use crate::lane::{Lane, Setup};
 use crate::netbench::NetBench;
 use crate::target::{self, Health, Target};
@@ -109,6 +110,7 @@ impl LocalNode {
                 read_ahead_max: 64 << 20,
                 metrics: Metrics::new("storaged"),
                 net_bench: Arc::clone(&net_bench),
+                fault: Fault::default(),
             })?;
             lane.tell_map(&Arc::new(map.clone()));
             Ok(lane)

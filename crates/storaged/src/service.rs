@@ -23,6 +23,7 @@ use crate::absent::{Absent, Found, Search};
 use crate::config::Config;
 use crate::engine::Share;
 use crate::engine::files::{self, Options};
+use crate::fault::Fault;
 use crate::homes::Homes;
 use crate::lane::{Lane, Order, Setup};
 use crate::netbench::NetBench;
@@ -32,8 +33,6 @@ use crate::watch::{self, Watch};
 
 /// Descriptors beside the cache of open files: sockets, rings, directories.
 const DESCRIPTORS_BESIDE: u64 = 8192;
-/// How often the lanes are looked after.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Runs the service until SIGTERM or SIGINT. At SIGHUP it takes up the targets that `reread` has more than before.
 ///
@@ -73,7 +72,7 @@ struct Service {
     targets: Vec<Arc<Target>>,
     net_bench: Arc<NetBench>,
     agent: Agent,
-    refused: Arc<Mutex<Option<Fatal>>>,
+    fault: Fault,
     watch: Watch,
     /// Locked until the lanes have ended.
     homes: Homes,
@@ -122,13 +121,14 @@ impl Service {
         let ports = listeners.ports.clone();
         let interfaces = control::interfaces::selectors(&config.interfaces)?;
         let net_bench = Arc::new(NetBench::new(Asker { identity: identity.clone(), interfaces }));
-        let lanes = start_lanes(&config, listeners, (&targets, targets_max), &identity, &net_bench, &metrics)
-            .map_err(|error| cannot_start(&error))?;
+        let lanes =
+            start_lanes(&config, listeners, (&targets, targets_max), &identity, &net_bench, (&metrics, &told.fault))
+                .map_err(|error| cannot_start(&error))?;
         told.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
         welcome(&targets);
         tracing::info!(node = %registered.node, alias = registered.alias, ?ports, "the storage service is ready");
-        let refused = told.refused;
-        Ok(Self { config, metrics, ports, lanes, targets, net_bench, agent, refused, watch, homes, absent })
+        let fault = told.fault;
+        Ok(Self { config, metrics, ports, lanes, targets, net_bench, agent, fault, watch, homes, absent })
     }
 
     /// Returns at a signal to stop.
@@ -146,7 +146,7 @@ impl Service {
         loop {
             tokio::select! {
                 () = &mut stop => return Ok(()),
-                fatal = failed(&self.refused, &self.lanes) => return Err(fatal.into()),
+                fatal = self.fault.told() => return Err(fatal.into()),
                 _ = hangup.recv() => tokio::select! {
                     () = &mut stop => return Ok(()),
                     grown = self.grow(reread) => grown?,
@@ -252,19 +252,6 @@ impl Service {
     }
 }
 
-/// Returns when the service cannot go on.
-async fn failed(refused: &Mutex<Option<Fatal>>, lanes: &[Lane]) -> Fatal {
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        if let Some(fatal) = refused.lock().unwrap_or_else(PoisonError::into_inner).clone() {
-            return fatal;
-        }
-        if lanes.iter().any(Lane::is_finished) {
-            return Fatal::failed("a lane has ended by itself");
-        }
-    }
-}
-
 /// Targets that a running node has registered, and does not serve yet.
 struct More {
     homes: Vec<Home>,
@@ -276,15 +263,15 @@ struct More {
 #[derive(Default)]
 struct Told {
     lanes: Arc<Mutex<Vec<Sender<Order>>>>,
-    refused: Arc<Mutex<Option<Fatal>>>,
+    fault: Fault,
 }
 
 impl Told {
     fn callback(&self) -> OnUpdate {
-        let (lanes, refused) = (Arc::clone(&self.lanes), Arc::clone(&self.refused));
+        let (lanes, fault) = (Arc::clone(&self.lanes), self.fault.clone());
         Box::new(move |update| match update {
             Update::View(view) => tell(&lanes.lock().unwrap_or_else(PoisonError::into_inner), &view),
-            Update::Refused(fatal) => *refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(fatal),
+            Update::Refused(fatal) => fault.tell(fatal),
         })
     }
 
@@ -393,7 +380,7 @@ fn start_lanes(
     (targets, targets_max): (&[Arc<Target>], usize),
     identity: &Identity,
     net_bench: &Arc<NetBench>,
-    metrics: &Metrics,
+    (metrics, fault): (&Metrics, &Fault),
 ) -> io::Result<Vec<Lane>> {
     let lanes = listeners.sockets.len();
     let allowed = raise_descriptors(3 * u64::from(config.open_files) + DESCRIPTORS_BESIDE)?;
@@ -420,6 +407,7 @@ fn start_lanes(
             read_ahead_max: usize::try_from(config.read_ahead.0).unwrap_or(usize::MAX),
             metrics: metrics.clone(),
             net_bench: Arc::clone(net_bench),
+            fault: fault.clone(),
         })
     };
     listeners.sockets.into_iter().enumerate().map(start).collect()

@@ -21,7 +21,7 @@ const TICK_EVERY: Duration = Duration::from_millis(500);
 /// Lets the shard look at the clock.
 pub(crate) async fn tick(core: Rc<Core>) {
     loop {
-        ring::sleep(TICK_EVERY).await;
+        ring::next_look(TICK_EVERY).await;
         core.tick();
     }
 }
@@ -32,8 +32,8 @@ const SPLIT_EVERY: Duration = Duration::from_millis(5);
 /// Lets directories be split, batch by batch.
 pub(crate) async fn split(core: Rc<Core>) {
     loop {
-        let pause = if core.go_on_splitting() { SPLIT_EVERY } else { TICK_EVERY };
-        ring::sleep(pause).await;
+        let pause = if core.go_on_splitting() { ring::sleep(SPLIT_EVERY) } else { ring::next_look(TICK_EVERY) };
+        pause.await;
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn keep(weak: Weak<Inner>) {
     let mut pause = LOOK_BUSY;
     let mut heard = ring::now();
     loop {
-        ring::sleep(pause).await;
+        ring::next_look(pause).await;
         let Some(inner) = weak.upgrade() else { return };
         if inner.closed.borrow().is_some() {
             return;

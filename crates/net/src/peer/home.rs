@@ -9,7 +9,7 @@ use crate::connection::Connection;
 use crate::homing::Homing;
 
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(200);
 /// So long, at most, answers that are on their way are waited for. What has none by then is asked again: it may be
 /// waiting for a lock.
 const QUIET_MAX: Duration = Duration::from_millis(100);
@@ -18,7 +18,7 @@ const LOOK_IF_QUIET: Duration = Duration::from_millis(1);
 pub(super) async fn go_home(weak: Weak<Inner>) {
     let mut homing = Homing::default();
     loop {
-        ring::sleep(LOOK).await;
+        ring::next_look(LOOK).await;
         let Some(inner) = weak.upgrade() else { return };
         let away = {
             let mut state = inner.state.borrow_mut();

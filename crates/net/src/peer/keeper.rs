@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Inner;
 
 /// Between two looks at what is missing.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(400);
 
 pub(super) async fn keep(weak: Weak<Inner>) {
     loop {
@@ -21,6 +21,6 @@ pub(super) async fn keep(weak: Weak<Inner>) {
         let attempts = due.into_iter().map(|rail| inner.connect(rail));
         ring::join_all(attempts).await;
         drop(inner);
-        ring::sleep(LOOK).await;
+        ring::next_look(LOOK).await;
     }
 }
