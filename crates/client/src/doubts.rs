@@ -56,7 +56,7 @@ impl Doubts {
         self.count.store(objects.len(), Ordering::Release);
     }
 
-    fn are_on(&self, object: ObjectId) -> bool {
+    pub(crate) fn are_on(&self, object: ObjectId) -> bool {
         self.count.load(Ordering::Acquire) > 0 && self.objects().contains_key(&object)
     }
 

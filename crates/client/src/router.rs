@@ -127,22 +127,23 @@ impl Client {
     ) -> Result<Answer<C::Reply>, Errno> {
         let mut ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
         let sent = Sent::default();
-        let gave_up = |errno| {
-            if sent.is_sent() {
-                self.may_still_happen(caller, C::OP, destination);
-            }
-            errno
-        };
+        let unanswered =
+            Unanswered { client: self, caller, op: C::OP, destination, sent: &sent, is_over: Cell::new(false) };
         loop {
             // Pinned where it is made: it is some kilobytes, and to move it costs as much as a short request.
             let attempt = pin!(self.attempt(destination, request, payload, room, &sent));
-            let waited = until_ending(caller, &ladder, attempt).await;
-            let failure = match waited.map_err(gave_up)? {
-                Some(Ok(answer)) => return Ok(answer),
-                Some(Err(Failure::Errno(errno))) => return Err(errno),
+            let failure = match until_ending(caller, &ladder, attempt).await? {
+                Some(Ok(answer)) => {
+                    unanswered.is_over.set(true);
+                    return Ok(answer);
+                }
+                Some(Err(Failure::Errno(errno))) => {
+                    unanswered.is_over.set(true);
+                    return Err(errno);
+                }
                 Some(Err(failure @ Failure::Forgotten)) => {
                     error!(op = C::OP.name(), "giving up on {}: {failure}", self.describe(destination));
-                    return Err(gave_up(Errno::EIO));
+                    return Err(Errno::EIO);
                 }
                 Some(Err(Failure::Lapsed)) => {
                     self.regain(caller, destination).await?;
@@ -155,30 +156,19 @@ impl Client {
                 Step::GiveUp => {
                     let (server, waited) = (self.describe(destination), ladder.waited(ring::now()));
                     error!(op = C::OP.name(), "giving up on {server} after {waited:.1?}: {failure}");
-                    return Err(gave_up(Errno::EIO));
+                    return Err(Errno::EIO);
                 }
                 Step::Again { after, report } => {
                     if report {
                         warn!(op = C::OP.name(), "waiting for {}: {failure}", self.describe(destination));
                     }
                     if caller.is_ending() {
-                        return Err(gave_up(Errno::EINTR));
+                        return Err(Errno::EINTR);
                     }
                     self.count_retry(destination);
                     ring::sleep(after).await;
                 }
             }
-        }
-    }
-
-    /// It was sent, and nobody waits for it any more.
-    fn may_still_happen(&self, caller: &Caller<'_>, op: Op, destination: Destination) {
-        caller.note_doubt();
-        if changes_files(op) {
-            self.shared.contents.doubt(Instant::now());
-        }
-        if changes_objects(op) {
-            self.doubt(destination);
         }
     }
 
@@ -511,6 +501,32 @@ pub(crate) fn failure_of_call(error: CallError) -> Failure {
     }
 }
 
+/// A request from when it is sent until it is answered. Dropped before that, by whoever gives it up, it may be carried out
+/// all the same.
+struct Unanswered<'a, 'c> {
+    client: &'a Client,
+    caller: &'a Caller<'c>,
+    op: Op,
+    destination: Destination,
+    sent: &'a Sent,
+    is_over: Cell<bool>,
+}
+
+impl Drop for Unanswered<'_, '_> {
+    fn drop(&mut self) {
+        if self.is_over.get() || self.sent.unanswered_since().is_none() {
+            return;
+        }
+        self.caller.note_doubt();
+        if changes_files(self.op) {
+            self.client.shared.contents.doubt(Instant::now());
+        }
+        if changes_objects(self.op) {
+            self.client.doubt(self.destination);
+        }
+    }
+}
+
 /// Waits for `attempt`; `None` when the ladder's bound is over first, `EINTR` when the caller ends.
 pub(crate) async fn until_ending<F: Future>(
     caller: &Caller<'_>,
@@ -537,4 +553,35 @@ pub(crate) async fn until_ending<F: Future>(
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use types::cred::Credentials;
+
+    use super::*;
+    use crate::nowhere;
+
+    /// A lease runs out while what was kept back under it is being written: `ring::timeout` drops the request.
+    #[test]
+    fn a_change_that_is_dropped_before_its_answer_is_in_doubt() {
+        nowhere::run(async |client| {
+            let object = ObjectId { inode: InodeId(77), stripe: 0 };
+            let destination = Destination::Object(GroupId(1), object);
+            let caller = Caller::patient(Credentials::default());
+            let in_doubt = |op, goes: bool, is_over: bool| {
+                let sent = Sent::default();
+                if goes {
+                    sent.goes(ring::now());
+                }
+                let (client, caller, sent, is_over) = (&*client, &caller, &sent, Cell::new(is_over));
+                drop(Unanswered { client, caller, op, destination, sent, is_over });
+                client.shared.doubts.are_on(object)
+            };
+            assert!(!in_doubt(Op::Write, false, false), "it was not sent");
+            assert!(!in_doubt(Op::Write, true, true), "it was answered");
+            assert!(!in_doubt(Op::Read, true, false), "it changes nothing");
+            assert!(in_doubt(Op::Write, true, false));
+        });
+    }
 }
