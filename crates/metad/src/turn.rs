@@ -30,15 +30,18 @@ use crate::fail_points::FailPoints;
 use crate::metrics::ShardMetrics;
 use crate::parking::Parking;
 use crate::pools;
-use crate::syncer::{Synced, Syncer};
+use crate::syncer::Syncer;
 use crate::waiting::Waiting;
 
 mod newcomers;
 mod refusals;
+mod synced;
+mod unsynced;
 mod upkeep;
 
 use newcomers::Newcomers;
 pub(crate) use refusals::Condition;
+use unsynced::{Buried, Unsynced};
 
 pub(crate) type Store = Rc<RocksKv>;
 
@@ -100,8 +103,10 @@ struct State {
     split: bool,
     /// Objects that are gone from their storage groups.
     removed: Vec<Deletion>,
-    /// Files whose contents are to be moved to objects, and what became of others.
+    /// Files whose contents are to be moved to objects, those of which the disk does not know that yet, and what became of
+    /// others.
     growing: Vec<InodeId>,
+    marked: Unsynced<InodeId>,
     grown: Vec<(InodeId, Grown)>,
     /// Sessions that may write objects no more before they end, and those that cannot by now.
     fencing: Vec<SessionId>,
@@ -120,9 +125,10 @@ struct State {
     lost: Vec<(ConnectionId, SessionId)>,
     /// What other shards answered.
     replies: Vec<(ShardId, Message, Reply)>,
-    /// Messages for other shards, and those that wait for the disk, by the commit that they wait for.
+    /// Messages for other shards, and those that wait for the disk.
     outgoing: Vec<Outgoing>,
-    held: std::collections::VecDeque<(u64, Outgoing)>,
+    held: Unsynced<Outgoing>,
+    buried: Buried,
 }
 
 pub(crate) struct Queued {
@@ -187,6 +193,7 @@ impl Core {
             split: false,
             removed: Vec::new(),
             growing: Vec::new(),
+            marked: Unsynced::default(),
             fencing: Vec::new(),
             fenced: Vec::new(),
             grown: Vec::new(),
@@ -200,7 +207,8 @@ impl Core {
             lost: Vec::new(),
             replies: Vec::new(),
             outgoing: Vec::new(),
-            held: std::collections::VecDeque::new(),
+            held: Unsynced::default(),
+            buried: Buried::default(),
         };
         syncer.committed(state.commits, Haste::None);
         Self {
@@ -367,20 +375,6 @@ impl Core {
         state.queue.is_empty() && state.syncing.is_empty()
     }
 
-    /// The store is closed until `store_reopened`, or for good: requests are answered with `Busy`.
-    pub(crate) fn store_closed(&self) {
-        self.state.borrow_mut().reopening = true;
-    }
-
-    /// The store was opened again: what it had committed is on disk now.
-    pub(crate) fn store_reopened(&self) {
-        let mut state = self.state.borrow_mut();
-        state.reopening = false;
-        state.synced = state.commits;
-        state.sync_failed = None;
-        state.complained = None;
-    }
-
     /// Executes what waits, or half of it where that is much, commits it, answers. True where something is left.
     pub(crate) fn turn(&self) -> bool {
         let mut state = self.state.borrow_mut();
@@ -432,8 +426,10 @@ impl Core {
         let haste = self.hand_out(state);
         self.release(state, &mut answered, committed == Ok(true), haste);
         state.answered = answered;
-        if committed == Ok(true) && state.shard.take_new_deletions() {
-            self.removable.notify_one();
+        if committed == Ok(true) {
+            for inode in state.shard.take_buried() {
+                state.buried.push(state.commits, inode);
+            }
         }
         state.unpark_if_due();
         // What is left: else the last turn's requests would seem to wait until the next one.
@@ -474,7 +470,7 @@ impl Core {
         for outgoing in state.shard.take_outgoing() {
             if outgoing.after_sync && state.commits > state.synced {
                 haste = haste.max(outgoing.haste);
-                state.held.push_back((state.commits, outgoing));
+                state.held.push(state.commits, outgoing);
             } else {
                 self.fail_points.leaves(&outgoing.message);
                 state.outgoing.push(outgoing);
@@ -483,9 +479,10 @@ impl Core {
         if !state.outgoing.is_empty() {
             self.to_send.notify_one();
         }
-        state.growing.extend(state.shard.take_growing());
-        if !state.growing.is_empty() {
-            self.to_grow.notify_one();
+        // A power cut that took the mark back would leave bytes in the objects that nobody knows of.
+        for inode in state.shard.take_growing() {
+            haste = Haste::Now;
+            state.marked.push(state.commits, inode);
         }
         if !state.fencing.is_empty() {
             self.to_fence.notify_one();
@@ -527,45 +524,6 @@ impl Core {
         self.fail_points.answers(&answer);
         self.metrics.answered(op, answer.status(), now.saturating_duration_since(arrived));
         answer.send(responder);
-    }
-
-    /// A sync has ended: answers those who waited for it.
-    pub(crate) fn synced(&self, synced: &Synced) {
-        let mut state = self.state.borrow_mut();
-        let failure = match &synced.result {
-            Err(error) if self.store.is_failed() => {
-                let errno = namespace::error::store_errno(error);
-                state.sync_failed = Some(errno);
-                // They are made again in time.
-                state.held.clear();
-                Some(errno)
-            }
-            // Or it failed before the store was opened again, which has made durable what was committed.
-            Ok(()) | Err(_) => {
-                state.synced = state.synced.max(synced.upto);
-                while let Some((commit, _)) = state.held.front()
-                    && *commit <= synced.upto
-                {
-                    let Some((_, outgoing)) = state.held.pop_front() else { break };
-                    self.fail_points.leaves(&outgoing.message);
-                    state.outgoing.push(outgoing);
-                    self.to_send.notify_one();
-                }
-                None
-            }
-        };
-        let now = Instant::now();
-        // After a failure nobody's wait can end well.
-        while let Some((commit, _)) = state.syncing.front()
-            && (*commit <= synced.upto || failure.is_some())
-        {
-            let Some((_, mut one)) = state.syncing.pop_front() else { break };
-            if let Some(errno) = failure {
-                one.answer = one.answer.unsynced(errno);
-            }
-            self.send(one, now);
-        }
-        self.metrics.waiting_for_sync.set(i64::try_from(state.syncing.len()).unwrap_or(i64::MAX));
     }
 }
 

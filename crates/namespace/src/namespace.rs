@@ -53,8 +53,8 @@ pub struct Namespace<K: Kv> {
     reserved_committed: u64,
     counts: Counts,
     inodes_committed: u64,
-    /// Objects to be removed were recorded since somebody asked.
-    pub(crate) has_new_deletions: bool,
+    /// Files whose objects were recorded to be removed, since somebody asked.
+    pub(crate) buried: Vec<InodeId>,
     pub(crate) split_above: u64,
     /// Directories with more entries than that, which should be split. A hint.
     pub(crate) overgrown: BTreeSet<InodeId>,
@@ -109,7 +109,7 @@ impl<K: Kv> Namespace<K> {
             reserved_committed: InodeId::FIRST_COUNTER,
             counts: Counts::default(),
             inodes_committed: 0,
-            has_new_deletions: false,
+            buried: Vec::new(),
             split_above: bounds.split_above,
             overgrown: BTreeSet::new(),
             busy: Busy::new(bounds.split_rate),
@@ -260,7 +260,7 @@ impl<K: Kv> Namespace<K> {
         self.cold.clear();
         self.reserved = self.reserved_committed;
         self.counts.inodes = self.inodes_committed;
-        self.has_new_deletions = false;
+        self.buried.clear();
     }
 
     /// The inode, or `None`.

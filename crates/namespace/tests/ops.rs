@@ -516,10 +516,10 @@ fn removed_files_leave_their_objects_to_be_removed() {
     bed.turn();
     bed.unlink(ROOT, "untouched").unwrap();
     bed.turn();
-    assert!(!bed.shard.take_new_deletions(), "it had no objects");
+    assert_eq!(bed.shard.take_buried(), [], "it had no objects");
     bed.unlink(ROOT, "f").unwrap();
     bed.turn();
-    assert!(bed.shard.take_new_deletions() && !bed.shard.take_new_deletions());
+    assert_eq!((bed.shard.take_buried(), bed.shard.take_buried()), (vec![f], vec![]));
     let groups = view.layout.unwrap().groups;
     let expected: Vec<_> = (0..4).map(|stripe| Deletion { inode: f, stripe, group: groups[stripe as usize] }).collect();
     assert_eq!(bed.shard.deletions(None, 10).unwrap(), expected);

@@ -1,14 +1,16 @@
 //! A metadata node whose disk takes many seconds for each sync, as one does that others write to all they can: what concerns
-//! several shards takes as long, but comes to its end.
+//! several shards takes as long, but comes to its end, and nothing is done elsewhere that the disk may not come to know.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::cluster::{Cluster, Shape};
 use harness::own_metad::OwnMetad;
-use harness::preload;
+use harness::{preload, wait};
 
 /// Longer than a shard waits for another one's answers that take no sync.
 const SYNC: Duration = Duration::from_secs(6);
@@ -24,6 +26,16 @@ int fdatasync(int fd) { wait_long(); return syscall(SYS_fdatasync, fd); }
 int fsync(int fd) { wait_long(); return syscall(SYS_fsync, fd); }
 "#;
 
+/// A metadata service of `cluster` on such a disk, and the switch.
+fn on_slow_disk(cluster: &Cluster, name: &str) -> (OwnMetad, PathBuf) {
+    let switch = cluster.beside("slow");
+    let source = SLOW_DISK.replace("SWITCH", switch.to_str().unwrap());
+    let source = source.replace("SECONDS", &SYNC.as_secs().to_string());
+    let library = preload::library(switch.parent().unwrap(), "slow-disk", &source);
+    cluster.freeze_supervisor();
+    (OwnMetad::replace_with(cluster, name, Some(library)), switch)
+}
+
 #[test]
 fn a_rename_over_shards_waits_for_a_slow_disk() {
     let cluster = Cluster::of(Shape { metadata: 2, targets: 2, ..Shape::default() });
@@ -32,12 +44,7 @@ fn a_rename_over_shards_waits_for_a_slow_disk() {
         cluster.folder(&format!("in-{shard}"))
     });
     fs::write(folders[0].join("file"), b"contents").unwrap();
-    let switch = cluster.beside("slow");
-    let source = SLOW_DISK.replace("SWITCH", switch.to_str().unwrap());
-    let source = source.replace("SECONDS", &SYNC.as_secs().to_string());
-    let library = preload::library(switch.parent().unwrap(), "slow-disk", &source);
-    cluster.freeze_supervisor();
-    let metad = OwnMetad::replace_with(&cluster, &cluster.keeper(1), Some(library));
+    let (metad, switch) = on_slow_disk(&cluster, &cluster.keeper(1));
     // Its start, which syncs more than once, is over when this is done.
     fs::write(folders[1].join("other"), b"").unwrap();
     fs::write(&switch, b"").unwrap();
@@ -48,5 +55,28 @@ fn a_rename_over_shards_waits_for_a_slow_disk() {
     assert!(took >= SYNC - Duration::from_secs(1), "the disk was not slow: {took:?}");
     assert!(took < PATIENCE, "{took:?}");
     assert_eq!(fs::read(folders[1].join("file")).unwrap(), b"contents");
+    drop(metad);
+}
+
+/// A power cut takes back what is not on the metadata's disk: a file that was replaced just before has its name again, and must
+/// have its contents.
+#[test]
+fn what_was_replaced_keeps_its_objects_until_the_disk_knows() {
+    let cluster = Cluster::start();
+    let (metad, switch) = on_slow_disk(&cluster, "metad-1");
+    for name in ["target", "new"] {
+        fs::write(cluster.path(name), vec![7; 1 << 20]).unwrap();
+        fs::File::open(cluster.path(name)).unwrap().sync_all().unwrap();
+    }
+    let info = cluster.json(&["entry", "info", cluster.path("target").to_str().unwrap()]);
+    let objects = info["stripes"].as_array().unwrap().iter().map(|stripe| stripe["place"].as_str().unwrap());
+    let objects: Vec<&Path> = objects.map(Path::new).filter(|object| object.exists()).collect();
+    assert!(!objects.is_empty(), "{info}");
+    fs::write(&switch, b"").unwrap();
+    fs::rename(cluster.path("new"), cluster.path("target")).unwrap();
+    thread::sleep(SYNC / 3);
+    assert!(objects.iter().all(|object| object.exists()), "they are gone before their file is");
+    fs::remove_file(&switch).unwrap();
+    wait::until("they go", 3 * SYNC, || objects.iter().all(|object| !object.exists()).then_some(()));
     drop(metad);
 }

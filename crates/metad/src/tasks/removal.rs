@@ -1,5 +1,6 @@
 //! Removes the objects of files that are gone from their storage groups. Their records in the shard go when the storage
-//! has answered, so a crash of either side loses none; removing twice is harmless.
+//! has answered, so a crash of either side loses none; removing twice is harmless. None is removed before the end of its file
+//! is on the metadata's disk: a power cut would bring back a name without its contents.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,7 +141,8 @@ impl Removal {
 
     fn may_start(&self, deletion: &Deletion) -> bool {
         let paused = self.paused.borrow().get(&deletion.group).is_some_and(|pause| ring::now() < pause.until);
-        !paused && !self.in_flight.borrow().contains(&(deletion.inode, deletion.stripe))
+        let is_free = !paused && !self.in_flight.borrow().contains(&(deletion.inode, deletion.stripe));
+        is_free && self.core.is_gone_for_good(deletion.inode)
     }
 
     fn start(self: &Rc<Self>, deletion: Deletion, place: Permit) {

@@ -118,7 +118,9 @@ impl<K: Kv> Namespace<K> {
         for key in remains.keys {
             self.cold.delete(&key);
         }
-        self.has_new_deletions |= !remains.groups.is_empty();
+        if !remains.groups.is_empty() {
+            self.buried.push(id);
+        }
         for (stripe, group) in remains.groups.into_iter().enumerate() {
             deletion::ser_key(&mut self.key, id, stripe as u32);
             self.cold.put(&self.key, &deletion::ser_value(group));

@@ -193,8 +193,9 @@ impl<K: Kv> Shard<K> {
         self.namespace.deletions(after, count)
     }
 
-    /// Whether objects to remove were recorded since the last call: ask after a commit, for `deletions` sees them then.
-    pub fn take_new_deletions(&mut self) -> bool {
-        std::mem::take(&mut self.namespace.has_new_deletions)
+    /// Files whose objects are to be removed since the last call: ask after a commit, for `deletions` has them then. The
+    /// objects may go once that commit is on disk, so that nothing brings the files back.
+    pub fn take_buried(&mut self) -> Vec<InodeId> {
+        std::mem::take(&mut self.namespace.buried)
     }
 }

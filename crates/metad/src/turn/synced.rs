@@ -1,0 +1,83 @@
+//! What goes on when commits are on disk.
+
+use std::time::Instant;
+
+use types::id::InodeId;
+
+use super::{Core, State};
+use crate::syncer::Synced;
+
+impl Core {
+    /// The store is closed until `store_reopened`, or for good: requests are answered with `Busy`.
+    pub(crate) fn store_closed(&self) {
+        self.state.borrow_mut().reopening = true;
+    }
+
+    /// The store was opened again: what it had committed is on disk now.
+    pub(crate) fn store_reopened(&self) {
+        let mut state = self.state.borrow_mut();
+        state.reopening = false;
+        state.synced = state.commits;
+        state.sync_failed = None;
+        state.complained = None;
+        self.go_on_with_synced(&mut state);
+    }
+
+    /// No power cut brings the file back whose objects are to be removed.
+    pub(crate) fn is_gone_for_good(&self, inode: InodeId) -> bool {
+        let state = self.state.borrow();
+        state.synced > 0 && !state.buried.has(inode)
+    }
+
+    /// Takes up what waited for the disk.
+    fn go_on_with_synced(&self, state: &mut State) {
+        while let Some(outgoing) = state.held.pop(state.synced) {
+            self.fail_points.leaves(&outgoing.message);
+            state.outgoing.push(outgoing);
+            self.to_send.notify_one();
+        }
+        while let Some(inode) = state.marked.pop(state.synced) {
+            state.growing.push(inode);
+            self.to_grow.notify_one();
+        }
+        if state.buried.synced(state.synced) {
+            self.removable.notify_one();
+        }
+    }
+
+    /// A sync has ended: answers those who waited for it.
+    pub(crate) fn synced(&self, synced: &Synced) {
+        let mut state = self.state.borrow_mut();
+        let failure = match &synced.result {
+            Err(error) if self.store.is_failed() => {
+                let errno = namespace::error::store_errno(error);
+                state.sync_failed = Some(errno);
+                // They are made again in time.
+                state.held.clear();
+                Some(errno)
+            }
+            // Or it failed before the store was opened again, which has made durable what was committed.
+            Ok(()) | Err(_) => {
+                if state.synced == 0 {
+                    // What there was to remove before this life of the shard.
+                    self.removable.notify_one();
+                }
+                state.synced = state.synced.max(synced.upto);
+                self.go_on_with_synced(&mut state);
+                None
+            }
+        };
+        let now = Instant::now();
+        // After a failure nobody's wait can end well.
+        while let Some((commit, _)) = state.syncing.front()
+            && (*commit <= synced.upto || failure.is_some())
+        {
+            let Some((_, mut one)) = state.syncing.pop_front() else { break };
+            if let Some(errno) = failure {
+                one.answer = one.answer.unsynced(errno);
+            }
+            self.send(one, now);
+        }
+        self.metrics.waiting_for_sync.set(i64::try_from(state.syncing.len()).unwrap_or(i64::MAX));
+    }
+}
