@@ -276,6 +276,30 @@ impl Client {
         self.write_through(caller, inode, &layout, offset, data).await
     }
 
+    /// Writes what a program has changed through a mapping, as far as the file goes: the kernel cuts it at the size that it
+    /// knows, and another mount may have truncated the file since.
+    ///
+    /// # Errors
+    /// As of [`Self::write`].
+    pub async fn write_mapped(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        offset: u64,
+        data: &Slice,
+    ) -> Result<(), Errno> {
+        let size = match self.size_alone(caller, inode).await? {
+            Some(size) => size,
+            None => self.current_size(caller, inode).await?,
+        };
+        let rest = size.saturating_sub(offset);
+        let len = usize::try_from(rest).map_or(data.len(), |rest| rest.min(data.len()));
+        if len == 0 {
+            return Ok(());
+        }
+        self.write(caller, inode, offset, &data.slice(0..len), true).await
+    }
+
     async fn write_through(
         &self,
         caller: &Caller<'_>,

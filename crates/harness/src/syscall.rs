@@ -287,6 +287,17 @@ impl Drop for Mapping {
     }
 }
 
+/// `pwritev2` with `RWF_DSYNC`: this write is on the disk when it returns.
+///
+/// # Errors
+/// As above.
+pub fn write_synced(file: &std::fs::File, data: &[u8], offset: i64) -> io::Result<usize> {
+    let part = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
+    // SAFETY: the kernel only reads from `data`.
+    let written = unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, offset, libc::RWF_DSYNC) };
+    usize::try_from(written).map_err(|_| io::Error::last_os_error())
+}
+
 /// Changes the space of a range; `mode` as for `fallocate(2)`.
 ///
 /// # Errors

@@ -52,6 +52,16 @@ pub(crate) struct Adapter {
     hears_no_close: bool,
 }
 
+/// Runs `$body` with the caller of `$context`.
+macro_rules! as_caller {
+    ($context:expr, $caller:ident => $body:expr) => {{
+        let interrupted = || $context.is_interrupted();
+        let ending = || $context.is_ending();
+        let $caller = &Caller::interruptible($context.credentials(), &interrupted, &ending);
+        $body
+    }};
+}
+
 impl Adapter {
     pub(crate) fn new(
         client: Rc<Client>,
@@ -85,6 +95,18 @@ impl Adapter {
             | bit(is_writable(flags), HANDLE_WRITES)
             | bit(flags & O_NOATIME != 0, HANDLE_LEAVES_ATIME)
             | bit(flags & O_DIRECT != 0, HANDLE_DIRECT)
+            | bit(flags & O_DSYNC != 0, HANDLE_SYNCS_DATA)
+            | bit(flags & O_FULL_SYNC != 0, HANDLE_SYNCS_ALL)
+    }
+
+    /// The contents were changed through this open file, which may want that on the disks, as may the request by its `flags`.
+    async fn sync_if_wanted(&self, context: &Context, inode: InodeId, handle: u64, flags: u32) -> Result<(), Errno> {
+        if handle & HANDLE_SYNCS_DATA == 0 && flags & O_DSYNC == 0 {
+            return Ok(());
+        }
+        let all = handle & HANDLE_SYNCS_ALL != 0 || flags & O_FULL_SYNC != 0;
+        let (number, data) = (handle >> OPENED_SHIFT, !all);
+        as_caller!(context, caller => self.client.fsync_open_file(caller, inode, number, data).await)
     }
 
     /// The kernel doubts size and times after a write, but not the mode, by which it decides who may run the file as whom.
@@ -150,7 +172,10 @@ impl Adapter {
 const HANDLE_WRITES: u64 = 1;
 const HANDLE_LEAVES_ATIME: u64 = 2;
 const HANDLE_DIRECT: u64 = 4;
-const OPENED_SHIFT: u32 = 3;
+/// `O_DSYNC` and `O_SYNC`, which stay as they are for as long as the file is open.
+const HANDLE_SYNCS_DATA: u64 = 8;
+const HANDLE_SYNCS_ALL: u64 = 16;
+const OPENED_SHIFT: u32 = 5;
 
 fn ask(lock: &Lock, mode: LockMode) -> LockAsk {
     // Of `flock` the owners are open files: while one waits, another thread may still unlock.
@@ -160,16 +185,6 @@ fn ask(lock: &Lock, mode: LockMode) -> LockAsk {
 
 fn is_writable(flags: u32) -> bool {
     flags & O_ACCMODE != O_RDONLY
-}
-
-/// Runs `$body` with the caller of `$context`.
-macro_rules! as_caller {
-    ($context:expr, $caller:ident => $body:expr) => {{
-        let interrupted = || $context.is_interrupted();
-        let ending = || $context.is_ending();
-        let $caller = &Caller::interruptible($context.credentials(), &interrupted, &ending);
-        $body
-    }};
 }
 
 impl FileSystem for Adapter {
@@ -355,15 +370,15 @@ impl FileSystem for Adapter {
             }
             if append {
                 self.client.append(caller, write.inode, &write.data, write.is_full).await
+            } else if write.from_cache {
+                self.client.write_mapped(caller, write.inode, write.offset, &write.data).await
             } else {
-                let direct = write.flags & (O_DIRECT | O_DSYNC) != 0 || write.from_cache;
+                let direct = write.flags & (O_DIRECT | O_DSYNC) != 0;
                 self.client.write(caller, write.inode, write.offset, &write.data, direct).await
             }
         })?;
-        if write.flags & O_DSYNC != 0 && !write.from_cache {
-            let data = write.flags & O_FULL_SYNC == 0;
-            let number = write.handle >> OPENED_SHIFT;
-            as_caller!(context, caller => self.client.fsync_open_file(caller, write.inode, number, data).await)?;
+        if !write.from_cache {
+            self.sync_if_wanted(context, write.inode, write.handle, write.flags).await?;
         }
         Ok(len)
     }
@@ -430,7 +445,7 @@ impl FileSystem for Adapter {
         &self,
         context: &Context,
         inode: InodeId,
-        _handle: u64,
+        handle: u64,
         offset: u64,
         len: u64,
         mode: u32,
@@ -442,7 +457,8 @@ impl FileSystem for Adapter {
             self.client.may_be_written(caller, inode, appends).await?;
             self.drop_privileges(caller, inode, Who::of(context, false)).await?;
             self.client.allocate(caller, inode, offset, len, what).await
-        })
+        })?;
+        self.sync_if_wanted(context, inode, handle, 0).await
     }
 
     async fn copy_range(&self, context: &Context, range: CopyRange) -> Result<u64, Errno> {
@@ -455,6 +471,9 @@ impl FileSystem for Adapter {
         })?;
         if count > 0 && source.handle & HANDLE_LEAVES_ATIME == 0 {
             self.client.accessed(source.inode);
+        }
+        if count > 0 {
+            self.sync_if_wanted(context, target.inode, target.handle, 0).await?;
         }
         Ok(count)
     }

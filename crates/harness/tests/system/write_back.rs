@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use harness::cluster::{Cluster, SecondMount};
 use harness::dice::{Dice, seed};
-use harness::{metrics, process, wait};
+use harness::{metrics, process, syscall, wait};
 
 /// The default of metad's `lease_term`, and time for everything around it.
 const TERM: Duration = Duration::from_secs(10);
@@ -501,6 +501,17 @@ fn synchronous_writes_are_not_kept_back() {
         file.write_all_at(b"synced", 100 * number).unwrap();
     }
     assert!(writes(&cluster) - before.0 >= 20.0 && syncs() - before.1 >= 20.0);
+    // Also what is changed without being written.
+    let before = syncs();
+    let source = File::open(cluster.path("f")).unwrap();
+    syscall::copy_range((&source, 0), (&file, 1 << 20), 4096).unwrap();
+    assert!(syncs() > before, "a copy");
+    let before = syncs();
+    syscall::fallocate(&file, libc::FALLOC_FL_ZERO_RANGE, 1 << 20, 100).unwrap();
+    assert!(syncs() > before, "zeros");
+    let (before, plain) = (syncs(), File::options().write(true).open(&path).unwrap());
+    assert_eq!(syscall::write_synced(&plain, b"synced", 0).unwrap(), 6);
+    assert!(syncs() > before, "one write");
     process::kill(second.pid);
     let content = fs::read(cluster.path("f")).unwrap();
     assert!((0..20).all(|number| content[100 * number..][..6] == *b"synced"));
