@@ -148,7 +148,7 @@ impl File {
     /// The same, to who has asked once more: what was told before may be from before a close of our own.
     pub(crate) fn confirmed(&mut self, reply: &InodeReply) {
         self.unconfirmed = false;
-        self.meets(&mut reply.attr.clone());
+        self.meets(&mut reply.attr.clone(), reply.written_after);
         self.opened(reply);
     }
 
@@ -338,10 +338,10 @@ impl File {
 
     /// The shard told these attributes: takes its times over, and puts the last read over them. Where somebody else has
     /// changed a time since it was told last, that goes: over the reads, and over writes from before.
-    pub(crate) fn meets(&mut self, attr: &mut Attr) {
+    pub(crate) fn meets(&mut self, attr: &mut Attr, written_after: Option<Timestamp>) {
         if attr.mtime != self.told_mtime {
             self.told_mtime = attr.mtime;
-            self.mtime = self.mtime.filter(|&written| written > attr.ctime);
+            self.mtime = self.mtime.filter(|&written| written > written_after.unwrap_or(attr.ctime));
         }
         if attr.atime != self.atime {
             let is_own = self.telling_read == Some(attr.atime);
@@ -553,7 +553,7 @@ mod tests {
             attr
         };
         let seen = |file: &mut File, mut attr: Attr| {
-            file.meets(&mut attr);
+            file.meets(&mut attr, None);
             file.overlay(&mut attr);
             attr.mtime.0
         };
@@ -583,7 +583,7 @@ mod tests {
         access(&mut file, 2000);
         file.told_of_read(told.as_ref());
         attr.atime = Timestamp(1000);
-        file.meets(&mut attr);
+        file.meets(&mut attr, None);
         assert_eq!(attr.atime, Timestamp(2000));
         assert_eq!(file.read_time(), Some(TimeChange { at: Timestamp(2000), before: Timestamp(1000) }));
         file.told_of_read(file.read_time().as_ref());
@@ -602,13 +602,13 @@ mod tests {
         access(&mut file, 2000);
         // What is asked meanwhile may know the first one already.
         let mut attr = Attr { atime: Timestamp(1000), ..reply(0, 0, false).attr };
-        file.meets(&mut attr);
+        file.meets(&mut attr, None);
         assert_eq!(attr.atime, Timestamp(2000));
         file.told_of_read(change(1000, first).as_ref());
         assert_eq!(file.tell_of_read(), change(2000, 1000));
         // Others set it, and what was told comes to nothing.
         attr.atime = Timestamp(7);
-        file.meets(&mut attr);
+        file.meets(&mut attr, None);
         file.told_of_read(change(2000, 1000).as_ref());
         access(&mut file, 3000);
         file.add_handle(false);

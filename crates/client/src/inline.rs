@@ -22,7 +22,7 @@ use crate::router::{Client, Destination};
 impl File {
     /// Contents in the metadata were changed: what the shard says of it then.
     fn changed_inline(&mut self, reply: &InodeReply) {
-        self.meets(&mut reply.attr.clone());
+        self.meets(&mut reply.attr.clone(), reply.written_after);
         self.told_rights(reply);
         self.told_size(&reply.attr);
     }

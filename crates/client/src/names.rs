@@ -129,7 +129,7 @@ impl Client {
         let met = self.shared.with_file(inode, |file| {
             let is_new = !self.shared.may_lack_read(inode, now);
             if is_new {
-                file.meets(&mut known.attr);
+                file.meets(&mut known.attr, None);
             }
             is_new
         });
@@ -327,14 +327,21 @@ impl Client {
         if change.mtime.is_some() {
             // Times that are set explicitly win over those of earlier writes, also of a settling under way.
             self.while_settling(caller, inode).await?;
-            self.shared.with_file(inode, |file| file.mtime = None);
         }
-        if change.atime.is_some() {
-            // Neither do reads count that came before.
-            self.shared.with_file(inode, |file| file.read_at = None);
-        }
+        // Neither do reads count that came before.
+        let before = self.shared.with_file(inode, |file| {
+            (change.mtime.and_then(|_| file.mtime.take()), change.atime.and_then(|_| file.read_at.take()))
+        });
         match self.set(caller, inode, change).await {
             Err(Errno::ESTALE) => self.shared.graves.change(inode, &change, Shared::wall_clock()).ok_or(Errno::ESTALE),
+            Err(error) => {
+                let (mtime, read_at) = before.unwrap_or_default();
+                self.shared.with_file(inode, |file| {
+                    file.mtime = file.mtime.or(mtime);
+                    file.read_at = file.read_at.or(read_at);
+                });
+                Err(error)
+            }
             result => result,
         }
     }

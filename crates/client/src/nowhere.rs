@@ -59,6 +59,7 @@ pub(crate) fn reply(inode: InodeId) -> InodeReply {
     InodeReply {
         attr,
         unsettled: false,
+        written_after: None,
         cutting: false,
         cuts: 0,
         exclusive: false,

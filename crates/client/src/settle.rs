@@ -48,10 +48,9 @@ pub(crate) fn combine(layout: &Layout, objects: &[ObjectStat]) -> Gathered {
     }
 }
 
-/// The modification time where the objects have the say: a write counts if it came after the last explicit change of
-/// the inode.
-fn effective_mtime(attr: &Attr, written: Option<Timestamp>) -> Timestamp {
-    written.filter(|&written| written > attr.ctime).unwrap_or(attr.mtime)
+/// The modification time where the objects have the say: a write counts if it came after it was set explicitly.
+fn effective_mtime(attr: &Attr, written: Option<Timestamp>, written_after: Option<Timestamp>) -> Timestamp {
+    written.filter(|&written| written > written_after.unwrap_or(attr.ctime)).unwrap_or(attr.mtime)
 }
 
 impl Client {
@@ -99,13 +98,14 @@ impl Client {
         if let Err(Errno::EINTR) = self.write_out(caller, attr.inode).await {
             return Err(Errno::EINTR);
         }
+        let written_after = reply.written_after;
         let gathered = match self.gather_between_cuts(caller, reply).await? {
             Ok(gathered) => gathered,
             Err(settled) => return Ok(settled),
         };
         attr.size = gathered.size;
         attr.blocks = gathered.blocks;
-        let mtime = effective_mtime(&attr, gathered.mtime);
+        let mtime = effective_mtime(&attr, gathered.mtime, written_after);
         attr.ctime = attr.ctime.max(mtime);
         attr.mtime = mtime;
         Ok(attr)
@@ -129,7 +129,7 @@ impl Client {
                 if reply.draft && may_be_old {
                     return false;
                 }
-                file.meets(attr);
+                file.meets(attr, reply.written_after);
             }
             file.inline_limit = file.inline_limit.min(reply.inline_limit);
             true
@@ -451,7 +451,7 @@ impl Client {
             if gathered.is_some() {
                 message.size = objects.size;
                 let current = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
-                let written = effective_mtime(&current.attr, objects.mtime);
+                let written = effective_mtime(&current.attr, objects.mtime, current.written_after);
                 let before = current.attr.mtime;
                 message.mtime = (written != before).then_some(TimeChange { at: written, before });
             }

@@ -20,6 +20,7 @@ use crate::caller::Caller;
 use crate::end::Turn;
 use crate::file::{File, Intent};
 use crate::router::{Client, Destination};
+use crate::shared::Shared;
 
 /// Between two attempts to tell a shard that does not answer.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
@@ -185,7 +186,12 @@ impl Client {
             file.truncated(size);
             file.end.versions.clear();
         });
-        let reply = self.set_at_shard(caller, inode, change, false).await?;
+        let told = self.set_at_shard(caller, inode, change, false).await;
+        if told.is_err() {
+            // Cut it is all the same.
+            self.shared.with_file(inode, |file| file.mtime = file.mtime.or(Some(Shared::wall_clock())));
+        }
+        let reply = told?;
         if alone && !reply.exclusive {
             self.shared.with_file(inode, File::lose_exclusivity);
             return Ok(Cut::Raced);

@@ -18,6 +18,7 @@ pub(crate) fn inode(view: InodeView) -> Box<meta::InodeReply> {
     Box::new(meta::InodeReply {
         attr: view.attr,
         unsettled: view.unsettled,
+        written_after: view.written_after,
         cutting: view.cutting,
         cuts: view.cuts,
         exclusive: view.exclusive,

@@ -31,6 +31,7 @@ pub struct InodeView {
     pub attr: Attr,
     /// Also of a directory that is split: its parts know its times and links.
     pub unsettled: bool,
+    pub written_after: Option<Timestamp>,
     pub cutting: bool,
     pub cuts: u64,
     pub exclusive: bool,
@@ -113,6 +114,7 @@ impl InodeView {
         Self {
             attr,
             unsettled: false,
+            written_after: None,
             cutting: false,
             cuts: 0,
             exclusive: false,
@@ -136,6 +138,7 @@ impl InodeView {
 
 /// What a name stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "most names are found, and a box costs each lookup an allocation")]
 pub enum Looked {
     Found(InodeView),
     /// The session's lease on its absence, in ms.

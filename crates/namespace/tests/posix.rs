@@ -183,6 +183,71 @@ fn capabilities_end_with_a_write_or_another_owner() {
     bed.turn();
 }
 
+/// Who asks the objects when they were written last has to know from when on that counts.
+#[test]
+fn writes_count_from_the_last_time_that_was_set() {
+    let mut bed = Bed::in_objects();
+    let f = bed.file(ROOT, "f");
+    assert_eq!(bed.stat(f).unwrap().written_after, None);
+    bed.turn();
+    let before = bed.stat(f).unwrap().attr.ctime;
+    for session in [A, B] {
+        assert_eq!(bed.write_intent(session, f).unwrap().written_after, Some(before));
+    }
+    bed.turn();
+    bed.set(f, SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+    bed.set_xattr(f, b"user.x", b"y", 0).unwrap();
+    bed.link(f, ROOT, "g").unwrap();
+    let changed = bed.stat(f).unwrap();
+    assert!(changed.attr.ctime > before && changed.written_after == Some(before), "{changed:?}");
+    bed.turn();
+    let now = bed.set(f, SetAttr { mtime: Some(SetTime::At(Timestamp(5))), ..SetAttr::default() }).unwrap();
+    assert_eq!(now.written_after, Some(now.attr.ctime));
+    bed.turn();
+    let cut = bed.set(f, SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+    assert!(cut.written_after == Some(cut.attr.ctime) && cut.attr.ctime > now.attr.ctime);
+    bed.turn();
+    // Also when nobody intends to write any more, and it is yet to be settled.
+    for session in [A, B] {
+        bed.settle(session, f, 0, Some(0), true);
+    }
+    bed.set(f, SetAttr { mode: Some(0o640), ..SetAttr::default() }).unwrap();
+    let left = bed.stat(f).unwrap();
+    assert!(left.unsettled && left.written_after == cut.written_after, "{left:?}");
+    let again = bed.write_intent(A, f).unwrap();
+    assert_eq!(again.written_after, cut.written_after);
+    assert!(bed.settle(A, f, 0, Some(again.intents), true).settled);
+    assert_eq!(bed.stat(f).unwrap().written_after, None);
+    bed.turn();
+}
+
+/// Also one that its client alone knows of: another has set the time before it, and changed the mode after it.
+#[test]
+fn a_write_after_the_time_was_set_counts_whatever_changes_then() {
+    for (written, counts) in [(2, true), (0, false)] {
+        let mut bed = Bed::in_objects();
+        let f = bed.file(ROOT, "f");
+        bed.turn();
+        let before = bed.write_intent(B, f).unwrap().attr.mtime;
+        bed.turn();
+        let set = bed.set(f, SetAttr { mtime: Some(SetTime::At(Timestamp(5))), ..SetAttr::default() }).unwrap();
+        bed.turn();
+        let written = Timestamp(set.attr.ctime.0 - 1 + written);
+        bed.now += 10;
+        bed.turn();
+        let changed = bed.set(f, SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+        assert!(changed.attr.ctime > written);
+        let exactly = bed.next(B);
+        let mtime = Some((written, before));
+        let (release, close, untouched) = (true, false, false);
+        let settle =
+            Settle { inode: f, size: 3, blocks: 8, mtime, gathered: None, release, close, untouched, read: None };
+        assert!(bed.shard.settle(exactly, &settle, None).unwrap().settled);
+        assert_eq!(bed.stat(f).unwrap().attr.mtime, if counts { written } else { Timestamp(5) });
+        bed.turn();
+    }
+}
+
 fn tmpfile(bed: &mut Bed, parent: InodeId) -> InodeId {
     let exactly = bed.next(A);
     let view = bed.shard.tmpfile(exactly, parent, 0o666, Credentials { umask: 0o22, ..CRED }, true).expect("made");

@@ -5,8 +5,9 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use harness::file_flags::{self, IMMUTABLE};
 use harness::syscall;
 use harness::wait::until;
 
@@ -301,4 +302,61 @@ pub(super) fn set_times_win(place: &Place) {
     assert_eq!((stamp(&a).0, stamp(&a).1), (5, 6));
     drop(file);
     assert_eq!((stamp(&a).0, stamp(&b).1), (5, 6), "also after the close");
+}
+
+pub(super) fn other_changes_leave_the_time_of_the_last_write(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, bytes(1 << 20)).unwrap();
+    let before = stamp(&b).1;
+    tick();
+    let writers = [open(&a), open(&b)];
+    for (at, file) in writers.iter().enumerate() {
+        file.write_all_at(b"written", 100 * at as u64).unwrap();
+        file.sync_all().unwrap();
+    }
+    let written = now();
+    // One mount may take its own clock's time until another looks, who takes the disk's.
+    let is_of_write = |path: &Path| (before + 1..=written).contains(&stamp(path).1);
+    tick();
+    fs::set_permissions(&b, Permissions::from_mode(0o640)).unwrap();
+    assert!(is_of_write(&a) && is_of_write(&b), "the mode is no part of the contents");
+    let (a, b) = (place.here.join("g"), place.there.join("g"));
+    fs::rename(place.here.join("f"), &a).unwrap();
+    assert!(is_of_write(&b));
+    drop(writers);
+    assert!(is_of_write(&a) && is_of_write(&b));
+    tick();
+    assert!(is_of_write(&a) && is_of_write(&b), "also when the close is over");
+
+    // A change of times that is refused changes none.
+    let before = stamp(&b).1;
+    tick();
+    let file = open(&a);
+    file.write_all_at(b"once more", 0).unwrap();
+    let written = now();
+    let is_of_write = |path: &Path| (before + 1..=written).contains(&stamp(path).1);
+    tick();
+    file_flags::set(&b, IMMUTABLE).unwrap();
+    assert_eq!(errno(syscall::utimens(&a, 5, 6)), libc::EPERM);
+    assert!(is_of_write(&a) && is_of_write(&b));
+    file_flags::set(&b, 0).unwrap();
+    drop(file);
+    tick();
+    assert!(is_of_write(&a) && is_of_write(&b));
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as i64
+}
+
+pub(super) fn mappings_do_not_make_files_longer(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, bytes(1 << 20)).unwrap();
+    let mut mapped = syscall::Mapping::new(&open(&a), 1 << 20).unwrap();
+    let other = open(&b);
+    other.write_all_at(b"x", 0).unwrap();
+    mapped.write(4096, b"changed");
+    other.set_len(0).unwrap();
+    mapped.sync().unwrap();
+    assert_eq!((fs::metadata(&a).unwrap().len(), fs::metadata(&b).unwrap().len()), (0, 0));
 }

@@ -81,6 +81,8 @@ statements! {
         birth_times
         relatime
         set_times_win
+        other_changes_leave_the_time_of_the_last_write
+        mappings_do_not_make_files_longer
     }
     locks {
         flock_excludes_everywhere

@@ -2,6 +2,7 @@
 
 use kv::Kv;
 use types::id::InodeId;
+use types::time::Timestamp;
 
 use crate::error::Result;
 use crate::namespace::Namespace;
@@ -30,13 +31,15 @@ impl<K: Kv> Namespace<K> {
         *inode
     }
 
-    /// The inode takes over what the objects are known to hold; `last`: and knows best from here on.
-    pub(crate) fn take_over(&mut self, settle: &Settle, inode: Inode, last: bool) {
+    /// The inode takes over what the objects are known to hold; `last`: and knows best from here on. `written_after`: as it is
+    /// told.
+    pub(crate) fn take_over(&mut self, settle: &Settle, inode: Inode, last: bool, written_after: Option<Timestamp>) {
         let inode = self.inodes.modify(settle.inode, inode);
         inode.size = settle.size;
         inode.blocks = settle.blocks;
         // Set by somebody else while the session wrote: that goes over the writes before it.
-        let counts = |before, written| before == inode.mtime || written > inode.ctime;
+        let written_after = written_after.unwrap_or(inode.ctime);
+        let counts = |before, written| before == inode.mtime || written > written_after;
         if let Some((written, _)) = settle.mtime.filter(|&(written, before)| counts(before, written)) {
             inode.mtime = written;
             // A write changes ctime too, but never back.

@@ -47,6 +47,9 @@ impl<K: Kv> Shard<K> {
             self.holds.cut(exactly.session, inode, false);
         }
         let after = self.namespace.existing(inode)?;
+        if change.size.is_some() || change.mtime.is_some() {
+            self.holds.mtime_set(inode, after.ctime);
+        }
         if after.concerns_writers(&before) {
             self.tell_openers(exactly.session, inode);
         }
@@ -83,7 +86,7 @@ impl<K: Kv> Shard<K> {
         let outcome = match (create.open, create.write_intent && inode.kind == FileType::Regular) {
             (true, true) => {
                 if inode.inline_limit().is_none() {
-                    self.holds.intend(session, id, !inode.has(UNSETTLED));
+                    self.holds.intend(session, id, !inode.has(UNSETTLED), inode.ctime);
                     inode = self.namespace.unsettle(id, inode);
                 } else if create.draft && create.exclusive {
                     inode = self.begin_draft(session, id, inode);
@@ -281,7 +284,7 @@ impl<K: Kv> Shard<K> {
         let before = self.grown_out(inode, before)?;
         self.namespace.drop_capability(inode, before)?;
         let before = self.namespace.existing(inode)?;
-        self.holds.intend(session, inode, !before.has(UNSETTLED));
+        self.holds.intend(session, inode, !before.has(UNSETTLED), before.ctime);
         self.holds.cut(session, inode, cuts);
         let after = self.namespace.unsettle(inode, before);
         self.record(exactly, Outcome::Intended(inode));
@@ -321,11 +324,19 @@ impl<K: Kv> Shard<K> {
         let inode = self.namespace.existing(settle.inode)?;
         if settled && inode.has(UNSETTLED) {
             let last = self.knows_best_after(exactly.session, settle);
-            self.namespace.take_over(settle, inode, last);
+            let written_after = self.holds.told(exactly.session, settle.inode).written_after;
+            self.namespace.take_over(settle, inode, last, written_after);
+            let after = self.namespace.existing(settle.inode)?;
+            if after.mtime != inode.mtime {
+                self.holds.mtime_set(settle.inode, after.mtime);
+            }
         }
         if settle.release {
             self.holds.end_intent(exactly.session, settle.inode);
             self.locks.release_end(exactly.session, settle.inode);
+        }
+        if !self.namespace.existing(settle.inode)?.has(UNSETTLED) {
+            self.holds.settled(settle.inode);
         }
         let intents = self.holds.intents(settle.inode);
         if let Some((at, before)) = settle.read {
@@ -459,7 +470,7 @@ impl<K: Kv> Shard<K> {
                 self.take_back(session, &[Touched::inode(id)])?;
             }
             // Others may have written since: never exclusive.
-            self.holds.intend(session, id, false);
+            self.holds.intend(session, id, false, inode.ctime);
             inode = self.namespace.unsettle(id, inode);
         }
         Ok(self.view(session, id, &inode, layout))

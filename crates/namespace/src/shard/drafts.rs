@@ -96,7 +96,10 @@ impl<K: Kv> Shard<K> {
             return Err(Errno::EOPNOTSUPP.into());
         }
         self.holds.end_draft(id);
-        Ok(self.namespace.publish(id, inode, drafted))
+        let inode = self.namespace.publish(id, inode, drafted);
+        // By the clock of the client, as the times of its writes.
+        self.holds.mtime_set(id, inode.ctime);
+        Ok(inode)
     }
 
     /// [`Shard::write_intent`] for a file that is, and stays, the session's draft. With a lease, since that of its making may

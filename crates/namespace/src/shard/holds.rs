@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 use types::id::{InodeId, SessionId};
+use types::time::Timestamp;
 
 /// All holds of a shard. Changes of a turn can be taken back until its commit.
 pub(crate) struct Holds {
@@ -16,7 +17,13 @@ pub(crate) struct Holds {
     epoch: u64,
     /// The epoch of inodes that nobody holds: the greatest of any that was forgotten.
     forgotten_epoch: u64,
+    /// `written_after` of those that nobody intends to write any more, and nobody has settled yet. No part of a turn: after a
+    /// commit that fails, some may be missing or later than right.
+    left: FxHashMap<InodeId, Timestamp>,
 }
+
+/// Clients that die leave such inodes behind.
+const LEFT_MAX: usize = 1 << 16;
 
 /// One inode that somebody holds.
 #[derive(Clone)]
@@ -32,6 +39,9 @@ struct Held {
     orphan: bool,
     /// This session may have kept back what was done to it since it was made.
     draft: Option<SessionId>,
+    /// What the objects say of the last write counts if it is later: the inode's change time when the first of the intents was
+    /// given, or when its modification time was set since. Other changes of the inode leave that as it is.
+    written_after: Timestamp,
 }
 
 #[derive(Clone, Copy)]
@@ -51,6 +61,7 @@ pub(crate) struct Told {
     pub(crate) intents: u64,
     pub(crate) cutting: bool,
     pub(crate) cuts: u64,
+    pub(crate) written_after: Option<Timestamp>,
 }
 
 impl Holds {
@@ -62,6 +73,7 @@ impl Holds {
             undo: Vec::new(),
             epoch,
             forgotten_epoch: epoch,
+            left: FxHashMap::default(),
         }
     }
 
@@ -100,19 +112,38 @@ impl Holds {
         self.held.get(&inode)?.draft
     }
 
-    /// `settled`: the inode is exact at this moment.
-    pub(crate) fn intend(&mut self, session: SessionId, inode: InodeId, settled: bool) {
+    /// `settled`: the inode is exact at this moment; `ctime`: its change time.
+    pub(crate) fn intend(&mut self, session: SessionId, inode: InodeId, settled: bool, ctime: Timestamp) {
         if self.intends(session, inode) {
             return;
         }
-        let alone = settled && !self.others_intend(session, inode);
+        let is_first = !self.others_intend(session, inode);
+        let alone = settled && is_first;
         self.epoch += 1;
         let epoch = self.epoch;
+        let written_after = self.left.remove(&inode).unwrap_or(ctime);
         let held = self.change(session, inode, |holder| holder.intent = true);
         if let Some(held) = held {
             held.epoch = epoch;
             held.exclusive = alone.then_some(session);
+            if is_first {
+                held.written_after = written_after;
+            }
         }
+    }
+
+    /// The modification time was set: it goes over writes before.
+    pub(crate) fn mtime_set(&mut self, inode: InodeId, at: Timestamp) {
+        self.left.entry(inode).and_modify(|after| *after = (*after).max(at));
+        if self.held.contains_key(&inode) {
+            self.save(inode);
+            self.held.entry(inode).and_modify(|held| held.written_after = held.written_after.max(at));
+        }
+    }
+
+    /// The inode is exact, and nobody intends to write it.
+    pub(crate) fn settled(&mut self, inode: InodeId) {
+        self.left.remove(&inode);
     }
 
     /// Nobody else was ever told of the file: who intends to write it knows its size. False where others intend to.
@@ -131,6 +162,14 @@ impl Holds {
         }
         self.epoch += 1;
         let epoch = self.epoch;
+        if !self.others_intend(session, inode)
+            && let Some(held) = self.held.get(&inode)
+        {
+            if self.left.len() >= LEFT_MAX {
+                self.left.clear();
+            }
+            self.left.insert(inode, held.written_after);
+        }
         if let Some(held) = self.held.get_mut(&inode) {
             // Before `change`, which forgets an inode that nobody holds any more, but not its epoch.
             self.undo.push((inode, Some(held.clone())));
@@ -170,20 +209,25 @@ impl Holds {
 
     /// What a session is told of the holds on an inode.
     pub(crate) fn told(&self, session: SessionId, inode: InodeId) -> Told {
-        let epoch = self.forgotten_epoch;
-        let forgotten =
-            Told { exclusive: false, alone: false, draft: false, intents: epoch, cutting: false, cuts: epoch };
-        self.held.get(&inode).map_or(forgotten, |held| {
-            let exclusive = held.exclusive == Some(session);
-            Told {
-                exclusive,
-                alone: exclusive && held.holders.iter().all(|holder| holder.session == session),
-                draft: held.draft == Some(session),
-                intents: held.epoch,
-                cutting: held.holders.iter().any(|holder| holder.cuts),
-                cuts: held.cuts,
-            }
-        })
+        let (epoch, left) = (self.forgotten_epoch, self.left.get(&inode).copied());
+        let Some(held) = self.held.get(&inode) else {
+            let (exclusive, alone, draft, cutting) = (false, false, false, false);
+            return Told { exclusive, alone, draft, intents: epoch, cutting, cuts: epoch, written_after: left };
+        };
+        let exclusive = held.exclusive == Some(session);
+        Told {
+            exclusive,
+            alone: exclusive && held.holders.iter().all(|holder| holder.session == session),
+            draft: held.draft == Some(session),
+            intents: held.epoch,
+            cutting: held.holders.iter().any(|holder| holder.cuts),
+            cuts: held.cuts,
+            written_after: if held.holders.iter().any(|holder| holder.intent) {
+                Some(held.written_after)
+            } else {
+                left
+            },
+        }
     }
 
     /// The inode lost its last name while somebody had it open.
@@ -204,6 +248,7 @@ impl Holds {
 
     /// The inode is gone.
     pub(crate) fn forget(&mut self, inode: InodeId) {
+        self.left.remove(&inode);
         if !self.held.contains_key(&inode) {
             return;
         }
@@ -314,6 +359,7 @@ impl Holds {
             exclusive: None,
             orphan: false,
             draft: None,
+            written_after: Timestamp(0),
         });
         let at = held.holders.iter().position(|holder| holder.session == session).unwrap_or_else(|| {
             held.holders.push(Holder { session, open: false, intent: false, cuts: false });
@@ -356,14 +402,14 @@ mod tests {
     #[test]
     fn exclusive_is_who_was_alone_all_the_time() {
         let mut holds = Holds::new(100);
-        holds.intend(A, FILE, true);
+        holds.intend(A, FILE, true, Timestamp(0));
         assert!(holds.is_exclusive(A, FILE));
-        holds.intend(B, FILE, false);
+        holds.intend(B, FILE, false, Timestamp(0));
         assert!(!holds.is_exclusive(A, FILE) && !holds.is_exclusive(B, FILE));
         holds.end_intent(B, FILE);
         assert!(!holds.is_exclusive(A, FILE));
         holds.end_intent(A, FILE);
-        holds.intend(A, FILE, false);
+        holds.intend(A, FILE, false, Timestamp(0));
         assert!(!holds.is_exclusive(A, FILE), "the inode was not settled");
     }
 
@@ -375,11 +421,11 @@ mod tests {
             assert!(!seen.contains(&holds.intents(FILE)), "{seen:?}");
             seen.push(holds.intents(FILE));
         };
-        holds.intend(A, FILE, true);
+        holds.intend(A, FILE, true, Timestamp(0));
         step(&holds, &mut seen);
-        holds.intend(B, FILE, false);
+        holds.intend(B, FILE, false, Timestamp(0));
         step(&holds, &mut seen);
-        holds.intend(B, FILE, false);
+        holds.intend(B, FILE, false, Timestamp(0));
         assert_eq!(holds.intents(FILE), seen[2], "it had it");
         holds.close(A, FILE);
         step(&holds, &mut seen);
@@ -388,7 +434,7 @@ mod tests {
         assert_eq!(holds.count(A) + holds.count(B), 0);
         holds.open(A, FILE);
         assert_eq!(holds.intents(FILE), seen[4], "an open is no intent");
-        holds.intend(B, OTHER, true);
+        holds.intend(B, OTHER, true, Timestamp(0));
         holds.close(B, OTHER);
         assert_eq!(holds.intents(FILE), seen[4], "what is held keeps its epoch");
     }
@@ -397,10 +443,10 @@ mod tests {
     fn rolls_back() {
         let mut holds = Holds::new(0);
         holds.open(A, FILE);
-        holds.intend(A, FILE, true);
+        holds.intend(A, FILE, true, Timestamp(0));
         holds.committed();
         holds.open(B, FILE);
-        holds.intend(B, FILE, false);
+        holds.intend(B, FILE, false, Timestamp(0));
         holds.close(A, FILE);
         holds.open(B, OTHER);
         holds.orphan(FILE);

@@ -31,6 +31,8 @@ messages! {
         /// died with one. The client asks the storage groups of `layout`. Of a directory: it is split, and its parts know its
         /// times and links; the lease is on the rest.
         unsettled: bool,
+        /// Of an unsettled file: what its objects say of the last write counts if it is later than this. Absent: than `ctime`.
+        written_after: Option<Timestamp>,
         /// Somebody is cutting the objects (`WriteIntent::cuts`): what they say and hold is of no moment. Ask again soon.
         cutting: bool,
         /// Another number since somebody has begun to do so, or the shard to run.

@@ -390,7 +390,7 @@ samples! {
         transaction::Transacted { endings, promises }
         meta::Exactly { sequence, answered_below }
         meta::InodeReply {
-            attr, unsettled, cutting, cuts, exclusive, alone, draft, has_objects, intents, bare, layout, elsewhere, lease_ms,
+            attr, unsettled, written_after, cutting, cuts, exclusive, alone, draft, has_objects, intents, bare, layout, elsewhere, lease_ms,
             name_lease_ms, standing, parent, inline_limit, contents, flags
         }
         meta::Standing { order, empty }
