@@ -298,6 +298,7 @@ impl<K: Kv> Shard<K> {
         }
         if ticked.grace_ended {
             self.locks.end_grace();
+            self.end_grace_of_contents();
             // Who tells only now does so too late: from here on others are told that nobody writes.
             for session in self.sessions.values_mut().filter(|session| session.has_yet_to_tell()) {
                 session.reclaims = false;
@@ -400,8 +401,11 @@ impl<K: Kv> Shard<K> {
         let session = self.sessions.get_mut(&exactly.session).filter(|session| session.is_open());
         let session = session.ok_or(Errno::ENOTCONN)?;
         let outcome = session.replies.begin(exactly.sequence, exactly.answered_below, stored_max)?;
-        if outcome.is_none() && !self.transactions.is_idle() {
-            self.under_way(exactly)?;
+        if !self.transactions.is_idle() {
+            self.transactions.answered(exactly.session, session.replies.answered_below());
+            if outcome.is_none() {
+                self.under_way(exactly)?;
+            }
         }
         Ok(outcome)
     }

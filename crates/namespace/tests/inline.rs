@@ -362,6 +362,35 @@ fn an_intent_from_before_a_power_cut_tells_that_the_contents_had_left() {
     bed.turn();
 }
 
+/// The same, and it comes back so late that another one was given the file meanwhile, with the contents from before.
+#[test]
+fn an_intent_from_before_a_power_cut_takes_nothing_that_others_have_written_since() {
+    for cuts in [false, true] {
+        let mut bed = Bed::new();
+        let (f, other) = (bed.file(ROOT, "f"), bed.file(ROOT, "other"));
+        write(&mut bed, A, f, 0, b"abc").unwrap();
+        bed.turn();
+        bed.shard.session_open(B, b"b").unwrap();
+        bed.turn();
+        bed.restart();
+        bed.shard.session_tell(B, b"b", &Telling::whole(&[], &[])).unwrap();
+        bed.wait_ms(20_000);
+        if cuts {
+            let exactly = bed.next(B);
+            let change = SetAttr { size: Some(2), ..SetAttr::default() };
+            bed.shard.set(exactly, f, &change, true).unwrap();
+        } else {
+            write(&mut bed, B, f, 0, b"x").unwrap();
+        }
+        bed.turn();
+        let retold =
+            bed.shard.session_tell(A, b"a", &Telling::whole(&[held(f, true), held(other, false)], &[])).unwrap();
+        assert!(!retold.opened.keeps_intents, "it is told");
+        assert_eq!(read(&mut bed, f), if cuts { b"ab".to_vec() } else { b"xbc".to_vec() });
+        bed.turn();
+    }
+}
+
 /// The objects of the files of a shard, and a client that uses both as it should.
 struct World {
     rng: StdRng,

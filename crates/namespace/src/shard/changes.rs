@@ -50,6 +50,9 @@ impl<K: Kv> Shard<K> {
         if change.size.is_some() || change.mtime.is_some() {
             self.holds.mtime_set(inode, after.ctime);
         }
+        if change.size.is_some() && after.inline_limit().is_some() {
+            self.contents_changed(inode);
+        }
         if after.concerns_writers(&before) {
             self.tell_openers(exactly.session, inode);
         }

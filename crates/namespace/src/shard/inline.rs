@@ -20,7 +20,7 @@ use crate::leases::Touched;
 use crate::schema::inode::{HAS_OBJECTS, Inode};
 use crate::schema::session::Outcome;
 use crate::shard::Shard;
-use crate::view::{Exactly, InodeView, WriteInline};
+use crate::view::{Exactly, InodeView, Telling, WriteInline};
 
 /// How long a failure is told to those who made the file grow, in ms: they ask again at once.
 const FAILURE_MS: u64 = 1000;
@@ -57,6 +57,8 @@ pub(crate) struct Growing {
     refused: BTreeMap<InodeId, (Errno, u64)>,
     /// Some move has ended, and nobody was told yet.
     ended: bool,
+    /// Files whose contents were changed here in the grace after a restart.
+    changed_in_grace: BTreeSet<InodeId>,
 }
 
 impl Growing {
@@ -104,6 +106,7 @@ impl<K: Kv> Shard<K> {
         self.take_back(session, &[Touched::inode(id)])?;
         if !write.bytes.is_empty() {
             self.namespace.write_inline(id, before, offset as usize, write.bytes)?;
+            self.contents_changed(id);
         }
         self.record(exactly, Outcome::Wrote(offset));
         let inode = self.namespace.existing(id)?;
@@ -176,6 +179,24 @@ impl<K: Kv> Shard<K> {
         self.growing.under_way.insert(id);
         self.growing.begun.push(id);
         Err(Error::Growing)
+    }
+
+    /// The contents of `id` in the metadata were changed.
+    pub(super) fn contents_changed(&mut self, id: InodeId) {
+        if self.grace_until_ms.is_some() {
+            self.growing.changed_in_grace.insert(id);
+        }
+    }
+
+    /// What the session wrote under its intents from before a restart may count. Not where a power cut brought contents back
+    /// that others have changed here since: theirs would go with them.
+    pub(super) fn may_reclaim_intents(&self, telling: &Telling<'_>) -> bool {
+        let changed = &self.growing.changed_in_grace;
+        !telling.opens.iter().any(|open| open.write_intent && changed.contains(&open.inode))
+    }
+
+    pub(super) fn end_grace_of_contents(&mut self) {
+        self.growing.changed_in_grace.clear();
     }
 
     pub(super) fn must_not_grow(&self, id: InodeId) -> Result<()> {

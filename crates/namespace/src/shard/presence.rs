@@ -39,7 +39,8 @@ impl<K: Kv> Shard<K> {
         if telling.incarnation != 0 && birth != Some(telling.incarnation) {
             return Err(Errno::ENOTCONN.into());
         }
-        let opened = self.enroll(session, description)?;
+        let mut opened = self.enroll(session, description)?;
+        opened.keeps_intents &= self.may_reclaim_intents(telling);
         let has_told = self.sessions.get(&session).is_some_and(|known| known.stage == Stage::Told);
         let mut damaged = Vec::new();
         for open in telling.opens.iter().filter(|_| !has_told) {

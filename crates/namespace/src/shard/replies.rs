@@ -104,6 +104,10 @@ impl Replies {
         Some(self.stored[at].outcome)
     }
 
+    pub(crate) fn answered_below(&self) -> u64 {
+        self.answered_below
+    }
+
     fn acknowledge(&mut self, below: u64) {
         self.answered_below = self.answered_below.max(below);
         while let Some(first) = self.stored.front()

@@ -396,7 +396,7 @@ impl<K: Kv> Shard<K> {
         self.end(id);
     }
 
-    /// Until it is asked for, which nobody does of a session that has ended.
+    /// Until it is asked for, which nobody does of a session that has ended, or until that has given it up.
     fn keep_ending(&mut self, exactly: Exactly, ending: Ending) {
         if exactly.session == NOBODY || self.knows(exactly.session) {
             self.transactions.endings.insert((exactly.session, exactly.sequence), ending);

@@ -235,6 +235,13 @@ impl Transactions {
         self.decided.contains_key(&transaction)
     }
 
+    /// The session has the answers to all changes below, or has given them up: it asks for none of them again.
+    pub(crate) fn answered(&mut self, session: SessionId, below: u64) {
+        while let Some((&change, _)) = self.endings.range((session, 0)..(session, below)).next() {
+            self.endings.remove(&change);
+        }
+    }
+
     /// A session ends: nobody asks for its answers.
     pub(crate) fn forget_session(&mut self, session: SessionId) {
         self.endings.retain(|(of, _), _| *of != session);

@@ -163,3 +163,27 @@ fn nothing_is_kept_for_a_session_that_ends_meanwhile() {
         assert!(!shard.has_begun(ASKER, 2));
     }
 }
+
+/// A killed program has given a change up: its client says with the next one that it asks for no answer below.
+#[test]
+fn nothing_is_kept_for_a_change_that_was_given_up() {
+    let cred = Credentials { uid: 0, gid: 0, umask: 0 };
+    let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: sequence };
+    for ends_before in [true, false] {
+        let (mut shard, _) = making();
+        let prepare = shard.take_outgoing().pop().expect("a message").message;
+        let reply = Reply::Prepared(vec![Vote::Made(InodeId::new(ShardId(1), 5))]);
+        if ends_before {
+            shard.replied(ShardId(1), &prepare, reply.clone()).expect("ends");
+            shard.commit().expect("commits");
+            assert!(shard.has_begun(ASKER, 2), "it may be asked for");
+        }
+        drop(shard.mkdir(exactly(3), ROOT, &name("e"), 0o755, cred));
+        if !ends_before {
+            shard.replied(ShardId(1), &prepare, reply).expect("ends");
+            shard.commit().expect("commits");
+            drop(shard.mkdir(exactly(4), ROOT, &name("f"), 0o755, cred));
+        }
+        assert!(!shard.has_begun(ASKER, 2));
+    }
+}
