@@ -1,18 +1,19 @@
 //! Reads that are verified, and changes that keep the sums right. `sums` says why it is done in this order.
 
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring::buf::Buf;
+use ring::buf::{Buf, Slice};
 use ring::op;
 use types::error::Errno;
 use types::id::ObjectId;
 use wire::frame::crc32c;
 use wire::sums::Joined;
 
+use super::failed::{Failed, Reached};
 use super::files::Files;
 use super::recompute::recompute;
 use super::sidecar::{Change, Sidecar};
@@ -29,6 +30,19 @@ const IN_PLACE_MAX: u64 = 1 << 20;
 pub(super) struct Changing {
     pub(super) sums: Rc<Sidecar>,
     _change: Change,
+}
+
+/// A range that the kernel changes as a whole.
+pub(super) struct Bulk {
+    blocks: Range<u64>,
+    /// Those of which a part stays: they were right.
+    edges: Vec<u64>,
+}
+
+/// Why it was not changed, or not all of it.
+pub(super) struct Broken {
+    pub(super) errno: Errno,
+    pub(super) reached: Reached,
 }
 
 impl Files {
@@ -134,17 +148,24 @@ impl Files {
             return self.put(file, offset, data.bytes, durable).await.map_err(|errno| self.failed(errno, "write"));
         };
         let range = blocks::covering(&(offset..offset + data.bytes.len() as u64));
-        let entries = self.entries_of_write(object, file, &sums, offset, &data).await?;
-        let outcome = match self.put_entries(&sums, range.start, &entries).await {
-            Ok(()) => self.put(file, offset, data.bytes, durable).await,
-            Err(errno) => Err(errno),
+        let (entries, judged) = self.entries_of_write(object, file, &sums, offset, &data).await?;
+        let bytes = data.bytes.clone();
+        let (outcome, errno) = match self.put_entries(&sums, range.start, &entries).await {
+            Ok(()) => {
+                let outcome = self.put(file, offset, data.bytes, durable).await;
+                (outcome, outcome.err())
+            }
+            Err(errno) => (Err(errno), None),
         };
         if outcome.is_err() {
-            self.repair(object, file, &sums, range).await;
+            let (failed, data) = (Failed { belief: sums.belief(), judged, errno }, file.fd());
+            let settle = move |sums, bytes: &[u8]| failed.settle_write((data, sums), offset, entries, bytes);
+            self.rewrite(object, &sums, range, bytes, settle).await;
         }
         outcome.map_err(|errno| self.failed(errno, "write"))
     }
 
+    /// With them the blocks that were found to be right, or taken as they are.
     async fn entries_of_write(
         &self,
         object: ObjectId,
@@ -152,11 +173,12 @@ impl Files {
         sums: &Sidecar,
         offset: u64,
         Data { bytes: data, sums: known, .. }: &Data,
-    ) -> Result<Vec<Entry>, Errno> {
+    ) -> Result<(Vec<Entry>, Vec<u64>), Errno> {
         let (size, bytes) = (file.size.get(), offset..offset + data.len() as u64);
         let range = blocks::covering(&bytes);
         let before = sums.entries(range.clone()).await;
         let mut entries = before.map_err(|errno| self.failed(errno, "reading checksums"))?;
+        let mut judged = Vec::new();
         for (block, entry) in range.zip(&mut entries) {
             let (inside, part) = blocks::overlap(block, offset, data.len() as u64);
             let keeps = blocks::keeps(block, &bytes, size);
@@ -170,14 +192,17 @@ impl Files {
             let mut before = blocks::sum(&seen);
             if keeps {
                 self.judged(object, sums, block, *entry, before)?;
+                judged.push(block);
             } else if sums.judge(block, *entry, before) == Verdict::Corrupt {
                 // It stays so until it is written over.
                 before = entry.now;
+            } else {
+                judged.push(block);
             }
             seen[inside].copy_from_slice(&data[part]);
             *entry = Entry { now: blocks::sum(&seen), before };
         }
-        Ok(entries)
+        Ok((entries, judged))
     }
 
     pub(super) async fn put_entries(&self, sums: &Sidecar, first: u64, entries: &[Entry]) -> Result<(), Errno> {
@@ -197,19 +222,30 @@ impl Files {
 
     /// Makes the entries those of what the blocks hold now.
     pub(super) async fn repair(&self, object: ObjectId, file: &Rc<OpenFile>, sums: &Rc<Sidecar>, range: Range<u64>) {
-        let (data, entries, end, blocks) = (file.fd(), sums.fd(), place(range.end), range.clone());
+        let (data, blocks) = (file.fd(), range.clone());
+        self.rewrite(object, sums, range, Slice::empty(), move |sums, _| recompute(data, sums, blocks)).await;
+    }
+
+    /// Has `call` write entries of these blocks to the sidecar's file, on a helper thread.
+    async fn rewrite(
+        &self,
+        object: ObjectId,
+        sums: &Rc<Sidecar>,
+        range: Range<u64>,
+        bytes: Slice,
+        call: impl FnOnce(RawFd, &[u8]) -> Result<(), Errno> + Send + 'static,
+    ) {
+        let (entries, end) = (sums.fd(), place(range.end));
         // The files stay open until it has ended.
         let writing = sums.begin_write();
-        let repaired = self.unblock(move || recompute(data, entries, blocks)).await;
-        let reached = repaired.or_else(|_| syscall::stat(entries).map(|(stored, _)| stored.size)).unwrap_or(end);
-        sums.may_have_written(&writing, range.clone(), reached.min(end));
+        let rewrite = move |bytes: &[u8]| (call(entries, bytes), syscall::stat(entries));
+        let (outcome, stored) = self.unblock_with(bytes, rewrite).await;
+        let reached = stored.map_or(end, |(stored, _)| stored.size.min(end));
+        sums.may_have_written(&writing, range.clone(), reached);
         drop(writing);
-        match repaired {
-            Ok(_) => {}
-            Err(errno) => {
-                tracing::warn!(%object, target = %self.target.id(), %errno, "checksums cannot be written: what was changed is taken as it is");
-                self.distrust(object, sums, range).await;
-            }
+        if let Err(errno) = outcome {
+            tracing::warn!(%object, target = %self.target.id(), %errno, "checksums cannot be written: what was changed is taken as it is");
+            self.distrust(object, sums, range).await;
         }
     }
 
@@ -278,24 +314,38 @@ impl Files {
         file: &Rc<OpenFile>,
         sums: &Rc<Sidecar>,
         bytes: &Range<u64>,
-    ) -> Result<Range<u64>, Errno> {
-        let range = blocks::covering(bytes);
-        for block in blocks::edges(bytes, file.size.get()) {
+    ) -> Result<Bulk, Errno> {
+        let (blocks, edges) = (blocks::covering(bytes), blocks::edges(bytes, file.size.get()));
+        for &block in &edges {
             let known = sums.entries(block..block + 1).await;
             let entry = known.map_err(|errno| self.failed(errno, "reading checksums"))?[0];
             let seen = self.look(file, block).await?;
             self.judged(object, sums, block, entry, blocks::sum(&seen))?;
         }
-        sums.begin_pending(range.clone()).await.map_err(|errno| self.failed(errno, "writing checksums"))?;
-        Ok(range)
+        sums.begin_pending(blocks.clone()).await.map_err(|errno| self.failed(errno, "writing checksums"))?;
+        Ok(Bulk { blocks, edges })
     }
 
-    /// Whether what was done in between succeeded or not.
-    pub(super) async fn end_bulk(&self, object: ObjectId, file: &Rc<OpenFile>, sums: &Rc<Sidecar>, range: Range<u64>) {
-        self.repair(object, file, sums, range.clone()).await;
-        if let Err(errno) = sums.end_pending(&range).await {
+    /// `broken`: where what was done in between has failed.
+    pub(super) async fn end_bulk(
+        &self,
+        object: ObjectId,
+        file: &Rc<OpenFile>,
+        sums: &Rc<Sidecar>,
+        Bulk { blocks, edges }: Bulk,
+        broken: Option<&Broken>,
+    ) {
+        if let Some(Broken { errno, reached }) = broken {
+            let failed = Failed { belief: sums.belief(), judged: edges, errno: Some(*errno) };
+            let (data, reached) = (file.fd(), reached.clone());
+            let settle = move |sums, _: &[u8]| failed.settle_bulk((data, sums), &reached);
+            self.rewrite(object, sums, blocks.clone(), Slice::empty(), settle).await;
+        } else {
+            self.repair(object, file, sums, blocks.clone()).await;
+        }
+        if let Err(errno) = sums.end_pending(&blocks).await {
             self.failed(errno, "writing checksums");
-            self.distrust(object, sums, range).await;
+            self.distrust(object, sums, blocks).await;
         }
     }
 

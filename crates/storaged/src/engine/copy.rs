@@ -7,7 +7,8 @@ use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
 
-use super::checked::Changing;
+use super::checked::{Broken, Changing};
+use super::failed::Reached;
 use super::files::{Files, READ_ONLY};
 use super::{folders, syscall};
 
@@ -44,16 +45,18 @@ impl Files {
         let (root, fd, size) = (Arc::clone(&self.root), file.fd(), file.size.get());
         let outcome = self
             .unblock(move || {
+                let mut target = Target { fd, size, copied: range.offset, zeroed: range.offset };
                 // Opened anew and not kept: it may be another lane's, which alone knows when it is removed.
-                match syscall::open_at(root.as_raw_fd(), &folders::path(source), READ_ONLY) {
-                    Ok(source) => copy(source.as_raw_fd(), fd, range, size),
-                    Err(Errno::ENOENT) => make_hole(fd, range.offset, range.len, size),
+                let outcome = match syscall::open_at(root.as_raw_fd(), &folders::path(source), READ_ONLY) {
+                    Ok(source) => copy(source.as_raw_fd(), &mut target, range),
+                    Err(Errno::ENOENT) => target.make_hole(range.offset, range.len),
                     Err(errno) => Err(errno),
-                }
+                };
+                outcome.map_err(|errno| Broken { errno, reached: target.reached(range.offset) })
             })
             .await;
-        if let Some((sums, blocks)) = bulk {
-            self.end_bulk(object, &file, sums, blocks).await;
+        if let Some((sums, bulk)) = bulk {
+            self.end_bulk(object, &file, sums, bulk, outcome.as_ref().err()).await;
         }
         file.changed(bytes);
         // How far the data went only the file knows; others may have made it longer meanwhile.
@@ -61,15 +64,26 @@ impl Files {
         if let Ok((stored, _)) = stored {
             file.size.set(stored.size);
         }
-        match outcome.and(stored) {
+        match outcome.map_err(|broken| broken.errno).and(stored) {
             Ok((stored, _)) => Ok(stored.size),
             Err(errno) => Err(self.failed(errno, "copy")),
         }
     }
 }
 
-/// Data as data, holes as holes. `size`: of the target. Blocks.
-fn copy(source: RawFd, target: RawFd, range: Range, size: u64) -> Result<(), Errno> {
+/// What is copied to, and how far that has come.
+struct Target {
+    fd: RawFd,
+    /// Bytes that it had.
+    size: u64,
+    /// All up to here is as it is to be.
+    copied: u64,
+    /// From there up to here zeros may have come.
+    zeroed: u64,
+}
+
+/// Data as data, holes as holes. Blocks.
+fn copy(source: RawFd, target: &mut Target, range: Range) -> Result<(), Errno> {
     let end = range.source_offset + range.len;
     let there = |at: u64| range.offset + (at - range.source_offset);
     let find = |at: u64, hole: bool| match syscall::seek(source, at, hole) {
@@ -80,67 +94,84 @@ fn copy(source: RawFd, target: RawFd, range: Range, size: u64) -> Result<(), Err
     let mut at = range.source_offset;
     while at < end {
         let data = find(at, false)?;
-        make_hole(target, there(at), data - at, size)?;
+        target.make_hole(there(at), data - at)?;
         let hole = if data < end { find(data, true)? } else { end };
-        copy_data(source, data, target, there(data), hole - data)?;
+        target.copy_data(source, data, there(data), hole - data)?;
         at = hole;
     }
     Ok(())
 }
 
-/// Zeros, without space. What lies beyond the target's end is a hole already.
-fn make_hole(fd: RawFd, offset: u64, len: u64, size: u64) -> Result<(), Errno> {
-    let len = len.min(size.saturating_sub(offset));
-    if len == 0 {
-        return Ok(());
+impl Target {
+    /// From where it began.
+    fn reached(&self, offset: u64) -> Reached {
+        Reached { copied: offset..self.copied, zeroed: self.copied..self.zeroed.max(self.copied) }
     }
-    match syscall::allocate(fd, Allocation::Punch.mode(), offset, len) {
-        Err(Errno::EOPNOTSUPP) => write_zeros(fd, offset, len),
-        outcome => outcome,
-    }
-}
 
-fn write_zeros(fd: RawFd, offset: u64, len: u64) -> Result<(), Errno> {
-    let zeros = vec![0; BUFFER.min(usize::try_from(len).unwrap_or(BUFFER))];
-    let mut done = 0;
-    while done < len {
-        let count = zeros.len().min(usize::try_from(len - done).unwrap_or(BUFFER));
-        syscall::write_at(fd, &zeros[..count], offset + done)?;
-        done += count as u64;
-    }
-    Ok(())
-}
-
-fn copy_data(source: RawFd, from: u64, target: RawFd, to: u64, len: u64) -> Result<(), Errno> {
-    let mut done = 0;
-    while done < len {
-        match syscall::copy_range(source, from + done, target, to + done, len - done) {
-            // Shorter than when it was looked at: what was cut off meanwhile reads as zeros.
-            Ok(0) => return write_zeros(target, to + done, len - done),
-            Ok(count) => done += count,
-            // Some file systems do not copy between files, or not these ranges.
-            Err(Errno::EXDEV | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {
-                return copy_bytes(source, from + done, target, to + done, len - done);
+    /// Zeros, without space. What lies beyond the target's end is a hole already.
+    fn make_hole(&mut self, offset: u64, len: u64) -> Result<(), Errno> {
+        let inside = len.min(self.size.saturating_sub(offset));
+        if inside > 0 {
+            self.zeroed = offset + inside;
+            match syscall::allocate(self.fd, Allocation::Punch.mode(), offset, inside) {
+                Err(Errno::EOPNOTSUPP) => self.write_zeros(offset, inside)?,
+                outcome => outcome?,
             }
-            Err(errno) => return Err(errno),
         }
+        self.copied = offset + len;
+        Ok(())
     }
-    Ok(())
-}
 
-fn copy_bytes(source: RawFd, from: u64, target: RawFd, to: u64, len: u64) -> Result<(), Errno> {
-    let mut buffer = vec![0; BUFFER];
-    let mut done = 0;
-    while done < len {
-        let wanted = BUFFER.min(usize::try_from(len - done).unwrap_or(BUFFER));
-        let count = syscall::read_at(source, &mut buffer[..wanted], from + done)?;
-        if count == 0 {
-            return write_zeros(target, to + done, len - done);
+    fn write_zeros(&mut self, offset: u64, len: u64) -> Result<(), Errno> {
+        self.zeroed = offset + len;
+        let zeros = vec![0; BUFFER.min(usize::try_from(len).unwrap_or(BUFFER))];
+        let mut done = 0;
+        while done < len {
+            let count = zeros.len().min(usize::try_from(len - done).unwrap_or(BUFFER));
+            syscall::write_at(self.fd, &zeros[..count], offset + done)?;
+            done += count as u64;
         }
-        syscall::write_at(target, &buffer[..count], to + done)?;
-        done += count as u64;
+        self.copied = offset + len;
+        Ok(())
     }
-    Ok(())
+
+    fn copy_data(&mut self, source: RawFd, from: u64, to: u64, len: u64) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < len {
+            match syscall::copy_range(source, from + done, self.fd, to + done, len - done) {
+                // Shorter than when it was looked at: what was cut off meanwhile reads as zeros.
+                Ok(0) => return self.write_zeros(to + done, len - done),
+                Ok(count) => done += count,
+                // Some file systems do not copy between files, or not these ranges.
+                Err(Errno::EXDEV | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {
+                    return self.copy_bytes(source, from + done, to + done, len - done);
+                }
+                Err(errno) => return Err(errno),
+            }
+            self.copied = to + done;
+        }
+        Ok(())
+    }
+
+    fn copy_bytes(&mut self, source: RawFd, from: u64, to: u64, len: u64) -> Result<(), Errno> {
+        let mut buffer = vec![0; BUFFER];
+        let mut done = 0;
+        while done < len {
+            let wanted = BUFFER.min(usize::try_from(len - done).unwrap_or(BUFFER));
+            let count = syscall::read_at(source, &mut buffer[..wanted], from + done)?;
+            if count == 0 {
+                return self.write_zeros(to + done, len - done);
+            }
+            let mut piece = &buffer[..count];
+            while !piece.is_empty() {
+                let count = syscall::write_some(self.fd, piece, to + done)?;
+                piece = &piece[count..];
+                done += count as u64;
+                self.copied = to + done;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -154,13 +185,15 @@ mod tests {
     fn bytes_are_copied_where_the_kernel_does_not() {
         let source = tempfile::tempfile().expect("a file");
         let target = tempfile::tempfile().expect("a file");
+        let mut to = Target { fd: target.as_raw_fd(), size: 0, copied: 5, zeroed: 5 };
         let data: Vec<u8> = (0..700_000u32).map(|i| (i % 251) as u8).collect();
         source.write_all_at(&data, 0).expect("written");
-        copy_bytes(source.as_raw_fd(), 100, target.as_raw_fd(), 5, 650_000).expect("copied");
+        to.copy_bytes(source.as_raw_fd(), 100, 5, 650_000).expect("copied");
+        assert_eq!(to.reached(5), Reached { copied: 5..650_005, zeroed: 650_005..650_005 });
         let mut seen = vec![0; 650_000];
         target.read_exact_at(&mut seen, 5).expect("read");
         assert!(seen == data[100..650_100]);
-        copy_bytes(source.as_raw_fd(), 699_990, target.as_raw_fd(), 0, 20).expect("copied");
+        to.copy_bytes(source.as_raw_fd(), 699_990, 0, 20).expect("copied");
         let mut seen = [1; 20];
         target.read_exact_at(&mut seen, 0).expect("read");
         assert_eq!((&seen[..10], &seen[10..]), (&data[699_990..], &[0; 10][..]), "what is not there reads as zeros");

@@ -165,6 +165,15 @@ impl Files {
         self.target.helpers.run(call).await
     }
 
+    pub(super) async fn unblock_with<T: Send + 'static>(
+        &self,
+        data: Slice,
+        call: impl FnOnce(&[u8]) -> T + Send + 'static,
+    ) -> T {
+        let _calling = self.queue.call();
+        self.target.helpers.run_with(data, call).await
+    }
+
     /// Makes a short call in place while the disk keeps up, else on a detour.
     pub(super) async fn paced<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
         if self.pace.is_calm(Instant::now()) { self.pace.timed(call) } else { self.detour(call).await }

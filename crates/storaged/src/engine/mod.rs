@@ -18,6 +18,9 @@ mod cleaning_tests;
 pub(crate) mod copy;
 mod entry_cache;
 mod extents;
+mod failed;
+#[cfg(test)]
+mod failed_tests;
 pub(crate) mod files;
 mod folders;
 mod keeping;

@@ -9,17 +9,32 @@ use types::error::Errno;
 use super::sidecar::Sidecar;
 use super::syscall;
 use crate::sums::Entry;
-use crate::sums::blocks::{self, BLOCK};
+use crate::sums::blocks::{self, BLOCK, BLOCK_LEN};
 use crate::sums::header::place;
 
 /// Blocks that are read at once.
 const STEP: u64 = 64;
 
-/// Writes the entries of these blocks of the file `data`; answers how far `sums` goes then, in bytes, at least.
+/// Writes the entries of these blocks of the file `data`.
 ///
 /// # Errors
 /// Those of reading and writing.
-pub(super) fn recompute(data: RawFd, sums: RawFd, range: Range<u64>) -> Result<u64, Errno> {
+pub(super) fn recompute(data: RawFd, sums: RawFd, range: Range<u64>) -> Result<(), Errno> {
+    let settled = |block: &[u8]| Entry::settled(blocks::sum(block));
+    go_over(data, sums, range, |_, bytes| Ok(Some(bytes.chunks(BLOCK_LEN).map(settled).collect())))
+}
+
+/// Gives holes the entries of zeros, and other blocks of the file `data` those that `entries` has for the first of some and
+/// for what they hold; `None`: they keep theirs.
+///
+/// # Errors
+/// Those of reading and writing.
+pub(super) fn go_over(
+    data: RawFd,
+    sums: RawFd,
+    range: Range<u64>,
+    entries: impl Fn(u64, &[u8]) -> Result<Option<Vec<Entry>>, Errno>,
+) -> Result<(), Errno> {
     let size = syscall::stat(data)?.0.size;
     let end = size.div_ceil(BLOCK).clamp(range.start, range.end);
     let mut buffer = vec![0; (STEP * BLOCK) as usize];
@@ -37,23 +52,35 @@ pub(super) fn recompute(data: RawFd, sums: RawFd, range: Range<u64>) -> Result<u
             continue;
         }
         let count = STEP.min(end - at);
-        let there = read_all(data, &mut buffer[..(count * BLOCK) as usize], at * BLOCK)?;
-        let entries: Vec<Entry> = (0..count)
-            .map(|n| {
-                let block = (n * BLOCK) as usize;
-                let bytes = &buffer[block.min(there)..(block + BLOCK as usize).min(there)];
-                Entry::settled(blocks::sum(bytes))
-            })
-            .collect();
-        syscall::write_at(sums, &Sidecar::encode(&entries), place(at))?;
+        let blocks = &mut buffer[..(count * BLOCK) as usize];
+        let there = read_all(data, blocks, at * BLOCK)?;
+        blocks[there..].fill(0);
+        if let Some(entries) = entries(at, blocks)? {
+            put(sums, at, &entries)?;
+        }
         at += count;
     }
-    clear(sums, end..range.end)?;
-    Ok(place(end))
+    clear(sums, end..range.end)
+}
+
+/// Writes entries from block `first` on: those of zeros without space where that can be.
+pub(super) fn put(sums: RawFd, first: u64, entries: &[Entry]) -> Result<(), Errno> {
+    let is_zeros = |entry: &Entry| *entry == Entry::default();
+    let mut at = first;
+    for run in entries.chunk_by(|a, b| is_zeros(a) == is_zeros(b)) {
+        let next = at + run.len() as u64;
+        if run.iter().all(is_zeros) {
+            clear(sums, at..next)?;
+        } else {
+            syscall::write_at(sums, &Sidecar::encode(run), place(at))?;
+        }
+        at = next;
+    }
+    Ok(())
 }
 
 /// As far as the file has them.
-fn read_all(fd: RawFd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+pub(super) fn read_all(fd: RawFd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut done = 0;
     while done < buffer.len() {
         match syscall::read_at(fd, &mut buffer[done..], offset + done as u64)? {
@@ -99,7 +126,7 @@ mod tests {
         data.write_all_at(b"far", 100 << 20).expect("written");
         sums.write_all_at(&[7; 300_000], 0).expect("stale entries");
         let blocks = (100u64 << 20) / BLOCK + 1;
-        assert_eq!(recompute(data.as_raw_fd(), sums.as_raw_fd(), 1..blocks + 5), Ok(place(blocks)));
+        assert_eq!(recompute(data.as_raw_fd(), sums.as_raw_fd(), 1..blocks + 5), Ok(()));
         let entry = |block: u64| {
             let mut out = [0; Entry::LEN];
             sums.read_exact_at(&mut out, place(block)).expect("there");

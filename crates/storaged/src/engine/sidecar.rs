@@ -16,7 +16,7 @@ use super::entry_cache::{EntryCache, PAGE};
 use super::folders::{self, Folder, c_string};
 use super::syscall;
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
-use crate::sums::{Entry, Trust, Verdict, blocks, judge, must_look, trust};
+use crate::sums::{Belief, Entry, Trust, Verdict, blocks, judge, must_look, trust};
 
 const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
 /// Bytes. What is not cached is read in steps of this length: the entries of 32 MiB of the object.
@@ -312,6 +312,11 @@ impl Sidecar {
         judge(self.trust.get(), self.is_pending(block), entry, sum)
     }
 
+    /// For who judges elsewhere.
+    pub(super) fn belief(&self) -> Belief {
+        Belief { trust: self.trust.get(), inherited: self.inherited.borrow().clone() }
+    }
+
     pub(super) fn must_look(&self, block: u64, entry: Entry) -> bool {
         must_look(self.trust.get(), self.is_pending(block), entry)
     }
@@ -448,8 +453,8 @@ impl Sidecar {
         if syscall::read_cached(self.fd(), &mut bytes, start) != Ok(there) {
             self.read_uncached(&mut bytes, start).await?;
         }
-        for (entry, bytes) in entries.iter_mut().zip(bytes.as_chunks::<{ Entry::LEN }>().0) {
-            *entry = Entry::decode(*bytes);
+        for (entry, read) in entries.iter_mut().zip(Self::decode(&bytes)) {
+            *entry = read;
         }
         Ok(entries)
     }
@@ -473,6 +478,11 @@ impl Sidecar {
     /// The bytes to put at [`place`] of the first block.
     pub(super) fn encode(entries: &[Entry]) -> Vec<u8> {
         entries.iter().flat_map(|entry| entry.encode()).collect()
+    }
+
+    /// From such bytes.
+    pub(super) fn decode(bytes: &[u8]) -> impl Iterator<Item = Entry> {
+        bytes.as_chunks::<{ Entry::LEN }>().0.iter().map(|bytes| Entry::decode(*bytes))
     }
 
     #[cfg(test)]

@@ -6,6 +6,8 @@ use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
 
+use super::checked::Broken;
+use super::failed::Reached;
 use super::files::Files;
 use super::{extents, syscall};
 use crate::open_files::OpenFile;
@@ -66,8 +68,10 @@ impl Files {
         let (fd, size) = (file.fd(), file.size.get());
         // Freeing many blocks takes long, and so does marking them.
         let outcome = self.unblock(move || change(fd, offset, len, what)).await;
-        if let Some((sums, range)) = bulk {
-            self.end_bulk(object, &file, sums, range).await;
+        if let Some((sums, bulk)) = bulk {
+            let reached = Reached { copied: offset..offset, zeroed: offset..end };
+            let broken = outcome.err().map(|errno| Broken { errno, reached });
+            self.end_bulk(object, &file, sums, bulk, broken.as_ref()).await;
         }
         file.changed(offset..end);
         let reached = if what.keeps_size() { size } else { end };
@@ -103,6 +107,11 @@ impl Files {
 /// Blocks. Never makes the file shorter, also where others are making it longer.
 fn change(fd: i32, offset: u64, len: u64, what: Allocation) -> Result<(), Errno> {
     match (syscall::allocate(fd, what.mode(), offset, len), what) {
+        // Of what reaches beyond all that a file can have, there is nothing beyond the end of this one.
+        (Err(Errno::EFBIG), Allocation::Punch) => match syscall::stat(fd)?.0.size.saturating_sub(offset) {
+            0 => Ok(()),
+            there => syscall::allocate(fd, what.mode(), offset, there.min(len)),
+        },
         // Not every file system can zero a range in place; those that can make holes come to the same.
         (Err(Errno::EOPNOTSUPP), Allocation::Zero { keep_size }) => {
             syscall::allocate(fd, Allocation::Punch.mode(), offset, len)?;

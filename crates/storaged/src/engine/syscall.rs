@@ -149,22 +149,38 @@ pub(super) fn sync_file_system(fd: RawFd) -> Result<(), Errno> {
 /// All of `data`, in place.
 pub(super) fn write_at(fd: RawFd, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
     while !data.is_empty() {
-        let at = i64::try_from(offset).map_err(|_| Errno::EFBIG)?;
+        let count = write_some(fd, data, offset)?;
+        data = &data[count..];
+        offset += count as u64;
+    }
+    Ok(())
+}
+
+/// The first bytes of `data`, of which there are some: how many.
+pub(super) fn write_some(fd: RawFd, data: &[u8], offset: u64) -> Result<usize, Errno> {
+    let at = i64::try_from(offset).map_err(|_| Errno::EFBIG)?;
+    loop {
         // SAFETY: the pointer and the length are those of a live slice.
         let count = unsafe { libc::pwrite(fd, data.as_ptr().cast(), data.len(), at) };
         match usize::try_from(count) {
             Ok(0) => return Err(Errno::EIO),
-            Ok(count) => {
-                data = &data[count..];
-                offset += count as u64;
-            }
+            Ok(count) => return Ok(count),
             Err(_) => match last_error() {
                 Errno::EINTR => {}
                 errno => return Err(errno),
             },
         }
     }
-    Ok(())
+}
+
+/// Bytes of a block of the file system.
+pub(super) fn block_size(fd: RawFd) -> Result<usize, Errno> {
+    // SAFETY: an all-zero statvfs is valid, and the pointer is to a live one.
+    let (result, found) = unsafe {
+        let mut found: libc::statvfs = std::mem::zeroed();
+        (libc::fstatvfs(fd, &raw mut found), found)
+    };
+    if result == 0 { Ok(found.f_bsize as usize) } else { Err(last_error()) }
 }
 
 /// Writes the file's dirty pages and waits for them; no metadata, so no journal commit.

@@ -23,6 +23,12 @@
 //! before anything is changed again. What is dirty from another *epoch* (another boot, or mount) is in doubt
 //! ([`Trust::Doubt`]): what does not match is believed, counted, and given a right entry when the object is gone over.
 //!
+//! **A change fails**, and the process goes on: a block of its range may hold what it held, what it was to hold or, where that
+//! was broken off within the block, some of both. What is one of the two gets the sum of it. So does, whatever it holds, what
+//! was looked at before and was right, and what has a piece of the new data: it was being changed, and who asked for that
+//! knows that it failed. All else was not reached ([`is_accounted`]): it keeps its entry, so that no failure gives a damaged
+//! block a good sum.
+//!
 //! So nothing that was acknowledged is ever refused, and what was not being written when something died is never believed
 //! with a wrong sum.
 
@@ -30,6 +36,8 @@ pub(crate) mod blocks;
 pub(crate) mod header;
 #[cfg(test)]
 mod model_tests;
+
+use std::ops::Range;
 
 use self::header::{Header, Owner, State};
 
@@ -102,6 +110,27 @@ pub(crate) fn judge(trust: Trust, pending: bool, entry: Entry, sum: u32) -> Verd
     }
 }
 
+/// How far the entries of one object are believed.
+#[derive(Clone, Debug)]
+pub(crate) struct Belief {
+    pub(crate) trust: Trust,
+    /// Blocks that an earlier process was changing as a whole.
+    pub(crate) inherited: Option<Range<u64>>,
+}
+
+impl Belief {
+    pub(crate) fn judge(&self, block: u64, entry: Entry, sum: u32) -> Verdict {
+        judge(self.trust, self.inherited.as_ref().is_some_and(|range| range.contains(&block)), entry, sum)
+    }
+}
+
+/// Whether what a block holds after a change has failed is that one's doing, or was there before: `verdict` by the entry that
+/// it had, `wanted` is the sum that it was to get. `is_half_done`: it has a piece of the new data.
+pub(crate) fn is_accounted(verdict: Verdict, old: Entry, wanted: u32, sum: u32, is_half_done: bool) -> bool {
+    // Of the same and the same there is no mixture.
+    verdict != Verdict::Corrupt || sum == wanted || is_half_done && wanted != old.now
+}
+
 /// Whether a block has to be looked at before its entry is written over, also where none of its bytes stay: it may hold
 /// what `now` says or something else, and after another crash the new entry has to know. (Where all is in doubt, it stays
 /// so until somebody has gone over the whole object.)
@@ -156,6 +185,21 @@ mod tests {
             (Trust::Doubt, false, 3, Verdict::Adopted),
         ] {
             assert_eq!(judge(trust, pending, ENTRY, sum), verdict, "{trust:?} {pending} {sum}");
+        }
+    }
+
+    #[test]
+    fn what_a_failed_change_has_left_is_accounted_for_or_not() {
+        for (verdict, wanted, sum, is_half_done, accounted) in [
+            (Verdict::Good, 7, 5, false, true),
+            (Verdict::Adopted, 7, 3, false, true),
+            (Verdict::Corrupt, 7, 7, false, true),
+            (Verdict::Corrupt, 7, 3, false, false),
+            (Verdict::Corrupt, 7, 3, true, true),
+            (Verdict::Corrupt, 5, 3, true, false),
+        ] {
+            let found = is_accounted(verdict, ENTRY, wanted, sum, is_half_done);
+            assert_eq!(found, accounted, "{verdict:?} {wanted} {sum} {is_half_done}");
         }
     }
 
