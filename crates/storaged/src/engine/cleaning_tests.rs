@@ -265,3 +265,36 @@ fn what_was_not_begun_is_not_taken_for_under_way() {
         assert!(matches!(header(dir.path(), OBJECT), State::Dirty { pending: None, .. }));
     });
 }
+
+#[test]
+fn a_copy_takes_what_an_object_held_before_only_while_somebody_may_be_changing_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        let (first, second) = (bytes(20_000, 1), bytes(20_000, 2));
+        write(&store, OBJECT, 0, &first).await.expect("written");
+        write(&store, OBJECT, 0, &second).await.expect("written");
+        let put = |data: &[u8]| {
+            let file = OpenOptions::new().write(true).open(store.object_path(OBJECT)).expect("there");
+            file.write_all_at(data, 0).expect("written");
+        };
+        let copy = async |to| {
+            let range = Range { source_offset: 0, offset: 0, len: 20_000 };
+            store.copy(OBJECT, object(to, 0), range).await
+        };
+        // As between the entries of a write and its data.
+        put(&first);
+        assert_eq!(copy(2).await, Ok(20_000));
+        put(&second);
+        store.clean(Instant::now()).await;
+        assert_eq!(header(dir.path(), OBJECT), State::Clean { size: 20_000 });
+        assert_eq!(copy(3).await, Ok(20_000));
+        put(&first);
+        assert_eq!(read_errno(&store, 0, 10).await, Some(Errno::EIO));
+        assert_eq!(copy(4).await, Err(Errno::EIO), "nobody is changing it");
+        let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+        let change = file.sums().expect("kept").begin_change().await.expect("begun");
+        assert_eq!(copy(5).await, Ok(20_000));
+        drop(change);
+    });
+}

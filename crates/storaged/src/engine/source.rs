@@ -96,10 +96,12 @@ fn verify_block(data: RawFd, sums: RawFd, block: u64, me: Owner) -> Result<Optio
             Some(State::Dirty { pending: Some(pending), .. }) => pending.contains(&block),
             _ => false,
         };
-        // What is exact for its own lane is not for us.
+        let is_clean = matches!(header.as_ref().map(|header| &header.state), Some(State::Clean { .. }));
         let trust = match trust(header.as_ref(), me) {
-            Trust::Doubt => Trust::Doubt,
-            Trust::Exact | Trust::Either => Trust::Either,
+            // What is exact for its own lane is not for us, unless nobody is changing it. Who begins to says so before it
+            // writes an entry, which the next look sees.
+            Trust::Exact if !is_clean => Trust::Either,
+            trust => trust,
         };
         let entry = read_entry(sums, block)?;
         let mut seen = [0; BLOCK_LEN];
