@@ -182,9 +182,12 @@ impl Target {
     /// Searches for an object with `search`, which may take long where there were many.
     pub(crate) fn probe_empty(&self, search: impl FnOnce() -> bool) {
         let before = self.creations.load(Ordering::SeqCst);
-        let empty = !search();
-        // An object that is made right now is noted after it is there, so it clears what is set here.
-        self.empty.store(empty && self.creations.load(Ordering::SeqCst) == before, Ordering::SeqCst);
+        let is_unchanged = || self.creations.load(Ordering::SeqCst) == before;
+        self.empty.store(!search() && is_unchanged(), Ordering::SeqCst);
+        // Who makes an object counts it, and then clears this: one that was counted since may have cleared it too early.
+        if !is_unchanged() {
+            self.empty.store(false, Ordering::SeqCst);
+        }
     }
 
     #[must_use]
