@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
@@ -22,7 +22,7 @@ use types::id::{Epoch, GroupId};
 
 use crate::ahead::Ahead;
 use crate::dispatch::{Dispatch, Route};
-use crate::engine::files::{Files, Options};
+use crate::engine::files::{Files, Options, prepare_folders};
 use crate::engine::{ObjectStore, Share};
 use crate::failures::Failures;
 use crate::fault::Fault;
@@ -42,6 +42,8 @@ const DRAIN_MAX: Duration = Duration::from_secs(2);
 const SYNC_MAX: Duration = Duration::from_secs(3);
 // What stops a service kills one that takes 10 s, which would know less of what is on the disks than one that gives up.
 const _: () = assert!(DRAIN_MAX.as_secs() + SYNC_MAX.as_secs() + losses::END_MAX.as_secs() <= 8);
+/// A target that came while the lane runs, and could not be opened, is tried again so often.
+const AGAIN_EVERY: Duration = Duration::from_secs(5);
 /// Of the kernel's workers: those for what the targets do for nobody's request, such as the sync of a removal.
 const WORKERS_BESIDE: usize = 16;
 
@@ -154,10 +156,13 @@ struct Opener {
 struct LaneTargets {
     opener: Opener,
     open: RefCell<Vec<(Rc<Served<Files>>, TargetMetrics)>>,
+    /// The last one, for those that come after it.
+    map: RefCell<Option<Arc<ClusterMap>>>,
+    again_every: Duration,
 }
 
 async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::Sender<()>) -> io::Result<()> {
-    let targets = LaneTargets { opener: Opener::new(&setup), open: RefCell::default() };
+    let targets = Rc::new(LaneTargets::new(Opener::new(&setup)));
     for target in &setup.targets {
         targets.take(target)?;
     }
@@ -188,6 +193,8 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
         .await;
     }
     let served = targets.served();
+    // Who still waits for one to be openable has nothing more to do.
+    drop(targets);
     if !drain(&served).await {
         // Something is still under way at descriptors of theirs, which must not become those of other files.
         std::mem::forget(served);
@@ -236,6 +243,10 @@ impl Opener {
 }
 
 impl LaneTargets {
+    fn new(opener: Opener) -> Self {
+        Self { opener, open: RefCell::default(), map: RefCell::default(), again_every: AGAIN_EVERY }
+    }
+
     /// Opens a target that is registered.
     fn take(&self, target: &Arc<Target>) -> io::Result<()> {
         let served = Rc::new(self.opener.open(target)?);
@@ -250,17 +261,38 @@ impl LaneTargets {
 }
 
 /// Takes orders until the one to stop.
-async fn obey(inbox: &mut Receiver<Order>, dispatch: &Dispatch<Files>, targets: &LaneTargets) {
+async fn obey(inbox: &mut Receiver<Order>, dispatch: &Rc<Dispatch<Files>>, targets: &Rc<LaneTargets>) {
     while let Some(order) = inbox.recv().await {
         match order {
             Order::Map(map) => take_map(&map, dispatch, targets),
             Order::Take(target) => {
                 if let Err(error) = targets.take(&target) {
-                    tracing::error!(%error, "a new target is not served");
+                    tracing::error!(%error, "a new target is not served yet: it is tried again");
+                    ring::spawn(take_later(target, Rc::downgrade(targets), Rc::downgrade(dispatch)));
                 }
             }
             Order::Stop => return,
         }
+    }
+}
+
+/// Serves a target once it can be opened, under the last map: no other order comes for it.
+async fn take_later(target: Arc<Target>, targets: Weak<LaneTargets>, dispatch: Weak<Dispatch<Files>>) {
+    while let Some((every, checksums)) = targets.upgrade().map(|all| (all.again_every, all.opener.engine.checksums)) {
+        ring::next_look(every).await;
+        // By one of its own threads first: the disk may hang, and hold up nobody else.
+        let path = target.path.clone();
+        let prepared = target.helpers.run(move || prepare_folders(&path, checksums)).await;
+        let (Some(targets), Some(dispatch)) = (targets.upgrade(), dispatch.upgrade()) else { return };
+        if prepared.and_then(|()| targets.take(&target)).is_err() {
+            continue;
+        }
+        tracing::info!(target = %target.id(), "the new target is served now");
+        let map = targets.map.borrow().clone();
+        if let Some(map) = map {
+            take_map(&map, &dispatch, &targets);
+        }
+        return;
     }
 }
 
@@ -269,6 +301,7 @@ fn take_map(map: &Arc<ClusterMap>, dispatch: &Dispatch<Files>, targets: &LaneTar
     if map.epoch < dispatch.epoch.get() {
         return;
     }
+    targets.map.replace(Some(Arc::clone(map)));
     let mut routes: FxHashMap<GroupId, Route<Files>> = FxHashMap::default();
     let targets = targets.open.borrow();
     for group in map.groups.values() {
@@ -298,4 +331,96 @@ async fn drain(targets: &[Rc<Served<Files>>]) -> bool {
         tracing::warn!("stopped before all dirty data was written: the kernel goes on with it");
     }
     is_written && targets.iter().all(|served| served.table.busy_count() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use cluster::map::{Group, ServiceKind};
+    use net::ClusterKey;
+    use net::bench::Asker;
+    use types::id::{Generation, TargetId};
+
+    use super::*;
+
+    const AGAIN_EVERY: Duration = Duration::from_millis(5);
+
+    fn on_ring(test: impl Future<Output = ()>) {
+        let config = ring::Config { entries: 64, spin: Duration::ZERO, ..ring::Config::default() };
+        Ring::new(&config).expect("io_uring is there").run(test);
+    }
+
+    /// Of a lane that was started with one target.
+    fn targets(open_files_max: usize) -> Rc<LaneTargets> {
+        let engine = Options { open_files_max, write_in_place_max: 64 << 10, direct_min: 256 << 10, checksums: true };
+        let opener = Opener {
+            share: Share { lane: 0, lanes: 1 },
+            engine,
+            queue_depth: 32,
+            read_memory: Shares::new(1 << 20, 1),
+            ahead: Shares::new(1 << 20, 1),
+            metrics: Metrics::new("test"),
+        };
+        Rc::new(LaneTargets { again_every: AGAIN_EVERY, ..LaneTargets::new(opener) })
+    }
+
+    fn dispatch() -> Rc<Dispatch<Files>> {
+        let key = ClusterKey::from_bytes([7; 32]);
+        let identity = Identity { key, cluster: String::new(), name: "test".into(), incarnation: 1 };
+        Rc::new(Dispatch {
+            routes: RefCell::default(),
+            epoch: Rc::new(Cell::new(Epoch(0))),
+            metrics: LaneMetrics::new(&Metrics::new("test")),
+            net_bench: Arc::new(NetBench::new(Asker { identity, interfaces: Arc::default() })),
+            memory: BenchMemory::default(),
+            taken: Cell::default(),
+        })
+    }
+
+    fn target(path: &Path, id: u32) -> Arc<Target> {
+        std::fs::create_dir(path).expect("made");
+        let target = Target::new(path.to_path_buf(), 0);
+        target.set_id(TargetId(id));
+        target.probe(path);
+        Arc::new(target)
+    }
+
+    async fn wait_for(is_done: impl Fn() -> bool) {
+        for _ in 0..2000 {
+            if is_done() {
+                return;
+            }
+            ring::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("it does not come to that");
+    }
+
+    #[test]
+    fn a_target_that_could_not_be_opened_is_served_once_it_can_be() {
+        let dir = tempfile::tempdir().expect("a directory");
+        on_ring(async {
+            let (dispatch, targets, group) = (dispatch(), targets(40), GroupId(1));
+            let target = target(&dir.path().join("late"), 1);
+            let in_the_way = target.path.join("objects");
+            std::fs::write(&in_the_way, "no directory").expect("written");
+            let mut map = ClusterMap::empty(String::new());
+            map.epoch = Epoch(1);
+            let members = vec![TargetId(1)];
+            map.groups
+                .insert(group, Group { id: group, kind: ServiceKind::Storage, generation: Generation(1), members });
+            let (orders, mut inbox) = mailbox::mailbox();
+            orders.send(Order::Take(Arc::clone(&target)));
+            orders.send(Order::Map(Arc::new(map)));
+            let (obeying, by) = (Rc::clone(&dispatch), Rc::clone(&targets));
+            ring::spawn(async move { obey(&mut inbox, &obeying, &by).await });
+            let is_served = || dispatch.routes.borrow().contains_key(&group);
+            wait_for(|| dispatch.epoch.get() == Epoch(1)).await;
+            ring::sleep(4 * AGAIN_EVERY).await;
+            assert!(!is_served());
+            std::fs::remove_file(&in_the_way).expect("removed");
+            wait_for(is_served).await;
+            orders.send(Order::Stop);
+        });
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -74,6 +74,11 @@ pub(super) fn make_folder(target: &Path, name: &str) -> std::io::Result<()> {
     }
 }
 
+/// As the folder that objects are found from: whatever else has that name is none.
+pub(super) fn open_folder(path: &Path) -> std::io::Result<std::fs::File> {
+    std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     /// Of each target and lane.
@@ -123,7 +128,7 @@ impl Files {
     ) -> std::io::Result<Self> {
         let path = target.path.join(OBJECTS);
         make_folder(&target.path, OBJECTS)?;
-        let root = std::fs::File::open(&path)?;
+        let root = open_folder(&path)?;
         scatter(&root);
         let reads_ahead = kernel_read_ahead(root.metadata()?.dev()) < KERNEL_WINDOW_MAX;
         let root: OwnedFd = root.into();

@@ -14,7 +14,7 @@ use telemetry::names;
 use types::id::ObjectId;
 
 use super::entry_cache::{EntryCache, PAGES_MAX};
-use super::files::{Files, OBJECTS, make_folder};
+use super::files::{Files, OBJECTS, make_folder, open_folder};
 use super::folders::{Folder, file_name};
 use super::scatter::scatter;
 use super::sidecar::{Keeping, Sidecar};
@@ -61,7 +61,7 @@ impl Sums {
         if on {
             make_folder(&target.path, SUMS)?;
         }
-        let root = match std::fs::File::open(&path) {
+        let root = match open_folder(&path) {
             Ok(root) => {
                 scatter(&root);
                 Some(Arc::new(OwnedFd::from(root)))
