@@ -65,6 +65,7 @@ pub(crate) struct Setup {
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
     pub(crate) ring: ring::Config,
+    /// Its open files are those of all targets together.
     pub(crate) engine: Options,
     /// Reads, and changes, of each target that are at its disk at once.
     pub(crate) queue_depth: usize,
@@ -145,7 +146,10 @@ fn panicked() -> io::Error {
 /// What a lane needs to open its share of a target.
 struct Opener {
     share: Share,
+    /// Its open files are those of all targets together.
     engine: Options,
+    /// There are more only where some came while the lane runs.
+    targets_max: usize,
     queue_depth: usize,
     read_memory: Shares,
     ahead: Shares,
@@ -208,6 +212,7 @@ impl Opener {
         Self {
             share: setup.share,
             engine: setup.engine,
+            targets_max: count,
             queue_depth: setup.queue_depth,
             read_memory: Shares::new(setup.read_memory_max, count),
             ahead: Shares::new(setup.read_ahead_max, count),
@@ -215,13 +220,19 @@ impl Opener {
         }
     }
 
-    fn open(&self, target: &Arc<Target>) -> io::Result<Served<Files>> {
+    /// Of each of so many targets.
+    fn open_files_max(&self, targets: usize) -> usize {
+        (self.engine.open_files_max / targets.max(self.targets_max).max(1)).max(1)
+    }
+
+    /// As one of so many targets.
+    fn open(&self, target: &Arc<Target>, targets: usize) -> io::Result<Served<Files>> {
         let failures = Rc::new(Failures::new(first_version(target.incarnation())));
         let queue = Queue::new(self.queue_depth, &self.metrics, target.id(), Arc::clone(&target.pulse));
         let files = Files::open(
             Arc::clone(target),
             Rc::clone(&failures),
-            self.engine,
+            Options { open_files_max: self.open_files_max(targets), ..self.engine },
             Ahead::new(self.ahead.one(), &self.metrics),
             Rc::clone(&queue),
             &self.metrics,
@@ -247,10 +258,18 @@ impl LaneTargets {
         Self { opener, open: RefCell::default(), map: RefCell::default(), again_every: AGAIN_EVERY }
     }
 
-    /// Opens a target that is registered.
+    /// Opens a target that is registered. The others make room for its files.
     fn take(&self, target: &Arc<Target>) -> io::Result<()> {
-        let served = Rc::new(self.opener.open(target)?);
+        let others = self.served();
+        let count = others.len() + 1;
+        let served = Rc::new(self.opener.open(target, count)?);
         ring::spawn(tend(Rc::clone(&served)));
+        let each = self.opener.open_files_max(count);
+        if each < self.opener.open_files_max(others.len()) {
+            for other in others {
+                ring::spawn(async move { other.store.keep_open(each).await });
+            }
+        }
         self.open.borrow_mut().push((served, TargetMetrics::new(&self.opener.metrics, target.id())));
         Ok(())
     }
@@ -340,7 +359,8 @@ mod tests {
     use cluster::map::{Group, ServiceKind};
     use net::ClusterKey;
     use net::bench::Asker;
-    use types::id::{Generation, TargetId};
+    use ring::buf::Slice;
+    use types::id::{Generation, InodeId, ObjectId, TargetId};
 
     use super::*;
 
@@ -357,6 +377,7 @@ mod tests {
         let opener = Opener {
             share: Share { lane: 0, lanes: 1 },
             engine,
+            targets_max: 1,
             queue_depth: 32,
             read_memory: Shares::new(1 << 20, 1),
             ahead: Shares::new(1 << 20, 1),
@@ -394,6 +415,27 @@ mod tests {
             ring::sleep(Duration::from_millis(1)).await;
         }
         panic!("it does not come to that");
+    }
+
+    #[test]
+    fn targets_that_come_later_share_the_open_files_with_the_others() {
+        let dir = tempfile::tempdir().expect("a directory");
+        on_ring(async {
+            let targets = targets(41);
+            let counts = || targets.served().iter().map(|served| served.store.open_count()).collect::<Vec<_>>();
+            for (id, each) in [(1, 41), (2, 20), (3, 13)] {
+                targets.take(&target(&dir.path().join(id.to_string()), id)).expect("opened");
+                wait_for(|| counts().iter().all(|&open| open <= each)).await;
+                for served in targets.served() {
+                    for n in 0..50 {
+                        let object = ObjectId { inode: InodeId(n), stripe: 0 };
+                        let data = Slice::from_vec(b"data".to_vec()).into();
+                        served.store.write(object, 0, data).await.expect("written");
+                    }
+                }
+                assert_eq!(counts(), vec![each; id as usize]);
+            }
+        });
     }
 
     #[test]

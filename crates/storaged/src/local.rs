@@ -32,6 +32,7 @@ pub struct LocalConfig {
     pub incarnation: u64,
     /// Bytes that stay free.
     pub reserve: u64,
+    /// Of each target and lane.
     pub open_files_max: usize,
     pub write_in_place_max: usize,
     /// Bytes from which on requests go past the page cache.
@@ -100,7 +101,7 @@ impl LocalNode {
                 limits: Limits { payload_sums: config.checksums, ..Limits::default() },
                 ring: ring::Config { cpu: config.cpu.map(|first| first + lane), ..ring::Config::default() },
                 engine: Options {
-                    open_files_max: config.open_files_max,
+                    open_files_max: config.open_files_max * targets.len(),
                     write_in_place_max: config.write_in_place_max,
                     direct_min: config.direct_min,
                     checksums: config.checksums,

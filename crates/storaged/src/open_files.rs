@@ -132,6 +132,20 @@ impl OpenFiles {
         evicted
     }
 
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// One step towards a smaller capacity: hands out the file that has to go for it, as [`Self::insert`]. `None` where it has
+    /// that; what is too much then is in use, and goes with the next that is opened.
+    pub(crate) fn shrink(&mut self, capacity: usize) -> Option<(ObjectId, Rc<OpenFile>)> {
+        let capacity = capacity.max(1);
+        self.capacity = self.capacity.min(self.files.len().max(capacity));
+        let evicted = (self.capacity > capacity).then(|| self.evict_one()).flatten();
+        self.capacity = if evicted.is_some() { self.capacity - 1 } else { self.capacity.min(capacity) };
+        evicted
+    }
+
     pub(crate) fn remove(&mut self, object: ObjectId) -> Option<Rc<OpenFile>> {
         let removed = self.files.remove(&object).map(|(_, file)| file);
         if self.queue.len() > 2 * self.capacity + 16 {
@@ -202,6 +216,25 @@ mod tests {
         let third = file();
         assert_eq!(files.insert(object(3), Rc::clone(&third)).len(), 1);
         assert!(files.get(object(2)).is_some() && files.get(object(3)).is_some());
+    }
+
+    #[test]
+    fn a_smaller_capacity_is_reached_step_by_step() {
+        let mut files = OpenFiles::new(100);
+        let held = file();
+        for inode in 1..=10 {
+            files.insert(object(inode), if inode == 3 { Rc::clone(&held) } else { file() });
+        }
+        assert!(files.shrink(20).is_none() && files.len() == 10);
+        for left in (4..10).rev() {
+            let (evicted, _) = files.shrink(4).expect("one too many");
+            assert!(evicted != object(3) && files.len() == left);
+        }
+        assert!(files.shrink(4).is_none() && files.shrink(7).is_none(), "it does not grow");
+        assert_eq!(files.insert(object(11), file()).len(), 1);
+        assert!(std::iter::from_fn(|| files.shrink(0)).count() == 3 && files.get(object(3)).is_some());
+        drop(held);
+        assert_eq!((files.insert(object(12), file()).len(), files.capacity()), (1, 1));
     }
 
     #[test]

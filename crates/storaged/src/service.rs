@@ -387,7 +387,7 @@ fn start_lanes(
     // Each may have a second one, past the page cache, and one for its checksums.
     let open_files = u64::from(config.open_files).min(allowed.saturating_sub(DESCRIPTORS_BESIDE).max(allowed / 2) / 3);
     let engine = Options {
-        open_files_max: (open_files as usize / lanes / targets_max).max(1),
+        open_files_max: open_files as usize / lanes,
         write_in_place_max: usize::try_from(config.write_in_place.0).unwrap_or(usize::MAX),
         direct_min: if config.direct.0 == 0 { u64::MAX } else { config.direct.0 },
         checksums: config.checksums,

@@ -81,7 +81,7 @@ pub(super) fn open_folder(path: &Path) -> std::io::Result<std::fs::File> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Of each target and lane.
+    /// Of each target and lane, at first: see [`Files::keep_open`].
     pub(crate) open_files_max: usize,
     /// Bytes. Writes up to this length are made on the lane's thread while the disk keeps up.
     pub(crate) write_in_place_max: usize,
@@ -155,8 +155,20 @@ impl Files {
         })
     }
 
+    /// Has so many files open from here on, at most: what is too much goes as fast as the disk takes its data.
+    pub(crate) async fn keep_open(&self, count: usize) {
+        loop {
+            let mut place = Some(self.retiring.acquire(1).await);
+            let evicted = self.open.borrow_mut().shrink(count);
+            let Some((object, file)) = evicted else { return };
+            self.retire(object, file, &mut place);
+            drop(place);
+            ring::yield_now().await;
+        }
+    }
+
     #[cfg(test)]
-    pub(super) fn open_count(&self) -> usize {
+    pub(crate) fn open_count(&self) -> usize {
         self.open.borrow().len()
     }
 

@@ -22,7 +22,7 @@ const BATCH_MAX: usize = 512;
 impl Files {
     /// Makes clean what was not changed after `idle_since`. All goes to the disk in one call for the file system.
     pub(super) async fn clean_idle(&self, idle_since: Instant) -> Result<(), Errno> {
-        let batch = BATCH_MAX.min(self.options.open_files_max / 2).max(1);
+        let batch = BATCH_MAX.min(self.open.borrow().capacity() / 2).max(1);
         loop {
             let objects = self.sums.dirty_before(idle_since, batch);
             if objects.is_empty() {
