@@ -5,7 +5,8 @@
 //! whether the page cache is the one of before ([`crate::epoch`]), and whether the service had written everything out
 //! at its end. If neither, then what earlier incarnations have acknowledged, and nobody has synced, may be gone. So it may
 //! where a disk has refused something: the kernel tells that once, and who was told may be killed. Then the record loses its
-//! name at once, and nothing is known.
+//! name at once, and nothing is known. What a killed service had acknowledged may be refused in the time of the next, which
+//! has no open file to hear of it by: where a sync of the whole file system fails, all of before may be gone, too.
 
 use std::io;
 use std::os::fd::AsRawFd;

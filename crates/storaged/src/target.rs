@@ -252,6 +252,13 @@ impl Target {
         }
     }
 
+    /// Told of what a sync of the whole file system has found, which does not say whose data it was. What this process has
+    /// acknowledged it hears of by the object's file too, which it had open; of what earlier ones have, it hears here alone.
+    pub(crate) fn note_loss_of_some(&self) {
+        self.lost_before.fetch_max(first_version(self.incarnation()), Ordering::Relaxed);
+        self.note_loss();
+    }
+
     /// Told of every error of a file call: some of them say that the disk is ill.
     pub(crate) fn note_error(&self, errno: Errno, what: &str) {
         let health = match errno {

@@ -371,7 +371,7 @@ impl Files {
         let sync = move || {
             // Noted by the thread that hears of it: who waits may give up, and the kernel tells it once.
             syscall::sync_file_system(root.as_raw_fd()).inspect_err(|&errno| {
-                target.note_loss();
+                target.note_loss_of_some();
                 target.note_error(errno, "sync of the file system");
             })
         };

@@ -9,15 +9,17 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::ObjectStore;
-use super::files::Files;
+use super::files::{Files, Options};
 use super::kill_work::{
     ALIVE, COPIED, Model, OTHERS, Record, SLOT, SLOTS, SOURCE, Task, engine, filled, go_over, other, work,
 };
-use super::sums_tests::{Dice, OBJECT, header};
-use super::tests::{Mounted, kill_disk, object, on_ring, read, write};
+use super::sums_tests::{Dice, OBJECT, header, options};
+use super::tests::{Mounted, bytes, kill_disk, object, on_ring, open, read, target, write};
+use crate::object_table::first_version;
 
 /// Lives of each test in continuous integration.
 const KILLED: u64 = 36;
@@ -54,6 +56,30 @@ fn what_was_synced_is_there_after_any_loss_of_power_and_nothing_is_corrupt() {
 fn what_a_full_disk_has_taken_is_there_after_any_end_and_nothing_is_corrupt() {
     let Some(mounted) = Mounted::of_whole_blocks(16) else { return };
     Lives::new(mounted.path(), Some(&mounted), true).run(OF_A_FULL_DISK);
+}
+
+/// The kernel has the data still, and no process has its file open when the disk refuses it.
+#[test]
+fn what_only_a_sync_of_all_finds_missing_is_lost_for_who_wrote_it_before_a_kill() {
+    let Some(mounted) = Mounted::overcommitted() else { return };
+    let options = Options { direct_min: u64::MAX, ..options(true) };
+    let start = |incarnation| {
+        let target = target(&mounted.path(), 0);
+        target.begin(incarnation).expect("begun");
+        (open(&target, &Rc::default(), options), target)
+    };
+    on_ring(async {
+        let (killed, first) = start(7);
+        write(&killed, OBJECT, 0, &bytes(16 << 20, 1)).await.expect("acknowledged");
+        drop(killed);
+        let (store, second) = start(8);
+        let versions = [first_version(7) + 1, first_version(8) + 1];
+        assert_eq!(versions.map(|version| second.may_have_lost(version)), [false; 2]);
+        store.sync_all().await;
+        assert!(second.has_failed());
+        assert_eq!(versions.map(|version| second.may_have_lost(version)), [true, false]);
+        assert!(!first.may_have_lost(versions[0]));
+    });
 }
 
 /// No test but the process that the others kill.

@@ -331,7 +331,7 @@ impl Mounted {
     }
 
     /// A disk that promises more than it has: write-back of what was acknowledged fails after some MiB.
-    fn overcommitted() -> Option<Self> {
+    pub(super) fn overcommitted() -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("disk")).expect("made");
         let disk = dir.path().join("disk");
