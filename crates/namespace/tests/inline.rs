@@ -200,7 +200,7 @@ fn growth_has_two_steps_and_others_wait() {
     bed.turn();
     assert_eq!(bed.shard.take_growing(), [], "it is under way");
     let growth = bed.shard.growth(f).unwrap().expect("it is there");
-    assert_eq!((growth.contents, growth.limit), (b"abc".to_vec(), INLINE_DEFAULT));
+    assert_eq!((growth.contents, growth.limit, growth.older), (b"abc".to_vec(), INLINE_DEFAULT, false));
     assert!(!bed.shard.take_ended_growth());
     bed.shard.end_growth(f, Grown::Done).unwrap();
     assert!(bed.shard.take_ended_growth() && !bed.shard.take_ended_growth());
@@ -235,7 +235,8 @@ fn a_crash_in_between_begins_the_growth_anew() {
     assert_eq!(bed.write_intent(A, f), Err(Error::Growing));
     bed.turn();
     assert_eq!(bed.shard.take_growing(), [f]);
-    assert_eq!(bed.shard.growth(f).unwrap().expect("it is there").contents, b"");
+    let growth = bed.shard.growth(f).unwrap().expect("it is there");
+    assert_eq!((growth.contents, growth.older), (vec![], true));
     bed.shard.end_growth(f, Grown::Again).unwrap();
     // And one that is removed has to have them removed.
     write(&mut bed, A, f, 0, b"new").unwrap();

@@ -91,11 +91,10 @@ impl Spill {
         }
     }
 
-    /// Makes the objects what the contents say, those that the file can have any of within its limit.
+    /// Makes the objects what the contents say.
     async fn store(&self, inode: InodeId, growth: &Growth) -> Result<(), Failure> {
-        let of_file = (0u32..).zip(growth.layout.groups.iter().copied());
-        let concerned = of_file.filter(|&(stripe, _)| object_size(&growth.layout, stripe, growth.limit.into()) > 0);
-        let stores = concerned.map(|(stripe, group)| self.store_object(ObjectId { inode, stripe }, group, growth));
+        let stores =
+            objects(growth).map(|(stripe, group)| self.store_object(ObjectId { inode, stripe }, group, growth));
         ring::join_all(stores).await.into_iter().collect()
     }
 
@@ -135,6 +134,12 @@ impl Spill {
     }
 }
 
+/// Those that there may be any bytes in: what the file can have within its limit, and what older ones had.
+fn objects(growth: &Growth) -> impl Iterator<Item = (u32, GroupId)> + '_ {
+    let has = |stripe| growth.older || object_size(&growth.layout, stripe, growth.limit.into()) > 0;
+    (0u32..).zip(growth.layout.groups.iter().copied()).filter(move |&(stripe, _)| has(stripe))
+}
+
 /// What an object has of the contents: from its beginning on, without holes.
 fn bytes_of(growth: &Growth, stripe: u32) -> Vec<u8> {
     let contents = &growth.contents;
@@ -157,9 +162,18 @@ mod tests {
     fn an_object_has_its_chunks_one_after_the_other() {
         let contents: Vec<u8> = (0..20_000_u32).map(|n| (n / 4096) as u8).collect();
         let layout = Layout { chunk_size: 4096, groups: [1, 2].map(GroupId).to_vec() };
-        let growth = Growth { layout, limit: 65_536, contents };
+        let growth = Growth { layout, limit: 65_536, older: false, contents };
         let (first, second) = (bytes_of(&growth, 0), bytes_of(&growth, 1));
         assert_eq!((first.len(), second.len()), (4096 * 2 + 20_000 - 16_384, 8192));
         assert_eq!([first[0], first[4096], first[8192], second[0], second[4096]], [0, 2, 4, 1, 3]);
+    }
+
+    /// A power cut of the shard's host may have brought back contents that had left: the file was written anywhere then.
+    #[test]
+    fn all_objects_from_before_are_cut() {
+        let layout = Layout { chunk_size: 4096, groups: [1, 2, 3].map(GroupId).to_vec() };
+        let growth = |older| Growth { layout: layout.clone(), limit: 5000, older, contents: vec![7; 10] };
+        let stripes = |older| objects(&growth(older)).map(|(stripe, _)| stripe).collect::<Vec<_>>();
+        assert_eq!((stripes(false), stripes(true)), (vec![0, 1], vec![0, 1, 2]));
     }
 }

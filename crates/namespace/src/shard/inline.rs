@@ -1,8 +1,8 @@
 //! Files with their contents in the metadata, and how they grow out of it.
 //!
 //! A file begins here where its directory wants that. What would make it longer than its limit needs a write intent, and
-//! that makes it *grow*: it is noted that objects may exist (in a batch of its own, so that no crash can lose them), the
-//! shell writes the contents to the objects and syncs these, and then one batch says that they are there, and deletes them
+//! that makes it *grow*: it is noted that objects may exist (in a batch of its own, so that no crash can lose them), when
+//! that is on disk the shell writes the contents to the objects and syncs these, and then one batch says that they are there, and deletes them
 //! here. Until that batch the contents are here and nowhere else: after a crash in between the move begins anew. A file
 //! never comes back. (They were on this shard's disk, if not by an `fsync`, then soon after they were written.)
 //!
@@ -29,8 +29,11 @@ const FAILURE_MS: u64 = 1000;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Growth {
     pub layout: Layout,
-    /// Bytes: no objects have more of the file than those of its first so many.
+    /// Bytes: no objects have more of the file than those of its first so many, unless there are `older` ones.
     pub limit: u32,
+    /// There may be objects from before, of any length: a power cut has brought the contents back when they had left, or a
+    /// move did not end.
+    pub older: bool,
     pub contents: Vec<u8>,
 }
 
@@ -48,7 +51,8 @@ pub enum Grown {
 /// The files of a shard that grow.
 #[derive(Default)]
 pub(crate) struct Growing {
-    under_way: BTreeSet<InodeId>,
+    /// Whether there may be objects from before.
+    under_way: BTreeMap<InodeId, bool>,
     /// Begun in this turn.
     begun: Vec<InodeId>,
     /// To be moved by the shell.
@@ -176,7 +180,7 @@ impl<K: Kv> Shard<K> {
             return Err(errno.into());
         }
         self.namespace.expect_objects(id, inode);
-        self.growing.under_way.insert(id);
+        self.growing.under_way.insert(id, inode.has(HAS_OBJECTS));
         self.growing.begun.push(id);
         Err(Error::Growing)
     }
@@ -200,7 +204,7 @@ impl<K: Kv> Shard<K> {
     }
 
     pub(super) fn must_not_grow(&self, id: InodeId) -> Result<()> {
-        if self.growing.under_way.contains(&id) { Err(Error::Growing) } else { Ok(()) }
+        if self.growing.under_way.contains_key(&id) { Err(Error::Growing) } else { Ok(()) }
     }
 
     /// Files whose contents are to be moved; each once. To be taken after each turn; `end_growth` is owed for each.
@@ -218,7 +222,8 @@ impl<K: Kv> Shard<K> {
             return Ok(None);
         };
         let contents = self.namespace.contents(id, &inode)?;
-        Ok(Some(Growth { layout, limit, contents }))
+        let older = self.growing.under_way.get(&id).copied().unwrap_or(true);
+        Ok(Some(Growth { layout, limit, older, contents }))
     }
 
     /// A move has ended. Its changes belong to the turn.
