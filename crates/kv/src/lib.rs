@@ -122,4 +122,7 @@ pub enum KvError {
     Io(String),
     #[error("the store is in use by another process: {0}")]
     Locked(String),
+    /// Of a store that was opened again.
+    #[error("the store has lost what it had committed: {0}")]
+    Lost(String),
 }

@@ -6,7 +6,8 @@
 //!   loses a suffix of the batches, never one from the middle, and never half of one.
 //! - **After a failed write RocksDB takes no more writes**, whatever the disk does later: it can't know what the log ends
 //!   with. Reads go on. Its `Resume` is not in the C interface, so [`RocksKv::reopen`] closes and opens the database; that
-//!   replays the log, which holds every batch whose commit succeeded. [`RocksKv::is_failed`] says when that is needed.
+//!   replays the log, which holds every batch whose commit succeeded, unless the disk that failed to sync it has forgotten
+//!   some: then it says [`KvError::Lost`]. [`RocksKv::is_failed`] says when that is needed.
 //! - **Reopening needs space**: the replayed log becomes a table file of up to `write_buffer_bytes`. Where it fails, the
 //!   store stays closed, all its calls fail with `Io`, and `reopen` may be tried again.
 //! - **Memory is bounded** by the block cache (which holds indexes and filters too), the write buffers with their filter
@@ -18,7 +19,7 @@ mod options;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rocksdb::{DB, ReadOptions, WriteBatch, WriteOptions};
@@ -43,6 +44,8 @@ struct Shared {
     /// The same database as `RocksKv::db`. Locked for as long as a sync runs, so that a reopening waits for it.
     db: Mutex<Option<Arc<DB>>>,
     failed: AtomicBool,
+    /// RocksDB's number of the last change that was committed.
+    committed: AtomicU64,
 }
 
 /// Figures for metrics, each an estimate of RocksDB's.
@@ -66,9 +69,11 @@ impl RocksKv {
         let db = open_db(path, config, config.create)?;
         let mut write = WriteOptions::default();
         write.set_sync(false);
+        let committed = AtomicU64::new(db.latest_sequence_number());
+        let shared = Shared { db: Mutex::new(Some(Arc::clone(&db))), failed: AtomicBool::new(false), committed };
         Ok(Self {
-            db: RefCell::new(Some(Arc::clone(&db))),
-            shared: Arc::new(Shared { db: Mutex::new(Some(db)), failed: AtomicBool::new(false) }),
+            db: RefCell::new(Some(db)),
+            shared: Arc::new(shared),
             path: path.to_path_buf(),
             config: config.clone(),
             write,
@@ -191,7 +196,7 @@ impl Reopening {
         // RocksDB refuses a second handle in one process, so the old one goes first.
         *db = None;
         drop(old);
-        let opened = open_db(&path, &config, false);
+        let opened = open_db(&path, &config, false).and_then(|db| shared.has_all(&db).map(|()| db));
         // Before a syncer has it: a failure of the new database is not to be taken for one of the old.
         failed.store(opened.is_err(), Ordering::Release);
         *db = opened.as_ref().ok().map(Arc::clone);
@@ -203,6 +208,16 @@ impl Shared {
     // The lock guards a pointer that is whole at every moment, so a panic elsewhere spoils nothing.
     fn db(&self) -> MutexGuard<'_, Option<Arc<DB>>> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A log that was not synced may have lost its end where the kernel has dropped its pages since; to RocksDB that looks like
+    /// a power cut.
+    fn has_all(&self, db: &DB) -> Result<(), KvError> {
+        let (found, committed) = (db.latest_sequence_number(), self.committed.load(Ordering::Relaxed));
+        if found < committed {
+            return Err(KvError::Lost(format!("the last {} changes are not in the log", committed - found)));
+        }
+        Ok(())
     }
 
     fn noting_failure<R>(&self, result: Result<R, KvError>) -> Result<R, KvError> {
@@ -258,7 +273,11 @@ impl Kv for RocksKv {
         if self.db.borrow().is_none() {
             return Err(error::closed());
         }
-        let result = self.with(|db| db.write_opt(changes, &self.write));
+        let result = self.with(|db| {
+            db.write_opt(changes, &self.write)?;
+            self.shared.committed.store(db.latest_sequence_number(), Ordering::Relaxed);
+            Ok(())
+        });
         self.shared.noting_failure(result)
     }
 
@@ -356,5 +375,30 @@ mod tests {
         assert!(fail().is_err());
         kv.end_reopening(reopened).expect("is open");
         assert!(kv.is_failed(), "it is to be opened once more");
+    }
+
+    /// The disk has failed to sync the log, and its pages have gone since.
+    #[test]
+    fn who_opens_again_hears_of_what_the_log_has_lost() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let kv = RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens");
+        let put = |key: &[u8]| {
+            let mut batch = kv.batch();
+            batch.put(key, b"value");
+            kv.commit(&mut batch).expect("commits");
+        };
+        put(b"first");
+        assert_eq!(kv.reopen(), Ok(()));
+        put(b"second");
+        put(b"third");
+        let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+        let files = std::fs::read_dir(dir.path()).expect("a directory").map(|entry| entry.expect("an entry").path());
+        let log = files.filter(is_log).max().expect("a log");
+        let log = std::fs::File::options().write(true).open(log).expect("opens");
+        log.set_len(log.metadata().expect("is there").len() - 1).expect("is cut");
+        for _ in 0..2 {
+            assert!(matches!(kv.reopen(), Err(KvError::Lost(_))));
+            assert!(kv.is_failed());
+        }
     }
 }

@@ -178,6 +178,6 @@ fn store_fatal(path: &Path, error: &KvError) -> Fatal {
         KvError::Locked(_) => Fatal::usage(format!("{path}: {error}")),
         KvError::Corrupt(_) => Fatal::usage(format!("{path}: {error}; restore it from a backup")),
         KvError::NoSpace(_) => Fatal::failed(format!("{path}: {error}; make room on its disk")),
-        KvError::Io(_) => Fatal::failed(format!("{path}: {error}")),
+        KvError::Io(_) | KvError::Lost(_) => Fatal::failed(format!("{path}: {error}")),
     }
 }

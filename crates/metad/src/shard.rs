@@ -224,8 +224,8 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     let served = net::serve(setup.listener, identity, setup.limits, Rc::clone(&core.epoch), front);
     // Nobody waits for it where the starter has given up.
     let _ = ready.send(());
-    either(served, chair.obey(inbox)).await;
-    Ok(())
+    either(either(served, chair.obey(inbox)), core.given_up.notified()).await;
+    core.why_given_up().map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Until the first of the two ends; the other is dropped.

@@ -70,6 +70,8 @@ pub(crate) struct Core {
     pub(crate) work: Notify,
     /// There may be objects to remove.
     pub(crate) removable: Notify,
+    /// The shard cannot go on.
+    pub(crate) given_up: Notify,
     /// There are messages for other shards.
     pub(crate) to_send: Notify,
     /// There are contents to be moved to objects.
@@ -116,6 +118,8 @@ struct State {
     synced: u64,
     /// The last sync failed: nothing more becomes durable until the store is opened again.
     sync_failed: Option<Errno>,
+    /// Why the shard cannot go on.
+    fault: Option<KvError>,
     /// In the order of the commits that they wait for.
     syncing: std::collections::VecDeque<(u64, Answered)>,
     complained: Option<Instant>,
@@ -201,6 +205,7 @@ impl Core {
             commits: 1,
             synced: 0,
             sync_failed: None,
+            fault: None,
             syncing: std::collections::VecDeque::new(),
             complained: None,
             parking: Parking::default(),
@@ -218,6 +223,7 @@ impl Core {
             epoch: Rc::new(Cell::new(Epoch(0))),
             work: Notify::new(),
             removable: Notify::new(),
+            given_up: Notify::new(),
             to_send: Notify::new(),
             to_grow: Notify::new(),
             to_fence: Notify::new(),
@@ -463,8 +469,8 @@ impl Core {
         }
     }
 
-    /// Takes up what the turn brought for transactions: messages for other shards, and requests that can go on. How soon those
-    /// messages are to leave that wait for the disk.
+    /// Takes up what the turn brought: messages for other shards, files whose contents are to be moved, and requests that can go
+    /// on. How soon the disk is to know what some of that waits for.
     fn hand_out(&self, state: &mut State) -> Haste {
         let mut haste = Haste::None;
         for outgoing in state.shard.take_outgoing() {

@@ -52,7 +52,7 @@ impl Error {
 pub fn store_errno(error: &KvError) -> Errno {
     match error {
         KvError::NoSpace(_) => Errno::ENOSPC,
-        KvError::Corrupt(_) | KvError::Io(_) | KvError::Locked(_) => Errno::EIO,
+        KvError::Corrupt(_) | KvError::Io(_) | KvError::Locked(_) | KvError::Lost(_) => Errno::EIO,
     }
 }
 

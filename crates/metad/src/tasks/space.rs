@@ -108,6 +108,8 @@ impl Watch {
                 core.store_reopened();
                 info!("the store has been opened again and takes writes");
             }
+            // What is in memory here is more than the store has: another start begins with that.
+            Err(error @ KvError::Lost(_)) => core.give_up(error),
             Err(error) => error!(%error, "the store cannot be opened again yet"),
         }
         self.attempts += 1;

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use kv::KvError;
 use types::id::InodeId;
 
 use super::{Core, State};
@@ -20,7 +21,19 @@ impl Core {
         state.synced = state.commits;
         state.sync_failed = None;
         state.complained = None;
+        // Also what there was to remove before this life of the shard.
+        self.removable.notify_one();
         self.go_on_with_synced(&mut state);
+    }
+
+    /// The store is not what the shard believes: nothing more is answered, and its thread ends.
+    pub(crate) fn give_up(&self, error: KvError) {
+        self.state.borrow_mut().fault = Some(error);
+        self.given_up.notify_one();
+    }
+
+    pub(crate) fn why_given_up(&self) -> Option<KvError> {
+        self.state.borrow().fault.clone()
     }
 
     /// No power cut brings the file back whose objects are to be removed.
