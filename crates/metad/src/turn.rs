@@ -469,8 +469,8 @@ impl Core {
         }
     }
 
-    /// Takes up what the turn brought: messages for other shards, files whose contents are to be moved, and requests that can go
-    /// on. How soon the disk is to know what some of that waits for.
+    /// Takes up what the turn brought: messages for other shards, files whose contents are to be moved, and requests that can
+    /// go on. How soon the disk is to know what some of that waits for.
     fn hand_out(&self, state: &mut State) -> Haste {
         let mut haste = Haste::None;
         for outgoing in state.shard.take_outgoing() {

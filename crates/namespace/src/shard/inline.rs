@@ -2,9 +2,10 @@
 //!
 //! A file begins here where its directory wants that. What would make it longer than its limit needs a write intent, and
 //! that makes it *grow*: it is noted that objects may exist (in a batch of its own, so that no crash can lose them), when
-//! that is on disk the shell writes the contents to the objects and syncs these, and then one batch says that they are there, and deletes them
-//! here. Until that batch the contents are here and nowhere else: after a crash in between the move begins anew. A file
-//! never comes back. (They were on this shard's disk, if not by an `fsync`, then soon after they were written.)
+//! that is on disk the shell writes the contents to the objects and syncs these, and then one batch says that they are
+//! there, and deletes them here. Until that batch the contents are here and nowhere else: after a crash in between the move
+//! begins anew. A file never comes back. (They were on this shard's disk, if not by an `fsync`, then soon after they were
+//! written.)
 //!
 //! While it grows, whatever would change or sync the contents waits; who reads reads on here.
 

@@ -75,7 +75,8 @@ messages! {
         /// Of `locks`: those that somebody else holds by now, since the session had expired.
         lost: Vec<HeldLock>,
         /// The write intents that it told of are its own still. Else the session had ended, and others may have been told
-        /// that nobody writes: it has to ask for each anew before it changes any more of the file.
+        /// that nobody writes, or others have written since what a power cut had brought back: it has to ask for each anew
+        /// before it changes any more of the file.
         keeps_intents: bool,
     }
     /// Asks for leases that the session has to give back; one such request per session is answered as soon as there are
