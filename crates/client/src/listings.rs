@@ -4,7 +4,8 @@
 //!
 //! Own changes end that as well. The kernel looks for them only where it begins to read what it keeps: a listing that had to
 //! ask, since what is kept was not complete yet, goes on with it once another listing has completed it, and would find names
-//! there that were removed before it began. What is listed after a change has to go into new pages.
+//! there that were removed before it began. What is listed after a change has to go into new pages, which the kernel makes
+//! when the directory is opened: a program that begins anew in one that it has open does not make the old ones good.
 //!
 //! Where a lease has ended by itself, nobody told the keeper of the changes since. The kernel looks whether the directory has
 //! the time that it had, when a program begins anew in one that it has open (`rewinddir`): but whoever unpacks an archive there
@@ -33,9 +34,17 @@ const DIRECTORIES_MAX: usize = 1 << 14;
 const PLACES: usize = 1024;
 
 pub(crate) struct Listings {
-    listed: Mutex<FxHashMap<InodeId, Listed>>,
+    listed: Mutex<FxHashMap<InodeId, Noted>>,
     /// Own changes that have ended.
     changes: Box<[AtomicU64]>,
+}
+
+#[derive(Clone, Copy)]
+struct Noted {
+    /// The last one.
+    begun: Listed,
+    /// The keeper may have entries from before an own change.
+    stale: bool,
 }
 
 /// When listing a directory began.
@@ -64,7 +73,7 @@ impl Default for Listings {
 }
 
 impl Listings {
-    fn listed(&self) -> MutexGuard<'_, FxHashMap<InodeId, Listed>> {
+    fn listed(&self) -> MutexGuard<'_, FxHashMap<InodeId, Noted>> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,14 +91,15 @@ impl Listings {
     /// listing: once.
     fn ends(&self, board: &Board, directory: InodeId, ctime: Timestamp, now: Instant) -> bool {
         let mut listed = self.listed();
-        let is_old = |begun: &Listed| begun.ctime != Some(ctime) && !board.holds(begun.lease, now);
+        let is_old =
+            |noted: &Noted| !noted.stale && noted.begun.ctime != Some(ctime) && !board.holds(noted.begun.lease, now);
         listed.get(&directory).is_some_and(is_old) && listed.remove(&directory).is_some()
     }
 
     /// This client has changed what is in `directory`.
     pub(crate) fn changed(&self, directory: InodeId) {
         let mut listed = self.listed();
-        listed.remove(&directory);
+        listed.entry(directory).and_modify(|noted| noted.stale = true);
         self.place(directory).fetch_add(1, Ordering::SeqCst);
     }
 
@@ -113,17 +123,26 @@ impl Listings {
         is_good
     }
 
-    /// The last listing of `directory` began under a lease that is still held.
+    /// The last listing of `directory` began under a lease that is still held, and the keeper has nothing from before a change.
     fn is_good(&self, board: &Board, directory: InodeId, now: Instant) -> bool {
-        self.listed().get(&directory).is_some_and(|begun| board.holds(begun.lease, now))
+        let is_good = |noted: &Noted| !noted.stale && board.holds(noted.begun.lease, now);
+        self.listed().get(&directory).is_some_and(is_good)
+    }
+
+    /// `directory` is being opened, and the keeper forgets what it has of it.
+    fn opened_anew(&self, directory: InodeId) {
+        let mut listed = self.listed();
+        if listed.get(&directory).is_some_and(|noted| noted.stale) {
+            listed.remove(&directory);
+        }
     }
 }
 
-fn note(listed: &mut FxHashMap<InodeId, Listed>, directory: InodeId, begun: Listed) {
+fn note(listed: &mut FxHashMap<InodeId, Noted>, directory: InodeId, begun: Listed) {
     if listed.len() >= DIRECTORIES_MAX {
         listed.clear();
     }
-    listed.insert(directory, begun);
+    listed.entry(directory).or_insert(Noted { begun, stale: false }).begun = begun;
 }
 
 /// What may be kept of the entries of a directory that is being opened.
@@ -152,6 +171,7 @@ impl Client {
         if shared.listings.is_good(&shared.board, directory, now) {
             return MayKeep::All;
         }
+        shared.listings.opened_anew(directory);
         match shared.kept.attr(&shared.board, directory, now) {
             Some(_) => MayKeep::New,
             None => MayKeep::Nothing,
@@ -198,6 +218,23 @@ mod tests {
         listings.begins(DIRECTORY, renewed);
         listings.begins(DIRECTORY, Listed::UNTOLD);
         assert!(!listings.is_good(&board, DIRECTORY, now), "listed again without one");
+    }
+
+    /// The kernel goes on with pages from before the change, whatever is listed then.
+    #[test]
+    fn after_an_own_change_the_directory_has_to_be_opened_anew() {
+        let (listings, board, now) = (Listings::default(), Board::new(), Instant::now());
+        let held = begun(&board);
+        listings.begins(DIRECTORY, held);
+        listings.changed(DIRECTORY);
+        listings.begins(DIRECTORY, held);
+        assert!(!listings.is_good(&board, DIRECTORY, now), "by who had it open, from the beginning");
+        listings.opened_anew(DIRECTORY);
+        assert!(!listings.is_good(&board, DIRECTORY, now), "nothing was listed since");
+        listings.begins(DIRECTORY, held);
+        assert!(listings.is_good(&board, DIRECTORY, now));
+        listings.opened_anew(DIRECTORY);
+        assert!(listings.is_good(&board, DIRECTORY, now), "nothing is stale");
     }
 
     #[test]
