@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, config, name, refused};
+use common::{A, B, Bed, EXPIRY_MS, ROOT, config, name, refused};
 use namespace::error::{Error, Result};
 use namespace::shard::Config;
 use namespace::view::{
@@ -13,7 +13,6 @@ use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::layout::{INLINE_DEFAULT, INLINE_MAX};
-use types::name::Name;
 use types::time::Timestamp;
 
 const TERM_MS: u64 = 1000;
@@ -30,25 +29,10 @@ fn listen(bed: &mut Bed) {
     }
 }
 
-fn creation(name: &Name) -> Create<'_> {
-    Create {
-        parent: ROOT,
-        name,
-        kind: FileType::Regular,
-        mode: 0o644,
-        rdev: 0,
-        cred: CRED,
-        open: true,
-        write_intent: true,
-        exclusive: true,
-        draft: true,
-    }
-}
-
 fn make(bed: &mut Bed, session: SessionId, text: &str) -> InodeView {
     let exactly = bed.next(session);
     let name = name(text);
-    let create = creation(&name);
+    let create = Create { write_intent: true, draft: true, ..common::creation(&name) };
     let view = bed.shard.create(exactly, &create).expect("made");
     bed.turn();
     view
@@ -440,7 +424,7 @@ fn a_repeated_create_is_no_draft() {
     let mut bed = bed();
     let exactly = bed.next(A);
     let name = name("f");
-    let create = creation(&name);
+    let create = Create { write_intent: true, draft: true, ..common::creation(&name) };
     assert!(bed.shard.create(exactly, &create).unwrap().draft);
     bed.turn();
     let again = bed.shard.create(exactly, &create).unwrap();
