@@ -23,7 +23,7 @@ use types::id::InodeId;
 use types::name::Name;
 
 use crate::edges::Edges;
-use crate::error::{Damage, Result};
+use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::schema::edge::{self, Edge};
 use crate::schema::inode::{self, Inode, Role};
@@ -54,7 +54,7 @@ pub struct PageEntry {
     pub child: InodeId,
     pub kind: FileType,
     pub cookie: u64,
-    /// Where asked for, and at home here.
+    /// Where asked for, at home here, and not damaged. A directory may come here by a split after its name.
     pub inode: Option<Inode>,
 }
 
@@ -81,7 +81,7 @@ impl<K: Kv> Namespace<K> {
         }
         let (mut entries, is_last) = collector.finish();
         if attributes {
-            self.add_attributes(id, &mut entries)?;
+            self.add_attributes(&mut entries)?;
         }
         // What comes next is still in the directory that it is a part of.
         let end = is_last && !matches!(directory.role(), Role::Filling { .. });
@@ -95,7 +95,7 @@ impl<K: Kv> Namespace<K> {
         Ok(collector.finish())
     }
 
-    fn add_attributes(&mut self, directory: InodeId, entries: &mut [PageEntry]) -> Result<()> {
+    fn add_attributes(&mut self, entries: &mut [PageEntry]) -> Result<()> {
         // The others are known in their own shards.
         let shard = self.shard;
         let mut missing = Vec::new();
@@ -112,12 +112,12 @@ impl<K: Kv> Namespace<K> {
             self.warm_range(first, last)?;
         }
         for entry in entries.iter_mut().filter(|entry| entry.child.home() == shard) {
-            let inode = self.find(entry.child)?.filter(|inode| inode.kind == entry.kind);
-            if inode.is_none() {
-                edge::ser_key(&mut self.key, directory, types::name_hash::name_hash(&entry.name), &entry.name);
-                return Err(Damage::new("an edge to an inode that is not there or of another kind", &self.key).into());
-            }
-            entry.inode = inode;
+            entry.inode = match self.find(entry.child) {
+                Ok(inode) => inode.filter(|inode| inode.kind == entry.kind),
+                // For who asks for this inode to be told of: nobody could list the others for it.
+                Err(Error::Damaged(_)) => None,
+                Err(error) => return Err(error),
+            };
         }
         Ok(())
     }
@@ -128,19 +128,15 @@ impl<K: Kv> Namespace<K> {
         inode::ser_key(&mut from, first);
         inode::ser_key(&mut to, last);
         to.push(0);
-        let mut damage = None;
         let inodes = &mut self.inodes;
         self.kv.scan(&from, &to, |key, value| {
-            match inode::deser_key(key).and_then(|id| Ok((id, inode::deser_value(key, value)?))) {
-                Ok((id, inode)) => inodes.warm(id, inode),
-                Err(found) => {
-                    damage = Some(found);
-                    return ControlFlow::Break(());
-                }
+            // What is damaged stays missing.
+            if let Ok((id, inode)) = inode::deser_key(key).and_then(|id| Ok((id, inode::deser_value(key, value)?))) {
+                inodes.warm(id, inode);
             }
             ControlFlow::Continue(())
         })?;
-        damage.map_or(Ok(()), |damage| Err(damage.into()))
+        Ok(())
     }
 }
 
