@@ -579,6 +579,7 @@ impl State {
         let (Answer::Opened(_), Some(open)) = (&answer, open) else { return answer };
         if let Some(earlier) = self.connections.opened(queued.connection, &open) {
             self.waiting.disconnected(&mut self.shard, open.session, earlier);
+            self.abandon(earlier, open.session);
         }
         if is_new {
             self.newcomers.came(open.session, self.commits + 1);

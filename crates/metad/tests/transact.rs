@@ -2,20 +2,23 @@
 
 mod common;
 
+use std::net::TcpListener;
+use std::time::Duration;
+
 use common::{key, on_ring};
-use metad::local::{LocalConfig, LocalShard};
+use metad::local::{LocalConfig, LocalShard, TestTarget};
 use namespace::schema::transaction::{ser_parts, ser_votes};
 use namespace::transaction::part::{Part, Vote};
 use net::{CallError, Connection, Identity, Limits, To};
 use types::attr::FileType;
 use types::cred::Credentials;
 use types::error::Errno;
-use types::id::{InodeId, SessionId, ShardId, TransactionId};
+use types::id::{GroupId, InodeId, SessionId, ShardId, TargetId, TransactionId};
 use types::name::Name;
 use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::op::Call;
-use wire::v1::meta::{Create, Exactly, GetAttr};
+use wire::v1::meta::{Create, Exactly, GetAttr, Link};
 use wire::v1::session::SessionOpen;
 use wire::v1::transaction::{Ending, Finish, Prepare, Promise, Transact, Transacted};
 
@@ -130,6 +133,38 @@ fn what_cannot_be_read_is_refused_as_a_whole_and_changes_nothing() {
         assert_eq!(refused, Err(CallError::Status(Status::Errno(Errno::EPROTO))));
         let answer = asker.transact(Vec::new(), vec![prepare(3, Part::Token)]).await;
         assert_eq!(answer.promises, [given(Vote::Token)], "nobody has it");
+    });
+    shard.stop().expect("stops in order");
+}
+
+#[test]
+fn what_an_outdated_connection_had_asked_for_is_given_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Another shard, which never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    let storage = vec![TestTarget { id: TargetId(1), port }];
+    let config = LocalConfig { storage, ..LocalConfig::new(dir.path(), key()) };
+    let mut shard = LocalShard::start(&config).expect("starts");
+    shard.change_map(|map| {
+        map.shards.insert(ShardId(1), GroupId(1));
+    });
+    on_ring(|| async {
+        let (earlier, later) = (Asker::connect(&shard).await, Asker::connect(&shard).await);
+        let file = earlier.make_file().await;
+        let link = |sequence, inode| Link {
+            exactly: Exactly { sequence, answered_below: 2 },
+            inode,
+            parent: InodeId::ROOT,
+            name: Name::new(b"link").expect("a name"),
+        };
+        // Nothing is decided, and the name is locked.
+        let undecided = link(2, InodeId::new(ShardId(1), 20));
+        ring::spawn(async move { drop(earlier.call(&undecided).await) });
+        ring::sleep(Duration::from_millis(100)).await;
+        later.call(&SessionOpen::asking(SESSION, b"test".to_vec(), 0, 2)).await.expect("the same thread");
+        let linked = ring::timeout(Duration::from_secs(3), later.call(&link(3, file))).await;
+        linked.expect("nobody waits for the name any more").expect("linked");
     });
     shard.stop().expect("stops in order");
 }
