@@ -70,12 +70,23 @@ impl Tidying {
         (!shared.tidied.0.swap(true, Ordering::AcqRel)).then(|| Self(Arc::clone(shared)))
     }
 
-    async fn run(self) {
+    async fn run(mut self) {
+        let shared = Arc::clone(&self.0);
         loop {
             ring::sleep(KEEP).await;
-            if self.0.has_ended() || !self.0.tidy_streams(ring::now()) {
+            if shared.has_ended() {
                 return;
             }
+            if shared.tidy_streams(ring::now()) {
+                continue;
+            }
+            drop(self);
+            // Who asked for something in between has seen this task, and relies on it.
+            if !shared.tidy_streams(ring::now()) {
+                return;
+            }
+            let Some(next) = Self::begin(&shared) else { return };
+            self = next;
         }
     }
 }
