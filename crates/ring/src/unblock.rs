@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use std::{ptr, slice, thread};
+use std::{mem, ptr, slice, thread};
 
 use crate::buf::Slice;
 use crate::mailbox;
@@ -100,7 +100,7 @@ impl Group {
     }
 
     fn work(&self) {
-        let _place = Place(self);
+        let place = Place(self);
         let mut state = self.lock();
         loop {
             while let Some(job) = state.jobs.pop_front() {
@@ -113,13 +113,16 @@ impl Group {
             state = woken;
             state.idle -= 1;
             if wait.timed_out() && state.jobs.is_empty() {
+                // At once: who gives a job from here on starts a thread for it.
+                state.threads -= 1;
+                mem::forget(place);
                 return;
             }
         }
     }
 }
 
-/// A thread's place in its group, given back also where a call panics.
+/// A thread's place in its group, given back where a call panics.
 struct Place<'a>(&'a Group);
 
 impl Drop for Place<'_> {
@@ -137,7 +140,7 @@ struct Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if !self.given_back.load(Ordering::Acquire) {
-            std::mem::forget(self.data.take());
+            mem::forget(self.data.take());
         }
     }
 }
