@@ -10,6 +10,7 @@
 pub mod bench;
 mod connection;
 mod fences;
+mod flow;
 pub mod handshake;
 pub mod health;
 pub mod homing;

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::RawFd;
+use std::time::Instant;
 
 use ring::buf::Slice;
 use ring::op;
@@ -27,6 +28,8 @@ pub(crate) struct Outbox {
     queue: RefCell<Queue>,
     filled: Notify,
     closed: Cell<bool>,
+    /// Since when what is being sent waits for the socket.
+    sending: Cell<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -141,10 +144,17 @@ impl Outbox {
             ring::turn_end().await;
             let (parts, sent) = self.queue.borrow_mut().take();
             let bytes = parts.iter().map(|part| part.len()).sum();
+            self.sending.set(Some(ring::now()));
             op::send_all(socket, parts).await?;
+            self.sending.set(None);
             meter.sent(bytes);
             on_sent(sent);
         }
+    }
+
+    /// Since when the send of the moment is under way.
+    pub(crate) fn sending_since(&self) -> Option<Instant> {
+        self.sending.get()
     }
 
     /// Drops what waits and takes nothing more.

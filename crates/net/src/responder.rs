@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use ring::buf::Slice;
-use ring::op;
+use ring::op::{self, TcpSigns};
 use ring::shared::Place;
 use ring::sync::Notify;
 use tracing::error;
@@ -50,8 +50,6 @@ pub(crate) struct Accepted {
     requests: Cell<usize>,
     /// Of those: their own bytes until they are answered, their reply's after.
     bytes: Cell<usize>,
-    /// Parked: not counted above.
-    parked: Cell<usize>,
     /// Handed out, neither answered nor parked: they may yet change something.
     at_work: Cell<usize>,
     rest: Notify,
@@ -79,7 +77,6 @@ impl Accepted {
             epoch,
             requests: Cell::new(0),
             bytes: Cell::new(0),
-            parked: Cell::new(0),
             at_work: Cell::new(0),
             rest: Notify::new(),
             room: Notify::new(),
@@ -138,13 +135,14 @@ impl Accepted {
         }
     }
 
-    fn is_full(&self) -> bool {
+    /// Nothing more is read of it before something is answered and sent.
+    pub(crate) fn is_full(&self) -> bool {
         self.requests.get() >= self.limits.requests || self.bytes.get() >= self.limits.bytes
     }
 
-    /// Requests are unanswered, or their replies not sent.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.requests.get() + self.parked.get() > 0
+    /// What the kernel has counted, of a TCP connection.
+    pub(crate) fn tcp_signs(&self) -> Option<TcpSigns> {
+        op::tcp_signs(&self.socket)
     }
 
     pub(crate) fn sent(&self, sent: &Sent) {
@@ -218,7 +216,6 @@ impl Responder {
     /// can pass it. Whoever parks keeps the number of these small.
     pub fn park(&mut self) {
         if !std::mem::replace(&mut self.parked, true) {
-            self.connection.parked.set(self.connection.parked.get() + 1);
             self.connection.uncount(self.cost);
             self.connection.leave_work();
         }
@@ -241,7 +238,6 @@ impl Responder {
     fn send(&mut self, status: Status, encode: impl FnOnce(&mut Vec<u8>), mut payload: Vec<Slice>, crc: Option<u32>) {
         self.answered = true;
         if std::mem::replace(&mut self.parked, false) {
-            self.connection.parked.set(self.connection.parked.get() - 1);
             self.connection.count(self.cost);
         } else {
             self.connection.leave_work();

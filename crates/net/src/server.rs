@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring::buf::{Buf, Slice};
 use ring::op;
@@ -20,6 +20,7 @@ use wire::sums::Sums;
 use wire::v1::session::{Empty, Fence, FenceSession};
 
 use crate::fences::Fences;
+use crate::flow::Flow;
 use crate::handshake;
 use crate::identity::Identity;
 use crate::inbound::{Inbound, Incoming};
@@ -372,27 +373,45 @@ async fn send(connection: Rc<Accepted>) {
     }
 }
 
-/// Ends a connection that is silent, or stuck in the middle of a frame.
+/// Ends a connection that is silent, stuck in the middle of a frame, or does not take what it has asked for.
 async fn watch(weak: Weak<Accepted>) {
     let Some(limits) = weak.upgrade().map(|connection| connection.limits.clone()) else { return };
+    let (period, mut flow) = (limits.stall.min(limits.idle) / 4, Flow::new());
     loop {
-        ring::sleep(limits.stall.min(limits.idle) / 4).await;
+        let before = ring::now();
+        ring::sleep(period).await;
         let Some(connection) = weak.upgrade() else { return };
         if connection.is_closed() {
             return;
         }
-        let silent = ring::now().saturating_duration_since(connection.pulse.heard.get());
-        let reason = if connection.pulse.mid_frame.get() && silent >= limits.stall {
-            "stuck in the middle of a frame"
-        } else if silent >= limits.idle && !connection.is_busy() {
-            "silent for too long"
-        } else {
+        let now = ring::now();
+        let still = flow.still(now, connection.tcp_signs().as_ref());
+        if now.saturating_duration_since(before) >= 2 * period {
+            // This thread stood still: what came meanwhile is still in the socket.
             continue;
-        };
+        }
+        let Some(reason) = why_given_up(&connection, now, still) else { continue };
         if connection.close(reason) {
             let (peer, name) = (connection.peer.address, connection.peer.name.as_str());
             warn!(%peer, name, reason, "connection given up");
         }
         return;
+    }
+}
+
+/// `still`: for how long no bytes have moved.
+fn why_given_up(connection: &Accepted, now: Instant, still: Duration) -> Option<&'static str> {
+    let Limits { stall, idle, .. } = connection.limits;
+    let silent = now.saturating_duration_since(connection.pulse.heard.get()).min(still);
+    let sending = connection.outbox.sending_since().map(|since| now.saturating_duration_since(since).min(still));
+    if connection.pulse.mid_frame.get() && silent >= stall {
+        Some("stuck in the middle of a frame")
+    } else if sending.is_some_and(|sending| sending >= stall) {
+        Some("does not take the answers to what it asked")
+    } else if silent >= idle && !connection.is_full() {
+        // Of one that is full nothing is read. Others ask whether we live, also while they wait for an answer.
+        Some("silent for too long")
+    } else {
+        None
     }
 }

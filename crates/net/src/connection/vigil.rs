@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use wire::op::Ping;
 
 use super::{Inner, To};
+use crate::flow::Flow;
 use crate::health::{Health, LOOK_BUSY, LOOK_IDLE, Signs, Verdict};
 use crate::pending::Held;
 use crate::sharing;
@@ -38,7 +39,7 @@ pub(super) async fn keep(weak: Weak<Inner>) {
             continue;
         }
         let Some(signs) = op::tcp_signs(&inner.socket) else { return };
-        let TcpSigns { unacknowledged, since_acknowledged, round_trip, variance } = signs;
+        let TcpSigns { unacknowledged, since_acknowledged, round_trip, variance, .. } = signs;
         inner.rail.measured(round_trip);
         let (now, waiting) = (ring::now(), inner.pending.borrow().len() > 0);
         let quiet = now.saturating_duration_since(inner.pulse.heard.get());
@@ -62,14 +63,17 @@ pub(super) async fn keep(weak: Weak<Inner>) {
 /// Asks an idle connection whether it lives, and ends one that says nothing.
 pub(super) async fn watch(weak: Weak<Inner>) {
     let Some(limits) = weak.upgrade().map(|inner| inner.limits.clone()) else { return };
+    let mut flow = Flow::new();
     loop {
         ring::sleep(limits.silence / 4).await;
         let Some(inner) = weak.upgrade() else { return };
         if inner.closed.borrow().is_some() {
             return;
         }
-        let silent = ring::now().saturating_duration_since(inner.pulse.heard.get());
-        if silent >= limits.silence {
+        let now = ring::now();
+        let silent = now.saturating_duration_since(inner.pulse.heard.get());
+        let still = flow.still(now, op::tcp_signs(&inner.socket).as_ref());
+        if silent.min(still) >= limits.silence {
             let reason = format!("nothing heard for {} ms", silent.as_millis());
             if inner.close(&reason) {
                 warn!(peer = %inner.address, reason, "connection given up");

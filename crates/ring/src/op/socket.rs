@@ -260,6 +260,9 @@ pub struct TcpSigns {
     pub since_acknowledged: Duration,
     pub round_trip: Duration,
     pub variance: Duration,
+    /// Bytes that the other side's kernel has acknowledged so far, and those that have come from there in order.
+    pub acknowledged: u64,
+    pub received: u64,
 }
 
 /// Places in the kernel's `struct tcp_info` (`<linux/tcp.h>`), in bytes; it only grows at its end.
@@ -270,6 +273,8 @@ mod tcp_info {
     pub(super) const LAST_ACKNOWLEDGED: usize = 56;
     pub(super) const ROUND_TRIP: usize = 68;
     pub(super) const VARIANCE: usize = 72;
+    pub(super) const BYTES_ACKNOWLEDGED: usize = 120;
+    pub(super) const BYTES_RECEIVED: usize = 128;
     pub(super) const UNSENT: usize = 144;
     /// Since Linux 5.4; zero before.
     pub(super) const SEND_WINDOW: usize = 228;
@@ -286,6 +291,7 @@ pub fn tcp_signs(socket: &OwnedFd) -> Option<TcpSigns> {
         libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info, &raw mut len)
     };
     let number = |at: usize| info[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+    let count = |at: usize| info[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
     // What no device or rule lets out is never counted as sent; where the other side has no room, that is no wonder.
     let has_room = number(tcp_info::SEND_WINDOW) >= number(tcp_info::SEND_SEGMENT).max(1);
     let is_held_up = number(tcp_info::UNSENT) > 0 && has_room;
@@ -294,6 +300,8 @@ pub fn tcp_signs(socket: &OwnedFd) -> Option<TcpSigns> {
         since_acknowledged: Duration::from_millis(number(tcp_info::LAST_ACKNOWLEDGED).into()),
         round_trip: Duration::from_micros(number(tcp_info::ROUND_TRIP).into()),
         variance: Duration::from_micros(number(tcp_info::VARIANCE).into()),
+        acknowledged: count(tcp_info::BYTES_ACKNOWLEDGED),
+        received: count(tcp_info::BYTES_RECEIVED),
     })
 }
 
