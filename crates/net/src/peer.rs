@@ -207,7 +207,12 @@ impl Inner {
         loop {
             let lost = self.state.borrow().lost(connection.incarnation());
             let Some(id) = lost else {
-                self.state.borrow_mut().all_fenced();
+                let mut state = self.state.borrow_mut();
+                if state.is_outdated(connection) {
+                    connection.end("its peer was started again since");
+                    return Err(ConnectError::lost(connection.address(), &CallError::Closed("outdated".into())));
+                }
+                state.all_fenced();
                 return Ok(());
             };
             let fence = Fence { connection: Bytes(id.to_vec()) };

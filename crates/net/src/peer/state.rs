@@ -1,6 +1,7 @@
 //! What a peer's rails and connections are at the moment.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 use crate::connection::{ConnectError, Connection};
 use crate::fences::Id;
@@ -21,7 +22,7 @@ pub(super) struct State {
     /// On rails that are none any more, with requests under way, or in the hands of who may have some yet.
     retired: Vec<Connection>,
     /// Lost with requests under way, and the incarnation of the other side then.
-    lost: Vec<(Id, u64)>,
+    lost: Vec<Lost>,
     /// Outcome of the last failed attempt, and how many of those there were.
     pub(super) error: ConnectError,
     pub(super) attempts: u64,
@@ -183,16 +184,22 @@ impl State {
 
     /// One that is to be fenced by a peer of this incarnation.
     pub(super) fn lost(&self, incarnation: u64) -> Option<Id> {
-        self.lost.iter().find(|(_, lost)| *lost == incarnation).map(|(id, _)| *id)
+        self.lost.iter().find(|lost| lost.incarnation == incarnation).map(|lost| lost.id)
     }
 
-    /// A peer of another incarnation knows nothing of what was asked.
+    /// The peer was started again since this connection was made: one that was made later has met its next incarnation, which
+    /// may yet do what was asked of it.
+    pub(super) fn is_outdated(&self, connection: &Connection) -> bool {
+        self.lost.iter().any(|lost| lost.is_of_later(connection.incarnation(), connection.begun()))
+    }
+
+    /// A peer of a later incarnation knows nothing of what was asked.
     pub(super) fn all_fenced(&mut self) {
         self.lost.clear();
     }
 
     pub(super) fn fenced(&mut self, id: Id) {
-        self.lost.retain(|(lost, _)| *lost != id);
+        self.lost.retain(|lost| lost.id != id);
     }
 
     pub(super) fn width(&self) -> usize {
@@ -206,9 +213,23 @@ impl State {
     }
 }
 
-fn note(lost: &mut Vec<(Id, u64)>, ended: &Connection) {
+/// A connection that ended with requests unanswered.
+struct Lost {
+    id: Id,
+    incarnation: u64,
+    begun: Instant,
+}
+
+impl Lost {
+    /// It was made later than one to another incarnation.
+    fn is_of_later(&self, incarnation: u64, begun: Instant) -> bool {
+        self.incarnation != incarnation && self.begun > begun
+    }
+}
+
+fn note(lost: &mut Vec<Lost>, ended: &Connection) {
     if ended.left_requests() {
-        lost.push((ended.id(), ended.incarnation()));
+        lost.push(Lost { id: ended.id(), incarnation: ended.incarnation(), begun: ended.begun() });
     }
 }
 
@@ -216,4 +237,20 @@ fn find_pairs(addresses: &[SocketAddr], selectors: &[Selector]) -> Vec<Pair> {
     let found = interfaces::lately(ring::now());
     let remotes: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
     pairs(&select(&found, selectors), &found, &remotes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_to_an_earlier_incarnation_does_not_speak_for_a_later_one() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let lost = Lost { id: Id::default(), incarnation: 7, begun: after(5) };
+        assert!(lost.is_of_later(9, after(4)), "whatever their numbers are");
+        assert!(!lost.is_of_later(6, after(6)) && !lost.is_of_later(7, after(4)));
+    }
 }
