@@ -290,6 +290,7 @@ impl Core {
         let state = &mut *self.state.borrow_mut();
         if let Some(session) = state.connections.forget(connection) {
             state.waiting.disconnected(&mut state.shard, session, connection);
+            state.queue_bytes -= state.waiting.drop_abandoned();
             if state.parking.len() > 0 {
                 state.lost.push((connection, session));
                 self.work.notify_one();
@@ -624,7 +625,8 @@ impl State {
     }
 
     fn unpark(&mut self) {
-        self.queue_bytes -= self.waiting.release(&mut self.queue);
+        self.queue_bytes -= self.waiting.drop_abandoned();
+        self.waiting.release(&mut self.queue);
     }
 
     /// Keeps a request that has no answer yet; gives back one that has, or for which there is no room.

@@ -42,12 +42,14 @@ impl Waiting {
         self.parked.push(queued);
     }
 
-    /// Puts the parked ones whose caller still waits in front of `queue`; the bytes of the others, which are dropped.
-    pub(crate) fn release(&mut self, queue: &mut Vec<Queued>) -> usize {
-        let (dropped, wanted): (Vec<_>, Vec<_>) =
-            mem::take(&mut self.parked).into_iter().partition(Queued::is_abandoned);
-        queue.splice(0..0, wanted);
-        dropped.iter().map(Queued::len).sum()
+    /// Puts the parked ones in front of `queue`.
+    pub(crate) fn release(&mut self, queue: &mut Vec<Queued>) {
+        queue.splice(0..0, mem::take(&mut self.parked));
+    }
+
+    /// Drops the parked ones whose caller is gone, or its next connection would wait for them; answers their bytes.
+    pub(crate) fn drop_abandoned(&mut self) -> usize {
+        self.parked.extract_if(.., |queued| queued.is_abandoned()).map(|queued| queued.len()).sum()
     }
 
     /// The session's request for recalls, to be answered when there are any. Answers at once what it asked before.
