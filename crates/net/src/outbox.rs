@@ -3,11 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::RawFd;
-use std::time::Instant;
+use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use ring::buf::Slice;
 use ring::op;
-use ring::sync::Notify;
+use ring::sync::{Notify, Permit};
 use wire::frame::{BODY_MAX, HEADER_LEN, Header, PAYLOAD_MAX, crc32c, crc32c_of_parts, flags};
 
 use crate::metrics::Meter;
@@ -17,6 +18,9 @@ const COPY_MAX: usize = 4 << 10;
 /// Bounds of the room that is set aside for a turn's headers and bodies, in bytes.
 const SMALL_MIN: usize = 1 << 10;
 const SMALL_MAX: usize = 256 << 10;
+
+/// What waits to be sent holds the permits for its memory for at most so long.
+const HOLD_MAX: Duration = Duration::from_secs(5);
 
 /// The frame is longer than the protocol allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,13 +45,15 @@ struct Queue {
     frames: usize,
     /// Bytes of memory that the sender accounts for, as given to `push`.
     cost: usize,
+    /// Of whoever bounds the memory of what waits.
+    held: Vec<Permit>,
     /// Lengths of the last turn's `small` and `long`: what the next one may need.
     usual: (usize, usize),
 }
 
 impl Queue {
     /// All that waits, as parts in order.
-    fn take(&mut self) -> (Vec<Slice>, Sent) {
+    fn take(&mut self) -> (Vec<Slice>, Sent, Vec<Permit>) {
         self.usual = (self.small.len(), self.long.len());
         let small = Slice::from_vec(std::mem::take(&mut self.small));
         let mut parts = Vec::with_capacity(2 * self.long.len() + 1);
@@ -63,7 +69,7 @@ impl Queue {
             parts.push(small.slice(from..small.len()));
         }
         let sent = Sent { frames: std::mem::take(&mut self.frames), cost: std::mem::take(&mut self.cost) };
-        (parts, sent)
+        (parts, sent, std::mem::take(&mut self.held))
     }
 
     /// Ready for a turn like the last one.
@@ -132,6 +138,14 @@ impl Outbox {
         Ok(())
     }
 
+    /// Keeps `permit` until what was pushed last has left, but not for longer than the other side may need to take it: one that
+    /// takes nothing is not to keep others waiting, and has bounds of its own.
+    pub(crate) fn hold(&self, permit: Permit) {
+        if !self.closed.get() {
+            self.queue.borrow_mut().held.push(permit);
+        }
+    }
+
     /// Sends until the outbox is closed or the socket fails; tells `on_sent` after each send.
     pub(crate) async fn run(&self, socket: RawFd, meter: &Meter, mut on_sent: impl FnMut(Sent)) -> io::Result<()> {
         loop {
@@ -142,10 +156,17 @@ impl Outbox {
                 self.filled.notified().await;
             }
             ring::turn_end().await;
-            let (parts, sent) = self.queue.borrow_mut().take();
+            let (parts, sent, held) = self.queue.borrow_mut().take();
             let bytes = parts.iter().map(|part| part.len()).sum();
             self.sending.set(Some(ring::now()));
-            op::send_all(socket, parts).await?;
+            let mut sending = pin!(op::send_all(socket, parts));
+            match ring::timeout(HOLD_MAX, sending.as_mut()).await {
+                Ok(result) => result?,
+                Err(_) => {
+                    drop(held);
+                    sending.await?;
+                }
+            }
             self.sending.set(None);
             meter.sent(bytes);
             on_sent(sent);

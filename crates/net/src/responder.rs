@@ -8,7 +8,7 @@ use std::rc::Rc;
 use ring::buf::Slice;
 use ring::op::{self, TcpSigns};
 use ring::shared::Place;
-use ring::sync::Notify;
+use ring::sync::{Notify, Permit};
 use tracing::error;
 use types::error::Errno;
 use types::id::Epoch;
@@ -201,9 +201,11 @@ impl Responder {
         self.send(Status::Ok, |out| message.encode(out), payload, None);
     }
 
-    /// As [`Self::reply_payload`], with the payload's CRC32C if it is known.
-    pub fn reply_summed<T: Wire>(mut self, message: &T, payload: Slice, crc: Option<u32>) {
+    /// As [`Self::reply_payload`], with the payload's CRC32C if it is known, and the permit for its memory, which is given
+    /// back when it has left.
+    pub fn reply_summed<T: Wire>(mut self, message: &T, payload: Slice, crc: Option<u32>, memory: Permit) {
         self.send(Status::Ok, |out| message.encode(out), vec![payload], crc);
+        self.connection.outbox.hold(memory);
     }
 
     /// Answers that it did not work. `Status::Ok` becomes `EIO`: there is no success without a message.

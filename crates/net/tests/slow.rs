@@ -5,7 +5,7 @@ mod common;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use common::{Raw, aside, encode, identity, object, pattern, run, serve, until};
+use common::{MEMORY, Raw, aside, encode, identity, object, pattern, run, serve, until};
 use net::{Connection, Limits, To};
 use types::time::Timestamp;
 use wire::op::Ping;
@@ -112,5 +112,31 @@ fn who_takes_none_of_the_answers_to_what_it_asked_is_given_up() {
         .await;
         until(|| !running.store.disconnects.borrow().is_empty()).await;
         assert!(begin.elapsed() >= Duration::from_millis(400));
+    });
+}
+
+#[test]
+fn the_memory_of_an_answer_counts_until_it_has_left_but_not_for_long_for_who_does_not_take_it() {
+    run(async {
+        let running = serve(Limits::default());
+        running.store.objects.borrow_mut().insert(1, pattern(1 << 20, 1));
+        let (address, store) = (running.address, &running.store);
+        let taken = || MEMORY - store.memory().available();
+        let mut raw = aside(move || {
+            let mut raw = Raw::connect(address);
+            for request in 1..=40 {
+                let frame = raw.frame(request, &storage::Read { object: object(1), offset: 0, length: 1 << 20 }, b"");
+                raw.send(&frame);
+            }
+            raw
+        })
+        .await;
+        until(|| store.requests.get() == 40).await;
+        ring::sleep(Duration::from_millis(200)).await;
+        assert!(taken() >= 8 << 20, "{} bytes wait to be sent", taken());
+        let begin = Instant::now();
+        until(|| taken() == 0).await;
+        assert!(begin.elapsed() >= Duration::from_secs(3), "given back after {:?}", begin.elapsed());
+        aside(move || (0..40).for_each(|_| drop(raw.read_frame().unwrap()))).await;
     });
 }

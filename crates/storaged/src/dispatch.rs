@@ -150,9 +150,9 @@ async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) ->
     let (served, metrics, share) = (&route.served, &route.metrics, route.served.share);
     match header.op {
         Op::Read => match of(share, &body, |m: &Read| m.object, async |m| served.read(&m, room).await).await {
-            Ok((message, Found { data, crc, .. })) => {
+            Ok((message, Found { data, crc, .. }, memory)) => {
                 metrics.read.inc_by(data.len() as u64);
-                responder.reply_summed(&message, data.freeze(), crc);
+                responder.reply_summed(&message, data.freeze(), crc, memory);
                 Ok(())
             }
             Err(status) => reply::<Empty>(responder, Err(status)),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ring::buf::Buf;
+use ring::sync::Permit;
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
@@ -46,21 +47,21 @@ pub(crate) struct Served<S> {
 }
 
 impl<S: ObjectStore> Served<S> {
-    /// Into `room` where there is one, if it is long enough.
-    pub(crate) async fn read(&self, request: &Read, room: Option<Buf>) -> Result<(ObjectReply, Found), Errno> {
+    /// Into `room` where there is one, if it is long enough. What is found takes memory until the permit for it is given back.
+    pub(crate) async fn read(&self, request: &Read, room: Option<Buf>) -> Result<(ObjectReply, Found, Permit), Errno> {
         self.target.check_present()?;
         if request.length as usize > PAYLOAD_MAX {
             return Err(Errno::EINVAL);
         }
         let end = request.offset.checked_add(u64::from(request.length)).ok_or(Errno::EINVAL)?;
-        let _memory = in_queue(&self.waits.memory, self.read_memory.acquire(request.length as usize)).await;
+        let memory = in_queue(&self.waits.memory, self.read_memory.acquire(request.length as usize)).await;
         let _turn = self.reading(request.object, Access::read(request.offset, end)).await;
         let version = self.table.version(request.object);
         if self.table.is_buried(request.object) {
-            return Ok((ObjectReply { version, size: 0 }, Found::nothing(0)));
+            return Ok((ObjectReply { version, size: 0 }, Found::nothing(0), memory));
         }
         let found = self.store.read(request.object, request.offset, request.length, room).await?;
-        Ok((ObjectReply { version, size: found.size }, found))
+        Ok((ObjectReply { version, size: found.size }, found, memory))
     }
 
     pub(crate) async fn write(&self, request: &Write, data: Data) -> Result<WriteReply, Errno> {

@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::{Read, Write};
@@ -16,6 +16,7 @@ use std::time::Duration;
 use net::handshake::{Established, Initiator, Responder as Accepting, drive_blocking};
 use net::{ClusterKey, ConnectionId, Identity, Limits, PeerInfo, Request, Responder, Service};
 use ring::buf::{Buf, Slice};
+use ring::sync::Semaphore;
 use ring::{Config, Ring};
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId, ObjectId};
@@ -49,6 +50,9 @@ pub fn object(stripe: u32) -> ObjectId {
     ObjectId { inode: InodeId(9), stripe }
 }
 
+/// Bytes.
+pub const MEMORY: usize = 1 << 30;
+
 /// Answers at once, unless `hold` is set: then requests wait in `held`, and with `park` at nobody's expense.
 #[derive(Default)]
 pub struct Store {
@@ -57,6 +61,7 @@ pub struct Store {
     pub park: Cell<bool>,
     pub held: RefCell<Vec<Request>>,
     pub requests: Cell<usize>,
+    memory: OnceCell<Rc<Semaphore>>,
     /// Reads answered in the caller's own memory.
     pub placed: Cell<usize>,
     pub connects: Cell<usize>,
@@ -66,6 +71,11 @@ pub struct Store {
 }
 
 impl Store {
+    /// Of what is read as one part.
+    pub fn memory(&self) -> &Rc<Semaphore> {
+        self.memory.get_or_init(|| Rc::new(Semaphore::new(MEMORY)))
+    }
+
     pub fn answer(&self, request: Request) {
         let Request { header, body, payload, sums, room, responder, .. } = request;
         match header.op {
@@ -104,7 +114,8 @@ impl Store {
         }
         if data.len().is_multiple_of(2) {
             let (size, crc) = (data.len() as u64, crc32c(&data));
-            return responder.reply_summed(&storage::ObjectReply { version: 0, size }, data, Some(crc));
+            let memory = self.memory().try_acquire(data.len()).unwrap();
+            return responder.reply_summed(&storage::ObjectReply { version: 0, size }, data, Some(crc), memory);
         }
         let cut = data.len() / 7;
         let parts = vec![data.slice(0..cut), data.slice(cut..data.len())];

@@ -250,7 +250,7 @@ fn readers_and_writers_at_once_see_one_file() {
                 let offset = (first + n * len) % SIZE;
                 let before = answered.borrow().clone();
                 let request = Read { object: o, offset, length: len as u32 };
-                let (_, Found { data: seen, .. }) = served.read(&request, None).await.expect("readable");
+                let (_, Found { data: seen, .. }, _) = served.read(&request, None).await.expect("readable");
                 assert_eq!(seen.len() as u64, len);
                 for (index, part) in seen.chunks_exact(BLOCK as usize).enumerate() {
                     let block = offset / BLOCK + index as u64;
