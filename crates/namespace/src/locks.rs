@@ -380,12 +380,15 @@ impl Locks {
         self.forfeits.forget(session);
     }
 
-    /// The session holds all of it.
+    /// What of it the session does not hold.
     #[must_use]
-    pub fn has(&self, session: SessionId, lock: &HeldLock) -> bool {
+    pub fn missing(&self, session: SessionId, lock: &HeldLock) -> Vec<HeldLock> {
         let owner = LockOwner { session, kind: lock.kind, id: lock.owner };
         let held = self.files.get(&(lock.inode, lock.kind)).and_then(|file| file.of(owner));
-        held.is_some_and(|held| held.covers(lock.held.range, lock.held.mode))
+        let Held { range, mode, .. } = lock.held;
+        let missing = held.map_or_else(|| vec![range], |held| held.missing(range, mode));
+        let part = |range| HeldLock { held: Held { range, ..lock.held }, ..*lock };
+        missing.into_iter().map(part).collect()
     }
 
     /// Everybody has reclaimed what they held, or lost the right to: requests that came meanwhile are taken in turn.

@@ -118,3 +118,48 @@ fn a_session_that_had_expired_is_told_what_it_has_lost() {
     let told = bed.shard.session_tell(A, b"a", &Telling::whole(&[], &[kept, lost])).unwrap();
     assert_eq!(told.lost, [lost]);
 }
+
+/// Two threads of a client tell one after the other what both have looked up before a third one unlocked the middle of it.
+#[test]
+fn what_is_told_again_is_lost_only_where_it_is_not_held() {
+    let mut bed = Bed::new();
+    let inode = bed.file(ROOT, "f");
+    bed.restart();
+    bed.shard.session_open(A, b"a").unwrap();
+    let told = HeldLock { inode, ..piece(A, 0, Exclusive) };
+    let part = |start, end| {
+        let range = LockRange::new(start, end).unwrap();
+        HeldLock { held: Held { range, ..told.held }, ..told }
+    };
+    let tell = |bed: &mut Bed| bed.shard.session_tell(A, b"a", &Telling::whole(&[], &[told])).unwrap().lost;
+    assert_eq!(tell(&mut bed), []);
+    let owner = LockOwner { session: A, kind: told.kind, id: told.owner };
+    for middle in [2, 5] {
+        bed.shard.unlock(inode, owner, LockRange::new(middle, middle).unwrap()).unwrap();
+    }
+    assert_eq!(tell(&mut bed), [part(2, 2), part(5, 5)]);
+    bed.shard.unlock(inode, owner, LockRange::ALL).unwrap();
+    assert_eq!(tell(&mut bed), [told]);
+}
+
+/// It has got something, through a thread that goes on, between its new birth and the telling by another one.
+#[test]
+fn what_was_got_since_the_birth_is_not_lost_with_the_telling() {
+    let mut bed = Bed::new();
+    let inode = bed.file(ROOT, "f");
+    let [old, new] = [0, 10].map(|start| HeldLock { inode, ..piece(A, start, Exclusive) });
+    let owner = LockOwner { session: A, kind: old.kind, id: old.owner };
+    let ask = |bed: &mut Bed, lock: &HeldLock| {
+        let request = LockRequest { inode, owner, wanted: lock.held, wait: Wait::No };
+        assert_eq!(bed.shard.lock(Ticket { session: A, number: 1 }, request).unwrap(), DONE);
+    };
+    ask(&mut bed, &old);
+    bed.wait_ms(EXPIRY_MS);
+    assert_eq!(bed.tick().expired, [A, B]);
+    bed.turn();
+    bed.shard.session_open(A, b"a").unwrap();
+    ask(&mut bed, &new);
+    let both = Held { range: LockRange::new(0, 19).unwrap(), ..old.held };
+    let told = HeldLock { held: both, ..old };
+    assert_eq!(bed.shard.session_tell(A, b"a", &Telling::whole(&[], &[told])).unwrap().lost, []);
+}

@@ -639,7 +639,8 @@ fn an_end_that_is_not_given_back_is_taken_away() {
         owner: 0,
         held: request(F, end(A), (0, OFFSET_MAX), Exclusive, Wait::No).wanted,
     };
-    assert!(!locks.has(A, &old) && !locks.reclaim(A, &old));
+    assert_eq!(locks.missing(A, &old), [old]);
+    assert!(!locks.reclaim(A, &old));
 }
 
 #[test]

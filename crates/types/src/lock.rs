@@ -152,6 +152,20 @@ impl HeldRanges {
         self.whole(range, |held| held.mode == mode)
     }
 
+    /// The parts of `range` that are not held, or not in a mode that allows what `mode` does.
+    #[must_use]
+    pub fn missing(&self, range: LockRange, mode: LockMode) -> Vec<LockRange> {
+        let mut missing = Vec::new();
+        let mut next = Some(range.start);
+        for held in self.within(range).filter(|held| held.mode >= mode) {
+            let before = next.zip(held.range.start.checked_sub(1)).and_then(|(from, to)| LockRange::new(from, to));
+            missing.extend(before);
+            next = held.range.end.checked_add(1);
+        }
+        missing.extend(next.and_then(|from| LockRange::new(from, range.end)));
+        missing
+    }
+
     fn whole(&self, range: LockRange, enough: impl Fn(&Held) -> bool) -> bool {
         let mut next = range.start;
         for held in self.within(range) {
@@ -271,6 +285,10 @@ mod tests {
         assert!(!ranges.covers(range(0, 19), Exclusive) && !ranges.covers(range(0, 20), Shared));
         ranges.clear(range(5, 5));
         assert!(!ranges.covers(range(0, 19), Shared));
+        assert_eq!(ranges.missing(range(0, 30), Shared), [range(5, 5), range(20, 30)]);
+        assert_eq!(ranges.missing(range(7, 21), Exclusive), [range(7, 9), range(20, 21)]);
+        assert_eq!(ranges.missing(range(10, 19), Exclusive), []);
+        assert_eq!(ranges.missing(range(30, OFFSET_MAX), Shared), [range(30, OFFSET_MAX)]);
         assert!(ranges.conflict(range(0, 9), Shared).is_none());
         assert_eq!(ranges.conflict(range(0, 12), Shared).map(|held| held.range), Some(range(10, 19)));
         assert_eq!(ranges.conflict(range(5, 9), Exclusive).map(|held| held.range), Some(range(6, 9)));

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 use types::id::{InodeId, ShardId};
-use types::lock::{Held, HeldRanges, LockKind, LockRange};
+use types::lock::{Held, HeldRanges, LockKind, LockMode, LockRange};
 use wire::v1::lock::HeldLock;
 
 /// An owner among those of this mount.
@@ -224,7 +224,7 @@ impl LockTable {
         let Some(owned) = owned else { return Pieces { held: Vec::new(), free: vec![range], version: 0 } };
         let clip = |held: &Held| held.range.overlap(range).map(|range| Held { range, ..*held });
         let held: Vec<Held> = owned.held.within(range).filter_map(clip).collect();
-        Pieces { held, free: gaps(&owned.held, range), version: owned.version }
+        Pieces { held, free: not_held(&owned.held, range), version: owned.version }
     }
 
     /// The shard has been made to agree with `pieces`. False where the owner has changed them meanwhile.
@@ -255,29 +255,18 @@ impl LockTable {
     pub(crate) fn lose(&self, lock: &HeldLock) -> bool {
         self.owned(lock.inode, (lock.kind, lock.owner), |owned| {
             owned.version += 1;
-            let lost = gaps(&owned.fresh, lock.held.range);
+            let lost = not_held(&owned.fresh, lock.held.range);
             lost.into_iter().filter(|range| owned.held.clear(*range)).count() > 0
         })
     }
 }
 
-/// What of `range` is not held.
-fn gaps(held: &HeldRanges, range: LockRange) -> Vec<LockRange> {
-    let mut gaps = Vec::new();
-    let mut next = Some(range.start());
-    for piece in held.within(range) {
-        let before = next.zip(piece.range.start().checked_sub(1)).and_then(|(from, to)| LockRange::new(from, to));
-        gaps.extend(before);
-        next = piece.range.end().checked_add(1);
-    }
-    gaps.extend(next.and_then(|from| LockRange::new(from, range.end())));
-    gaps
+fn not_held(held: &HeldRanges, range: LockRange) -> Vec<LockRange> {
+    held.missing(range, LockMode::Shared)
 }
 
 #[cfg(test)]
 mod tests {
-    use types::lock::LockMode;
-
     use super::*;
 
     const FILE: InodeId = InodeId(33);

@@ -13,6 +13,9 @@ use crate::locks::{HeldLock, LockAnswer, LockOwner, LockRequest, LockWait, Ticke
 use crate::shard::Shard;
 use crate::view::Telling;
 
+/// So many parts of locks may be named as lost one by one: an answer has to fit into a frame.
+const LOST_PARTS_MAX: usize = 1 << 14;
+
 impl<K: Kv> Shard<K> {
     /// Locks a range. `None`: the answer comes from [`Self::take_lock_answers`] under `ticket`.
     ///
@@ -74,11 +77,18 @@ impl<K: Kv> Shard<K> {
         let Some(known) = self.sessions.get_mut(&session) else { return telling.locks.to_vec() };
         let again = known.has_told_locks;
         known.has_told_locks |= !telling.more;
-        // The answer to the first telling may have been lost.
         let mut lost = Vec::new();
         for lock in telling.locks {
-            let kept = if again { self.locks.has(session, lock) } else { self.locks.reclaim(session, lock) };
-            if !kept {
+            // What the session has got since its birth is there. The answer to the first telling may have been lost; and what
+            // was unlocked after that, the session does not miss.
+            let missing = self.locks.missing(session, lock);
+            let is_lost = |part: &HeldLock| again || !self.locks.reclaim(session, part);
+            let gone: Vec<HeldLock> = missing.into_iter().filter(is_lost).collect();
+            if lost.len() + gone.len() <= LOST_PARTS_MAX {
+                lost.extend(gone);
+            } else {
+                let owner = LockOwner { session, kind: lock.kind, id: lock.owner };
+                self.locks.unlock(lock.inode, owner, lock.held.range);
                 lost.push(*lock);
             }
         }
