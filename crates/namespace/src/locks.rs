@@ -359,12 +359,13 @@ impl Locks {
         }
     }
 
-    /// A session says what it held. False where somebody else holds it by now, or has had it since the session ended: only
-    /// without a grace can that be.
+    /// A session says what it held. False where somebody else holds it by now, or may have had it since the session ended:
+    /// only without a grace can that be. (Ends are given back to who comes back: the objects tell who wrote there.)
     pub fn reclaim(&mut self, session: SessionId, lock: &HeldLock) -> bool {
         let owner = LockOwner { session, kind: lock.kind, id: lock.owner };
         let Held { range, mode, .. } = lock.held;
-        if self.forfeits.is_lost((lock.inode, lock.kind), owner, lock.held) {
+        let left = self.forfeits.is_left((lock.inode, lock.kind), owner, lock.held);
+        if !left.unwrap_or(self.grace || lock.kind == LockKind::End) {
             return false;
         }
         let full = self.sessions.get(&session).is_some_and(|of| of.pieces >= self.limits.pieces_per_session);
@@ -384,8 +385,8 @@ impl Locks {
     #[must_use]
     pub fn missing(&self, session: SessionId, lock: &HeldLock) -> Vec<HeldLock> {
         let owner = LockOwner { session, kind: lock.kind, id: lock.owner };
-        let held = self.files.get(&(lock.inode, lock.kind)).and_then(|file| file.of(owner));
         let Held { range, mode, .. } = lock.held;
+        let held = self.files.get(&(lock.inode, lock.kind)).and_then(|file| file.of(owner));
         let missing = held.map_or_else(|| vec![range], |held| held.missing(range, mode));
         let part = |range| HeldLock { held: Held { range, ..lock.held }, ..*lock };
         missing.into_iter().map(part).collect()

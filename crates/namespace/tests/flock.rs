@@ -91,7 +91,43 @@ fn who_comes_back_loses_what_others_have_had_meanwhile() {
     assert_eq!(kept, [false, true, false, true]);
     // It is told once.
     locks.has_reclaimed(A);
-    assert!(locks.reclaim(A, &all));
+    assert!(!locks.reclaim(A, &alone));
+}
+
+/// Of so many that nothing is remembered of it: others may have had anything since.
+#[test]
+fn who_comes_back_and_is_not_remembered_has_lost_all() {
+    let mut locks = Locks::new(LockLimits::default(), false);
+    let held = piece(A, 0, Exclusive);
+    take(&mut locks, A, &held);
+    locks.release_session(A);
+    for session in [3, 4, 5].map(SessionId) {
+        for start in 0..30_000 {
+            let inode = InodeId(1000 + start);
+            let owner = LockOwner { session, kind: LockKind::Posix, id: session.0 };
+            let wanted = Held { mode: Shared, ..held.held };
+            let request = LockRequest { inode, owner, wanted, wait: Wait::No };
+            assert_eq!(locks.lock(Ticket { session, number: 1 }, request), DONE);
+        }
+        locks.release_session(session);
+    }
+    take(&mut locks, B, &piece(B, 0, Exclusive));
+    locks.release_session(B);
+    assert!(!locks.reclaim(A, &held));
+}
+
+/// It was waited for, and then others could have its locks.
+#[test]
+fn who_comes_back_after_the_grace_has_lost_all_but_ends() {
+    let mut locks = Locks::new(LockLimits::default(), true);
+    let held = piece(A, 0, Exclusive);
+    assert!(locks.reclaim(A, &piece(A, 40, Exclusive)));
+    locks.end_grace();
+    take(&mut locks, B, &piece(B, 0, Exclusive));
+    locks.release_session(B);
+    assert!(!locks.reclaim(A, &held));
+    let end = HeldLock { kind: LockKind::End, owner: 0, ..held };
+    assert!(locks.reclaim(A, &end), "whoever has had it since, the objects tell");
 }
 
 #[test]

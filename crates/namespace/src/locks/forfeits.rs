@@ -9,7 +9,8 @@ use types::lock::{Held, HeldRanges, LockRange};
 
 use crate::locks::{FileKey, LockOwner};
 
-/// Owners in one file. Most of those that are remembered never come back; above this, all are forgotten.
+/// Owners in one file. Most of those that are remembered never come back; above this, all are forgotten: who comes back then
+/// has lost all.
 const FORFEITS_MAX: usize = 1 << 16;
 
 #[derive(Default)]
@@ -41,10 +42,10 @@ impl Forfeits {
         }
     }
 
-    /// Somebody else has had some of it since.
-    pub(super) fn is_lost(&self, key: FileKey, owner: LockOwner, held: Held) -> bool {
+    /// Nobody else has had any of it since. `None` where nothing is remembered of the owner.
+    pub(super) fn is_left(&self, key: FileKey, owner: LockOwner, held: Held) -> Option<bool> {
         let left = self.left.get(&key).and_then(|left| left.get(&owner));
-        left.is_some_and(|left| !left.covers(held.range, held.mode))
+        left.map(|left| left.covers(held.range, held.mode))
     }
 
     /// The session has said what it held.
