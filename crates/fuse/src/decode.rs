@@ -512,6 +512,12 @@ impl Operation {
         }
     }
 
+    /// It may wait for another application, however long. To unlock waits for nobody, though the kernel says with `flock` and
+    /// `F_SETLKW` that it may.
+    pub(crate) fn may_wait_for_long(&self) -> bool {
+        matches!(self, Self::SetLock { mode: Some(_), wait: true, .. })
+    }
+
     /// Nobody but the caller has something of it. What is written of the page cache others have changed as well, and what is
     /// closed is closed though its process ends.
     pub(crate) fn ends_with_its_caller(&self) -> bool {
@@ -648,6 +654,11 @@ mod tests {
         assert!(matches!(operation(Opcode::Setlk, bytes_of(&unlock)),
             Ok(Operation::SetLock { lock, mode: None, wait: false }) if lock.kind == LockKind::Flock));
         assert!(operation(Opcode::Getlk, bytes_of(&unlock)).is_err(), "nothing to look for");
+        let is_long = |opcode, args: &abi::LkIn| {
+            operation(opcode, bytes_of(args)).map(|operation| operation.may_wait_for_long()).expect("it makes sense")
+        };
+        assert!(is_long(Opcode::Setlkw, &args) && !is_long(Opcode::Setlk, &args) && !is_long(Opcode::Getlk, &args));
+        assert!(!is_long(Opcode::Setlkw, &unlock), "as the kernel sends what `flock` gives back");
         assert!(operation(Opcode::Setlk, bytes_of(&abi::LkIn { end: 4, ..args })).is_err());
         assert!(operation(Opcode::Setlk, bytes_of(&abi::LkIn { end: u64::MAX, ..args })).is_err());
         assert!(operation(Opcode::Setlk, bytes_of(&abi::LkIn { kind: 3, ..args })).is_err());

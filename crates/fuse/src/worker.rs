@@ -197,7 +197,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             self.transport.recycle(message);
             None
         };
-        let long = opcode == Opcode::Setlkw;
+        let long = operation.may_wait_for_long();
         if long && !self.transport.begin_long(entry) {
             return self.reply(entry, header.unique, Some(Err(Errno::ENOLCK)));
         }
