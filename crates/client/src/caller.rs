@@ -73,4 +73,9 @@ impl<'a> Caller<'a> {
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.is_some_and(|ending| ending())
     }
+
+    /// Waits for no lock any more. The one may not be heard of where the other is looked for.
+    pub(crate) fn gives_up(&self) -> bool {
+        self.is_interrupted() || self.is_ending()
+    }
 }

@@ -25,7 +25,7 @@ use crate::retry::{Failure, Ladder, Sent, Step};
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 
-/// How often a waiting request looks whether it was interrupted.
+/// How often a waiting request looks whether its caller still waits.
 const INTERRUPT_CHECK: Duration = Duration::from_millis(50);
 /// How long an interrupted request waits for the shard to say what became of it.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(1);
@@ -151,7 +151,7 @@ impl Client {
                     return Err(errno);
                 }
             }
-            if caller.is_interrupted() {
+            if caller.gives_up() {
                 self.resolve(inode, key, None, ask.range);
                 return Err(Errno::EINTR);
             }
@@ -162,7 +162,7 @@ impl Client {
     async fn wait_here(&self, caller: &Caller<'_>, condition: impl Fn() -> bool) -> Result<(), Errno> {
         let deadline = ring::now() + self.shared.config.retry_timeout;
         while !condition() {
-            if caller.is_interrupted() {
+            if caller.gives_up() {
                 return Err(Errno::EINTR);
             }
             if ring::now() >= deadline {
@@ -299,7 +299,7 @@ impl Client {
                     if report {
                         warn!(op = C::OP.name(), "waiting for shard {shard}: {failure}");
                     }
-                    if caller.is_interrupted() {
+                    if caller.gives_up() {
                         return Err(Ended::Unknown(Errno::EINTR));
                     }
                     ring::sleep(after).await;
@@ -308,7 +308,7 @@ impl Client {
         }
     }
 
-    /// Waits for `attempt`. Where the caller is interrupted, the shard is asked to end the wait, and so to answer; `None`
+    /// Waits for `attempt`. Where the caller gives up, the shard is asked to end the wait, and so to answer; `None`
     /// where it does not.
     async fn until_cancelled<F: Future>(
         &self,
@@ -331,7 +331,7 @@ impl Client {
                 match cancelled {
                     Some(since) if since.elapsed() >= CANCEL_PATIENCE => return Poll::Ready(None),
                     Some(_) => {}
-                    None if caller.is_interrupted() => {
+                    None if caller.gives_up() => {
                         cancelled = Some(Instant::now());
                         self.cancel(shard, number);
                     }
@@ -416,5 +416,29 @@ impl Shared {
                 error!(%inode, pid, "a lock is lost: the session had expired, and somebody else has got it since");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use crate::nowhere;
+
+    /// Over io_uring the kernel may forget to tell of a signal: the caller is looked at.
+    #[test]
+    fn who_ends_waits_for_no_lock_though_nobody_has_told_of_a_signal() {
+        nowhere::run(async |client| {
+            let (interrupted, ending) = (|| false, || true);
+            let caller = Caller::interruptible(Credentials::default(), &interrupted, &ending);
+            let soon = Duration::from_millis(10);
+            let waiting = ring::timeout(soon, client.wait_here(&caller, || false)).await;
+            assert_eq!(waiting.expect("it ends"), Err(Errno::EINTR));
+            let asking = pin!(pending::<()>());
+            let cancelled = client.until_cancelled(&caller, (ShardId(0), 1), asking);
+            let cancelled = ring::timeout(CANCEL_PATIENCE * 2, cancelled).await;
+            assert!(cancelled.expect("it ends").is_none());
+        });
     }
 }
