@@ -275,8 +275,7 @@ impl Client {
         request: &C,
     ) -> Result<C::Reply, Ended> {
         let destination = Destination::Shard(shard);
-        let bound = self.shared.config.retry_timeout;
-        let mut ladder = Ladder::new(ring::now(), bound);
+        let mut ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
         loop {
             let sent = Sent::default();
             let attempt = pin!(self.attempt_patiently(destination, request, &sent));
@@ -286,10 +285,7 @@ impl Client {
                 Some(Err(failure)) => failure,
                 None => return Err(Ended::Unknown(Errno::EINTR)),
             };
-            if sent.is_sent() && matches!(failure, Failure::Unreachable(_)) {
-                // It was there until now.
-                ladder = Ladder::new(ring::now(), bound);
-            }
+            ladder.has_waited(ring::now(), &sent, &failure);
             match ladder.after(ring::now(), &failure) {
                 Step::GiveUp => {
                     error!(op = C::OP.name(), "giving up on shard {shard}: {failure}");

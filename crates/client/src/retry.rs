@@ -45,24 +45,17 @@ impl fmt::Display for Failure {
 /// Of one operation, over all its attempts.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
-    is_sent: Cell<bool>,
     /// The first attempt that may have been carried out without an answer.
     unanswered: Cell<Option<Instant>>,
 }
 
 impl Sent {
-    /// Some attempt was on its way.
-    pub(crate) fn is_sent(&self) -> bool {
-        self.is_sent.get()
-    }
-
     pub(crate) fn unanswered_since(&self) -> Option<Instant> {
         self.unanswered.get()
     }
 
     /// An attempt goes now. [`Self::answered`] takes what this returns.
     pub(crate) fn goes(&self, now: Instant) -> Option<Instant> {
-        self.is_sent.set(true);
         let before = self.unanswered.get();
         self.unanswered.set(before.or(Some(now)));
         before
@@ -111,6 +104,16 @@ impl Ladder {
         self.waited(now) >= self.bound
     }
 
+    /// An attempt that may wait for long has failed. Where it had reached the server, this was there until now: the bound
+    /// counts from here on. (One that is answered at once with a failure, again and again, is not waited for any longer.)
+    pub(crate) fn has_waited(&mut self, now: Instant, sent: &Sent, failure: &Failure) {
+        let Some(since) = sent.unanswered_since() else { return };
+        let is_gone = matches!(failure, Failure::Unreachable(_));
+        if is_gone || now.saturating_duration_since(since) >= PATIENCE {
+            *self = Self::new(now, self.bound);
+        }
+    }
+
     pub(crate) fn after(&mut self, now: Instant, failure: &Failure) -> Step {
         if self.is_over(now) {
             return Step::GiveUp;
@@ -136,13 +139,34 @@ mod tests {
     #[test]
     fn what_was_answered_is_in_no_doubt_but_what_went_before_it() {
         let (sent, start) = (Sent::default(), Instant::now());
-        assert!(!sent.is_sent());
         sent.answered(sent.goes(start));
-        assert!(sent.is_sent() && sent.unanswered_since().is_none());
+        assert!(sent.unanswered_since().is_none());
         let lost = start + Duration::from_secs(1);
         assert_eq!(sent.goes(lost), None);
         sent.answered(sent.goes(lost + Duration::from_secs(1)));
         assert_eq!(sent.unanswered_since(), Some(lost));
+    }
+
+    /// A service that stops tells those who wait for locks to come again, as does one that has forgotten the session.
+    #[test]
+    fn the_bound_counts_from_the_end_of_a_wait() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let bound = Duration::from_secs(60);
+        for failure in [Failure::Busy, Failure::NoSession, Failure::StaleMap, Failure::Unreachable("".into())] {
+            let (mut ladder, sent) = (Ladder::new(start, bound), Sent::default());
+            ladder.has_waited(after(90), &sent, &failure);
+            assert_eq!(ladder.after(after(90), &failure), Step::GiveUp, "it was not even sent");
+            let mut ladder = Ladder::new(start, bound);
+            sent.goes(after(1));
+            ladder.has_waited(after(90), &sent, &failure);
+            assert!(matches!(ladder.after(after(90), &failure), Step::Again { report: false, .. }), "{failure}");
+            assert_eq!(ladder.after(after(150), &failure), Step::GiveUp);
+        }
+        let (mut ladder, sent) = (Ladder::new(start, bound), Sent::default());
+        sent.goes(after(60));
+        ladder.has_waited(after(60), &sent, &Failure::Busy);
+        assert_eq!(ladder.after(after(60), &Failure::Busy), Step::GiveUp, "it has never waited");
     }
 
     #[test]
