@@ -62,6 +62,8 @@ mod set_ids;
 mod settle;
 mod shared;
 mod sightings;
+#[cfg(test)]
+mod somewhere;
 mod space;
 mod splits;
 mod statfs;

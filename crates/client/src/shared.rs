@@ -35,6 +35,7 @@ use crate::publish::Drafts;
 use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::splits::Splits;
+use crate::telling::Tellers;
 use crate::unsettled::Unsettled;
 use crate::unsynced::Closed;
 use crate::unwritten::crowd::Crowd;
@@ -68,6 +69,7 @@ pub struct Shared {
     pub(crate) endings: Endings<PARTS>,
     pub(crate) locks: LockTable,
     pub(crate) assurances: Assurances,
+    pub(crate) tellers: Tellers,
     /// Threads with a client.
     clients: AtomicUsize,
     /// Threads that ever had one.
@@ -114,6 +116,7 @@ impl Shared {
             endings: Endings::default(),
             locks: LockTable::default(),
             assurances: Assurances::default(),
+            tellers: Tellers::default(),
             clients: AtomicUsize::new(0),
             threads: AtomicU32::new(0),
             opened: AtomicU64::new(0),

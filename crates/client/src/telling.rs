@@ -2,6 +2,9 @@
 //!
 //! It may be more than one request can carry, so it goes in pieces. The shard counts it as told with the last of them.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use net::{Connection, To};
 use tracing::info;
 use types::id::ShardId;
@@ -9,6 +12,7 @@ use wire::v1::lock::HeldLock;
 use wire::v1::session::{HeldOpen, SessionOpen};
 
 use crate::file::File;
+use crate::locks::LOOK_AGAIN;
 use crate::retry::Failure;
 use crate::router::{Client, failure_of_call};
 
@@ -16,15 +20,52 @@ use crate::router::{Client, failure_of_call};
 /// up a piece in one turn, in which everybody else waits.
 const PIECE_MAX: usize = 16 << 10;
 
+/// Shards that some thread tells what is held.
+#[derive(Default)]
+pub(crate) struct Tellers(Mutex<BTreeSet<ShardId>>);
+
+/// One of them, until it is dropped.
+struct Teller<'a>(&'a Tellers, ShardId);
+
+impl Tellers {
+    fn shards(&self) -> MutexGuard<'_, BTreeSet<ShardId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When no other thread tells this shard. Whoever does ends with its answer, or its connection.
+    async fn turn(&self, shard: ShardId) -> Teller<'_> {
+        while !self.shards().insert(shard) {
+            ring::sleep(LOOK_AGAIN).await;
+        }
+        Teller(self, shard)
+    }
+}
+
+impl Drop for Teller<'_> {
+    fn drop(&mut self) {
+        self.0.shards().remove(&self.1);
+    }
+}
+
 impl Client {
-    /// To `incarnation`, which has restarted or forgotten this client.
-    pub(crate) async fn tell(
+    /// Tells `incarnation`, which has restarted or forgotten this client, unless another thread has told it when this one
+    /// may. What two looked up at different moments would contradict each other.
+    pub(crate) async fn tell_in_turn(
         &self,
         connection: &Connection,
         to: To,
         shard: ShardId,
         incarnation: u64,
     ) -> Result<(), Failure> {
+        let _turn = self.shared.tellers.turn(shard).await;
+        if self.shared.shard_restarted(shard, incarnation) {
+            self.tell(connection, to, shard, incarnation).await?;
+            self.shared.saw_incarnation(shard, incarnation);
+        }
+        Ok(())
+    }
+
+    async fn tell(&self, connection: &Connection, to: To, shard: ShardId, incarnation: u64) -> Result<(), Failure> {
         self.shared.endings.tells();
         self.shared.change_files(shard, File::shard_restarted);
         let opens = self.shared.held_opens(shard);
@@ -76,13 +117,18 @@ impl Piece<'_> {
 
 #[cfg(test)]
 mod tests {
+    use types::cred::Credentials;
     use types::id::{InodeId, SessionId};
     use types::lock::{Held, LockKind, LockMode, LockRange};
     use wire::codec::Wire;
     use wire::frame::BODY_MAX;
+    use wire::op::{Op, Ping};
     use wire::v1::session::SessionOpened;
 
     use super::*;
+    use crate::caller::Caller;
+    use crate::router::Destination;
+    use crate::somewhere::{self, SHARD, join};
 
     fn open(n: u64) -> HeldOpen {
         HeldOpen { inode: InodeId(n), write_intent: false, draft: false }
@@ -105,7 +151,8 @@ mod tests {
             let mut bytes = Vec::new();
             request.encode(&mut bytes);
             assert!(bytes.len() < BODY_MAX, "{} bytes", bytes.len());
-            let lost = request.locks.clone();
+            // What is lost is named in parts, at most once more as many.
+            let lost = [&request.locks[..], &request.locks].concat();
             bytes.clear();
             SessionOpened { incarnation: 7, expiry_ms: 1, lost, keeps_intents: true }.encode(&mut bytes);
             assert!(bytes.len() < BODY_MAX, "{} bytes", bytes.len());
@@ -115,6 +162,31 @@ mod tests {
         assert!(requests.iter().all(|request| request.tells && request.incarnation == 7));
         assert_eq!(requests.iter().flat_map(|request| request.opens.clone()).collect::<Vec<_>>(), opens);
         assert_eq!(requests.iter().flat_map(|request| request.locks.clone()).collect::<Vec<_>>(), locks);
+    }
+
+    /// Of two threads that find at the same time that the shard has restarted one tells it; the other one goes on then.
+    #[test]
+    fn what_is_held_is_told_once() {
+        somewhere::run(async |shard, [one, other]| {
+            let caller = Caller::patient(Credentials::default());
+            let asks = async |client: &Client| {
+                client.reopen_session(SHARD);
+                assert!(client.call(&caller, Destination::Shard(SHARD), &Ping {}).await.is_ok());
+            };
+            let answers = async |incarnation| {
+                shard.opens_session(incarnation).await;
+                shard.opens_session(incarnation).await;
+                if incarnation == 2 {
+                    let telling = shard.next(Op::SessionOpen).await;
+                    shard.nothing_comes().await;
+                    somewhere::opened(telling, incarnation);
+                }
+                shard.does_both(Op::Ping, Op::Ping).await;
+            };
+            for incarnation in [1, 2] {
+                join(join(asks(&one), asks(&other)), answers(incarnation)).await;
+            }
+        });
     }
 
     #[test]

@@ -1,0 +1,122 @@
+//! For tests: a cluster of one shard, whose answers the test gives, and two threads of one mount that ask it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::map::{CapacityClass, ClusterMap, Group, Node, NodeState, Rail, ServiceKind, Target, TargetState};
+use net::{ClusterKey, Identity, Limits, Request, Service};
+use types::id::{Epoch, Generation, GroupId, NodeId, SessionId, ShardId, TargetId};
+use wire::op::Op;
+use wire::v1::session::{Empty, SessionOpened};
+
+use crate::config::Config;
+use crate::{Client, Shared};
+
+pub(crate) const SHARD: ShardId = ShardId(0);
+
+/// So long the other side has for what it is to do, or must not.
+const SOON: Duration = Duration::from_millis(30);
+const LATE: Duration = Duration::from_secs(20);
+
+/// What came to the shard and the test has not looked at.
+#[derive(Default)]
+pub(crate) struct Script(RefCell<VecDeque<Request>>);
+
+impl Service for Script {
+    fn on_request(self: &Rc<Self>, mut request: Request) {
+        request.responder.park();
+        self.0.borrow_mut().push_back(request);
+    }
+}
+
+impl Script {
+    async fn any(&self) -> Request {
+        let come = async || {
+            loop {
+                if let Some(request) = self.0.borrow_mut().pop_front() {
+                    return request;
+                }
+                ring::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        ring::timeout(LATE, come()).await.expect("something comes")
+    }
+
+    /// What comes next, which is this.
+    pub(crate) async fn next(&self, op: Op) -> Request {
+        let request = self.any().await;
+        assert_eq!(request.header.op, op);
+        request
+    }
+
+    pub(crate) async fn nothing_comes(&self) {
+        ring::sleep(SOON).await;
+        let ops: Vec<Op> = self.0.borrow().iter().map(|request| request.header.op).collect();
+        assert_eq!(ops, []);
+    }
+
+    /// Answers what comes next, which is this, with success.
+    pub(crate) async fn does(&self, op: Op) {
+        self.next(op).await.responder.reply(&Empty {});
+    }
+
+    /// The same of two, over two connections.
+    pub(crate) async fn does_both(&self, one: Op, other: Op) {
+        let both = [self.any().await, self.any().await];
+        let ops = both.each_ref().map(|request| request.header.op);
+        assert!(ops == [one, other] || ops == [other, one], "{ops:?}");
+        both.into_iter().for_each(|request| request.responder.reply(&Empty {}));
+    }
+
+    pub(crate) async fn opens_session(&self, incarnation: u64) {
+        opened(self.next(Op::SessionOpen).await, incarnation);
+    }
+}
+
+/// Answers a `SessionOpen`.
+pub(crate) fn opened(request: Request, incarnation: u64) {
+    request.responder.reply(&SessionOpened { incarnation, expiry_ms: 60_000, lost: Vec::new(), keeps_intents: true });
+}
+
+pub(crate) async fn join(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let both: [Pin<Box<dyn Future<Output = ()> + '_>>; 2] = [Box::pin(one), Box::pin(other)];
+    ring::join_all(both).await;
+}
+
+pub(crate) fn run(main: impl AsyncFnOnce(&Script, [Rc<Client>; 2])) {
+    ring::Ring::new(&ring::Config::default()).expect("a ring").run(async {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (listener, address) = ring::op::listen(any).expect("a free port");
+        let script = Rc::new(Script::default());
+        let epoch = Rc::new(Cell::new(Epoch(1)));
+        ring::spawn(net::serve(listener, Rc::new(identity()), Limits::default(), epoch, Rc::clone(&script)));
+        let config = Config { share_memory: false, local_sockets: false, ..Config::default() };
+        let shared = Shared::new(config, SessionId(1), identity(), Arc::new(map(address)));
+        let clients = [(); 2].map(|()| Client::new(Arc::clone(&shared)));
+        ring::timeout(2 * LATE, main(&script, clients)).await.expect("the test hangs");
+    });
+}
+
+fn identity() -> Identity {
+    Identity { key: ClusterKey::from_bytes([7; 32]), cluster: String::new(), name: "test".into(), incarnation: 1 }
+}
+
+fn map(address: SocketAddr) -> ClusterMap {
+    let (node, target, group, kind) = (NodeId(1), TargetId(1), GroupId(1), ServiceKind::Metadata);
+    let mut map = ClusterMap::empty(String::new());
+    map.epoch = Epoch(1);
+    let rails = vec![Rail { interface: String::new(), address: address.ip() }];
+    let (uuid, alias, metrics) = (String::new(), String::new(), String::new());
+    map.nodes.insert(node, Node { id: node, uuid, kind, alias, state: NodeState::Online, rails, metrics });
+    let (uuid, path, ports) = (String::new(), String::new(), vec![address.port()]);
+    let (state, class) = (TargetState::Good, CapacityClass::Normal);
+    map.targets.insert(target, Target { id: target, uuid, node, kind, state, class, ports, path });
+    map.groups.insert(group, Group { id: group, kind, generation: Generation(1), members: vec![target] });
+    map.shards.insert(SHARD, group);
+    map
+}
