@@ -183,12 +183,21 @@ impl Client {
     async fn tell_of_unlock(&self, caller: &Caller<'_>, inode: InodeId, key: Key, range: LockRange) {
         let (kind, owner) = key;
         let request = lock::Unlock { inode, kind, owner, range };
+        self.after_tellings(inode.home());
         let done = self.call(caller, Destination::home(inode), &request).await;
         if let Err(error) = done {
             warn!(%inode, "could not tell the shard of an unlock: {error}; trying on");
             self.resolve(inode, key, None, range);
         }
         self.shared.locks.end_unlock(inode, key);
+    }
+
+    /// What this thread asks next comes to the shard after what it is being told, which may have what was given up since: the
+    /// session is opened anew for it, and who opens it waits for that.
+    fn after_tellings(&self, shard: ShardId) {
+        if self.shared.locks.is_being_told(shard) {
+            self.reopen_session(shard);
+        }
     }
 
     /// Who would be in the way of the lock, if anybody. `hear_of_closes`: as in [`Self::lock`].
@@ -376,6 +385,7 @@ impl Client {
             let (wait, detect) = (false, false);
             self.insist(inode, &lock::Lock { number, inode, kind, owner, wanted, wait, detect }).await;
         }
+        self.after_tellings(inode.home());
         for &range in free {
             self.insist(inode, &lock::Unlock { inode, kind, owner, range }).await;
         }

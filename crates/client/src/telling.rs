@@ -59,7 +59,11 @@ impl Client {
     ) -> Result<(), Failure> {
         let _turn = self.shared.tellers.turn(shard).await;
         if self.shared.shard_restarted(shard, incarnation) {
-            self.tell(connection, to, shard, incarnation).await?;
+            let told = self.tell(connection, to, shard, incarnation).await;
+            if !matches!(told, Err(Failure::Unreachable(_))) {
+                self.shared.locks.told(shard, told.is_ok());
+            }
+            told?;
             self.shared.saw_incarnation(shard, incarnation);
         }
         Ok(())
@@ -120,12 +124,13 @@ mod tests {
     use types::cred::Credentials;
     use types::id::{InodeId, SessionId};
     use types::lock::{Held, LockKind, LockMode, LockRange};
-    use wire::codec::Wire;
+    use wire::codec::{Wire, decode_body};
     use wire::frame::BODY_MAX;
     use wire::op::{Op, Ping};
     use wire::v1::session::SessionOpened;
 
     use super::*;
+    use crate::LockAsk;
     use crate::caller::Caller;
     use crate::router::Destination;
     use crate::somewhere::{self, SHARD, join};
@@ -186,6 +191,50 @@ mod tests {
             for incarnation in [1, 2] {
                 join(join(asks(&one), asks(&other)), answers(incarnation)).await;
             }
+        });
+    }
+
+    /// The session had expired. One thread tells what is held, while another one, which has an older connection, unlocks.
+    #[test]
+    fn what_is_unlocked_while_the_shard_is_told_of_it_is_unlocked_there_after_that() {
+        somewhere::run(async |shard, [one, other]| {
+            let caller = Caller::patient(Credentials::default());
+            let (file, owner, range) = (InodeId(77), 7, LockRange::ALL);
+            let ask = LockAsk { kind: LockKind::Posix, owner, range, mode: LockMode::Exclusive, pid: 1, detect: false };
+            let locks = async || {
+                let locked = other.lock(&caller, file, 1, &ask, false, async || ()).await;
+                let is_told = one.call(&caller, Destination::Shard(SHARD), &Ping {}).await;
+                assert!(locked.is_ok() && is_told.is_ok());
+            };
+            let grants = async || {
+                for op in [Op::Lock, Op::Ping] {
+                    shard.opens_session(1).await;
+                    shard.does(op).await;
+                }
+            };
+            join(locks(), grants()).await;
+
+            one.shared.forget_incarnation(SHARD);
+            one.reopen_session(SHARD);
+            let tells = async || assert!(one.call(&caller, Destination::Shard(SHARD), &Ping {}).await.is_ok());
+            let unlocks = async || {
+                while !one.shared.locks.is_being_told(SHARD) {
+                    ring::sleep(LOOK_AGAIN).await;
+                }
+                other.unlock(&caller, file, ask.kind, owner, range).await;
+            };
+            let hears = async || {
+                shard.opens_session(2).await;
+                let telling = shard.next(Op::SessionOpen).await;
+                let told: SessionOpen = decode_body(&telling.body).expect("sound");
+                assert!(told.tells && told.locks.len() == 1);
+                shard.opens_session(2).await;
+                shard.nothing_comes().await;
+                somewhere::opened(telling, 2);
+                shard.does_both(Op::Ping, Op::Unlock).await;
+            };
+            join(join(tells(), unlocks()), hears()).await;
+            assert!(!one.shared.locks.are_on(file));
         });
     }
 

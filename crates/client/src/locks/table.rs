@@ -5,6 +5,7 @@
 //! - What is given up is taken out *before* the shard is asked to, so that nobody reclaims it meanwhile.
 //! - What is got is put in *after* the shard has answered, and only if nothing happened in between that may have undone it
 //!   (a [`Stamp`] tells): else the shard is asked once more, which is harmless where the lock is there.
+//! - What is given up while the shard is being told what was held before, it is asked to give up when it has heard that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,8 +30,22 @@ pub(crate) struct LockTable {
 #[derive(Default)]
 struct Inner {
     files: FxHashMap<InodeId, FileLocks>,
-    /// How often each shard was told what is held there.
-    tellings: BTreeMap<ShardId, u64>,
+    tellings: BTreeMap<ShardId, Tellings>,
+}
+
+/// A shard is told what is held there.
+#[derive(Default)]
+struct Tellings {
+    /// How often it was.
+    count: u64,
+    /// What was told and not answered: the shard may yet take it up.
+    unanswered: u32,
+}
+
+impl Inner {
+    fn tellings(&self, shard: ShardId) -> u64 {
+        self.tellings.get(&shard).map_or(0, |tellings| tellings.count)
+    }
 }
 
 #[derive(Default)]
@@ -123,13 +138,13 @@ impl LockTable {
 
     /// How often the shard was told what is held there: an answer of a life before that says nothing any more.
     pub(crate) fn tellings(&self, shard: ShardId) -> u64 {
-        self.lock().tellings.get(&shard).copied().unwrap_or(0)
+        self.lock().tellings(shard)
     }
 
     /// Before a request is sent.
     pub(crate) fn stamp(&self, inode: InodeId, key: Key) -> Stamp {
         let inner = self.lock();
-        let telling = inner.tellings.get(&inode.home()).copied().unwrap_or(0);
+        let telling = inner.tellings(inode.home());
         let owned = inner.files.get(&inode).and_then(|file| file.owners.get(&key));
         let (version, unlocking) = owned.map_or((0, 0), |owned| (owned.version, owned.unlocking));
         Stamp { telling, version, unlocking }
@@ -138,7 +153,7 @@ impl LockTable {
     /// The shard has given the lock. False where it may be gone again: ask once more.
     pub(crate) fn got(&self, inode: InodeId, key: Key, wanted: Held, before: Stamp) -> bool {
         let mut inner = self.lock();
-        let telling = inner.tellings.get(&inode.home()).copied().unwrap_or(0);
+        let telling = inner.tellings(inode.home());
         let Some(owned) = inner.files.get_mut(&inode).and_then(|file| file.owners.get_mut(&key)) else { return false };
         let now = Stamp { telling, version: owned.version, unlocking: owned.unlocking };
         let good = now == before && now.unlocking == 0;
@@ -240,7 +255,9 @@ impl LockTable {
     /// no more.
     pub(crate) fn tell(&self, shard: ShardId) -> Vec<HeldLock> {
         let mut inner = self.lock();
-        *inner.tellings.entry(shard).or_default() += 1;
+        let tellings = inner.tellings.entry(shard).or_default();
+        tellings.count += 1;
+        tellings.unanswered += 1;
         let mut locks = Vec::new();
         for (&inode, file) in inner.files.iter_mut().filter(|(inode, _)| inode.home() == shard) {
             for (&(kind, owner), owned) in &mut file.owners {
@@ -249,6 +266,19 @@ impl LockTable {
             }
         }
         locks
+    }
+
+    /// The shard has taken up what it was told, or will never. Of what it has taken up the first counts: what was told before
+    /// and not answered is worth nothing any more.
+    pub(crate) fn told(&self, shard: ShardId, is_taken_up: bool) {
+        let mut inner = self.lock();
+        let tellings = inner.tellings.entry(shard).or_default();
+        tellings.unanswered = if is_taken_up { 0 } else { tellings.unanswered.saturating_sub(1) };
+    }
+
+    /// The shard may yet take up what was held when it was told, though it was given up since.
+    pub(crate) fn is_being_told(&self, shard: ShardId) -> bool {
+        self.lock().tellings.get(&shard).is_some_and(|tellings| tellings.unanswered > 0)
     }
 
     /// Others had taken it when the shard was told of it. False where it was given up meanwhile, or got again.
@@ -298,6 +328,21 @@ mod tests {
         assert_eq!(table.unlocks(FILE), None);
         table.end_unlock(FILE, KEY);
         assert_eq!((table.files.load(Ordering::Relaxed), table.unlocks(FILE)), (0, Some(0)));
+    }
+
+    #[test]
+    fn what_was_told_is_on_its_way_until_it_or_a_later_one_is_taken_up() {
+        let (table, shard) = (LockTable::default(), FILE.home());
+        assert!(!table.is_being_told(shard));
+        table.tell(shard);
+        assert!(table.is_being_told(shard) && !table.is_being_told(ShardId(shard.0 + 1)));
+        // The connection broke; the next one is refused.
+        table.tell(shard);
+        table.told(shard, false);
+        assert!(table.is_being_told(shard));
+        table.tell(shard);
+        table.told(shard, true);
+        assert!(!table.is_being_told(shard));
     }
 
     #[test]
