@@ -26,6 +26,7 @@ use wire::v1::storage::{self, ObjectStat};
 use crate::caller::Caller;
 use crate::file::File;
 use crate::lease::{Board, Subject};
+use crate::retry::Sent;
 use crate::router::{Client, Destination};
 use crate::settle::combine;
 use crate::shared::Shared;
@@ -45,20 +46,22 @@ enum Put {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Room {
     Free,
-    /// So many bytes are where it goes: perhaps its own, from an attempt whose answer was lost.
+    /// So many bytes are where it goes: perhaps its own, from an attempt whose answer was lost. Where there was none, they are
+    /// somebody else's, if they are the same ones.
     Filled(u32),
     /// Others have made it longer, or shorter.
     Taken,
 }
 
-fn room(layout: &Layout, extent: &Extent, size: u64) -> Room {
+/// `sent`: the attempts to write the piece there.
+fn room(layout: &Layout, extent: &Extent, size: u64, sent: &Sent) -> Room {
     let Extent { object_offset: begin, len, .. } = *extent;
     // Where a chunk begins, the object before this one has the end, and this one may lack earlier chunks.
     let begins_chunk = begin.is_multiple_of(u64::from(layout.chunk_size));
     match size.checked_sub(begin) {
         Some(0) => Room::Free,
         None if begins_chunk => Room::Free,
-        Some(more) if more <= u64::from(len) => Room::Filled(more as u32),
+        Some(more) if more <= u64::from(len) && sent.unanswered_since().is_some() => Room::Filled(more as u32),
         Some(_) | None => Room::Taken,
     }
 }
@@ -206,7 +209,7 @@ impl Client {
         let done = puts.into_iter().flat_map(|(_, done)| done);
         for extent in std::iter::once(first).chain(done) {
             let zeros = Buf::zeroed(extent.len as usize).freeze();
-            self.try_put(inode, extent, zeros).await?;
+            self.try_put(inode, extent, zeros, &Sent::default()).await?;
         }
         Ok(Put::Taken)
     }
@@ -221,19 +224,19 @@ impl Client {
         data: Slice,
         deadline: Option<Instant>,
     ) -> Result<Put, Errno> {
-        let mut tries = 0;
+        let (mut tries, sent) = (0, Sent::default());
         loop {
             if self.version(inode, extent.stripe).is_none() {
-                match self.look(inode, layout, &extent, &data).await? {
+                match self.look(inode, layout, &extent, &data, &sent).await? {
                     (Put::Taken, _) => return Ok(Put::Taken),
                     (Put::Done, object) => self.saw(inode, extent.stripe, object.version),
                 }
             }
             let tried = self.version(inode, extent.stripe);
-            if self.try_put(inode, extent, data.clone()).await? == Put::Done {
+            if self.try_put(inode, extent, data.clone(), &sent).await? == Put::Done {
                 return Ok(Put::Done);
             }
-            let (put, object) = self.look(inode, layout, &extent, &data).await?;
+            let (put, object) = self.look(inode, layout, &extent, &data, &sent).await?;
             if tried == Some(object.version) {
                 // Refused not for its version: the object is being removed.
                 return Err(Errno::ESTALE);
@@ -245,20 +248,22 @@ impl Client {
             match deadline {
                 Some(deadline) if ring::now() >= deadline => return Err(Errno::EIO),
                 // Where some of it is there it has to be written to its end.
-                None if tries >= TRIES && room(layout, &extent, object.size) == Room::Free => return Ok(Put::Taken),
+                None if tries >= TRIES && room(layout, &extent, object.size, &sent) == Room::Free => {
+                    return Ok(Put::Taken);
+                }
                 _ => tries += 1,
             }
         }
     }
 
     /// Under the version that is known.
-    async fn try_put(&self, inode: InodeId, extent: Extent, data: Slice) -> Result<Put, Errno> {
+    async fn try_put(&self, inode: InodeId, extent: Extent, data: Slice, sent: &Sent) -> Result<Put, Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
         let Some(unchanged_since) = self.version(inode, extent.stripe) else { return Ok(Put::Taken) };
         let request =
             storage::Write { object, offset: extent.object_offset, unchanged_since, at: Timestamp(0), durable: false };
         let destination = Destination::Object(extent.group, object);
-        match self.call_payload(&Caller::appending(), destination, &request, &[data], 0).await {
+        match self.call_noting(&Caller::appending(), destination, &request, (&[data], 0), sent).await {
             Ok(answer) => {
                 self.saw(inode, extent.stripe, answer.message.version);
                 self.changed(object, answer.message.version);
@@ -277,10 +282,11 @@ impl Client {
         layout: &Layout,
         extent: &Extent,
         data: &Slice,
+        sent: &Sent,
     ) -> Result<(Put, ObjectStat), Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
         let stat = self.object(&Caller::appending(), extent.group, object).await?;
-        let put = match room(layout, extent, stat.size) {
+        let put = match room(layout, extent, stat.size, sent) {
             Room::Free => Put::Done,
             Room::Taken => Put::Taken,
             Room::Filled(len) => {
@@ -314,6 +320,8 @@ mod tests {
     fn a_piece_goes_where_its_object_ends_or_its_own_beginning_is() {
         let layout = Layout { chunk_size: 4096, groups: vec![GroupId(1), GroupId(2)] };
         let within = extents(&layout, 100, 50).next().expect("a piece");
+        let lost = Sent::default();
+        lost.goes(Instant::now());
         for (size, expected) in [
             (100, Room::Free),
             (99, Room::Taken),
@@ -322,13 +330,20 @@ mod tests {
             (150, Room::Filled(50)),
             (151, Room::Taken),
         ] {
-            assert_eq!(room(&layout, &within, size), expected, "{size}");
+            assert_eq!(room(&layout, &within, size, &lost), expected, "{size}");
         }
+        // All attempts were answered, so none is there, whatever the bytes are.
+        let answered = Sent::default();
+        answered.answered(answered.goes(Instant::now()));
+        for size in [101, 150] {
+            assert_eq!(room(&layout, &within, size, &answered), Room::Taken, "{size}");
+        }
+        assert_eq!(room(&layout, &within, 100, &answered), Room::Free);
         // The third chunk is the second of its object, of which the first may be a hole.
         let border = extents(&layout, 8192, 10).next().expect("a piece");
         assert_eq!((border.stripe, border.object_offset), (0, 4096));
         for (size, expected) in [(4096, Room::Free), (0, Room::Free), (4097, Room::Filled(1)), (4107, Room::Taken)] {
-            assert_eq!(room(&layout, &border, size), expected, "{size}");
+            assert_eq!(room(&layout, &border, size, &lost), expected, "{size}");
         }
     }
 

@@ -125,13 +125,24 @@ impl Client {
         payload: &[Slice],
         room: usize,
     ) -> Result<Answer<C::Reply>, Errno> {
+        self.call_noting(caller, destination, request, (payload, room), &Sent::default()).await
+    }
+
+    /// As [`Self::call_payload`]; `sent` tells then whether some attempt, of this call or one before with the same, may have been
+    /// carried out without an answer.
+    pub(crate) async fn call_noting<C: Call>(
+        &self,
+        caller: &Caller<'_>,
+        destination: Destination,
+        request: &C,
+        (payload, room): (&[Slice], usize),
+        sent: &Sent,
+    ) -> Result<Answer<C::Reply>, Errno> {
         let mut ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
-        let sent = Sent::default();
-        let unanswered =
-            Unanswered { client: self, caller, op: C::OP, destination, sent: &sent, is_over: Cell::new(false) };
+        let unanswered = Unanswered { client: self, caller, op: C::OP, destination, sent, is_over: Cell::new(false) };
         loop {
             // Pinned where it is made: it is some kilobytes, and to move it costs as much as a short request.
-            let attempt = pin!(self.attempt(destination, request, payload, room, &sent));
+            let attempt = pin!(self.attempt(destination, request, payload, room, sent));
             let failure = match until_ending(caller, &ladder, attempt).await? {
                 Some(Ok(answer)) => {
                     unanswered.is_over.set(true);
