@@ -299,6 +299,27 @@ def open_files(a, b):
     posix(there, U, command=OFD_SETLK)
     thread.join(10)
     assert not thread.is_alive()
+    posix(here, U, command=OFD_SETLK)
+    process_and_open_file(here, there)
+
+
+def process_and_open_file(here, there):
+    """A cycle of the two, which Linux leaves alone for the open file in it."""
+    posix(here, W, 0, 1, SETLK)
+    posix(there, W, 1, 1, OFD_SETLK)
+    thread = threading.Thread(target=lambda: posix(there, W, 0, 1, OFD_SETLKW))
+    thread.start()
+    time.sleep(0.3)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        posix(here, W, 1, 1, SETLKW)
+    except Alarm:
+        pass
+    else:
+        raise AssertionError("got what is held")
+    posix(here, U)
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def cycle_over_shards(a, b):

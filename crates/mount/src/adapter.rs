@@ -412,10 +412,15 @@ impl FileSystem for Adapter {
         mode: LockMode,
         wait: bool,
     ) -> Result<(), Errno> {
-        let ask = ask(lock, mode);
+        let mut ask = ask(lock, mode);
+        // Before others ask whom it waits for.
+        if wait && ask.detect {
+            ask.detect = !process::waits_for_open_file(context.pid).await;
+        }
         let closes = || self.hear_of_closes();
         as_caller!(context, caller => match self.client.lock(caller, inode, lock.handle, &ask, wait, closes).await {
-            Err(Errno::EDEADLK) if process::waits_for_open_file(context.pid) => {
+            // It had not fallen asleep then.
+            Err(Errno::EDEADLK) if process::waits_for_open_file(context.pid).await => {
                 let ask = LockAsk { detect: false, ..ask };
                 self.client.lock(caller, inode, lock.handle, &ask, wait, closes).await
             }

@@ -1,10 +1,30 @@
 //! What the kernel does not tell with a request, and shows of the process that made it.
 
-/// The thread waits in `fcntl(F_OFD_SETLKW)`. Linux finds deadlocks of processes alone, not of open files; but its FUSE
-/// requests for the two are the same. False where it cannot be seen, as from another PID namespace.
-pub(crate) fn waits_for_open_file(thread: u32) -> bool {
-    let call = std::fs::read_to_string(format!("/proc/{thread}/syscall"));
-    call.is_ok_and(|call| is_wait_for_open_file(&call))
+use std::time::Duration;
+
+/// How often a thread is looked at that has yet to fall asleep in its call, and how long that may take each time.
+const LOOKS_MAX: u32 = 8;
+const FALLS_ASLEEP_WITHIN: Duration = Duration::from_micros(50);
+
+/// The thread, which has asked for a lock, waits in `fcntl(F_OFD_SETLKW)`. Linux finds deadlocks of processes alone, not of open
+/// files; but its FUSE requests for the two are the same. False where it cannot be seen, as from another PID namespace.
+pub(crate) async fn waits_for_open_file(thread: u32) -> bool {
+    for _ in 0..LOOKS_MAX {
+        match sees_wait_for_open_file(thread) {
+            Some(is) => return is,
+            None => ring::sleep(FALLS_ASLEEP_WITHIN).await,
+        }
+    }
+    false
+}
+
+/// `None` while the thread runs.
+fn sees_wait_for_open_file(thread: u32) -> Option<bool> {
+    match std::fs::read_to_string(format!("/proc/{thread}/syscall")) {
+        Ok(call) if call.trim_end() == "running" => None,
+        Ok(call) => Some(is_wait_for_open_file(&call)),
+        Err(_) => Some(false),
+    }
 }
 
 /// `call`: the number of the system call, then its arguments in hexadecimal.
@@ -17,6 +37,9 @@ fn is_wait_for_open_file(call: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -26,6 +49,29 @@ mod tests {
         assert!(!is_wait_for_open_file(&call(libc::F_SETLKW)));
         assert!(!is_wait_for_open_file("running"));
         assert!(!is_wait_for_open_file("0 0x3 0x26 0x7ffd1"));
-        assert!(!waits_for_open_file(std::process::id()));
+    }
+
+    #[test]
+    fn a_thread_is_looked_at_when_it_has_fallen_asleep() {
+        let (ready, starts) = std::sync::mpsc::channel();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let runs = Arc::new(AtomicBool::new(true));
+        let thread = std::thread::spawn({
+            let runs = Arc::clone(&runs);
+            move || {
+                // SAFETY: a system call without arguments.
+                ready.send(unsafe { libc::gettid() } as u32).expect("the test listens");
+                while runs.load(Ordering::Relaxed) {}
+                stopped.recv().expect_err("nothing is sent");
+            }
+        });
+        let id = starts.recv().expect("it runs");
+        while sees_wait_for_open_file(id).is_some() {}
+        runs.store(false, Ordering::Relaxed);
+        while sees_wait_for_open_file(id).is_none() {}
+        assert_eq!(sees_wait_for_open_file(id), Some(false), "it waits in another call");
+        drop(stop);
+        thread.join().expect("it ends");
+        assert_eq!(sees_wait_for_open_file(0), Some(false), "nobody can be seen");
     }
 }
