@@ -21,6 +21,7 @@ use crate::end::Turn;
 use crate::file::{File, Intent};
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
+use crate::unwritten::Taken;
 
 /// Between two attempts to tell a shard that does not answer.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
@@ -64,45 +65,59 @@ impl Client {
         if let Some(attr) = self.truncate_inline(caller, inode, size, change).await? {
             return Ok(attr);
         }
-        if let Err(errno) = self.write_out(caller, inode).await {
-            if errno == Errno::EINTR {
-                return Err(errno);
-            }
-            // Who makes room by it need not find room for what goes.
-            let taken = self.cut_unwritten(inode, size);
-            if let Err(errno) = self.write_out(caller, inode).await {
-                self.put_back_unwritten(inode, &taken);
-                return Err(errno);
-            }
-            // Whatever becomes of the truncate, that is gone: the objects tell.
-            self.shared.with_file(inode, |file| {
-                file.unwritten.are_cut_off();
-                file.lose_exclusivity();
-            });
+        let taken = self.write_out_or_take(caller, inode, size).await?;
+        let cut = self.truncate_written(caller, inode, size, change).await;
+        match (taken, &cut) {
+            (None, _) => {}
+            (Some(_), Ok(_)) => self.forget_cut_off(inode),
+            // Whoever wrote it was told that it is there.
+            (Some(taken), Err(_)) => self.put_back_unwritten(inode, &taken),
         }
+        self.attr_of(caller, cut?).await
+    }
+
+    /// Writes what is kept back. Where that cannot be, as it may be for want of the room that a truncate is to make, what would
+    /// be cut off is taken out, and the rest is written.
+    async fn write_out_or_take(&self, caller: &Caller<'_>, inode: InodeId, size: u64) -> Result<Option<Taken>, Errno> {
+        match self.write_out(caller, inode).await {
+            Ok(()) => return Ok(None),
+            Err(Errno::EINTR) => return Err(Errno::EINTR),
+            Err(_) => {}
+        }
+        let taken = self.cut_unwritten(inode, size);
+        if let Err(errno) = self.write_out(caller, inode).await {
+            self.put_back_unwritten(inode, &taken);
+            return Err(errno);
+        }
+        // As long as it is out, the objects tell.
+        self.shared.with_file(inode, File::lose_exclusivity);
+        Ok(Some(taken))
+    }
+
+    /// Truncates a file of which nothing that is to stay is kept back.
+    async fn truncate_written(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        size: u64,
+        change: SetAttr,
+    ) -> Result<Box<InodeReply>, Errno> {
         let change = SetAttr { size: Some(size), ..change };
         let intends = self.shared.with_file(inode, |file| file.intent != Intent::None).ok_or(Errno::EBADF)?;
         let has_objects = intends || size > 0 || {
             let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
             reply.has_objects
         };
-        let reply = if has_objects {
-            let turn = self.turn_at_end(caller, inode).await?;
-            let cut = self.cut_announced(caller, inode, size, change).await;
-            match cut {
-                Ok(reply) => {
-                    self.leave_end(turn, false);
-                    reply
-                }
-                Err(errno) => {
-                    self.end_announcement(inode, turn);
-                    return Err(errno);
-                }
-            }
-        } else {
-            self.set_at_shard(caller, inode, change, false).await?
-        };
-        self.attr_of(caller, reply).await
+        if !has_objects {
+            return self.set_at_shard(caller, inode, change, false).await;
+        }
+        let turn = self.turn_at_end(caller, inode).await?;
+        let cut = self.cut_announced(caller, inode, size, change).await;
+        match cut {
+            Ok(_) => self.leave_end(turn, false),
+            Err(_) => self.end_announcement(inode, turn),
+        }
+        cut
     }
 
     /// Cuts objects and inode. The shard tells others that this is under way, who wait where it concerns them. Where the file

@@ -74,6 +74,8 @@ pub(crate) const MARGIN: Duration = Duration::from_secs(2);
 pub(crate) struct Unwritten {
     /// While it is held, nobody else has the file open, or is told of it.
     lease: Lease,
+    /// How often all that is known of the objects came to nothing: others may have changed them in between.
+    begun: u64,
     /// With writes that go through although more could be kept back.
     patience: Patience,
     /// Of objects, as of a moment at which the lease was held.
@@ -108,6 +110,7 @@ impl Default for Unwritten {
     fn default() -> Self {
         Self {
             lease: Lease::NONE,
+            begun: 0,
             patience: Patience::default(),
             versions: BTreeMap::new(),
             fresh: false,
@@ -133,7 +136,7 @@ impl Unwritten {
     }
 
     /// What was taken out does not come back.
-    pub(crate) fn are_cut_off(&mut self) {
+    fn are_cut_off(&mut self) {
         self.is_cut = false;
     }
 
@@ -214,6 +217,7 @@ impl Unwritten {
     /// See [`File::know_objects_anew`].
     pub(crate) fn begin_anew(&mut self, lease: Lease) {
         (self.lease, self.fresh, self.at, self.short) = (lease, false, Timestamp(0), false);
+        self.begun += 1;
         self.versions.clear();
     }
 
@@ -253,6 +257,14 @@ fn give_up(shared: &Shared, inode: InodeId, file: &mut File, why: &str) {
     shared.metrics.unwritten.change(bytes, 0);
     file.lose_exclusivity();
     error!(%inode, bytes, "what was kept back of a file is lost: {why}");
+}
+
+/// What was taken out since it is about to be cut off.
+#[derive(Default)]
+pub(crate) struct Taken {
+    runs: Runs,
+    /// [`Unwritten::begun`] of that moment.
+    begun: u64,
 }
 
 type Part<'a> = Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
@@ -621,29 +633,40 @@ impl Client {
     }
 
     /// Takes out what is kept back from `size` on, which is about to be cut off and could not be written.
-    pub(crate) fn cut_unwritten(&self, inode: InodeId, size: u64) -> Runs {
+    pub(crate) fn cut_unwritten(&self, inode: InodeId, size: u64) -> Taken {
         let total = &self.shared.metrics.unwritten;
         let taken = self.shared.with_file(inode, |file| {
             file.unwritten.is_cut = true;
-            file.unwritten.change_waiting(total, |waiting| waiting.cut(size))
+            let runs = file.unwritten.change_waiting(total, |waiting| waiting.cut(size));
+            Taken { runs, begun: file.unwritten.begun }
         });
         taken.unwrap_or_default()
     }
 
-    /// It is not cut off: it is to be written as before.
-    pub(crate) fn put_back_unwritten(&self, inode: InodeId, taken: &Runs) {
+    /// The truncate is done for which something was taken out.
+    pub(crate) fn forget_cut_off(&self, inode: InodeId) {
+        self.shared.with_file(inode, |file| file.unwritten.are_cut_off());
+    }
+
+    /// It is not cut off: it is to be written as before. Unless others may have written there since: then it is lost.
+    pub(crate) fn put_back_unwritten(&self, inode: InodeId, Taken { runs, begun }: &Taken) {
         let total = &self.shared.metrics.unwritten;
         let watch = self.shared.with_file(inode, |file| {
             // Newer than what was read from the objects meanwhile.
             file.streams.clear();
             let unwritten = &mut file.unwritten;
-            unwritten.is_cut = false;
-            if taken.is_empty() || unwritten.lost {
+            unwritten.are_cut_off();
+            if runs.is_empty() || unwritten.lost {
+                return false;
+            }
+            if unwritten.begun != *begun {
+                unwritten.lose();
+                error!(%inode, bytes = runs.weight(), "what a truncate that failed was to cut off is lost with its lease");
                 return false;
             }
             unwritten.change_waiting(total, |waiting| {
                 let newer = std::mem::take(waiting);
-                waiting.put_all(taken);
+                waiting.put_all(runs);
                 waiting.put_all(&newer);
             });
             unwritten.kept += 1;

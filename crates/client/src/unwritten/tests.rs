@@ -87,6 +87,35 @@ fn what_a_truncate_that_fails_would_have_cut_off_is_still_to_be_written() {
     });
 }
 
+/// Nothing is left that could not be written, so that the truncate goes on, and fails at its objects.
+#[test]
+fn what_was_taken_out_for_a_truncate_that_fails_later_is_still_to_be_written() {
+    let caller = Caller::patient(Credentials::default());
+    nowhere::run(async |client| {
+        keep_back(&client, b"some and more");
+        let truncated = client.truncate(&caller, FILE, 0, SetAttr::default()).await;
+        assert_eq!(truncated, Err(Errno::EIO), "nobody answers");
+        assert_eq!(client.write_out(&caller, FILE).await, Err(Errno::EIO), "it is not forgotten");
+        let bytes = client.shared.with_file(FILE, |file| file.unwritten.find(&(0..13)));
+        assert_eq!(bytes.flatten().as_deref(), Some(&b"some and more"[..]));
+    });
+}
+
+/// Somebody else may have written there.
+#[test]
+fn what_was_taken_out_under_a_lease_that_has_ended_does_not_come_back() {
+    let caller = Caller::patient(Credentials::default());
+    nowhere::run(async |client| {
+        keep_back(&client, b"some and more");
+        let taken = client.cut_unwritten(FILE, 0);
+        let lease = Board::lease(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
+        client.shared.with_file(FILE, |file| file.know_objects_anew(lease));
+        client.put_back_unwritten(FILE, &taken);
+        let is_clean = client.shared.with_file(FILE, |file| file.unwritten.is_clean());
+        assert_eq!((is_clean, client.fsync(&caller, FILE, true).await), (Some(true), Err(Errno::EIO)), "fsync tells");
+    });
+}
+
 #[test]
 fn what_is_left_of_a_file_is_not_read_where_writes_were_lost() {
     let caller = Caller::patient(Credentials::default());

@@ -256,6 +256,23 @@ fn what_cannot_be_written_is_told_and_stays_until_it_can() {
     assert_eq!(fs::read(cluster.path("f")).unwrap()[48..56], *b"..kept..");
 }
 
+/// All of it was to be cut off, so that nothing was left that could not be written.
+#[test]
+fn what_a_truncate_that_fails_would_have_cut_off_is_not_forgotten() {
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&["--retry-timeout", "2s"]);
+    let path = second.point.join("f");
+    let file = keeping(&cluster, &path);
+    // One that is only stopped would do later what it was sent.
+    cluster.freeze_supervisor();
+    cluster.kill("storaged-1");
+    file.write_all_at(b"kept", 50).unwrap();
+    assert_eq!(file.set_len(0).unwrap_err().raw_os_error(), Some(libc::EIO));
+    cluster.resume();
+    wait::until("it is written", SOON, || file.sync_all().ok());
+    assert_eq!(fs::read(cluster.path("f")).unwrap()[48..56], *b"..kept..");
+}
+
 /// What a mount cannot give back at once, since it cannot write it, holds up nothing else that it is asked for.
 #[test]
 fn what_cannot_be_written_holds_up_no_other_files() {
