@@ -80,6 +80,7 @@ impl Client {
         }
         let to = self.ensure_intent(caller, target).await?;
         self.write_out(caller, target).await?;
+        let began = self.shared.with_file(target, |file| file.change_begins()).ok_or(Errno::EBADF)?;
         let pieces = pieces((&from, source_offset), (&to, target_offset), len);
         if let Err(errno) = self.copy_pieces(caller, source, target, pieces).await {
             // A part may be there: what the objects say goes.
@@ -87,7 +88,10 @@ impl Client {
             return Err(errno);
         }
         // Holes of the source are holes of the target.
-        self.shared.with_file(target, |file| file.respaced(end, Shared::wall_clock()));
+        self.shared.with_file(target, |file| {
+            file.respaced(end, Shared::wall_clock());
+            file.change_ended(began);
+        });
         Ok(len)
     }
 

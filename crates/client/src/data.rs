@@ -309,6 +309,7 @@ impl Client {
         data: &Slice,
     ) -> Result<(), Errno> {
         let len = data.len() as u64;
+        let began = self.shared.with_file(inode, |file| file.change_begins()).ok_or(Errno::EBADF)?;
         let mut pieces = extents(layout, offset, len);
         let result = match (pieces.next(), pieces.clone().next()) {
             (None, _) => return Ok(()),
@@ -326,6 +327,7 @@ impl Client {
             self.shared.with_file(inode, |file| {
                 file.end.versions.clear();
                 file.wrote(offset, len, Shared::wall_clock());
+                file.change_ended(began);
             });
         } else {
             // A part may be there: what the objects say goes.

@@ -15,6 +15,7 @@ use crate::end::End;
 use crate::flags::KnownFlags;
 use crate::lease::Lease;
 use crate::losses::Losses;
+use crate::overlaps::Cuts;
 use crate::patience::Patience;
 use crate::set_ids::Permissions;
 use crate::streams::Streams;
@@ -69,6 +70,7 @@ pub(crate) struct File {
     /// A lock on it went to another client: data is neither read nor written until all handles are closed.
     pub(crate) has_lost_lock: bool,
     pub(crate) end: End,
+    pub(crate) cuts: Cuts,
     pub(crate) draft: Option<Box<Draft>>,
     pub(crate) unwritten: Unwritten,
     pub(crate) unsynced: Unsynced,
@@ -122,6 +124,7 @@ impl File {
             inline_limit: reply.inline_limit,
             has_lost_lock: false,
             end: End::default(),
+            cuts: Cuts::default(),
             draft: None,
             unwritten: Unwritten::default(),
             unsynced: Unsynced::default(),

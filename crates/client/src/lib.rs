@@ -47,6 +47,7 @@ mod names;
 #[cfg(test)]
 mod nowhere;
 mod open;
+mod overlaps;
 mod own;
 mod parts;
 mod path;

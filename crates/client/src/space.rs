@@ -50,6 +50,7 @@ impl Client {
         let end = offset.checked_add(len).filter(|&end| end <= FILE_SIZE_MAX).ok_or(Errno::EFBIG)?;
         let layout = self.ensure_intent(caller, inode).await?;
         self.write_out(caller, inode).await?;
+        let began = self.shared.with_file(inode, |file| file.change_begins()).ok_or(Errno::EBADF)?;
         let changes = shares(&layout, offset, end).map(async |share| {
             let object = ObjectId { inode, stripe: share.stripe };
             let (offset, length, mode) = (share.offset, share.len, what.mode());
@@ -61,7 +62,10 @@ impl Client {
         let outcome: Result<(), Errno> = ring::join_all(changes).await.into_iter().collect();
         if outcome.is_ok() {
             let reached = if what.keeps_size() { 0 } else { end };
-            self.shared.with_file(inode, |file| file.respaced(reached, Shared::wall_clock()));
+            self.shared.with_file(inode, |file| {
+                file.respaced(reached, Shared::wall_clock());
+                file.change_ended(began);
+            });
         } else {
             // A part may be there: what the objects say goes.
             self.shared.with_file(inode, File::lose_exclusivity);

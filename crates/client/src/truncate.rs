@@ -178,6 +178,20 @@ impl Client {
         size: u64,
         change: SetAttr,
     ) -> Result<Cut, Errno> {
+        self.shared.with_file(inode, File::cut_begins);
+        let cut = self.cut_objects_first(caller, inode, layout, size, change).await;
+        self.shared.with_file(inode, File::cut_ended);
+        cut
+    }
+
+    async fn cut_objects_first(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        layout: &Layout,
+        size: u64,
+        change: SetAttr,
+    ) -> Result<Cut, Errno> {
         let state = self.shared.with_file(inode, |file| (file.is_exclusive(), file.uneven, file.size));
         let (alone, uneven, known_size) = state.ok_or(Errno::EBADF)?;
         let old_size = if alone {

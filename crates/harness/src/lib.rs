@@ -6,6 +6,7 @@
 //! What these tests never do: wait without a bound, or reach into a service other than by a signal, its files, or the
 //! commands that users have.
 
+pub mod aio;
 pub mod binary;
 pub mod checkout;
 pub mod cluster;

@@ -14,7 +14,7 @@ fn c(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).expect("no zero in a path")
 }
 
-fn checked(result: impl Into<i64>) -> io::Result<usize> {
+pub(crate) fn checked(result: impl Into<i64>) -> io::Result<usize> {
     let result = result.into();
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }

@@ -6,11 +6,12 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use harness::aio::{Aio, Pages};
 use harness::cluster::Cluster;
 
 const LEN: u64 = 100_000;
@@ -35,6 +36,33 @@ fn a_truncate_beside_closes_ends() {
         cut(&path, LEN);
         assert_eq!(fs::metadata(&path).unwrap().len(), LEN);
     }
+}
+
+/// The kernel waits for the truncate and for nobody else: the answers to both come in any order.
+#[test]
+fn a_truncate_beside_a_write_that_nobody_waits_for_leaves_a_size_that_the_file_had() {
+    let cluster = Cluster::start();
+    let (path, aio) = (cluster.path("f"), Aio::new().unwrap());
+    let pages = Box::new(Pages([b'y'; 64 << 10]));
+    let (begin, end) = (1 << 20, (1 << 20) + (64 << 10));
+    let both = vec![b'x'; end as usize];
+    for round in 0..300 {
+        fs::write(&path, &both).unwrap();
+        let file = File::options().write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+        let written = aio.write_beside(&file, &pages, begin, || file.set_len(begin).unwrap()).unwrap();
+        assert_eq!(written as u64, end - begin);
+        drop(file);
+        let content = fs::read(&path).unwrap();
+        let tail = &content[begin as usize..];
+        let is_whole = tail.is_empty() || tail == &pages.0[..];
+        assert!(
+            is_whole,
+            "round {round}: {} bytes, {} of them zeros",
+            tail.len(),
+            tail.iter().filter(|&&b| b == 0).count()
+        );
+    }
+    cluster.assert_sound();
 }
 
 fn until(end: Instant, mut what: impl FnMut()) -> u64 {
