@@ -564,6 +564,30 @@ fn making_gives_the_intent_and_settling_closes() {
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE, "it was closed, so its last name was all that held it");
 }
 
+/// Nobody holds the file when its last writer settles it with what the objects say.
+#[test]
+fn what_the_objects_said_is_taken_over_also_where_other_files_were_closed_meanwhile() {
+    let mut bed = Bed::in_objects();
+    let [f, g] = ["f", "g"].map(|text| bed.file(ROOT, text));
+    bed.turn();
+    for session in [A, B] {
+        bed.write_intent(session, f).unwrap();
+    }
+    assert!(!bed.settle(B, f, 0, None, true).settled);
+    let refused = bed.settle(A, f, 0, None, true);
+    assert!(!refused.settled, "others wrote as well");
+    bed.turn();
+    let told = bed.stat(f).unwrap();
+    assert_eq!(told.intents, refused.intents);
+    bed.write_intent(B, g).unwrap();
+    assert!(bed.settle(B, g, 5, None, true).settled);
+    bed.turn();
+    assert_eq!(bed.stat(f).unwrap().cuts, told.cuts, "nobody has cut it");
+    assert!(bed.settle(A, f, 100, Some(refused.intents), true).settled);
+    bed.turn();
+    assert_eq!(bed.stat(f).unwrap().attr.size, 100);
+}
+
 #[test]
 fn a_file_that_was_never_written_has_no_objects_to_remove() {
     let mut bed = Bed::in_objects();

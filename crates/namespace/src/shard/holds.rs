@@ -15,11 +15,35 @@ pub(crate) struct Holds {
     undo: Vec<(InodeId, Option<Held>)>,
     /// The latest epoch of intents given out; never goes back.
     epoch: u64,
-    /// The epoch of inodes that nobody holds: the greatest of any that was forgotten.
-    forgotten_epoch: u64,
-    /// `written_after` of those that nobody intends to write any more, and nobody has settled yet. No part of a turn: after a
-    /// commit that fails, some may be missing or later than right.
-    left: FxHashMap<InodeId, Timestamp>,
+    /// What inodes have that nobody holds, and that are not among `left`: the greatest of any that were forgotten.
+    forgotten: Epochs,
+    /// Those that nobody intends to write any more, and nobody has settled yet. No part of a turn: after a commit that fails,
+    /// some may be missing, or have what is later than right.
+    left: FxHashMap<InodeId, Left>,
+}
+
+/// What tells of an inode whether anything has happened to its objects. Where it is not remembered, a greater one will do: then
+/// it looks as if something had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Epochs {
+    /// Changes whenever a session gets or ends an intent, so that a size asked of the objects meanwhile is refused.
+    intents: u64,
+    /// When somebody last began to truncate it: the epoch of that.
+    cuts: u64,
+}
+
+impl Epochs {
+    fn or_later(self, other: Self) -> Self {
+        Self { intents: self.intents.max(other.intents), cuts: self.cuts.max(other.cuts) }
+    }
+}
+
+/// What is remembered of an inode that is not settled and that nobody intends to write.
+#[derive(Clone, Copy)]
+struct Left {
+    written_after: Timestamp,
+    /// Its own: else whoever asks its objects would be refused whenever somebody closes another file.
+    epochs: Epochs,
 }
 
 /// Clients that die leave such inodes behind.
@@ -29,10 +53,7 @@ const LEFT_MAX: usize = 1 << 16;
 #[derive(Clone)]
 struct Held {
     holders: Vec<Holder>,
-    /// Changes whenever a session gets or ends an intent, so that a size asked of the objects meanwhile is refused.
-    epoch: u64,
-    /// When somebody last began to truncate it: the epoch of that.
-    cuts: u64,
+    epochs: Epochs,
     /// This session's knowledge of the size is exact: it holds the intent alone since the inode was settled.
     exclusive: Option<SessionId>,
     /// It has no name any more; each session that has it open has an orphan record.
@@ -72,7 +93,7 @@ impl Holds {
             by_session: BTreeMap::new(),
             undo: Vec::new(),
             epoch,
-            forgotten_epoch: epoch,
+            forgotten: Epochs { intents: epoch, cuts: epoch },
             left: FxHashMap::default(),
         }
     }
@@ -121,20 +142,21 @@ impl Holds {
         let alone = settled && is_first;
         self.epoch += 1;
         let epoch = self.epoch;
-        let written_after = self.left.remove(&inode).unwrap_or(ctime);
+        let written_after = self.left.get(&inode).map_or(ctime, |left| left.written_after);
         let held = self.change(session, inode, |holder| holder.intent = true);
         if let Some(held) = held {
-            held.epoch = epoch;
+            held.epochs.intents = epoch;
             held.exclusive = alone.then_some(session);
             if is_first {
                 held.written_after = written_after;
             }
         }
+        self.left.remove(&inode);
     }
 
     /// The modification time was set: it goes over writes before.
     pub(crate) fn mtime_set(&mut self, inode: InodeId, at: Timestamp) {
-        self.left.entry(inode).and_modify(|after| *after = (*after).max(at));
+        self.left.entry(inode).and_modify(|left| left.written_after = left.written_after.max(at));
         if self.held.contains_key(&inode) {
             self.save(inode);
             self.held.entry(inode).and_modify(|held| held.written_after = held.written_after.max(at));
@@ -161,19 +183,20 @@ impl Holds {
             return;
         }
         self.epoch += 1;
-        let epoch = self.epoch;
+        let intents = self.epoch;
         if !self.others_intend(session, inode)
             && let Some(held) = self.held.get(&inode)
         {
             if self.left.len() >= LEFT_MAX {
                 self.left.clear();
             }
-            self.left.insert(inode, held.written_after);
+            let epochs = Epochs { intents, ..held.epochs };
+            self.left.insert(inode, Left { written_after: held.written_after, epochs });
         }
         if let Some(held) = self.held.get_mut(&inode) {
-            // Before `change`, which forgets an inode that nobody holds any more, but not its epoch.
+            // Before `change`, which forgets an inode that nobody holds any more, but not its epochs.
             self.undo.push((inode, Some(held.clone())));
-            held.epoch = epoch;
+            held.epochs.intents = intents;
             if held.exclusive == Some(session) {
                 held.exclusive = None;
             }
@@ -195,7 +218,7 @@ impl Holds {
         let epoch = self.epoch;
         let held = self.change(session, inode, |holder| holder.cuts = cuts);
         if let Some(held) = held.filter(|_| cuts) {
-            (held.epoch, held.cuts) = (epoch, epoch);
+            held.epochs = Epochs { intents: epoch, cuts: epoch };
         }
     }
 
@@ -209,19 +232,20 @@ impl Holds {
 
     /// What a session is told of the holds on an inode.
     pub(crate) fn told(&self, session: SessionId, inode: InodeId) -> Told {
-        let (epoch, left) = (self.forgotten_epoch, self.left.get(&inode).copied());
+        let Epochs { intents, cuts } = self.epochs(inode);
+        let left = self.left.get(&inode).map(|left| left.written_after);
         let Some(held) = self.held.get(&inode) else {
             let (exclusive, alone, draft, cutting) = (false, false, false, false);
-            return Told { exclusive, alone, draft, intents: epoch, cutting, cuts: epoch, written_after: left };
+            return Told { exclusive, alone, draft, intents, cutting, cuts, written_after: left };
         };
         let exclusive = held.exclusive == Some(session);
         Told {
             exclusive,
             alone: exclusive && held.holders.iter().all(|holder| holder.session == session),
             draft: held.draft == Some(session),
-            intents: held.epoch,
+            intents,
             cutting: held.holders.iter().any(|holder| holder.cuts),
-            cuts: held.cuts,
+            cuts,
             written_after: if held.holders.iter().any(|holder| holder.intent) {
                 Some(held.written_after)
             } else {
@@ -253,12 +277,7 @@ impl Holds {
             return;
         }
         self.save(inode);
-        if let Some(held) = self.held.remove(&inode) {
-            self.forgotten_epoch = self.forgotten_epoch.max(held.epoch);
-            for holder in held.holders {
-                self.drop_from_session(holder.session, inode);
-            }
-        }
+        self.remove(inode);
     }
 
     pub(crate) fn is_orphan(&self, inode: InodeId) -> bool {
@@ -298,7 +317,15 @@ impl Holds {
 
     /// The epoch of the inode's intents.
     pub(crate) fn intents(&self, inode: InodeId) -> u64 {
-        self.held.get(&inode).map_or(self.forgotten_epoch, |held| held.epoch)
+        self.epochs(inode).intents
+    }
+
+    fn epochs(&self, inode: InodeId) -> Epochs {
+        match (self.held.get(&inode), self.left.get(&inode)) {
+            (Some(held), _) => held.epochs,
+            (None, Some(left)) => left.epochs,
+            (None, None) => self.forgotten,
+        }
     }
 
     pub(crate) fn of(&self, session: SessionId) -> Vec<InodeId> {
@@ -325,12 +352,7 @@ impl Holds {
     /// Takes the turn's changes back. Epochs stay raised: nobody was told of them.
     pub(crate) fn rolled_back(&mut self) {
         while let Some((inode, before)) = self.undo.pop() {
-            if let Some(held) = self.held.remove(&inode) {
-                self.forgotten_epoch = self.forgotten_epoch.max(held.epoch);
-                for holder in held.holders {
-                    self.drop_from_session(holder.session, inode);
-                }
-            }
+            self.remove(inode);
             if let Some(before) = before {
                 for holder in &before.holders {
                     self.by_session.entry(holder.session).or_default().insert(inode);
@@ -351,11 +373,10 @@ impl Holds {
     /// Changes one holder, who appears and disappears as needed.
     fn change(&mut self, session: SessionId, inode: InodeId, change: impl FnOnce(&mut Holder)) -> Option<&mut Held> {
         self.save(inode);
-        let epoch = self.forgotten_epoch;
+        let epochs = self.epochs(inode);
         let held = self.held.entry(inode).or_insert_with(|| Held {
             holders: Vec::new(),
-            epoch,
-            cuts: epoch,
+            epochs,
             exclusive: None,
             orphan: false,
             draft: None,
@@ -373,11 +394,19 @@ impl Holds {
             let empty = held.holders.is_empty();
             self.drop_from_session(session, inode);
             if empty {
-                let epoch = self.held.remove(&inode).map_or(0, |held| held.epoch);
-                self.forgotten_epoch = self.forgotten_epoch.max(epoch);
+                self.remove(inode);
             }
         }
         self.held.get_mut(&inode)
+    }
+
+    /// Nobody holds it any more.
+    fn remove(&mut self, inode: InodeId) {
+        let Some(held) = self.held.remove(&inode) else { return };
+        self.forgotten = self.forgotten.or_later(held.epochs);
+        for holder in held.holders {
+            self.drop_from_session(holder.session, inode);
+        }
     }
 
     fn drop_from_session(&mut self, session: SessionId, inode: InodeId) {
@@ -392,6 +421,8 @@ impl Holds {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const A: SessionId = SessionId(1);
@@ -437,6 +468,92 @@ mod tests {
         holds.intend(B, OTHER, true, Timestamp(0));
         holds.close(B, OTHER);
         assert_eq!(holds.intents(FILE), seen[4], "what is held keeps its epoch");
+    }
+
+    #[test]
+    fn what_nobody_holds_keeps_its_epochs_while_other_files_come_and_go() {
+        let mut holds = Holds::new(100);
+        holds.intend(A, FILE, true, Timestamp(0));
+        holds.close(A, FILE);
+        let epochs = |holds: &Holds| {
+            let Told { intents, cuts, .. } = holds.told(B, FILE);
+            (intents, cuts)
+        };
+        let before = epochs(&holds);
+        holds.intend(B, OTHER, true, Timestamp(0));
+        holds.cut(B, OTHER, true);
+        holds.close(B, OTHER);
+        assert_eq!(epochs(&holds), before);
+        holds.open(B, FILE);
+        assert_eq!((epochs(&holds), holds.intents(FILE)), (before, before.0), "an open is no intent");
+        holds.close(B, FILE);
+        assert_eq!(epochs(&holds), before);
+        // As with too many that were left behind.
+        holds.left.clear();
+        let (intents, cuts) = epochs(&holds);
+        assert!(intents > before.0 && cuts > before.1, "it is not known whether somebody was there");
+        holds.intend(B, OTHER, false, Timestamp(0));
+        holds.close(B, OTHER);
+        assert_eq!(epochs(&holds).1, cuts, "nobody has cut anything");
+    }
+
+    /// What happened to a file by now that a session may be told of: intents that came or went, and truncates that began.
+    type Happened = BTreeMap<InodeId, (u64, u64)>;
+
+    /// Does one of the things that happen to holds.
+    fn step(holds: &mut Holds, happened: &mut Happened, (what, inode, session): (u8, InodeId, SessionId)) {
+        let counts = happened.entry(inode).or_default();
+        let intends = holds.intends(session, inode);
+        match what {
+            0 => holds.open(session, inode),
+            1 | 2 => {
+                counts.0 += u64::from(!intends);
+                holds.intend(session, inode, what == 1, Timestamp(0));
+            }
+            3 | 4 => {
+                counts.0 += u64::from(intends);
+                if what == 3 { holds.end_intent(session, inode) } else { holds.close(session, inode) }
+            }
+            5 | 6 => {
+                let begins =
+                    what == 5 && holds.holder(session, inode).is_some_and(|holder| holder.intent && !holder.cuts);
+                counts.1 += u64::from(begins);
+                holds.cut(session, inode, what == 5);
+            }
+            7 => holds.settled(inode),
+            _ => holds.left.clear(),
+        }
+    }
+
+    proptest! {
+        /// Whoever is told the same twice may rely on it that nothing has happened in between.
+        #[test]
+        fn the_same_epochs_mean_that_nothing_has_happened(
+            turns in prop::collection::vec((prop::collection::vec((0u8..9, 0..3u64, 0..2u64), 0..6), any::<bool>()), 0..40),
+        ) {
+            let mut holds = Holds::new(100);
+            let mut happened = Happened::new();
+            let mut seen: BTreeMap<(InodeId, bool, u64), u64> = BTreeMap::new();
+            for (steps, commits) in turns {
+                let before = happened.clone();
+                for (what, inode, session) in steps {
+                    step(&mut holds, &mut happened, (what, InodeId(20 + inode), SessionId(1 + session)));
+                }
+                if commits {
+                    holds.committed();
+                } else {
+                    holds.rolled_back();
+                    happened = before;
+                }
+                for inode in (20..23).map(InodeId) {
+                    let (intents, cuts) = happened.get(&inode).copied().unwrap_or_default();
+                    let told = holds.told(A, inode);
+                    prop_assert_eq!(told.intents, holds.intents(inode));
+                    prop_assert_eq!(*seen.entry((inode, false, told.intents)).or_insert(intents), intents);
+                    prop_assert_eq!(*seen.entry((inode, true, told.cuts)).or_insert(cuts), cuts);
+                }
+            }
+        }
     }
 
     #[test]
