@@ -11,6 +11,7 @@ use wire::op::Call;
 use wire::v1::meta::{self, ChangeReply, DirectoryReply, InodeReply};
 
 use crate::caller::Caller;
+use crate::contents::Asked;
 use crate::lease::{Board, Lease, Subject, Ticket};
 use crate::parts::{gone, is_split};
 use crate::router::{Client, Destination};
@@ -116,10 +117,18 @@ impl Client {
         let lease = self.inode_lease(ticket, &reply);
         let is_settled = !reply.unsettled;
         let attr = self.attr_asked_at(caller, reply, Some(ticket.at())).await?;
-        if is_settled && self.shared.with_file(inode, |_| ()).is_some() {
-            self.shared.learn(asked, lease, attr, None);
+        if is_settled {
+            self.keep_told(asked, lease, attr);
         }
         Ok(self.newest(Known { attr, lease }))
+    }
+
+    /// Keeps what is known of an open file from here on, as the shard has told it: with a read of ours that it was not told of,
+    /// the time would later be taken for one that somebody else has set.
+    fn keep_told(&self, asked: Asked, lease: Lease, attr: Attr) {
+        if let Some(atime) = self.shared.with_file(attr.inode, |file| file.atime) {
+            self.shared.learn(asked, lease, Attr { atime, ..attr }, None);
+        }
     }
 
     /// What is kept of an open file. Of one that is not, a read of ours may be missing there.
@@ -561,5 +570,35 @@ impl Client {
         let _target = kept.making(board, target_parent, &target.1);
         let _source = kept.making(board, source_parent, &source.1);
         self.take(caller, [source_parent, target_parent], &request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::cred::Credentials;
+    use types::time::{AccessTimes, Timestamp};
+    use wire::v1::meta::TimeChange;
+
+    use super::*;
+    use crate::nowhere;
+
+    const FILE: InodeId = InodeId(77);
+
+    #[test]
+    fn a_read_that_the_shard_was_not_told_of_outlives_looks_at_what_is_kept() {
+        let caller = Caller::patient(Credentials::default());
+        nowhere::run(async |client| {
+            let shared = &client.shared;
+            shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(false));
+            shared.with_file(FILE, |file| file.accessed(Timestamp(1000), AccessTimes::Strictatime));
+            let asked = shared.contents.asks(FILE);
+            let lease = Board::lease(shared.board.ticket(), Subject::inode(FILE), 100_000);
+            let attr = client.attr_of(&caller, Box::new(nowhere::reply(FILE))).await.expect("it is settled");
+            client.keep_told(asked, lease, attr);
+            let known = client.getattr(&caller, FILE).await.map(|known| known.attr.atime);
+            assert_eq!((attr.atime, known), (Timestamp(1000), Ok(Timestamp(1000))));
+            let untold = shared.with_file(FILE, |file| file.read_time());
+            assert_eq!(untold, Some(Some(TimeChange { at: Timestamp(1000), before: Timestamp(5) })));
+        });
     }
 }
