@@ -18,6 +18,7 @@ use crate::losses::Losses;
 use crate::overlaps::Cuts;
 use crate::patience::Patience;
 use crate::set_ids::Permissions;
+use crate::set_times::Outdated;
 use crate::streams::Streams;
 use crate::sync_habit::SyncHabit;
 use crate::unsynced::Unsynced;
@@ -51,6 +52,7 @@ pub(crate) struct File {
     pub(crate) read_at: Option<Timestamp>,
     /// The read of which the shard is being told while the file stays open there.
     pub(crate) telling_read: Option<Timestamp>,
+    pub(crate) outdated: Outdated,
     /// A settling is on its way to the shard.
     pub(crate) settling: bool,
     /// What it says is exact: the write intent was exclusive.
@@ -114,6 +116,7 @@ impl File {
             changed: reply.attr.mtime.max(reply.attr.ctime),
             read_at: None,
             telling_read: None,
+            outdated: Outdated::default(),
             settling: false,
             settles_exactly: false,
             closes: 0,
@@ -359,12 +362,14 @@ impl File {
 
     /// For the shard, at the close.
     pub(crate) fn read_time(&self) -> Option<TimeChange> {
-        self.read_at.map(|at| TimeChange { at, before: self.atime })
+        let at = self.read_at.filter(|&at| !self.outdated.is_read(at))?;
+        Some(TimeChange { at, before: self.atime })
     }
 
     /// For the shard, where this client knows best.
     pub(crate) fn write_time(&self) -> Option<TimeChange> {
-        self.mtime.map(|at| TimeChange { at, before: self.told_mtime })
+        let at = self.mtime.filter(|&at| !self.outdated.is_write(at))?;
+        Some(TimeChange { at, before: self.told_mtime })
     }
 
     /// Something was done to the draft.
@@ -421,8 +426,6 @@ impl File {
         self.uneven = size != 0 && (self.uneven || size > self.size);
         self.size = size;
         self.streams.clear();
-        // The shard sets the times of a truncate.
-        self.mtime = None;
     }
 
     /// What the size tells of the allocation, where it tells it. Units of 512 bytes.

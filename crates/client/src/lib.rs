@@ -60,6 +60,7 @@ mod retry;
 mod router;
 mod sequence;
 mod set_ids;
+mod set_times;
 mod settle;
 mod shared;
 mod sightings;

@@ -12,6 +12,7 @@ use wire::v1::meta::{self, ChangeReply, DirectoryReply, InodeReply};
 
 use crate::caller::Caller;
 use crate::contents::Asked;
+use crate::file::File;
 use crate::lease::{Board, Lease, Subject, Ticket};
 use crate::parts::{gone, is_split};
 use crate::router::{Client, Destination};
@@ -338,25 +339,18 @@ impl Client {
             self.while_settling(caller, inode).await?;
         }
         // Neither do reads count that came before.
-        let before = self.shared.with_file(inode, |file| {
-            (change.mtime.and_then(|_| file.mtime.take()), change.atime.and_then(|_| file.read_at.take()))
-        });
-        match self.set(caller, inode, change).await {
+        self.shared.with_file(inode, |file| file.times_are_set(&change));
+        let set = self.set(caller, inode, change).await;
+        self.shared.with_file(inode, File::times_are_set_no_more);
+        match set {
             Err(Errno::ESTALE) => self.shared.graves.change(inode, &change, Shared::wall_clock()).ok_or(Errno::ESTALE),
-            Err(error) => {
-                let (mtime, read_at) = before.unwrap_or_default();
-                self.shared.with_file(inode, |file| {
-                    file.mtime = file.mtime.or(mtime);
-                    file.read_at = file.read_at.or(read_at);
-                });
-                Err(error)
-            }
             result => result,
         }
     }
 
     pub(crate) async fn set(&self, caller: &Caller<'_>, inode: InodeId, change: SetAttr) -> Result<Attr, Errno> {
         if let Some(attr) = self.set_draft(caller, inode, &change).await? {
+            self.shared.with_file(inode, |file| file.times_were_set(&change));
             return Ok(attr);
         }
         if change.mtime.is_some()
@@ -365,6 +359,7 @@ impl Client {
             tracing::debug!(%inode, "its times are set before all of it is written: {error}");
         }
         let reply = self.set_at_shard(caller, inode, change, false).await?;
+        self.shared.with_file(inode, |file| file.times_were_set(&change));
         self.attr_of(caller, reply).await
     }
 
@@ -575,6 +570,11 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use types::attr::SetTime;
     use types::cred::Credentials;
     use types::time::{AccessTimes, Timestamp};
     use wire::v1::meta::TimeChange;
@@ -583,6 +583,23 @@ mod tests {
     use crate::nowhere;
 
     const FILE: InodeId = InodeId(77);
+
+    #[test]
+    fn who_looks_while_times_are_set_sees_the_last_write() {
+        let caller = Caller::patient(Credentials::default());
+        nowhere::run(async |client| {
+            let shared = &client.shared;
+            shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
+            shared.with_file(FILE, |file| file.wrote(0, 1, Timestamp(9)));
+            let (mtime, seen) =
+                (Some(SetTime::At(Timestamp(3))), || shared.with_file(FILE, |file| file.mtime).flatten());
+            let mut setting = pin!(client.setattr(&caller, FILE, SetAttr { mtime, ..SetAttr::default() }));
+            assert!(poll_fn(|context| Poll::Ready(setting.as_mut().poll(context).is_pending())).await);
+            assert_eq!(seen(), Some(Timestamp(9)));
+            assert_eq!(setting.await, Err(Errno::EIO), "nobody answers");
+            assert_eq!(seen(), Some(Timestamp(9)));
+        });
+    }
 
     #[test]
     fn a_read_that_the_shard_was_not_told_of_outlives_looks_at_what_is_kept() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use layout::{FILE_SIZE_MAX, last_stripe, object_size};
 use tracing::warn;
-use types::attr::{Attr, SetAttr};
+use types::attr::{Attr, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
@@ -211,15 +211,22 @@ impl Client {
                 return Err(errno);
             }
         }
+        let now = SetAttr { mtime: Some(SetTime::Now), ..change };
         self.shared.with_file(inode, |file| {
             file.truncated(size);
             file.end.versions.clear();
+            // The shard sets the times of a truncate.
+            file.times_are_set(&now);
         });
         let told = self.set_at_shard(caller, inode, change, false).await;
-        if told.is_err() {
-            // Cut it is all the same.
-            self.shared.with_file(inode, |file| file.mtime = file.mtime.or(Some(Shared::wall_clock())));
-        }
+        self.shared.with_file(inode, |file| {
+            file.times_were_set(&now);
+            file.times_are_set_no_more();
+            if told.is_err() {
+                // Cut it is all the same.
+                file.mtime = file.mtime.or(Some(Shared::wall_clock()));
+            }
+        });
         let reply = told?;
         if alone && !reply.exclusive {
             self.shared.with_file(inode, File::lose_exclusivity);
@@ -264,7 +271,14 @@ fn objects_to_cut(
 
 #[cfg(test)]
 mod tests {
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use types::time::Timestamp;
+
     use super::*;
+    use crate::nowhere;
 
     #[test]
     fn what_a_truncate_cuts() {
@@ -276,5 +290,28 @@ mod tests {
         assert_eq!(cut(100, 5000, false), [(1, 904)], "longer: the last one alone");
         assert_eq!(cut(100, 0, false), [(0, 0)]);
         assert_eq!(cut(100, 0, true), [(0, 0), (1, 0), (2, 0)], "space may be reserved in each");
+    }
+
+    #[test]
+    fn who_looks_while_a_file_is_truncated_sees_the_last_write() {
+        let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
+        nowhere::run(async |client| {
+            let shared = &client.shared;
+            shared.with_new_file(
+                file,
+                || nowhere::file(file),
+                |file| {
+                    file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
+                    file.wrote(0, 0, Timestamp(9));
+                },
+            );
+            let (layout, seen) = (nowhere::layout(), || shared.with_file(file, |file| file.mtime).flatten());
+            // No object is as long, so that nothing is asked but the shard.
+            let mut cutting = pin!(client.cut(&caller, file, &layout, 0, SetAttr::default()));
+            assert!(poll_fn(|context| Poll::Ready(cutting.as_mut().poll(context).is_pending())).await);
+            assert_eq!(seen(), Some(Timestamp(9)));
+            assert_eq!(cutting.await.err(), Some(Errno::EIO), "nobody answers");
+            assert!(seen() > Some(Timestamp(9)), "the objects are cut");
+        });
     }
 }

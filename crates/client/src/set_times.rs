@@ -1,0 +1,99 @@
+//! Times of an open file that are set at the shard, beside what this client knows of them and the shard does not.
+//!
+//! Until the shard has answered, who looks here sees the times of the writes and reads before, as ever. But a settling that
+//! begins meanwhile does not tell of these: where the time that is set is the one that the shard knew, the write's would
+//! be put over it.
+
+use types::attr::SetAttr;
+use types::time::Timestamp;
+
+use crate::file::File;
+
+/// Times over which others are being set: the last write's and the last read's.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Outdated {
+    mtime: Option<Timestamp>,
+    read_at: Option<Timestamp>,
+}
+
+impl Outdated {
+    pub(crate) fn is_write(&self, at: Timestamp) -> bool {
+        self.mtime == Some(at)
+    }
+
+    pub(crate) fn is_read(&self, at: Timestamp) -> bool {
+        self.read_at == Some(at)
+    }
+}
+
+impl File {
+    /// The shard is about to be asked for `change`.
+    pub(crate) fn times_are_set(&mut self, change: &SetAttr) {
+        self.outdated = Outdated { mtime: change.mtime.and(self.mtime), read_at: change.atime.and(self.read_at) };
+    }
+
+    /// It has answered: what was written and read before does not count, but what came since.
+    pub(crate) fn times_were_set(&mut self, change: &SetAttr) {
+        let outdated = self.outdated;
+        self.mtime.take_if(|at| change.mtime.is_some() && outdated.is_write(*at));
+        self.read_at.take_if(|at| change.atime.is_some() && outdated.is_read(*at));
+    }
+
+    /// That is over. Where it failed, all is as before.
+    pub(crate) fn times_are_set_no_more(&mut self) {
+        self.outdated = Outdated::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::attr::SetTime;
+    use types::id::InodeId;
+    use types::time::AccessTimes;
+
+    use super::*;
+    use crate::nowhere;
+
+    fn change() -> SetAttr {
+        let at = Some(SetTime::At(Timestamp(3)));
+        SetAttr { mtime: at, atime: at, ..SetAttr::default() }
+    }
+
+    /// Written and read, and nobody was told of it.
+    fn used_file() -> File {
+        let mut file = nowhere::file(InodeId(77));
+        file.wrote(0, 1, Timestamp(100));
+        file.accessed(Timestamp(200), AccessTimes::Strictatime);
+        file
+    }
+
+    fn untold(file: &File) -> (Option<Timestamp>, Option<Timestamp>) {
+        (file.write_time().map(|change| change.at), file.read_time().map(|change| change.at))
+    }
+
+    #[test]
+    fn times_that_are_being_set_are_seen_as_before_and_not_told() {
+        let mut file = used_file();
+        file.times_are_set(&change());
+        assert_eq!((file.mtime, file.read_at), (Some(Timestamp(100)), Some(Timestamp(200))));
+        assert_eq!(untold(&file), (None, None));
+        file.times_are_set_no_more();
+        assert_eq!(untold(&file), (Some(Timestamp(100)), Some(Timestamp(200))), "it failed");
+        file.times_are_set(&change());
+        file.times_were_set(&SetAttr::default());
+        assert!(file.mtime.is_some() && file.read_at.is_some(), "something else was set");
+        file.times_were_set(&change());
+        assert_eq!((file.mtime, file.read_at), (None, None));
+    }
+
+    #[test]
+    fn what_is_written_while_times_are_set_counts() {
+        let mut file = used_file();
+        let change = SetAttr { atime: None, ..change() };
+        file.times_are_set(&change);
+        file.wrote(0, 1, Timestamp(300));
+        assert_eq!(untold(&file), (Some(Timestamp(300)), Some(Timestamp(200))));
+        file.times_were_set(&change);
+        assert_eq!(untold(&file), (Some(Timestamp(300)), Some(Timestamp(200))), "the access time was not set");
+    }
+}
