@@ -22,7 +22,7 @@ use crate::looks::Looks;
 use crate::names::Named;
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
-use crate::shared::{Before, Change};
+use crate::shared::{Before, Change, Shared};
 
 /// From a close that the shard has not answered to the next attempt.
 const CLOSE_AGAIN: Duration = Duration::from_secs(5);
@@ -73,7 +73,7 @@ impl Client {
             };
             let made = self.make(caller, (parent, part), &name, &request).await;
             if made.is_err() && doubt.get() {
-                self.made_in_doubt(Destination::home(part), request, numbered, writable);
+                self.made_in_doubt(part, Some(name.clone()), request, numbered, writable);
             }
             made
         };
@@ -126,18 +126,19 @@ impl Client {
             }
             Err(errno) => {
                 if doubt.get() {
-                    self.made_in_doubt(Destination::home(parent), request, numbered, writable);
+                    self.made_in_doubt(parent, None, request, numbered, writable);
                 }
                 Err(errno)
             }
         }
     }
 
-    /// Nobody waits for `request` any more, but it may make a file and open it. The same request, which is carried out once,
-    /// tells which one has to be closed.
+    /// Nobody waits for `request` any more, but it may make a file, with this `name` or none, and open it. The same request,
+    /// which is carried out once, tells which one has to be closed.
     fn made_in_doubt<C: Call<Reply = Box<InodeReply>> + 'static>(
         &self,
-        destination: Destination,
+        parent: InodeId,
+        name: Option<Name>,
         request: C,
         numbered: Change,
         writable: bool,
@@ -145,7 +146,8 @@ impl Client {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             let (caller, before) = (Caller::patient(Credentials::default()), client.shared.endings.now());
-            let Ok(reply) = client.call(&caller, destination, &request).await else { return };
+            let made = client.call_to_make(&caller, parent, name.as_ref(), &request).await;
+            let Ok(reply) = made else { return };
             let inode = reply.attr.inode;
             let Ok(is_open) = client.made_and_opened(&reply, writable, false, &before) else { return };
             if !is_open && client.open_once_more(&caller, inode, writable).await.is_err() {
@@ -154,6 +156,24 @@ impl Client {
             drop(numbered);
             client.close(caller.cred, inode, writable);
         });
+    }
+
+    /// It may take longer than a directory is left in doubt: until it is over, the name may be there.
+    async fn call_to_make<C: Call<Reply = Box<InodeReply>>>(
+        &self,
+        caller: &Caller<'_>,
+        parent: InodeId,
+        name: Option<&Name>,
+        request: &C,
+    ) -> Result<Box<InodeReply>, Errno> {
+        let Shared { kept, board, listings, .. } = &*self.shared;
+        let _making = name.map(|name| kept.making(board, parent, name));
+        let made = self.call(caller, Destination::home(parent), request).await;
+        if name.is_some() {
+            listings.changed(parent);
+            kept.changed(board, parent, &made, Instant::now());
+        }
+        made
     }
 
     /// Opens a regular file; every handle is closed once with [`Client::close`].
@@ -530,6 +550,47 @@ mod tests {
 
     use super::*;
     use crate::nowhere;
+
+    /// With a `retry_timeout` that is longer than a directory stays in doubt.
+    #[test]
+    fn a_name_whose_making_is_in_doubt_is_not_absent_until_that_is_over() {
+        let (parent, name) = (InodeId(7), Name::new(b"late").expect("a name"));
+        nowhere::run(async |client| {
+            let Shared { kept, board, .. } = &*client.shared;
+            kept.enable();
+            let learn = |order: u64| {
+                let lease = Board::lease(board.ticket(), Subject::inode(parent), 100_000);
+                let standing = meta::Standing { order, empty: true };
+                kept.learn(board, nowhere::reply(parent).attr, &standing, lease, Instant::now());
+            };
+            let is_absent = || kept.is_absent(board, parent, &name, Instant::now());
+            learn(1);
+            assert!(is_absent());
+            let numbered = client.shared.begin_change(parent.home());
+            let request = meta::Create {
+                exactly: numbered.exactly.clone(),
+                parent,
+                name: name.clone(),
+                kind: FileType::Regular,
+                mode: 0o644,
+                rdev: 0,
+                cred: Credentials::default(),
+                open: true,
+                write_intent: false,
+                exclusive: true,
+                draft: false,
+            };
+            client.made_in_doubt(parent, Some(name.clone()), request, numbered, false);
+            ring::sleep(Duration::from_millis(1)).await;
+            learn(2);
+            assert!(!is_absent());
+            while kept.attr(board, parent, Instant::now()).is_some() {
+                ring::sleep(Duration::from_millis(5)).await;
+            }
+            learn(3);
+            assert!(!is_absent(), "nobody has answered: in doubt again");
+        });
+    }
 
     #[test]
     fn a_close_that_the_shard_has_not_heard_of_is_not_forgotten() {
