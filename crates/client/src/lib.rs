@@ -11,6 +11,7 @@
 //! directories and `contents` of small files, and what `ahead` has read ahead), or run a thread of its own
 //! on the request path.
 
+mod acl;
 mod ahead;
 mod append;
 mod bare;

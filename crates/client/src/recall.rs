@@ -17,8 +17,8 @@ use crate::renewal;
 use crate::retry::Sent;
 use crate::router::{Client, Destination};
 
-/// Between two looks at the cluster map for shards.
-const LOOK_FOR_SHARDS: Duration = Duration::from_millis(400);
+/// Between two looks at the cluster map for shards, and for what ends by itself.
+const LOOK: Duration = Duration::from_millis(400);
 /// After a shard could not be asked. What it cannot tell us, it waits for until our leases are over.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// The removal of a name may have to wait for an operation in its directory, which may itself wait for another client
@@ -53,6 +53,9 @@ pub trait Keeper: Send + Sync + 'static {
     /// Forgets attributes and data of `inode`. False where it does not know it.
     fn forget_inode(&self, inode: InodeId) -> bool;
 
+    /// Forgets attributes and lists of `inode`, not its data. Never blocks.
+    fn forget_attributes(&self, inode: InodeId);
+
     /// Forgets what `name` stands for. May block for as long as an operation in `parent` is under way.
     fn forget_name(&self, parent: InodeId, name: &Name);
 
@@ -75,7 +78,8 @@ pub async fn obey_recalls(client: Rc<Client>, keeper: Arc<dyn Keeper>) {
             }
         }
         client.end_lingering_of_old();
-        ring::next_look(LOOK_FOR_SHARDS).await;
+        client.forget_lists(&*keeper, LOOK);
+        ring::next_look(LOOK).await;
     }
 }
 
@@ -211,6 +215,8 @@ mod tests {
             self.asked.fetch_add(1, Ordering::Relaxed) >= self.learns_after
         }
 
+        fn forget_attributes(&self, _: InodeId) {}
+
         fn forget_name(&self, _: InodeId, _: &Name) {}
 
         fn doubt_all_names(&self) -> bool {
@@ -255,6 +261,8 @@ mod tests {
             std::thread::sleep(Duration::from_millis(300));
             true
         }
+
+        fn forget_attributes(&self, _: InodeId) {}
 
         fn forget_name(&self, _: InodeId, _: &Name) {}
 

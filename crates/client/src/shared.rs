@@ -15,6 +15,7 @@ use wire::v1::lock::HeldLock;
 use wire::v1::meta::{Exactly, InodeReply, TimeChange};
 use wire::v1::session::HeldOpen;
 
+use crate::acl::ToldLists;
 use crate::ahead::Tidied;
 use crate::bare::Bare;
 use crate::config::Config;
@@ -87,6 +88,7 @@ pub struct Shared {
     pub(crate) sightings: Sightings,
     pub(crate) splits: Splits,
     pub(crate) bare: Bare,
+    pub(crate) told_lists: ToldLists,
     pub(crate) unsettled: Unsettled,
     pub(crate) contents: Contents,
     pub(crate) lingering: Lingering,
@@ -130,6 +132,7 @@ impl Shared {
             sightings: Sightings::default(),
             splits: Splits::default(),
             bare: Bare::default(),
+            told_lists: ToldLists::default(),
             unsettled: Unsettled::default(),
             lingering: Lingering::default(),
             tidied: Tidied::default(),

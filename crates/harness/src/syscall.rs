@@ -145,6 +145,21 @@ pub fn getxattr(path: &Path, name: &str) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
+/// Without a look at any name of the file.
+///
+/// # Errors
+/// As above.
+pub fn fgetxattr(file: &std::fs::File, name: &str) -> io::Result<Vec<u8>> {
+    let name = c(Path::new(name));
+    let mut value = vec![0u8; 64 << 10];
+    // SAFETY: an open file, a terminated string, and a buffer of the given length that is written to.
+    let len = checked(unsafe {
+        libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) as i64
+    })?;
+    value.truncate(len);
+    Ok(value)
+}
+
 /// Names in byte order.
 ///
 /// # Errors

@@ -109,12 +109,24 @@ impl Adapter {
         as_caller!(context, caller => self.client.fsync_open_file(caller, inode, number, data).await)
     }
 
-    /// The kernel doubts size and times after a write, but not the mode, by which it decides who may run the file as whom.
+    /// The kernel doubts size and times after a write, but not the mode, by which it decides who may run the file as whom, nor
+    /// access control lists.
     fn attributes_changed(&self, inode: InodeId) {
         if let Some(notifier) = self.notifier.get() {
             // It knows the inode: it is about to write it, or has just asked for a change.
             let _ = notifier.forget_attributes(inode);
         }
+    }
+
+    /// The kernel keeps what it is told of a list, or that there is none, until it forgets the inode or asks for its attributes.
+    async fn list(&self, context: &Context, inode: InodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        let (list, lease) = as_caller!(context, caller => self.client.get_acl(caller, inode, name).await);
+        self.gate.enter();
+        if !self.client.may_keep_acl(inode, self.gate.remaining(lease, Instant::now())) {
+            // It does not keep what it was told to forget while it waited for that.
+            self.attributes_changed(inode);
+        }
+        list
     }
 
     /// The client knows of all that was closed on this mount before.
@@ -181,6 +193,10 @@ fn ask(lock: &Lock, mode: LockMode) -> LockAsk {
     // Of `flock` the owners are open files: while one waits, another thread may still unlock.
     let detect = lock.kind == LockKind::Posix;
     LockAsk { kind: lock.kind, owner: lock.owner, range: lock.range, mode, pid: lock.pid, detect }
+}
+
+fn is_acl(name: &[u8]) -> bool {
+    [xattr::ACCESS_ACL, xattr::DEFAULT_ACL].contains(&name)
 }
 
 fn is_writable(flags: u32) -> bool {
@@ -578,6 +594,9 @@ impl FileSystem for Adapter {
     }
 
     async fn getxattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> Result<Vec<u8>, Errno> {
+        if is_acl(&name) {
+            return self.list(context, inode, &name).await;
+        }
         let value = as_caller!(context, caller => self.client.getxattr(caller, inode, &name).await);
         match value {
             // `ls -l` asks for no more labels then: for each file that would be one of its two requests.
@@ -598,7 +617,7 @@ impl FileSystem for Adapter {
         let removed = as_caller!(context, caller => self.client.removexattr(caller, inode, &name).await);
         match removed {
             // To take away a list that is not there is no error on local file systems.
-            Err(Errno::ENODATA) if [xattr::ACCESS_ACL, xattr::DEFAULT_ACL].contains(&&name[..]) => Ok(()),
+            Err(Errno::ENODATA) if is_acl(&name) => Ok(()),
             removed => removed,
         }
     }

@@ -17,6 +17,14 @@ impl Keeper for KernelCache {
         self.notifier.get().is_none_or(|notifier| notifier.forget_inode(inode) != Noted::Unknown)
     }
 
+    fn forget_attributes(&self, inode: InodeId) {
+        if let Some(notifier) = self.notifier.get()
+            && notifier.is_told_of(inode)
+        {
+            let _ = notifier.forget_attributes(inode);
+        }
+    }
+
     fn forget_name(&self, parent: InodeId, name: &Name) {
         if let Some(notifier) = self.notifier.get() {
             // A directory that the kernel does not know has no names in it.

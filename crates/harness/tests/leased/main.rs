@@ -3,4 +3,5 @@
 mod coherence;
 mod contents;
 mod leases;
+mod lists;
 mod own;
