@@ -129,6 +129,12 @@ impl Adapter {
         list
     }
 
+    /// After an own change in it. The kernel doubts its attributes then by itself, but an answer from before the change may reach
+    /// it only after that, by a program that waited for its CPU: that one it does not believe either. Some 1 us.
+    fn directory_changed(&self, directory: InodeId) {
+        self.attributes_changed(directory);
+    }
+
     /// The client knows of all that was closed on this mount before.
     async fn hear_of_closes(&self) {
         if let Some(arrivals) = self.arrivals.get()
@@ -277,26 +283,33 @@ impl FileSystem for Adapter {
         mode: u32,
         rdev: u32,
     ) -> Result<Entry, Errno> {
-        as_caller!(context, caller =>
-            self.client.mknod(caller, parent, name, kind, mode, rdev).await.map(|named| self.entry(&named)))
+        let made = as_caller!(context, caller => self.client.mknod(caller, parent, name, kind, mode, rdev).await)?;
+        self.directory_changed(parent);
+        Ok(self.entry(&made))
     }
 
     async fn mkdir(&self, context: &Context, parent: InodeId, name: Name, mode: u32) -> Result<Entry, Errno> {
-        as_caller!(context, caller =>
-            self.client.mkdir(caller, parent, name, mode).await.map(|named| self.entry(&named)))
+        let made = as_caller!(context, caller => self.client.mkdir(caller, parent, name, mode).await)?;
+        self.directory_changed(parent);
+        Ok(self.entry(&made))
     }
 
     async fn symlink(&self, context: &Context, parent: InodeId, name: Name, target: Vec<u8>) -> Result<Entry, Errno> {
-        as_caller!(context, caller =>
-            self.client.symlink(caller, parent, name, &target).await.map(|named| self.entry(&named)))
+        let made = as_caller!(context, caller => self.client.symlink(caller, parent, name, &target).await)?;
+        self.directory_changed(parent);
+        Ok(self.entry(&made))
     }
 
     async fn unlink(&self, context: &Context, parent: InodeId, name: Name) -> Result<(), Errno> {
-        as_caller!(context, caller => self.client.unlink(caller, parent, name).await)
+        as_caller!(context, caller => self.client.unlink(caller, parent, name).await)?;
+        self.directory_changed(parent);
+        Ok(())
     }
 
     async fn rmdir(&self, context: &Context, parent: InodeId, name: Name) -> Result<(), Errno> {
-        as_caller!(context, caller => self.client.rmdir(caller, parent, name).await)
+        as_caller!(context, caller => self.client.rmdir(caller, parent, name).await)?;
+        self.directory_changed(parent);
+        Ok(())
     }
 
     async fn rename(
@@ -306,11 +319,19 @@ impl FileSystem for Adapter {
         target: (InodeId, Name),
         flags: u32,
     ) -> Result<(), Errno> {
-        as_caller!(context, caller => self.client.rename(caller, source, target, flags).await)
+        let parents = (source.0, target.0);
+        as_caller!(context, caller => self.client.rename(caller, source, target, flags).await)?;
+        self.directory_changed(parents.0);
+        if parents.1 != parents.0 {
+            self.directory_changed(parents.1);
+        }
+        Ok(())
     }
 
     async fn link(&self, context: &Context, inode: InodeId, parent: InodeId, name: Name) -> Result<Entry, Errno> {
-        as_caller!(context, caller => self.client.link(caller, inode, parent, name).await.map(Entry::uncached))
+        let linked = as_caller!(context, caller => self.client.link(caller, inode, parent, name).await)?;
+        self.directory_changed(parent);
+        Ok(Entry::uncached(linked))
     }
 
     async fn open(
@@ -338,7 +359,10 @@ impl FileSystem for Adapter {
         let created = as_caller!(context, caller =>
             self.client.create(caller, parent, name, mode, is_writable(flags)).await);
         match created {
-            Ok(named) => Ok((self.entry(&named), self.file_opened(flags))),
+            Ok(named) => {
+                self.directory_changed(parent);
+                Ok((self.entry(&named), self.file_opened(flags)))
+            }
             // Another client was faster: the kernel looks again, and opens it with all checks.
             Err(Errno::EEXIST) if flags & O_EXCL == 0 => Err(Errno::ESTALE),
             Err(errno) => Err(errno),

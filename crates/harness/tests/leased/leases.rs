@@ -420,3 +420,37 @@ fn leases_given_before_a_restart_of_the_shard_are_honoured() {
     }
     cluster.assert_sound();
 }
+
+/// The kernel hears of its own changes and of attributes on several CPUs: an answer from before a change may reach it after that.
+#[test]
+fn the_times_of_a_directory_never_go_back_where_it_is_changed() {
+    let cluster = Cluster::start();
+    let dir = cluster.folder("d");
+    let time = |dir: &Path| fs::metadata(dir).map(|meta| (meta.mtime(), meta.mtime_nsec())).unwrap();
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    time(&dir);
+                }
+            });
+        }
+        let (begun, mut last) = (Instant::now(), time(&dir));
+        let mut backwards = None;
+        for number in 0.. {
+            fs::write(dir.join("f"), b"").unwrap();
+            fs::remove_file(dir.join("f")).unwrap();
+            let now = time(&dir);
+            if now <= last {
+                backwards = Some((number, last, now));
+            }
+            last = now;
+            if backwards.is_some() || begun.elapsed() > Duration::from_secs(10) {
+                break;
+            }
+        }
+        ends.store(true, Ordering::Relaxed);
+        assert_eq!(backwards, None, "after so many changes");
+    });
+}
