@@ -1,6 +1,7 @@
 //! On whose behalf an operation runs.
 
 use std::cell::Cell;
+use std::time::Instant;
 
 use types::cred::Credentials;
 
@@ -12,8 +13,8 @@ pub struct Caller<'a> {
     interrupted: Option<&'a dyn Fn() -> bool>,
     /// Whether it ends by that: so then does any operation that waits for a server.
     ending: Option<&'a dyn Fn() -> bool>,
-    /// Set where an operation was given up that may be carried out all the same.
-    doubt: Option<&'a Cell<bool>>,
+    /// Set where an operation was given up that may be carried out all the same: to when it was sent first.
+    doubt: Option<&'a Cell<Option<Instant>>>,
     /// What it writes is written under the write intent that is held, or not at all.
     needs_held_intent: bool,
 }
@@ -47,7 +48,7 @@ impl<'a> Caller<'a> {
     }
 
     /// The same one, who wants to know of what may be carried out though it was given up.
-    pub(crate) fn noting(&self, doubt: &'a Cell<bool>) -> Self {
+    pub(crate) fn noting(&self, doubt: &'a Cell<Option<Instant>>) -> Self {
         Self { doubt: Some(doubt), ..*self }
     }
 
@@ -60,9 +61,9 @@ impl<'a> Caller<'a> {
         self.needs_held_intent
     }
 
-    pub(crate) fn note_doubt(&self) {
+    pub(crate) fn note_doubt(&self, since: Instant) {
         if let Some(doubt) = self.doubt {
-            doubt.set(true);
+            doubt.set(Some(since));
         }
     }
 

@@ -10,10 +10,11 @@
 //!   that was noted after the ticket makes that zero.
 //! - A recall is noted first, then it waits until every gate was empty once, and only then what was kept is removed.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustc_hash::FxHashMap;
 use types::id::InodeId;
 use types::name::Name;
 
@@ -25,7 +26,7 @@ const PLACES: usize = 1 << 14;
 const LEARNS_WITHIN: Duration = Duration::from_millis(500);
 
 /// What a lease covers, as a place where its recalls are noted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Subject(u16);
 
 impl Subject {
@@ -102,6 +103,9 @@ pub(crate) struct Board {
     /// The last one that concerned all subjects.
     all: AtomicU64,
     gates: Mutex<Vec<Arc<AtomicBool>>>,
+    /// Of changes in doubt (see [`crate::given_up`]): how many subjects there are, and how many changes of each.
+    doubts: AtomicUsize,
+    doubted: Mutex<FxHashMap<Subject, usize>>,
 }
 
 impl Board {
@@ -111,6 +115,8 @@ impl Board {
             places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
             all: AtomicU64::new(0),
             gates: Mutex::default(),
+            doubts: AtomicUsize::new(0),
+            doubted: Mutex::default(),
         }
     }
 
@@ -155,6 +161,34 @@ impl Board {
         self.all.fetch_max(number, Ordering::SeqCst);
     }
 
+    /// It may be changed at any time without a recall: until [`Self::end_doubt`], before which it is to be noted, no lease on it
+    /// is held.
+    pub(crate) fn begin_doubt(&self, subject: Subject) {
+        let mut doubted = self.doubted();
+        *doubted.entry(subject).or_default() += 1;
+        self.doubts.store(doubted.len(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn end_doubt(&self, subject: Subject) {
+        let mut doubted = self.doubted();
+        if let Some(count) = doubted.get_mut(&subject) {
+            *count -= 1;
+            if *count == 0 {
+                doubted.remove(&subject);
+            }
+        }
+        self.doubts.store(doubted.len(), Ordering::SeqCst);
+    }
+
+    /// Subjects in doubt.
+    pub(crate) fn doubts(&self) -> usize {
+        self.doubts.load(Ordering::SeqCst)
+    }
+
+    fn doubted(&self) -> MutexGuard<'_, FxHashMap<Subject, usize>> {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the answer may be given now to who asks. (Who keeps it for later enters a [`Gate`].)
     pub(crate) fn holds(&self, lease: Lease, now: Instant) -> bool {
         !self.remaining(lease, now).is_zero()
@@ -182,6 +216,9 @@ impl Board {
         let Some(term) = lease.0 else { return Duration::ZERO };
         let recalled = self.places[usize::from(term.subject.0)].load(Ordering::SeqCst);
         if recalled.max(self.all.load(Ordering::SeqCst)) > term.recalls {
+            return Duration::ZERO;
+        }
+        if self.doubts() > 0 && self.doubted().contains_key(&term.subject) {
             return Duration::ZERO;
         }
         term.until.saturating_duration_since(now)

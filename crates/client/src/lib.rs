@@ -29,6 +29,7 @@ mod endings;
 mod file;
 mod flags;
 mod gather;
+mod given_up;
 mod goodbye;
 mod graves;
 mod heartbeat;

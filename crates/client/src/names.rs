@@ -13,10 +13,11 @@ use wire::v1::meta::{self, ChangeReply, DirectoryReply, InodeReply};
 use crate::caller::Caller;
 use crate::contents::Asked;
 use crate::file::File;
+use crate::given_up::Concerned;
 use crate::lease::{Board, Lease, Subject, Ticket};
 use crate::parts::{gone, is_split};
 use crate::router::{Client, Destination};
-use crate::shared::Shared;
+use crate::shared::{Change, Shared};
 
 /// `RENAME_NOREPLACE`, `RENAME_EXCHANGE` and `RENAME_WHITEOUT` of `<linux/fs.h>`.
 const RENAME_FLAGS: u32 = 7;
@@ -254,14 +255,16 @@ impl Client {
     }
 
     /// Sends a change that makes `name` in `parent`, to the directory `part` that has such names of it.
-    pub(crate) async fn make<C: Call<Reply = Box<InodeReply>>>(
+    pub(crate) async fn make<C: Call<Reply = Box<InodeReply>> + Clone + 'static>(
         &self,
         caller: &Caller<'_>,
         (parent, part): (InodeId, InodeId),
         name: &Name,
+        numbered: &Change,
         request: &C,
     ) -> Result<(Named, Box<InodeReply>), Errno> {
-        let (ticket, reply) = self.change_in(caller, part, name, request).await?;
+        let concerned = || Concerned::entry(parent, part, name);
+        let (ticket, reply) = self.change_in(caller, (part, name), numbered, request, concerned).await?;
         let name_lease = Board::lease(ticket, Subject::name(parent, name), reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
         // New: its size is known.
@@ -271,17 +274,18 @@ impl Client {
     }
 
     /// Sends a change that makes a name; also when it was sent.
-    async fn change_in<C: Call<Reply = Box<InodeReply>>>(
+    async fn change_in<C: Call<Reply = Box<InodeReply>> + Clone + 'static>(
         &self,
         caller: &Caller<'_>,
-        parent: InodeId,
-        name: &Name,
+        (parent, name): (InodeId, &Name),
+        numbered: &Change,
         request: &C,
+        concerned: impl FnOnce() -> Concerned,
     ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let (kept, board) = (&self.shared.kept, &self.shared.board);
         let _making = kept.making(board, parent, name);
         let ticket = board.ticket();
-        let result = self.call(caller, Destination::home(parent), request).await;
+        let result = self.change(caller, Destination::home(parent), numbered, request, concerned).await;
         match &result {
             Ok(reply) => self.came_to(ticket, parent, reply.parent.as_deref()),
             Err(error) => kept.failed(board, parent, *error, Instant::now()),
@@ -290,15 +294,18 @@ impl Client {
     }
 
     /// Sends a change that takes or moves names; `directories` are those that it changes.
-    async fn take<C: Call<Reply = ChangeReply>>(
+    async fn take<C: Call<Reply = ChangeReply> + Clone + 'static>(
         &self,
         caller: &Caller<'_>,
         directories: [InodeId; 2],
+        numbered: &Change,
         request: &C,
+        names: [&(InodeId, Name); 2],
     ) -> Result<(), Errno> {
         let (kept, board) = (&self.shared.kept, &self.shared.board);
         let ticket = board.ticket();
-        let changed = self.call(caller, Destination::home(directories[0]), request).await;
+        let concerned = || Concerned::taken(directories, names);
+        let changed = self.change(caller, Destination::home(directories[0]), numbered, request, concerned).await;
         self.shared.contents.renamed();
         let reply = match changed {
             Ok(reply) => reply,
@@ -373,7 +380,8 @@ impl Client {
     ) -> Result<Box<InodeReply>, Errno> {
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::Set { exactly: numbered.exactly.clone(), inode, change, inline };
-        let result = self.call(caller, Destination::home(inode), &request).await;
+        let concerned = || Concerned::inode(inode);
+        let result = self.change(caller, Destination::home(inode), &numbered, &request, concerned).await;
         self.shared.contents.forget(inode);
         self.parts_changed(inode);
         if !matches!(&result, Ok(reply) if reply.attr.kind != FileType::Directory) {
@@ -412,7 +420,7 @@ impl Client {
                 exclusive: true,
                 draft: false,
             };
-            self.make(caller, (parent, part), &name, &request).await.map(|(named, _)| named)
+            self.make(caller, (parent, part), &name, &numbered, &request).await.map(|(named, _)| named)
         };
         self.in_part(caller, parent, &name, make).await
     }
@@ -424,7 +432,7 @@ impl Client {
             let numbered = self.shared.begin_change(part.home());
             let (exactly, name, cred) = (numbered.exactly.clone(), name.clone(), caller.cred);
             let request = meta::Mkdir { exactly, parent: part, name, mode, cred };
-            self.make(caller, (parent, part), &request.name, &request).await.map(|(named, _)| named)
+            self.make(caller, (parent, part), &request.name, &numbered, &request).await.map(|(named, _)| named)
         };
         self.in_part(caller, parent, &name, make).await
     }
@@ -442,7 +450,7 @@ impl Client {
             let numbered = self.shared.begin_change(part.home());
             let (exactly, name, cred) = (numbered.exactly.clone(), name.clone(), caller.cred);
             let request = meta::Symlink { exactly, parent: part, name, target: Bytes(target.to_vec()), cred };
-            self.make(caller, (parent, part), &request.name, &request).await.map(|(named, _)| named)
+            self.make(caller, (parent, part), &request.name, &numbered, &request).await.map(|(named, _)| named)
         };
         self.in_part(caller, parent, &name, make).await
     }
@@ -462,7 +470,8 @@ impl Client {
         let link = async |part: InodeId| {
             let numbered = self.shared.begin_change(part.home());
             let request = meta::Link { exactly: numbered.exactly.clone(), inode, parent: part, name: name.clone() };
-            self.change_in(caller, part, &name, &request).await
+            let concerned = || Concerned::entry(parent, part, &name).and(inode);
+            self.change_in(caller, (part, &name), &numbered, &request, concerned).await
         };
         let changed = self.in_part(caller, parent, &name, link).await;
         self.shared.contents.forget(inode);
@@ -478,7 +487,8 @@ impl Client {
             let numbered = self.shared.begin_change(part.home());
             let request = meta::Unlink { exactly: numbered.exactly.clone(), parent: part, name: name.clone() };
             let taking = self.shared.kept.taking(part, &name);
-            self.take(caller, [part; 2], &request).await?;
+            let there = (parent, name.clone());
+            self.take(caller, [part; 2], &numbered, &request, [&there; 2]).await?;
             self.shared.kept.took(part, &name, &taking);
             Ok(())
         };
@@ -508,7 +518,8 @@ impl Client {
             let numbered = self.shared.begin_change(part.home());
             let request = meta::Rmdir { exactly: numbered.exactly.clone(), parent: part, name: name.clone() };
             let taking = self.shared.kept.taking(part, &name);
-            self.take(caller, [part; 2], &request).await?;
+            let there = (parent, name.clone());
+            self.take(caller, [part; 2], &numbered, &request, [&there; 2]).await?;
             self.shared.kept.took(part, &name, &taking);
             Ok(())
         };
@@ -564,7 +575,7 @@ impl Client {
         let (kept, board) = (&self.shared.kept, &self.shared.board);
         let _target = kept.making(board, target_parent, &target.1);
         let _source = kept.making(board, source_parent, &source.1);
-        self.take(caller, [source_parent, target_parent], &request).await
+        self.take(caller, [source_parent, target_parent], &numbered, &request, [source, target]).await
     }
 }
 

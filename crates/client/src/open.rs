@@ -53,7 +53,7 @@ impl Client {
         mode: u32,
         writable: bool,
     ) -> Result<Named, Errno> {
-        let (renamed, doubt) = (self.shared.contents.renames(), Cell::new(false));
+        let (renamed, doubt) = (self.shared.contents.renames(), Cell::new(None));
         let before = self.shared.endings.now();
         let caller = &caller.noting(&doubt);
         let make = async |part: InodeId| {
@@ -71,8 +71,8 @@ impl Client {
                 exclusive: true,
                 draft: self.shared.config.write_back > 0,
             };
-            let made = self.make(caller, (parent, part), &name, &request).await;
-            if made.is_err() && doubt.get() {
+            let made = self.make(caller, (parent, part), &name, &numbered, &request).await;
+            if made.is_err() && doubt.get().is_some() {
                 self.made_in_doubt(part, Some(name.clone()), request, numbered, writable);
             }
             made
@@ -116,7 +116,7 @@ impl Client {
         let numbered = self.shared.begin_change(parent.home());
         let exactly = numbered.exactly.clone();
         let request = meta::TmpFile { exactly, parent, mode, cred: caller.cred, write_intent: writable };
-        let (doubt, before) = (Cell::new(false), self.shared.endings.now());
+        let (doubt, before) = (Cell::new(None), self.shared.endings.now());
         match self.call(&caller.noting(&doubt), Destination::home(parent), &request).await {
             Ok(reply) => {
                 if !self.made_and_opened(&reply, writable, true, &before)? {
@@ -125,7 +125,7 @@ impl Client {
                 Ok(reply.attr)
             }
             Err(errno) => {
-                if doubt.get() {
+                if doubt.get().is_some() {
                     self.made_in_doubt(parent, None, request, numbered, writable);
                 }
                 Err(errno)
@@ -181,9 +181,9 @@ impl Client {
     /// # Errors
     /// `ENOENT`, `ESTALE`, `EISDIR`.
     pub async fn open(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) -> Result<(), Errno> {
-        let doubt = Cell::new(false);
+        let doubt = Cell::new(None);
         let opened = self.try_open(&caller.noting(&doubt), inode, writable).await;
-        if let Some(client) = self.itself().filter(|_| opened.is_err() && doubt.get()) {
+        if let Some(client) = self.itself().filter(|_| opened.is_err() && doubt.get().is_some()) {
             // Nobody waits for it any more, but the shard may open it: once more then, to be closed.
             ring::spawn(async move {
                 let caller = Caller::patient(Credentials::default());
@@ -269,7 +269,7 @@ impl Client {
         match (&again, self.itself()) {
             (Ok((_, reply)), _) => drop(self.shared.with_file(inode, |file| file.confirmed(reply))),
             (Err(_), Some(client)) => {
-                caller.note_doubt();
+                caller.note_doubt(Instant::now());
                 client.close(caller.cred, inode, writable);
             }
             (Err(_), None) => {}

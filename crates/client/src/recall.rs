@@ -68,6 +68,7 @@ pub trait Keeper: Send + Sync + 'static {
 
 /// Obeys recalls until it is dropped. One task per process, on a thread that never waits for applications.
 pub async fn obey_recalls(client: Rc<Client>, keeper: Arc<dyn Keeper>) {
+    let _ = client.shared.keeper.set(Arc::clone(&keeper));
     client.shared.kept.enable();
     ring::spawn(renewal::renew_leases(Rc::clone(&client)));
     let mut asked: BTreeSet<ShardId> = BTreeSet::new();
@@ -167,7 +168,7 @@ fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, re
 }
 
 /// `is_open`: it may be mapped. To forget what is being read or written of it may have to wait for that.
-async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId, is_open: bool) {
+pub(crate) async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId, is_open: bool) {
     let begun = Instant::now();
     let forget = async || {
         if is_open {
@@ -183,7 +184,7 @@ async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId, is_open: bool) {
     }
 }
 
-async fn forget_names(keeper: &Arc<dyn Keeper>, names: Vec<(InodeId, Name)>) {
+pub(crate) async fn forget_names(keeper: &Arc<dyn Keeper>, names: Vec<(InodeId, Name)>) {
     let blocking = Arc::clone(keeper);
     let forgotten = ring::op::unblock(move || {
         for (parent, name) in names {

@@ -240,6 +240,18 @@ impl Client {
         answer.map_err(|error| self.failed(&route, destination, error))
     }
 
+    /// What is answered to a request over the connection over which it was sent `since` then. `None` where that is gone.
+    pub(crate) async fn answer_over_the_same<C: Call>(
+        &self,
+        destination: Destination,
+        request: &C,
+        since: Instant,
+    ) -> Option<Result<C::Reply, Failure>> {
+        let route = self.route(destination)?;
+        let connection = route.lane(destination).ready().filter(|connection| connection.begun() <= since)?;
+        Some(connection.call_patiently(route.to, request).await.map_err(failure_of_call))
+    }
+
     /// The shard has lost this session, and with it the answers to its changes, since it may have done what was sent.
     fn has_forgotten(&self, destination: Destination, sent: &Sent) -> bool {
         let (Destination::Shard(shard), Some(since)) = (destination, sent.unanswered_since()) else { return false };
@@ -525,10 +537,8 @@ struct Unanswered<'a, 'c> {
 
 impl Drop for Unanswered<'_, '_> {
     fn drop(&mut self) {
-        if self.is_over.get() || self.sent.unanswered_since().is_none() {
-            return;
-        }
-        self.caller.note_doubt();
+        let Some(since) = self.sent.unanswered_since().filter(|_| !self.is_over.get()) else { return };
+        self.caller.note_doubt(since);
         if changes_files(self.op) {
             self.client.shared.contents.doubt(Instant::now());
         }

@@ -1,6 +1,6 @@
 //! Which changes of a session are under way: pure.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use wire::v1::meta::Exactly;
 
@@ -8,29 +8,41 @@ use wire::v1::meta::Exactly;
 #[derive(Debug)]
 pub(crate) struct Window {
     next: u64,
-    under_way: BTreeSet<u64>,
+    /// By how many each is waited for.
+    under_way: BTreeMap<u64, u32>,
 }
 
 impl Window {
     pub(crate) fn new() -> Self {
-        Self { next: 1, under_way: BTreeSet::new() }
+        Self { next: 1, under_way: BTreeMap::new() }
     }
 
     pub(crate) fn begin(&mut self) -> Exactly {
         let sequence = self.next;
         self.next += 1;
-        self.under_way.insert(sequence);
+        self.under_way.insert(sequence, 1);
         Exactly { sequence, answered_below: self.answered_below() }
     }
 
-    /// The change was answered, or nobody will ask for its answer again.
+    /// Somebody else will also ask for the answer to this change, which has not ended.
+    pub(crate) fn again(&mut self, sequence: u64) {
+        *self.under_way.entry(sequence).or_default() += 1;
+    }
+
+    /// The change was answered, or one who asked for its answer will not do so again.
     pub(crate) fn end(&mut self, sequence: u64) {
-        let was_there = self.under_way.remove(&sequence);
-        assert!(was_there, "a change ends once");
+        let left = self.under_way.get_mut(&sequence).map(|count| {
+            *count -= 1;
+            *count
+        });
+        assert!(left.is_some(), "a change ends once for each who asks");
+        if left == Some(0) {
+            self.under_way.remove(&sequence);
+        }
     }
 
     fn answered_below(&self) -> u64 {
-        self.under_way.first().copied().unwrap_or(self.next)
+        self.under_way.first_key_value().map_or(self.next, |(&first, _)| first)
     }
 }
 
@@ -48,5 +60,16 @@ mod tests {
         assert_eq!(window.begin(), Exactly { sequence: 3, answered_below: 1 });
         window.end(a.sequence);
         assert_eq!(window.begin(), Exactly { sequence: 4, answered_below: 3 });
+    }
+
+    #[test]
+    fn a_change_is_under_way_for_as_long_as_anybody_asks_for_its_answer() {
+        let mut window = Window::new();
+        let given_up = window.begin();
+        window.again(given_up.sequence);
+        window.end(given_up.sequence);
+        assert_eq!(window.begin(), Exactly { sequence: 2, answered_below: 1 });
+        window.end(given_up.sequence);
+        assert_eq!(window.begin(), Exactly { sequence: 3, answered_below: 2 });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -33,6 +33,7 @@ use crate::locks::assurance::Assurances;
 use crate::locks::table::LockTable;
 use crate::metrics::ClientMetrics;
 use crate::publish::Drafts;
+use crate::recall::Keeper;
 use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::splits::Splits;
@@ -80,6 +81,8 @@ pub struct Shared {
     /// A thread tells the shards that this client lives.
     beating: AtomicBool,
     pub(crate) board: Board,
+    /// Who keeps what is answered, where recalls are obeyed.
+    pub(crate) keeper: OnceLock<Arc<dyn Keeper>>,
     pub(crate) kept: Kept,
     pub(crate) listings: Listings,
     pub(crate) list_ahead: ListAhead,
@@ -124,6 +127,7 @@ impl Shared {
             opened: AtomicU64::new(0),
             beating: AtomicBool::new(false),
             board: Board::new(),
+            keeper: OnceLock::new(),
             kept: Kept::default(),
             listings: Listings::default(),
             list_ahead: ListAhead::default(),
@@ -426,6 +430,16 @@ pub(crate) struct Change {
     shared: Arc<Shared>,
     shard: ShardId,
     pub(crate) exactly: Exactly,
+}
+
+impl Change {
+    /// For somebody else who asks for the answer of the same.
+    pub(crate) fn again(&self) -> Self {
+        if let Some(window) = lock(&self.shared.windows).get_mut(&self.shard) {
+            window.again(self.exactly.sequence);
+        }
+        Self { shared: Arc::clone(&self.shared), shard: self.shard, exactly: self.exactly.clone() }
+    }
 }
 
 impl Drop for Change {

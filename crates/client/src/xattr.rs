@@ -9,6 +9,7 @@ use wire::codec::Bytes;
 use wire::v1::meta;
 
 use crate::caller::Caller;
+use crate::given_up::Concerned;
 use crate::router::{Client, Destination};
 
 impl Client {
@@ -39,7 +40,8 @@ impl Client {
         let numbered = self.shared.begin_change(inode.home());
         let (name, value) = (Bytes(name.to_vec()), Bytes(value.to_vec()));
         let request = meta::SetXattr { exactly: numbered.exactly.clone(), inode, name, value, flags };
-        let result = self.call(caller, Destination::home(inode), &request).await;
+        let concerned = || Concerned::inode(inode);
+        let result = self.change(caller, Destination::home(inode), &numbered, &request, concerned).await;
         self.parts_changed(inode);
         self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         self.shared.contents.forget(inode);
@@ -70,7 +72,8 @@ impl Client {
         self.publish(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::RemoveXattr { exactly: numbered.exactly.clone(), inode, name: Bytes(name.to_vec()) };
-        let result = self.call(caller, Destination::home(inode), &request).await;
+        let concerned = || Concerned::inode(inode);
+        let result = self.change(caller, Destination::home(inode), &numbered, &request, concerned).await;
         self.parts_changed(inode);
         self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         self.shared.contents.forget(inode);

@@ -133,6 +133,30 @@ fn what_the_killed_made_is_closed() {
     wait::until("the object goes", SOON, || (!object.exists()).then_some(()));
 }
 
+/// The other mount is to give back a lease on the directory, and does not: each change waits for that, also when nobody waits
+/// for the change any more. What it makes is seen at once where the program was killed, too.
+#[test]
+fn what_the_killed_changed_is_seen_when_it_happens() {
+    const COOLING: Duration = Duration::from_millis(1200);
+    let mut cluster = Cluster::start();
+    let second = cluster.mount_again(&[]);
+    let dir = cluster.folder("d");
+    fs::write(dir.join("removed"), b"x").unwrap();
+    for (program, name) in [("mkdir", "made"), ("unlink", "removed")] {
+        let (here, there) = (dir.join(name), second.point.join("d").join(name));
+        let before = here.exists();
+        thread::sleep(COOLING);
+        assert!(second.point.join("d").is_dir());
+        process::stop(second.pid);
+        killed(&mut start(program, &[], &here), program);
+        assert_eq!(here.exists(), before, "{program} is waiting");
+        process::signal(second.pid, libc::SIGCONT);
+        wait::until("the change", SOON, || (there.exists() != before).then_some(()));
+        assert_eq!(here.exists(), !before, "{program}");
+    }
+    cluster.assert_sound();
+}
+
 /// Opens its argument, writes, closes it and opens it again.
 const CLOSE: &str = "
 import os, sys, time
