@@ -55,6 +55,7 @@ impl Client {
 
     async fn lease_of_lists(&self, caller: &Caller<'_>, inode: InodeId) -> Lease {
         let (board, contents, kept) = (&self.shared.board, &self.shared.contents, &self.shared.kept);
+        self.shared.look_for_sleep();
         if !kept.is_enabled() {
             // There are none.
             return Lease::NONE;

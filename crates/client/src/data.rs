@@ -38,6 +38,7 @@ impl Client {
         len: u32,
         direct: bool,
     ) -> Result<Vec<Slice>, Errno> {
+        self.shared.look_for_sleep();
         let end = offset.saturating_add(u64::from(len)).min(FILE_SIZE_MAX);
         self.must_have_kept_locks(caller, inode).await?;
         self.must_not_be_lost(inode)?;

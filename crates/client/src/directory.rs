@@ -66,6 +66,7 @@ impl Client {
         count: u32,
         attributes: bool,
     ) -> Result<Listing, Errno> {
+        self.shared.look_for_sleep();
         // Each listing is to be told of.
         if self.shared.config.directory_rule() == AccessTimes::Strictatime {
             return self.ask_for_page(caller, inode, cookie, count, attributes).await;

@@ -9,6 +9,10 @@
 //! - Who passes an answer on enters its [`Gate`], asks how long the answer is good, passes it on, and leaves. A recall
 //!   that was noted after the ticket makes that zero.
 //! - A recall is noted first, then it waits until every gate was empty once, and only then what was kept is removed.
+//!
+//! The clock that terms are measured by stands still while the machine sleeps, and that of the shards does not. So how long it
+//! has slept is asked for with each request of the kernel and each answer to it; when that is more than before, all that was told
+//! before is noted as recalled.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +28,9 @@ const PLACES: usize = 1 << 14;
 /// Where CPUs are short, a program that an answer wakes runs a tenth of a second later and more (seen with four dozen busy
 /// threads on two CPUs), and only then the kernel begins to count.
 const LEARNS_WITHIN: Duration = Duration::from_millis(500);
+
+/// Two clocks that are read one after the other differ by less, where the thread has a pause between them.
+pub(crate) const SLEPT: Duration = Duration::from_millis(100);
 
 /// What a lease covers, as a place where its recalls are noted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,6 +68,8 @@ pub(crate) fn mix(mut h: u64) -> u64 {
 pub(crate) struct Ticket {
     recalls: u64,
     at: Instant,
+    /// How long the machine had slept by then.
+    asleep: Duration,
 }
 
 impl Ticket {
@@ -79,6 +88,8 @@ struct Term {
     recalls: u64,
     from: Instant,
     until: Instant,
+    /// How long the machine had slept at its beginning.
+    asleep: Duration,
 }
 
 impl Lease {
@@ -86,7 +97,14 @@ impl Lease {
 
     /// For how long it would last if it were not recalled: as long as a recall is not acknowledged, the shard counts on that.
     pub(crate) fn rest(self, now: Instant) -> Duration {
-        self.0.map_or(Duration::ZERO, |term| term.until.saturating_duration_since(now))
+        if self.0.is_none() { Duration::ZERO } else { self.rest_of(now, ring::asleep()) }
+    }
+
+    /// The same, as the machine has slept for so long in all.
+    fn rest_of(self, now: Instant, asleep: Duration) -> Duration {
+        let Some(term) = self.0 else { return Duration::ZERO };
+        let slept = Some(asleep.saturating_sub(term.asleep)).filter(|slept| *slept >= SLEPT).unwrap_or_default();
+        term.until.saturating_duration_since(now).saturating_sub(slept)
     }
 
     /// Of two on the same thing, both held, the one that is held longer.
@@ -103,6 +121,8 @@ pub(crate) struct Board {
     /// The last one that concerned all subjects.
     all: AtomicU64,
     gates: Mutex<Vec<Arc<AtomicBool>>>,
+    /// How long the machine had slept when that was last seen to have grown, ms.
+    asleep_ms: AtomicU64,
     /// Of changes in doubt (see [`crate::given_up`]): how many subjects there are, and how many changes of each.
     doubts: AtomicUsize,
     doubted: Mutex<FxHashMap<Subject, usize>>,
@@ -115,6 +135,7 @@ impl Board {
             places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
             all: AtomicU64::new(0),
             gates: Mutex::default(),
+            asleep_ms: AtomicU64::new(0),
             doubts: AtomicUsize::new(0),
             doubted: Mutex::default(),
         }
@@ -122,7 +143,7 @@ impl Board {
 
     /// Before a request is sent.
     pub(crate) fn ticket(&self) -> Ticket {
-        Ticket { recalls: self.recalls.load(Ordering::SeqCst), at: Instant::now() }
+        Ticket { recalls: self.recalls.load(Ordering::SeqCst), at: Instant::now(), asleep: ring::asleep() }
     }
 
     /// What an answer with a term of `lease_ms` is worth. A part of the term is kept back: clocks may run differently,
@@ -132,7 +153,8 @@ impl Board {
             return Lease::NONE;
         }
         let term = Duration::from_millis(u64::from(lease_ms - lease_ms / 20));
-        Lease(Some(Term { subject, recalls: ticket.recalls, from: ticket.at, until: ticket.at + term }))
+        let Ticket { recalls, at, asleep } = ticket;
+        Lease(Some(Term { subject, recalls, from: at, until: at + term, asleep }))
     }
 
     /// Notes recalls of these. When it returns, nobody passes on an answer from before as good any more.
@@ -159,6 +181,19 @@ impl Board {
     pub(crate) fn note_all(&self) {
         let number = self.recalls.fetch_add(1, Ordering::SeqCst) + 1;
         self.all.fetch_max(number, Ordering::SeqCst);
+    }
+
+    /// The machine has slept for so long in all. True for the first who says so since it has: nothing that was told before is
+    /// believed then.
+    pub(crate) fn has_slept(&self, asleep: Duration) -> bool {
+        let asleep_ms = u64::try_from(asleep.as_millis()).unwrap_or(u64::MAX);
+        let grown = |known: u64| asleep_ms >= known.saturating_add(SLEPT.as_millis() as u64);
+        if !grown(self.asleep_ms.load(Ordering::SeqCst)) {
+            return false;
+        }
+        // Before anybody finds that it was seen.
+        self.note_all();
+        grown(self.asleep_ms.fetch_max(asleep_ms, Ordering::SeqCst))
     }
 
     /// It may be changed at any time without a recall: until [`Self::end_doubt`], before which it is to be noted, no lease on it
@@ -240,6 +275,7 @@ impl Gate {
 
     /// From now on until [`Gate::leave`], recalls wait. Never across a wait of one's own.
     pub fn enter(&self) {
+        self.shared.look_for_sleep();
         self.inside.store(true, Ordering::SeqCst);
     }
 
@@ -297,6 +333,30 @@ mod tests {
         assert!(board.remaining(Board::lease(after, file, 0), after.at).is_zero());
         let late = after.at + Duration::from_millis(9_500);
         assert!(board.remaining(Board::lease(after, file, 10_000), late).is_zero());
+    }
+
+    #[test]
+    fn the_time_of_a_term_goes_on_while_the_machine_sleeps() {
+        let (board, seconds) = (Board::new(), Duration::from_secs);
+        let ticket = Ticket { asleep: seconds(100), ..board.ticket() };
+        let lease = Board::lease(ticket, Subject::inode(InodeId(5)), 10_000);
+        let rest = |after: u64, asleep| lease.rest_of(ticket.at + seconds(after), asleep);
+        assert_eq!(rest(1, seconds(100)), Duration::from_millis(8_500));
+        assert_eq!(rest(1, seconds(100) + SLEPT / 2), Duration::from_millis(8_500), "two clocks");
+        assert_eq!(rest(1, seconds(105)), Duration::from_millis(3_500));
+        assert_eq!(rest(1, seconds(3600)), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_was_told_before_the_machine_slept_is_not_believed_after_it() {
+        let (board, file) = (Board::new(), Subject::inode(InodeId(5)));
+        let lease = || Board::lease(board.ticket(), file, 10_000);
+        assert!(board.has_slept(Duration::from_secs(100)), "before the mount began");
+        let before = lease();
+        assert!(!board.has_slept(Duration::from_secs(100) + SLEPT / 2));
+        assert!(board.holds(before, Instant::now()));
+        assert!(board.has_slept(Duration::from_secs(103)) && !board.has_slept(Duration::from_secs(103)));
+        assert!(!board.holds(before, Instant::now()) && board.holds(lease(), Instant::now()));
     }
 
     #[test]

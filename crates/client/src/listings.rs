@@ -160,6 +160,7 @@ impl Client {
     #[must_use]
     pub fn may_keep_listing(&self, directory: InodeId) -> MayKeep {
         let (shared, now) = (&self.shared, Instant::now());
+        shared.look_for_sleep();
         // Each listing is to be told of.
         if shared.config.directory_rule() == AccessTimes::Strictatime {
             return MayKeep::Nothing;

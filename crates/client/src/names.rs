@@ -51,6 +51,7 @@ impl Client {
     /// # Errors
     /// `ENOENT` where the directory is gone, `ENOTDIR`.
     pub async fn lookup(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<Looked, Errno> {
+        self.shared.look_for_sleep();
         let subject = Subject::name(parent, &name);
         self.in_part(caller, parent, &name, async |part| self.look_up(caller, part, &name, subject).await).await
     }
@@ -90,6 +91,7 @@ impl Client {
     /// # Errors
     /// `ENOENT` where the inode is gone.
     pub async fn getattr(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Known, Errno> {
+        self.shared.look_for_sleep();
         match self.getattr_of_living(caller, inode).await {
             Err(Errno::ESTALE) => {
                 let Shared { graves, sightings, .. } = &*self.shared;

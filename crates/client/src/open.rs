@@ -181,6 +181,7 @@ impl Client {
     /// # Errors
     /// `ENOENT`, `ESTALE`, `EISDIR`.
     pub async fn open(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) -> Result<(), Errno> {
+        self.shared.look_for_sleep();
         let doubt = Cell::new(None);
         let opened = self.try_open(&caller.noting(&doubt), inode, writable).await;
         if let Some(client) = self.itself().filter(|_| opened.is_err() && doubt.get().is_some()) {

@@ -62,6 +62,9 @@ pub trait Keeper: Send + Sync + 'static {
     /// Doubts all names: each is asked for before it is believed again. Never blocks. False where it cannot.
     fn doubt_all_names(&self) -> bool;
 
+    /// Forgets attributes and data of all inodes, and doubts all names where it can. May block as for one inode.
+    fn forget_all(&self);
+
     /// It knows `inode`, or has an answer that it is about to learn of it from.
     fn is_told_of(&self, inode: InodeId) -> bool;
 }
@@ -78,6 +81,7 @@ pub async fn obey_recalls(client: Rc<Client>, keeper: Arc<dyn Keeper>) {
                 ring::spawn(listen(Rc::clone(&client), Arc::clone(&keeper), shard));
             }
         }
+        client.shared.look_for_sleep();
         client.end_lingering_of_old();
         client.forget_lists(&*keeper, LOOK);
         ring::next_look(LOOK).await;
@@ -197,6 +201,12 @@ pub(crate) async fn forget_names(keeper: &Arc<dyn Keeper>, names: Vec<(InodeId, 
     }
 }
 
+/// On its own time: what is told from now on is believed under new leases.
+pub(crate) fn forget_all(keeper: &Arc<dyn Keeper>) {
+    let keeper = Arc::clone(keeper);
+    ring::spawn(async move { FORGETTERS.run(move || keeper.forget_all()).await });
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -223,6 +233,8 @@ mod tests {
         fn doubt_all_names(&self) -> bool {
             true
         }
+
+        fn forget_all(&self) {}
 
         fn is_told_of(&self, _: InodeId) -> bool {
             self.told
@@ -270,6 +282,8 @@ mod tests {
         fn doubt_all_names(&self) -> bool {
             true
         }
+
+        fn forget_all(&self) {}
 
         fn is_told_of(&self, _: InodeId) -> bool {
             true

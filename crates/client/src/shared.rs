@@ -33,7 +33,7 @@ use crate::locks::assurance::Assurances;
 use crate::locks::table::LockTable;
 use crate::metrics::ClientMetrics;
 use crate::publish::Drafts;
-use crate::recall::Keeper;
+use crate::recall::{self, Keeper};
 use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::splits::Splits;
@@ -104,7 +104,9 @@ pub struct Shared {
 impl Shared {
     #[must_use]
     pub fn new(config: Config, session: SessionId, identity: net::Identity, map: Arc<ClusterMap>) -> Arc<Self> {
-        let metrics = ClientMetrics::new(config.metrics.as_ref());
+        let (metrics, board) = (ClientMetrics::new(config.metrics.as_ref()), Board::new());
+        // Before anything is told.
+        board.has_slept(ring::asleep());
         metrics.epoch.set(i64::try_from(map.epoch.0).unwrap_or(i64::MAX));
         Arc::new(Self {
             contents: Contents::new(config.data_cache, &metrics.contents),
@@ -126,7 +128,7 @@ impl Shared {
             threads: AtomicU32::new(0),
             opened: AtomicU64::new(0),
             beating: AtomicBool::new(false),
-            board: Board::new(),
+            board,
             keeper: OnceLock::new(),
             kept: Kept::default(),
             listings: Listings::default(),
@@ -150,6 +152,24 @@ impl Shared {
     #[must_use]
     pub fn gate(self: &Arc<Self>) -> Gate {
         Gate::new(self)
+    }
+
+    /// With each request of who keeps answers, and before each answer. On a ring.
+    pub fn look_for_sleep(&self) {
+        let asleep = ring::asleep();
+        if self.board.has_slept(asleep) {
+            tracing::info!(in_all = ?asleep, "the machine has slept: what was told before is asked for anew");
+            self.forget_all();
+        }
+    }
+
+    /// No lease that was given before now is worth anything, and nobody recalls it.
+    pub(crate) fn forget_all(&self) {
+        self.kept.forget_all(&self.board);
+        self.board.note_all();
+        if let Some(keeper) = self.keeper.get() {
+            recall::forget_all(keeper);
+        }
     }
 
     #[must_use]
@@ -235,8 +255,12 @@ impl Shared {
     }
 
     /// The shard has lost the session: what is open has to be told again although it did not restart.
+    /// Nor does it take back anything that it has told this one.
     pub(crate) fn forget_incarnation(&self, shard: ShardId) {
-        lock(&self.incarnations).insert(shard, UNKNOWN_INCARNATION);
+        let before = lock(&self.incarnations).insert(shard, UNKNOWN_INCARNATION);
+        if before != Some(UNKNOWN_INCARNATION) {
+            self.forget_all();
+        }
     }
 
     /// The session that the shard has now is a new one to it.

@@ -50,6 +50,7 @@ impl Client {
 
     /// It is known to have none. Own changes of them end what is known before they are answered.
     fn is_bare(&self, inode: InodeId) -> bool {
+        self.shared.look_for_sleep();
         let (lease, board) = (self.shared.bare.lease(inode), &self.shared.board);
         self.shared.contents.holds(board, lease, Instant::now())
     }

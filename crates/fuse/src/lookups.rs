@@ -63,6 +63,12 @@ impl Lookups {
         self.part(inode).contains_key(&inode)
     }
 
+    /// All of these.
+    pub(crate) fn all(&self) -> Vec<InodeId> {
+        let parts = self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner));
+        parts.flat_map(|part| part.keys().copied().collect::<Vec<_>>()).collect()
+    }
+
     fn part(&self, inode: InodeId) -> MutexGuard<'_, Counts> {
         let part = &self.parts[inode.0 as usize % PARTS];
         // Each critical section leaves the table whole.
@@ -81,6 +87,7 @@ mod tests {
         (0..3).for_each(|_| lookups.tell(inode));
         lookups.give_back(inode, 2);
         assert!(lookups.are_some(inode) && !lookups.are_some(InodeId(77 + PARTS as u64)));
+        assert_eq!(lookups.all(), [inode]);
         lookups.give_back(inode, 1);
         assert!(!lookups.are_some(inode));
         // More than was told, or of what nobody was told.

@@ -48,6 +48,12 @@ impl Notifier {
         self.lookups.are_some(inode)
     }
 
+    /// All inodes that it knows, or is about to learn of.
+    #[must_use]
+    pub fn told_of(&self) -> Vec<InodeId> {
+        self.lookups.all()
+    }
+
     /// The attributes of `inode`, not its data: waits for nothing, and so also for who answers a request about it.
     #[must_use]
     pub fn forget_attributes(&self, inode: InodeId) -> Noted {

@@ -36,6 +36,20 @@ impl Keeper for KernelCache {
         self.notifier.get().is_none_or(Notifier::doubt_all_names)
     }
 
+    fn forget_all(&self) {
+        let Some(notifier) = self.notifier.get() else { return };
+        // On older kernels, names go with their terms alone.
+        let _ = notifier.doubt_all_names();
+        let inodes = notifier.told_of();
+        // Attributes wait for nothing, and data only for what is being read or written.
+        for &inode in &inodes {
+            let _ = notifier.forget_attributes(inode);
+        }
+        for inode in inodes {
+            let _ = notifier.forget_inode(inode);
+        }
+    }
+
     fn is_told_of(&self, inode: InodeId) -> bool {
         self.notifier.get().is_some_and(|notifier| notifier.is_told_of(inode))
     }

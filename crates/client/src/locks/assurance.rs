@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use ring::asleep;
 use types::id::ShardId;
 
-/// Between the readings of two clocks there may be a pause of this thread.
-const SLEPT: Duration = Duration::from_millis(100);
+use crate::lease::SLEPT;
 
 #[derive(Default)]
 pub(crate) struct Assurances(Mutex<BTreeMap<ShardId, Assurance>>);
@@ -38,8 +37,10 @@ struct Assurance {
 }
 
 impl Assurance {
-    fn is_sure(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.heard) < self.expiry
+    /// The clock by which it is `now` stands still while the machine sleeps, and that of the shard does not.
+    fn is_sure(&self, now: Instant, asleep: Duration) -> bool {
+        let slept = if self.has_slept(asleep) { asleep.saturating_sub(self.asleep) } else { Duration::ZERO };
+        now.saturating_duration_since(self.heard) + slept < self.expiry
     }
 
     /// The machine has, since the shard was heard of, as it has slept for so long in all.
@@ -59,7 +60,7 @@ impl Assurances {
     /// nothing: another thread may just have opened it anew, and not yet heard what was lost.
     pub(crate) fn heard(&self, shard: ShardId, sent: Sending) {
         if let Some(assurance) = self.lock().get_mut(&shard)
-            && assurance.is_sure(sent.at)
+            && assurance.is_sure(sent.at, sent.asleep)
             && sent.at > assurance.heard
         {
             (assurance.heard, assurance.asleep) = (sent.at, sent.asleep);
@@ -68,7 +69,7 @@ impl Assurances {
 
     /// The shard cannot have ended the session yet.
     pub(crate) fn is_sure(&self, shard: ShardId, now: Instant) -> bool {
-        self.lock().get(&shard).is_some_and(|assurance| assurance.is_sure(now))
+        self.lock().get(&shard).is_some_and(|assurance| assurance.is_sure(now, asleep()))
     }
 
     /// The same for a change that goes over a connection to storage of that age. The shard was heard of since: where it ends
@@ -76,7 +77,7 @@ impl Assurances {
     /// the whole machine.)
     pub(crate) fn covers(&self, shard: ShardId, connected: Instant, now: Instant) -> bool {
         let covers = |assurance: &Assurance| assurance.heard.max(assurance.excused) >= connected;
-        self.lock().get(&shard).is_some_and(|assurance| assurance.is_sure(now) && covers(assurance))
+        self.lock().get(&shard).is_some_and(|assurance| assurance.is_sure(now, asleep()) && covers(assurance))
     }
 
     /// The shard does not answer: connections to storage that were made until `now` are trusted all the same, if the machine
@@ -147,6 +148,19 @@ mod tests {
         let known = assurances.lock();
         let has_slept = |more| known[&shard].has_slept(asleep() + more);
         assert!(!has_slept(Duration::ZERO) && has_slept(SLEPT * 2));
+    }
+
+    #[test]
+    fn a_shard_may_have_ended_the_session_of_who_has_slept() {
+        let (assurances, shard, start) = (Assurances::default(), ShardId(3), Instant::now());
+        let (at, slept) = (start + Duration::from_secs(1), Duration::from_secs(3600));
+        assurances.opened(shard, Sending { at: start, asleep: slept }, Duration::from_secs(10));
+        let is_sure = |more| assurances.lock()[&shard].is_sure(at, slept + more);
+        assert!(is_sure(Duration::ZERO) && is_sure(SLEPT / 2) && is_sure(Duration::from_secs(8)));
+        assert!(!is_sure(Duration::from_secs(9)));
+        // The answer to what was sent after it says nothing.
+        assurances.heard(shard, Sending { at, asleep: slept + Duration::from_secs(9) });
+        assert_eq!(assurances.lock()[&shard].heard, start);
     }
 
     #[test]
