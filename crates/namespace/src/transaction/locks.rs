@@ -271,6 +271,8 @@ impl Locks {
                     if let Some(at) = pin.owners.iter().position(|(pin, _)| *pin == owner) {
                         pin.owners.swap_remove(at);
                     }
+                    // Who waited reads now, before any other request is looked at: nobody is kept out for that any longer.
+                    pin.wanted &= pin.owners.iter().any(|(_, in_doubt)| *in_doubt);
                     if pin.owners.is_empty() {
                         self.pins.remove(parent);
                     }

@@ -171,23 +171,76 @@ fn a_directory_whose_names_change_all_the_time_is_split() {
     assert_eq!((sim.parts_of(bustling).len(), sim.parts_of(quiet).len()), (3, 0));
 }
 
-/// One in which many make and remove directories of other shards, of which some are always on their way.
 #[test]
 fn a_directory_that_is_never_left_alone_is_split() {
     let mut sim = Sim::bustling(2, 3, 4);
     sim.orderly = true;
     let bustling = two_directories(&mut sim, ["bustling", "other"])[0];
     sim.run(1, Op::Place { inode: bustling, placement: Placement::Shard(ShardId(2)) });
+    let begun_ms = sim.now_ms;
+    while sim.parts_of(bustling).is_empty() || sim.is_being_split(bustling) {
+        bustle(&mut sim, bustling);
+        sim.learn_parts(bustling);
+        assert!(sim.now_ms < begun_ms + 200_000, "it is not split");
+    }
+    sim.quiesce();
+}
+
+/// Clients 1 to 32 make and remove directories of other shards in `bustling`, of which some are always on their way.
+fn bustle(sim: &mut Sim, bustling: InodeId) {
     let come_and_go = |sim: &mut Sim, _: &[InodeId]| {
         let (parent, name) = (bustling, name(&format!("passing-{}", sim.rng.random_range(0..300))));
         if sim.rng.random() { Op::Mkdir { parent, name } } else { Op::Rmdir { parent, name } }
     };
-    let begun_ms = sim.now_ms;
-    while sim.parts_of(bustling).is_empty() || sim.is_being_split(bustling) {
-        sim.keep_busy(1..=32, &mut vec![ROOT], 0, come_and_go);
-        sim.step();
-        sim.learn_parts(bustling);
-        assert!(sim.now_ms < begun_ms + 200_000, "it is not split");
+    sim.keep_busy(1..=32, &mut vec![ROOT], 0, come_and_go);
+    sim.step();
+}
+
+/// The client asks for it, and for that again where it is refused; `aside` happens meanwhile. What it is answered within
+/// `most` steps.
+fn bustle_until_answered(
+    sim: &mut Sim,
+    bustling: InodeId,
+    (client, op, most): (u64, Op, usize),
+    mut aside: impl FnMut(&mut Sim),
+) -> Option<Answer> {
+    sim.ask(client, op);
+    for _ in 0..most {
+        bustle(sim, bustling);
+        aside(sim);
+        if let Some(answer) = sim.answers.remove(&client) {
+            return Some(answer);
+        }
+    }
+    None
+}
+
+/// Two directories, in the first of which others make directories all the time.
+fn bustling_and_other() -> (Sim, InodeId, InodeId) {
+    let mut sim = Sim::new(2, 3);
+    sim.orderly = true;
+    let [bustling, other] = two_directories(&mut sim, ["bustling", "other"])[..] else { panic!("two") };
+    sim.run(1, Op::Place { inode: bustling, placement: Placement::Shard(ShardId(2)) });
+    (sim, bustling, other)
+}
+
+#[test]
+fn a_name_comes_to_a_directory_that_is_always_looked_at_and_never_left_alone() {
+    let (mut sim, bustling, other) = bustling_and_other();
+    let (out, inside) = ((other, name("f")), (bustling, name("f")));
+    sim.run(1, Op::Create { parent: other, name: name("f") });
+    let look = |sim: &mut Sim| {
+        sim.answers.remove(&40);
+        if sim.is_idle(40) {
+            sim.ask(40, Op::Stat { inode: bustling });
+        }
+    };
+    for round in 0..20 {
+        for (from, to) in [(out.clone(), inside.clone()), (inside.clone(), out.clone())] {
+            let rename = Op::Rename { from, to, flags: 0 };
+            let answer = bustle_until_answered(&mut sim, bustling, (41, rename, 20_000), look);
+            assert_eq!(answer, Some(Answer::Done), "round {round}");
+        }
     }
     sim.quiesce();
 }
