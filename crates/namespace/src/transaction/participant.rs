@@ -90,10 +90,26 @@ impl<K: Kv> Shard<K> {
     }
 
     fn may_promise(&mut self, transaction: TransactionId, part: &Part) -> Result<()> {
+        self.must_not_be_full(part)?;
         self.transactions.locks.may_lock(transaction, true, part)?;
         match part {
             Part::Entry { parent, .. } => self.may_join(*parent, transaction, true),
             Part::Link { inode, .. } => self.may_last(*inode),
+            _ => Ok(()),
+        }
+    }
+
+    /// `ENOTEMPTY` where a directory is to be removed that has entries: true whatever transactions have locked in it, since what
+    /// others have decided takes none of them away, and where names are always locked, nobody would ever be told.
+    pub(super) fn must_not_be_full(&mut self, part: &Part) -> Result<()> {
+        let Part::Rmdir(inode) = part else { return Ok(()) };
+        // One that may yet be forgotten with what is in it is waited for, and that is not long.
+        if self.transactions.locks.may_last(*inode).is_err() {
+            return Ok(());
+        }
+        match self.check_part(&mut Part::Rmdir(*inode)) {
+            Err(Error::Refused(Errno::ENOTEMPTY)) => Err(Errno::ENOTEMPTY.into()),
+            // Of all else, only when it is free.
             _ => Ok(()),
         }
     }

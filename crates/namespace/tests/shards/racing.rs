@@ -2,6 +2,7 @@
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
+use types::error::Errno;
 use types::id::{InodeId, ShardId};
 use types::placement::Placement;
 
@@ -241,6 +242,19 @@ fn a_name_comes_to_a_directory_that_is_always_looked_at_and_never_left_alone() {
             let answer = bustle_until_answered(&mut sim, bustling, (41, rename, 20_000), look);
             assert_eq!(answer, Some(Answer::Done), "round {round}");
         }
+    }
+    sim.quiesce();
+}
+
+#[test]
+fn a_directory_that_is_never_left_alone_is_not_removed_at_once() {
+    let (mut sim, bustling, _) = bustling_and_other();
+    sim.run(1, Op::Create { parent: bustling, name: name("stays") });
+    sim.run(1, Op::Mkdir { parent: ROOT, name: name("another") });
+    let over = Op::Rename { from: (ROOT, name("another")), to: (ROOT, name("bustling")), flags: 0 };
+    for op in [Op::Rmdir { parent: ROOT, name: name("bustling") }, over] {
+        let answer = bustle_until_answered(&mut sim, bustling, (40, op, 1000), |_| ());
+        assert_eq!(answer, Some(Answer::Refused(Errno::ENOTEMPTY)));
     }
     sim.quiesce();
 }
