@@ -1,5 +1,6 @@
 //! Directories that are split: asking the right part for a name, and all parts for what the directory is like.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,8 +16,11 @@ use crate::names::Known;
 use crate::router::{Client, Destination};
 use crate::splits::Split;
 
-/// How often a directory is asked for its parts for one operation, or for itself where it changes all the time.
+/// How often a directory is asked for its parts for one operation.
 pub(crate) const ATTEMPTS_MAX: usize = 64;
+/// How often all parts are asked for their attributes where what they say may not go together. After that it is good enough:
+/// a directory in which others make directories all the time is never still, and its link count may be off.
+const LOOKS_MAX: usize = 16;
 
 impl Client {
     /// Asks the directory that has the entry `name` of `parent`: that itself, or one of its parts.
@@ -62,20 +66,19 @@ impl Client {
     }
 
     /// The attributes of a split directory, of which its own record says `own`: its times and links are in its parts. Whoever
-    /// sets any of these changes the directory's record as well, so they belong together if that has not changed meanwhile.
-    pub(crate) async fn attr_of_split(&self, caller: &Caller<'_>, mut own: Attr) -> Result<Attr, Errno> {
+    /// sets any of these changes the directory's record as well, so they belong together if nothing was set there meanwhile.
+    pub(crate) async fn attr_of_split(&self, caller: &Caller<'_>, own: Attr) -> Result<Attr, Errno> {
         let inode = own.inode;
         let split = self.split_of(caller, inode).await?;
-        for _ in 0..ATTEMPTS_MAX {
+        let mut looks = Looks { own, taken: 0 };
+        loop {
             let asked = split.parts.iter().map(async |&part| self.own_attr(caller, part).await);
             let parts: Result<Vec<Attr>, Errno> = ring::join_all(asked).await.into_iter().collect();
             let after = self.own_attr(caller, inode).await?;
-            if after == own {
-                return Ok(combined(own, &parts?));
+            if looks.suffice(after) {
+                return Ok(combined(after, &parts?));
             }
-            own = after;
         }
-        Err(Errno::EIO)
     }
 
     /// What a directory's record says, of a split one or a part its own alone. Kept under its lease.
@@ -131,6 +134,28 @@ impl Client {
     }
 }
 
+/// At a directory whose parts are asked in between.
+struct Looks {
+    own: Attr,
+    taken: usize,
+}
+
+impl Looks {
+    /// What the parts have said goes with this, which the directory's record says after that.
+    fn suffice(&mut self, after: Attr) -> bool {
+        let before = mem::replace(&mut self.own, after);
+        self.taken += 1;
+        self.taken >= LOOKS_MAX || differs_by_names(&before, &after)
+    }
+}
+
+/// By nothing but what names that come and go there change: while entries move to the parts, others are made in it.
+fn differs_by_names(before: &Attr, after: &Attr) -> bool {
+    let is_by_names = after.mtime == after.ctime && before.mtime <= after.mtime;
+    let Attr { atime, mtime, ctime, .. } = *after;
+    Attr { atime, mtime, ctime, ..*before } == *after && (before.mtime == after.mtime || is_by_names)
+}
+
 /// It is a directory whose parts know more.
 pub(crate) fn is_split(reply: &InodeReply) -> bool {
     reply.unsettled && reply.attr.kind == FileType::Directory
@@ -150,4 +175,81 @@ fn combined(own: Attr, parts: &[Attr]) -> Attr {
         attr.ctime = attr.ctime.max(part.ctime);
     }
     attr
+}
+
+#[cfg(test)]
+mod tests {
+    use types::time::Timestamp;
+
+    use super::*;
+
+    fn directory() -> Attr {
+        let (inode, kind, mtime) = (InodeId(9), FileType::Directory, Timestamp(100));
+        let (uid, gid, rdev, size, blocks) = (0, 0, 0, 0, 0);
+        Attr {
+            inode,
+            kind,
+            mode: 0o755,
+            uid,
+            gid,
+            nlink: 2,
+            rdev,
+            size,
+            blocks,
+            atime: mtime,
+            mtime,
+            ctime: mtime,
+            btime: mtime,
+        }
+    }
+
+    /// Looks at what `change` does again and again; how many it takes.
+    fn looks(change: impl Fn(&mut Attr)) -> usize {
+        let mut looks = Looks { own: directory(), taken: 0 };
+        let mut now = directory();
+        for count in 1..=10 * LOOKS_MAX {
+            change(&mut now);
+            if looks.suffice(now) {
+                return count;
+            }
+        }
+        panic!("it is looked at for ever");
+    }
+
+    fn name_comes(attr: &mut Attr) {
+        attr.mtime.0 += 10;
+        attr.ctime = attr.mtime;
+    }
+
+    #[test]
+    fn one_look_suffices_where_only_names_come_and_go() {
+        assert_eq!(looks(|_| ()), 1);
+        assert_eq!(looks(name_comes), 1);
+        assert_eq!(looks(|attr| attr.atime.0 += 10), 1);
+    }
+
+    #[test]
+    fn what_is_set_makes_another_look_and_so_do_links() {
+        let set = |change: fn(&mut Attr)| {
+            let mut after = directory();
+            change(&mut after);
+            after.ctime.0 += 10;
+            let mut looks = Looks { own: directory(), taken: 0 };
+            (looks.suffice(after), looks.suffice(after))
+        };
+        assert_eq!(set(|attr| attr.mode = 0o700), (false, true));
+        assert_eq!(set(|attr| attr.gid = 7), (false, true));
+        assert_eq!(set(|attr| attr.mtime = Timestamp(50)), (false, true));
+        assert_eq!(set(|attr| attr.mtime = Timestamp(1_000_000)), (false, true));
+        assert_eq!(set(|attr| attr.nlink += 1), (false, true));
+    }
+
+    #[test]
+    fn a_directory_that_is_never_still_is_told_of_all_the_same() {
+        let directory_comes = |attr: &mut Attr| {
+            name_comes(attr);
+            attr.nlink += 1;
+        };
+        assert_eq!(looks(directory_comes), LOOKS_MAX);
+    }
 }

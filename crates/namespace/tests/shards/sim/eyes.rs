@@ -7,7 +7,7 @@ use kv::Kv;
 use namespace::acl::DEFAULT;
 use namespace::schema::{inode, parts, xattr};
 use namespace::view::DirEntry;
-use types::attr::FileType;
+use types::attr::{Attr, FileType};
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
@@ -15,6 +15,9 @@ use types::name_hash::name_hash;
 use types::parts::{HASH_END, PartNumber, cookie_before, hash_after};
 
 use super::{Answer, Op, ROOT, Sim};
+
+/// How often all parts are asked, as real clients do it.
+const LOOKS_MAX: usize = 16;
 
 impl Sim {
     /// The part of a directory that has this name, as far as clients know.
@@ -110,25 +113,32 @@ impl Sim {
         let Answer::Inode(mut view) = self.run(client, Op::Stat { inode }) else {
             return Answer::Refused(Errno::ESTALE);
         };
-        while view.unsettled && view.attr.kind == FileType::Directory {
-            self.learn_parts(inode);
-            let own = view.attr;
-            for part in self.parts_of(inode) {
-                let Answer::Inode(found) = self.run(client, Op::Stat { inode: part }) else { panic!("no part {part}") };
-                view.attr.nlink += found.attr.nlink - 2;
-                view.attr.mtime = view.attr.mtime.max(found.attr.mtime);
-                view.attr.ctime = view.attr.ctime.max(found.attr.ctime);
+        for look in 1.. {
+            if !view.unsettled || view.attr.kind != FileType::Directory {
+                break;
             }
+            self.learn_parts(inode);
+            let parts: Vec<Attr> = self.parts_of(inode).into_iter().map(|part| self.attr_of(client, part)).collect();
             // What is moved between them changes both.
-            let Answer::Inode(after) = self.run(client, Op::Stat { inode }) else {
+            let Answer::Inode(mut after) = self.run(client, Op::Stat { inode }) else {
                 return Answer::Refused(Errno::ESTALE);
             };
-            if after.attr == own {
-                break;
+            if look >= LOOKS_MAX || differs_by_names(&view.attr, &after.attr) {
+                for part in parts {
+                    after.attr.nlink += part.nlink - 2;
+                    after.attr.mtime = after.attr.mtime.max(part.mtime);
+                    after.attr.ctime = after.attr.ctime.max(part.ctime);
+                }
+                return Answer::Inode(after);
             }
             view = after;
         }
         Answer::Inode(view)
+    }
+
+    fn attr_of(&mut self, client: u64, inode: InodeId) -> Attr {
+        let Answer::Inode(found) = self.run(client, Op::Stat { inode }) else { panic!("no part {inode}") };
+        found.attr
     }
 
     /// The entries of a directory, also those that are in its parts, page by page.
@@ -195,4 +205,11 @@ impl Sim {
         }
         tree
     }
+}
+
+/// As for real clients: what was set, and links, make them look again.
+fn differs_by_names(before: &Attr, after: &Attr) -> bool {
+    let is_by_names = after.mtime == after.ctime && before.mtime <= after.mtime;
+    let Attr { atime, mtime, ctime, .. } = *after;
+    Attr { atime, mtime, ctime, ..*before } == *after && (before.mtime == after.mtime || is_by_names)
 }
