@@ -15,6 +15,8 @@ impl State {
         if self.reopening {
             return;
         }
+        // Before all that may lock names.
+        self.shard.go_on_dividing();
         for (connection, session) in mem::take(&mut self.lost) {
             self.abandon(connection, session);
         }

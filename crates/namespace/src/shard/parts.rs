@@ -58,14 +58,15 @@ impl<K: Kv> Shard<K> {
         if !self.leases.are_names_free(inode) {
             return Err(Error::Recalling);
         }
-        // Not before: what locks names in it waits for that.
-        self.transactions.locks.may_change(inode)?;
         self.take_back(SessionId(0), &[Touched::inode(inode)])?;
-        let all = self.conformed(inode, &directory)?;
-        let number = |index| PartNumber { index, count };
-        let parts = (0..).zip(homes).map(|(index, home)| (home, all.new_part(inode, &directory, number(index))));
-        let parts = parts.collect();
+        let parts = homes.into_iter().zip(self.new_parts(inode, &directory, count)?).collect();
         self.start(exactly, Operation::Split { inode, parts })
+    }
+
+    /// The parts that a directory is to have, in their order.
+    pub(crate) fn new_parts(&mut self, id: InodeId, directory: &Inode, count: u16) -> Result<Vec<NewDirectory>> {
+        let all = self.conformed(id, directory)?;
+        Ok((0..count).map(|index| all.new_part(id, directory, PartNumber { index, count })).collect())
     }
 
     /// Goes on where the change of `inode` leaves no parts behind: it has none, or they need not know.

@@ -22,6 +22,10 @@ const PARTS_BY_ITSELF: usize = 16;
 /// Pauses after a step that met locks or leases of others, and after one that was refused.
 const BUSY_MS: u64 = 50;
 const REFUSED_MS: u64 = 2000;
+/// Longest pause after one that failed, as all may do for long while another shard's disk hangs.
+const FAILED_MAX_MS: u64 = 120_000;
+/// A directory that was found to be busy counts as busy for so long.
+const BUSY_LASTS_MS: u64 = 5000;
 /// How long others wait at most for the next attempt, which may be put off for want of space.
 const RESERVED_MS: u64 = 500;
 
@@ -33,8 +37,11 @@ pub(crate) struct Splitting(BTreeMap<InodeId, Progress>);
 struct Progress {
     /// Not before.
     due_ms: u64,
-    /// Its names change too often for one shard.
-    is_busy: bool,
+    /// Its names change too often for one shard, or did so until shortly before then.
+    busy_until_ms: u64,
+    /// When the latest step began, and how many have failed.
+    begun_ms: u64,
+    failures: u32,
     /// The latest batch.
     latest: Option<TransactionId>,
     /// Names in it were locked: until then, or the next attempt, no more are. Where that is in vain, others have the one after
@@ -58,8 +65,8 @@ impl Splitting {
         self.0.entry(directory).or_default();
     }
 
-    fn begin_busy(&mut self, directory: InodeId) {
-        self.0.entry(directory).or_default().is_busy = true;
+    fn begin_busy(&mut self, directory: InodeId, now_ms: u64) {
+        self.0.entry(directory).or_default().busy_until_ms = now_ms.saturating_add(BUSY_LASTS_MS);
     }
 
     /// No transaction more may lock names in it: with many on their way, there would always be some, and it never came to be
@@ -74,11 +81,23 @@ impl Splitting {
     }
 }
 
+impl Progress {
+    /// How long others have the directory to themselves after a step that has just failed: longer than they had to put up with
+    /// it, and the longer the more often a split has failed at its beginning.
+    fn pause_ms(&mut self, is_whole: bool, now_ms: u64) -> u64 {
+        let took_ms = now_ms.saturating_sub(self.begun_ms);
+        let pause_ms = if is_whole { BUSY_MS << self.failures.min(16) } else { BUSY_MS };
+        self.failures = self.failures.saturating_add(1);
+        pause_ms.max(took_ms.saturating_mul(2)).min(FAILED_MAX_MS)
+    }
+}
+
 impl<K: Kv> Shard<K> {
     /// Some directory is being split: [`Shard::go_on_splitting`] is to be called.
     #[must_use]
     pub fn is_splitting(&self) -> bool {
-        !self.splitting.0.is_empty() || !self.namespace.overgrown.is_empty()
+        let is_dividing = self.transactions.dividing.is_waiting();
+        is_dividing || !self.splitting.0.is_empty() || !self.namespace.overgrown.is_empty()
     }
 
     /// At the beginning of each turn.
@@ -87,7 +106,7 @@ impl<K: Kv> Shard<K> {
             let is_whole =
                 self.namespace.inodes.peek(directory).flatten().is_some_and(|inode| inode.role() == Role::Whole);
             if is_whole && self.namespace.homes.are_several() {
-                self.splitting.begin_busy(directory);
+                self.splitting.begin_busy(directory, self.mono_ms);
             }
         }
     }
@@ -118,10 +137,10 @@ impl<K: Kv> Shard<K> {
 
     fn step_of_split(&mut self, id: InodeId) -> Result<Next> {
         let exactly = Exactly { session: NOBODY, sequence: id.0, answered_below: id.0 };
-        let Some(&Progress { due_ms, is_busy, latest, reserved_until_ms }) = self.splitting.0.get(&id) else {
+        let Some(&Progress { due_ms, busy_until_ms, latest, reserved_until_ms, .. }) = self.splitting.0.get(&id) else {
             return Ok(Next::End);
         };
-        let was_reserved = reserved_until_ms > 0;
+        let (was_reserved, is_busy) = (reserved_until_ms > 0, self.mono_ms < busy_until_ms);
         match self.under_way(exactly) {
             Ok(()) if latest.is_some_and(|latest| self.transactions.is_decided(latest)) => {
                 return Ok(Next::After(due_ms));
@@ -131,15 +150,15 @@ impl<K: Kv> Shard<K> {
             // By locks here, which are fewer by now.
             Err(Error::Again) if was_reserved => {}
             Err(Error::Refused(_)) => return Ok(Next::After(self.mono_ms.saturating_add(REFUSED_MS))),
-            Err(_) => return Ok(Next::After(self.mono_ms.saturating_add(BUSY_MS))),
-        }
-        if self.mono_ms < due_ms {
-            return Ok(Next::After(due_ms));
+            Err(_) => return self.step_has_failed(id),
         }
         let found = self.namespace.find(id)?.filter(|inode| inode.is_dir() && inode.nlink > 0);
         let Some(inode) = found else { return Ok(Next::End) };
         let split_above = self.namespace.split_above;
         let is_large = split_above > 0 && inode.entries() > split_above;
+        if self.mono_ms < due_ms && (is_large || is_busy || inode.role() != Role::Whole) {
+            return Ok(Next::After(due_ms));
+        }
         let begun = match inode.role() {
             Role::Splitting { count, cursor } => self.shift(exactly, id, &inode, (count, cursor)),
             Role::Whole if is_large || is_busy => {
@@ -153,7 +172,7 @@ impl<K: Kv> Shard<K> {
         };
         let latest = self.transactions.of_change((NOBODY, id.0));
         if let Some(progress) = self.splitting.0.get_mut(&id) {
-            progress.latest = latest;
+            (progress.latest, progress.begun_ms) = (latest, self.mono_ms);
             let is_in_the_way = latest.is_none() && matches!(begun, Err(Error::Blocked(_)));
             let reserves = is_in_the_way && !was_reserved;
             progress.reserved_until_ms = if reserves { self.mono_ms.saturating_add(RESERVED_MS) } else { 0 };
@@ -168,6 +187,14 @@ impl<K: Kv> Shard<K> {
             Err(Error::Refused(_)) => Ok(Next::After(self.mono_ms.saturating_add(REFUSED_MS))),
             Err(error) => Err(error),
         }
+    }
+
+    /// It met others at another shard, or got no answer there.
+    fn step_has_failed(&mut self, id: InodeId) -> Result<Next> {
+        let is_whole = self.namespace.find(id)?.is_some_and(|inode| inode.role() == Role::Whole);
+        let now_ms = self.mono_ms;
+        let pause_ms = self.splitting.0.get_mut(&id).map_or(BUSY_MS, |progress| progress.pause_ms(is_whole, now_ms));
+        Ok(Next::After(now_ms.saturating_add(pause_ms)))
     }
 
     /// Begins to move the next names, never beyond the range of one part.

@@ -59,7 +59,8 @@ impl<K: Kv> Shard<K> {
     /// A lease on an inode's attributes with the answer at hand: its term in ms, 0 for none. What a transaction has locked
     /// is about to change: its leases were taken back already.
     pub(super) fn lease_inode(&mut self, session: SessionId, inode: InodeId) -> u32 {
-        if self.transactions.locks.covers_inode(inode) || self.lies_in_doomed(inode) {
+        let is_about_to_change = self.transactions.locks.covers_inode(inode) || self.transactions.dividing.has(inode);
+        if is_about_to_change || self.lies_in_doomed(inode) {
             return 0;
         }
         self.leases.grant(session, Subject::inode(inode))
@@ -77,7 +78,8 @@ impl<K: Kv> Shard<K> {
     /// The same of a name: what it stands for, or that it is absent.
     pub(super) fn lease_name(&mut self, session: SessionId, parent: InodeId, name: &Name) -> u32 {
         let locks = &self.transactions.locks;
-        if locks.covers_name(parent, name) || locks.covers_names(parent) || self.splitting.has(parent) {
+        let is_being_split = self.splitting.has(parent) || self.transactions.dividing.has(parent);
+        if is_being_split || locks.covers_name(parent, name) || locks.covers_names(parent) {
             return 0;
         }
         self.leases.grant(session, Subject::name(parent, name))

@@ -25,7 +25,7 @@ const HOPS_MAX: u32 = 1 << 16;
 /// A transaction on its way to its decision.
 pub(super) struct Running {
     exactly: Exactly,
-    plan: Plan,
+    pub(super) plan: Plan,
     /// Locked here.
     local: Vec<Part>,
     /// May have promised something.
@@ -72,6 +72,9 @@ impl<K: Kv> Shard<K> {
             decided: false,
             awaited: false,
         };
+        if let Some((directory, _)) = running.plan.divides() {
+            self.transactions.dividing.begin(id, directory);
+        }
         let step = running.plan.next(&[]);
         self.transactions.by_change.insert((exactly.session, exactly.sequence), id);
         self.transactions.running.insert(id, Box::new(running));
@@ -208,7 +211,7 @@ impl<K: Kv> Shard<K> {
     }
 
     /// Carries out steps until one waits for others.
-    fn go_on(&mut self, id: TransactionId, mut step: Step) {
+    pub(super) fn go_on(&mut self, id: TransactionId, mut step: Step) {
         self.transactions.turn.touched.push(id);
         loop {
             let next = match step {
@@ -219,6 +222,7 @@ impl<K: Kv> Shard<K> {
                     }
                     self.climb_on(id, from)
                 }
+                Step::Divide => self.divide(id),
                 Step::Decide(becomes) => self.decide(id, becomes).map(|()| None),
                 Step::Nothing => return self.nothing(id),
                 Step::Refuse(errno) => return self.give_up(id, Ending::Refused(errno)),
@@ -233,7 +237,7 @@ impl<K: Kv> Shard<K> {
     }
 
     /// Prepares what is here, and asks the others for the rest. The next step where nobody had to be asked.
-    fn ask(&mut self, id: TransactionId, parts: Vec<(ShardId, Part)>) -> Result<Option<Step>> {
+    pub(super) fn ask(&mut self, id: TransactionId, parts: Vec<(ShardId, Part)>) -> Result<Option<Step>> {
         let mut votes = Vec::with_capacity(parts.len());
         let mut remote: Vec<Share> = Vec::new();
         let mut local = Vec::new();
@@ -328,7 +332,7 @@ impl<K: Kv> Shard<K> {
         let votes: Vec<Vote> = mem::take(&mut running.votes).into_iter().flatten().collect();
         for part in &mut parts {
             if let Part::Divide { parts, .. } = part {
-                *parts = running.plan.parts_made(&votes);
+                *parts = running.plan.parts_made();
             }
         }
         let change = running.plan.change();
@@ -428,6 +432,7 @@ impl<K: Kv> Shard<K> {
         for part in &running.local {
             self.transactions.locks.unlock(id, part);
         }
+        self.transactions.dividing.end(id);
         self.transactions.by_change.remove(&(running.exactly.session, running.exactly.sequence));
         self.transactions.ended.push(id);
     }

@@ -59,7 +59,7 @@ impl<K: Kv> Shard<K> {
 
     /// A transaction more can lock names in the directory: nobody waits for those that do.
     pub(crate) fn may_join(&self, directory: InodeId, transaction: TransactionId, in_doubt: bool) -> Result<()> {
-        if self.splitting.reserves(directory, self.mono_ms) {
+        if self.splitting.reserves(directory, self.mono_ms) || self.transactions.dividing.reserves(directory) {
             return Err(Error::Again);
         }
         self.transactions.locks.may_join(directory, transaction, in_doubt)

@@ -32,7 +32,8 @@
 //!
 //! **No deadlocks.** A part that meets a lock of another transaction is refused at once, and the operation given up and
 //! tried again from its beginning. What waits for a lock holds none; the token for moves of directories is taken first. An
-//! unconfirmed directory is waited for: what has made it waits for nothing but its coordinator's disk.
+//! unconfirmed directory is waited for: what has made it waits for nothing but its coordinator's disk. A split waits for locks in
+//! its directory while parts are promised that nobody knows of (`dividing`).
 //!
 //! **Leases.** Nobody but the session that asked may believe what is about to change: before a shard locks its parts, it
 //! takes back the leases on what they touch, and what is locked gives none. The request to a participant waits for that
@@ -47,6 +48,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 
 use crate::transaction::coordinator::Running;
+use crate::transaction::dividing::Dividing;
 use crate::transaction::locks::Locks;
 use crate::transaction::part::{Part, Vote};
 use crate::view::InodeView;
@@ -54,6 +56,7 @@ use crate::view::InodeView;
 mod apply;
 mod coordinator;
 mod crossing;
+pub(crate) mod dividing;
 pub(crate) mod locks;
 pub mod part;
 mod participant;
@@ -175,6 +178,7 @@ pub(crate) struct Transactions {
     /// Not promised: leases have to be given back first, directories come to be confirmed, or another one gives up the token.
     recalling: BTreeMap<TransactionId, Recalling>,
     pub(crate) locks: Locks,
+    pub(crate) dividing: Dividing,
     outbox: Vec<Outgoing>,
     ended: Vec<TransactionId>,
     turn: turn::Turn,

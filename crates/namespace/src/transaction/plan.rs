@@ -109,6 +109,8 @@ pub(crate) enum Step {
     },
     /// All have promised: do it. The entry of the first part becomes this.
     Decide(Option<Edge>),
+    /// All parts of a directory have been promised: lock it as soon as it is free.
+    Divide,
     /// There is nothing to do, and that is a success.
     Nothing,
     Refuse(Errno),
@@ -129,6 +131,8 @@ pub(crate) struct Plan {
     target_in: InodeId,
     /// Both are names of one inode: nothing is renamed.
     stays: bool,
+    /// The new parts of a directory, in their order.
+    parts_made: Vec<InodeId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,7 +153,8 @@ impl Plan {
     pub(crate) fn new(operation: Operation) -> Self {
         let nowhere = InodeId(0);
         let (moved, other, source_in, target_in) = (None, None, nowhere, nowhere);
-        Self { operation, stage: Stage::Begin, moved, other, source_in, target_in, stays: false }
+        let (stage, stays, parts_made) = (Stage::Begin, false, Vec::new());
+        Self { operation, stage, moved, other, source_in, target_in, stays, parts_made }
     }
 
     /// The new directory, when there is one.
@@ -171,10 +176,16 @@ impl Plan {
         }
     }
 
-    /// The new parts of a directory, in their order.
-    pub(crate) fn parts_made(&self, votes: &[Vote]) -> Vec<InodeId> {
-        let id = |vote: &Vote| if let Vote::Made(id) = vote { Some(*id) } else { None };
-        votes.iter().filter_map(id).collect()
+    pub(crate) fn parts_made(&self) -> Vec<InodeId> {
+        self.parts_made.clone()
+    }
+
+    /// The directory that is to be split, and its parts as they were asked for.
+    pub(crate) fn divides(&self) -> Option<(InodeId, Vec<NewDirectory>)> {
+        match &self.operation {
+            Operation::Split { inode, parts } => Some((*inode, parts.iter().map(|(_, new)| new.clone()).collect())),
+            _ => None,
+        }
     }
 
     /// What the coordinator changes of a directory by its decision.
@@ -221,9 +232,9 @@ impl Plan {
     pub(crate) fn next(&mut self, votes: &[Vote]) -> Step {
         match &self.operation {
             Operation::Rename(_) => self.next_of_rename(votes),
-            Operation::Split { inode, parts } => {
-                let (inode, parts) = (*inode, parts.clone());
-                self.next_of_split(inode, parts)
+            Operation::Split { parts, .. } => {
+                let parts = parts.clone();
+                self.next_of_split(parts, votes)
             }
             Operation::Reform { inode, parts, .. } => {
                 let all = [Part::Hold(*inode)].into_iter().chain(parts.iter().cloned().map(Part::Conform));
@@ -312,15 +323,18 @@ impl Plan {
         ask(parts.iter().copied().map(Part::Rmdir))
     }
 
-    fn next_of_split(&mut self, inode: InodeId, parts: Vec<(ShardId, NewDirectory)>) -> Step {
+    /// The directory itself is locked last: its names may not change from then on.
+    fn next_of_split(&mut self, parts: Vec<(ShardId, NewDirectory)>, votes: &[Vote]) -> Step {
         match self.stage {
             Stage::Begin => {
                 self.stage = Stage::First;
-                ask([Part::Divide { inode, parts: Vec::new() }])
+                Step::Ask(parts.into_iter().map(|(shard, new)| (shard, Part::Make(new))).collect())
             }
             Stage::First => {
                 self.stage = Stage::Last;
-                Step::Ask(parts.into_iter().map(|(shard, new)| (shard, Part::Make(new))).collect())
+                let id = |vote: &Vote| if let Vote::Made(id) = vote { Some(*id) } else { None };
+                self.parts_made = votes.iter().filter_map(id).collect();
+                Step::Divide
             }
             _ => Step::Decide(None),
         }

@@ -9,6 +9,7 @@ mod awaited;
 mod beliefs;
 mod crashes;
 mod crowds;
+mod dividing;
 mod durable;
 mod flags;
 mod holding;

@@ -420,6 +420,7 @@ impl Sim {
         let fails = !self.orderly && self.rng.random_range(0..40) == 0;
         let node = &mut self.nodes[index];
         node.shard.begin_turn(Timestamp(now_ms as i64), now_ms);
+        node.shard.go_on_dividing();
         for (from, message, reply) in std::mem::take(&mut node.replies) {
             node.shard.replied(ShardId(from as u16), &message, reply).expect("the store is whole");
         }
