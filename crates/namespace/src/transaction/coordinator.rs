@@ -215,6 +215,7 @@ impl<K: Kv> Shard<K> {
         self.transactions.turn.touched.push(id);
         loop {
             let next = match step {
+                Step::Ask(parts) if self.waits_for_token(id, &parts) => return,
                 Step::Ask(parts) => self.ask(id, parts),
                 Step::Climb { from, ancestor } => {
                     if let Some(running) = self.transactions.running.get_mut(&id) {
@@ -234,6 +235,12 @@ impl<K: Kv> Shard<K> {
                 Err(error) => return self.give_up(id, ending(error)),
             }
         }
+    }
+
+    /// Another transaction of this shard asks another one for the token, or has it: `end` goes on with this one then.
+    fn waits_for_token(&mut self, id: TransactionId, parts: &[(ShardId, Part)]) -> bool {
+        let asks = matches!(parts, [(shard, Part::Token)] if *shard != self.config.shard);
+        asks && !self.transactions.token_queue.enter(id)
     }
 
     /// Prepares what is here, and asks the others for the rest. The next step where nobody had to be asked.
@@ -435,6 +442,9 @@ impl<K: Kv> Shard<K> {
         self.transactions.dividing.end(id);
         self.transactions.by_change.remove(&(running.exactly.session, running.exactly.sequence));
         self.transactions.ended.push(id);
+        if let Some(next) = self.transactions.token_queue.leave(id) {
+            self.go_on(next, Step::Ask(vec![(InodeId::ROOT.home(), Part::Token)]));
+        }
     }
 }
 

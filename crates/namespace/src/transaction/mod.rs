@@ -31,7 +31,8 @@
 //! (`AskOutcome`), which tells a decision with a sync at once, also one that it has still to make.
 //!
 //! **No deadlocks.** A part that meets a lock of another transaction is refused at once, and the operation given up and
-//! tried again from its beginning. What waits for a lock holds none; the token for moves of directories is taken first. An
+//! tried again from its beginning. What waits for a lock holds none; the token for moves of directories is taken first, and
+//! asked for by one transaction of a shard at a time (`token`). An
 //! unconfirmed directory is waited for: what has made it waits for nothing but its coordinator's disk. A split waits for locks in
 //! its directory while parts are promised that nobody knows of (`dividing`).
 //!
@@ -61,6 +62,7 @@ pub(crate) mod locks;
 pub mod part;
 mod participant;
 pub(crate) mod plan;
+mod token;
 mod turn;
 mod unconfirmed;
 
@@ -179,6 +181,7 @@ pub(crate) struct Transactions {
     recalling: BTreeMap<TransactionId, Recalling>,
     pub(crate) locks: Locks,
     pub(crate) dividing: Dividing,
+    token_queue: token::TokenQueue,
     outbox: Vec<Outgoing>,
     ended: Vec<TransactionId>,
     turn: turn::Turn,

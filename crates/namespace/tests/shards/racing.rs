@@ -259,6 +259,44 @@ fn a_directory_that_is_never_left_alone_is_not_removed_at_once() {
     sim.quiesce();
 }
 
+/// Many who move directories between directories wait for their turn, and take up no more than one request to another shard.
+#[test]
+fn many_moves_of_directories_take_their_turns() {
+    for seed in seeds(0, 50) {
+        let mut sim = Sim::new(seed, 3);
+        let dirs = two_directories(&mut sim, ["one", "two"]);
+        let movers = 10..=40;
+        for client in movers.clone() {
+            let (parent, name) = (dirs[client as usize % 2], name(&format!("moved-{client}")));
+            assert!(matches!(sim.run(client, Op::Mkdir { parent, name }), Answer::Inode(_)));
+        }
+        sim.orderly = seed % 2 == 0;
+        for client in movers.clone() {
+            let (from, to) = (dirs[client as usize % 2], dirs[(client as usize + 1) % 2]);
+            let moved = name(&format!("moved-{client}"));
+            sim.ask(client, Op::Rename { from: (from, moved.clone()), to: (to, moved), flags: 0 });
+        }
+        for step in 0.. {
+            if movers.clone().all(|client| sim.is_idle(client)) {
+                break;
+            }
+            assert!(step < 200_000, "seed {seed}: they wait for ever");
+            sim.step();
+            if sim.orderly {
+                assert!((1..3).all(|shard| sim.asking_for_token(shard) <= 1), "seed {seed}");
+            } else if step % 500 == 0 {
+                // Some do not wait for the end.
+                let client = sim.rng.random_range(movers.clone());
+                sim.kill(client);
+            }
+        }
+        sim.quiesce();
+        if sim.orderly {
+            assert!(movers.clone().all(|client| sim.answers.get(&client) == Some(&Answer::Done)), "seed {seed}");
+        }
+    }
+}
+
 /// In the root, at home in two other shards.
 fn two_directories(sim: &mut Sim, names: [&str; 2]) -> Vec<InodeId> {
     let mut dirs = Vec::new();

@@ -6,6 +6,8 @@ use std::ops::ControlFlow;
 use kv::Kv;
 use namespace::acl::DEFAULT;
 use namespace::schema::{inode, parts, xattr};
+use namespace::transaction::Message;
+use namespace::transaction::part::Part;
 use namespace::view::DirEntry;
 use types::attr::{Attr, FileType};
 use types::error::Errno;
@@ -14,7 +16,8 @@ use types::name::Name;
 use types::name_hash::name_hash;
 use types::parts::{HASH_END, PartNumber, cookie_before, hash_after};
 
-use super::{Answer, Op, ROOT, Sim};
+use super::{Answer, Op, Packet, ROOT, Sim};
+use crate::node::{Body, Node};
 
 /// How often all parts are asked, as real clients do it.
 const LOOKS_MAX: usize = 16;
@@ -139,6 +142,20 @@ impl Sim {
     fn attr_of(&mut self, client: u64, inode: InodeId) -> Attr {
         let Answer::Inode(found) = self.run(client, Op::Stat { inode }) else { panic!("no part {inode}") };
         found.attr
+    }
+
+    /// How many transactions of this shard have asked for the token, and have no answer yet.
+    pub(crate) fn asking_for_token(&self, shard: usize) -> usize {
+        let is_one = |body: &&Body| {
+            let Some((from, Message::Prepare { parts, .. })) = body.caller() else { return false };
+            from == shard && parts == [Part::Token]
+        };
+        let waiting = |node: &Node| {
+            let bodies = node.queue.iter().chain(node.parked.values().flatten());
+            bodies.filter(is_one).count()
+        };
+        let packet = |packet: &&Packet| matches!(packet, Packet::Request { body, .. } if is_one(&body));
+        self.nodes.iter().map(waiting).sum::<usize>() + self.packets.iter().filter(packet).count()
     }
 
     /// The entries of a directory, also those that are in its parts, page by page.
