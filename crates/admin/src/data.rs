@@ -86,6 +86,26 @@ impl<'a> DataPlane<'a> {
         &self.map
     }
 
+    /// The cluster as it is now. Who was given up on is asked again.
+    ///
+    /// # Errors
+    /// Where mgmtd does not answer.
+    pub(crate) async fn renewed(&self) -> Result<ClusterMap, DataError> {
+        let begin = ring::now();
+        loop {
+            if let Some(map) = (self.ask_map)() {
+                self.silent.borrow_mut().clear();
+                self.current.borrow_mut().clone_from(&map);
+                return Ok(map);
+            }
+            if ring::now().duration_since(begin) > PATIENCE {
+                let reason = "it cannot be asked for the cluster map".to_owned();
+                return Err(DataError::Unreachable { server: "the management service".to_owned(), reason });
+            }
+            ring::sleep(PAUSE).await;
+        }
+    }
+
     /// Numbers a change. Each is answered before the next begins.
     pub(crate) fn exactly(&self) -> Exactly {
         let sequence = self.sequence.get() + 1;
@@ -134,7 +154,8 @@ impl<'a> DataPlane<'a> {
 
     /// Ends the session, so that the shards need not wait for it to expire. Whoever cannot be told will see it expire.
     pub(crate) async fn close(&self) {
-        for &shard in self.map.shards.keys() {
+        let shards: Vec<ShardId> = self.current.borrow().shards.keys().copied().collect();
+        for shard in shards {
             let route = self.current.borrow().route_shard(shard);
             let open = route.filter(|route| self.lines.borrow().contains_key(&route.addresses));
             if open.is_some() {
@@ -267,6 +288,20 @@ mod tests {
     use types::id::Generation;
 
     use super::*;
+
+    #[test]
+    fn what_came_since_the_command_began_is_known_when_it_asks() {
+        let (begin, mut now) = (ClusterMap::empty(String::new()), ClusterMap::empty(String::new()));
+        now.shards.insert(ShardId(1), GroupId(7));
+        let (answers, then) = (Cell::new(0), now.clone());
+        // At first, mgmtd is being started again.
+        let ask = || (answers.replace(answers.get() + 1) > 0).then(|| then.clone());
+        let key = net::ClusterKey::from_bytes([7; 32]);
+        let identity = Identity { key, cluster: String::new(), name: "test".to_owned(), incarnation: 1 };
+        let data = DataPlane::new(identity, begin.clone(), Box::new(ask), SessionId(1));
+        let renewed = on_ring(async { data.renewed().await }).expect("a ring").expect("it answers");
+        assert_eq!((&renewed, data.map(), &*data.current.borrow()), (&now, &begin, &now));
+    }
 
     #[test]
     fn a_target_that_its_node_runs_without_is_no_empty_one() {

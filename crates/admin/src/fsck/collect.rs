@@ -78,12 +78,14 @@ pub(crate) async fn run(data: &DataPlane<'_>, progress: &mut dyn FnMut(Stage)) -
 }
 
 async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage)) -> Result<Snapshot, DataError> {
+    // Each pass knows what has come since the last one: what lies there belongs to something, or something to it.
+    let map = data.renewed().await?;
     let mut snapshot = Snapshot::default();
     let mut stage = Stage { pass, objects: 0, records: 0 };
     // The objects first: each of them has a file at that time, and where the file goes later, so does the object.
-    let groups = data.map().groups.values().filter(|group| group.kind == ServiceKind::Storage);
+    let groups = map.groups.values().filter(|group| group.kind == ServiceKind::Storage);
     for group in groups.map(|group| group.id) {
-        for lane in 0..lanes(data.map(), group)? {
+        for lane in 0..lanes(&map, group)? {
             list_lane(data, group, lane, &mut snapshot, |count| {
                 stage.objects += count;
                 progress(stage);
@@ -91,7 +93,7 @@ async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage
             .await?;
         }
     }
-    for &shard in data.map().shards.keys() {
+    for &shard in map.shards.keys() {
         scan_shard(data, shard, |records| {
             stage.records += records.len() as u64;
             progress(stage);

@@ -120,6 +120,33 @@ fn a_running_cluster_grows_under_load() {
     cluster.assert_sound();
 }
 
+/// What the check did not know when it began is no damage.
+#[test]
+fn a_check_hears_of_what_the_cluster_has_got_meanwhile() {
+    let cluster = Cluster::of(Shape { targets: 1, ..Shape::default() });
+    fs::write(cluster.path("before"), vec![7; 1 << 20]).unwrap();
+    // It has asked for the map when it meets a service that stands still.
+    let storaged = cluster.pid("storaged-1").unwrap();
+    process::stop(storaged);
+    let mut command = Command::new(binary::weft());
+    command.args(["fsck", "--json", "--dir"]).arg(cluster.dir()).stdout(Stdio::piped());
+    let check = command.spawn().unwrap();
+    thread::sleep(Duration::from_secs(2));
+    grow(&cluster, &["--storage", "2"]);
+    let targets = cluster.json(&["target", "list"]);
+    let new = targets.as_array().unwrap().iter().find(|target| target["node_alias"] == "storaged-2").unwrap();
+    cluster.weft(&["pool", "create", "new"]).expect_ok();
+    cluster.weft(&["pool", "assign", "new", &new["group"].to_string()]).expect_ok();
+    let folder = cluster.folder("new");
+    cluster.weft_alone(&["entry", "set", folder.to_str().unwrap(), "--pool", "new"]).expect_ok();
+    fs::write(folder.join("f"), vec![7; 1 << 20]).unwrap();
+    process::signal(storaged, libc::SIGCONT);
+    let ended = check.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{report}");
+    assert!(report["passes"].as_u64() > Some(1), "it had a suspicion: {report}");
+}
+
 #[test]
 fn a_running_cluster_neither_shrinks_nor_moves() {
     let cluster = Cluster::of(Shape { targets: 2, ..Shape::default() });
