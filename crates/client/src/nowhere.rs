@@ -29,6 +29,7 @@ pub(crate) fn run<R>(main: impl AsyncFnOnce(Rc<Client>) -> R) -> R {
         groups: Default::default(),
         pools: Default::default(),
         shards: Default::default(),
+        deleted_groups: Default::default(),
     };
     let shared = Shared::new(config, SessionId(1), identity, Arc::new(map));
     ring::Ring::new(&ring::Config::default()).expect("a ring").run(async { main(Client::new(shared)).await })

@@ -1,6 +1,6 @@
 //! The cluster map: everything that all services and clients must agree on, versioned by epoch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,6 +18,10 @@ pub struct ClusterMap {
     pub pools: BTreeMap<PoolId, Pool>,
     /// Which metadata group runs which shard.
     pub shards: BTreeMap<ShardId, GroupId>,
+    /// Groups that there were once: what is still to be done on them never will be. One that is missing here and above is not
+    /// known yet, or this map was made of an old store.
+    #[serde(default)]
+    pub deleted_groups: BTreeSet<GroupId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -127,6 +131,7 @@ impl ClusterMap {
             groups: BTreeMap::new(),
             pools: BTreeMap::new(),
             shards: BTreeMap::new(),
+            deleted_groups: BTreeSet::new(),
         }
     }
 
@@ -175,6 +180,18 @@ impl ClusterMap {
             let node = self.nodes.get(&target.node);
             target.ports.is_empty() && node.is_some_and(|node| node.state == NodeState::Online)
         })
+    }
+
+    /// The group's primary, where it cannot be asked: its node is offline, or runs without it.
+    #[must_use]
+    pub fn away(&self, group: GroupId) -> Option<TargetId> {
+        let primary = self.targets.get(self.groups.get(&group)?.members.first()?)?;
+        self.is_away(primary).then_some(primary.id)
+    }
+
+    pub(crate) fn is_away(&self, target: &Target) -> bool {
+        let node = self.nodes.get(&target.node);
+        target.ports.is_empty() || node.is_none_or(|node| node.state == NodeState::Offline)
     }
 
     fn route(&self, group: GroupId, choose: impl FnOnce(usize) -> usize) -> Option<Route> {

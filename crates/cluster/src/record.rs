@@ -4,13 +4,15 @@
 //! |---|---|
 //! | `c` | format and cluster UUID |
 //! | `e` | epoch |
-//! | `i` | the next id of each kind, and those that were skipped |
+//! | `i` | the next id of each kind, and those that were skipped or whose group was deleted |
 //! | `n` node | node |
 //! | `t` target | target |
 //! | `g` group | group |
 //! | `p` pool | pool |
 //! | `s` shard | its group |
 //! | `x` target | its state was set by an administrator |
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use types::id::{GroupId, NodeId, PoolId, ShardId, TargetId};
@@ -58,6 +60,8 @@ pub(crate) struct NextIds {
     /// Sessions were skipped, too, since this store was found to be old.
     #[serde(default)]
     pub(crate) skipped_sessions: bool,
+    #[serde(default)]
+    pub(crate) deleted_groups: BTreeSet<GroupId>,
 }
 
 impl NextIds {
@@ -73,6 +77,7 @@ impl NextIds {
             skipped_nodes: Skipped::default(),
             skipped_targets: Skipped::default(),
             skipped_sessions: false,
+            deleted_groups: BTreeSet::new(),
         }
     }
 }

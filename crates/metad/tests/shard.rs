@@ -14,7 +14,7 @@ use net::{CallError, Connection, Identity, Limits, Request, To};
 use types::attr::FileType;
 use types::cred::Credentials;
 use types::error::Errno;
-use types::id::{Epoch, Generation, InodeId, ObjectId, SessionId, TargetId};
+use types::id::{Epoch, Generation, GroupId, InodeId, ObjectId, SessionId, TargetId};
 use types::name::Name;
 use types::time::AccessTimes;
 use types::walk::{WalkEnd, WalkNames};
@@ -434,6 +434,42 @@ fn objects_of_removed_files_go_though_storage_fails_and_the_shard_is_killed() {
         let removed: BTreeSet<ObjectId> = storage.removed.borrow().iter().copied().collect();
         assert_eq!(removed.len(), 10);
     });
+    shard.stop().expect("stops");
+}
+
+#[test]
+fn what_lay_on_a_group_that_was_deleted_waits_for_no_removal() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut shard = LocalShard::start(&LocalConfig::new(dir.path(), key())).expect("starts");
+    let group = GroupId(1);
+    let left_after = |shard: &LocalShard, session, wait| {
+        on_ring(|| async {
+            let client = Client::connect(shard, session).await;
+            let mut left = deletions(&client).await;
+            for _ in 0..wait {
+                if left == 0 {
+                    break;
+                }
+                ring::sleep(Duration::from_millis(10)).await;
+                left = deletions(&client).await;
+            }
+            left
+        })
+    };
+    // Nobody answers there.
+    on_ring(|| async {
+        let client = Client::connect(&shard, 1).await;
+        let inode = client.create("file").await.expect("created").attr.inode;
+        let intent = WriteIntent { exactly: client.exactly(), inode, cuts: false, draft: false };
+        client.call(&intent).await.expect("intended");
+        let unlink = Unlink { exactly: client.exactly(), parent: InodeId::ROOT, name: name("file") };
+        client.call(&unlink).await.expect("unlinked");
+        client.call(&SessionClose { session: client.session }).await.expect("closed");
+    });
+    shard.change_map(|map| drop(map.groups.remove(&group)));
+    assert_eq!(left_after(&shard, 2, 50), 1, "it may be one that is not known yet");
+    shard.change_map(|map| map.deleted_groups.extend([group]));
+    assert_eq!(left_after(&shard, 3, 1500), 0);
     shard.stop().expect("stops");
 }
 

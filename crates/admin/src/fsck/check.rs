@@ -63,6 +63,8 @@ pub enum Kind {
     LostData,
     /// A file has objects but no layout that is possible.
     BadLayout,
+    /// A file has, or may have, bytes on a target that could not be asked.
+    OutOfReach,
     /// Contents in the metadata of a file that is not there, or has its contents in objects.
     StrayContents,
 }
@@ -81,6 +83,7 @@ pub(super) fn check(snapshot: &Snapshot) -> BTreeSet<Finding> {
     check_objects(snapshot, &mut findings);
     check_contents(snapshot, &mut findings);
     check_sizes(snapshot, &mut findings);
+    check_reach(snapshot, &mut findings);
     findings
 }
 
@@ -271,6 +274,11 @@ fn check_sizes(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
         };
         let objects = objects_of(snapshot, id, layout);
         let size = layout::file_size(layout, objects.iter().map(|object| object.size));
+        // Of what is away nothing can be said: but the others must not come to more.
+        let is_away = layout.groups.iter().any(|group| snapshot.away.contains_key(group));
+        if is_away && size <= inode.size {
+            continue;
+        }
         if size != inode.size {
             found(Kind::WrongSize, format!("file {id} has {} bytes, its objects have {size}", inode.size));
         } else if let Some(Lost { stripe, bytes, before }) = lost_stripe(inode, layout, &objects) {
@@ -280,6 +288,31 @@ fn check_sizes(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
             );
             found(Kind::LostData, text);
         }
+    }
+}
+
+/// Whose bytes nobody gets as long as a target is away.
+fn check_reach(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
+    if snapshot.away.is_empty() {
+        return;
+    }
+    for (&id, inode) in snapshot.inodes.iter().filter(|(_, inode)| inode.has_objects && !inode.inline) {
+        let Some(layout) = inode.layout.as_deref().filter(|layout| layout::validate(layout).is_ok()) else { continue };
+        let away = (0u32..).zip(&layout.groups).filter_map(|(stripe, group)| {
+            let target = snapshot.away.get(group)?;
+            Some((target, layout::object_size(layout, stripe, inode.size)))
+        });
+        // Of one that is being written, nobody but the objects knows how far it goes.
+        let away: Vec<_> = away.filter(|&(_, bytes)| bytes > 0 || inode.unsettled).collect();
+        let Some((target, _)) = away.first() else { continue };
+        let bytes: u64 = away.iter().map(|(_, bytes)| bytes).sum();
+        let text = if inode.unsettled {
+            format!("file {id} was being written, and may have bytes on target {target}, which could not be asked")
+        } else {
+            let size = inode.size;
+            format!("file {id} has up to {bytes} of its {size} bytes on target {target}, which could not be asked")
+        };
+        findings.insert(finding(Kind::OutOfReach, id, Some(inode), text));
     }
 }
 
@@ -312,6 +345,7 @@ fn lost_stripe(inode: &Inode, layout: &Layout, objects: &[Object]) -> Option<Los
 
 #[cfg(test)]
 mod tests {
+    use types::id::TargetId;
     use types::name_hash::name_hash;
     use types::time::Timestamp;
 
@@ -535,6 +569,33 @@ mod tests {
             }),
             [Kind::DoomedObject]
         );
+    }
+
+    #[test]
+    fn of_a_target_that_is_away_nothing_is_suspected() {
+        let leave_out = |s: &mut Snapshot, group: u32| {
+            s.away.insert(GroupId(group), TargetId(10 + group));
+            s.objects.remove(&object(group, group - 2));
+        };
+        for group in [2, 3] {
+            assert_eq!(kinds(|s| leave_out(s, group)), [Kind::OutOfReach]);
+        }
+        let text = |change: fn(&mut Snapshot)| {
+            let mut snapshot = sound();
+            leave_out(&mut snapshot, 3);
+            change(&mut snapshot);
+            snapshot.seal();
+            check(&snapshot).into_iter().map(|finding| finding.text).collect::<Vec<_>>().join("\n")
+        };
+        fn file(s: &mut Snapshot) -> &mut Inode {
+            s.inodes.get_mut(&FILE).expect("it is there")
+        }
+        assert!(text(|_| {}).contains("has up to 904 of its 5000 bytes on target 13"), "{}", text(|_| {}));
+        // It has nothing there, and may have something there.
+        assert_eq!(text(|s| file(s).size = 4096), "");
+        assert!(text(|s| (file(s).size, file(s).unsettled) = (0, true)).contains("may have bytes on target 13"));
+        let too_long = |s: &mut Snapshot| s.objects.push(object(2, 0), seen(2 * 4096, 16));
+        assert!(text(too_long).contains("has 5000 bytes, its objects have 12288"), "{}", text(too_long));
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use cluster::map::ServiceKind;
+use cluster::map::{ClusterMap, ServiceKind};
 use serde::Serialize;
 use types::attr::FileType;
-use types::id::{GroupId, InodeId, ObjectId, ShardId};
+use types::id::{GroupId, InodeId, ObjectId, ShardId, TargetId};
 use types::name_hash::{HASH_BITS, name_hash};
 use types::parts::PartNumber;
 use types::time::AccessTimes;
@@ -43,8 +43,29 @@ pub struct Report {
     pub inline_files: u64,
     pub inline_bytes: u64,
     pub passes: u32,
+    /// Targets that were away in the last pass: nothing is known of what lies there.
+    pub not_asked: Vec<NotAsked>,
     /// What does not belong together; empty where all is well.
     pub findings: Vec<Finding>,
+}
+
+/// A target that its service runs without, or whose node is offline.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct NotAsked {
+    pub target: TargetId,
+    /// Its directory on its node.
+    pub path: String,
+    pub node: String,
+    /// The node is up and could not open it; otherwise the node is offline.
+    pub left_out: bool,
+}
+
+impl Report {
+    /// Nothing was found, and nothing was left out.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.findings.is_empty() && self.not_asked.is_empty()
+    }
 }
 
 /// How far it has come.
@@ -74,7 +95,22 @@ pub(crate) async fn run(data: &DataPlane<'_>, progress: &mut dyn FnMut(Stage)) -
     }
     let located = |finding: Finding| Finding { path: snapshot.path(finding.inode), ..finding };
     report.findings = suspicions.into_iter().map(located).collect();
+    report.not_asked = not_asked(&snapshot, &data.renewed().await?);
     Ok(report)
+}
+
+fn not_asked(snapshot: &Snapshot, map: &ClusterMap) -> Vec<NotAsked> {
+    let describe = |(&group, &target): (&GroupId, &TargetId)| {
+        let known = map.targets.get(&target);
+        let node = known.and_then(|known| map.nodes.get(&known.node));
+        NotAsked {
+            target,
+            path: known.map(|known| known.path.clone()).unwrap_or_default(),
+            node: node.map(|node| node.alias.clone()).unwrap_or_default(),
+            left_out: map.is_left_out(group),
+        }
+    };
+    snapshot.away.iter().map(describe).collect()
 }
 
 async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage)) -> Result<Snapshot, DataError> {
@@ -83,15 +119,12 @@ async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage
     let mut snapshot = Snapshot::default();
     let mut stage = Stage { pass, objects: 0, records: 0 };
     // The objects first: each of them has a file at that time, and where the file goes later, so does the object.
-    let groups = map.groups.values().filter(|group| group.kind == ServiceKind::Storage);
-    for group in groups.map(|group| group.id) {
-        for lane in 0..lanes(&map, group)? {
-            list_lane(data, group, lane, &mut snapshot, |count| {
-                stage.objects += count;
-                progress(stage);
-            })
-            .await?;
-        }
+    for group in map.groups.values().filter(|group| group.kind == ServiceKind::Storage).map(|group| group.id) {
+        list_group(data, &map, group, &mut snapshot, |count| {
+            stage.objects += count;
+            progress(stage);
+        })
+        .await?;
     }
     for &shard in map.shards.keys() {
         scan_shard(data, shard, |records| {
@@ -106,6 +139,35 @@ async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage
     }
     snapshot.seal();
     Ok(snapshot)
+}
+
+/// All objects of a group, or the note that it is away.
+async fn list_group(
+    data: &DataPlane<'_>,
+    map: &ClusterMap,
+    group: GroupId,
+    snapshot: &mut Snapshot,
+    mut seen: impl FnMut(u64),
+) -> Result<(), DataError> {
+    if let Some(target) = map.away(group) {
+        snapshot.away.insert(group, target);
+        return Ok(());
+    }
+    let mut listed = Ok(());
+    for lane in 0..lanes(map, group)? {
+        if listed.is_ok() {
+            listed = list_lane(data, group, lane, snapshot, &mut seen).await;
+        }
+    }
+    let Err(error) = listed else { return Ok(()) };
+    let now = data.renewed().await?;
+    match now.away(group) {
+        Some(target) => drop(snapshot.away.insert(group, target)),
+        // It was deleted: it had nothing that anybody misses.
+        None if !now.groups.contains_key(&group) => {}
+        None => return Err(error),
+    }
+    Ok(())
 }
 
 async fn find_parts(data: &DataPlane<'_>, directory: InodeId, snapshot: &mut Snapshot) -> Result<(), DataError> {
@@ -215,6 +277,7 @@ fn summary(snapshot: &Snapshot) -> Report {
         inline_files: snapshot.contents.len() as u64,
         inline_bytes: snapshot.contents.iter().map(|(_, length)| u64::from(*length)).sum(),
         passes: 0,
+        not_asked: Vec::new(),
         findings: Vec::new(),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use types::attr::FileType;
-use types::id::{GroupId, InodeId, ObjectId};
+use types::id::{GroupId, InodeId, ObjectId, TargetId};
 use types::layout::Layout;
 use types::parts::PartNumber;
 use types::time::Timestamp;
@@ -31,6 +31,8 @@ pub(super) struct Snapshot {
     pub(super) split: BTreeMap<InodeId, u32>,
     /// Their parts.
     pub(super) parts: BTreeMap<InodeId, PartOf>,
+    /// Groups that could not be asked for their objects, or not for all, and the target of each.
+    pub(super) away: BTreeMap<GroupId, TargetId>,
     /// Each layout once: with few storage groups, files have few different ones.
     pub(super) layouts: BTreeSet<Arc<Layout>>,
 }

@@ -14,7 +14,7 @@ pub(crate) struct Users {
     files: u64,
     /// One of the files.
     example: Option<InodeId>,
-    /// Objects of removed files that wait for their deletion.
+    /// Objects of removed files that wait for their deletion, where that can come.
     deletions: u64,
 }
 
@@ -23,16 +23,22 @@ impl Users {
     /// the group takes none: those that have not heard of that map yet are waited for.
     pub(crate) async fn find(data: &DataPlane<'_>, groups: &BTreeSet<GroupId>) -> Result<Self, DataError> {
         let mut users = Self::default();
+        // What nobody can delete would be waited for in vain; with the group it goes anyhow.
+        let served: BTreeSet<GroupId> =
+            groups.iter().copied().filter(|&group| data.map().away(group).is_none()).collect();
         for &shard in data.map().shards.keys() {
             data.catch_up(shard).await?;
         }
         for &shard in data.map().shards.keys() {
-            scan_shard(data, shard, |records| records.iter().for_each(|record| users.take(record, groups))).await?;
+            scan_shard(data, shard, |records| {
+                records.iter().for_each(|record| users.take(record, groups, &served));
+            })
+            .await?;
         }
         Ok(users)
     }
 
-    fn take(&mut self, record: &ScanRecord, groups: &BTreeSet<GroupId>) {
+    fn take(&mut self, record: &ScanRecord, groups: &BTreeSet<GroupId>, served: &BTreeSet<GroupId>) {
         if let Some(found) = &record.inode
             && let Some(layout) = &found.reply.layout
             && layout.groups.iter().any(|group| groups.contains(group))
@@ -40,7 +46,7 @@ impl Users {
             self.files += 1;
             self.example.get_or_insert(found.reply.attr.inode);
         }
-        if record.deletion.as_ref().is_some_and(|deletion| groups.contains(&deletion.group)) {
+        if record.deletion.as_ref().is_some_and(|deletion| served.contains(&deletion.group)) {
             self.deletions += 1;
         }
     }
@@ -56,5 +62,30 @@ impl fmt::Display for Users {
             Some(inode) => write!(f, "{} files lie on it or may grow onto it, such as inode {inode}", self.files),
             None => write!(f, "{} objects of removed files are still to be deleted there", self.deletions),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::v1::meta::ScanDeletion;
+
+    use super::*;
+
+    #[test]
+    fn deletions_are_waited_for_where_they_can_come() {
+        let groups = BTreeSet::from([GroupId(1), GroupId(2)]);
+        let deletion = |group| ScanRecord {
+            inode: None,
+            edge: None,
+            deletion: Some(ScanDeletion { inode: InodeId(9), stripe: 0, group: GroupId(group) }),
+            contents: None,
+        };
+        let mut users = Users::default();
+        for group in [2, 3] {
+            users.take(&deletion(group), &groups, &BTreeSet::from([GroupId(1)]));
+        }
+        assert!(users.is_none(), "{users}");
+        users.take(&deletion(1), &groups, &BTreeSet::from([GroupId(1)]));
+        assert!(!users.is_none());
     }
 }

@@ -56,8 +56,8 @@ impl Membership {
         if really && (target.state == TargetState::Good || !self.pinned.contains(&id)) {
             return Err(Refusal::TakesFiles { target: id });
         }
-        // Of one that is gone nobody knows what it holds: what no file names, nobody misses.
-        if self.map.nodes.get(&target.node).is_none_or(|node| node.state == NodeState::Offline) {
+        // Of one that is gone, or that its node runs without, nobody knows what it holds: what no file names, nobody misses.
+        if self.map.is_away(target) {
             return Ok(());
         }
         match self.reports.get(&id) {
@@ -78,9 +78,12 @@ impl Membership {
     fn remove_target(&mut self, id: TargetId) {
         for group in self.groups_of(id) {
             self.leave_pools(group);
-            self.touched.insert(Key::Group(group));
+            self.touched.extend([Key::Group(group), Key::Next]);
             // Groups have one member in this release, so the group goes with it.
             self.map.groups.remove(&group);
+            // All who still have to do with it hear that it is gone for good.
+            self.next.deleted_groups.insert(group);
+            self.map.deleted_groups.insert(group);
         }
         self.touched.insert(Key::Target(id));
         self.map.targets.remove(&id);

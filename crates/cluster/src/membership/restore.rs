@@ -52,7 +52,10 @@ impl Membership {
                 self.map.cluster = record.cluster;
             }
             Key::Epoch => self.map.epoch = decode(key, value)?,
-            Key::Next => self.next = decode(key, value)?,
+            Key::Next => {
+                self.next = decode(key, value)?;
+                self.map.deleted_groups.clone_from(&self.next.deleted_groups);
+            }
             Key::Node(id) => drop(self.map.nodes.insert(id, decode(key, value)?)),
             Key::Target(id) => drop(self.map.targets.insert(id, decode(key, value)?)),
             Key::Group(id) => drop(self.map.groups.insert(id, decode(key, value)?)),

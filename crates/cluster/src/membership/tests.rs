@@ -471,9 +471,31 @@ fn deletion_is_a_dry_run_at_first_and_refused_where_something_may_be_stored() {
     world.admin(Admin::SetTargetState { target: b, state: TargetState::Bad }).expect("there");
     world.admin(node(true)).expect("offline");
     assert!(!world.map().nodes.contains_key(&NodeId(2)));
+    assert_eq!(world.map().deleted_groups, [GroupId(2), GroupId(3)].into());
     world.restart();
+    assert_eq!(world.map().deleted_groups, [GroupId(2), GroupId(3)].into(), "also for who asks later");
     let again = world.register(storage("s3", &["c"]));
     assert_eq!((again.node, again.targets), (NodeId(3), vec![TargetId(4)]), "ids never come again");
+}
+
+#[test]
+fn a_target_that_its_node_runs_without_goes_as_one_whose_node_is_offline() {
+    let mut world = World::new();
+    world.register(storage("s1", &["a", "b"]));
+    world.register(storage("s1", &["a"]));
+    let b = TargetId(2);
+    let delete = |really| Admin::DeleteTarget { target: b, really };
+    world.admin(delete(false)).expect("nobody can tell what it holds");
+    assert_eq!(world.admin(delete(true)), Err(Refusal::TakesFiles { target: b }), "it may come back");
+    world.admin(Admin::SetTargetState { target: b, state: TargetState::Bad }).expect("there");
+    world.restart();
+    world.admin(delete(true)).expect("also before its node has registered again");
+    assert_eq!(world.map().groups.keys().collect::<Vec<_>>(), [&GroupId(1)]);
+    // Whoever finds the disk after all is told.
+    let found = TargetRegistration { id: Some(b), ..storage("s1", &["b"]).targets.remove(0) };
+    let late = Registration { targets: vec![found], ..storage("s1", &[]) };
+    let refused = world.apply(Event::RegisterNode(late));
+    assert_eq!(refused, Err(Refusal::TargetForgotten { id: b, path: "/b".into() }));
 }
 
 #[test]

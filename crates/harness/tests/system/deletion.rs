@@ -56,3 +56,45 @@ fn a_target_goes_when_no_file_may_need_it() {
     fs::write(cluster.path("new"), vec![9; 1 << 20]).unwrap();
     assert_eq!(fs::read(cluster.path("new")).unwrap(), vec![9; 1 << 20]);
 }
+
+#[test]
+fn a_target_whose_disk_is_dead_goes_when_the_files_that_lost_bytes_are_removed() {
+    let cluster = Cluster::of(Shape { targets: 2, ..Shape::default() });
+    let folder = cluster.folder("files");
+    cluster.weft_alone(&["entry", "set", folder.to_str().unwrap(), "--stripe-count", "1"]).expect_ok();
+    for number in 0..FILES {
+        fs::write(folder.join(number.to_string()), vec![7; 1 << 20]).unwrap();
+    }
+    let dead = targets(&cluster)[1].clone();
+    let (id, place) = (dead["id"].to_string(), dead["path"].as_str().unwrap());
+    cluster.freeze_supervisor();
+    let old = cluster.kill("storaged-1");
+    fs::rename(place, cluster.beside("dead")).unwrap();
+    cluster.resume();
+    cluster.wait_for_another("storaged-1", old);
+    wait::until("its service runs without it", SOON, || (targets(&cluster)[1]["left_out"] == true).then_some(()));
+
+    let check = || {
+        let ended = cluster.weft(&["fsck", "--json"]);
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended}"));
+        assert_eq!((ended.code, &report["not_asked"][0]["target"]), (Some(1), &dead["id"]), "{report}");
+        report["findings"].as_array().unwrap().clone()
+    };
+    let lost = check();
+    assert!(!lost.is_empty() && lost.len() < FILES, "{lost:?}");
+    for finding in &lost {
+        assert_eq!(finding["kind"], "out-of-reach", "{finding}");
+        let path = cluster.path(finding["path"].as_str().unwrap().trim_start_matches('/'));
+        assert!(fs::read(&path).is_err(), "{finding}");
+        fs::remove_file(path).unwrap();
+    }
+    assert!(check().is_empty(), "all others have nothing there");
+    for entry in fs::read_dir(&folder).unwrap() {
+        assert_eq!(fs::read(entry.unwrap().path()).unwrap(), vec![7; 1 << 20]);
+    }
+    cluster.weft(&["target", "delete", &id, "--yes"]).expect_ok();
+    wait::until("nobody waits for its objects any more", SOON, || {
+        let report = cluster.json(&["fsck"]);
+        (report["deletions"] == 0).then_some(())
+    });
+}

@@ -1,6 +1,7 @@
 //! Removes the objects of files that are gone from their storage groups. Their records in the shard go when the storage
 //! has answered, so a crash of either side loses none; removing twice is harmless. None is removed before the end of its file
-//! is on the metadata's disk: a power cut would bring back a name without its contents.
+//! is on the metadata's disk: a power cut would bring back a name without its contents. With a group that was deleted go the
+//! records of what lay there.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,6 +174,9 @@ impl Removal {
     }
 
     async fn remove(&self, deletion: &Deletion) -> Result<(), String> {
+        if self.storage.is_deleted(deletion.group) {
+            return Ok(());
+        }
         let object = ObjectId { inode: deletion.inode, stripe: deletion.stripe };
         let removed = self.storage.call(deletion.group, object, &Remove { object }, Vec::new()).await;
         removed.map(drop).map_err(|failure| format!("{failure}, for object {object}"))

@@ -92,6 +92,11 @@ impl Storage {
         }
     }
 
+    /// Nothing is left of it, and nothing ever will be. What is not known yet is not meant.
+    pub(crate) fn is_deleted(&self, group: GroupId) -> bool {
+        self.map.borrow().deleted_groups.contains(&group)
+    }
+
     /// All threads of all storage services.
     pub(crate) fn lanes(&self) -> Vec<Lane> {
         let map = self.map.borrow();

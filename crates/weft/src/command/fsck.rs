@@ -1,6 +1,6 @@
 //! The check of a whole cluster.
 
-use admin::fsck::{Report, Stage};
+use admin::fsck::{NotAsked, Report, Stage};
 
 use crate::command::connect;
 use crate::failure::{Failure, usage};
@@ -13,7 +13,10 @@ use crate::output::{Output, Progress, bytes};
 It holds all names and inodes and the list of all objects in memory: about 80 bytes for each of them, so 500 MB for a
 million files of four objects each.
 
-Example: exit code 0 where all is well, 1 where something was found
+A storage target that its service runs without, or whose node is offline, is named, and so are the files that have bytes there
+(out-of-reach); the rest is checked.
+
+Example: exit code 0 where all is well, 1 where something was found or a target could not be asked
   weft fsck --dir .weft && echo sound")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -37,7 +40,7 @@ impl Args {
         drop(progress);
         let report = report?;
         output.show(&report, text)?;
-        if report.findings.is_empty() { Ok(()) } else { Err(Failure::Found) }
+        if report.is_sound() { Ok(()) } else { Err(Failure::Found) }
     }
 }
 
@@ -59,8 +62,16 @@ fn text(report: &Report) -> String {
         let path = finding.path.as_ref().map(|path| format!("{path}: ")).unwrap_or_default();
         text += &format!("{}: {path}{}\n", super::word(&finding.kind), finding.text);
     }
-    match report.findings.len() {
-        0 => text + "sound: nothing found",
-        count => format!("{text}{count} findings"),
+    for NotAsked { target, path, node, left_out } in &report.not_asked {
+        let why = match left_out {
+            true => "its service runs without it, and the log there says why",
+            false => "the node is offline",
+        };
+        text += &format!("target {target} ({path} on node {node}) could not be asked: {why}\n");
+    }
+    match (report.findings.len(), report.not_asked.len()) {
+        (0, 0) => text + "sound: nothing found",
+        (count, 0) => format!("{text}{count} findings"),
+        (count, away) => format!("{text}{count} findings, and {away} targets that could not be asked"),
     }
 }

@@ -377,10 +377,14 @@ fn start_without(absence: &Absence) {
     assert!(status.stdout.contains(&format!("cannot open {}", place.display())), "{status}");
     // What is there is counted, and what is away is neither lost nor gone over.
     assert!(syscall::free_bytes(&cluster.mount_point()).unwrap() > 0);
-    for command in [&["fsck"][..], &["scrub", "--all", "--rate", "0", "--wait"]] {
-        let ended = cluster.weft(command);
-        assert!(ended.code != Some(0) && ended.to_string().contains("is not served"), "{ended}");
-    }
+    let ended = cluster.weft(&["scrub", "--all", "--rate", "0", "--wait"]);
+    assert!(ended.code != Some(0) && ended.to_string().contains("is not served"), "{ended}");
+    let ended = cluster.weft(&["fsck"]);
+    let named: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("out-of-reach: ")).collect();
+    assert!(named.iter().any(|line| line.contains("/sick/old: ")), "{ended}");
+    assert!(!named.iter().any(|line| line.contains("/well/")), "{ended}");
+    assert!(ended.code == Some(1) && ended.stdout.contains(&format!("({} on node", place.display())), "{ended}");
+    assert_eq!(ended.stdout.lines().filter(|line| line.contains(": /")).count(), named.len(), "nothing else: {ended}");
     let log = cluster.log("storaged-1");
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("target cannot be opened")).collect();
     assert_eq!(lines.len(), 1, "{log}");
