@@ -90,10 +90,10 @@ impl Agent {
 
     /// Registers a service that runs once more, with `targets` after those that it has, and with a reporter for all of them
     /// from then on. Until that has succeeded all stays as it was, and the service goes on. A target that it has already, by
-    /// its UUID, keeps its place.
+    /// its UUID, keeps its place. Where mgmtd is lost while it is asked, this waits for it: it may have them already.
     ///
     /// # Errors
-    /// Where mgmtd refuses them, or cannot be asked now: then the same may be tried again.
+    /// Where mgmtd refuses them, or is away already: then the same may be tried again.
     pub async fn add_targets(&self, targets: Vec<TargetRegistration>, reporter: Reporter) -> Result<Registered, Fatal> {
         let (answer, answered) = oneshot::channel();
         // Where the agent has ended, the answer's other end goes at once.

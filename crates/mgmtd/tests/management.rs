@@ -1,11 +1,11 @@
 //! The management service as its callers see it: over sockets, across restarts, with the wrong key, on the wrong disk.
 
 use std::fs;
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cluster::capacity::Capacity;
@@ -195,8 +195,84 @@ fn a_node_that_runs_takes_up_targets() {
     assert_eq!(node.view().map.nodes[&NodeId(1)].state, NodeState::Online, "its heartbeats go on");
 
     server.stop().expect("in order");
+    // By then it knows that.
+    std::thread::sleep(Duration::from_secs(1));
     let failed = block_on(node.add_targets(more(&["d"]), reporter(4))).expect_err("nobody is there");
     assert_eq!(failed.code, 1, "{failed}");
+}
+
+/// The way to the management service, of which answers can be lost.
+struct Way {
+    address: SocketAddr,
+    mute: Arc<AtomicBool>,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Way {
+    fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let way = Self { address, mute: Arc::default(), streams: Arc::default() };
+        let (mute, streams) = (Arc::clone(&way.mute), Arc::clone(&way.streams));
+        std::thread::spawn(move || {
+            for caller in listener.incoming() {
+                let (caller, server) = (caller.expect("a caller"), TcpStream::connect(server).expect("it listens"));
+                let both = [&caller, &server].map(|stream| stream.try_clone().expect("a descriptor"));
+                streams.lock().expect("no panic").extend(both);
+                let [back, to] = [&server, &caller].map(|stream| stream.try_clone().expect("a descriptor"));
+                let mute = Arc::clone(&mute);
+                std::thread::spawn(move || carry(caller, server, &AtomicBool::new(false)));
+                std::thread::spawn(move || carry(back, to, &mute));
+            }
+        });
+        way
+    }
+
+    fn cut(&self) {
+        for stream in self.streams.lock().expect("no panic").drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, mute: &AtomicBool) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if !mute.load(Ordering::SeqCst) && to.write_all(&bytes[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_addition_whose_answer_is_lost_is_asked_for_until_it_is_known() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    let way = Way::to(server.address());
+    let config = AgentConfig { management: way.address.to_string(), identity: place.identity(""), rails: None };
+    let agent = Agent::start_node(config, spec("s", ServiceKind::Storage, &["a"]), reporter(1), ignore());
+    let node = agent.expect("a thread");
+    node.registered(Some(PATIENCE)).expect("registered");
+    way.mute.store(true, Ordering::SeqCst);
+    let more = spec("s", ServiceKind::Storage, &["b"]).targets;
+    let registered = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| block_on(node.add_targets(more, reporter(2))));
+        let known = block_on(async {
+            let client = connect(&place, server.address()).await;
+            while !client.view().await.expect("a view").map.targets.contains_key(&TargetId(2)) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            client.view().await.expect("a view")
+        });
+        assert!(!known.map.targets[&TargetId(2)].ports.is_empty());
+        way.cut();
+        way.mute.store(false, Ordering::SeqCst);
+        asking.join().expect("no panic").expect("it is part of the cluster")
+    });
+    assert_eq!(registered.targets, [1, 2].map(TargetId));
+    assert_eq!(node.registered(None), Ok(registered));
+    let view = block_on(async { connect(&place, server.address()).await.view().await.expect("a view") });
+    assert!(!view.map.targets[&TargetId(2)].ports.is_empty(), "it can be reached");
 }
 
 #[test]

@@ -38,6 +38,15 @@ pub(super) struct Task {
     view: View,
     /// mgmtd has another map under the epoch of that one. Asked once for each: an older mgmtd cannot help it.
     contested: Option<Epoch>,
+    in_doubt: Option<Growth>,
+}
+
+/// A node with its addition: mgmtd was lost while it was asked, and may have it. Its old registration would take back what
+/// others may use by then.
+struct Growth {
+    registration: Registration,
+    reporter: Reporter,
+    answer: oneshot::Sender<Result<Registered, Fatal>>,
 }
 
 enum Role {
@@ -60,11 +69,13 @@ impl Task {
             on_update,
             view: View::default(),
             contested: None,
+            in_doubt: None,
         }
     }
 
     pub(super) fn client(shared: Arc<Shared>, config: AgentConfig, description: String, on_update: OnUpdate) -> Self {
-        Self { shared, config, role: Role::Client { description }, on_update, view: View::default(), contested: None }
+        let (role, view) = (Role::Client { description }, View::default());
+        Self { shared, config, role, on_update, view, contested: None, in_doubt: None }
     }
 
     pub(super) async fn run(
@@ -123,6 +134,11 @@ impl Task {
         let client = Client::connect(&self.config.management, &self.config.identity, CONNECT_MAX).await?;
         // A store that is older than the cluster hears of it before anything is registered there.
         let watch = client.watch(&self.seen()).await?;
+        if let Some(growth) = self.in_doubt.take()
+            && let Some(registered) = self.grow(&client, growth).await?
+        {
+            return Ok((client, watch, Some(registered)));
+        }
         let registered = match &mut self.role {
             Role::Node { registration, reporter } => {
                 let (registered, view) = client.register_node(registration, &reporter()).await?;
@@ -199,27 +215,41 @@ impl Task {
         }
     }
 
-    /// Answers `None` where mgmtd says no: the service is then what it was, also for mgmtd.
+    /// Answers as [`Self::grow`].
     async fn add(&mut self, client: &Client, addition: Addition) -> Result<Option<Registered>, ControlError> {
-        let Role::Node { registration, reporter } = &mut self.role else { return Ok(None) };
-        let Addition { targets, reporter: mut wider, answer } = addition;
-        let mut grown = registration.clone();
+        let Role::Node { registration, .. } = &self.role else { return Ok(None) };
+        let Addition { targets, reporter, answer } = addition;
+        let mut registration = registration.clone();
         for target in targets {
             // One that is asked for again, as by a service that could not take it up the first time.
-            match grown.targets.iter_mut().find(|known| known.uuid == target.uuid) {
+            match registration.targets.iter_mut().find(|known| known.uuid == target.uuid) {
                 Some(known) => *known = target,
-                None => grown.targets.push(target),
+                None => registration.targets.push(target),
             }
         }
+        self.grow(client, Growth { registration, reporter, answer }).await
+    }
+
+    /// Answers `None` where mgmtd says no: the service is then what it was, also for mgmtd. Where mgmtd is lost, whoever has
+    /// asked waits until it is known.
+    async fn grow(&mut self, client: &Client, growth: Growth) -> Result<Option<Registered>, ControlError> {
+        let Growth { mut registration, mut reporter, answer } = growth;
         // Whoever asked may be gone: what was registered stays so.
-        match client.register_node(&grown, &wider()).await {
+        match client.register_node(&registration, &reporter()).await {
             Ok((registered, view)) => {
-                learn(&mut grown, &registered);
-                (*registration, *reporter) = (grown, wider);
+                learn(&mut registration, &registered);
+                self.role = Role::Node { registration, reporter };
                 self.shared.change(|state| state.registered = Some(registered.clone()));
                 let _ = answer.send(Ok(registered.clone()));
-                self.set_view(view);
+                // What is contested comes by the watch as well.
+                if !differs(&self.view, &view) {
+                    self.set_view(view);
+                }
                 Ok(Some(registered))
+            }
+            Err(error @ ControlError::Lost { .. }) => {
+                self.in_doubt = Some(Growth { registration, reporter, answer });
+                Err(error)
             }
             Err(error) => {
                 let _ = answer.send(Err(error.clone().into()));
