@@ -235,6 +235,47 @@ fn a_target_that_has_forgotten_a_scrub_is_not_called_sound() {
 }
 
 #[test]
+fn a_storage_service_that_does_not_start_is_missed_and_goes_when_it_is_deleted() {
+    let cluster = Cluster::of(Shape { storage: 2, targets: 1, ..Shape::default() });
+    let folder = cluster.folder("files");
+    cluster.weft_alone(&["entry", "set", folder.to_str().unwrap(), "--stripe-count", "1"]).expect_ok();
+    let paths: Vec<_> = (0..16).map(|number| folder.join(number.to_string())).collect();
+    paths.iter().for_each(|path| fs::write(path, vec![7; 1 << 20]).unwrap());
+    let targets = cluster.json(&["target", "list"]);
+    let first = targets.as_array().unwrap().iter().find(|target| target["node_alias"] == "storaged-1").unwrap();
+    let is_on_first = |path: &&PathBuf| {
+        let info = cluster.json(&["entry", "info", path.to_str().unwrap()]);
+        info["stripes"][0]["target"] == first["id"]
+    };
+    let readable: Vec<&PathBuf> = paths.iter().filter(is_on_first).collect();
+    assert!(!readable.is_empty() && readable.len() < paths.len(), "{readable:?}");
+    cluster.down().expect_ok();
+    // Its only disk has died.
+    fs::rename(cluster.dir().join("storaged-2"), cluster.beside("dead")).unwrap();
+    let up = |words: &[&str]| cluster.weft(&[&["up", "--detach", "--timeout", "60"][..], words].concat());
+    let ended = up(&[]);
+    assert_eq!(ended.code, Some(1), "{ended}");
+    assert!(ended.stdout.contains("storaged-2 does not start") && ended.stdout.contains("does not exist"), "{ended}");
+    assert!(mounts::is_mounted(&cluster.mount_point()) && cluster.pid("storaged-1").is_some());
+    readable.iter().for_each(|path| assert!(fs::read(path).unwrap() == vec![7; 1 << 20], "{}", path.display()));
+    assert_eq!(up(&[]).code, Some(1), "also while it runs");
+
+    let refused = up(&["--storage", "1"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("storaged-2 is part of the cluster"), "{refused}");
+    fs::remove_dir_all(&folder).unwrap();
+    until::until("its node goes", SOON, || {
+        let ended = cluster.weft(&["node", "delete", "storaged-2", "--yes"]);
+        assert!(ended.code == Some(0) || ended.code == Some(2), "{ended}");
+        (ended.code == Some(0)).then_some(())
+    });
+    up(&["--storage", "1"]).expect_ok();
+    until::until("it is given up", SOON, || (!cluster.names().contains(&"storaged-2".to_owned())).then_some(()));
+    cluster.assert_sound();
+    cluster.down().expect_ok();
+    up(&["--storage", "1"]).expect_ok();
+}
+
+#[test]
 fn who_does_not_answer_hides_nobodys_network() {
     let cluster = Cluster::of(Shape { storage: 2, targets: 1, ..Shape::default() });
     cluster.freeze_supervisor();

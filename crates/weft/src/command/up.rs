@@ -10,14 +10,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use admin::Admin;
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 
 use crate::command::down::stop_supervisor;
 use crate::command::this_program;
 use crate::failure::{Failure, usage};
-use crate::local::dir::{ClusterDir, LOOPBACK, Spec};
+use crate::local::dir::{ClusterDir, LOOPBACK, Made, Spec};
 use crate::local::plan;
+use crate::local::ready::Missed;
 use crate::local::state::{ProcessState, State};
 use crate::local::{configs, grow, log, mounts, ready, supervisor};
 use crate::output::{Output, Table, patiently};
@@ -77,6 +79,8 @@ struct Running {
     already: bool,
     /// It ran, and this command has made it larger.
     grown: bool,
+    /// Storage services that do not start, and without which it runs.
+    missed: Vec<Missed>,
     state: State,
 }
 
@@ -97,16 +101,19 @@ impl Args {
         make(&dir, &spec)?;
         let interrupted = catch_interrupts()?;
         let mut child = start_supervisor(&dir, self.detach)?;
-        match wait_for_all(&dir, &spec, limit, interrupted) {
-            Ok(state) => report(&dir, &spec, state, Before::Stopped, output)?,
+        let reported = match wait_for_all(&dir, &spec, limit, interrupted) {
+            Ok(state) => report(&dir, &spec, state, Before::Stopped, output),
             Err(failure) => {
                 // Nothing half started stays behind.
                 end_supervisor(&dir, &mut child)?;
                 return Err(failure);
             }
-        }
+        };
         drop(turn);
-        if self.detach { Ok(()) } else { stay(&dir, &mut child, interrupted, output) }
+        match reported {
+            Ok(()) | Err(Failure::Found) if !self.detach => stay(&dir, &mut child, interrupted, output),
+            reported => reported,
+        }
     }
 
     /// Where mgmtd listens: what services and mounts on other hosts are told cannot change.
@@ -144,18 +151,43 @@ impl Args {
             Some(old) => (old.mgmtd_port, old.mgmtd_metrics_port),
             None => plan::free_ports()?,
         };
+        let storage = match (self.storage, &old) {
+            (Some(asked), Some(old)) if asked < old.storage => after_deletions(dir, old, asked)?,
+            (asked, old) => count(asked, old.as_ref().map(|old| old.storage), 1, "storage services")?,
+        };
+        let made = old.as_ref().map(|old| old.made).unwrap_or_default();
         Ok(Spec {
             address: self.address(dir, old.as_ref())?,
             mgmtd_port,
             mgmtd_metrics_port,
-            made: old.as_ref().map(|old| old.made).unwrap_or_default(),
+            made: Made { storage: made.storage.min(storage), ..made },
             metadata: count(self.metadata, old.as_ref().map(|old| old.metadata), 1, "metadata services")?,
             shards: count(self.shards, old.as_ref().map(|old| old.shards), 1, "shards per metadata service")?,
-            storage: count(self.storage, old.as_ref().map(|old| old.storage), 1, "storage services")?,
+            storage,
             targets: count(self.targets, old.as_ref().map(|old| old.targets), 4, "targets per storage service")?,
             mount,
         })
     }
+}
+
+/// Less storage services than there were: those above were deleted, as the running cluster says.
+fn after_deletions(dir: &ClusterDir, old: &Spec, asked: u32) -> Result<u32, Failure> {
+    let (has, place) = (old.storage, dir.root().display());
+    if !dir.is_running()? {
+        return Err(usage!(
+            "{place} has {has} storage services: `weft up` first, as it is, and then --storage {asked}"
+        ));
+    }
+    let view = Admin::connect(&plan::mgmtd_address(old), &dir.key_file())?.view()?;
+    for name in plan::storage_names(old).skip(asked as usize) {
+        if !grow::is_gone(dir, &name, &view.map)? {
+            return Err(usage!(
+                "{place} has {has} storage services and cannot shrink to {asked}: {name} is part of the cluster; only after \
+                 `weft node delete` it can go"
+            ));
+        }
+    }
+    Ok(asked)
 }
 
 /// What a cluster was before the command.
@@ -165,6 +197,8 @@ enum Before {
     /// It ran as it is.
     Same,
     Smaller,
+    /// With services that were deleted.
+    Larger,
 }
 
 /// Until it can be used. What is new has to be there for that: it is written down as made, and may not begin empty again.
@@ -172,7 +206,7 @@ fn wait_for_all(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: &At
     let begin = Instant::now();
     let state = ready::wait(dir, spec, limit, interrupted)?;
     if spec.made == spec.all_made() {
-        return Ok(state);
+        return grow::settle(dir, spec, limit.saturating_sub(begin.elapsed()), interrupted);
     }
     grow::wait_for_start(dir, spec, limit.saturating_sub(begin.elapsed()), interrupted)?;
     dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
@@ -194,7 +228,8 @@ fn already_running(dir: &ClusterDir, spec: &Spec, limit: Duration, output: Outpu
         return report(dir, spec, state, Before::Same, output);
     }
     let state = grow::grow(dir, spec, limit, catch_interrupts()?)?;
-    report(dir, spec, state, Before::Smaller, output)
+    let before = if spec.storage < old.storage { Before::Larger } else { Before::Smaller };
+    report(dir, spec, state, before, output)
 }
 
 /// A directory of nothing, made where it is missing. What is left of a killed mount is taken away; one that does not answer
@@ -370,6 +405,7 @@ fn end_supervisor(dir: &ClusterDir, child: &mut Child) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Says what runs. [`Failure::Found`] where a service is missing, which is said too.
 fn report(dir: &ClusterDir, spec: &Spec, state: State, before: Before, output: Output) -> Result<(), Failure> {
     let running = Running {
         dir: dir.root().to_owned(),
@@ -379,8 +415,10 @@ fn report(dir: &ClusterDir, spec: &Spec, state: State, before: Before, output: O
         key_file: dir.key_file(),
         already: before != Before::Stopped,
         grown: before == Before::Smaller,
+        missed: ready::missed(dir, spec, &state),
         state,
     };
+    let is_whole = running.missed.is_empty();
     output.show(&running, |running| {
         let mut table = Table::new(["PROCESS", "PID", "STATE", "LOG"]);
         for (name, process) in &running.state.processes {
@@ -391,9 +429,18 @@ fn report(dir: &ClusterDir, spec: &Spec, state: State, before: Before, output: O
         let last = match (running.mounted, before) {
             (true, Before::Stopped) => format!("mounted at {mount}"),
             (true, Before::Same) => format!("running already, mounted at {mount}"),
+            (true, Before::Larger) => format!("smaller now, mounted at {mount}"),
             (true, Before::Smaller) => format!("larger now, mounted at {mount}"),
             (false, _) => format!("running, but not mounted: weft mount {mount} --dir {}", running.dir.display()),
         };
-        table.render() + &last
-    })
+        let missed = running.missed.iter().map(|Missed { name, reason }| {
+            format!(
+                "{name} does not start, and files that have bytes there cannot be read: {reason}. Mend that, then \
+                 `weft down` and `weft up`; where it is to go for good: `weft node delete`, then a smaller --storage, \
+                 if it is the last one\n"
+            )
+        });
+        table.render() + &missed.collect::<String>() + &last
+    })?;
+    if is_whole { Ok(()) } else { Err(Failure::Found) }
 }

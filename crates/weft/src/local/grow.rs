@@ -27,6 +27,8 @@ use crate::output::Progress;
 const POLL: Duration = Duration::from_millis(20);
 /// The supervisor is told again after this: a service may have been starting, or mgmtd away.
 const TELL_EVERY: Duration = Duration::from_secs(2);
+/// Longest wait for services to say whether they start, where all else is there.
+const SETTLE_MAX: Duration = Duration::from_secs(2);
 /// Lines of a log that are shown.
 const TAIL: usize = 5;
 
@@ -51,6 +53,60 @@ pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &Atomic
 /// Where a service refuses, or `limit` passes.
 pub(crate) fn wait_for_start(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &AtomicBool) -> Result<(), Failure> {
     wait(dir, spec, Occasion::Start, limit, stop)
+}
+
+/// Waits a moment for the storage services to serve or to refuse, so that whoever is told of a start hears of those that
+/// refuse. What takes longer starts by itself.
+pub(crate) fn settle(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &AtomicBool) -> Result<State, Failure> {
+    let begin = Instant::now();
+    // One whose configuration cannot be read refuses at once.
+    let targets_of = |name: String| Some((storaged(dir, &name).ok()?.targets, name));
+    let storage: Vec<(Vec<PathBuf>, String)> = storage_names(spec).filter_map(targets_of).collect();
+    let mut admin = None;
+    loop {
+        let state = State::read(dir)?.unwrap_or_default();
+        if let Some(failure) = ready::refusal(dir, spec, &state) {
+            return Err(failure);
+        }
+        let away = ready::missed(dir, spec, &state);
+        let served = served_now(&mut admin, dir, spec);
+        let is_served = |dir: &PathBuf| target_of(dir).is_some_and(|target| served.contains(&target));
+        let is_settled = |(targets, name): &(Vec<PathBuf>, String)| {
+            away.iter().any(|missed| missed.name == *name) || targets.iter().any(is_served)
+        };
+        if storage.iter().all(is_settled) || begin.elapsed() >= limit.min(SETTLE_MAX) || stop.load(Ordering::Relaxed) {
+            return Ok(state);
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// The targets that clients can reach, as far as mgmtd answers.
+fn served_now(admin: &mut Option<Admin>, dir: &ClusterDir, spec: &Spec) -> BTreeSet<TargetId> {
+    if admin.is_none() {
+        *admin = Admin::connect(&mgmtd_address(spec), &dir.key_file()).ok();
+    }
+    match admin.as_ref().map(Admin::view) {
+        Some(Ok(view)) => served(&view.map),
+        Some(Err(_)) | None => {
+            *admin = None;
+            BTreeSet::new()
+        }
+    }
+}
+
+/// Whether the cluster knows nothing any more of a storage service that it had: neither its node nor one of its targets.
+///
+/// # Errors
+/// Where its configuration cannot be read.
+pub(crate) fn is_gone(dir: &ClusterDir, name: &str, map: &ClusterMap) -> Result<bool> {
+    let config = storaged(dir, name)?;
+    let identities = config.targets.iter().filter_map(|target| identity::read(&target.join(IDENTITY_FILE)).ok());
+    let uuids: BTreeSet<String> = identities.map(|identity| identity.node_uuid).collect();
+    let storage = map.nodes.values().filter(|node| node.kind == ServiceKind::Storage);
+    let has_node = storage.into_iter().any(|node| node.alias == name || uuids.contains(&node.uuid));
+    let paths = map.targets.values().map(|target| dir.root().join(&target.path));
+    Ok(!has_node && !paths.into_iter().any(|path| config.targets.contains(&path)))
 }
 
 /// What a cluster is waited for after.
@@ -171,18 +227,15 @@ fn wait(dir: &ClusterDir, spec: &Spec, after: Occasion, limit: Duration, stop: &
             told = Some(Instant::now());
         }
         let state = State::read(dir)?.unwrap_or_default();
-        if let Some(failure) = ready::refusal(dir, &state) {
+        if let Some(failure) = ready::refusal(dir, spec, &state) {
             return Err(failure);
         }
-        admin = admin.or_else(|| Admin::connect(&mgmtd_address(spec), &dir.key_file()).ok());
-        let served = match admin.as_ref().map(Admin::view) {
-            Some(Ok(view)) => served(&view.map),
-            Some(Err(_)) | None => {
-                admin = None;
-                BTreeSet::new()
-            }
+        let away = ready::missed(dir, spec, &state);
+        let served = served_now(&mut admin, dir, spec);
+        let missing = |wanted: &&Wanted| {
+            let is_away = away.iter().any(|missed| missed.name == wanted.service);
+            !is_away && target_of(&wanted.dir).is_none_or(|target| !served.contains(&target))
         };
-        let missing = |wanted: &&Wanted| target_of(&wanted.dir).is_none_or(|target| !served.contains(&target));
         let Some(missing) = wanted.iter().find(missing) else { return Ok(()) };
         if stop.load(Ordering::Relaxed) {
             return Err(interrupted(after));
@@ -282,6 +335,7 @@ mod tests {
         drop(home);
         // Once more, as after a first try that was broken off.
         prepare(&dir, &spec(made, 2, 3)).expect("all is there");
+        configs::write(&dir, &spec(made, 2, 3)).expect("writable");
         // What was there before may be on a disk that is away.
         drop(storage);
         let later = Made { targets: 3, ..made };
@@ -289,7 +343,6 @@ mod tests {
         prepare(&dir, &spec(later, 1, 4)).expect("others are there");
         let is_there = |number| configs::target_dir(&dir, "storaged-1", number).exists();
         assert!(!is_there(2) && is_there(4));
-        configs::write(&dir, &spec(made, 2, 3)).expect("writable");
         assert_eq!(wanted(&dir, &spec(made, 2, 3)).expect("as asked").len(), 5);
     }
 
@@ -309,6 +362,25 @@ mod tests {
             failure.to_string().contains("storaged-1.toml has targets of your own, 1: raise it there to 2"),
             "{failure}"
         );
+    }
+
+    #[test]
+    fn a_service_is_gone_when_the_map_has_nothing_of_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let made = Made { metadata: 1, shards: 1, storage: 1, targets: 1 };
+        configs::write(&dir, &spec(made, 1, 1)).expect("writable");
+        let mut map = ClusterMap::empty(String::new());
+        assert!(is_gone(&dir, "storaged-1", &map).expect("readable"));
+        let (id, kind, uuid, alias) = (types::id::NodeId(7), ServiceKind::Storage, "u".to_owned(), "storaged-1".to_owned());
+        let (state, metrics) = (NodeState::Offline, String::new());
+        map.nodes.insert(id, cluster::map::Node { id, uuid, kind, alias, state, rails: Vec::new(), metrics });
+        assert!(!is_gone(&dir, "storaged-1", &map).expect("readable"));
+        map.nodes.get_mut(&id).expect("there").alias = "other".to_owned();
+        assert!(is_gone(&dir, "storaged-1", &map).expect("readable"));
+        let home = open(Service::Storage, &configs::target_dir(&dir, "storaged-1", 1), true).expect("new");
+        map.nodes.get_mut(&id).expect("there").uuid.clone_from(&home.identity().node_uuid);
+        assert!(!is_gone(&dir, "storaged-1", &map).expect("readable"), "by whatever name");
     }
 
     #[test]

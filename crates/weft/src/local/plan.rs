@@ -13,6 +13,9 @@ use super::dir::{ClusterDir, LOOPBACK, Spec};
 /// Name of the mount's process.
 pub(crate) const MOUNT: &str = "mount";
 
+/// How the names of the storage services' processes begin.
+pub(crate) const STORAGE: &str = "storaged-";
+
 /// Ports that the kernel does not hand out by itself, so that a cluster that is down keeps its own; many, so that
 /// clusters of one machine seldom choose the same.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -70,7 +73,7 @@ pub(crate) fn metadata_names(spec: &Spec) -> impl Iterator<Item = String> + use<
 }
 
 pub(crate) fn storage_names(spec: &Spec) -> impl Iterator<Item = String> + use<> {
-    (1..=spec.storage).map(|number| format!("storaged-{number}"))
+    (1..=spec.storage).map(|number| format!("{STORAGE}{number}"))
 }
 
 pub(crate) fn mgmtd_address(spec: &Spec) -> String {

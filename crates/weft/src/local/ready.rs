@@ -9,9 +9,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use super::dir::{ClusterDir, Spec};
-use super::plan::{MOUNT, mgmtd_address};
-use super::state::{Phase, State};
+use super::plan::{MOUNT, STORAGE, mgmtd_address, storage_names};
+use super::state::{Phase, ProcessState, State};
 use super::{log, mounts};
 use crate::failure::{Failure, usage};
 use crate::output::Progress;
@@ -38,7 +40,7 @@ pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: 
             return Err(anyhow::anyhow!("the supervisor ended at once: {}", lines.join("\n")).into());
         }
         let state = State::read(dir)?.unwrap_or_default();
-        if let Some(failure) = refusal(dir, &state) {
+        if let Some(failure) = refusal(dir, spec, &state) {
             return Err(failure);
         }
         let (running, all) = (state.running().count(), state.processes.len());
@@ -61,12 +63,52 @@ pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: 
     }
 }
 
-/// A process that will not be started again.
-pub(super) fn refusal(dir: &ClusterDir, state: &State) -> Option<Failure> {
-    let (name, process) = state.processes.iter().find(|(_, process)| process.phase == Phase::Refused)?;
+/// A process that will not be started again, and without which there is no cluster.
+pub(super) fn refusal(dir: &ClusterDir, spec: &Spec, state: &State) -> Option<Failure> {
+    let missed = dispensable(spec, state);
+    let (name, process) = refused(spec, state).find(|(name, _)| !missed.contains(name))?;
+    Some(usage!("{name} does not start: {}", reason(dir, name, process)))
+}
+
+/// Of those that the cluster is to have: one that has just been taken out of it may still be named.
+fn refused<'a>(spec: &Spec, state: &'a State) -> impl Iterator<Item = (&'a String, &'a ProcessState)> + use<'a> {
+    let storage: Vec<String> = storage_names(spec).collect();
+    let is_part = move |name: &String| !name.starts_with(STORAGE) || storage.contains(name);
+    state.processes.iter().filter(move |(name, process)| process.phase == Phase::Refused && is_part(name))
+}
+
+fn reason(dir: &ClusterDir, name: &str, process: &ProcessState) -> String {
     let lines = log::tail(&dir.log_file(name), process.log_from, 1);
     let reason = lines.first().map_or("it gave no reason", String::as_str);
-    Some(usage!("{name} does not start: {}", reason.strip_prefix("weft: ").unwrap_or(reason)))
+    reason.strip_prefix("weft: ").unwrap_or(reason).to_owned()
+}
+
+/// The storage services that will not be started again, of those that were part of the cluster: what the others have is there
+/// without them. None where there are no others, or none of these starts.
+fn dispensable<'a>(spec: &Spec, state: &'a State) -> Vec<&'a String> {
+    let made: Vec<String> = storage_names(spec).take(spec.made.storage as usize).collect();
+    let refused: Vec<&String> =
+        refused(spec, state).map(|(name, _)| name).filter(|name| name.starts_with(STORAGE)).collect();
+    if refused.len() >= spec.storage as usize {
+        return Vec::new();
+    }
+    refused.into_iter().filter(|name| made.contains(name)).collect()
+}
+
+/// A storage service without which the cluster runs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Missed {
+    pub(crate) name: String,
+    pub(crate) reason: String,
+}
+
+/// Those that were part of the cluster and do not start.
+pub(crate) fn missed(dir: &ClusterDir, spec: &Spec, state: &State) -> Vec<Missed> {
+    let told = |name: &String| {
+        let process = state.processes.get(name)?;
+        Some(Missed { name: name.clone(), reason: reason(dir, name, process) })
+    };
+    dispensable(spec, state).into_iter().filter_map(told).collect()
 }
 
 fn culprit(dir: &ClusterDir, spec: &Spec, state: &State, waited: Duration) -> Failure {
@@ -120,5 +162,58 @@ fn ask(mount: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(unlikely) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::dir::{LOOPBACK, Made};
+
+    /// Of a cluster with two storage services.
+    fn without(refused: &[&str], made: u32) -> (Vec<String>, Option<String>) {
+        without_of(2, refused, made)
+    }
+
+    fn without_of(storage: u32, refused: &[&str], made: u32) -> (Vec<String>, Option<String>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        dir.make_folders().expect("writable");
+        let spec = Spec {
+            address: LOOPBACK,
+            mgmtd_port: 1,
+            mgmtd_metrics_port: 2,
+            metadata: 1,
+            shards: 1,
+            storage,
+            targets: 1,
+            mount: "/m".into(),
+            made: Made { metadata: 1, shards: 1, storage: made, targets: 1 },
+        };
+        let mut state = State::default();
+        for name in ["mgmtd", "metad-1", "storaged-1", "storaged-2"] {
+            let phase = if refused.contains(&name) { Phase::Refused } else { Phase::Running };
+            let process = ProcessState { phase, pid: 0, restarts: 0, last_exit: String::new(), log_from: 0 };
+            state.processes.insert(name.to_owned(), process);
+            std::fs::write(dir.log_file(name), format!("weft: {name} has no disk\n")).expect("writable");
+        }
+        let missed =
+            missed(&dir, &spec, &state).into_iter().map(|missed| format!("{}: {}", missed.name, missed.reason));
+        (missed.collect(), refusal(&dir, &spec, &state).map(|failure| failure.to_string()))
+    }
+
+    #[test]
+    fn a_storage_service_that_was_there_is_missed_where_another_one_starts() {
+        assert_eq!(without(&[], 2), (vec![], None));
+        assert_eq!(without(&["storaged-1"], 2), (vec!["storaged-1: storaged-1 has no disk".to_owned()], None));
+        let fatal = |refused: &[&str], made, name: &str| {
+            let (missed, failure) = without(refused, made);
+            let is_named = failure.is_some_and(|text| text == format!("{name} does not start: {name} has no disk"));
+            is_named && (missed.is_empty() || refused.len() > 1)
+        };
+        assert!(fatal(&["storaged-1", "storaged-2"], 2, "storaged-1"), "none is left");
+        assert!(fatal(&["storaged-2"], 1, "storaged-2"), "it is new");
+        assert_eq!(without_of(1, &["storaged-2"], 1), (vec![], None), "it is no part any more");
+        assert!(fatal(&["metad-1"], 2, "metad-1") && fatal(&["metad-1", "storaged-2"], 2, "metad-1"));
     }
 }

@@ -106,21 +106,40 @@ impl Supervisor {
         Kept { name, role, stop, task }
     }
 
-    /// Starts what the cluster has more by now, and tells services that may have more shards or targets.
+    /// Starts what the cluster has more by now, stops what was deleted, and tells services that may have more shards or
+    /// targets.
     fn grow(self: &Rc<Self>, kept: &mut Vec<Kept>) {
         let spec = match self.dir.spec() {
             Ok(spec) => spec,
             Err(failure) => return tracing::error!("{failure}"),
         };
+        let all = processes(&self.dir, &spec);
+        let (stay, gone): (Vec<Kept>, Vec<Kept>) =
+            std::mem::take(kept).into_iter().partition(|known| all.iter().any(|process| process.name == known.name));
+        *kept = stay;
+        if !gone.is_empty() {
+            tokio::task::spawn_local(Rc::clone(self).give_up(gone));
+        }
         if spec.made == spec.all_made() {
             return;
         }
-        for process in processes(&self.dir, &spec) {
+        for process in all {
             if kept.iter().all(|known| known.name != process.name) {
                 kept.push(self.keep(process));
             } else if matches!(process.role, Role::Metad | Role::Storaged) {
                 self.tell_to_grow(&process.name);
             }
+        }
+    }
+
+    /// What is no part of the cluster any more.
+    async fn give_up(self: Rc<Self>, gone: Vec<Kept>) {
+        let names: Vec<String> = gone.iter().map(|kept| kept.name.clone()).collect();
+        stop(gone).await;
+        let mut state = self.state.borrow_mut();
+        state.processes.retain(|name, _| !names.contains(name));
+        if let Err(error) = state.write(&self.dir) {
+            tracing::error!("{error:#}");
         }
     }
 
