@@ -21,6 +21,8 @@ use crate::storagebench::{Choice, Reached, Silent, Started, silent};
 #[derive(Clone, Debug, Serialize)]
 pub struct ScrubReport {
     pub run: u64,
+    /// So many targets were to take part.
+    pub take_part: usize,
     pub targets: Vec<ScrubTarget>,
     /// Targets that do not answer.
     pub silent: Vec<Silent>,
@@ -93,17 +95,25 @@ impl ScrubReport {
         self.targets.iter().any(|target| target.state == ScrubState::Running)
     }
 
-    /// All that takes part, as far as is known, was gone over.
+    /// So many targets took part and know nothing of it any more.
+    #[must_use]
+    pub fn lost(&self) -> usize {
+        self.take_part.saturating_sub(self.targets.len() + self.silent.len())
+    }
+
+    /// All that takes part was gone over.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.silent.is_empty() && self.targets.iter().all(|target| target.state == ScrubState::Finished)
+        self.lost() == 0
+            && self.silent.is_empty()
+            && self.targets.iter().all(|target| target.state == ScrubState::Finished)
     }
 
     /// All is well up to now: nothing is corrupt, and what was not gone over yet is being gone over.
     #[must_use]
     pub fn is_well(&self) -> bool {
         let goes_well = |target: &ScrubTarget| matches!(target.state, ScrubState::Running | ScrubState::Finished);
-        self.corrupt == 0 && self.silent.is_empty() && self.targets.iter().all(goes_well)
+        self.corrupt == 0 && self.lost() == 0 && self.silent.is_empty() && self.targets.iter().all(goes_well)
     }
 }
 
@@ -113,6 +123,7 @@ pub(crate) async fn start(data: &DataPlane<'_>, rate: u64, choice: &Choice) -> a
     let known = places_with_runs(data, &places).await;
     let newest = known.iter().filter_map(|(_, answer)| answer.as_ref().ok()).flatten().flatten();
     let run = newest.map(|run| run.run.saturating_add(1)).max().unwrap_or(0).max(now_ms());
+    let targets = u32::try_from(places.len()).unwrap_or(u32::MAX);
     let mut started = Started { run, targets: Vec::new(), silent: Vec::new() };
     for (place, answer) in &known {
         let runs = match answer {
@@ -124,7 +135,7 @@ pub(crate) async fn start(data: &DataPlane<'_>, rate: u64, choice: &Choice) -> a
         };
         let lanes = runs.len();
         let share = if rate == 0 { 0 } else { (rate / lanes.max(1) as u64).max(1) };
-        match start_lanes(data, place, lanes, &ScrubStart { run, rate: share }).await {
+        match start_lanes(data, place, lanes, &ScrubStart { run, rate: share, targets }).await {
             Ok(None) => started.targets.push(place.target),
             Ok(Some(why)) => {
                 stop(data, run).await;
@@ -207,6 +218,7 @@ fn is_silent(begun: &Started, place: &Place) -> bool {
 fn gather(run: u64, answers: Answers, take_part: bool) -> (ScrubReport, Vec<(Place, ScrubCorrupt)>) {
     let mut report = ScrubReport {
         run,
+        take_part: 0,
         targets: Vec::new(),
         silent: Vec::new(),
         unaware: Vec::new(),
@@ -227,6 +239,8 @@ fn gather(run: u64, answers: Answers, take_part: bool) -> (ScrubReport, Vec<(Pla
             report.unaware.push(Unaware { target: place.target, node: place.alias });
             continue;
         }
+        let told = of_run.iter().flatten().map(|run| run.targets as usize).max();
+        report.take_part = report.take_part.max(told.unwrap_or(0));
         let target = sum_up(&place, &of_run);
         report.corrupt += target.corrupt;
         report.targets.push(target);
@@ -411,6 +425,7 @@ mod tests {
         Some(ScrubRun {
             run,
             rate,
+            targets: 2,
             running: false,
             stopped: false,
             failure,
@@ -438,12 +453,16 @@ mod tests {
         let away = unknown(&vec![(place(1), Ok(vec![None])), (place(2), Err("s2 is offline".to_owned()))]);
         assert_eq!((none.code, away.code, away.message.contains("s2 is offline")), (2, 1, true), "{}", away.message);
 
-        // Where nobody says that it was begun there, it is named.
+        // Where nobody says that it was begun there, it is named; whether one is missing, the others know.
         let (report, _) = gather(7, answers(), false);
         assert_eq!(
             (report.targets.len(), &*report.unaware),
             (1, &[Unaware { target: TargetId(2), node: "s2".into() }][..])
         );
+        assert_eq!((report.lost(), report.is_complete(), report.is_well()), (1, false, false));
+        let all = [answers(), vec![(place(3), Ok(vec![finished(7), finished(7)]))]].concat();
+        let (report, _) = gather(7, all, false);
+        assert_eq!((report.unaware.len(), report.lost()), (1, 0), "another one takes no part");
         assert!(report.is_complete() && report.is_well());
     }
 
@@ -451,7 +470,7 @@ mod tests {
     fn only_what_ended_in_order_is_complete() {
         let change = |change: fn(&mut ScrubRun)| {
             finished(7).map(|run| {
-                let mut run = run;
+                let mut run = ScrubRun { targets: 1, ..run };
                 change(&mut run);
                 run
             })

@@ -67,6 +67,7 @@ pub(crate) fn start<S: ObjectStore + 'static>(served: &Rc<Served<S>>, request: &
     *served.scrub.run.borrow_mut() = Some(ScrubRun {
         run: request.run,
         rate: request.rate,
+        targets: request.targets,
         running: true,
         stopped: false,
         failure: Bytes(Vec::new()),
@@ -366,6 +367,7 @@ mod tests {
         let mut run = ScrubRun {
             run: 1,
             rate: 0,
+            targets: 1,
             running: true,
             stopped: false,
             failure: Bytes(Vec::new()),

@@ -241,7 +241,7 @@ fn a_sparse_object_is_gone_over_in_no_time() {
         let client = Client::connect(&node).await;
         client.write(object(1), 0, &bytes(700_000, 1)).await.expect("written");
         client.write(object(1), SIZE - 5, b"end of").await.expect("written");
-        let started = client.call(object(1), &ScrubStart { run: 1, rate: 0 }).await.expect("answered");
+        let started = client.call(object(1), &ScrubStart { run: 1, rate: 0, targets: 1 }).await.expect("answered");
         assert!(started.refused.0.is_empty());
         for _ in 0..2000 {
             let run = client.call(object(1), &ScrubStatus {}).await.expect("answered").run.expect("there is one");

@@ -6,7 +6,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -229,7 +229,14 @@ fn a_target_that_has_forgotten_a_scrub_is_not_called_sound() {
     let states: Vec<&str> =
         report["targets"].as_array().unwrap().iter().map(|target| target["state"].as_str().unwrap()).collect();
     assert!(states.contains(&"finished") && states.contains(&"lost"), "{report}");
-    // Afterwards nobody knows who was to take part.
+    // Afterwards the others know how many were to take part.
+    let ended = status();
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(ended.code, Some(1), "{report}");
+    assert_eq!(report["unaware"][0]["node"], "storaged-2", "{report}");
+    // Who was not asked is not missed.
+    let one = report["targets"][0]["target"].to_string();
+    cluster.weft(&["scrub", "--target", &one, "--rate", "0", "--wait"]).expect_ok();
     let report: Value = serde_json::from_str(&status().expect_ok().stdout).unwrap();
     assert_eq!(report["unaware"][0]["node"], "storaged-2", "{report}");
 }

@@ -238,7 +238,7 @@ fn a_scrub_that_is_stopped_leaves_what_is_in_doubt_to_be_gone_over() {
         write(&store(dir.path()), OBJECT, 0, &bytes(50_000, 1)).await.expect("written");
         let served = Rc::new(served(dir.path(), store_of_another_epoch(dir.path())));
         assert_eq!(read_errno(&served.store, 0, 10).await, None);
-        scrub::start(&served, &ScrubStart { run: 1, rate: 1 });
+        scrub::start(&served, &ScrubStart { run: 1, rate: 1, targets: 1 });
         served.scrub.stop(1);
         scrub::go_over_doubtful(&served).await;
         flip(&served.store, OBJECT, 5);

@@ -128,10 +128,13 @@ fn stopped(reached: &Reached) -> String {
 fn text(report: &ScrubReport) -> String {
     let mut text = table(&report.targets);
     silence(&mut text, &report.silent);
+    let why = match report.lost() {
+        0 => "it takes no part",
+        lost if lost >= report.unaware.len() => "its service was started again, and it was not gone over to the end",
+        _ => "it takes no part, or its service was started again",
+    };
     for Unaware { target, node } in &report.unaware {
-        text += &format!(
-            "target {target} (node {node}) knows nothing of this run: it takes no part, or its service was started again\n"
-        );
+        text += &format!("target {target} (node {node}) knows nothing of this run: {why}\n");
     }
     for target in report.targets.iter().filter(|target| !target.message.is_empty()) {
         text += &format!("target {} (node {}): {}\n", target.target, target.node, target.message);
@@ -151,7 +154,7 @@ fn text(report: &ScrubReport) -> String {
         0 if report.is_complete() => {
             text + "the targets in the table are sound: every block that was verified matches its checksum"
         }
-        0 => text + "nothing corrupt was found, but not all was gone over",
+        0 => text + "nothing corrupt was found, but not all was gone over: begin another scrub",
         count => text + &format!("{count} corrupt blocks: docs/operating/checksums.md says what to do"),
     }
 }

@@ -15,6 +15,8 @@ messages! {
         run: u64,
         /// Bytes of objects that this lane reads in a second; 0: as many as it can.
         rate: u64,
+        /// Targets that are to take part, this one among them: whoever asks later knows whether one has lost the run.
+        targets: u32,
     }
     ScrubStarted {
         /// Empty: it has begun. Else a sentence for people that says why it has not.
@@ -28,6 +30,8 @@ messages! {
     ScrubRun {
         run: u64,
         rate: u64,
+        /// As `ScrubStart` said.
+        targets: u32,
         /// It goes on by itself.
         running: bool,
         /// It was ended by `ScrubStop`.

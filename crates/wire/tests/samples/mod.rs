@@ -368,13 +368,13 @@ samples! {
             node, way, load, requests, bytes, elapsed_us, p50_ns, p99_ns, p999_ns, max_ns, failure
         }
         netbench::NetStop { run }
-        scrub::ScrubStart { run, rate }
+        scrub::ScrubStart { run, rate, targets }
         scrub::ScrubStarted { refused }
         scrub::ScrubStatus {}
         scrub::ScrubStatusReply { run }
         scrub::ScrubRun {
-            run, rate, running, stopped, failure, elapsed_ms, objects_total, bytes_total, objects, bytes, adopted, corrupt,
-            named
+            run, rate, targets, running, stopped, failure, elapsed_ms, objects_total, bytes_total, objects, bytes, adopted,
+            corrupt, named
         }
         scrub::ScrubCorrupt { object, offset, path, unreadable }
         scrub::ScrubStop { run }
