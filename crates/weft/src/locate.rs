@@ -27,7 +27,7 @@ pub(crate) struct Selection {
     /// Address of the management service [env: WEFT_MGMTD]
     #[arg(long, global = true, value_name = "HOST:PORT")]
     pub(crate) mgmtd: Option<String>,
-    /// File with the cluster key; goes with --mgmtd [env: WEFT_KEY_FILE]
+    /// File with the cluster key; needed with --mgmtd, and on a mount that another user made [env: WEFT_KEY_FILE]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
 }
@@ -42,21 +42,23 @@ impl Selection {
     /// # Errors
     /// Where none of these tells.
     pub(crate) fn find(&self, path: Option<&Path>) -> Result<Cluster, Failure> {
-        if let Some(cluster) = self.named()? {
+        // Whoever gives a key means it, however the cluster is found.
+        let key = self.key_file.as_deref();
+        if let Some(cluster) = self.named(key)? {
             return Ok(cluster);
         }
         if let Some(mount) = path.map(mounts::containing).transpose()?.flatten() {
-            return of_mount(&mount);
+            return of_mount(&mount, key);
         }
-        if let Some(cluster) = Self::from_environment().named()? {
+        if let Some(cluster) = Self::from_environment().named(key)? {
             return Ok(cluster);
         }
         let here = env::current_dir()?;
         if let Some(mount) = mounts::containing(&here)? {
-            return of_mount(&mount);
+            return of_mount(&mount, key);
         }
         match above(&here) {
-            Some(dir) => of_dir(dir),
+            Some(dir) => of_dir(dir, key),
             None => Err(usage!("no cluster found: {HELP}")),
         }
     }
@@ -74,41 +76,42 @@ impl Selection {
     }
 
     fn from_environment() -> Self {
-        Self {
-            dir: env::var_os("WEFT_DIR").map(PathBuf::from),
-            mgmtd: env::var("WEFT_MGMTD").ok(),
-            key_file: env::var_os("WEFT_KEY_FILE").map(PathBuf::from),
-        }
+        Self { dir: env::var_os("WEFT_DIR").map(PathBuf::from), mgmtd: env::var("WEFT_MGMTD").ok(), key_file: None }
     }
 
-    fn named(&self) -> Result<Option<Cluster>, Failure> {
-        match (&self.dir, &self.mgmtd, &self.key_file) {
-            (Some(_), Some(_), _) => Err(usage!("--dir and --mgmtd both name a cluster: give one of them")),
-            (Some(dir), None, _) => of_dir(ClusterDir::at(dir)?).map(Some),
-            (None, Some(mgmtd), key_file) => {
-                let from_environment = || env::var_os("WEFT_KEY_FILE").map(PathBuf::from);
-                let Some(key_file) = key_file.clone().or_else(from_environment) else {
+    /// With the `key` of the command line.
+    fn named(&self, key: Option<&Path>) -> Result<Option<Cluster>, Failure> {
+        match (&self.dir, &self.mgmtd) {
+            (Some(_), Some(_)) => Err(usage!("--dir and --mgmtd both name a cluster: give one of them")),
+            (Some(dir), None) => of_dir(ClusterDir::at(dir)?, key).map(Some),
+            (None, Some(mgmtd)) => {
+                let Some(key_file) = key.map(Path::to_owned).or_else(key_of_environment) else {
                     return Err(usage!("--mgmtd needs --key-file FILE too: the cluster key is asked of everyone"));
                 };
                 Ok(Some(Cluster { mgmtd: mgmtd.clone(), key_file, dir: None }))
             }
-            (None, None, _) => Ok(None),
+            (None, None) => Ok(None),
         }
     }
 }
 
-fn of_dir(dir: ClusterDir) -> Result<Cluster, Failure> {
-    let spec = dir.spec()?;
-    Ok(Cluster { mgmtd: plan::mgmtd_address(&spec), key_file: dir.key_file(), dir: Some(dir) })
+fn key_of_environment() -> Option<PathBuf> {
+    env::var_os("WEFT_KEY_FILE").map(PathBuf::from)
 }
 
-fn of_mount(mount: &mounts::Mount) -> Result<Cluster, Failure> {
+fn of_dir(dir: ClusterDir, key: Option<&Path>) -> Result<Cluster, Failure> {
+    let spec = dir.spec()?;
+    let key_file = key.map_or_else(|| dir.key_file(), Path::to_owned);
+    Ok(Cluster { mgmtd: plan::mgmtd_address(&spec), key_file, dir: Some(dir) })
+}
+
+fn of_mount(mount: &mounts::Mount, key: Option<&Path>) -> Result<Cluster, Failure> {
     let point = mount.point.display();
-    let key_of_environment = env::var_os("WEFT_KEY_FILE").map(PathBuf::from);
-    match (RunState::read(&mount.point), key_of_environment) {
+    let key = key.map(Path::to_owned);
+    match (RunState::read(&mount.point), key.clone().or_else(key_of_environment)) {
         (Some(state), _) => {
             let dir = state.dir.as_deref().map(ClusterDir::at).transpose()?;
-            Ok(Cluster { mgmtd: state.mgmtd, key_file: state.key_file, dir })
+            Ok(Cluster { mgmtd: state.mgmtd, key_file: key.unwrap_or(state.key_file), dir })
         }
         (None, Some(key_file)) => Ok(Cluster { mgmtd: mount.mgmtd.clone(), key_file, dir: None }),
         (None, None) => Err(usage!(
@@ -157,6 +160,16 @@ mod tests {
         dir.save_spec(&spec(7611)).expect("writable");
         let found = selection(Some(folder.path()), None, None).find(None).expect("it is there");
         assert_eq!((found.mgmtd.as_str(), found.key_file), ("127.0.0.1:7611", dir.key_file()));
+        let found = selection(Some(folder.path()), None, Some("k")).find(None).expect("it is there");
+        assert_eq!(found.key_file, Path::new("k"));
+    }
+
+    #[test]
+    fn a_key_that_is_given_opens_the_mount_of_another_user() {
+        let point = PathBuf::from("/nonexistent/mount");
+        let mount = mounts::Mount { point, mgmtd: "h:1".to_owned(), options: String::new() };
+        let found = of_mount(&mount, Some(Path::new("k"))).expect("all is said");
+        assert_eq!((found.mgmtd.as_str(), found.key_file.as_path()), ("h:1", Path::new("k")));
     }
 
     #[test]
