@@ -284,7 +284,7 @@ fn make(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
         let key = net::ClusterKey::generate().context("cannot make a cluster key")?;
         key.write_file(&dir.key_file()).map_err(anyhow::Error::new)?;
     }
-    grow::prepare(dir, spec)?;
+    grow::prepare(dir, spec, None)?;
     configs::write(dir, spec)?;
     Ok(dir.save_spec(spec)?)
 }

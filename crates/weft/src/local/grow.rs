@@ -5,6 +5,7 @@
 //! of the running services, then the configurations name them, then the supervisor hears of it.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,8 +15,8 @@ use admin::Admin;
 use anyhow::{Result, anyhow};
 use cluster::map::{ClusterMap, NodeState, ServiceKind};
 use conf::Fatal;
-use conf::identity::{self, Expect, Home, IDENTITY_FILE, Service};
-use types::id::TargetId;
+use conf::identity::{self, Expect, Home, IDENTITY_FILE, Identity, Service};
+use types::id::{NodeId, TargetId};
 
 use super::dir::{ClusterDir, Spec};
 use super::plan::{metadata_names, mgmtd_address, storage_names};
@@ -38,7 +39,11 @@ const TAIL: usize = 5;
 /// Where a directory cannot be made, a configuration was edited so that it cannot be changed here, a service refuses, or
 /// `limit` passes. What runs goes on in each case, and the same may be tried again.
 pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &AtomicBool) -> Result<State, Failure> {
-    prepare(dir, spec)?;
+    let map = match spec.made.targets < spec.targets {
+        true => Some(Admin::connect(&mgmtd_address(spec), &dir.key_file())?.view()?.map),
+        false => None,
+    };
+    prepare(dir, spec, map.as_deref())?;
     configs::write(dir, spec)?;
     refuse_edited(dir, spec)?;
     dir.save_spec(spec)?;
@@ -136,11 +141,12 @@ fn storaged(dir: &ClusterDir, name: &str) -> Result<storaged::Config> {
 }
 
 /// Makes the new directories of services that were there before into targets of theirs: an empty one they would refuse. That
-/// is also what the user has added to a configuration, after what was there.
+/// is also what the user has added to a configuration: what the `map` of a cluster that runs does not have, else what comes
+/// after what was there.
 ///
 /// # Errors
-/// Where a directory cannot be made, or nothing says which node it is to belong to.
-pub(crate) fn prepare(dir: &ClusterDir, spec: &Spec) -> Result<()> {
+/// Where a directory cannot be made, or nothing says which node it is to belong to, or whether it is a new one.
+pub(crate) fn prepare(dir: &ClusterDir, spec: &Spec, map: Option<&ClusterMap>) -> Result<()> {
     let made = spec.made;
     if made.shards < spec.shards {
         for name in metadata_names(spec).take(made.metadata as usize) {
@@ -153,13 +159,59 @@ pub(crate) fn prepare(dir: &ClusterDir, spec: &Spec) -> Result<()> {
     if made.targets < spec.targets {
         for name in storage_names(spec).take(made.storage as usize) {
             let config = storaged(dir, &name)?;
-            let ours = (made.targets + 1..=spec.targets).map(|number| configs::target_dir(dir, &name, number));
-            let added = config.targets.iter().skip(made.targets as usize).cloned();
-            let new: BTreeSet<PathBuf> = ours.chain(added).collect();
-            make_targets(Service::Storage, &config.targets, &new.into_iter().collect::<Vec<_>>())?;
+            let new = new_targets(dir, spec, &name, &config.targets, map)?;
+            make_targets(Service::Storage, &config.targets, &new)?;
         }
     }
     Ok(())
+}
+
+/// What is to become a target of a storage service that has `listed` these. One of them that is not there may as well be on a
+/// disk that is away: then it is nothing to be made.
+fn new_targets(
+    dir: &ClusterDir,
+    spec: &Spec,
+    name: &str,
+    listed: &[PathBuf],
+    map: Option<&ClusterMap>,
+) -> Result<Vec<PathBuf>> {
+    let made = spec.made.targets;
+    let ours = |numbers: RangeInclusive<u32>| -> Vec<PathBuf> {
+        numbers.map(|number| configs::target_dir(dir, name, number)).collect()
+    };
+    let before = ours(1..=made);
+    if listed == before {
+        // It is ours to make longer.
+        return Ok(ours(made + 1..=spec.targets));
+    }
+    let Some(map) = map else {
+        let added = listed.iter().skip(made as usize).cloned().collect();
+        let is_doubtful = |target: &&PathBuf| !target.join(IDENTITY_FILE).exists() && !before.contains(target);
+        return match listed.iter().find(is_doubtful) {
+            // Where one was taken out, the places of the others say nothing.
+            Some(target) if before.iter().any(|target| !listed.contains(target)) => Err(Fatal::usage(format!(
+                "{} is no target yet, or its disk is not mounted: mount it; or where it is new, `weft up` without --targets \
+                 first, and then with it, or `init = true` in {} for one start",
+                target.display(),
+                dir.config_file(name).display()
+            ))
+            .into()),
+            _ => Ok(added),
+        };
+    };
+    let node_uuid = node_of(listed).map(|node| node.node_uuid);
+    let is_its = |node: NodeId| {
+        let uuid = map.nodes.get(&node).map(|node| &node.uuid);
+        node_uuid.is_none() || uuid == node_uuid.as_ref()
+    };
+    let its = map.targets.values().filter(|target| is_its(target.node));
+    let known: BTreeSet<PathBuf> = its.map(|target| dir.root().join(&target.path)).collect();
+    Ok(listed.iter().filter(|target| !known.contains(*target)).cloned().collect())
+}
+
+/// The node that has the first of these targets that can be read.
+fn node_of(targets: &[PathBuf]) -> Option<Identity> {
+    targets.iter().find_map(|dir| identity::read(&dir.join(IDENTITY_FILE)).ok())
 }
 
 /// Makes each of `new` into an empty target of the node that has the target in the first of `known` that can be read.
@@ -168,8 +220,7 @@ fn make_targets(service: Service, known: &[PathBuf], new: &[PathBuf]) -> Result<
     if missing.is_empty() {
         return Ok(());
     }
-    let mut identities = known.iter().map(|dir| identity::read(&dir.join(IDENTITY_FILE)));
-    let node = identities.find_map(Result::ok).ok_or_else(|| {
+    let node = node_of(known).ok_or_else(|| {
         let dirs: Vec<String> = known.iter().map(|dir| dir.display().to_string()).collect();
         anyhow!("none of {} says which node it belongs to: is a disk not mounted?", dirs.join(", "))
     })?;
@@ -325,7 +376,7 @@ mod tests {
         let storage = open(Service::Storage, &first, true).expect("new");
         let metadata = open(Service::Metadata, &shard, true).expect("new");
 
-        prepare(&dir, &spec(made, 2, 3)).expect("there is room");
+        prepare(&dir, &spec(made, 2, 3), None).expect("there is room");
         for number in [2, 3] {
             let home = open(Service::Storage, &configs::target_dir(&dir, "storaged-1", number), false).expect("made");
             assert_eq!(home.identity().node_uuid, storage.identity().node_uuid);
@@ -334,13 +385,13 @@ mod tests {
         assert_eq!(home.identity().node_uuid, metadata.identity().node_uuid);
         drop(home);
         // Once more, as after a first try that was broken off.
-        prepare(&dir, &spec(made, 2, 3)).expect("all is there");
+        prepare(&dir, &spec(made, 2, 3), None).expect("all is there");
         configs::write(&dir, &spec(made, 2, 3)).expect("writable");
         // What was there before may be on a disk that is away.
         drop(storage);
         let later = Made { targets: 3, ..made };
         std::fs::remove_dir_all(configs::target_dir(&dir, "storaged-1", 2)).expect("removable");
-        prepare(&dir, &spec(later, 1, 4)).expect("others are there");
+        prepare(&dir, &spec(later, 1, 4), None).expect("others are there");
         let is_there = |number| configs::target_dir(&dir, "storaged-1", number).exists();
         assert!(!is_there(2) && is_there(4));
         assert_eq!(wanted(&dir, &spec(made, 2, 3)).expect("as asked").len(), 5);
@@ -372,7 +423,7 @@ mod tests {
         configs::write(&dir, &spec(made, 1, 1)).expect("writable");
         let mut map = ClusterMap::empty(String::new());
         assert!(is_gone(&dir, "storaged-1", &map).expect("readable"));
-        let (id, kind, uuid, alias) = (types::id::NodeId(7), ServiceKind::Storage, "u".to_owned(), "storaged-1".to_owned());
+        let (id, kind, uuid, alias) = (NodeId(7), ServiceKind::Storage, "u".to_owned(), "storaged-1".to_owned());
         let (state, metrics) = (NodeState::Offline, String::new());
         map.nodes.insert(id, cluster::map::Node { id, uuid, kind, alias, state, rails: Vec::new(), metrics });
         assert!(!is_gone(&dir, "storaged-1", &map).expect("readable"));
@@ -381,6 +432,37 @@ mod tests {
         let home = open(Service::Storage, &configs::target_dir(&dir, "storaged-1", 1), true).expect("new");
         map.nodes.get_mut(&id).expect("there").uuid.clone_from(&home.identity().node_uuid);
         assert!(!is_gone(&dir, "storaged-1", &map).expect("readable"), "by whatever name");
+    }
+
+    /// As after `weft target delete`, whose directory was taken out of the list.
+    #[test]
+    fn a_list_that_has_become_shorter_is_read_by_what_the_map_has() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let made = Made { metadata: 1, shards: 1, storage: 1, targets: 3 };
+        let place = |number| configs::target_dir(&dir, "storaged-1", number);
+        let home = open(Service::Storage, &place(1), true).expect("new");
+        let (mine, lost) = (dir.root().join("mine"), place(3));
+        let listed = [place(1), lost.clone(), mine.clone(), place(4)];
+        let mut map = ClusterMap::empty(String::new());
+        let (kind, alias, metrics) = (ServiceKind::Storage, String::new(), String::new());
+        let (uuid, id) = (home.identity().node_uuid.clone(), NodeId(7));
+        let node = cluster::map::Node { id, uuid, kind, alias, state: NodeState::Online, rails: Vec::new(), metrics };
+        map.nodes.insert(id, node);
+        for (target, path) in [(1, place(1)), (3, lost.clone())] {
+            let (id, uuid, path) = (TargetId(target), String::new(), path.display().to_string());
+            let (state, class) = (cluster::map::TargetState::Good, cluster::map::CapacityClass::Normal);
+            let target = cluster::map::Target { id, uuid, node: NodeId(7), kind, state, class, ports: vec![1], path };
+            map.targets.insert(id, target);
+        }
+        let new = |map| new_targets(&dir, &spec(made, 1, 4), "storaged-1", &listed, map);
+        assert_eq!(new(Some(&map)).expect("the map tells"), [mine.clone(), place(4)]);
+        let refused = new(None).expect_err("it may be lost");
+        assert_eq!(conf::exit_code(refused.as_ref()), 2);
+        let text = refused.to_string();
+        assert!(text.contains(&mine.display().to_string()) && text.contains("init = true"), "{text}");
+        std::fs::create_dir_all(&mine).expect("makable");
+        assert!(!mine.join(IDENTITY_FILE).exists() && !place(4).exists(), "nothing was made");
     }
 
     #[test]
@@ -397,7 +479,7 @@ mod tests {
         let added = text.replace(&format!("\"{first}\""), &format!("\"{first}\", \"mine\""));
         assert_ne!(added, text);
         std::fs::write(&path, added).expect("writable");
-        prepare(&dir, &spec(made, 1, 2)).expect("there is room");
+        prepare(&dir, &spec(made, 1, 2), None).expect("there is room");
         drop(open(Service::Storage, &dir.root().join("mine"), false).expect("made"));
     }
 
@@ -407,7 +489,7 @@ mod tests {
         let dir = ClusterDir::at(folder.path()).expect("absolute");
         let made = Made { metadata: 1, shards: 1, storage: 1, targets: 1 };
         configs::write(&dir, &spec(made, 1, 1)).expect("writable");
-        let error = prepare(&dir, &spec(made, 1, 2)).expect_err("no target is there").to_string();
+        let error = prepare(&dir, &spec(made, 1, 2), None).expect_err("no target is there").to_string();
         assert!(error.contains("is a disk not mounted?"), "{error}");
     }
 }
