@@ -32,9 +32,9 @@
 //!
 //! **No deadlocks.** A part that meets a lock of another transaction is refused at once, and the operation given up and
 //! tried again from its beginning. What waits for a lock holds none; the token for moves of directories is taken first, and
-//! asked for by one transaction of a shard at a time (`token`). An
-//! unconfirmed directory is waited for: what has made it waits for nothing but its coordinator's disk. A split waits for locks in
-//! its directory while parts are promised that nobody knows of (`dividing`).
+//! asked for by one transaction of a shard at a time (`token`). An unconfirmed directory is waited for: what has made it waits
+//! for nothing but its coordinator's disk. A split waits for locks in its directory while parts are promised that nobody knows
+//! of (`dividing`).
 //!
 //! **Leases.** Nobody but the session that asked may believe what is about to change: before a shard locks its parts, it
 //! takes back the leases on what they touch, and what is locked gives none. The request to a participant waits for that

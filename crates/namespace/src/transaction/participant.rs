@@ -99,8 +99,8 @@ impl<K: Kv> Shard<K> {
         }
     }
 
-    /// `ENOTEMPTY` where a directory is to be removed that has entries: true whatever transactions have locked in it, since what
-    /// others have decided takes none of them away, and where names are always locked, nobody would ever be told.
+    /// `ENOTEMPTY` where a directory is to be removed that has entries: true whatever transactions have locked in it, since
+    /// what others have decided takes none of them away, and where names are always locked, nobody would ever be told.
     pub(super) fn must_not_be_full(&mut self, part: &Part) -> Result<()> {
         let Part::Rmdir(inode) = part else { return Ok(()) };
         // One that may yet be forgotten with what is in it is waited for, and that is not long.

@@ -1,6 +1,6 @@
-//! Who in this shard waits for the token, which another shard gives. That keeps the requests of all who wait there, and of those
-//! in flight from one shard there is a bound: beyond it, the word that the token is free again would not get through. So one
-//! transaction asks at a time, and the others wait here, in their order.
+//! Who in this shard waits for the token, which another shard gives. That keeps the requests of all who wait there, and of
+//! those in flight from one shard there is a bound: beyond it, the word that the token is free again would not get through. So
+//! one transaction asks at a time, and the others wait here, in their order.
 
 use std::collections::VecDeque;
 
