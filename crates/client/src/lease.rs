@@ -11,8 +11,8 @@
 //! - A recall is noted first, then it waits until every gate was empty once, and only then what was kept is removed.
 //!
 //! The clock that terms are measured by stands still while the machine sleeps, and that of the shards does not. So how long it
-//! has slept is asked for with each request of the kernel and each answer to it; when that is more than before, all that was told
-//! before is noted as recalled.
+//! has slept is asked for with each request of the kernel and each answer to it; when that is more than before, all that was
+//! told before is noted as recalled.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -196,8 +196,8 @@ impl Board {
         grown(self.asleep_ms.fetch_max(asleep_ms, Ordering::SeqCst))
     }
 
-    /// It may be changed at any time without a recall: until [`Self::end_doubt`], before which it is to be noted, no lease on it
-    /// is held.
+    /// It may be changed at any time without a recall: until [`Self::end_doubt`], before which it is to be noted, no lease on
+    /// it is held.
     pub(crate) fn begin_doubt(&self, subject: Subject) {
         let mut doubted = self.doubted();
         *doubted.entry(subject).or_default() += 1;

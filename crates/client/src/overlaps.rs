@@ -1,8 +1,8 @@
 //! Changes of the objects of a file beside a truncate by the same mount.
 //!
 //! The kernel lets no other change begin while it waits for a truncate, but a write that nobody waits for (`O_DIRECT` over
-//! `io_submit` or io_uring) goes on. Its pieces reach the objects before they are cut or after that, and so may its answer: what
-//! this client makes of size and objects then may be wrong. Nobody waits for that; the objects have the say from then on.
+//! `io_submit` or io_uring) goes on. Its pieces reach the objects before they are cut or after that, and so may its answer:
+//! what this client makes of size and objects then may be wrong. Nobody waits for that; the objects have the say from then on.
 
 use crate::file::File;
 

@@ -128,8 +128,8 @@ impl Client {
         self.call_noting(caller, destination, request, (payload, room), &Sent::default()).await
     }
 
-    /// As [`Self::call_payload`]; `sent` tells then whether some attempt, of this call or one before with the same, may have been
-    /// carried out without an answer.
+    /// As [`Self::call_payload`]; `sent` tells then whether some attempt, of this call or one before with the same, may have
+    /// been carried out without an answer.
     pub(crate) async fn call_noting<C: Call>(
         &self,
         caller: &Caller<'_>,

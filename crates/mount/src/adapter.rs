@@ -118,7 +118,8 @@ impl Adapter {
         }
     }
 
-    /// The kernel keeps what it is told of a list, or that there is none, until it forgets the inode or asks for its attributes.
+    /// The kernel keeps what it is told of a list, or that there is none, until it forgets the inode or asks for its
+    /// attributes.
     async fn list(&self, context: &Context, inode: InodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let (list, lease) = as_caller!(context, caller => self.client.get_acl(caller, inode, name).await);
         self.gate.enter();
@@ -129,8 +130,8 @@ impl Adapter {
         list
     }
 
-    /// After an own change in it. The kernel doubts its attributes then by itself, but an answer from before the change may reach
-    /// it only after that, by a program that waited for its CPU: that one it does not believe either. Some 1 us.
+    /// After an own change in it. The kernel doubts its attributes then by itself, but an answer from before the change may
+    /// reach it only after that, by a program that waited for its CPU: that one it does not believe either. Some 1 us.
     fn directory_changed(&self, directory: InodeId) {
         self.attributes_changed(directory);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 const LOOKS_MAX: u32 = 8;
 const FALLS_ASLEEP_WITHIN: Duration = Duration::from_micros(50);
 
-/// The thread, which has asked for a lock, waits in `fcntl(F_OFD_SETLKW)`. Linux finds deadlocks of processes alone, not of open
-/// files; but its FUSE requests for the two are the same. False where it cannot be seen, as from another PID namespace.
+/// The thread, which has asked for a lock, waits in `fcntl(F_OFD_SETLKW)`. Linux finds deadlocks of processes alone, not of
+/// open files; but its FUSE requests for the two are the same. False where it cannot be seen, as from another PID namespace.
 pub(crate) async fn waits_for_open_file(thread: u32) -> bool {
     for _ in 0..LOOKS_MAX {
         match sees_wait_for_open_file(thread) {
