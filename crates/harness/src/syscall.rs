@@ -386,6 +386,21 @@ pub fn born(path: &Path) -> io::Result<i64> {
     Ok(stat.stx_btime.tv_sec * 1_000_000_000 + i64::from(stat.stx_btime.tv_nsec))
 }
 
+/// The time of the last change, in seconds and nanoseconds: the file system is asked for it, whatever the kernel keeps.
+///
+/// # Errors
+/// The kernel's.
+pub fn mtime_asked_for(path: &Path) -> io::Result<(i64, i64)> {
+    let path = c(path);
+    let mut stat = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let (flags, mask) = (libc::AT_SYMLINK_NOFOLLOW | libc::AT_STATX_FORCE_SYNC, libc::STATX_MTIME);
+    // SAFETY: a terminated string, and room for what the call writes.
+    checked(unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, stat.as_mut_ptr()) })?;
+    // SAFETY: zeroed, and the call has succeeded.
+    let mtime = unsafe { stat.assume_init() }.stx_mtime;
+    Ok((mtime.tv_sec, i64::from(mtime.tv_nsec)))
+}
+
 /// The mode, and nothing else that a file system might have to be asked for.
 ///
 /// # Errors

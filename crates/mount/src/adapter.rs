@@ -131,7 +131,7 @@ impl Adapter {
     }
 
     /// After an own change in it. The kernel doubts its attributes then by itself, but an answer from before the change may
-    /// reach it only after that, by a program that waited for its CPU: that one it does not believe either. Some 1 us.
+    /// reach it only after that, by a program that waited for its CPU: that one it does not believe either.
     fn directory_changed(&self, directory: InodeId) {
         self.attributes_changed(directory);
     }
