@@ -12,6 +12,7 @@ use types::error::Errno;
 use types::id::InodeId;
 
 use crate::caller::Caller;
+use crate::given_up::ASKED_MAX;
 use crate::lease::{Board, Lease, Subject};
 use crate::recall::Keeper;
 use crate::router::Client;
@@ -54,14 +55,14 @@ impl Client {
     }
 
     async fn lease_of_lists(&self, caller: &Caller<'_>, inode: InodeId) -> Lease {
-        let (board, contents, kept) = (&self.shared.board, &self.shared.contents, &self.shared.kept);
+        let (board, kept) = (&self.shared.board, &self.shared.kept);
         self.shared.look_for_sleep();
         if !kept.is_enabled() {
             // There are none.
             return Lease::NONE;
         }
         let bare = self.shared.bare.lease(inode);
-        if contents.holds(board, bare, Instant::now()) {
+        if self.holds_list(bare) {
             return bare;
         }
         let lease = match kept.attr(board, inode, Instant::now()) {
@@ -75,8 +76,16 @@ impl Client {
                 Err(_) => Lease::NONE,
             },
         };
-        // A change that was given up takes nothing back from us.
-        if contents.holds(board, lease, Instant::now()) { lease } else { Lease::NONE }
+        if self.holds_list(lease) { lease } else { Lease::NONE }
+    }
+
+    /// A change that was given up takes nothing back from us. Each is doubted by itself, unless there are too many.
+    fn holds_list(&self, lease: Lease) -> bool {
+        let (board, now) = (&self.shared.board, Instant::now());
+        match board.doubts() < ASKED_MAX {
+            true => board.holds(lease, now),
+            false => self.shared.contents.holds(board, lease, now),
+        }
     }
 
     /// The kernel is about to be told a list of `inode`, which is `valid` for so long. False where it may not keep that.

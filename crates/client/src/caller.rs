@@ -1,9 +1,10 @@
 //! On whose behalf an operation runs.
 
 use std::cell::Cell;
-use std::time::Instant;
 
 use types::cred::Credentials;
+
+use crate::retry::Attempts;
 
 /// Who asks, and whether they still want to know.
 #[derive(Clone, Copy)]
@@ -13,8 +14,8 @@ pub struct Caller<'a> {
     interrupted: Option<&'a dyn Fn() -> bool>,
     /// Whether it ends by that: so then does any operation that waits for a server.
     ending: Option<&'a dyn Fn() -> bool>,
-    /// Set where an operation was given up that may be carried out all the same: to when it was sent first.
-    doubt: Option<&'a Cell<Option<Instant>>>,
+    /// Set where an operation was given up that may be carried out all the same: to when it was sent.
+    doubt: Option<&'a Cell<Option<Attempts>>>,
     /// What it writes is written under the write intent that is held, or not at all.
     needs_held_intent: bool,
 }
@@ -48,7 +49,7 @@ impl<'a> Caller<'a> {
     }
 
     /// The same one, who wants to know of what may be carried out though it was given up.
-    pub(crate) fn noting(&self, doubt: &'a Cell<Option<Instant>>) -> Self {
+    pub(crate) fn noting(&self, doubt: &'a Cell<Option<Attempts>>) -> Self {
         Self { doubt: Some(doubt), ..*self }
     }
 
@@ -61,9 +62,9 @@ impl<'a> Caller<'a> {
         self.needs_held_intent
     }
 
-    pub(crate) fn note_doubt(&self, since: Instant) {
+    pub(crate) fn note_doubt(&self, unanswered: Attempts) {
         if let Some(doubt) = self.doubt {
-            doubt.set(Some(since));
+            doubt.set(Some(unanswered));
         }
     }
 

@@ -3,13 +3,14 @@
 //! So they are asked for until they are answered. Whoever keeps what this client answers (see [`crate::lease`]) forgets what
 //! they concern before that and after, and is told nothing of it meanwhile that it may believe.
 //!
-//! They are asked for behind what was sent, over the same connection: so none is carried out because of the question.
+//! They are asked for behind what was sent, over the same connection: so none is carried out because of the question. (But what
+//! would leave a file open is: see `made_in_doubt` in [`crate::open`].)
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use types::cred::Credentials;
 use types::error::Errno;
@@ -22,7 +23,7 @@ use crate::kept::DOUBT;
 use crate::lease::Subject;
 use crate::names::Looked;
 use crate::recall::{forget_inode, forget_names};
-use crate::retry::Failure;
+use crate::retry::{Attempts, Failure};
 use crate::router::{Client, Destination};
 use crate::shared::{Change, Shared};
 
@@ -31,7 +32,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Between two looks whether the time in which it may be carried out is over.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// So many are asked for at the same time. What of more is kept ends with its leases.
-const ASKED_MAX: usize = 1024;
+pub(crate) const ASKED_MAX: usize = 1024;
 
 /// What a change makes something else of, as the keeper of answers names it.
 #[derive(Clone, Default, Debug)]
@@ -107,9 +108,9 @@ impl Client {
     ) -> Result<C::Reply, Errno> {
         let doubt = Cell::new(None);
         let result = self.call(&caller.noting(&doubt), destination, request).await;
-        if let (Err(_), Some(since)) = (&result, doubt.get()) {
-            caller.note_doubt(since);
-            self.given_up(destination, request.clone(), numbered.again(), since, concerned());
+        if let (Err(_), Some(sent)) = (&result, doubt.get()) {
+            caller.note_doubt(sent);
+            self.given_up(destination, request.clone(), numbered.again(), sent, concerned());
         }
         result
     }
@@ -119,7 +120,7 @@ impl Client {
         destination: Destination,
         request: C,
         numbered: Change,
-        since: Instant,
+        sent: Attempts,
         concerned: Concerned,
     ) {
         let Some(client) = self.itself().filter(|_| self.shared.board.doubts() < ASKED_MAX) else { return };
@@ -130,10 +131,10 @@ impl Client {
             let behind = client.behind_names(&concerned).await;
             let doubt_of_those = Doubt::begin(&client.shared, &behind);
             client.forget_concerned(&behind).await;
-            let is_answered = client.is_answered(destination, &request, since).await;
+            let is_answered = client.is_answered(destination, &request, sent).await;
             drop(numbered);
             // Else it comes to its end with the connection, or the next change ends its number.
-            while !is_answered && since.elapsed() < DOUBT && !client.shared.has_ended() {
+            while !is_answered && sent.last.elapsed() < DOUBT && !client.shared.has_ended() {
                 ring::sleep(LOOK_AGAIN).await;
             }
             client.forget_concerned(&concerned).await;
@@ -155,16 +156,27 @@ impl Client {
         behind
     }
 
-    /// Waits for the answer to a change that was sent `since` then; false where there will be none.
-    async fn is_answered<C: Call>(&self, destination: Destination, request: &C, since: Instant) -> bool {
+    /// Waits for the answer to a change that was `sent`; false where there will be none.
+    async fn is_answered<C: Call>(&self, destination: Destination, request: &C, sent: Attempts) -> bool {
         while !self.shared.has_ended() {
-            match self.answer_over_the_same(destination, request, since).await {
+            match self.answer_over_the_same(destination, request, sent).await {
                 Some(Ok(_) | Err(Failure::Errno(_))) => return true,
+                Some(Err(Failure::NoSession)) => return false,
                 Some(Err(_)) => ring::sleep(ASK_AGAIN).await,
                 None => return false,
             }
         }
         false
+    }
+
+    /// Carries out `change`, which nobody waits for. Until it is over, and what was told of it forgotten, no lease on what is
+    /// `concerned` holds.
+    pub(crate) async fn in_doubt<R>(self: &Rc<Self>, concerned: &Concerned, change: impl Future<Output = R>) -> R {
+        let doubt = Doubt::begin(&self.shared, concerned);
+        let result = change.await;
+        self.forget_concerned(concerned).await;
+        drop(doubt);
+        result
     }
 
     /// What was told of this before now is believed no more.
@@ -180,8 +192,8 @@ impl Client {
         }
         let Some(keeper) = shared.keeper.get() else { return };
         for &inode in &concerned.inodes {
-            let is_open = shared.with_file(inode, |file| file.handles > 0) == Some(true);
-            forget_inode(keeper, inode, is_open).await;
+            // Not by this thread, for which whoever has its pages locked may wait: he may just have opened it.
+            forget_inode(keeper, inode, true).await;
         }
         if !concerned.names.is_empty() {
             forget_names(keeper, concerned.names.clone()).await;
@@ -191,6 +203,8 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::lease::Board;
     use crate::nowhere;

@@ -17,9 +17,11 @@ use wire::v1::meta::{self, InodeReply};
 
 use crate::caller::Caller;
 use crate::file::{File, Intent};
+use crate::given_up::Concerned;
 use crate::lease::{Board, Subject, Ticket};
 use crate::looks::Looks;
 use crate::names::Named;
+use crate::retry::Attempts;
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
 use crate::shared::{Before, Change, Shared};
@@ -72,8 +74,9 @@ impl Client {
                 draft: self.shared.config.write_back > 0,
             };
             let made = self.make(caller, (parent, part), &name, &numbered, &request).await;
-            if made.is_err() && doubt.get().is_some() {
-                self.made_in_doubt(part, Some(name.clone()), request, numbered, writable);
+            if let (Err(_), Some(sent)) = (&made, doubt.get()) {
+                let concerned = Concerned::entry(parent, part, &name);
+                self.made_in_doubt((part, concerned), request, numbered, (writable, sent));
             }
             made
         };
@@ -125,29 +128,32 @@ impl Client {
                 Ok(reply.attr)
             }
             Err(errno) => {
-                if doubt.get().is_some() {
-                    self.made_in_doubt(parent, None, request, numbered, writable);
+                if let Some(sent) = doubt.get() {
+                    self.made_in_doubt((parent, Concerned::default()), request, numbered, (writable, sent));
                 }
                 Err(errno)
             }
         }
     }
 
-    /// Nobody waits for `request` any more, but it may make a file, with this `name` or none, and open it. The same request,
-    /// which is carried out once, tells which one has to be closed.
+    /// Nobody waits for `request` to this directory any more, which was `sent`, but it may make a file, with the name that is
+    /// concerned or none, and open it. The same request, which is carried out once, tells which one has to be closed.
     fn made_in_doubt<C: Call<Reply = Box<InodeReply>> + 'static>(
         &self,
-        parent: InodeId,
-        name: Option<Name>,
+        (directory, concerned): (InodeId, Concerned),
         request: C,
         numbered: Change,
-        writable: bool,
+        (writable, sent): (bool, Attempts),
     ) {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             let (caller, before) = (Caller::patient(Credentials::default()), client.shared.endings.now());
-            let made = client.call_to_make(&caller, parent, name.as_ref(), &request).await;
-            let Ok(reply) = made else { return };
+            let destination = Destination::home(directory);
+            if client.has_forgotten_since(destination, sent.first) {
+                // It ended with the session, and would be carried out anew.
+                return;
+            }
+            let Ok(reply) = client.call_to_make(&caller, destination, &concerned, &request).await else { return };
             let inode = reply.attr.inode;
             let Ok(is_open) = client.made_and_opened(&reply, writable, false, &before) else { return };
             if !is_open && client.open_once_more(&caller, inode, writable).await.is_err() {
@@ -160,19 +166,20 @@ impl Client {
 
     /// It may take longer than a directory is left in doubt: until it is over, the name may be there.
     async fn call_to_make<C: Call<Reply = Box<InodeReply>>>(
-        &self,
+        self: &Rc<Self>,
         caller: &Caller<'_>,
-        parent: InodeId,
-        name: Option<&Name>,
+        destination: Destination,
+        concerned: &Concerned,
         request: &C,
     ) -> Result<Box<InodeReply>, Errno> {
         let Shared { kept, board, listings, .. } = &*self.shared;
-        let _making = name.map(|name| kept.making(board, parent, name));
-        let made = self.call(caller, Destination::home(parent), request).await;
-        if name.is_some() {
-            listings.changed(parent);
-            kept.changed(board, parent, &made, Instant::now());
-        }
+        let Some((parent, name)) = concerned.names.first() else {
+            return self.call(caller, destination, request).await;
+        };
+        let _making = kept.making(board, *parent, name);
+        let made = self.in_doubt(concerned, self.call(caller, destination, request)).await;
+        listings.changed(*parent);
+        kept.changed(board, *parent, &made, Instant::now());
         made
     }
 
@@ -270,7 +277,7 @@ impl Client {
         match (&again, self.itself()) {
             (Ok((_, reply)), _) => drop(self.shared.with_file(inode, |file| file.confirmed(reply))),
             (Err(_), Some(client)) => {
-                caller.note_doubt(Instant::now());
+                caller.note_doubt(Attempts::once(Instant::now()));
                 client.close(caller.cred, inode, writable);
             }
             (Err(_), None) => {}
@@ -581,7 +588,9 @@ mod tests {
                 exclusive: true,
                 draft: false,
             };
-            client.made_in_doubt(parent, Some(name.clone()), request, numbered, false);
+            let concerned = Concerned::entry(parent, parent, &name);
+            let sent = Attempts::once(Instant::now());
+            client.made_in_doubt((parent, concerned), request, numbered, (false, sent));
             ring::sleep(Duration::from_millis(1)).await;
             learn(2);
             assert!(!is_absent());

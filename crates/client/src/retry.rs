@@ -45,24 +45,41 @@ impl fmt::Display for Failure {
 /// Of one operation, over all its attempts.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
-    /// The first attempt that may have been carried out without an answer.
-    unanswered: Cell<Option<Instant>>,
+    unanswered: Cell<Option<Attempts>>,
+}
+
+/// When those attempts were made that may have been carried out without an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Attempts {
+    pub(crate) first: Instant,
+    pub(crate) last: Instant,
+}
+
+impl Attempts {
+    pub(crate) fn once(at: Instant) -> Self {
+        Self { first: at, last: at }
+    }
 }
 
 impl Sent {
-    pub(crate) fn unanswered_since(&self) -> Option<Instant> {
+    pub(crate) fn unanswered(&self) -> Option<Attempts> {
         self.unanswered.get()
     }
 
+    pub(crate) fn unanswered_since(&self) -> Option<Instant> {
+        self.unanswered.get().map(|unanswered| unanswered.first)
+    }
+
     /// An attempt goes now. [`Self::answered`] takes what this returns.
-    pub(crate) fn goes(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn goes(&self, now: Instant) -> Option<Attempts> {
         let before = self.unanswered.get();
-        self.unanswered.set(before.or(Some(now)));
+        let first = before.map_or(now, |before| before.first);
+        self.unanswered.set(Some(Attempts { first, last: now }));
         before
     }
 
     /// It was answered, if only with a refusal: it will not be carried out any more. Attempts before it may still be.
-    pub(crate) fn answered(&self, before: Option<Instant>) {
+    pub(crate) fn answered(&self, before: Option<Attempts>) {
         self.unanswered.set(before);
     }
 }
@@ -144,7 +161,9 @@ mod tests {
         let lost = start + Duration::from_secs(1);
         assert_eq!(sent.goes(lost), None);
         sent.answered(sent.goes(lost + Duration::from_secs(1)));
-        assert_eq!(sent.unanswered_since(), Some(lost));
+        assert_eq!(sent.unanswered(), Some(Attempts::once(lost)));
+        sent.goes(lost + Duration::from_secs(2));
+        assert_eq!(sent.unanswered(), Some(Attempts { first: lost, last: lost + Duration::from_secs(2) }));
     }
 
     /// A service that stops tells those who wait for locks to come again, as does one that has forgotten the session.

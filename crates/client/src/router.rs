@@ -24,7 +24,7 @@ use crate::heartbeat;
 use crate::later::Later;
 use crate::locks::assurance::Sending;
 use crate::making::Making;
-use crate::retry::{Failure, Ladder, Sent, Step};
+use crate::retry::{Attempts, Failure, Ladder, Sent, Step};
 use crate::shared::Shared;
 
 /// Bytes of payloads that one thread may have in memory shared with servers of this host; what is more goes over
@@ -240,21 +240,30 @@ impl Client {
         answer.map_err(|error| self.failed(&route, destination, error))
     }
 
-    /// What is answered to a request over the connection over which it was sent `since` then. `None` where that is gone.
+    /// What is answered to a request over the connection over which it was `sent` last. `None` where that is gone, or the
+    /// session, under which the shard would know that it has carried it out.
     pub(crate) async fn answer_over_the_same<C: Call>(
         &self,
         destination: Destination,
         request: &C,
-        since: Instant,
+        sent: Attempts,
     ) -> Option<Result<C::Reply, Failure>> {
         let route = self.route(destination)?;
-        let connection = route.lane(destination).ready().filter(|connection| connection.begun() <= since)?;
+        let connection = route.lane(destination).ready().filter(|connection| connection.begun() <= sent.last)?;
+        if self.has_forgotten_since(destination, sent.first) {
+            return None;
+        }
         Some(connection.call_patiently(route.to, request).await.map_err(failure_of_call))
     }
 
     /// The shard has lost this session, and with it the answers to its changes, since it may have done what was sent.
     fn has_forgotten(&self, destination: Destination, sent: &Sent) -> bool {
-        let (Destination::Shard(shard), Some(since)) = (destination, sent.unanswered_since()) else { return false };
+        sent.unanswered_since().is_some_and(|since| self.has_forgotten_since(destination, since))
+    }
+
+    /// The same, of what was sent at that time.
+    pub(crate) fn has_forgotten_since(&self, destination: Destination, since: Instant) -> bool {
+        let Destination::Shard(shard) = destination else { return false };
         self.shared.has_forgotten_since(shard, since)
     }
 
@@ -537,8 +546,8 @@ struct Unanswered<'a, 'c> {
 
 impl Drop for Unanswered<'_, '_> {
     fn drop(&mut self) {
-        let Some(since) = self.sent.unanswered_since().filter(|_| !self.is_over.get()) else { return };
-        self.caller.note_doubt(since);
+        let Some(unanswered) = self.sent.unanswered().filter(|_| !self.is_over.get()) else { return };
+        self.caller.note_doubt(unanswered);
         if changes_files(self.op) {
             self.client.shared.contents.doubt(Instant::now());
         }
