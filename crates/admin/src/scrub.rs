@@ -95,10 +95,10 @@ impl ScrubReport {
         self.targets.iter().any(|target| target.state == ScrubState::Running)
     }
 
-    /// So many targets took part and know nothing of it any more.
+    /// So many targets took part and know nothing of it any more. One that was deleted since is none of them.
     #[must_use]
     pub fn lost(&self) -> usize {
-        self.take_part.saturating_sub(self.targets.len() + self.silent.len())
+        self.take_part.saturating_sub(self.targets.len() + self.silent.len()).min(self.unaware.len())
     }
 
     /// All that takes part was gone over.

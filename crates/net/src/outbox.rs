@@ -34,6 +34,8 @@ pub(crate) struct Outbox {
     closed: Cell<bool>,
     /// Since when what is being sent waits for the socket.
     sending: Cell<Option<Instant>>,
+    /// That it has waited for longer than anybody's memory is held for it.
+    takes_long: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -141,7 +143,7 @@ impl Outbox {
     /// Keeps `permit` until what was pushed last has left, but not for longer than the other side may need to take it: one that
     /// takes nothing is not to keep others waiting, and has bounds of its own.
     pub(crate) fn hold(&self, permit: Permit) {
-        if !self.closed.get() {
+        if !self.closed.get() && !self.takes_long.get() {
             self.queue.borrow_mut().held.push(permit);
         }
     }
@@ -164,7 +166,11 @@ impl Outbox {
                 Ok(result) => result?,
                 Err(_) => {
                     drop(held);
+                    // Nor are those to wait that come behind it.
+                    self.takes_long.set(true);
+                    self.queue.borrow_mut().held.clear();
                     sending.await?;
+                    self.takes_long.set(false);
                 }
             }
             self.sending.set(None);

@@ -94,7 +94,8 @@ impl<K: Kv> Shard<K> {
         let directory = self.namespace.can_be_split(inode)?;
         let like = |part: &NewDirectory, other: &NewDirectory| {
             let (id, time, fills) = (other.id, other.time, other.fills);
-            NewDirectory { id, time, fills, ..part.clone() } == *other
+            // Names only raise the time. One that was set to before would be hidden by those of the parts.
+            part.time >= time && NewDirectory { id, time, fills, ..part.clone() } == *other
         };
         let now = self.new_parts(inode, &directory, parts.len() as u16)?;
         if !now.iter().zip(&parts).all(|(now, part)| like(now, part)) {

@@ -6,7 +6,7 @@ use namespace::shard::Shard;
 use namespace::transaction::part::{Part, Vote};
 use namespace::transaction::{Message, Reply};
 use namespace::view::{Create, Exactly, GroupSpace, PoolSpace, SpaceClass};
-use types::attr::{FileType, SetAttr};
+use types::attr::{FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::id::{GroupId, InodeId, PoolId, SessionId, ShardId};
 use types::name::Name;
@@ -135,13 +135,18 @@ fn a_busy_directory_is_used_while_another_shard_hangs() {
 fn who_asks_for_a_split_gets_one_that_is_as_the_directory_is() {
     let mut bed = Bed::new(0);
     bed.split();
-    let mode = |bed: &mut Bed, mode| {
-        let (exactly, set) = (bed.exactly(), SetAttr { mode: Some(mode), ..SetAttr::default() });
+    let set = |bed: &mut Bed, set| {
+        let exactly = bed.exactly();
         bed.shard.set(exactly, ROOT, &set, false).expect("set");
     };
-    bed.turn(|bed| mode(bed, 0o700));
+    bed.turn(|bed| set(bed, SetAttr { mode: Some(0o700), ..SetAttr::default() }));
     bed.turn(Bed::promise);
     assert_eq!((bed.is_split(), bed.aborts), (false, 1), "its parts would have the mode from before");
+    bed.turn(|bed| bed.create("f").expect("made"));
+    bed.split();
+    bed.turn(|bed| set(bed, SetAttr { mtime: Some(SetTime::At(Timestamp(3))), ..SetAttr::default() }));
+    bed.turn(Bed::promise);
+    assert_eq!((bed.is_split(), bed.aborts), (false, 2), "its parts would have a later time than was set");
     let exactly = bed.split();
     bed.turn(Bed::promise);
     assert!(bed.is_split());

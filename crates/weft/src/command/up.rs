@@ -223,7 +223,8 @@ fn already_running(dir: &ClusterDir, spec: &Spec, limit: Duration, output: Outpu
     if old.address != spec.address {
         return Err(usage!("{place} is running already, reached at {}: `weft down` first", old.address));
     }
-    if old.made == spec.all_made() {
+    // Else it is to be made larger, or what was never made of it is given up.
+    if old.made == spec.all_made() && old.storage == spec.storage {
         let state = State::read(dir)?.unwrap_or_default();
         return report(dir, spec, state, Before::Same, output);
     }
