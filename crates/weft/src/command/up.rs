@@ -27,6 +27,9 @@ use crate::output::{Output, Table, patiently};
 const STOP_PATIENCE: Duration = Duration::from_secs(40);
 /// Services end in a few seconds when they are told to.
 const LEFTOVER_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a supervisor that was killed may still look alive, and how often that is looked at.
+const DYING: Duration = Duration::from_millis(300);
+const DYING_LOOK: Duration = Duration::from_millis(50);
 
 /// Start a cluster on this machine and mount it; the next time, go on with the same data. One that runs is made larger
 #[derive(Debug, clap::Args)]
@@ -92,7 +95,7 @@ impl Args {
         let turn = patiently("waiting for another `weft up` of this cluster", || dir.lock_growing())?;
         let mut spec = self.spec(&dir)?;
         let limit = Duration::from_secs(self.timeout);
-        if dir.is_running()? {
+        if goes_on_running(&dir)? {
             return already_running(&dir, &spec, limit, output);
         }
         wait_for_leftovers(&dir)?;
@@ -211,6 +214,17 @@ fn wait_for_all(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: &At
     grow::wait_for_start(dir, spec, limit.saturating_sub(begin.elapsed()), interrupted)?;
     dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
     Ok(State::read(dir)?.unwrap_or(state))
+}
+
+/// A supervisor that was killed a moment ago has its lock until the kernel has taken it apart.
+fn goes_on_running(dir: &ClusterDir) -> Result<bool> {
+    for _ in 0..DYING.as_millis() / DYING_LOOK.as_millis() {
+        if !dir.is_running()? {
+            return Ok(false);
+        }
+        std::thread::sleep(DYING_LOOK);
+    }
+    dir.is_running()
 }
 
 /// Nothing that runs is stopped for it, so what takes a start is refused.
