@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use common::{MEMORY, Raw, aside, encode, identity, object, pattern, run, serve, until};
@@ -15,6 +15,16 @@ const LEN: usize = 300_000;
 
 fn write(stripe: u32) -> storage::Write {
     storage::Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false }
+}
+
+/// And reads nothing.
+fn asks_for_much(address: SocketAddr) -> Raw {
+    let mut raw = Raw::connect(address);
+    for request in 1..=40 {
+        let frame = raw.frame(request, &storage::Read { object: object(1), offset: 0, length: 1 << 20 }, b"");
+        raw.send(&frame);
+    }
+    raw
 }
 
 /// In pieces, over some two seconds.
@@ -101,15 +111,7 @@ fn who_takes_none_of_the_answers_to_what_it_asked_is_given_up() {
         running.store.objects.borrow_mut().insert(1, pattern(1 << 20, 1));
         let address = running.address;
         let begin = Instant::now();
-        let _raw = aside(move || {
-            let mut raw = Raw::connect(address);
-            for request in 1..=40 {
-                let frame = raw.frame(request, &storage::Read { object: object(1), offset: 0, length: 1 << 20 }, b"");
-                raw.send(&frame);
-            }
-            raw
-        })
-        .await;
+        let _raw = aside(move || asks_for_much(address)).await;
         until(|| !running.store.disconnects.borrow().is_empty()).await;
         assert!(begin.elapsed() >= Duration::from_millis(400));
     });
@@ -122,15 +124,7 @@ fn the_memory_of_an_answer_counts_until_it_has_left_but_not_for_long_for_who_doe
         running.store.objects.borrow_mut().insert(1, pattern(1 << 20, 1));
         let (address, store) = (running.address, &running.store);
         let taken = || MEMORY - store.memory().available();
-        let mut raw = aside(move || {
-            let mut raw = Raw::connect(address);
-            for request in 1..=40 {
-                let frame = raw.frame(request, &storage::Read { object: object(1), offset: 0, length: 1 << 20 }, b"");
-                raw.send(&frame);
-            }
-            raw
-        })
-        .await;
+        let mut raw = aside(move || asks_for_much(address)).await;
         until(|| store.requests.get() == 40).await;
         ring::sleep(Duration::from_millis(200)).await;
         assert!(taken() >= 8 << 20, "{} bytes wait to be sent", taken());
