@@ -574,9 +574,12 @@ impl Client {
                 give_up(shared, inode, file, "the lease is over under which it was");
                 return Step::Lost;
             }
+            let before = unwritten.weight();
             let runs = Arc::new(unwritten.take(kept.is_some()));
             let kept = unwritten.waiting.is_empty().then_some(unwritten.kept);
             unwritten.flying = Some(Arc::clone(&runs));
+            // One more run, where a part of one stays.
+            shared.metrics.unwritten.change(before, unwritten.weight());
             unwritten.flights += 1;
             let flight = Flight { shared: Arc::clone(shared), inode, runs, at: unwritten.at, kept, landed: false };
             Step::Write(flight, file.layout.clone())

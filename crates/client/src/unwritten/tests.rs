@@ -116,6 +116,32 @@ fn what_was_taken_out_under_a_lease_that_has_ended_does_not_come_back() {
     });
 }
 
+/// Else the bound on what all files may keep back would move with each of them.
+#[test]
+fn of_a_run_that_is_written_in_part_both_parts_count() {
+    nowhere::run(async |client| {
+        let first = vec![1; GATHER_MAX];
+        keep_back(&client, &first);
+        for n in 1.. {
+            let data = Slice::from_vec(vec![2; GATHER_MAX - 1]);
+            let kept = client.try_to_keep_back(FILE, &nowhere::layout(), n * (GATHER_MAX as u64 - 1), &data);
+            let Ok(Kept::Yes { write, .. }) = kept else { panic!("it is kept back") };
+            if write {
+                break;
+            }
+        }
+        let weight =
+            || client.shared.with_file(FILE, |file| (file.unwritten.waiting.weight(), file.unwritten.weight()));
+        let Step::Write(mut flight, _) = client.next_step(FILE, None) else { panic!("it is due") };
+        let (waiting, all) = weight().expect("it is open");
+        assert!(waiting > 0, "a part stays");
+        assert_eq!(client.shared.metrics.unwritten.get(), all);
+        flight.landed = true;
+        drop(flight);
+        assert_eq!(client.shared.metrics.unwritten.get(), waiting);
+    });
+}
+
 #[test]
 fn what_is_left_of_a_file_is_not_read_where_writes_were_lost() {
     let caller = Caller::patient(Credentials::default());
