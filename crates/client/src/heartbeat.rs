@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use types::id::ShardId;
 use wire::op::Ping;
+use wire::v1::session::Answered;
 
 use crate::locks::assurance::Sending;
 use crate::retry::{Failure, Sent};
@@ -24,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Runs until the client is gone or the session ends. One of a mount's threads does it for all.
 pub(crate) async fn beat(client: Weak<Client>, expiry: Duration) {
     let interval = interval(expiry);
-    let under_way: Rc<RefCell<BTreeSet<ShardId>>> = Rc::default();
+    let (beating, telling) = (Busy::default(), Busy::default());
     loop {
         let due = ring::now() + interval;
         let client = loop {
@@ -33,19 +34,33 @@ pub(crate) async fn beat(client: Weak<Client>, expiry: Duration) {
             if client.shared.has_ended() {
                 return;
             }
+            for (shard, answered) in client.shared.answered() {
+                let client = Rc::clone(&client);
+                telling.spawn(shard, async move { client.tell_answered(shard, &answered).await });
+            }
             if ring::now() >= due || client.has_lost_a_shard() {
                 break client;
             }
         };
-        // Each by itself: while one does not answer, the others would forget the session.
         for shard in client.shared.shards_seen() {
-            if !under_way.borrow_mut().insert(shard) {
-                continue;
-            }
-            let (client, under_way) = (Rc::clone(&client), Rc::clone(&under_way));
+            let client = Rc::clone(&client);
+            beating.spawn(shard, async move { client.beat_once(shard).await });
+        }
+    }
+}
+
+/// Shards that are being told something: each by itself, since while one does not answer, the others would forget the session.
+#[derive(Clone, Default)]
+struct Busy(Rc<RefCell<BTreeSet<ShardId>>>);
+
+impl Busy {
+    /// Unless one is under way for this shard.
+    fn spawn(&self, shard: ShardId, task: impl Future<Output = ()> + 'static) {
+        if self.0.borrow_mut().insert(shard) {
+            let busy = self.clone();
             ring::spawn(async move {
-                client.beat_once(shard).await;
-                under_way.borrow_mut().remove(&shard);
+                task.await;
+                busy.0.borrow_mut().remove(&shard);
             });
         }
     }
@@ -65,6 +80,11 @@ impl Client {
             Err(Failure::NoSession) => drop(self.attempt(destination, &Ping {}, &[], 0, &Sent::default()).await),
             Err(_) => {}
         }
+    }
+
+    /// What does not arrive is told again soon.
+    async fn tell_answered(&self, shard: ShardId, answered: &Answered) {
+        drop(self.attempt(Destination::Shard(shard), answered, &[], 0, &Sent::default()).await);
     }
 }
 

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 
 use wire::v1::meta::Exactly;
+use wire::v1::session::{Answered, UNDER_WAY_MAX};
+
+/// So many answers, kept by a shard because an earlier change is not answered yet, are worth a message.
+const KEPT_MAX: usize = 1024;
 
 /// Hands out the sequence numbers of one session at one shard.
 #[derive(Debug)]
@@ -44,6 +48,15 @@ impl Window {
     fn answered_below(&self) -> u64 {
         self.under_way.first_key_value().map_or(self.next, |(&first, _)| first)
     }
+
+    /// What to tell the shard, where changes that are not answered for long keep many answers there that nobody needs.
+    pub(crate) fn answered(&self) -> Option<Answered> {
+        let mut all = self.under_way.keys().copied();
+        let under_way: Vec<u64> = all.by_ref().take(UNDER_WAY_MAX).collect();
+        let below = all.next().unwrap_or(self.next);
+        let kept = (below - self.answered_below()) as usize - under_way.len();
+        (kept >= KEPT_MAX).then_some(Answered { below, under_way })
+    }
 }
 
 #[cfg(test)]
@@ -60,6 +73,31 @@ mod tests {
         assert_eq!(window.begin(), Exactly { sequence: 3, answered_below: 1 });
         window.end(a.sequence);
         assert_eq!(window.begin(), Exactly { sequence: 4, answered_below: 3 });
+    }
+
+    #[test]
+    fn what_is_answered_beside_one_that_is_not_is_told_apart() {
+        let mut window = Window::new();
+        let slow = [window.begin(), window.begin()];
+        for n in 0..KEPT_MAX {
+            assert_eq!(window.answered(), None, "{n}");
+            let sequence = window.begin().sequence;
+            window.end(sequence);
+        }
+        let under_way = vec![1, 2];
+        assert_eq!(window.answered(), Some(Answered { below: KEPT_MAX as u64 + 3, under_way }));
+        window.end(slow[0].sequence);
+        assert!(window.answered().is_some());
+        window.end(slow[1].sequence);
+        assert_eq!(window.answered(), None, "the next change tells it");
+        for _ in 0..KEPT_MAX + UNDER_WAY_MAX {
+            window.begin();
+        }
+        assert_eq!(window.answered(), None, "none of these is answered");
+        (5_000..5_000 + KEPT_MAX as u64).for_each(|sequence| window.end(sequence));
+        let Some(Answered { below, under_way }) = window.answered() else { panic!("many are") };
+        assert_eq!(under_way.len(), UNDER_WAY_MAX);
+        assert!(window.under_way.range(below..).next().is_none_or(|(&first, _)| first == below));
     }
 
     #[test]

@@ -431,13 +431,26 @@ impl Client {
         gathered: Option<u64>,
         how: Settling,
     ) -> Result<SettleRequest, Errno> {
+        let (mut size, mut blocks, mut mtime) = (outcome.size, outcome.blocks.unwrap_or(0), outcome.mtime.clone());
+        if gathered.is_some() || outcome.blocks.is_none() {
+            let objects = self.gather(caller, inode, &outcome.layout).await?;
+            blocks = objects.blocks;
+            if gathered.is_some() {
+                size = objects.size;
+                let current = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
+                let written = effective_mtime(&current.attr, objects.mtime, current.written_after);
+                let before = current.attr.mtime;
+                mtime = (written != before).then_some(TimeChange { at: written, before });
+            }
+        }
+        // Not before: until it is answered, the shard keeps the answers to all that follow.
         let numbered = self.shared.begin_change(inode.home());
-        let mut message = meta::Settle {
+        let message = meta::Settle {
             exactly: numbered.exactly.clone(),
             inode,
-            size: outcome.size,
-            blocks: outcome.blocks.unwrap_or(0),
-            mtime: outcome.mtime.clone(),
+            size,
+            blocks,
+            mtime,
             gathered,
             release: true,
             close: how == Settling::Close,
@@ -445,17 +458,6 @@ impl Client {
             read: outcome.read.clone(),
             drafted: None,
         };
-        if gathered.is_some() || outcome.blocks.is_none() {
-            let objects = self.gather(caller, inode, &outcome.layout).await?;
-            message.blocks = objects.blocks;
-            if gathered.is_some() {
-                message.size = objects.size;
-                let current = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
-                let written = effective_mtime(&current.attr, objects.mtime, current.written_after);
-                let before = current.attr.mtime;
-                message.mtime = (written != before).then_some(TimeChange { at: written, before });
-            }
-        }
         Ok(SettleRequest { message, _numbered: numbered })
     }
 

@@ -13,7 +13,7 @@ use types::id::{Epoch, InodeId, SessionId, ShardId};
 use types::time::Timestamp;
 use wire::v1::lock::HeldLock;
 use wire::v1::meta::{Exactly, InodeReply, TimeChange};
-use wire::v1::session::HeldOpen;
+use wire::v1::session::{Answered, HeldOpen};
 
 use crate::acl::ToldLists;
 use crate::ahead::Tidied;
@@ -243,6 +243,12 @@ impl Shared {
     pub(crate) fn begin_change(self: &Arc<Self>, shard: ShardId) -> Change {
         let exactly = lock(&self.windows).entry(shard).or_insert_with(Window::new).begin();
         Change { shared: Arc::clone(self), shard, exactly }
+    }
+
+    /// What is to be told to shards that keep many answers for one change that is not answered: see [`Window::answered`].
+    pub(crate) fn answered(&self) -> Vec<(ShardId, Answered)> {
+        let told = |(&shard, window): (&ShardId, &Window)| window.answered().map(|answered| (shard, answered));
+        lock(&self.windows).iter().filter_map(told).collect()
     }
 
     /// True where the shard was seen with another incarnation before.

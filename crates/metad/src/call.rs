@@ -16,7 +16,7 @@ use types::time::Timestamp;
 use wire::codec::{Bytes, DecodeError, decode_body};
 use wire::frame::Status;
 use wire::op::Op;
-use wire::v1::session::RENEWED_MAX;
+use wire::v1::session::{RENEWED_MAX, UNDER_WAY_MAX};
 use wire::v1::transaction::Promise;
 use wire::v1::{meta, session, transaction};
 
@@ -178,6 +178,14 @@ impl<K: Kv> Call<'_, K> {
         }
         let lease_ms = self.shard.renew(self.session, &m.inodes)?;
         Ok(Answer::Renewed(session::RenewReply { lease_ms }))
+    }
+
+    pub(crate) fn answered(self) -> Outcome {
+        let m: session::Answered = decode_body(self.body)?;
+        if m.under_way.len() > UNDER_WAY_MAX {
+            return Ok(Answer::errno(Errno::EINVAL));
+        }
+        done(self.shard.answered(self.session, m.below, m.under_way))
     }
 
     pub(crate) fn write_intent(self) -> Outcome {

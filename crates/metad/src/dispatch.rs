@@ -138,6 +138,7 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::Close => call.close(),
         Op::WasRead => call.was_read(),
         Op::Renew => call.renew(),
+        Op::Answered => call.answered(),
         Op::WriteIntent => call.write_intent(),
         Op::Settle => call.settle(),
         Op::WriteInline => call.write_inline(),

@@ -74,7 +74,7 @@ pub struct Limits {
     pub sessions: usize,
     /// Inodes that one session may hold open or intend to write: `EBUSY`.
     pub opens_per_session: usize,
-    /// Changes whose answers a session has not yet acknowledged: `EBUSY`.
+    /// Changes whose answers a session has not yet acknowledged: `Again`.
     pub replies_per_session: usize,
     /// `EMLINK`: names of one file, and subdirectories of one directory (plus 2).
     pub links: u32,

@@ -82,8 +82,16 @@ fn stored_answers_are_bounded() {
     for sequence in 1..=3 {
         bed.shard.mkdir(exactly(sequence, 1), ROOT, &name(&sequence.to_string()), 0, CRED).unwrap();
     }
-    assert_eq!(refused(bed.shard.mkdir(exactly(4, 1), ROOT, &name("4"), 0, CRED)), Errno::EBUSY);
-    bed.shard.mkdir(exactly(4, 2), ROOT, &name("4"), 0, CRED).unwrap();
+    let mkdir = |bed: &mut Bed, sequence: u64| {
+        bed.shard.mkdir(exactly(sequence, 1), ROOT, &name(&sequence.to_string()), 0, CRED)
+    };
+    assert_eq!(mkdir(&mut bed, 4).err(), Some(Error::Again));
+    bed.shard.answered(A, 4, vec![1, 2]).unwrap();
+    mkdir(&mut bed, 4).unwrap();
+    assert_eq!(mkdir(&mut bed, 5).err(), Some(Error::Again));
+    mkdir(&mut bed, 1).unwrap();
+    assert_eq!(refused(mkdir(&mut bed, 3)), Errno::EPROTO);
+    assert_eq!(refused(bed.shard.answered(SessionId(99), 4, vec![])), Errno::ENOTCONN);
     assert_eq!(refused(bed.shard.mkdir(exactly(0, 0), ROOT, &name("5"), 0, CRED)), Errno::EPROTO);
     bed.turn();
 }

@@ -77,6 +77,7 @@ ops! {
     SessionClose = 0x0011: session::SessionClose => session::Empty;
     Recalls = 0x0012: session::Recalls => session::RecallsReply;
     Renew = 0x0013: session::Renew => session::RenewReply;
+    Answered = 0x0014: session::Answered => session::Empty;
 
     Lookup = 0x0100: meta::Lookup => meta::LookupReply;
     GetAttr = 0x0101: meta::GetAttr => Box<meta::InodeReply>;

@@ -331,6 +331,36 @@ impl Lookers {
     }
 }
 
+/// A shard keeps the answers to changes until the client has had those of all that came before.
+#[test]
+fn while_one_change_waits_for_a_stopped_client_any_number_of_others_go_on() {
+    let mut cluster = Cluster::start();
+    let (held, dir) = (cluster.path("held"), cluster.folder("many"));
+    fs::write(&held, b"content").unwrap();
+    let other = cluster.mount_again(&[]);
+    let seen = other.point.join("held");
+    // Until it is one under a lease.
+    wait::until("a look that asks nothing", SOON, || {
+        let before = asked(&cluster, &["Lookup", "GetAttr"]);
+        fs::metadata(&seen).unwrap();
+        (asked(&cluster, &["Lookup", "GetAttr"]) == before).then_some(())
+    });
+    process::stop(other.pid);
+    let begin = Instant::now();
+    let changing =
+        thread::spawn(move || (fs::set_permissions(&held, Permissions::from_mode(0o600)).unwrap(), Instant::now()));
+    // Each is made and settled: two changes.
+    let mut made = 0;
+    while made < 6_000 && !changing.is_finished() {
+        fs::write(dir.join(made.to_string()), b"content").unwrap_or_else(|error| panic!("file {made}: {error}"));
+        made += 1;
+    }
+    let (_, changed) = changing.join().unwrap();
+    process::signal(other.pid, libc::SIGCONT);
+    assert!(changed - begin > TERM / 2, "nothing held it up");
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), made);
+}
+
 fn absent(path: &Path) -> bool {
     fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }

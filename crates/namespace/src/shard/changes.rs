@@ -1,8 +1,8 @@
 //! Operations that change the namespace, each at most once however often it is asked for.
 //!
 //! All of them, beside the errors they name: `ENOTCONN` where the session is not open here (the client opens it and
-//! repeats), `EBUSY` where the session has too many answers unacknowledged, `EPROTO` where the identity is impossible
-//! (sequence 0, or below `answered_below`), `ENOSPC`/`EIO` where the store fails.
+//! repeats), `Again` where the session has too many answers unacknowledged, `EPROTO` where the identity is impossible
+//! (sequence 0, or one that the session has the answer to), `ENOSPC`/`EIO` where the store fails.
 
 use kv::Kv;
 use types::attr::{Attr, FileType, SetAttr};

@@ -142,6 +142,20 @@ impl<K: Kv> Shard<K> {
         Ok(inodes.iter().map(|&inode| self.leases.renew(session, Subject::inode(inode))).collect())
     }
 
+    /// The session asks for no change below `below` again, but for those that are `under_way`.
+    ///
+    /// # Errors
+    /// `ENOTCONN` without the session.
+    pub fn answered(&mut self, session: SessionId, below: u64, under_way: Vec<u64>) -> Result<()> {
+        self.must_be_open(session)?;
+        let under_way = under_way.into_iter().filter(|&sequence| sequence < below).collect();
+        self.transactions.answered_but(session, below, &under_way);
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.replies.acknowledge_but(below, under_way);
+        }
+        Ok(())
+    }
+
     /// The session is known, open or from before a restart.
     #[must_use]
     pub fn knows(&self, session: SessionId) -> bool {

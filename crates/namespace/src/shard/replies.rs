@@ -1,10 +1,10 @@
 //! The outcomes of a session's changes, kept until the client has the answers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use types::error::Errno;
 
-use crate::error::Damage;
+use crate::error::{Damage, Error, Result};
 use crate::schema::meta::Counts;
 use crate::schema::session::{self, Outcome};
 
@@ -19,6 +19,10 @@ pub(crate) struct Replies {
     /// By sequence.
     stored: VecDeque<Stored>,
     answered_below: u64,
+    /// Below this all are answered as well but for `under_way`, as the client has said since the shard was started...
+    answered_to: u64,
+    /// ...which lie between the two.
+    under_way: BTreeSet<u64>,
     /// Outcomes still needed in each slot; slot 1 is first.
     live: Vec<u32>,
     free: Vec<u32>,
@@ -39,7 +43,7 @@ impl Replies {
     ///
     /// # Errors
     /// For a slot that cannot be.
-    pub(crate) fn load(&mut self, slot: u32, record: &session::Replies) -> Result<(), Damage> {
+    pub(crate) fn load(&mut self, slot: u32, record: &session::Replies) -> std::result::Result<(), Damage> {
         if slot > SLOTS_MAX || slot == session::SELF {
             return Err(Damage::new("stored replies in an impossible slot", &slot.to_be_bytes()));
         }
@@ -71,24 +75,20 @@ impl Replies {
     /// The outcome of this change where it happened already. Drops what the client says it has.
     ///
     /// # Errors
-    /// `EPROTO` for a sequence that cannot be, `EBUSY` where too many answers are not acknowledged.
-    pub(crate) fn begin(
-        &mut self,
-        sequence: u64,
-        answered_below: u64,
-        stored_max: usize,
-    ) -> Result<Option<Outcome>, Errno> {
+    /// `EPROTO` for a sequence that cannot be; `Again` where too many answers are not acknowledged.
+    pub(crate) fn begin(&mut self, sequence: u64, answered_below: u64, stored_max: usize) -> Result<Option<Outcome>> {
         if sequence == 0 || answered_below > sequence {
-            return Err(Errno::EPROTO);
+            return Err(Errno::EPROTO.into());
         }
         self.acknowledge(answered_below);
-        if sequence < self.answered_below {
-            return Err(Errno::EPROTO);
+        let is_answered = sequence < self.answered_to && !self.under_way.contains(&sequence);
+        if sequence < self.answered_below || is_answered {
+            return Err(Errno::EPROTO.into());
         }
         if let Some(outcome) = self.find(sequence) {
             return Ok(Some(outcome));
         }
-        if self.stored.len() >= stored_max { Err(Errno::EBUSY) } else { Ok(None) }
+        if self.stored.len() >= stored_max { Err(Error::Again) } else { Ok(None) }
     }
 
     /// This change happened.
@@ -113,16 +113,41 @@ impl Replies {
         while let Some(first) = self.stored.front()
             && first.sequence < self.answered_below
         {
-            if first.slot == UNCOMMITTED {
-                self.uncommitted -= 1;
-            } else {
-                let live = &mut self.live[first.slot as usize - 1];
-                *live -= 1;
-                if *live == 0 {
-                    self.free.push(first.slot);
-                }
-            }
+            let slot = first.slot;
+            self.leave(slot);
             self.stored.pop_front();
+        }
+        if !self.under_way.is_empty() {
+            self.under_way = self.under_way.split_off(&self.answered_below);
+        }
+    }
+
+    /// The client has the answers to all below `below` but for `under_way`. One that was sent earlier and comes later says
+    /// nothing new.
+    pub(crate) fn acknowledge_but(&mut self, below: u64, under_way: BTreeSet<u64>) {
+        if below <= self.answered_to {
+            return;
+        }
+        (self.answered_to, self.under_way) = (below, under_way);
+        for stored in std::mem::take(&mut self.stored) {
+            if stored.sequence >= below || self.under_way.contains(&stored.sequence) {
+                self.stored.push_back(stored);
+            } else {
+                self.leave(stored.slot);
+            }
+        }
+    }
+
+    /// An outcome that is there is not needed any more.
+    fn leave(&mut self, slot: u32) {
+        if slot == UNCOMMITTED {
+            self.uncommitted -= 1;
+            return;
+        }
+        let live = &mut self.live[slot as usize - 1];
+        *live -= 1;
+        if *live == 0 {
+            self.free.push(slot);
         }
     }
 
@@ -202,9 +227,9 @@ mod tests {
         assert_eq!(commit(&mut replies), Some(1));
         assert_eq!(replies.begin(1, 1, 10), Ok(Some(Outcome::Done)));
         assert_eq!(replies.begin(2, 2, 10), Ok(None));
-        assert_eq!(replies.begin(1, 0, 10), Err(Errno::EPROTO));
-        assert_eq!(replies.begin(0, 0, 10), Err(Errno::EPROTO));
-        assert_eq!(replies.begin(3, 4, 10), Err(Errno::EPROTO));
+        assert_eq!(replies.begin(1, 0, 10), Err(Errno::EPROTO.into()));
+        assert_eq!(replies.begin(0, 0, 10), Err(Errno::EPROTO.into()));
+        assert_eq!(replies.begin(3, 4, 10), Err(Errno::EPROTO.into()));
     }
 
     #[test]
@@ -230,11 +255,32 @@ mod tests {
             assert_eq!(replies.begin(sequence, 1, 4), Ok(None));
             replies.record(sequence, Outcome::Settled { settled: true, intents: sequence });
         }
-        assert_eq!(replies.begin(4, 1, 4), Err(Errno::EBUSY));
+        assert_eq!(replies.begin(4, 1, 4), Err(Error::Again));
         for sequence in [2, 3, 5, 9] {
             let outcome = Outcome::Settled { settled: true, intents: sequence };
             assert_eq!(replies.begin(sequence, 1, 4), Ok(Some(outcome)));
         }
+    }
+
+    #[test]
+    fn one_that_is_not_answered_for_long_keeps_no_answers_of_others() {
+        let mut replies = Replies::default();
+        for turn in 0..100 {
+            for sequence in (turn * 4 + 2)..(turn * 4 + 6) {
+                assert_eq!(replies.begin(sequence, 1, 16), Ok(None));
+                replies.record(sequence, Outcome::Done);
+            }
+            commit(&mut replies);
+            replies.acknowledge_but(turn * 4 + 5, BTreeSet::from([1, turn * 4 + 3]));
+        }
+        assert_eq!(replies.begin(399, 1, 16), Ok(Some(Outcome::Done)), "it is under way");
+        assert_eq!(replies.begin(398, 1, 16), Err(Errno::EPROTO.into()), "it had its answer");
+        replies.acknowledge_but(398, BTreeSet::from([1, 397]));
+        assert_eq!(replies.begin(397, 1, 16), Err(Errno::EPROTO.into()), "that was sent before");
+        assert_eq!(replies.begin(1, 1, 16), Ok(None), "it may still come");
+        assert_eq!(replies.begin(402, 402, 16), Ok(None));
+        assert!(replies.under_way.is_empty());
+        assert!(replies.slots() < 5, "{}", replies.slots());
     }
 
     #[test]
@@ -264,7 +310,7 @@ mod tests {
         replies.load(1, &record(1, &[1, 2])).unwrap();
         replies.loaded();
         assert_eq!(replies.begin(4, 3, 10), Ok(Some(Outcome::Done)));
-        assert_eq!(replies.begin(2, 2, 10), Err(Errno::EPROTO));
+        assert_eq!(replies.begin(2, 2, 10), Err(Errno::EPROTO.into()));
         assert_eq!(replies.begin(5, 3, 10), Ok(None));
         replies.record(5, Outcome::Done);
         let slot = commit(&mut replies).unwrap();

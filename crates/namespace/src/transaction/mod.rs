@@ -249,6 +249,12 @@ impl Transactions {
         }
     }
 
+    /// The same, but for those that are under way.
+    pub(crate) fn answered_but(&mut self, session: SessionId, below: u64, under_way: &BTreeSet<u64>) {
+        let is_answered = |sequence: u64| sequence < below && !under_way.contains(&sequence);
+        self.endings.retain(|&(of, sequence), _| of != session || !is_answered(sequence));
+    }
+
     /// A session ends: nobody asks for its answers.
     pub(crate) fn forget_session(&mut self, session: SessionId) {
         self.endings.retain(|(of, _), _| *of != session);

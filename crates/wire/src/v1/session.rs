@@ -9,6 +9,9 @@ use crate::v1::lock::HeldLock;
 /// Most inodes whose leases are renewed with one request: a fraction of a millisecond of the shard's time.
 pub const RENEWED_MAX: usize = 512;
 
+/// Most changes that one `Answered` names.
+pub const UNDER_WAY_MAX: usize = 4096;
+
 messages! {
     /// Nothing: the body of requests and replies that say all in their header.
     Empty {}
@@ -106,6 +109,12 @@ messages! {
         /// The term in milliseconds, for each of `inodes`. 0 where the session's lease is over, is being taken back, or finds
         /// no room: what is left of it is not changed by that, and after it the session has to ask what is so.
         lease_ms: Vec<u32>,
+    }
+    /// The session will ask for no change below `below` again, but for those that are `under_way`, of which there are at most
+    /// `UNDER_WAY_MAX`: so one of these that is not answered for long lets the shard forget the answers to later ones.
+    Answered {
+        below: u64,
+        under_way: Vec<u64>,
     }
     /// Ends the session: what it held open is released.
     SessionClose { session: SessionId }

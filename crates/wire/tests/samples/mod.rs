@@ -317,6 +317,7 @@ samples! {
         session::Recall { id, inode, name }
         session::Renew { inodes }
         session::RenewReply { lease_ms }
+        session::Answered { below, under_way }
         storage::Read { object, offset, length }
         storage::ObjectReply { version, size }
         storage::Write { object, offset, unchanged_since, at, durable }
