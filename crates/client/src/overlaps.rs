@@ -12,6 +12,8 @@ pub(crate) struct Cuts {
     /// There is no more than one: it has its turn at the end of the file.
     under_way: bool,
     ended: u64,
+    /// How often the shard was told that one is going to begin.
+    announced: u64,
 }
 
 /// What there was when a change began.
@@ -32,6 +34,15 @@ impl File {
         if began.beside_cut || self.cuts.under_way || self.cuts.ended != began.ended {
             self.lose_exclusivity();
         }
+    }
+
+    /// The shard is about to be told that objects are going to be cut.
+    pub(crate) fn cut_is_announced(&mut self) {
+        self.cuts.announced += 1;
+    }
+
+    pub(crate) fn cuts_announced(&self) -> u64 {
+        self.cuts.announced
     }
 
     /// Objects are about to be cut.

@@ -112,16 +112,42 @@ impl Client {
             return self.set_at_shard(caller, inode, change, false).await;
         }
         let turn = self.turn_at_end(caller, inode).await?;
-        let cut = self.cut_announced(caller, inode, size, change).await;
+        let unannounced = self.cut_unannounced(caller, inode, size, change).await.transpose();
+        let is_announced = unannounced.is_none();
+        let cut = match unannounced {
+            Some(cut) => cut,
+            None => self.cut_announced(caller, inode, size, change).await,
+        };
         match cut {
-            Ok(_) => self.leave_end(turn, false),
-            Err(_) => self.end_announcement(inode, turn),
+            Err(_) if is_announced => self.end_announcement(inode, turn),
+            Ok(_) | Err(_) => self.leave_end(turn, false),
         }
         cut
     }
 
-    /// Cuts objects and inode. The shard tells others that this is under way, who wait where it concerns them. Where the file
-    /// only gets longer it need not: one object tells.
+    /// Where the file only gets longer nobody has to know that this is under way: one object tells. `None` where it may not.
+    async fn cut_unannounced(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        size: u64,
+        change: SetAttr,
+    ) -> Result<Option<Box<InodeReply>>, Errno> {
+        if size == 0 {
+            return Ok(None);
+        }
+        let layout = self.ensure_intent(caller, inode).await?;
+        let grows = self.shared.with_file(inode, |file| file.grows_by_one_object(size));
+        if !grows.ok_or(Errno::EBADF)? {
+            return Ok(None);
+        }
+        match self.cut(caller, inode, &layout, size, change).await? {
+            Cut::Whole(reply) => Ok(Some(reply)),
+            Cut::Raced => Ok(None),
+        }
+    }
+
+    /// Cuts objects and inode. The shard tells others that this is under way, who wait where it concerns them.
     async fn cut_announced(
         &self,
         caller: &Caller<'_>,
@@ -129,16 +155,8 @@ impl Client {
         size: u64,
         change: SetAttr,
     ) -> Result<Box<InodeReply>, Errno> {
-        if size > 0 {
-            let layout = self.ensure_intent(caller, inode).await?;
-            let grows = self.shared.with_file(inode, |file| file.grows_by_one_object(size));
-            if grows.ok_or(Errno::EBADF)?
-                && let Cut::Whole(reply) = self.cut(caller, inode, &layout, size, change).await?
-            {
-                return Ok(reply);
-            }
-        }
         loop {
+            self.shared.with_file(inode, File::cut_is_announced);
             let layout = self.intend(caller, inode, true).await?;
             if let Cut::Whole(reply) = self.cut(caller, inode, &layout, size, change).await? {
                 return Ok(reply);
@@ -149,20 +167,34 @@ impl Client {
     /// A truncate failed, which the shard may have been told of: as long as it is not told of the end, others wait. The caller,
     /// who may have been killed, does not wait for that. Until then the file stays open here, so that its close, which ends the
     /// intent, does not come first.
-    fn end_announcement(&self, inode: InodeId, turn: Turn) {
+    ///
+    /// Each time that is told it is this task's turn: told while the next truncate is under way, it would end the announcement
+    /// of that. Between two times it is anybody's, so that who comes while the shard is away hears of that as well.
+    fn end_announcement(&self, inode: InodeId, mut turn: Turn) {
         let Some(client) = self.itself() else { return };
-        // The truncate has it open.
-        self.shared.with_file(inode, |file| file.add_handle(true));
+        let announced = self.shared.with_file(inode, |file| {
+            // The truncate has it open.
+            file.add_handle(true);
+            file.cuts_announced()
+        });
         ring::spawn(async move {
             let caller = Caller::patient(Credentials::default());
-            while let Err(Errno::EIO) = client.ask_for_intent(&caller, inode, false).await {
-                warn!(%inode, "the shard cannot be told of the end of a truncate that failed: it is tried again");
-                if client.shared.has_ended() {
+            loop {
+                let told = client.ask_for_intent(&caller, inode, false).await;
+                client.leave_end(turn, false);
+                if !matches!(told, Err(Errno::EIO)) || client.shared.has_ended() {
                     break;
                 }
+                warn!(%inode, "the shard cannot be told of the end of a truncate that failed: it is tried again");
                 ring::sleep(TELL_AGAIN).await;
+                match client.turn_at_end(&caller, inode).await {
+                    // Of a later one the shard hears the end by itself.
+                    Ok(next) if client.shared.with_file(inode, |file| file.cuts_announced()) == announced => {
+                        turn = next
+                    }
+                    Ok(_) | Err(_) => break,
+                }
             }
-            client.leave_end(turn, false);
             client.close_now(&caller, inode, true).await;
         });
     }
@@ -275,6 +307,7 @@ mod tests {
     use std::pin::pin;
     use std::task::Poll;
 
+    use ring::buf::Slice;
     use types::time::Timestamp;
 
     use super::*;
@@ -290,6 +323,56 @@ mod tests {
         assert_eq!(cut(100, 5000, false), [(1, 904)], "longer: the last one alone");
         assert_eq!(cut(100, 0, false), [(0, 0)]);
         assert_eq!(cut(100, 0, true), [(0, 0), (1, 0), (2, 0)], "space may be reserved in each");
+    }
+
+    /// So long nobody's turn lasts here, with a bound of some milliseconds.
+    const LONG: Duration = Duration::from_secs(20);
+
+    async fn truncate(client: &Client, inode: InodeId, size: u64) -> Option<Result<Attr, Errno>> {
+        let caller = Caller::patient(Credentials::default());
+        ring::timeout(LONG, client.truncate(&caller, inode, size, SetAttr::default())).await.ok()
+    }
+
+    #[test]
+    fn who_comes_after_a_truncate_that_has_not_begun_hears_of_the_error_too() {
+        let file = InodeId(77);
+        nowhere::run(async |client| {
+            let state = |file: &mut File| (file.handles, file.writers);
+            client.shared.with_new_file(file, || nowhere::file(file), |file| file.add_handle(true));
+            for _ in 0..2 {
+                assert_eq!(truncate(&client, file, 8192).await, Some(Err(Errno::EIO)), "nobody grants an intent");
+                assert_eq!(client.shared.with_file(file, state), Some((1, 1)), "there is nothing to be told");
+            }
+        });
+    }
+
+    #[test]
+    fn who_comes_after_a_truncate_whose_end_cannot_be_told_hears_of_the_error_too() {
+        let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
+        nowhere::run(async |client| {
+            let shared = &client.shared;
+            shared.with_new_file(
+                file,
+                || nowhere::file(file),
+                |file| {
+                    file.add_handle(true);
+                    file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
+                },
+            );
+            for _ in 0..2 {
+                assert_eq!(truncate(&client, file, 0).await, Some(Err(Errno::EIO)));
+            }
+            let record = Slice::from_vec(vec![7]);
+            let appended = client.append(&caller, file, &record, false);
+            assert_eq!(ring::timeout(LONG, appended).await.ok(), Some(Err(Errno::EIO)));
+            // Only the last one's end is still to be told.
+            let one_is_left = async || {
+                while shared.with_file(file, |file| file.handles) != Some(2) {
+                    ring::sleep(TELL_AGAIN / 10).await;
+                }
+            };
+            assert!(ring::timeout(LONG, one_is_left()).await.is_ok());
+        });
     }
 
     #[test]
