@@ -76,6 +76,12 @@ impl Ticket {
     pub(crate) fn at(self) -> Instant {
         self.at
     }
+
+    /// One of so long ago.
+    #[cfg(test)]
+    pub(crate) fn before(self, ago: Duration) -> Self {
+        Self { at: self.at - ago, ..self }
+    }
 }
 
 /// The right to believe an answer for a while.
@@ -105,6 +111,10 @@ impl Lease {
         let Some(term) = self.0 else { return Duration::ZERO };
         let slept = Some(asleep.saturating_sub(term.asleep)).filter(|slept| *slept >= SLEPT).unwrap_or_default();
         term.until.saturating_duration_since(now).saturating_sub(slept)
+    }
+
+    fn term(self) -> Duration {
+        self.0.map_or(Duration::ZERO, |term| term.until - term.from)
     }
 
     /// Of two on the same thing, both held, the one that is held longer.
@@ -236,15 +246,18 @@ impl Board {
 
     /// The same, and three quarters of its term are not over: it need not be renewed yet.
     pub(crate) fn holds_long(&self, lease: Lease, now: Instant) -> bool {
-        let term = lease.0.map_or(Duration::ZERO, |term| term.until - term.from);
-        self.remaining(lease, now) > term / 4
+        self.remaining(lease, now) > lease.term() / 4
+    }
+
+    /// The same, and not even one quarter of its term is over.
+    pub(crate) fn holds_most(&self, lease: Lease, now: Instant) -> bool {
+        self.remaining(lease, now) > lease.term() / 4 * 3
     }
 
     /// It is held, but half of its term is over: time to renew it, if it is to be held on.
     pub(crate) fn is_to_be_renewed(&self, lease: Lease, now: Instant) -> bool {
-        let term = lease.0.map_or(Duration::ZERO, |term| term.until - term.from);
         let rest = self.remaining(lease, now);
-        !rest.is_zero() && rest <= term / 2
+        !rest.is_zero() && rest <= lease.term() / 2
     }
 
     fn remaining(&self, lease: Lease, now: Instant) -> Duration {

@@ -21,7 +21,7 @@ use crate::end::Turn;
 use crate::file::{File, Intent};
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
-use crate::unwritten::Taken;
+use crate::unwritten::taken::Taken;
 
 /// Between two attempts to tell a shard that does not answer.
 const TELL_AGAIN: Duration = Duration::from_secs(1);

@@ -11,6 +11,10 @@
 //! each object takes it only if it was not changed since a version that was given out while the lease was held. Where none is
 //! known, nothing is kept back: the write goes through, and its answer tells. No object was changed of a file that this client
 //! has made and that nobody was told of: any version of the same lane will do.
+//!
+//! A shard that has restarted renews no lease under which something was kept back before, since it cannot know what others did
+//! in between. So nothing is kept back under one of which half the term is over: servers that were all killed at once have that
+//! long to come back.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -45,6 +49,7 @@ use crate::unwritten::runs::Runs;
 pub(crate) mod crowd;
 mod flight;
 mod runs;
+pub(crate) mod taken;
 
 /// Whether an object can have what is farther from its end, bytes, only its target's file system knows.
 const FAR: u64 = 64 << 20;
@@ -66,7 +71,7 @@ const FILE_MAX: usize = 8 << 20;
 pub(crate) const AGE_MAX: Duration = Duration::from_millis(500);
 /// Between two attempts to write what could not be written.
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// Nothing more is kept back when a lease lasts no longer than this.
+/// Nothing more is kept back when a lease lasts no longer than this...
 pub(crate) const MARGIN: Duration = Duration::from_secs(2);
 
 /// What is kept back of one file.
@@ -133,11 +138,6 @@ impl Default for Unwritten {
 impl Unwritten {
     pub(crate) fn is_clean(&self) -> bool {
         self.waiting.is_empty() && self.flying.is_none()
-    }
-
-    /// What was taken out does not come back.
-    fn are_cut_off(&mut self) {
-        self.is_cut = false;
     }
 
     pub(crate) fn lease(&self) -> Lease {
@@ -259,14 +259,6 @@ fn give_up(shared: &Shared, inode: InodeId, file: &mut File, why: &str) {
     error!(%inode, bytes, "what was kept back of a file is lost: {why}");
 }
 
-/// What was taken out since it is about to be cut off.
-#[derive(Default)]
-pub(crate) struct Taken {
-    runs: Runs,
-    /// [`Unwritten::begun`] of that moment.
-    begun: u64,
-}
-
 type Part<'a> = Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
 
 /// What became of a write.
@@ -350,6 +342,10 @@ impl Client {
             }
             if !shared.board.holds_for(unwritten.lease, now, MARGIN) {
                 return if unwritten.patience.goes_without(now) { Kept::Ask } else { Kept::No };
+            }
+            // Who looks after the file has asked before, if it is written steadily.
+            if shared.board.is_to_be_renewed(unwritten.lease, now) {
+                return if unwritten.patience.may_ask(now) { Kept::Ask } else { Kept::No };
             }
             if unwritten.short {
                 return Kept::No;
@@ -461,7 +457,7 @@ impl Client {
                     unwritten.watched = !unwritten.is_clean();
                     let may_try = unwritten.try_at.is_none_or(|at| now >= at) && unwritten.flying.is_none();
                     let renew = !unwritten.lease.rest(now).is_zero()
-                        && !board.holds_long(unwritten.lease, now)
+                        && !board.holds_most(unwritten.lease, now)
                         && unwritten.patience.may_ask(now);
                     unwritten.watched.then_some((may_try, renew))
                 });
@@ -632,51 +628,6 @@ impl Client {
                 return is_written;
             }
             looks.pause().await;
-        }
-    }
-
-    /// Takes out what is kept back from `size` on, which is about to be cut off and could not be written.
-    pub(crate) fn cut_unwritten(&self, inode: InodeId, size: u64) -> Taken {
-        let total = &self.shared.metrics.unwritten;
-        let taken = self.shared.with_file(inode, |file| {
-            file.unwritten.is_cut = true;
-            let runs = file.unwritten.change_waiting(total, |waiting| waiting.cut(size));
-            Taken { runs, begun: file.unwritten.begun }
-        });
-        taken.unwrap_or_default()
-    }
-
-    /// The truncate is done for which something was taken out.
-    pub(crate) fn forget_cut_off(&self, inode: InodeId) {
-        self.shared.with_file(inode, |file| file.unwritten.are_cut_off());
-    }
-
-    /// It is not cut off: it is to be written as before. Unless others may have written there since: then it is lost.
-    pub(crate) fn put_back_unwritten(&self, inode: InodeId, Taken { runs, begun }: &Taken) {
-        let total = &self.shared.metrics.unwritten;
-        let watch = self.shared.with_file(inode, |file| {
-            // Newer than what was read from the objects meanwhile.
-            file.streams.clear();
-            let unwritten = &mut file.unwritten;
-            unwritten.are_cut_off();
-            if runs.is_empty() || unwritten.lost {
-                return false;
-            }
-            if unwritten.begun != *begun {
-                unwritten.lose();
-                error!(%inode, bytes = runs.weight(), "what a truncate that failed was to cut off is lost with its lease");
-                return false;
-            }
-            unwritten.change_waiting(total, |waiting| {
-                let newer = std::mem::take(waiting);
-                waiting.put_all(runs);
-                waiting.put_all(&newer);
-            });
-            unwritten.kept += 1;
-            !std::mem::replace(&mut unwritten.watched, true)
-        });
-        if watch == Some(true) {
-            self.watch_unwritten(inode);
         }
     }
 

@@ -157,3 +157,23 @@ fn what_is_left_of_a_file_is_not_read_where_writes_were_lost() {
         assert_eq!(read().await, Err(Errno::EIO));
     });
 }
+
+/// A shard that has restarted renews no lease that it does not know, and servers may all be away for a while.
+#[test]
+fn what_is_kept_back_has_half_a_term_to_be_written_in() {
+    nowhere::run(async |client| {
+        keep_back(&client, b"some");
+        let (board, term) = (&client.shared.board, Duration::from_millis(9_500));
+        let again = |age: Duration| {
+            let lease = Board::lease(board.ticket().before(age), Subject::inode(FILE), 10_000);
+            client.shared.with_file(FILE, |file| file.unwritten.lease = lease);
+            let kept = client.try_to_keep_back(FILE, &nowhere::layout(), 4, &Slice::from_vec(b"more".to_vec()));
+            (kept, board.holds_most(lease, Instant::now()))
+        };
+        assert!(matches!(again(term / 5), (Ok(Kept::Yes { .. }), true)));
+        assert!(matches!(again(term / 3), (Ok(Kept::Yes { .. }), false)), "who looks after it renews it in time");
+        assert!(matches!(again(term * 3 / 5), (Ok(Kept::Ask), false)), "at once: it was held until now");
+        assert!(matches!(again(term * 3 / 5), (Ok(Kept::No), false)), "it is being asked for");
+        assert!(matches!(again(term / 5), (Ok(Kept::Yes { .. }), true)));
+    });
+}
