@@ -80,6 +80,7 @@ mod unsettled;
 mod unsynced;
 mod unwritten;
 mod walk;
+mod was_read;
 mod xattr;
 
 pub use caller::Caller;

@@ -353,13 +353,10 @@ impl Client {
             // Where another task is telling it, that one sees to the rest.
             let mut next = self.shared.with_file(inode, File::begin_telling_read)??;
             while let Some(read) = next {
-                let request = meta::WasRead { inode, read };
-                if self.call(caller, Destination::home(inode), &request).await.is_err() {
+                if self.was_read(caller, inode, read).await.is_err() {
                     self.shared.with_file(inode, |file| file.telling_read = None);
                     break;
                 }
-                self.shared.contents.was_read(inode, &request.read);
-                self.shared.has_told_of_read(inode, Some(&request.read));
                 next = self.shared.with_file(inode, File::tell_of_read).flatten();
             }
             if self.linger(inode) {
@@ -480,18 +477,11 @@ impl Client {
         if intends && self.try_settle(caller, inode, Settling::Close).await {
             return self.shared.forget_closed(inode);
         }
-        let read = self.shared.with_file(inode, |file| file.read_time()).flatten();
-        let close = meta::Close { inode, read };
-        let told = self.call(caller, Destination::home(inode), &close).await;
-        match (&told, &close.read) {
-            (Ok(_), Some(read)) => self.shared.contents.was_read(inode, read),
-            // Nobody knows which access time it has now.
-            (Err(_), Some(_)) => self.shared.contents.forget(inode),
-            (_, None) => {}
+        if self.tell_of_read(caller, inode).await == Err(Errno::EIO) {
+            warn!(%inode, "the shard does not answer: it is told of a read, and of the close, again later");
+            return self.close_again(inode);
         }
-        if told.is_ok() {
-            self.shared.has_told_of_read(inode, close.read.as_ref());
-        }
+        let told = self.call(caller, Destination::home(inode), &meta::Close { inode, read: None }).await;
         match told {
             Err(Errno::EIO) => {
                 warn!(%inode, "the shard does not answer: it is told of the close again later");
