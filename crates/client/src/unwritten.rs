@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::map::CapacityClass;
-use layout::extents;
+use layout::{extents, object_size};
 use ring::buf::Slice;
 use tracing::{error, warn};
 use types::cred::Credentials;
@@ -51,8 +51,10 @@ mod flight;
 mod runs;
 pub(crate) mod taken;
 
-/// Whether an object can have what is farther from its end, bytes, only its target's file system knows.
+/// Whether an object can have what is farther from the file's end, bytes, only its target's file system knows...
 const FAR: u64 = 64 << 20;
+/// ...and whether it can be longer than this.
+const OBJECT_LONG: u64 = 1 << 40;
 /// Longest write that is gathered with others, bytes; a longer one stays as it came...
 const GATHER_MAX: usize = 256 << 10;
 /// ...up to this. It is kept back where one rail leads to its objects, since over several it goes in parts, and while long
@@ -230,6 +232,20 @@ impl Unwritten {
 }
 
 impl File {
+    /// A target may refuse this for good, and with it all that is written together with it.
+    fn may_not_have(&self, layout: &Layout, offset: u64, len: u64) -> bool {
+        if offset.saturating_add(len) <= OBJECT_LONG {
+            return offset > self.size.saturating_add(FAR);
+        }
+        // Where there are holes the size does not tell how long an object is.
+        let is_there = |stripe, end| !self.uneven && end <= object_size(layout, stripe, self.size);
+        let grows_long = extents(layout, offset, len).any(|piece| {
+            let end = piece.object_offset + u64::from(piece.len);
+            end > OBJECT_LONG && !is_there(piece.stripe, end)
+        });
+        grows_long || offset > self.size.saturating_add(FAR)
+    }
+
     /// All that there is of a new file, and that its objects are to have: nobody else has seen these, as long as `lease` is
     /// held. True where a task is to look after it. `has_room`: the targets have.
     pub(crate) fn keep_back_all(&mut self, total: &Bytes, draft: &mut Draft, has_room: bool) -> bool {
@@ -332,12 +348,13 @@ impl Client {
         }
         let kept = shared.with_file(inode, |file| {
             let (is_exclusive, is_settling, is_draft) = (file.is_exclusive(), file.settling, file.draft.is_some());
-            let (is_near, is_far) = (offset <= file.size, offset > file.size.saturating_add(FAR));
+            let is_near = offset <= file.size;
+            let is_doubtful = file.may_not_have(layout, offset, data.len() as u64);
             let unwritten = &mut file.unwritten;
             if unwritten.lost {
                 return Kept::Lost;
             }
-            if !is_exclusive || is_settling || is_far {
+            if !is_exclusive || is_settling || is_doubtful {
                 return Kept::No;
             }
             if !shared.board.holds_for(unwritten.lease, now, MARGIN) {

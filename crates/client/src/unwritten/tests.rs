@@ -177,3 +177,21 @@ fn what_is_kept_back_has_half_a_term_to_be_written_in() {
         assert!(matches!(again(term / 5), (Ok(Kept::Yes { .. }), true)));
     });
 }
+
+/// A disk's file system may refuse it, and then all that is kept back of the file.
+#[test]
+fn what_makes_a_long_object_longer_is_not_kept_back() {
+    nowhere::run(async |client| {
+        keep_back(&client, b"some");
+        let is_kept = |size: u64, uneven: bool, offset: u64| {
+            client.shared.with_file(FILE, |file| (file.size, file.uneven) = (size, uneven));
+            let kept = client.try_to_keep_back(FILE, &nowhere::layout(), offset, &Slice::from_vec(b"more".to_vec()));
+            matches!(kept, Ok(Kept::Yes { .. }))
+        };
+        assert!(is_kept(OBJECT_LONG - 4, false, OBJECT_LONG - 4));
+        assert!(!is_kept(OBJECT_LONG, false, OBJECT_LONG - 2));
+        assert!(!is_kept(16 << 40, false, 16 << 40));
+        assert!(is_kept(16 << 40, false, (16 << 40) - 4), "it has that already");
+        assert!(!is_kept(16 << 40, true, (16 << 40) - 4), "another one may have it");
+    });
+}
