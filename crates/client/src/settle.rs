@@ -349,12 +349,14 @@ impl Client {
     /// file open for writing by now, whose writes may be on their way under that intent, and whose close will settle it. False
     /// where nothing was told, since there is no intent any more: then a close has still to be told as well.
     pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<bool, Errno> {
-        self.while_settling(caller, inode).await?;
-        let begun = self.shared.with_file(inode, |file| {
-            let begins = how == Settling::Close || file.writers == 0;
-            file.settling |= begins;
-            begins
-        });
+        let begun = loop {
+            self.while_settling(caller, inode).await?;
+            match self.shared.with_file(inode, |file| file.begin_settling(how)) {
+                // Another thread has begun one meanwhile.
+                Some(None) => {}
+                begun => break begun.flatten(),
+            }
+        };
         if begun != Some(true) {
             return Ok(false);
         }
@@ -467,6 +469,18 @@ impl Client {
     }
 }
 
+impl File {
+    /// False where somebody has it open for writing, who will settle it; `None` where a settling is under way: of two, the one
+    /// that is told late would end an intent that was got after the other.
+    fn begin_settling(&mut self, how: Settling) -> Option<bool> {
+        if self.settling {
+            return None;
+        }
+        self.settling = how == Settling::Close || self.writers == 0;
+        Some(self.settling)
+    }
+}
+
 /// What ends with a settling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Settling {
@@ -547,6 +561,19 @@ mod tests {
             ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
         });
         assert_eq!(regained.ok(), Some(Err(Errno::EIO)));
+    }
+
+    /// On two threads both may find that none is under way.
+    #[test]
+    fn of_two_settlings_of_a_file_the_second_waits_for_the_first() {
+        let mut file = nowhere::file(FILE);
+        file.add_handle(true);
+        assert_eq!(file.begin_settling(Settling::Release), Some(false), "it is being written");
+        assert_eq!(file.begin_settling(Settling::Close), Some(true));
+        assert_eq!(file.begin_settling(Settling::Close), None);
+        assert_eq!(file.begin_settling(Settling::Release), None);
+        (file.settling, file.writers) = (false, 0);
+        assert_eq!(file.begin_settling(Settling::Release), Some(true));
     }
 
     #[test]
