@@ -73,7 +73,7 @@ const FILE_MAX: usize = 8 << 20;
 pub(crate) const AGE_MAX: Duration = Duration::from_millis(500);
 /// Between two attempts to write what could not be written.
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// Nothing more is kept back when a lease lasts no longer than this...
+/// Nothing more is kept back when a lease lasts no longer than this.
 pub(crate) const MARGIN: Duration = Duration::from_secs(2);
 
 /// What is kept back of one file.
