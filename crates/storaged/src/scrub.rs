@@ -249,7 +249,7 @@ async fn go_over<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, walk:
                 }
                 Err(Errno::EIO) => {
                     whole = false;
-                    let corrupt = unreadable(served, object, offset).await;
+                    let corrupt = unreadable(served, object, offset, is_stopped).await;
                     report(Found { corrupt, ..Found::default() });
                     (served.store.stat(&[object]).await.map_or(0, |found| size_of(&found)), STEP)
                 }
@@ -290,9 +290,18 @@ fn size_of(found: &[Option<crate::engine::Stored>]) -> u64 {
 }
 
 /// The blocks of a step that the disk does not give: one by one, since a disk fails in sectors.
-async fn unreadable<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, offset: u64) -> Vec<ScrubCorrupt> {
+async fn unreadable<S: ObjectStore>(
+    served: &Rc<Served<S>>,
+    object: ObjectId,
+    offset: u64,
+    is_stopped: &dyn Fn() -> bool,
+) -> Vec<ScrubCorrupt> {
     let mut bad = Vec::new();
     for at in (offset..offset + STEP).step_by(BLOCK as usize) {
+        // Each may take a disk some seconds.
+        if is_stopped() {
+            break;
+        }
         match served.store.check(object, at, BLOCK).await {
             Ok(checked) => bad.extend(name(served, object, &checked.corrupt, false).await),
             Err(Errno::EIO) => bad.extend(name(served, object, &[at], true).await),

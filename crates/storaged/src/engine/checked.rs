@@ -17,6 +17,7 @@ use super::failed::{Failed, Reached};
 use super::files::Files;
 use super::recompute::recompute;
 use super::sidecar::{Change, Sidecar};
+use super::source::Verified;
 use super::{Data, source, syscall};
 use crate::open_files::OpenFile;
 use crate::sums::blocks::{self, BLOCK, BLOCK_LEN};
@@ -63,7 +64,15 @@ impl Files {
             self.count_unverified(range.end - range.start);
             return Ok(None);
         };
-        let entries = sums.entries(range.clone()).await.map_err(|errno| self.failed(errno, "reading checksums"))?;
+        let entries = match sums.entries(range.clone()).await {
+            Ok(entries) => entries,
+            Err(Errno::EIO) => {
+                self.tell_unreadable(object);
+                self.count_unverified(range.end - range.start);
+                return Ok(None);
+            }
+            Err(errno) => return Err(self.failed(errno, "reading checksums")),
+        };
         let (mut outcome, mut joined) = (Ok(()), buf.place().is_none().then(Joined::default));
         for (block, entry) in range.zip(entries) {
             let (inside, part) = blocks::overlap(block, offset, len);
@@ -128,7 +137,12 @@ impl Files {
     pub(super) async fn begin_change(&self, object: ObjectId, file: &Rc<OpenFile>) -> Result<Option<Changing>, Errno> {
         let Some(sums) = self.make_sidecar(object, file).await? else { return Ok(None) };
         let was_dirty = sums.is_dirty();
-        let change = sums.begin_change().await.map_err(|errno| self.failed(errno, "writing checksums"))?;
+        let change = match sums.begin_change().await {
+            // Beside the header lies what the disk does not give.
+            Err(Errno::EIO) if self.clear_unreadable(object, &sums, 0..1).await.is_ok() => sums.begin_change().await,
+            change => change,
+        };
+        let change = change.map_err(|errno| self.failed(errno, "writing checksums"))?;
         if !was_dirty {
             self.sums.note_dirty(object, Instant::now());
         }
@@ -150,7 +164,7 @@ impl Files {
         let range = blocks::covering(&(offset..offset + data.bytes.len() as u64));
         let (entries, judged) = self.entries_of_write(object, file, &sums, offset, &data).await?;
         let bytes = data.bytes.clone();
-        let (outcome, errno) = match self.put_entries(&sums, range.start, &entries).await {
+        let (outcome, errno) = match self.put_entries(object, &sums, range.start, &entries).await {
             Ok(()) => {
                 let outcome = self.put(file, offset, data.bytes, durable).await;
                 (outcome, outcome.err())
@@ -176,8 +190,7 @@ impl Files {
     ) -> Result<(Vec<Entry>, Vec<u64>), Errno> {
         let (size, bytes) = (file.size.get(), offset..offset + data.len() as u64);
         let range = blocks::covering(&bytes);
-        let before = sums.entries(range.clone()).await;
-        let mut entries = before.map_err(|errno| self.failed(errno, "reading checksums"))?;
+        let mut entries = self.entries_to_change(object, sums, range.clone()).await?;
         let mut judged = Vec::new();
         for (block, entry) in range.zip(&mut entries) {
             let (inside, part) = blocks::overlap(block, offset, data.len() as u64);
@@ -205,7 +218,40 @@ impl Files {
         Ok((entries, judged))
     }
 
-    pub(super) async fn put_entries(&self, sums: &Sidecar, first: u64, entries: &[Entry]) -> Result<(), Errno> {
+    /// The entries of blocks that are about to be changed, or gone over. What the disk does not give of them is given up.
+    pub(super) async fn entries_to_change(
+        &self,
+        object: ObjectId,
+        sums: &Sidecar,
+        range: Range<u64>,
+    ) -> Result<Vec<Entry>, Errno> {
+        let known = match sums.entries(range.clone()).await {
+            Err(Errno::EIO) => match self.clear_unreadable(object, sums, range.clone()).await {
+                Ok(()) => sums.entries(range).await,
+                Err(errno) => return Err(self.failed(errno, "writing checksums")),
+            },
+            known => known,
+        };
+        known.map_err(|errno| self.failed(errno, "reading checksums"))
+    }
+
+    /// What the disk does not give of those beside them is given up.
+    pub(super) async fn put_entries(
+        &self,
+        object: ObjectId,
+        sums: &Sidecar,
+        first: u64,
+        entries: &[Entry],
+    ) -> Result<(), Errno> {
+        let outcome = self.put_once(sums, first, entries).await;
+        let blocks = first..first + entries.len() as u64;
+        if outcome == Err(Errno::EIO) && self.clear_unreadable(object, sums, blocks).await.is_ok() {
+            return self.put_once(sums, first, entries).await;
+        }
+        outcome
+    }
+
+    async fn put_once(&self, sums: &Sidecar, first: u64, entries: &[Entry]) -> Result<(), Errno> {
         let (bytes, at) = (Sidecar::encode(entries), place(first));
         let writing = sums.begin_write();
         let fd = sums.fd();
@@ -258,7 +304,7 @@ impl Files {
         let edge = (shrinks && !size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
         if let Some(block) = edge {
             let entry = self.entry_of_cut(object, file, &sums, block, size).await?;
-            if let Err(errno) = self.put_entries(&sums, block, &[entry]).await {
+            if let Err(errno) = self.put_entries(object, &sums, block, &[entry]).await {
                 self.repair(object, file, &sums, block..block + 1).await;
                 return Err(self.failed(errno, "truncate"));
             }
@@ -286,8 +332,7 @@ impl Files {
         block: u64,
         size: u64,
     ) -> Result<Entry, Errno> {
-        let known = sums.entries(block..block + 1).await;
-        let entry = known.map_err(|errno| self.failed(errno, "reading checksums"))?[0];
+        let entry = self.entries_to_change(object, sums, block..block + 1).await?[0];
         let mut seen = self.look(file, block).await?;
         let before = blocks::sum(&seen);
         self.judged(object, sums, block, entry, before)?;
@@ -317,8 +362,7 @@ impl Files {
     ) -> Result<Bulk, Errno> {
         let (blocks, edges) = (blocks::covering(bytes), blocks::edges(bytes, file.size.get()));
         for &block in &edges {
-            let known = sums.entries(block..block + 1).await;
-            let entry = known.map_err(|errno| self.failed(errno, "reading checksums"))?[0];
+            let entry = self.entries_to_change(object, sums, block..block + 1).await?[0];
             let seen = self.look(file, block).await?;
             self.judged(object, sums, block, entry, blocks::sum(&seen))?;
         }
@@ -355,8 +399,12 @@ impl Files {
         let (root, me) = (Arc::clone(&self.root), self.sums.keeping.me);
         let found = self.unblock(move || source::verify(root.as_raw_fd(), sums.as_raw_fd(), source, bytes, me)).await;
         match found {
-            Ok(None) => Ok(()),
-            Ok(Some(bad)) => {
+            Ok(Verified::Right) => Ok(()),
+            Ok(Verified::Unreadable) => {
+                self.tell_unreadable(source);
+                Ok(())
+            }
+            Ok(Verified::Corrupt(bad)) => {
                 self.tell_corrupt(source, bad.block, bad.entry, bad.sum);
                 Err(Errno::EIO)
             }

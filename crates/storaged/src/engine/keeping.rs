@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use telemetry::metrics::{Counter, Metrics};
 use telemetry::names;
+use types::error::Errno;
 use types::id::ObjectId;
 
 use super::entry_cache::{EntryCache, PAGES_MAX};
@@ -34,6 +35,8 @@ const DOUBTFUL_MAX: usize = 4096;
 const DISTRUSTED_MAX: usize = 4096;
 /// Corrupt blocks that were told once.
 const TOLD_MAX: usize = 4096;
+/// In place of a block, where it is all checksums of an object of which something is told.
+const WHOLE: u64 = u64::MAX;
 
 pub(super) struct Sums {
     /// `None` where there is no such directory, and none can be made.
@@ -147,6 +150,15 @@ impl Sums {
         self.doubtful.borrow_mut().retain(|other| *other != object);
     }
 
+    /// Whether that was told before; from here on it was.
+    fn remembers(&self, object: ObjectId, block: u64) -> bool {
+        let mut told = self.told.borrow_mut();
+        if told.len() >= TOLD_MAX {
+            told.clear();
+        }
+        !told.insert((object, block))
+    }
+
     pub(super) fn take_doubtful(&self) -> Option<ObjectId> {
         self.doubtful.borrow_mut().pop_front()
     }
@@ -200,11 +212,7 @@ impl Files {
     /// Counts and logs a corrupt block, once while it is remembered.
     pub(super) fn tell_corrupt(&self, object: ObjectId, block: u64, entry: Entry, sum: u32) {
         self.sums.corrupt.inc();
-        let mut told = self.sums.told.borrow_mut();
-        if told.len() >= TOLD_MAX {
-            told.clear();
-        }
-        if !told.insert((object, block)) {
+        if self.sums.remembers(object, block) {
             return;
         }
         let (target, path) = (self.target.id(), self.object_path(object));
@@ -212,6 +220,35 @@ impl Files {
         let (inode, stripe, offset) = (object.inode, object.stripe, block * BLOCK);
         tracing::error!(%inode, stripe, %target, offset, expected, found, path = %path.display(),
             "a block of 4096 bytes is corrupt: its checksum does not match; reading it is an error");
+    }
+
+    /// The disk does not give the object's checksums. Logged once while it is remembered; then the object is gone over, which
+    /// gives it new ones.
+    pub(super) fn tell_unreadable(&self, object: ObjectId) {
+        self.failed(Errno::EIO, "reading checksums");
+        if !self.sums.remembers(object, WHOLE) {
+            let (target, path) = (self.target.id(), self.target.path.join(SUMS).join(path_of(object)));
+            tracing::error!(inode = %object.inode, stripe = object.stripe, %target, path = %path.display(),
+                "the disk does not give the checksums of an object: its data is taken as it is");
+            self.sums.note_doubtful(object);
+        }
+    }
+
+    /// Gives up those checksums of these blocks that the disk does not give.
+    ///
+    /// # Errors
+    /// Those of writing to their file.
+    pub(super) async fn clear_unreadable(
+        &self,
+        object: ObjectId,
+        sums: &Sidecar,
+        blocks: Range<u64>,
+    ) -> Result<(), Errno> {
+        self.tell_unreadable(object);
+        self.sums.note_distrusted(object);
+        sums.clear_unreadable(blocks).await?;
+        self.sums.note_doubtful(object);
+        Ok(())
     }
 
     /// Once for each object that is open.
@@ -229,6 +266,11 @@ impl Files {
     }
 
     pub(super) fn object_path(&self, object: ObjectId) -> PathBuf {
-        self.target.path.join(OBJECTS).join(Folder::of(object).path()).join(file_name(object))
+        self.target.path.join(OBJECTS).join(path_of(object))
     }
+}
+
+/// Of an object's file, and of that of its checksums: each in its directory.
+fn path_of(object: ObjectId) -> PathBuf {
+    PathBuf::from(Folder::of(object).path()).join(file_name(object))
 }

@@ -12,6 +12,8 @@ use wire::sums::Sums;
 
 #[cfg(test)]
 mod ahead_tests;
+#[cfg(test)]
+mod bad_sector_tests;
 mod checked;
 #[cfg(test)]
 mod cleaning_tests;
@@ -46,6 +48,7 @@ mod sums_tests;
 mod syscall;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 
 /// What is known of a stored object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

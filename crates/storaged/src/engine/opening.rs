@@ -13,7 +13,7 @@ use types::id::ObjectId;
 
 use super::files::{Files, READ_ONLY, READ_WRITE};
 use super::folders::{self, Folder, c_string};
-use super::sidecar::{self, Found, Missing, Sidecar};
+use super::sidecar::{self, Missing, Sidecar, Sought};
 use super::syscall;
 use crate::open_files::OpenFile;
 use crate::sums::header::Owner;
@@ -56,7 +56,7 @@ struct Opened {
     fd: OwnedFd,
     writable: bool,
     created: bool,
-    sums: Option<Found>,
+    sums: Sought,
 }
 
 impl Files {
@@ -77,7 +77,8 @@ impl Files {
             Err(Errno::ENOENT) => Err(Errno::ENOENT),
             Err(_) => {
                 let (root, sums) = (Arc::clone(&self.root), self.sums.shared_root());
-                self.unblock(move || open(root.as_raw_fd(), sums.as_ref().map(AsRawFd::as_raw_fd), object, me)).await
+                let missing = if self.sums.keeping.on { Missing::Leave } else { Missing::Empty };
+                self.unblock(move || open(root.as_raw_fd(), raw(&sums), object, me, missing)).await
             }
         };
         match opened.and_then(|opened| self.keep(object, opened, place)) {
@@ -141,7 +142,10 @@ impl Files {
         if links == 0 {
             return Err(Errno::ENOENT);
         }
-        let (sums, size) = match sums {
+        if sums.unreadable {
+            self.tell_unreadable(object);
+        }
+        let (sums, size) = match sums.found {
             Some(found) => {
                 let keeping = (self.sums.keeping, &self.target.helpers);
                 let (sums, size) = Sidecar::new(found, object, keeping, &self.sums.cache, stored.size);
@@ -187,7 +191,11 @@ impl Files {
         let Some(root) = self.sums.shared_root() else { return Ok(None) };
         let (me, size) = (self.sums.keeping.me, file.size.get());
         let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make, size)).await;
-        if let Some(found) = found.map_err(|errno| self.failed(errno, "making the file of checksums"))? {
+        let sought = found.map_err(|errno| self.failed(errno, "making the file of checksums"))?;
+        if sought.unreadable {
+            self.tell_unreadable(object);
+        }
+        if let Some(found) = sought.found {
             let keeping = (self.sums.keeping, &self.target.helpers);
             let (sums, _) = Sidecar::new(found, object, keeping, &self.sums.cache, size);
             self.take_in(object, file, sums);
@@ -208,19 +216,19 @@ fn raw(fd: &Option<Arc<OwnedFd>>) -> Option<RawFd> {
 fn open_cached(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner) -> Result<Opened, Errno> {
     let fd = syscall::open_cached(root, &folders::path(object), READ_WRITE)?;
     let size = size_of(&fd)?;
-    let sums = sums.map(|sums| sidecar::open_cached(sums, object, me, size)).transpose()?;
-    Ok(Opened { fd, writable: true, created: false, sums })
+    let found = sums.map(|sums| sidecar::open_cached(sums, object, me, size)).transpose()?;
+    Ok(Opened { fd, writable: true, created: false, sums: Sought { found, unreadable: false } })
 }
 
 /// Blocks.
-fn open(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner) -> Result<Opened, Errno> {
+fn open(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner, missing: Missing) -> Result<Opened, Errno> {
     let path = folders::path(object);
     let (fd, writable) = match syscall::open_at(root, &path, READ_WRITE) {
         Err(Errno::EROFS) => (syscall::open_at(root, &path, READ_ONLY)?, false),
         outcome => (outcome?, true),
     };
     let size = size_of(&fd)?;
-    let sums = sums.map(|sums| sidecar::open(sums, object, me, Missing::Leave, size)).transpose()?.flatten();
+    let sums = sums.map(|sums| sidecar::open(sums, object, me, missing, size)).transpose()?.unwrap_or_default();
     Ok(Opened { fd, writable, created: false, sums })
 }
 
@@ -238,19 +246,19 @@ fn open_or_create(
         outcome => {
             let fd = outcome?;
             let size = size_of(&fd)?;
-            let missing = if made.is_some() { Missing::Make } else { Missing::Leave };
-            let sums = sums.map(|sums| sidecar::open(sums, object, me, missing, size)).transpose()?.flatten();
+            let missing = if made.is_some() { Missing::Make } else { Missing::Empty };
+            let sums = sums.map(|sums| sidecar::open(sums, object, me, missing, size)).transpose()?.unwrap_or_default();
             return Ok(Opened { fd, writable: true, created: false, sums });
         }
     }
     // The sidecar first: an object that has none is one of which nothing is known.
-    let found = match (made, sums) {
+    let sums = match (made, sums) {
         (Some(made), _) => sidecar::open(made, object, me, Missing::Begin, 0)?,
-        (None, Some(sums)) => sidecar::remove(sums, object).map(|()| None)?,
-        (None, None) => None,
+        (None, Some(sums)) => sidecar::remove(sums, object).map(|()| Sought::default())?,
+        (None, None) => Sought::default(),
     };
     let fd = create(root, object)?;
-    Ok(Opened { fd, writable: true, created: true, sums: found })
+    Ok(Opened { fd, writable: true, created: true, sums })
 }
 
 fn create(root: RawFd, object: ObjectId) -> Result<OwnedFd, Errno> {

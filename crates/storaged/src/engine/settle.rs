@@ -76,8 +76,7 @@ impl Files {
             Ok(Some(sums)) => sums,
             Ok(None) => return Ok(checked),
             // There is no room for one, say, which makes nothing corrupt.
-            Err(errno) if errno != Errno::EIO => return Ok(Checked { unwritten: Some(errno), ..checked }),
-            Err(errno) => return Err(errno),
+            Err(errno) => return Ok(Checked { unwritten: Some(errno), ..checked }),
         };
         checked.size = file.size.get();
         checked.in_doubt = sums.trust() != Trust::Exact;
@@ -88,8 +87,12 @@ impl Files {
         let data = self.read_apart(&file, offset, end - offset).await?;
         checked.bytes = end - offset;
         let range = blocks::covering(&(offset..end));
-        let known = sums.entries(range.clone()).await;
-        let mut entries = known.map_err(|errno| self.failed(errno, "reading checksums"))?;
+        let mut entries = match self.entries_to_change(object, &sums, range.clone()).await {
+            Ok(entries) => entries,
+            // Nor does that.
+            Err(errno) => return Ok(Checked { unwritten: Some(errno), ..checked }),
+        };
+        checked.in_doubt = sums.trust() != Trust::Exact;
         let mut is_changed = false;
         for (block, entry) in range.clone().zip(&mut entries) {
             let (_, part) = blocks::overlap(block, offset, end - offset);
@@ -113,7 +116,7 @@ impl Files {
             }
         }
         if is_changed && sums.is_writable() {
-            let wrote = self.put_entries(&sums, range.start, &entries).await;
+            let wrote = self.put_entries(object, &sums, range.start, &entries).await;
             checked.unwritten = wrote.err().map(|errno| self.failed(errno, "writing checksums"));
         }
         Ok(checked)

@@ -15,6 +15,7 @@ use types::id::ObjectId;
 use super::entry_cache::{EntryCache, PAGE};
 use super::folders::{self, Folder, c_string};
 use super::syscall;
+use super::unreadable::{FILE_PAGE, blocks_of_page, put_zeros, unreadable_pages};
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
 use crate::sums::{Belief, Entry, Trust, Verdict, blocks, judge, must_look, trust};
 
@@ -45,6 +46,14 @@ pub(super) struct Found {
 }
 
 impl Found {
+    fn read_header(&mut self, object: ObjectId) -> Result<(), Errno> {
+        let mut bytes = [0; HEADER_LEN];
+        if self.len > 0 && syscall::read_at(self.fd.as_raw_fd(), &mut bytes, 0)? == HEADER_LEN {
+            self.header = Header::decode(&bytes).filter(|header| is_of(header, object));
+        }
+        Ok(())
+    }
+
     /// What goes beyond an object of `size` bytes; `None` where that may not be, or nothing does.
     fn excess(&self, me: Owner, size: u64) -> Option<u64> {
         let end = place(size.div_ceil(blocks::BLOCK));
@@ -62,58 +71,75 @@ impl Found {
     }
 }
 
-/// When an object has no sidecar.
+/// When an object has no sidecar, or the disk does not give it: then nothing is known of what the object holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Missing {
     /// It stays so.
     Leave,
-    /// One is made, and nothing is known of what the object holds.
+    /// It stays so, and one that the disk does not give is emptied: nobody could note in it that it is out of date.
+    Empty,
+    /// One is made.
     Make,
     /// The object is about to be made: what is there is a leftover.
     Begin,
 }
 
-/// `None` where there is none. `size`: of the object's file, in bytes. Blocks.
-pub(super) fn open(
-    root: RawFd,
-    object: ObjectId,
-    me: Owner,
-    missing: Missing,
-    size: u64,
-) -> Result<Option<Found>, Errno> {
+/// What became of the search for a sidecar.
+#[derive(Debug, Default)]
+pub(super) struct Sought {
+    /// `None` where there is none to go by.
+    pub(super) found: Option<Found>,
+    /// There was one that the disk does not give.
+    pub(super) unreadable: bool,
+}
+
+impl Sought {
+    fn unreadable() -> Self {
+        Self { found: None, unreadable: true }
+    }
+}
+
+/// `size`: of the object's file, in bytes. Blocks.
+pub(super) fn open(root: RawFd, object: ObjectId, me: Owner, missing: Missing, size: u64) -> Result<Sought, Errno> {
     let path = folders::path(object);
     let flags = READ_WRITE | if missing == Missing::Begin { libc::O_TRUNC } else { 0 };
     let mut is_new = false;
     let (fd, writable) = match syscall::open_at(root, &path, flags) {
         Ok(fd) => (fd, true),
-        Err(Errno::ENOENT) if missing == Missing::Leave => return Ok(None),
+        Err(Errno::ENOENT) if matches!(missing, Missing::Leave | Missing::Empty) => return Ok(Sought::default()),
+        Err(Errno::EIO) if missing == Missing::Leave => return Ok(Sought::unreadable()),
         Err(Errno::ENOENT) => {
             is_new = true;
             (create(root, object)?, true)
         }
         Err(Errno::EROFS) => match syscall::open_at(root, &path, super::files::READ_ONLY) {
             Ok(fd) => (fd, false),
-            Err(Errno::ENOENT) => return Ok(None),
+            Err(Errno::ENOENT) => return Ok(Sought::default()),
+            Err(Errno::EIO) => return Ok(Sought::unreadable()),
             Err(errno) => return Err(errno),
         },
         Err(errno) => return Err(errno),
     };
     let len = if missing == Missing::Begin { 0 } else { syscall::stat(fd.as_raw_fd())?.0.size };
     let mut found = Found { fd, writable, header: None, len, made: None, uncut: false };
-    if found.len == 0 && missing != Missing::Leave && found.writable {
+    let unreadable = match found.read_header(object) {
+        Err(Errno::EIO) if missing == Missing::Leave || !writable => return Ok(Sought::unreadable()),
+        Err(Errno::EIO) => {
+            syscall::truncate(found.fd.as_raw_fd(), 0)?;
+            found.len = 0;
+            true
+        }
+        outcome => outcome.map(|()| false)?,
+    };
+    if found.len == 0 && matches!(missing, Missing::Make | Missing::Begin) && found.writable {
         let owner = if missing == Missing::Begin { me } else { Owner::NOBODY };
         let header = header(object, State::Dirty { owner, pending: None });
         syscall::write_at(found.fd.as_raw_fd(), &header.encode(), 0)?;
         found.len = HEADER_LEN as u64;
         found.header = Some(header);
         found.made = Some(is_new);
-        return Ok(Some(found));
     }
-    let mut bytes = [0; HEADER_LEN];
-    if syscall::read_at(found.fd.as_raw_fd(), &mut bytes, 0)? == HEADER_LEN {
-        found.header = Header::decode(&bytes).filter(|header| is_of(header, object));
-    }
-    Ok(Some(found.cut(me, size)))
+    Ok(Sought { found: Some(found.cut(me, size)), unreadable })
 }
 
 /// As [`open`] of one that may be missing, only if that needs no disk; `EAGAIN` where it does.
@@ -465,8 +491,14 @@ impl Sidecar {
         let from = start - start % READ_STEP;
         let to = end.next_multiple_of(READ_STEP).min(self.len.get().max(end));
         let (outcome, buf) = op::read_at(self.fd(), Buf::with_capacity((to - from) as usize), from).await;
-        let count = outcome?;
-        let skip = (start - from) as usize;
+        let (count, buf, skip) = match outcome {
+            Ok(count) => (count, buf, (start - from) as usize),
+            // It may be somewhere else that the disk does not give.
+            Err(_) => {
+                let (outcome, buf) = op::read_at(self.fd(), Buf::with_capacity(bytes.len()), start).await;
+                (outcome?, buf, 0)
+            }
+        };
         let there = buf[..count].get(skip..).unwrap_or_default();
         // Shorter than it was: somebody else's doing.
         let there = &there[..there.len().min(bytes.len())];
@@ -537,13 +569,7 @@ impl Sidecar {
     /// The entries of these blocks are not believed any more, also by those who open it later where that can be said. To be
     /// called during a change.
     pub(super) async fn distrust(&self, range: Range<u64>) {
-        if self.trust.get() == Trust::Exact {
-            self.trust.set(Trust::Either);
-            self.owner.set(self.keeping.me.earlier());
-        }
-        let others = self.inherited.borrow_mut().take();
-        let all = others.map_or(range.clone(), |other| hull(&other, &range));
-        self.inherited.replace(Some(all));
+        self.distrust_from_here(range);
         let _turn = self.turning.acquire(1).await;
         if self.state.get() == Phase::Dirty {
             let _ = self.write_header(self.dirty_state()).await;
@@ -562,6 +588,42 @@ impl Sidecar {
         self.state.set(Phase::Dirty);
         self.trust.set(Trust::Exact);
         Ok(())
+    }
+
+    /// Puts zeros where the disk does not give entries of these blocks: what they hold is not known any more. Also during
+    /// changes.
+    ///
+    /// # Errors
+    /// Those of writing to the sidecar; nothing of these blocks may be changed then.
+    pub(super) async fn clear_unreadable(&self, range: Range<u64>) -> Result<(), Errno> {
+        if !self.writable {
+            return Err(Errno::EROFS);
+        }
+        // Who is about to make it clean does not.
+        self.note_change();
+        let _turn = self.turning.acquire(1).await;
+        let (fd, bytes) = (self.fd(), place(range.start)..place(range.end).min(self.len.get()));
+        let pages = self.helpers.run(move || unreadable_pages(fd, bytes)).await?;
+        let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(()) };
+        let lost = blocks_of_page(*first).start..blocks_of_page(*last).end;
+        let reached = (last + 1) * FILE_PAGE;
+        self.distrust_from_here(lost.clone());
+        self.state.set(Phase::Dirty);
+        let header = header(self.object, self.dirty_state());
+        let writing = self.begin_write();
+        let outcome = self.helpers.run(move || put_zeros(fd, &header, &pages)).await;
+        self.may_have_written(&writing, lost, reached);
+        outcome
+    }
+
+    fn distrust_from_here(&self, range: Range<u64>) {
+        if self.trust.get() == Trust::Exact {
+            self.trust.set(Trust::Either);
+            self.owner.set(self.keeping.me.earlier());
+        }
+        let others = self.inherited.borrow_mut().take();
+        let all = others.map_or(range.clone(), |other| hull(&other, &range));
+        self.inherited.replace(Some(all));
     }
 
     pub(super) fn must_clean(&self) -> bool {

@@ -26,28 +26,51 @@ pub(super) struct Bad {
     pub(super) sum: u32,
 }
 
-/// The first corrupt block of the range.
-///
+/// What a look at a range has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verified {
+    Right,
+    /// The disk does not give the checksums.
+    Unreadable,
+    /// With the first corrupt block.
+    Corrupt(Bad),
+}
+
+/// Why there is nothing to tell of a block.
+enum Broken {
+    Unreadable,
+    Failed(Errno),
+}
+
 /// # Errors
-/// Those of reading; none where there is no such object.
+/// Those of reading the data; none where there is no such object.
 pub(super) fn verify(
     root: RawFd,
     sums: RawFd,
     source: ObjectId,
     bytes: Range<u64>,
     me: Owner,
-) -> Result<Option<Bad>, Errno> {
+) -> Result<Verified, Errno> {
+    match first_bad(root, sums, source, bytes, me) {
+        Ok(bad) => Ok(bad.map_or(Verified::Right, Verified::Corrupt)),
+        Err(Broken::Unreadable) => Ok(Verified::Unreadable),
+        Err(Broken::Failed(errno)) => Err(errno),
+    }
+}
+
+fn first_bad(root: RawFd, sums: RawFd, source: ObjectId, bytes: Range<u64>, me: Owner) -> Result<Option<Bad>, Broken> {
     let open = |root| match syscall::open_at(root, &folders::path(source), READ_ONLY) {
         Ok(fd) => Ok(Some(fd)),
         Err(Errno::ENOENT) => Ok(None),
         Err(errno) => Err(errno),
     };
-    let (Some(data), Some(sums)) = (open(root)?, open(sums)?) else { return Ok(None) };
+    let data = open(root).map_err(Broken::Failed)?;
+    let (Some(data), Some(sums)) = (data, open(sums).map_err(of_sums)?) else { return Ok(None) };
     let (data, sums) = (data.as_raw_fd(), sums.as_raw_fd());
     if let Some(bad) = verify_end(data, sums, &bytes)? {
         return Ok(Some(bad));
     }
-    let size = syscall::stat(data)?.0.size;
+    let size = size_of(data)?;
     for block in blocks::covering(&(bytes.start.min(size)..bytes.end.min(size))) {
         if let Some(bad) = verify_block(data, sums, block, me)? {
             return Ok(Some(bad));
@@ -57,10 +80,10 @@ pub(super) fn verify(
 }
 
 /// The first block that is missing in the file: a clean object ends where its header says.
-fn verify_end(data: RawFd, sums: RawFd, bytes: &Range<u64>) -> Result<Option<Bad>, Errno> {
+fn verify_end(data: RawFd, sums: RawFd, bytes: &Range<u64>) -> Result<Option<Bad>, Broken> {
     let mut attempt = 0;
     loop {
-        let size = syscall::stat(data)?.0.size;
+        let size = size_of(data)?;
         let Some(Header { state: State::Clean { size: known }, .. }) = read_header(sums)? else { return Ok(None) };
         let missing = bytes.start.max(size)..bytes.end.min(known);
         if missing.is_empty() {
@@ -76,19 +99,27 @@ fn verify_end(data: RawFd, sums: RawFd, bytes: &Range<u64>) -> Result<Option<Bad
     }
 }
 
-fn read_header(sums: RawFd) -> Result<Option<Header>, Errno> {
+fn size_of(data: RawFd) -> Result<u64, Broken> {
+    Ok(syscall::stat(data).map_err(Broken::Failed)?.0.size)
+}
+
+fn of_sums(errno: Errno) -> Broken {
+    if errno == Errno::EIO { Broken::Unreadable } else { Broken::Failed(errno) }
+}
+
+fn read_header(sums: RawFd) -> Result<Option<Header>, Broken> {
     let mut bytes = [0; HEADER_LEN];
-    let count = syscall::read_at(sums, &mut bytes, 0)?;
+    let count = syscall::read_at(sums, &mut bytes, 0).map_err(of_sums)?;
     Ok(Header::decode(&bytes[..count]))
 }
 
-fn read_entry(sums: RawFd, block: u64) -> Result<Entry, Errno> {
+fn read_entry(sums: RawFd, block: u64) -> Result<Entry, Broken> {
     let mut entry = [0; Entry::LEN];
-    syscall::read_at(sums, &mut entry, place(block))?;
+    syscall::read_at(sums, &mut entry, place(block)).map_err(of_sums)?;
     Ok(Entry::decode(entry))
 }
 
-fn verify_block(data: RawFd, sums: RawFd, block: u64, me: Owner) -> Result<Option<Bad>, Errno> {
+fn verify_block(data: RawFd, sums: RawFd, block: u64, me: Owner) -> Result<Option<Bad>, Broken> {
     let mut attempt = 0;
     loop {
         let header = read_header(sums)?;
@@ -105,7 +136,7 @@ fn verify_block(data: RawFd, sums: RawFd, block: u64, me: Owner) -> Result<Optio
         };
         let entry = read_entry(sums, block)?;
         let mut seen = [0; BLOCK_LEN];
-        let count = syscall::read_at(data, &mut seen, block * blocks::BLOCK)?;
+        let count = syscall::read_at(data, &mut seen, block * blocks::BLOCK).map_err(Broken::Failed)?;
         let sum = blocks::sum(&seen[..count]);
         match judge(trust, pending, entry, sum) {
             Verdict::Good | Verdict::Adopted => return Ok(None),

@@ -630,7 +630,7 @@ fn what_is_read_while_entries_are_written_is_not_kept() {
                 continue;
             }
             let entry = Entry::settled(77);
-            store.put_entries(sums, 5, &[entry]).await.expect("written");
+            store.put_entries(OBJECT, sums, 5, &[entry]).await.expect("written");
             read.await.expect("read");
             assert!(!is_kept());
             assert_eq!(sums.entries(5..6).await.expect("read"), [entry]);

@@ -146,6 +146,12 @@ pub(super) fn sync_file_system(fd: RawFd) -> Result<(), Errno> {
     if unsafe { libc::syncfs(fd) } == 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// Brings the file's data to the disk. Blocks.
+pub(super) fn sync_data(fd: RawFd) -> Result<(), Errno> {
+    // SAFETY: no memory is passed.
+    if unsafe { libc::fdatasync(fd) } == 0 { Ok(()) } else { Err(last_error()) }
+}
+
 /// All of `data`, in place.
 pub(super) fn write_at(fd: RawFd, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
     while !data.is_empty() {

@@ -324,7 +324,7 @@ impl Mounted {
         Self::made(mib, "rw", &["-O", "has_journal", "-b", "4096"])
     }
 
-    fn made(mib: u64, options: &str, how: &[&str]) -> Option<Self> {
+    pub(super) fn made(mib: u64, options: &str, how: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("disk")).expect("made");
         Self::on(dir, mib, options, how)
@@ -373,6 +373,10 @@ impl Mounted {
             is_unmounted
         });
         assert!(unmounted && run("mount", &["-o", "loop", image, path]), "mounted again");
+    }
+
+    pub(super) fn image(&self) -> std::path::PathBuf {
+        self.dir.path().join("disk/image")
     }
 
     pub(super) fn path(&self) -> std::path::PathBuf {

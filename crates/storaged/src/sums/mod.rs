@@ -29,6 +29,9 @@
 //! knows that it failed. All else was not reached ([`is_accounted`]): it keeps its entry, so that no failure gives a damaged
 //! block a good sum.
 //!
+//! **The disk does not give an entry**: the block is taken as it is, and counted. Who is to change it, or goes over the object,
+//! has the header name the blocks of the whole page (`first..end`), durably, before zeros take the page's place.
+//!
 //! So nothing that was acknowledged is ever refused, and what was not being written when something died is never believed
 //! with a wrong sum.
 

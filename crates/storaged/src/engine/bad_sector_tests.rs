@@ -1,0 +1,173 @@
+//! Objects whose checksums, or a part of them, the disk does not give: on a file system in a file that is cut off.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::rc::Rc;
+
+use ring::buf::Slice;
+use types::allocation::Allocation;
+use types::error::Errno;
+
+use super::ObjectStore;
+use super::copy::Range;
+use super::files::{Files, Options};
+use super::sums_tests::{OBJECT, check_all, flip, forget_pages, options, read_errno, sidecar};
+use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
+use crate::sums::Trust;
+
+const BLOCK: u64 = 4096;
+const LEN: usize = 4 << 20;
+/// A block of the object whose entry is in the last page of its sidecar.
+const LAST: u64 = 1000 * BLOCK;
+
+fn store(dir: &Path, checksums: bool) -> Files {
+    open(&target(dir, 0), &Rc::default(), Options { direct_min: u64::MAX, ..options(checksums) })
+}
+
+/// With an object whose data is in memory alone: what is cut off is the disk's. Or it is clean, for who changes nothing.
+async fn prepared(is_clean: bool) -> Option<Mounted> {
+    let mounted = Mounted::made(64, "rw", &["-O", "^has_journal", "-b", "4096"])?;
+    let store = store(&mounted.path(), true);
+    write(&store, OBJECT, 0, &bytes(LEN, 1)).await.expect("written");
+    if is_clean {
+        store.sync_all().await;
+    }
+    Some(mounted)
+}
+
+/// The disk does not give this page of the object's sidecar, nor what lies behind it there, until something is written there.
+/// What is cached of other files stays.
+fn spoil(mounted: &Mounted, page: u32) {
+    const FIBMAP: libc::Ioctl = 1;
+    let file = File::open(sidecar(&mounted.path(), OBJECT)).expect("there");
+    file.sync_all().expect("synced");
+    let mut block = page;
+    // SAFETY: the pointer is to a live number.
+    assert_eq!(unsafe { libc::ioctl(file.as_raw_fd(), FIBMAP, &raw mut block) }, 0);
+    let image = OpenOptions::new().write(true).open(mounted.image()).expect("there");
+    image.set_len(u64::from(block) * BLOCK).expect("cut off");
+    forget_pages(&file);
+}
+
+fn trust(store: &Files) -> Trust {
+    let file = store.open.borrow().get(OBJECT).expect("open");
+    file.sums().expect("kept").trust()
+}
+
+/// Goes over it as often as that is asked for, which finds these corrupt. After that, damage is noticed.
+async fn heal(store: &Files, corrupt: &[u64]) {
+    while let Some(object) = store.doubtful() {
+        assert_eq!(object, OBJECT);
+        let checked = check_all(store, OBJECT).await;
+        assert_eq!((&checked.corrupt[..], checked.unwritten), (corrupt, None));
+        store.believe(OBJECT).await.expect("believed");
+    }
+    assert_eq!(trust(store), Trust::Exact);
+    for offset in [9000, LAST] {
+        flip(store, OBJECT, offset);
+        assert_eq!(read_errno(store, offset, 1).await, Some(Errno::EIO), "{offset}");
+        flip(store, OBJECT, offset);
+    }
+}
+
+#[test]
+fn an_object_without_its_checksums_is_read_and_gets_new_ones() {
+    on_ring(async {
+        // All of them, or the last ones.
+        for page in [0, 2] {
+            let Some(mounted) = prepared(true).await else { return };
+            let store = store(&mounted.path(), true);
+            flip(&store, OBJECT, 5000);
+            File::open(store.object_path(OBJECT)).and_then(|file| file.sync_all()).expect("synced");
+            spoil(&mounted, page);
+            assert!(read(&store, OBJECT, LAST, 10_000).await == bytes(LEN, 1)[LAST as usize..][..10_000]);
+            // Those that are there count.
+            let corrupt = if page == 0 { vec![] } else { vec![BLOCK] };
+            assert_eq!(read_errno(&store, 5000, 1).await.is_some(), page == 2);
+            let checked = check_all(&store, OBJECT).await;
+            assert_eq!((&checked.corrupt, checked.unwritten, checked.in_doubt), (&corrupt, None, true));
+            heal(&store, &corrupt).await;
+            assert!(read(&store, OBJECT, 2 * BLOCK, LEN as u32).await == bytes(LEN, 1)[2 * BLOCK as usize..]);
+        }
+    });
+}
+
+#[test]
+fn an_object_without_its_checksums_is_changed() {
+    on_ring(async {
+        for page in [0, 2] {
+            for change in 0..4 {
+                let Some(mounted) = prepared(false).await else { return };
+                let (store, mut data) = (store(&mounted.path(), true), bytes(LEN, 1));
+                spoil(&mounted, page);
+                let at = LAST as usize;
+                match change {
+                    // A whole block, or a part of two.
+                    0 | 1 => {
+                        let range = if change == 0 { at..at + 4096 } else { at + 100..at + 5000 };
+                        let new = bytes(range.len(), 2);
+                        assert_eq!(write(&store, OBJECT, range.start as u64, &new).await, Ok(LEN as u64));
+                        data[range].copy_from_slice(&new);
+                    }
+                    2 => {
+                        store.truncate(OBJECT, LAST + 100).await.expect("cut");
+                        data.truncate(at + 100);
+                    }
+                    _ => {
+                        store.allocate(OBJECT, LAST + 100, 5000, Allocation::Punch).await.expect("punched");
+                        data[at + 100..at + 5100].fill(0);
+                    }
+                }
+                assert!(read(&store, OBJECT, 0, LEN as u32).await == data, "{page} {change}");
+                heal(&store, &[]).await;
+                assert!(read(&store, OBJECT, 0, LEN as u32).await == data, "{page} {change}");
+            }
+        }
+    });
+}
+
+#[test]
+fn entries_are_put_where_the_disk_does_not_give_what_was_there() {
+    on_ring(async {
+        for page in [0, 2] {
+            let Some(mounted) = prepared(false).await else { return };
+            let store = store(&mounted.path(), true);
+            // From here on the service has them in memory, and the kernel does not.
+            assert!(read(&store, OBJECT, 0, LEN as u32).await == bytes(LEN, 1));
+            spoil(&mounted, page);
+            assert_eq!(write(&store, OBJECT, LAST, &bytes(4096, 2)).await, Ok(LEN as u64), "{page}");
+            assert!(read(&store, OBJECT, LAST, 4096).await == bytes(4096, 2));
+            heal(&store, &[]).await;
+        }
+    });
+}
+
+#[test]
+fn an_object_without_its_checksums_is_copied() {
+    on_ring(async {
+        for page in [0, 2] {
+            let Some(mounted) = prepared(true).await else { return };
+            let store = store(&mounted.path(), true);
+            spoil(&mounted, page);
+            let range = Range { source_offset: LAST, offset: 0, len: 10_000 };
+            assert_eq!(store.copy(OBJECT, object(2, 0), range).await, Ok(10_000));
+            assert!(read(&store, object(2, 0), 0, 10_000).await == bytes(LEN, 1)[LAST as usize..][..10_000]);
+        }
+    });
+}
+
+#[test]
+fn checksums_that_the_disk_does_not_give_are_not_believed_after_changes_without_them() {
+    on_ring(async {
+        let Some(mounted) = prepared(true).await else { return };
+        let without = store(&mounted.path(), false);
+        spoil(&mounted, 0);
+        let data = Slice::from_vec(bytes(5000, 2)).into();
+        without.write(OBJECT, LAST, data).await.expect("written");
+        drop(without);
+        let store = store(&mounted.path(), true);
+        assert!(read(&store, OBJECT, LAST, 5000).await == bytes(5000, 2));
+        assert_eq!(trust(&store), Trust::Doubt);
+    });
+}
