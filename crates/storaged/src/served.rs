@@ -154,7 +154,8 @@ impl<S: ObjectStore> Served<S> {
         let lost = self.target.may_have_lost(since);
         if lost {
             let target = self.target.id();
-            tracing::error!(%object, %target, "what was written may not be there: the host has lost its memory since");
+            tracing::error!(%object, %target,
+                "what was written may not be there: since then the host has lost its memory, or the disk has refused something");
         }
         Ok(SyncReply { lost })
     }

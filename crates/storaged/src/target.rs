@@ -259,6 +259,14 @@ impl Target {
         self.note_loss();
     }
 
+    /// Told of every error of a file call that was to change something: what was acknowledged before may be refused with it.
+    pub(crate) fn note_refusal(&self, errno: Errno, what: &str) {
+        self.note_error(errno, what);
+        if errno == Errno::EIO {
+            self.note_loss();
+        }
+    }
+
     /// Told of every error of a file call: some of them say that the disk is ill.
     pub(crate) fn note_error(&self, errno: Errno, what: &str) {
         let health = match errno {
@@ -268,7 +276,6 @@ impl Target {
         };
         if health == Health::Failing {
             *self.failed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-            self.note_loss();
         }
         if self.health() == Health::Good {
             self.set_health(health, what);
@@ -464,9 +471,11 @@ mod tests {
     fn input_output_errors_make_it_failing() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let target = target(dir.path(), 0);
-        target.note_error(Errno::ENOSPC, "write");
+        target.note_refusal(Errno::ENOSPC, "write");
         assert_eq!((target.health(), target.has_failed()), (Health::Good, false));
-        target.note_error(Errno::EIO, "write");
+        target.note_error(Errno::EIO, "read");
+        assert_eq!((target.health(), target.has_failed()), (Health::Failing, false));
+        target.note_refusal(Errno::EIO, "write");
         assert!(target.has_failed());
         target.probe(dir.path());
         assert_eq!((target.health(), target.check_present()), (Health::Failing, Ok(())));

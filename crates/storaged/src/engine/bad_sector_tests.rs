@@ -15,6 +15,7 @@ use super::files::{Files, Options};
 use super::sums_tests::{OBJECT, check_all, flip, forget_pages, options, read_errno, sidecar};
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
 use crate::sums::Trust;
+use crate::target::Health;
 
 const BLOCK: u64 = 4096;
 const LEN: usize = 4 << 20;
@@ -39,8 +40,12 @@ async fn prepared(is_clean: bool) -> Option<Mounted> {
 /// The disk does not give this page of the object's sidecar, nor what lies behind it there, until something is written there.
 /// What is cached of other files stays.
 fn spoil(mounted: &Mounted, page: u32) {
+    spoil_file(mounted, &sidecar(&mounted.path(), OBJECT), page);
+}
+
+fn spoil_file(mounted: &Mounted, path: &Path, page: u32) {
     const FIBMAP: libc::Ioctl = 1;
-    let file = File::open(sidecar(&mounted.path(), OBJECT)).expect("there");
+    let file = File::open(path).expect("there");
     file.sync_all().expect("synced");
     let mut block = page;
     // SAFETY: the pointer is to a live number.
@@ -169,5 +174,23 @@ fn checksums_that_the_disk_does_not_give_are_not_believed_after_changes_without_
         let store = store(&mounted.path(), true);
         assert!(read(&store, OBJECT, LAST, 5000).await == bytes(5000, 2));
         assert_eq!(trust(&store), Trust::Doubt);
+    });
+}
+
+#[test]
+fn what_cannot_be_read_takes_nothing_that_was_acknowledged() {
+    on_ring(async {
+        for page in [None, Some(0), Some(2)] {
+            let Some(mounted) = prepared(true).await else { return };
+            let store = store(&mounted.path(), true);
+            match page {
+                None => spoil_file(&mounted, &store.object_path(OBJECT), 1000),
+                Some(page) => spoil(&mounted, page),
+            }
+            assert_eq!(read_errno(&store, LAST, 10).await, page.is_none().then_some(Errno::EIO));
+            let range = Range { source_offset: LAST, offset: 0, len: 10_000 };
+            assert_eq!(store.copy(OBJECT, object(2, 0), range).await.err(), page.is_none().then_some(Errno::EIO));
+            assert_eq!((store.target.health(), store.target.has_failed()), (Health::Failing, false), "{page:?}");
+        }
     });
 }

@@ -142,7 +142,7 @@ impl Files {
             Err(Errno::EIO) if self.clear_unreadable(object, &sums, 0..1).await.is_ok() => sums.begin_change().await,
             change => change,
         };
-        let change = change.map_err(|errno| self.failed(errno, "writing checksums"))?;
+        let change = change.map_err(|errno| self.refused(errno, "writing checksums"))?;
         if !was_dirty {
             self.sums.note_dirty(object, Instant::now());
         }
@@ -159,7 +159,7 @@ impl Files {
     ) -> Result<bool, Errno> {
         let durable = data.durable;
         let Some(Changing { sums, _change }) = self.begin_change(object, file).await? else {
-            return self.put(file, offset, data.bytes, durable).await.map_err(|errno| self.failed(errno, "write"));
+            return self.put(file, offset, data.bytes, durable).await.map_err(|errno| self.refused(errno, "write"));
         };
         let range = blocks::covering(&(offset..offset + data.bytes.len() as u64));
         let (entries, judged) = self.entries_of_write(object, file, &sums, offset, &data).await?;
@@ -176,7 +176,7 @@ impl Files {
             let settle = move |sums, bytes: &[u8]| failed.settle_write((data, sums), offset, entries, bytes);
             self.rewrite(object, &sums, range, bytes, settle).await;
         }
-        outcome.map_err(|errno| self.failed(errno, "write"))
+        outcome.map_err(|errno| self.refused(errno, "write"))
     }
 
     /// With them the blocks that were found to be right, or taken as they are.
@@ -228,7 +228,7 @@ impl Files {
         let known = match sums.entries(range.clone()).await {
             Err(Errno::EIO) => match self.clear_unreadable(object, sums, range.clone()).await {
                 Ok(()) => sums.entries(range).await,
-                Err(errno) => return Err(self.failed(errno, "writing checksums")),
+                Err(errno) => return Err(self.refused(errno, "writing checksums")),
             },
             known => known,
         };
@@ -298,7 +298,7 @@ impl Files {
     /// Gives the object `size` bytes.
     pub(super) async fn resize_summed(&self, object: ObjectId, file: &Rc<OpenFile>, size: u64) -> Result<(), Errno> {
         let Some(Changing { sums, _change }) = self.begin_change(object, file).await? else {
-            return self.resize(file, size).await.map_err(|errno| self.failed(errno, "truncate"));
+            return self.resize(file, size).await.map_err(|errno| self.refused(errno, "truncate"));
         };
         let shrinks = size < file.size.get();
         let edge = (shrinks && !size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
@@ -306,7 +306,7 @@ impl Files {
             let entry = self.entry_of_cut(object, file, &sums, block, size).await?;
             if let Err(errno) = self.put_entries(object, &sums, block, &[entry]).await {
                 self.repair(object, file, &sums, block..block + 1).await;
-                return Err(self.failed(errno, "truncate"));
+                return Err(self.refused(errno, "truncate"));
             }
         }
         let outcome = self.resize(file, size).await;
@@ -321,7 +321,7 @@ impl Files {
                 self.distrust(object, &sums, size.div_ceil(BLOCK)..u64::MAX).await;
             }
         }
-        outcome.map_err(|errno| self.failed(errno, "truncate"))
+        outcome.map_err(|errno| self.refused(errno, "truncate"))
     }
 
     async fn entry_of_cut(
@@ -366,7 +366,7 @@ impl Files {
             let seen = self.look(file, block).await?;
             self.judged(object, sums, block, entry, blocks::sum(&seen))?;
         }
-        sums.begin_pending(blocks.clone()).await.map_err(|errno| self.failed(errno, "writing checksums"))?;
+        sums.begin_pending(blocks.clone()).await.map_err(|errno| self.refused(errno, "writing checksums"))?;
         Ok(Bulk { blocks, edges })
     }
 
@@ -388,7 +388,7 @@ impl Files {
             self.repair(object, file, sums, blocks.clone()).await;
         }
         if let Err(errno) = sums.end_pending(&blocks).await {
-            self.failed(errno, "writing checksums");
+            self.refused(errno, "writing checksums");
             self.distrust(object, sums, blocks).await;
         }
     }

@@ -43,16 +43,17 @@ impl Files {
             None => None,
         };
         let (root, fd, size) = (Arc::clone(&self.root), file.fd(), file.size.get());
-        let outcome = self
+        let (outcome, is_unread) = self
             .unblock(move || {
-                let mut target = Target { fd, size, copied: range.offset, zeroed: range.offset };
+                let mut target = Target { fd, size, copied: range.offset, zeroed: range.offset, is_unread: false };
                 // Opened anew and not kept: it may be another lane's, which alone knows when it is removed.
                 let outcome = match syscall::open_at(root.as_raw_fd(), &folders::path(source), READ_ONLY) {
                     Ok(source) => copy(source.as_raw_fd(), &mut target, range),
                     Err(Errno::ENOENT) => target.make_hole(range.offset, range.len),
-                    Err(errno) => Err(errno),
+                    Err(errno) => Err(target.unread(errno)),
                 };
-                outcome.map_err(|errno| Broken { errno, reached: target.reached(range.offset) })
+                let broken = |errno| Broken { errno, reached: target.reached(range.offset) };
+                (outcome.map_err(broken), target.is_unread)
             })
             .await;
         if let Some((sums, bulk)) = bulk {
@@ -66,7 +67,8 @@ impl Files {
         }
         match outcome.map_err(|broken| broken.errno).and(stored) {
             Ok((stored, _)) => Ok(stored.size),
-            Err(errno) => Err(self.failed(errno, "copy")),
+            Err(errno) if is_unread => Err(self.failed(errno, "reading what is to be copied")),
+            Err(errno) => Err(self.refused(errno, "copy")),
         }
     }
 }
@@ -80,6 +82,8 @@ struct Target {
     copied: u64,
     /// From there up to here zeros may have come.
     zeroed: u64,
+    /// What has failed was reading the other one.
+    is_unread: bool,
 }
 
 /// Data as data, holes as holes. Blocks.
@@ -93,9 +97,9 @@ fn copy(source: RawFd, target: &mut Target, range: Range) -> Result<(), Errno> {
     };
     let mut at = range.source_offset;
     while at < end {
-        let data = find(at, false)?;
+        let data = find(at, false).map_err(|errno| target.unread(errno))?;
         target.make_hole(there(at), data - at)?;
-        let hole = if data < end { find(data, true)? } else { end };
+        let hole = if data < end { find(data, true).map_err(|errno| target.unread(errno))? } else { end };
         target.copy_data(source, data, there(data), hole - data)?;
         at = hole;
     }
@@ -103,6 +107,11 @@ fn copy(source: RawFd, target: &mut Target, range: Range) -> Result<(), Errno> {
 }
 
 impl Target {
+    fn unread(&mut self, errno: Errno) -> Errno {
+        self.is_unread = true;
+        errno
+    }
+
     /// From where it began.
     fn reached(&self, offset: u64) -> Reached {
         Reached { copied: offset..self.copied, zeroed: self.copied..self.zeroed.max(self.copied) }
@@ -142,8 +151,8 @@ impl Target {
                 // Shorter than when it was looked at: what was cut off meanwhile reads as zeros.
                 Ok(0) => return self.write_zeros(to + done, len - done),
                 Ok(count) => done += count,
-                // Some file systems do not copy between files, or not these ranges.
-                Err(Errno::EXDEV | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {
+                // Some file systems do not copy between files, or not these ranges. Which of the two is ill, none says.
+                Err(Errno::EXDEV | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL | Errno::EIO) => {
                     return self.copy_bytes(source, from + done, to + done, len - done);
                 }
                 Err(errno) => return Err(errno),
@@ -158,7 +167,8 @@ impl Target {
         let mut done = 0;
         while done < len {
             let wanted = BUFFER.min(usize::try_from(len - done).unwrap_or(BUFFER));
-            let count = syscall::read_at(source, &mut buffer[..wanted], from + done)?;
+            let read = syscall::read_at(source, &mut buffer[..wanted], from + done);
+            let count = read.map_err(|errno| self.unread(errno))?;
             if count == 0 {
                 return self.write_zeros(to + done, len - done);
             }
@@ -185,7 +195,7 @@ mod tests {
     fn bytes_are_copied_where_the_kernel_does_not() {
         let source = tempfile::tempfile().expect("a file");
         let target = tempfile::tempfile().expect("a file");
-        let mut to = Target { fd: target.as_raw_fd(), size: 0, copied: 5, zeroed: 5 };
+        let mut to = Target { fd: target.as_raw_fd(), size: 0, copied: 5, zeroed: 5, is_unread: false };
         let data: Vec<u8> = (0..700_000u32).map(|i| (i % 251) as u8).collect();
         source.write_all_at(&data, 0).expect("written");
         to.copy_bytes(source.as_raw_fd(), 100, 5, 650_000).expect("copied");

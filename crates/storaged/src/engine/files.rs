@@ -216,9 +216,16 @@ impl Files {
         outcome
     }
 
-    /// Passes an error on, after telling the target's health of it.
+    /// Passes an error on, after telling the target's health of it. Of a call that was to change nothing: it takes nothing that
+    /// was acknowledged.
     pub(super) fn failed(&self, errno: Errno, what: &str) -> Errno {
         self.target.note_error(errno, what);
+        errno
+    }
+
+    /// The same of a call that was to change something.
+    pub(super) fn refused(&self, errno: Errno, what: &str) -> Errno {
+        self.target.note_refusal(errno, what);
         errno
     }
 
@@ -384,7 +391,7 @@ impl Files {
         }
         sync_folder(&self.target, &self.root, &self.entries, Folder::of(object))
             .await
-            .map_err(|errno| self.failed(errno, "sync of a folder"))
+            .map_err(|errno| self.refused(errno, "sync of a folder"))
     }
 }
 
@@ -431,7 +438,7 @@ impl ObjectStore for Files {
         let file = self.open_or_create(object).await?;
         let fd = file.fd();
         let set = self.paced(move || syscall::set_modified(fd, at)).await;
-        set.map_err(|errno| self.failed(errno, "setting the time"))
+        set.map_err(|errno| self.refused(errno, "setting the time"))
     }
 
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno> {
@@ -500,7 +507,7 @@ impl ObjectStore for Files {
         match self.unlink(object).await {
             Ok(()) => {}
             Err(Errno::ENOENT) => self.check_root()?,
-            Err(errno) => return Err(self.failed(errno, "remove")),
+            Err(errno) => return Err(self.refused(errno, "remove")),
         }
         self.failures.forget(object);
         self.entries.borrow_mut().note_removed(object);
@@ -509,7 +516,7 @@ impl ObjectStore for Files {
         let sync = async move |folder| sync_folder(&target, &root, &entries, folder).await;
         match self.removals.made_durable(Folder::of(object), sync).await {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            Err(errno) => Err(self.failed(errno, "sync of a removal")),
+            Err(errno) => Err(self.refused(errno, "sync of a removal")),
         }
     }
 
@@ -561,7 +568,7 @@ impl ObjectStore for Files {
         }
         let Some(sums) = self.sums.shared_root() else { return Ok(false) };
         let removed = self.unblock(move || sidecar::remove(sums.as_raw_fd(), object)).await;
-        removed.map(|()| true).map_err(|errno| self.failed(errno, "removing checksums"))
+        removed.map(|()| true).map_err(|errno| self.refused(errno, "removing checksums"))
     }
 
     fn keeps_checksums(&self) -> bool {

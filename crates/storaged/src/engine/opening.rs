@@ -127,7 +127,7 @@ impl Files {
         match outcome.and_then(|opened| self.keep(object, opened, place)) {
             Ok(file) => Ok(file),
             Err(Errno::ENOENT) => Err(self.check_root().err().unwrap_or(Errno::EIO)),
-            Err(errno) => Err(self.failed(errno, "create")),
+            Err(errno) => Err(self.refused(errno, "create")),
         }
     }
 
@@ -157,7 +157,7 @@ impl Files {
             self.tell_size(object, stored.size, size);
             // As a hole that its checksums do not agree with: what is changed next has no other word of the size.
             if writable && let Err(errno) = syscall::truncate(fd.as_raw_fd(), size) {
-                self.failed(errno, "giving an object the size that its checksums say");
+                self.refused(errno, "giving an object the size that its checksums say");
             }
         }
         let file = OpenFile::new(fd, writable, size);
@@ -191,7 +191,7 @@ impl Files {
         let Some(root) = self.sums.shared_root() else { return Ok(None) };
         let (me, size) = (self.sums.keeping.me, file.size.get());
         let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make, size)).await;
-        let sought = found.map_err(|errno| self.failed(errno, "making the file of checksums"))?;
+        let sought = found.map_err(|errno| self.refused(errno, "making the file of checksums"))?;
         if sought.unreadable {
             self.tell_unreadable(object);
         }

@@ -59,7 +59,7 @@ impl Files {
                 match sums.clean(changes, file.size.get()).await {
                     Ok(true) => self.sums.forget(object),
                     Ok(false) => self.sums.note_dirty(object, Instant::now()),
-                    Err(errno) => return Err(self.failed(errno, "writing checksums")),
+                    Err(errno) => return Err(self.refused(errno, "writing checksums")),
                 }
             }
         }
@@ -117,7 +117,7 @@ impl Files {
         }
         if is_changed && sums.is_writable() {
             let wrote = self.put_entries(object, &sums, range.start, &entries).await;
-            checked.unwritten = wrote.err().map(|errno| self.failed(errno, "writing checksums"));
+            checked.unwritten = wrote.err().map(|errno| self.refused(errno, "writing checksums"));
         }
         Ok(checked)
     }
@@ -182,8 +182,8 @@ impl Files {
         if sums.trust() == Trust::Exact || !self.sums.may_be_believed(object) {
             return Ok(());
         }
-        self.cut_apart(sums, file.size.get()).await.map_err(|errno| self.failed(errno, "writing checksums"))?;
-        sums.believe().await.map_err(|errno| self.failed(errno, "writing checksums"))?;
+        self.cut_apart(sums, file.size.get()).await.map_err(|errno| self.refused(errno, "writing checksums"))?;
+        sums.believe().await.map_err(|errno| self.refused(errno, "writing checksums"))?;
         self.sums.note_believed(object);
         self.sums.note_dirty(object, Instant::now());
         Ok(())

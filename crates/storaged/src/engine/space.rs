@@ -84,7 +84,7 @@ impl Files {
                 if let Ok((stored, _)) = syscall::stat(fd) {
                     file.size.set(stored.size);
                 }
-                Err(self.failed(errno, "allocate"))
+                Err(self.refused(errno, "allocate"))
             }
         }
     }
