@@ -30,7 +30,7 @@ impl Files {
         if !fits(range.source_offset) || !fits(range.offset) {
             return Err(Errno::EFBIG);
         }
-        let file = self.open_or_create(object).await?;
+        let file = self.open_for_data(object, range.len).await?;
         self.target.admit(range.len)?;
         file.durability.changes();
         let changing = self.begin_change(object, &file).await?;

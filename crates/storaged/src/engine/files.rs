@@ -411,7 +411,7 @@ impl ObjectStore for Files {
     async fn write(&self, object: ObjectId, offset: u64, data: Data) -> Result<Written, Errno> {
         let len = data.bytes.len() as u64;
         let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok()).ok_or(Errno::EFBIG)?;
-        let file = self.open_or_create(object).await?;
+        let file = self.open_for_data(object, len).await?;
         self.admit_write(&file, offset..end).await?;
         let outcome = self.write_summed(object, &file, offset, data).await;
         match outcome {

@@ -44,6 +44,8 @@ pub(crate) mod sidecar;
 mod source;
 mod space;
 #[cfg(test)]
+mod space_tests;
+#[cfg(test)]
 mod sums_tests;
 mod syscall;
 #[cfg(test)]

@@ -99,6 +99,14 @@ impl Files {
         }
     }
 
+    /// For `len` bytes of new data: makes nothing that has to go without them.
+    pub(super) async fn open_for_data(&self, object: ObjectId, len: u64) -> Result<Rc<OpenFile>, Errno> {
+        if self.target.is_short_of(len) && self.open_existing(object).await?.is_none() {
+            return Err(Errno::ENOSPC);
+        }
+        self.open_or_create(object).await
+    }
+
     pub(super) async fn open_or_create(&self, object: ObjectId) -> Result<Rc<OpenFile>, Errno> {
         if self.target.is_short_of_inodes() && self.open_existing(object).await?.is_none() {
             return Err(Errno::ENOSPC);
