@@ -1,6 +1,7 @@
 //! Copying from object to object of one target, without the bytes leaving it.
 
 use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use types::allocation::Allocation;
@@ -10,7 +11,8 @@ use types::id::ObjectId;
 use super::checked::{Broken, Changing};
 use super::failed::Reached;
 use super::files::{Files, READ_ONLY};
-use super::{folders, syscall};
+use super::{extents, folders, syscall};
+use crate::open_files::OpenFile;
 
 /// Bytes that go through memory at once where the kernel does not copy between the two files.
 const BUFFER: usize = 256 << 10;
@@ -24,14 +26,25 @@ pub(crate) struct Range {
 }
 
 impl Files {
+    /// Opens what is copied to, and takes the space that this will need.
+    ///
+    /// # Errors
+    /// `ENOSPC` where it is not there, and then nothing is made; those of reading the source.
+    async fn open_for_copy(&self, source: ObjectId, object: ObjectId, range: Range) -> Result<Rc<OpenFile>, Errno> {
+        let file = self.open_existing(object).await?;
+        let (root, there) = (Arc::clone(&self.root), file.as_ref().map(|file| (file.fd(), file.size.get())));
+        let needed = self.unblock(move || needed(root.as_raw_fd(), source, there, range)).await;
+        self.target.admit(needed.map_err(|errno| self.failed(errno, "reading what is to be copied"))?)?;
+        self.open_or_create(object).await
+    }
+
     /// See [`super::ObjectStore::copy`].
     pub(super) async fn copy_object(&self, source: ObjectId, object: ObjectId, range: Range) -> Result<u64, Errno> {
         let fits = |offset: u64| offset.checked_add(range.len).is_some_and(|end| i64::try_from(end).is_ok());
         if !fits(range.source_offset) || !fits(range.offset) {
             return Err(Errno::EFBIG);
         }
-        let file = self.open_for_data(object, range.len).await?;
-        self.target.admit(range.len)?;
+        let file = self.open_for_copy(source, object, range).await?;
         file.durability.changes();
         let changing = self.begin_change(object, &file).await?;
         let bytes = range.offset..range.offset + range.len;
@@ -73,6 +86,37 @@ impl Files {
     }
 }
 
+/// Bytes that a copy needs: holes need none, nor does what has its space already. `target`: where there is one, with its bytes.
+/// Blocks.
+fn needed(root: RawFd, source: ObjectId, target: Option<(RawFd, u64)>, range: Range) -> Result<u64, Errno> {
+    let source = match syscall::open_at(root, &folders::path(source), READ_ONLY) {
+        Err(Errno::ENOENT) => return Ok(0),
+        outcome => outcome?,
+    };
+    let end = range.source_offset + range.len;
+    let (mut at, mut needed) = (range.source_offset, 0);
+    while at < end {
+        let data = next(source.as_raw_fd(), at, false, end)?;
+        at = if data < end { next(source.as_raw_fd(), data, true, end)? } else { end };
+        let there = |at: u64| range.offset + (at - range.source_offset);
+        let piece = there(data)..there(at);
+        let covered = target.map_or(piece.start, |(fd, size)| {
+            extents::covered_until(fd, piece.clone()).unwrap_or(size.clamp(piece.start, piece.end))
+        });
+        needed += piece.end - covered.min(piece.end);
+    }
+    Ok(needed)
+}
+
+/// Where from `at` on the next data or hole of the source is; `end` at the latest.
+fn next(source: RawFd, at: u64, hole: bool, end: u64) -> Result<u64, Errno> {
+    match syscall::seek(source, at, hole) {
+        Ok(found) => Ok(found.min(end)),
+        Err(Errno::ENXIO) => Ok(end),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// What is copied to, and how far that has come.
 struct Target {
     fd: RawFd,
@@ -90,16 +134,11 @@ struct Target {
 fn copy(source: RawFd, target: &mut Target, range: Range) -> Result<(), Errno> {
     let end = range.source_offset + range.len;
     let there = |at: u64| range.offset + (at - range.source_offset);
-    let find = |at: u64, hole: bool| match syscall::seek(source, at, hole) {
-        Ok(found) => Ok(found.min(end)),
-        Err(Errno::ENXIO) => Ok(end),
-        Err(errno) => Err(errno),
-    };
     let mut at = range.source_offset;
     while at < end {
-        let data = find(at, false).map_err(|errno| target.unread(errno))?;
+        let data = next(source, at, false, end).map_err(|errno| target.unread(errno))?;
         target.make_hole(there(at), data - at)?;
-        let hole = if data < end { find(data, true).map_err(|errno| target.unread(errno))? } else { end };
+        let hole = if data < end { next(source, data, true, end).map_err(|errno| target.unread(errno))? } else { end };
         target.copy_data(source, data, there(data), hole - data)?;
         at = hole;
     }

@@ -48,8 +48,12 @@ impl Files {
                 Some(_) => return Err(Errno::EROFS),
             }
         } else {
-            self.target.admit(len)?;
-            self.open_or_create(object).await?
+            let file = self.open_for_data(object, len).await?;
+            let (fd, size) = (file.fd(), file.size.get());
+            // All of it counts: it may be much, and lie in a hole.
+            let covered = self.unblock(move || extents::covered_until(fd, offset..end)).await;
+            self.target.admit(end - covered.unwrap_or(size).clamp(offset, end))?;
+            file
         };
         file.durability.changes();
         if matches!(what, Allocation::Zero { .. }) {

@@ -10,10 +10,11 @@ use super::ObjectStore;
 use super::copy::Range;
 use super::files::Files;
 use super::sums_tests::{sidecar, store};
-use super::tests::{bytes, object, on_ring, store_of, target, write};
+use super::tests::{bytes, object, on_ring, read, store_of, target, write};
 
 const BLOCK: u64 = 4096;
 const LEN: u64 = 4 * BLOCK;
+const ZERO: Allocation = Allocation::Zero { keep_size: false };
 const RESERVE: Allocation = Allocation::Reserve { keep_size: false };
 
 /// Of the same directory, and all of it reserved for others.
@@ -42,5 +43,35 @@ fn what_is_refused_for_lack_of_space_makes_no_object() {
         assert!(!is_there(&full, dir.path(), new));
         full.truncate(new, 100).await.expect("made, without data");
         assert_eq!(write(&full, new, 0, b"x").await, Err(Errno::ENOSPC));
+    });
+}
+
+#[test]
+fn what_has_its_space_is_reserved_zeroed_and_copied_over_also_where_none_is_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let (roomy, object, source, hole) = (store(dir.path()), object(1, 0), object(2, 0), object(3, 0));
+        for (object, seed) in [(object, 1), (source, 2)] {
+            write(&roomy, object, 0, &bytes(LEN as usize, seed)).await.expect("written");
+            roomy.sync(object).await.expect("synced");
+        }
+        roomy.truncate(hole, 2 * LEN).await.expect("made");
+        drop(roomy);
+        let full = full(dir.path());
+        assert_eq!(full.allocate(object, 0, LEN, RESERVE).await, Ok(LEN));
+        assert!(read(&full, object, 0, LEN as u32).await == bytes(LEN as usize, 1));
+        assert_eq!(full.copy(source, object, whole(LEN)).await, Ok(LEN));
+        assert!(read(&full, object, 0, LEN as u32).await == bytes(LEN as usize, 2));
+        assert_eq!(full.allocate(object, 0, LEN, ZERO).await, Ok(LEN));
+        assert!(read(&full, object, 0, LEN as u32).await == vec![0; LEN as usize]);
+        // A hole needs none, wherever it comes.
+        assert_eq!(full.copy(hole, object, whole(2 * LEN)).await, Ok(LEN));
+        assert_eq!(full.copy(hole, super::tests::object(4, 0), whole(LEN)).await, Ok(0));
+        // What has none.
+        assert_eq!(full.allocate(source, BLOCK, LEN, RESERVE).await, Err(Errno::ENOSPC));
+        assert_eq!(full.allocate(hole, 0, BLOCK, ZERO).await, Err(Errno::ENOSPC));
+        assert_eq!(full.copy(source, hole, whole(LEN)).await, Err(Errno::ENOSPC));
+        let further = Range { offset: BLOCK, ..whole(LEN) };
+        assert_eq!(full.copy(source, source, further).await, Err(Errno::ENOSPC));
     });
 }
