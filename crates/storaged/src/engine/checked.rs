@@ -102,8 +102,10 @@ impl Files {
     /// A whole block, filled up with zeros.
     async fn look(&self, file: &OpenFile, block: u64) -> Result<Buf, Errno> {
         let mut buf = Buf::with_capacity(BLOCK_LEN);
+        // Of the last one the file has no more.
+        let there = BLOCK.min(file.size.get().saturating_sub(block * BLOCK)) as usize;
         let count = match syscall::read_cached(file.fd(), &mut buf, block * BLOCK) {
-            Ok(count) if count == BLOCK_LEN => count,
+            Ok(count) if count >= there => count,
             _ => {
                 let (outcome, read) = op::read_at(file.fd(), buf, block * BLOCK).await;
                 buf = read;

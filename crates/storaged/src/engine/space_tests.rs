@@ -1,6 +1,9 @@
 //! What is refused where space is short, and what is not.
 
+use std::future::poll_fn;
 use std::path::Path;
+use std::pin::pin;
+use std::task::Poll;
 
 use types::allocation::Allocation;
 use types::error::Errno;
@@ -73,5 +76,21 @@ fn what_has_its_space_is_reserved_zeroed_and_copied_over_also_where_none_is_left
         assert_eq!(full.copy(source, hole, whole(LEN)).await, Err(Errno::ENOSPC));
         let further = Range { offset: BLOCK, ..whole(LEN) };
         assert_eq!(full.copy(source, source, further).await, Err(Errno::ENOSPC));
+    });
+}
+
+/// The last block is shorter than others, and in memory all the same.
+#[test]
+fn small_appends_ask_nothing_of_the_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        for n in 0..2 {
+            write(&store, object(1, 0), n * 100, &bytes(100, 1)).await.expect("written");
+        }
+        let data = bytes(100, 1);
+        let mut append = pin!(write(&store, object(1, 0), 200, &data));
+        let at_once = poll_fn(|context| Poll::Ready(append.as_mut().poll(context))).await;
+        assert_eq!(at_once, Poll::Ready(Ok(300)));
     });
 }
