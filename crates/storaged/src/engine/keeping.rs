@@ -18,7 +18,7 @@ use super::entry_cache::{EntryCache, PAGES_MAX};
 use super::files::{Files, OBJECTS, make_folder, open_folder};
 use super::folders::{Folder, file_name};
 use super::scatter::scatter;
-use super::sidecar::{Keeping, Sidecar};
+use super::sidecar::{Keeping, Sidecar, hull};
 use crate::epoch;
 use crate::open_files::OpenFile;
 use crate::sums::blocks::BLOCK;
@@ -48,8 +48,8 @@ pub(super) struct Sums {
     /// With the time of a change, from which on they may have been idle.
     dirty: RefCell<BTreeMap<ObjectId, Instant>>,
     doubtful: RefCell<VecDeque<ObjectId>>,
-    /// Since somebody began to go over them: what had been looked at by then may be wrong again.
-    distrusted: RefCell<BTreeSet<ObjectId>>,
+    /// Since somebody began to go over them, and which blocks: what had been looked at by then may be wrong again.
+    distrusted: RefCell<BTreeMap<ObjectId, Range<u64>>>,
     believes_none: Cell<bool>,
     pub(super) cache: Rc<EntryCache>,
 }
@@ -126,13 +126,19 @@ impl Sums {
         }
     }
 
-    fn note_distrusted(&self, object: ObjectId) {
+    fn note_distrusted(&self, object: ObjectId, blocks: Range<u64>) {
         let mut distrusted = self.distrusted.borrow_mut();
-        if distrusted.len() < DISTRUSTED_MAX || distrusted.contains(&object) {
-            distrusted.insert(object);
+        if let Some(known) = distrusted.get_mut(&object) {
+            *known = hull(known, &blocks);
+        } else if distrusted.len() < DISTRUSTED_MAX {
+            distrusted.insert(object, blocks);
         } else {
             self.believes_none.set(true);
         }
+    }
+
+    fn distrusted(&self, object: ObjectId) -> Option<Range<u64>> {
+        self.distrusted.borrow().get(&object).cloned()
     }
 
     /// It is being gone over from its beginning on, or is gone.
@@ -142,7 +148,7 @@ impl Sums {
 
     /// Who has gone over all of it has seen what it is.
     pub(super) fn may_be_believed(&self, object: ObjectId) -> bool {
-        !self.believes_none.get() && !self.distrusted.borrow().contains(&object)
+        !self.believes_none.get() && !self.distrusted.borrow().contains_key(&object)
     }
 
     /// Nobody needs to go over it again: it may have been closed and opened, or somebody else has gone over it.
@@ -171,6 +177,9 @@ impl Files {
             file.set_sums(sums);
             return;
         }
+        if let Some(blocks) = self.sums.distrusted(object) {
+            sums.stays_distrusted(blocks);
+        }
         if sums.is_dirty() && sums.is_writable() {
             match sums.trust() {
                 Trust::Exact => {
@@ -198,7 +207,7 @@ impl Files {
 
     /// What these blocks hold is not known, since their entries could not be written.
     pub(super) async fn distrust(&self, object: ObjectId, sums: &Sidecar, range: Range<u64>) {
-        self.sums.note_distrusted(object);
+        self.sums.note_distrusted(object, range.clone());
         sums.distrust(range).await;
         self.sums.note_doubtful(object);
     }
@@ -245,7 +254,7 @@ impl Files {
         blocks: Range<u64>,
     ) -> Result<(), Errno> {
         self.tell_unreadable(object);
-        self.sums.note_distrusted(object);
+        self.sums.note_distrusted(object, blocks.clone());
         sums.clear_unreadable(blocks).await?;
         self.sums.note_doubtful(object);
         Ok(())

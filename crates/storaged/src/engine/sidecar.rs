@@ -181,7 +181,7 @@ fn header(object: ObjectId, state: State) -> Header {
     Header { inode: object.inode.0, stripe: object.stripe, state }
 }
 
-fn hull(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
+pub(super) fn hull(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
     a.start.min(b.start)..a.end.max(b.end)
 }
 
@@ -614,6 +614,13 @@ impl Sidecar {
         let outcome = self.helpers.run(move || put_zeros(fd, &header, &pages)).await;
         self.may_have_written(&writing, lost, reached);
         outcome
+    }
+
+    /// The same of one that was opened anew, and may not say so: [`Self::distrust`] could not write it.
+    pub(super) fn stays_distrusted(&self, range: Range<u64>) {
+        self.distrust_from_here(range);
+        self.state.set(Phase::Dirty);
+        self.durable.set(false);
     }
 
     fn distrust_from_here(&self, range: Range<u64>) {
