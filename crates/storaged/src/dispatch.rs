@@ -37,15 +37,9 @@ pub(crate) struct Route<S> {
     pub(crate) metrics: TargetMetrics,
 }
 
-impl<S> Clone for Route<S> {
-    fn clone(&self) -> Self {
-        Self { generation: self.generation, served: Rc::clone(&self.served), metrics: self.metrics.clone() }
-    }
-}
-
 /// Answers the requests of all connections of one lane.
 pub(crate) struct Dispatch<S> {
-    pub(crate) routes: RefCell<FxHashMap<GroupId, Route<S>>>,
+    pub(crate) routes: RefCell<FxHashMap<GroupId, Rc<Route<S>>>>,
     pub(crate) epoch: Rc<Cell<Epoch>>,
     pub(crate) metrics: LaneMetrics,
     pub(crate) net_bench: Arc<NetBench>,
@@ -100,7 +94,7 @@ impl<S: ObjectStore + 'static> Dispatch<S> {
     }
 
     /// `None` for what concerns no target.
-    fn route(&self, request: &Request) -> Result<Option<Route<S>>, Status> {
+    fn route(&self, request: &Request) -> Result<Option<Rc<Route<S>>>, Status> {
         let op = request.header.op;
         if matches!(op, Op::Ping | Op::NetRead | Op::NetWrite | Op::NetStart | Op::NetStatus | Op::NetStop) {
             return Ok(None);

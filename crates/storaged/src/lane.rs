@@ -321,14 +321,14 @@ fn take_map(map: &Arc<ClusterMap>, dispatch: &Dispatch<Files>, targets: &LaneTar
         return;
     }
     targets.map.replace(Some(Arc::clone(map)));
-    let mut routes: FxHashMap<GroupId, Route<Files>> = FxHashMap::default();
+    let mut routes: FxHashMap<GroupId, Rc<Route<Files>>> = FxHashMap::default();
     let targets = targets.open.borrow();
     for group in map.groups.values() {
         let ours =
             group.members.first().and_then(|primary| targets.iter().find(|(served, _)| served.target.id() == *primary));
         if let Some((served, metrics)) = ours {
             let route = Route { generation: group.generation, served: Rc::clone(served), metrics: metrics.clone() };
-            routes.insert(group.id, route);
+            routes.insert(group.id, Rc::new(route));
         }
     }
     *dispatch.routes.borrow_mut() = routes;

@@ -69,29 +69,29 @@ impl Queue {
     }
 
     /// Waits for a place of those who only read.
-    pub(crate) async fn read(&self) -> AtDisk {
+    pub(crate) async fn read(self: &Rc<Self>) -> AtDisk {
         self.at_disk(self.reads.acquire(1).await)
     }
 
     /// Such a place without waiting; `None` where there is none.
-    pub(crate) fn read_at_once(&self) -> Option<AtDisk> {
+    pub(crate) fn read_at_once(self: &Rc<Self>) -> Option<AtDisk> {
         self.reads.try_acquire(1).map(|place| self.at_disk(place))
     }
 
     /// Waits for a place of those who change something, or see that it is kept.
-    pub(crate) async fn change(&self) -> AtDisk {
+    pub(crate) async fn change(self: &Rc<Self>) -> AtDisk {
         self.at_disk(self.changes.acquire(1).await)
     }
 
     /// For a call that has no place of its own, or goes another way than most: only seen from outside.
-    pub(crate) fn call(&self) -> Calling {
+    pub(crate) fn call(self: &Rc<Self>) -> Calling {
         self.pulse.begins(ring::now());
-        Calling(Arc::clone(&self.pulse))
+        Calling(Rc::clone(self))
     }
 
-    fn at_disk(&self, permit: Permit) -> AtDisk {
+    fn at_disk(self: &Rc<Self>, permit: Permit) -> AtDisk {
         self.at_disk.inc();
-        AtDisk { _permit: permit, _calling: self.call(), gauge: self.at_disk.clone() }
+        AtDisk { _permit: permit, calling: self.call() }
     }
 
     /// A place for what may as well be left out; `None` where there is none.
@@ -118,22 +118,21 @@ impl Drop for Taken {
 /// One that is not waiting any more.
 pub(crate) struct AtDisk {
     _permit: Permit,
-    _calling: Calling,
-    gauge: Gauge,
+    calling: Calling,
 }
 
 impl Drop for AtDisk {
     fn drop(&mut self) {
-        self.gauge.dec();
+        self.calling.0.at_disk.dec();
     }
 }
 
 /// The disk has something to do.
-pub(crate) struct Calling(Arc<Pulse>);
+pub(crate) struct Calling(Rc<Queue>);
 
 impl Drop for Calling {
     fn drop(&mut self) {
-        self.0.ends(ring::now());
+        self.0.pulse.ends(ring::now());
     }
 }
 

@@ -235,6 +235,7 @@ impl Drop for Change {
     fn drop(&mut self) {
         self.0.changing.set(self.0.changing.get() - 1);
         self.0.note_change();
+        self.0.last_change.set(ring::now());
     }
 }
 
@@ -349,7 +350,6 @@ impl Sidecar {
 
     fn note_change(&self) {
         self.changes.set(self.changes.get() + 1);
-        self.last_change.set(Instant::now());
     }
 
     /// To be called before anything of the object is changed, and to be held until it is.
@@ -561,7 +561,9 @@ impl Sidecar {
         let end = place(size.div_ceil(blocks::BLOCK));
         (self.len.get() > end).then(|| {
             let writing = self.begin_write();
-            self.cache.forget(self.serial, size.div_ceil(blocks::BLOCK)..u64::MAX);
+            // Beyond what there is, the cache has but zeros.
+            let there = (self.len.get() - place(0)).div_ceil(Entry::LEN as u64);
+            self.cache.forget(self.serial, size.div_ceil(blocks::BLOCK)..there);
             Cut { end, writing }
         })
     }
