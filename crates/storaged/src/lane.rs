@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::map::ClusterMap;
 use net::bench::memory::Memory as BenchMemory;
@@ -21,6 +21,7 @@ use telemetry::metrics::Metrics;
 use types::id::{Epoch, GroupId};
 
 use crate::ahead::Ahead;
+use crate::bench;
 use crate::dispatch::{Dispatch, Route};
 use crate::engine::files::{Files, Options, prepare_folders};
 use crate::engine::{ObjectStore, Share};
@@ -38,10 +39,12 @@ use crate::target::Target;
 
 /// Longest wait for requests in flight when the lane stops.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
-/// Longest write-out of dirty data when the lane stops. The kernel goes on with what is left.
+/// Longest write-out of dirty data when the lane stops. The kernel goes on with what is left. What there is left of that time
+/// goes to the checksums.
 const SYNC_MAX: Duration = Duration::from_secs(3);
 // What stops a service kills one that takes 10 s, which would know less of what is on the disks than one that gives up.
-const _: () = assert!(DRAIN_MAX.as_secs() + SYNC_MAX.as_secs() + losses::END_MAX.as_secs() <= 8);
+const _: () =
+    assert!(bench::END_MAX.as_secs() + DRAIN_MAX.as_secs() + SYNC_MAX.as_secs() + losses::END_MAX.as_secs() <= 9);
 /// A target that came while the lane runs, and could not be opened, is tried again so often.
 const AGAIN_EVERY: Duration = Duration::from_secs(5);
 /// Of the kernel's workers: those for what the targets do for nobody's request, such as the sync of a removal.
@@ -337,19 +340,25 @@ fn take_map(map: &Arc<ClusterMap>, dispatch: &Dispatch<Files>, targets: &LaneTar
     dispatch.metrics.epoch.set(i64::try_from(map.epoch.0).unwrap_or(i64::MAX));
 }
 
-/// Waits for what is under way, and writes out what is dirty. False where either takes longer than the bounds.
+/// Waits for what is under way, and writes out what is dirty. False where something of that goes on.
 async fn drain(targets: &[Rc<Served<Files>>]) -> bool {
     let deadline = ring::now() + DRAIN_MAX;
     while targets.iter().any(|served| served.table.busy_count() > 0) && ring::now() < deadline {
         turn_end().await;
         ring::sleep(Duration::from_millis(5)).await;
     }
-    let written = ring::join_all(targets.iter().map(|served| served.store.sync_all()));
-    let is_written = ring::timeout(SYNC_MAX, written).await.is_ok();
-    if !is_written {
+    let deadline = ring::now() + SYNC_MAX;
+    let written = ring::join_all(targets.iter().map(|served| served.store.write_out()));
+    let Ok(written) = ring::timeout(SYNC_MAX, written).await else {
         tracing::warn!("stopped before all dirty data was written: the kernel goes on with it");
-    }
-    is_written && targets.iter().all(|served| served.table.busy_count() == 0)
+        return false;
+    };
+    // So that objects are verified also where this was the last thing before a boot: all is on the disk without it.
+    let now = Instant::now();
+    let written = targets.iter().zip(written).filter(|(_, is_written)| *is_written);
+    let clean = ring::join_all(written.map(|(served, _)| served.store.clean(now)));
+    let is_clean = ring::timeout(deadline.saturating_duration_since(ring::now()), clean).await.is_ok();
+    is_clean && targets.iter().all(|served| served.table.busy_count() == 0)
 }
 
 #[cfg(test)]

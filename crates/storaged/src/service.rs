@@ -20,6 +20,7 @@ use telemetry::metrics::Metrics;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::absent::{Absent, Found, Search};
+use crate::bench;
 use crate::config::Config;
 use crate::engine::Share;
 use crate::engine::files::{self, Options};
@@ -243,8 +244,7 @@ impl Service {
     /// Lanes first, while the node still counts as alive; then mgmtd sees it go.
     fn stop(self) -> Result<(), Fatal> {
         self.net_bench.stop(0);
-        self.targets.iter().for_each(|target| target.bench.stop(0));
-        self.targets.iter().for_each(|target| target.bench.end());
+        bench::end_all(self.targets.iter().map(|target| &target.bench));
         let stopped = Lane::stop_all(self.lanes);
         target::end_all(self.targets);
         drop(self.agent);

@@ -23,8 +23,15 @@ use wire::v1::bench::{BenchPhase, BenchPlace, BenchRun, BenchStart, BenchStarted
 
 use self::folder::Folder;
 
-/// A run that has to end with its service is waited for so long: a disk may hang.
-const END_MAX: Duration = Duration::from_secs(2);
+/// Runs that have to end with their service are waited for so long, all together: a disk may hang.
+pub(crate) const END_MAX: Duration = Duration::from_secs(1);
+
+/// Ends all runs, and waits for that unless a disk hangs.
+pub(crate) fn end_all<'a>(benches: impl Iterator<Item = &'a Bench> + Clone) {
+    benches.clone().for_each(|bench| bench.stop(0));
+    let deadline = Instant::now() + END_MAX;
+    benches.for_each(|bench| bench.wait_until(deadline));
+}
 
 /// A target's directory.
 #[derive(Clone, Copy)]
@@ -155,10 +162,7 @@ impl Bench {
         }
     }
 
-    /// Ends a run, and waits for that unless the disk hangs.
-    pub(crate) fn end(&self) {
-        self.stop(0);
-        let deadline = Instant::now() + END_MAX;
+    fn wait_until(&self, deadline: Instant) {
         while self.shared.state().busy && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
         }

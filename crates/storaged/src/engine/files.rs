@@ -533,14 +533,21 @@ impl ObjectStore for Files {
         Ok((self.path.join(Folder::of(object).path()).join(folders::file_name(object)), exists))
     }
 
-    async fn sync_all(&self) {
+    async fn write_out(&self) -> bool {
         // Object by object it would take longer than whoever stops us waits.
-        if let Err(errno) = self.sync_file_system().await {
-            tracing::error!(target = %self.target.id(), %errno, "acknowledged data could not be written");
-            return;
+        let written = self.sync_file_system().await;
+        written
+            .inspect_err(|errno| {
+                tracing::error!(target = %self.target.id(), %errno, "acknowledged data could not be written");
+            })
+            .is_ok()
+    }
+
+    #[cfg(test)]
+    async fn sync_all(&self) {
+        if self.write_out().await {
+            self.clean(Instant::now()).await;
         }
-        // So that they are verified also where this was the last thing before a boot.
-        self.clean(Instant::now()).await;
     }
 
     async fn check(&self, object: ObjectId, offset: u64, len: u64) -> Result<Checked, Errno> {

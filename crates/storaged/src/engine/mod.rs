@@ -212,6 +212,10 @@ pub(crate) trait ObjectStore {
     /// Makes the checksums of objects that were not changed after `idle_since` hold over a loss of power.
     async fn clean(&self, idle_since: Instant);
 
-    /// Writes everything that is dirty to disk, before a stop.
+    /// Writes everything that is dirty to disk, before a stop. False where the disk refuses something.
+    async fn write_out(&self) -> bool;
+
+    /// That, and makes all checksums hold over a loss of power.
+    #[cfg(test)]
     async fn sync_all(&self);
 }
