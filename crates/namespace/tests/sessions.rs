@@ -626,3 +626,28 @@ fn a_repeated_create_to_write_holds_both_again_but_never_alone() {
     let settled = bed.settle(A, f, 7, None, false);
     assert!(!settled.settled, "only the objects know now");
 }
+
+/// The answer was lost with the shard's process; its client tells of the file as long as it has none.
+#[test]
+fn a_repeated_close_closes_what_was_told_since() {
+    let mut bed = Bed::in_objects();
+    let (text, exactly) = (name("f"), bed.next(A));
+    let f = bed.shard.create(exactly, &to_write(&text)).unwrap().attr.inode;
+    bed.turn();
+    let (exactly, settle) = (bed.next(A), settle_and_close(f, 1000, false));
+    let settled = bed.shard.settle(exactly, &settle, None).unwrap();
+    bed.turn();
+    bed.restart();
+    // Of another thread, the intent may have been told as well.
+    bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, true)], &[])).unwrap();
+    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
+    assert_eq!(bed.shard.settle(exactly, &settle, None).unwrap(), settled);
+    assert_eq!(bed.shard.held_count(), 0);
+    assert_eq!(bed.shard.settle(exactly, &settle, None).unwrap(), settled);
+    assert!(bed.tick().grace_ended);
+    bed.turn();
+    bed.unlink(ROOT, "f").unwrap();
+    bed.turn();
+    assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
+    assert_eq!(bed.shard.settle(exactly, &settle, None).unwrap_err().errno(), Errno::EPROTO, "answered by now");
+}

@@ -301,7 +301,10 @@ impl<K: Kv> Shard<K> {
     /// with contents that cannot be in the metadata.
     pub fn settle(&mut self, exactly: Exactly, settle: &Settle, drafted: Option<&Drafted>) -> Result<Settled> {
         match self.begin(exactly)? {
-            Some(Outcome::Settled { settled, intents }) => return Ok(Settled { settled, intents }),
+            Some(Outcome::Settled { settled, intents }) => {
+                self.end_again(exactly.session, settle)?;
+                return Ok(Settled { settled, intents });
+            }
             Some(_) => return Err(Errno::EPROTO.into()),
             None => {}
         }
@@ -335,8 +338,7 @@ impl<K: Kv> Shard<K> {
             }
         }
         if settle.release {
-            self.holds.end_intent(exactly.session, settle.inode);
-            self.locks.release_end(exactly.session, settle.inode);
+            self.end_intent(exactly.session, settle.inode);
         }
         if !self.namespace.existing(settle.inode)?.has(UNSETTLED) {
             self.holds.settled(settle.inode);
@@ -351,6 +353,28 @@ impl<K: Kv> Shard<K> {
         }
         self.record(exactly, Outcome::Settled { settled, intents });
         Ok(Settled { settled, intents })
+    }
+
+    /// What ended with a settling that happened already. After a restart the session has told of the file what was so until it
+    /// hears the answer; and it asks for nothing of the file anew before that.
+    fn end_again(&mut self, session: SessionId, settle: &Settle) -> Result<()> {
+        if settle.release {
+            self.end_intent(session, settle.inode);
+            // It may be gone: nobody needs what is remembered of it then.
+            if self.namespace.find(settle.inode)?.is_none_or(|inode| !inode.has(UNSETTLED)) {
+                self.holds.settled(settle.inode);
+            }
+        }
+        if settle.close {
+            self.locks.release_file(session, settle.inode);
+            self.release(session, settle.inode)?;
+        }
+        Ok(())
+    }
+
+    fn end_intent(&mut self, session: SessionId, inode: InodeId) {
+        self.holds.end_intent(session, inode);
+        self.locks.release_end(session, inode);
     }
 
     /// # Errors
