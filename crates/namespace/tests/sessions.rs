@@ -651,3 +651,17 @@ fn a_repeated_close_closes_what_was_told_since() {
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
     assert_eq!(bed.shard.settle(exactly, &settle, None).unwrap_err().errno(), Errno::EPROTO, "answered by now");
 }
+
+/// What a session acknowledges in the turn that makes it is written nowhere.
+#[test]
+fn what_is_acknowledged_in_its_own_turn_leaves_no_slot() {
+    let mut bed = Bed::new();
+    bed.turn();
+    for n in 0..100 {
+        let text = n.to_string();
+        bed.file(ROOT, &text);
+        bed.unlink(ROOT, &text).unwrap();
+        bed.turn();
+    }
+    assert!(bed.kv.len() < 12, "{} records left", bed.kv.len());
+}

@@ -28,6 +28,8 @@ pub(crate) struct Replies {
     free: Vec<u32>,
     /// Number of uncommitted ones.
     uncommitted: usize,
+    /// The turn has recorded some, which may be acknowledged since.
+    noted: bool,
     /// The slot that the coming commit writes.
     writing: Option<u32>,
 }
@@ -161,7 +163,7 @@ impl Replies {
             self.stored.insert(at, stored);
         }
         self.uncommitted += 1;
-        self.uncommitted == 1
+        !std::mem::replace(&mut self.noted, true)
     }
 
     /// The record of the turn's outcomes, and the slot to write it to; `None` where none is needed.
@@ -184,6 +186,7 @@ impl Replies {
     }
 
     pub(crate) fn committed(&mut self) {
+        self.noted = false;
         let Some(slot) = self.writing.take() else { return };
         let mut left = self.uncommitted;
         self.live[slot as usize - 1] = left as u32;
@@ -202,6 +205,7 @@ impl Replies {
 
     /// The turn did not happen.
     pub(crate) fn rolled_back(&mut self) {
+        self.noted = false;
         self.free.extend(self.writing.take());
         self.stored.retain(|stored| stored.slot != UNCOMMITTED);
         self.uncommitted = 0;
@@ -295,6 +299,20 @@ mod tests {
         assert_eq!(replies.begin(1, 1, 10), Ok(Some(Outcome::Done)));
         replies.record(2, Outcome::Done);
         assert_eq!(commit(&mut replies), Some(2));
+    }
+
+    #[test]
+    fn a_turn_is_written_once_also_where_it_acknowledges_what_it_made() {
+        let mut replies = Replies::default();
+        assert!(replies.record(1, Outcome::Done));
+        replies.begin(2, 2, 10).unwrap();
+        assert!(!replies.record(2, Outcome::Done), "the second of the turn");
+        assert_eq!(commit(&mut replies), Some(1));
+        replies.begin(3, 3, 10).unwrap();
+        assert!(replies.record(3, Outcome::Done), "of the next one the first");
+        replies.rolled_back();
+        assert!(replies.record(3, Outcome::Done));
+        assert_eq!((commit(&mut replies), replies.slots()), (Some(1), 1));
     }
 
     #[test]
