@@ -214,6 +214,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     ring::spawn(turns(Rc::clone(&core)));
     ring::spawn(tasks::tick(Rc::clone(&core)));
     ring::spawn(tasks::split(Rc::clone(&core)));
+    ring::spawn(tasks::end(Rc::clone(&core)));
     ring::spawn(tasks::answer_synced(Rc::clone(&core), synced));
     ring::spawn(space::watch(Rc::clone(&core), setup.dir, setup.reserve_bytes));
     ring::spawn(removal.run());

@@ -103,6 +103,8 @@ struct State {
     ticked: Option<Instant>,
     /// Directories that are being split are to be gone on with.
     split: bool,
+    /// So are ends that come in pieces.
+    end: bool,
     /// Objects that are gone from their storage groups.
     removed: Vec<Deletion>,
     /// Files whose contents are to be moved to objects, those of which the disk does not know that yet, and what became of
@@ -195,6 +197,7 @@ impl Core {
             tick: false,
             ticked: None,
             split: false,
+            end: false,
             removed: Vec::new(),
             growing: Vec::new(),
             marked: Unsynced::default(),

@@ -26,6 +26,7 @@ use crate::ops::remove::Fate;
 use crate::schema::inode::{HAS_OBJECTS, HAS_XATTRS, Inode, Role, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::schema::{orphan, session};
+use crate::shard::ending::{AT_ONCE, Ending};
 use crate::shard::foresight::Foresight;
 use crate::shard::holds::{Holds, Told};
 use crate::shard::inline::Growing;
@@ -36,6 +37,7 @@ use crate::view::{DirectoryView, Exactly, InodeView, PoolSpace, Standing};
 
 mod changes;
 mod drafts;
+mod ending;
 mod foresight;
 pub(crate) mod holds;
 pub mod inline;
@@ -136,6 +138,7 @@ pub struct Shard<K: Kv> {
     sessions: BTreeMap<SessionId, Session>,
     pub(crate) holds: Holds,
     growing: Growing,
+    ending: Ending,
     leases: Leases,
     locks: Locks,
     pub(crate) transactions: Transactions,
@@ -185,6 +188,8 @@ enum Stage {
     Open,
     /// It has told all that it held before this birth.
     Told,
+    /// Over, but for some of what it held: see `ending`.
+    Ending,
     /// Over with this turn's commit.
     Ended,
 }
@@ -208,8 +213,13 @@ impl Session {
         matches!(self.stage, Stage::Known | Stage::Back)
     }
 
+    /// It has begun to end.
+    fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Ending | Stage::Ended)
+    }
+
     fn is_overdue(&self, mono_ms: u64, expiry_ms: u64) -> bool {
-        self.stage != Stage::Ended && mono_ms >= self.last_seen_ms.saturating_add(expiry_ms)
+        !self.is_over() && mono_ms >= self.last_seen_ms.saturating_add(expiry_ms)
     }
 }
 
@@ -272,14 +282,20 @@ impl<K: Kv> Shard<K> {
 
     /// Ends sessions not heard of and the grace after a restart, as the time has come. Call it a few times a second;
     /// its changes belong to the turn and need a `commit`. What cannot be done is done at the next call, and keeps nothing
-    /// else from it.
+    /// else from it. Of much, it does a part: see [`Self::is_ending`].
     pub fn tick(&mut self) -> Ticked {
         let mut ticked = Ticked::default();
+        let mut at_once = AT_ONCE;
         for session in self.overdue() {
             if self.may_write_objects(session) {
                 ticked.to_fence.extend(self.begin_fencing(session));
             } else {
-                match self.end_session(session) {
+                let count = self.holds.count(session);
+                match self.end_session(session, at_once) {
+                    Ok(()) if count <= at_once => {
+                        at_once -= count;
+                        ticked.expired.push(session);
+                    }
                     Ok(()) => ticked.expired.push(session),
                     Err(error) => ticked.failed.push(error),
                 }
@@ -308,12 +324,8 @@ impl<K: Kv> Shard<K> {
         self.locks.tick();
         self.tell_participants();
         self.ask_coordinators();
-        if self.grace_until_ms.is_none() {
-            // Again after a turn that failed; and those to which a transaction had promised a name.
-            for inode in self.holds.of(ABSENT) {
-                ticked.failed.extend(self.release(ABSENT, inode).err());
-            }
-        }
+        self.resume_ending();
+        ticked.failed.extend(self.go_on_ending());
         ticked
     }
 
@@ -393,6 +405,7 @@ impl<K: Kv> Shard<K> {
             self.locks.release_session(id);
         }
         self.transactions_rolled_back();
+        self.begin_ending_anew();
     }
 
     /// The first answer where this change happened already.
@@ -588,7 +601,7 @@ impl<K: Kv> Shard<K> {
     }
 
     /// Releases all and removes the records of a session; it is gone with the commit.
-    fn end_session(&mut self, id: SessionId) -> Result<()> {
+    fn end_at_once(&mut self, id: SessionId) -> Result<()> {
         for inode in self.holds.of(id) {
             self.release(id, inode)?;
         }

@@ -4,8 +4,12 @@ mod common;
 
 use common::{A, B, Bed, EXPIRY_MS, ROOT, full, held, name, refused};
 use kv::{Batch, Kv};
+use namespace::error::Error;
+use namespace::shard::Ticked;
 use namespace::view::Telling;
+use types::attr::FileType;
 use types::error::Errno;
+use types::id::InodeId;
 
 #[test]
 fn a_restart_keeps_what_sessions_reclaim() {
@@ -125,4 +129,127 @@ fn what_cannot_be_read_shuts_nobody_out_who_has_it_open() {
     bed.unlink(ROOT, "g").unwrap();
     bed.shard.commit().unwrap();
     assert!(bed.stat(g).is_ok(), "it holds the other one");
+}
+
+/// Makes so many files, which lose their names again by `unlink`.
+fn make(bed: &mut Bed, count: usize, open: bool) -> Vec<InodeId> {
+    let mut made = Vec::new();
+    for n in 0..count {
+        made.push(bed.make(ROOT, &n.to_string(), FileType::Regular, open, true).expect("made").attr.inode);
+        if n % 1000 == 0 {
+            bed.shard.commit().expect("commits");
+        }
+    }
+    bed.shard.commit().expect("commits");
+    made
+}
+
+fn unlink(bed: &mut Bed, count: usize) {
+    for n in 0..count {
+        bed.unlink(ROOT, &n.to_string()).expect("unlinked");
+        if n % 1000 == 0 {
+            bed.shard.commit().expect("commits");
+        }
+    }
+    bed.shard.commit().expect("commits");
+}
+
+/// Goes on until nothing is left of what ends. The greatest number of records that went with one commit.
+fn end_all(bed: &mut Bed) -> usize {
+    let mut most = 0;
+    while bed.shard.is_ending() {
+        let before = bed.kv.len();
+        assert_eq!(bed.shard.go_on_ending(), []);
+        bed.shard.commit().expect("commits");
+        most = most.max(before.saturating_sub(bed.kv.len()));
+    }
+    most
+}
+
+#[test]
+fn what_lost_its_name_after_a_restart_goes_in_pieces() {
+    let mut bed = Bed::in_objects();
+    make(&mut bed, 50_000, false);
+    bed.restart();
+    bed.shard.session_open(A, b"").unwrap();
+    unlink(&mut bed, 50_000);
+    let before = bed.kv.len();
+    bed.shard.session_tell(A, b"", &Telling::whole(&[], &[])).unwrap();
+    bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
+    assert!(bed.tick().grace_ended && bed.shard.is_ending());
+    bed.shard.commit().unwrap();
+    let first = before - bed.kv.len();
+    assert!((500..5000).contains(&first), "{first} records went with the first turn");
+    bed.kv.fail_commit(1, full());
+    bed.shard.go_on_ending();
+    bed.shard.commit().unwrap_err();
+    assert_eq!(bed.tick(), Ticked::default());
+    let most = end_all(&mut bed);
+    assert!((500..5000).contains(&most), "{most} records went with one turn");
+    assert_eq!((bed.shard.inode_count(), bed.shard.held_count()), (1, 0));
+    bed.turn();
+}
+
+#[test]
+fn a_session_that_holds_much_ends_in_pieces() {
+    let mut bed = Bed::in_objects();
+    let files = make(&mut bed, 5000, true);
+    let [shared, named] = [files[0], bed.file(ROOT, "named")];
+    bed.write_intent(A, shared).unwrap();
+    bed.write_intent(A, named).unwrap();
+    bed.shard.open_inode(B, shared, false).unwrap();
+    unlink(&mut bed, 5000);
+    bed.turn();
+    bed.wait_ms(EXPIRY_MS);
+    bed.shard.touch(B);
+    assert_eq!(bed.tick().expired, [A]);
+    assert!(bed.shard.is_ending());
+    bed.turn();
+    assert!(!bed.shard.touch(A) && bed.shard.knows(A));
+    assert_eq!(refused(bed.shard.session_open(A, b"")), Errno::EBUSY, "not yet");
+    bed.shard.session_close(A).unwrap();
+    bed.turn();
+    let is_written = |bed: &mut Bed, file| bed.shard.getattr(B, file).unwrap().unsettled;
+    let left = bed.shard.held_count();
+    assert!(bed.shard.go_on_ending().is_empty() && is_written(&mut bed, named) && is_written(&mut bed, shared));
+    bed.turn();
+    assert!(left - bed.shard.held_count() < 2000);
+
+    // The session is there again after a restart, with what it has left.
+    bed.restart();
+    bed.shard.session_tell(B, b"", &Telling::whole(&[held(shared, false)], &[])).unwrap();
+    let opens = [held(shared, true), held(named, true), held(files[1], false), held(files[4999], false)];
+    let told = bed.shard.session_tell(A, b"", &Telling::whole(&opens, &[])).unwrap();
+    assert!(told.opened.keeps_intents && told.damaged.is_empty());
+    assert!(bed.tick().grace_ended);
+    bed.turn();
+    assert!(bed.stat(files[1]).is_err() && bed.stat(files[4999]).is_ok());
+    bed.shard.session_close(A).unwrap();
+    let most = end_all(&mut bed);
+    assert!((500..5000).contains(&most), "{most} records went with one turn");
+    bed.turn();
+    assert!(!bed.shard.knows(A) && bed.shard.getattr(B, shared).is_ok());
+    bed.shard.close_inode(B, shared, None).unwrap();
+    bed.turn();
+    assert_eq!((bed.shard.inode_count(), bed.shard.held_count()), (2, 0));
+}
+
+/// Its end does not wait for that, and it leaves no other way to end.
+#[test]
+fn what_cannot_be_read_keeps_no_session_that_ends_in_pieces() {
+    let mut bed = Bed::in_objects();
+    let files = make(&mut bed, 2000, true);
+    unlink(&mut bed, 2000);
+    bed.restart();
+    bed.shard.session_open(A, b"").unwrap();
+    let mut key = Vec::new();
+    namespace::schema::inode::ser_key(&mut key, files[10]);
+    let mut batch = bed.kv.batch();
+    batch.put(&key, b"nonsense");
+    bed.kv.commit(&mut batch).unwrap();
+    bed.shard.session_close(A).unwrap();
+    assert!(matches!(bed.shard.go_on_ending()[..], [Error::Damaged(_)]));
+    end_all(&mut bed);
+    assert!(!bed.shard.knows(A));
+    assert_eq!((bed.shard.inode_count(), bed.shard.held_count()), (2, 1));
 }

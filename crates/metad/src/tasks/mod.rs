@@ -37,6 +37,17 @@ pub(crate) async fn split(core: Rc<Core>) {
     }
 }
 
+/// Between two pieces of what ends: as above.
+const END_EVERY: Duration = Duration::from_millis(5);
+
+/// Lets ends of much that was held come, piece by piece.
+pub(crate) async fn end(core: Rc<Core>) {
+    loop {
+        let pause = if core.go_on_ending() { ring::sleep(END_EVERY) } else { ring::next_look(TICK_EVERY) };
+        pause.await;
+    }
+}
+
 /// Answers those who wait for the disk.
 pub(crate) async fn answer_synced(core: Rc<Core>, mut results: Receiver<Synced>) {
     while let Some(synced) = results.recv().await {

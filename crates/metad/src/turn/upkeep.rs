@@ -3,12 +3,25 @@
 use std::mem;
 use std::time::{Duration, Instant};
 
+use namespace::error::Error;
 use types::id::SessionId;
 
-use super::State;
+use super::{Core, State};
 
 /// Without a tick, of which there are two a second.
 const STOOD_STILL: Duration = Duration::from_secs(2);
+
+impl Core {
+    /// Goes on with ends that come in pieces. False where there are none, or nothing can be written.
+    pub(crate) fn go_on_ending(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.end = !state.stopping && !self.store.is_failed() && state.shard.is_ending();
+        if state.end {
+            self.work.notify_one();
+        }
+        state.end
+    }
+}
 
 impl State {
     pub(super) fn by_itself(&mut self) {
@@ -48,6 +61,9 @@ impl State {
                 Err(error) => tracing::error!(%session, %error, "a session could not be ended"),
             }
         }
+        if mem::take(&mut self.end) {
+            self.shard.go_on_ending().iter().for_each(tell_kept);
+        }
         if mem::take(&mut self.tick) {
             self.tick();
         }
@@ -70,10 +86,12 @@ impl State {
         if ticked.grace_ended {
             tracing::info!("the time for clients to reclaim what they held is over");
         }
-        for error in ticked.failed {
-            tracing::error!(%error, "a session could not be ended, or not all that it held");
-        }
+        ticked.failed.iter().for_each(tell_kept);
     }
+}
+
+fn tell_kept(error: &Error) {
+    tracing::error!(%error, "a session could not be ended, or not all that it held");
 }
 
 fn tell_end(session: SessionId) {

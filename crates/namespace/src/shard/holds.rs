@@ -2,6 +2,7 @@
 //! orphan records and from what sessions reclaim.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use rustc_hash::FxHashMap;
 use types::id::{InodeId, SessionId};
@@ -330,6 +331,13 @@ impl Holds {
 
     pub(crate) fn of(&self, session: SessionId) -> Vec<InodeId> {
         self.by_session.get(&session).map_or_else(Vec::new, |inodes| inodes.iter().copied().collect())
+    }
+
+    /// The next ones after this, at most so many.
+    pub(crate) fn after(&self, session: SessionId, inode: Option<InodeId>, count: usize) -> Vec<InodeId> {
+        let from = inode.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.by_session.get(&session).into_iter().flat_map(|inodes| inodes.range((from, Bound::Unbounded)));
+        next.take(count).copied().collect()
     }
 
     pub(crate) fn count(&self, session: SessionId) -> usize {

@@ -12,6 +12,7 @@ use crate::locks::Locks;
 use crate::namespace::{CountsRecord, Namespace};
 use crate::schema::meta::{self, Counts};
 use crate::schema::{orphan, session};
+use crate::shard::ending::Ending;
 use crate::shard::foresight::Foresight;
 use crate::shard::holds::Holds;
 use crate::shard::inline::Growing;
@@ -61,6 +62,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     let mut shard = Shard {
         splitting,
         growing: Growing::default(),
+        ending: Ending::default(),
         namespace,
         config,
         leases,

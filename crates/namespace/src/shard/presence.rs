@@ -9,6 +9,7 @@ use types::time::Timestamp;
 use crate::error::{Error, Result};
 use crate::leases::{Subject, Touched};
 use crate::schema::session;
+use crate::shard::ending::AT_ONCE;
 use crate::shard::replies::Replies;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage};
 use crate::view::{HeldOpen, InodeView, Retold, SessionOpened, Telling};
@@ -65,7 +66,7 @@ impl<K: Kv> Shard<K> {
     /// Where the store fails.
     pub fn session_close(&mut self, session: SessionId) -> Result<()> {
         match self.sessions.get(&session) {
-            Some(known) if known.stage != Stage::Ended => self.end_session(session),
+            Some(known) if !known.is_over() => self.end_session(session, AT_ONCE),
             _ => Ok(()),
         }
     }
@@ -175,7 +176,7 @@ impl<K: Kv> Shard<K> {
         }
         let mono_ms = self.mono_ms;
         if let Some(session) = self.sessions.get_mut(&id) {
-            if session.stage == Stage::Ended {
+            if session.is_over() {
                 return Err(Errno::EBUSY.into());
             }
             session.last_seen_ms = mono_ms;
@@ -252,7 +253,7 @@ impl<K: Kv> Shard<K> {
         session.fenced = true;
         let ends = std::mem::replace(&mut session.fencing, false) && session.is_overdue(now, expiry_ms);
         if ends {
-            self.end_session(id)?;
+            self.end_session(id, AT_ONCE)?;
         }
         Ok(ends)
     }
