@@ -10,21 +10,28 @@ const PARKED_MAX: usize = 16 << 10;
 pub(crate) struct Parking<T> {
     waiting: BTreeMap<TransactionId, Vec<T>>,
     count: usize,
+    bytes: usize,
+}
+
+/// What waits takes up memory.
+pub(crate) trait Weighed {
+    fn bytes(&self) -> usize;
 }
 
 impl<T> Default for Parking<T> {
     fn default() -> Self {
-        Self { waiting: BTreeMap::new(), count: 0 }
+        Self { waiting: BTreeMap::new(), count: 0, bytes: 0 }
     }
 }
 
-impl<T> Parking<T> {
+impl<T: Weighed> Parking<T> {
     /// Gives it back where there is no room.
     pub(crate) fn park(&mut self, transaction: TransactionId, one: T) -> Result<(), T> {
         if self.count >= PARKED_MAX {
             return Err(one);
         }
         self.count += 1;
+        self.bytes += one.bytes();
         self.waiting.entry(transaction).or_default().push(one);
         Ok(())
     }
@@ -35,7 +42,7 @@ impl<T> Parking<T> {
         for transaction in ended {
             left.extend(self.waiting.remove(transaction).unwrap_or_default());
         }
-        self.count -= left.len();
+        self.lose(left.iter());
         left
     }
 
@@ -46,16 +53,30 @@ impl<T> Parking<T> {
             gone.extend(waiting.extract_if(.., |one| is_gone(one)).map(|one| (*transaction, one)));
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
-        self.count -= gone.len();
+        self.lose(gone.iter().map(|(_, one)| one));
         gone
+    }
+
+    fn lose<'a>(&mut self, lost: impl Iterator<Item = &'a T>)
+    where
+        T: 'a,
+    {
+        for one in lost {
+            self.count -= 1;
+            self.bytes -= one.bytes();
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn clear(&mut self) -> Vec<T> {
-        self.count = 0;
+        (self.count, self.bytes) = (0, 0);
         std::mem::take(&mut self.waiting).into_values().flatten().collect()
     }
 }
@@ -63,6 +84,12 @@ impl<T> Parking<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Weighed for usize {
+        fn bytes(&self) -> usize {
+            self % 2
+        }
+    }
 
     #[test]
     fn is_bounded_and_keeps_the_order() {
@@ -72,11 +99,12 @@ mod tests {
         }
         assert_eq!(parking.park(TransactionId(9), 7), Err(7));
         let left = parking.leave(&[TransactionId(1), TransactionId(3)]);
-        assert_eq!((left.len(), left[0], left[1]), (PARKED_MAX / 2, 1, 3));
+        assert_eq!((left.len(), left[0], left[1], parking.bytes()), (PARKED_MAX / 2, 1, 3, 0));
         parking.park(TransactionId(9), 7).expect("room again");
         let gone = [(0, 0), (0, 2), (0, 4), (0, 6), (9, 7)].map(|(transaction, one)| (TransactionId(transaction), one));
+        assert_eq!(parking.bytes(), 1);
         assert_eq!(parking.remove_if(|one| *one < 8), gone);
-        assert_eq!(parking.len(), PARKED_MAX / 2 - 4);
+        assert_eq!((parking.len(), parking.bytes()), (PARKED_MAX / 2 - 4, 0));
         assert_eq!(parking.clear().len(), PARKED_MAX / 2 - 4);
     }
 }

@@ -28,7 +28,7 @@ use crate::connections::Connections;
 use crate::dispatch::{self, Context};
 use crate::fail_points::FailPoints;
 use crate::metrics::ShardMetrics;
-use crate::parking::Parking;
+use crate::parking::{Parking, Weighed};
 use crate::pools;
 use crate::syncer::Syncer;
 use crate::waiting::Waiting;
@@ -153,6 +153,12 @@ impl Queued {
 
     pub(crate) fn len(&self) -> usize {
         self.body.len()
+    }
+}
+
+impl Weighed for Queued {
+    fn bytes(&self) -> usize {
+        self.len()
     }
 }
 
@@ -634,13 +640,15 @@ impl State {
 
     /// Keeps a request that has no answer yet; gives back one that has, or for which there is no room.
     fn keep_waiting(&mut self, answer: &Answer, queued: Queued) -> Option<Queued> {
+        // There is always room for what those who hold leases have to do before they give them back.
+        let bytes = self.waiting.bytes() + self.parking.bytes() + queued.len();
+        let has_room = bytes <= QUEUE_BYTES_MAX / 2;
         match answer {
-            // There is always room for what those who hold leases have to do before they give them back.
-            Answer::Parked if self.waiting.len() < QUEUE_REQUESTS_MAX / 2 => {
+            Answer::Parked if has_room && self.waiting.len() < QUEUE_REQUESTS_MAX / 2 => {
                 self.waiting.park(queued);
                 None
             }
-            Answer::Blocked(transaction) => {
+            Answer::Blocked(transaction) if has_room => {
                 self.shard.await_end(*transaction);
                 self.parking.park(*transaction, queued).err()
             }

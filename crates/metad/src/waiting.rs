@@ -22,6 +22,8 @@ use crate::turn::{Answered, Queued};
 pub(crate) struct Waiting {
     /// Changes, in the order in which they came.
     parked: Vec<Queued>,
+    /// Of their bodies.
+    bytes: usize,
     /// Of each session that hears recalls: over which connection, and its request where it is here.
     listeners: FxHashMap<SessionId, Listener>,
     /// Requests that are answered when their lock is there. The shard says which, and bounds their number.
@@ -38,18 +40,26 @@ impl Waiting {
         self.parked.len()
     }
 
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn park(&mut self, queued: Queued) {
+        self.bytes += queued.len();
         self.parked.push(queued);
     }
 
     /// Puts the parked ones in front of `queue`.
     pub(crate) fn release(&mut self, queue: &mut Vec<Queued>) {
+        self.bytes = 0;
         queue.splice(0..0, mem::take(&mut self.parked));
     }
 
     /// Drops the parked ones whose caller is gone, or its next connection would wait for them; answers their bytes.
     pub(crate) fn drop_abandoned(&mut self) -> usize {
-        self.parked.extract_if(.., |queued| queued.is_abandoned()).map(|queued| queued.len()).sum()
+        let dropped = self.parked.extract_if(.., |queued| queued.is_abandoned()).map(|queued| queued.len()).sum();
+        self.bytes -= dropped;
+        dropped
     }
 
     /// The session's request for recalls, to be answered when there are any. Answers at once what it asked before.

@@ -22,10 +22,10 @@ use wire::codec::{Bytes, DecodeError, Reader, Wire, decode_body};
 use wire::frame::Status;
 use wire::op::{Call, Op, Ping};
 use wire::v1::meta::{
-    Close, Create, Exactly, Fsync, GetAttr, InodeReply, Lookup, Mkdir, Open, ReadDir, Scan, StatFs, Unlink, Walk,
-    WalkReply, WriteIntent,
+    Close, Create, Exactly, Fsync, GetAttr, InodeReply, Lookup, Mkdir, Open, ReadDir, Scan, SetXattr, StatFs, Unlink,
+    Walk, WalkReply, WriteIntent,
 };
-use wire::v1::session::{Empty, HeldOpen, SessionClose, SessionOpen, SessionOpened};
+use wire::v1::session::{Empty, HeldOpen, Recalls, SessionClose, SessionOpen, SessionOpened};
 use wire::v1::storage::Remove;
 
 /// One client: a connection with a session on it.
@@ -537,4 +537,59 @@ fn a_session_is_on_disk_when_its_client_is_told_that_it_is_open() {
         assert_eq!(syncs(&shard), 2);
     });
     shard.stop().expect("stops in order");
+}
+
+/// One that listens and never gives a lease back.
+async fn holder(shard: &LocalShard, session: u64) -> Rc<Client> {
+    let holder = Rc::new(Client::connect(shard, session).await);
+    let listening = Rc::clone(&holder);
+    ring::spawn(async move {
+        let _ = listening.connection.call_patiently(listening.to, &Recalls { done: Vec::new() }).await;
+    });
+    while holder.call(&GetAttr { inode: InodeId::ROOT }).await.expect("told").lease_ms == 0 {
+        ring::sleep(Duration::from_millis(5)).await;
+    }
+    holder
+}
+
+fn set_xattr(exactly: Exactly, inode: InodeId, len: usize) -> SetXattr {
+    SetXattr { exactly, inode, name: Bytes(b"user.long".to_vec()), value: Bytes(vec![7; len]), flags: 0 }
+}
+
+#[test]
+fn those_who_wait_leave_room_for_others_and_what_is_refused_does_not_wait() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = LocalConfig { lease_term: Duration::from_secs(50), ..LocalConfig::new(dir.path(), key()) };
+    let shard = LocalShard::start(&config).expect("starts");
+    on_ring(|| async {
+        let other = Client::connect(&shard, 1).await;
+        let file = other.create("file").await.expect("made").attr.inode;
+        let _holder = holder(&shard, 2).await;
+        let too_long = set_xattr(other.exactly(), InodeId::ROOT, 1 << 20);
+        assert_eq!(other.call(&too_long).await.map(drop), Err(errno(Errno::E2BIG)), "at once");
+
+        let (refused, total) = (Rc::new(Cell::new(0)), 6 * 200);
+        for session in 10..16 {
+            let client = Rc::new(Client::connect(&shard, session).await);
+            for sequence in 1..=200 {
+                let (client, refused) = (Rc::clone(&client), Rc::clone(&refused));
+                ring::spawn(async move {
+                    let exactly = Exactly { sequence, answered_below: 1 };
+                    let answer = client.call(&set_xattr(exactly, InodeId::ROOT, 65_000)).await;
+                    assert_eq!(answer.map(drop), Err(CallError::Status(Status::Busy)));
+                    refused.set(refused.get() + 1);
+                });
+            }
+        }
+        // More than all that may wait for a turn.
+        let mut seen = 0;
+        while seen == 0 || seen != refused.get() {
+            seen = refused.get();
+            ring::sleep(Duration::from_millis(300)).await;
+        }
+        let waiting = (total - seen) * 65_000;
+        assert!(waiting > 16 << 20 && waiting <= 32 << 20, "{waiting} bytes wait");
+        assert_eq!(other.call(&set_xattr(other.exactly(), file, 65_000)).await.map(drop), Ok(()));
+    });
+    shard.kill().expect("ends");
 }

@@ -18,15 +18,7 @@ impl<K: Kv> Namespace<K> {
     /// `ENOENT` for an empty target, `ENAMETOOLONG` above 4095 bytes, `EINVAL` with a zero byte in it; and as for any
     /// new entry `ENOENT`, `ENOTDIR`, `EEXIST`.
     pub fn symlink(&mut self, parent: InodeId, name: &Name, target: &[u8], cred: Credentials) -> Result<InodeId> {
-        if target.is_empty() {
-            return Err(Errno::ENOENT.into());
-        }
-        if target.len() > SYMLINK_MAX {
-            return Err(Errno::ENAMETOOLONG.into());
-        }
-        if target.contains(&0) {
-            return Err(Errno::EINVAL.into());
-        }
+        check_target(target)?;
         let place = self.vacancy(parent, name)?;
         let id = self.new_id()?;
         let mut newborn = self.newborn(place.home(), FileType::Symlink, 0o777, cred, Body::Other)?;
@@ -50,4 +42,14 @@ impl<K: Kv> Namespace<K> {
         symlink::deser_value(&self.key, &target)?;
         Ok(target)
     }
+}
+
+pub(crate) fn check_target(target: &[u8]) -> std::result::Result<(), Errno> {
+    if target.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    if target.len() > SYMLINK_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    if target.contains(&0) { Err(Errno::EINVAL) } else { Ok(()) }
 }

@@ -33,13 +33,7 @@ impl<K: Kv> Namespace<K> {
     /// an ACL:
     /// `EINVAL` where it is none, `EACCES` (a default one of what is no directory), `EOPNOTSUPP` (of a symlink).
     pub fn set_xattr(&mut self, id: InodeId, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        if flags & !(XATTR_CREATE | XATTR_REPLACE | XATTR_KILL_SGID) != 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        check_name(name)?;
-        if value.len() > VALUE_MAX {
-            return Err(Errno::E2BIG.into());
-        }
+        check(name, value, flags)?;
         let inode = self.existing(id)?;
         may_have(&inode, name)?;
         inode.must_be_free()?;
@@ -177,6 +171,15 @@ pub(crate) fn flag_of(name: &[u8]) -> u16 {
         CAPABILITY => HAS_CAPABILITY,
         _ => 0,
     }
+}
+
+/// What can be said of a setting without the inode.
+pub(crate) fn check(name: &[u8], value: &[u8], flags: u32) -> std::result::Result<(), Errno> {
+    if flags & !(XATTR_CREATE | XATTR_REPLACE | XATTR_KILL_SGID) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    check_name(name)?;
+    if value.len() > VALUE_MAX { Err(Errno::E2BIG) } else { Ok(()) }
 }
 
 /// The list, where the name is one of an ACL.

@@ -11,11 +11,14 @@ use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::name::Name;
 use types::time::Timestamp;
+use types::xattr::check_name;
 
 use crate::error::Result;
 use crate::leases::Touched;
 use crate::ops::remove::Fate;
 use crate::ops::set::SIZE_MAX;
+use crate::ops::symlink::check_target;
+use crate::ops::xattr;
 use crate::schema::inode::{Inode, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::shard::Shard;
@@ -146,6 +149,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly, outcome);
         }
+        check_target(target)?;
         if self.is_spread() {
             self.may_change_inside(parent, name)?;
         }
@@ -388,6 +392,8 @@ impl<K: Kv> Shard<K> {
         self.may_read(inode)?;
         let found = self.namespace.existing(inode)?;
         found.must_be_free()?;
+        // What is refused anyway does not wait for others: it may be as long as a message.
+        xattr::check(name, value, flags)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         if found.is_dir() {
             let (name, value) = (name.to_vec(), value.to_vec());
@@ -407,6 +413,7 @@ impl<K: Kv> Shard<K> {
         self.may_read(inode)?;
         let found = self.namespace.existing(inode)?;
         found.must_be_free()?;
+        check_name(name)?;
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         self.reform(exactly, inode, &found, DirectoryChange::RemoveXattr(name.to_vec()))?;
         self.namespace.remove_xattr(inode, name)?;
