@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use control::View;
 use kv::KvError;
 use kv::rocks::RocksKv;
+use namespace::error::store_errno;
 use namespace::shard::Shard;
 use namespace::shard::inline::{Grown, Growth};
 use namespace::transaction::{Haste, Message, Outgoing, Reply};
@@ -120,6 +121,8 @@ struct State {
     synced: u64,
     /// The last sync failed: nothing more becomes durable until the store is opened again.
     sync_failed: Option<Errno>,
+    /// Why the store takes nothing until it is opened again.
+    failure: Option<Errno>,
     /// Why the shard cannot go on.
     fault: Option<KvError>,
     /// In the order of the commits that they wait for.
@@ -214,6 +217,7 @@ impl Core {
             commits: 1,
             synced: 0,
             sync_failed: None,
+            failure: None,
             fault: None,
             syncing: std::collections::VecDeque::new(),
             complained: None,
@@ -272,7 +276,7 @@ impl Core {
         self.metrics.free_bytes.set(gauge(free_bytes));
         self.metrics.sessions.set(gauge(state.shard.session_count() as u64));
         self.metrics.open_inodes.set(gauge(state.shard.held_count() as u64));
-        state.context.keeps_access_times = condition == Condition::Good;
+        state.context.keeps_access_times = condition == Condition::Good && !self.store.is_failed();
     }
 
     /// Takes a request for the next turn, or answers it at once where it can't wait.
@@ -317,7 +321,10 @@ impl Core {
     pub(crate) fn go_on_splitting(&self) -> bool {
         let mut state = self.state.borrow_mut();
         // What moves needs space on both sides for a while.
-        let may = state.condition == Condition::Good && !state.stopping && self.serving.get().is_some();
+        let may = state.condition == Condition::Good
+            && !state.stopping
+            && !self.store.is_failed()
+            && self.serving.get().is_some();
         state.split = may && state.shard.is_splitting();
         if state.split {
             self.work.notify_one();
@@ -396,6 +403,7 @@ impl Core {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         let mono_ms = u64::try_from(ring::now().duration_since(self.begun).as_millis()).unwrap_or(u64::MAX);
+        state.shard.set_takes_changes(!self.store.is_failed());
         state.shard.begin_turn(wall_clock(), mono_ms);
         self.fail_points.replied(&state.replies);
         state.by_itself();
@@ -470,6 +478,7 @@ impl Core {
                 Ok(true)
             }
             Err(error) => {
+                state.failure = Some(store_errno(&error));
                 if state.complained.is_none_or(|at| begun.duration_since(at) >= COMPLAIN_EVERY) {
                     state.complained = Some(begun);
                     tracing::error!(%error, "a batch could not be written: its requests are answered with the error");
@@ -559,7 +568,7 @@ impl State {
         if self.stopping || self.reopening {
             return Answer::Failed(Status::Busy);
         }
-        let refused = self.condition.refuses(op);
+        let refused = self.refuses(op);
         if op == Op::SessionOpen {
             return refused.map_or_else(|| self.open_session(queued), Answer::errno);
         }

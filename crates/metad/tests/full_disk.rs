@@ -8,11 +8,12 @@ use std::time::Duration;
 use kv::rocks::RocksConfig;
 use metad::local::{LocalConfig, LocalShard};
 use net::{CallError, ClusterKey, Connection, Identity, Limits};
+use types::attr::SetAttr;
 use types::id::{InodeId, SessionId};
 use types::name::Name;
 use wire::codec::Bytes;
 use wire::frame::Status;
-use wire::v1::meta::{Exactly, Fsync, GetXattr, Lookup, SetXattr, Symlink};
+use wire::v1::meta::{Close, Exactly, Fsync, GetAttr, GetXattr, Lookup, Open, Set, SetXattr, Symlink};
 use wire::v1::session::SessionOpen;
 
 /// The limit is for one test at a time.
@@ -140,4 +141,62 @@ fn a_refused_batch_is_an_error_for_those_alone_who_have_changed_something_in_it(
         assert!(refused > 0 && asked_again > 0, "{refused} {asked_again}");
     });
     shard.stop().expect("stops in order");
+}
+
+/// Where nobody makes room, the store stays as it is.
+#[test]
+fn a_store_that_takes_nothing_is_read_by_old_and_new_clients_whatever_others_want_to_change() {
+    let _alone = LIMIT.lock();
+    let dir = tempfile::tempdir().expect("a directory");
+    let key = ClusterKey::from_bytes([7; 32]);
+    let mut config = LocalConfig::new(dir.path(), key.clone());
+    (config.rocks, config.reserve_bytes) = (RocksConfig::small(), u64::MAX);
+    let shard = LocalShard::start(&config).expect("starts");
+    let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
+    ring.run(async {
+        let connect = async |session: u64| {
+            let identity = Identity { key: key.clone(), cluster: String::new(), name: "test".into(), incarnation: 0 };
+            let connection = Connection::connect(shard.address(), &identity, &Limits::default()).await;
+            let connection = connection.expect("connects");
+            let open = SessionOpen::asking(SessionId(session), Vec::new(), 0, 1);
+            connection.call(shard.to(), &open).await.expect("a session");
+            connection
+        };
+        let to = shard.to();
+        let one = connect(1).await;
+        // Let the shard see that it has no room.
+        ring::sleep(Duration::from_millis(200)).await;
+        let set = |sequence: u64| Set {
+            exactly: Exactly { sequence, answered_below: sequence },
+            inode: InodeId::ROOT,
+            change: SetAttr { mode: Some(0o700 + sequence as u32 % 8), ..SetAttr::default() },
+            inline: false,
+        };
+        limit_file_size(50_000);
+        let mut sequence = 1;
+        while one.call(to, &set(sequence)).await.is_ok() {
+            sequence += 1;
+            assert!(sequence < 5000, "the limit is met");
+        }
+        let two = connect(2).await;
+        let attr = GetAttr { inode: InodeId::ROOT };
+        for _ in 0..100 {
+            sequence += 1;
+            let calls: [Asked<'_>; 4] = [
+                Box::pin(async { one.call(to, &set(sequence)).await.map(drop) }),
+                Box::pin(async { two.call(to, &set(1)).await.map(drop) }),
+                Box::pin(async { one.call(to, &attr).await.map(drop) }),
+                Box::pin(async { two.call(to, &attr).await.map(drop) }),
+            ];
+            let [changes @ .., own, others] = &ring::join_all(calls).await[..] else { unreachable!("as many answers") };
+            let is_refused =
+                |change: &Result<(), CallError>| matches!(change, Err(CallError::Status(Status::Errno(_))));
+            assert!(changes.iter().all(is_refused), "{changes:?}");
+            assert_eq!((own, others), (&Ok(()), &Ok(())));
+        }
+        two.call(to, &Open { inode: InodeId::ROOT, contents: false }).await.expect("opened");
+        two.call(to, &Close { inode: InodeId::ROOT, read: None }).await.expect("closed");
+        limit_file_size(libc::RLIM_INFINITY);
+    });
+    shard.kill().expect("ends");
 }

@@ -32,6 +32,7 @@ use crate::shard::holds::{Holds, Told};
 use crate::shard::inline::Growing;
 use crate::shard::replies::Replies;
 use crate::shard::splitting::Splitting;
+use crate::shard::unwritten::Unwritten;
 use crate::transaction::Transactions;
 use crate::view::{DirectoryView, Exactly, InodeView, PoolSpace, Standing};
 
@@ -49,6 +50,7 @@ mod reads;
 mod replies;
 mod splitting;
 mod unnamed;
+mod unwritten;
 mod walk;
 mod yielding;
 
@@ -139,6 +141,7 @@ pub struct Shard<K: Kv> {
     pub(crate) holds: Holds,
     growing: Growing,
     ending: Ending,
+    unwritten: Unwritten,
     leases: Leases,
     locks: Locks,
     pub(crate) transactions: Transactions,
@@ -252,6 +255,7 @@ impl<K: Kv> Shard<K> {
         self.leases.advance(mono_ms);
         self.locks.set_now(mono_ms);
         self.split_what_is_busy();
+        self.write_sessions();
     }
 
     /// What placement may choose from, whole; at each change of the map.
@@ -286,7 +290,8 @@ impl<K: Kv> Shard<K> {
     pub fn tick(&mut self) -> Ticked {
         let mut ticked = Ticked::default();
         let mut at_once = AT_ONCE;
-        for session in self.overdue() {
+        let overdue = if self.takes_changes() { self.overdue() } else { Vec::new() };
+        for session in overdue {
             if self.may_write_objects(session) {
                 ticked.to_fence.extend(self.begin_fencing(session));
             } else {
@@ -324,8 +329,10 @@ impl<K: Kv> Shard<K> {
         self.locks.tick();
         self.tell_participants();
         self.ask_coordinators();
-        self.resume_ending();
-        ticked.failed.extend(self.go_on_ending());
+        if self.takes_changes() {
+            self.resume_ending();
+            ticked.failed.extend(self.go_on_ending());
+        }
         ticked
     }
 
@@ -380,6 +387,7 @@ impl<K: Kv> Shard<K> {
         }
         created.clear();
         stages.clear();
+        self.unwritten.committed();
         self.holds.committed();
         self.growing.committed();
         self.transactions_committed();
@@ -402,8 +410,10 @@ impl<K: Kv> Shard<K> {
         }
         for id in created.drain(..) {
             self.sessions.remove(&id);
+            self.unwritten.forget(id);
             self.locks.release_session(id);
         }
+        self.unwritten.rolled_back();
         self.transactions_rolled_back();
         self.begin_ending_anew();
     }

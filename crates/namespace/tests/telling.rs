@@ -9,7 +9,8 @@ use namespace::shard::Ticked;
 use namespace::view::Telling;
 use types::attr::FileType;
 use types::error::Errno;
-use types::id::InodeId;
+use types::id::{InodeId, SessionId};
+use types::time::Timestamp;
 
 #[test]
 fn a_restart_keeps_what_sessions_reclaim() {
@@ -252,4 +253,43 @@ fn what_cannot_be_read_keeps_no_session_that_ends_in_pieces() {
     end_all(&mut bed);
     assert!(!bed.shard.knows(A));
     assert_eq!((bed.shard.inode_count(), bed.shard.held_count()), (2, 1));
+}
+
+/// A mount that is to read what there is, while the disk is full.
+#[test]
+fn who_comes_while_the_store_takes_nothing_is_written_when_it_does() {
+    const C: SessionId = SessionId(3);
+    let mut bed = Bed::new();
+    let [f, g] = ["f", "g"].map(|text| bed.file(ROOT, text));
+    bed.shard.open_inode(B, g, false).unwrap();
+    bed.unlink(ROOT, "g").unwrap();
+    bed.turn();
+    bed.kv.fail_commits(full());
+    bed.shard.set_takes_changes(false);
+    bed.shard.begin_turn(Timestamp(bed.now), bed.mono_ms);
+    let opened = bed.shard.session_open(C, b"c").unwrap();
+    bed.shard.open_inode(C, f, false).unwrap();
+    bed.turn();
+    assert!(bed.shard.touch(C));
+    assert_eq!(bed.shard.session_tell(C, b"c", &Telling::whole(&[held(f, false)], &[])).unwrap().opened, opened);
+    assert_eq!(refused(bed.shard.close_inode(B, g, None)), Errno::EIO, "it is to be told again");
+    bed.shard.close_inode(C, f, None).unwrap();
+    bed.turn();
+    bed.wait_ms(EXPIRY_MS);
+    bed.shard.touch(A);
+    bed.shard.touch(C);
+    assert_eq!(bed.shard.tick(), Ticked::default(), "an end is a change");
+    bed.turn();
+
+    bed.shard.set_takes_changes(true);
+    bed.shard.begin_turn(Timestamp(bed.now), bed.mono_ms);
+    bed.shard.commit().unwrap_err();
+    bed.kv.heal();
+    bed.shard.begin_turn(Timestamp(bed.now), bed.mono_ms);
+    assert_eq!(bed.shard.tick().expired, [B]);
+    bed.turn();
+    assert_eq!(refused(bed.stat(g)), Errno::ESTALE);
+    assert!(bed.shard.is_clean() && bed.shard.touch(C));
+    bed.restart();
+    assert!(bed.shard.knows(C) && !bed.shard.knows(B));
 }

@@ -21,8 +21,7 @@ pub(crate) enum Condition {
 }
 
 impl Condition {
-    /// A change that has begun already is not refused by that: see [`State::has_begun`].
-    pub(super) fn refuses(self, op: Op) -> Option<Errno> {
+    fn refuses(self, op: Op) -> Option<Errno> {
         match self {
             Self::Good => None,
             Self::LowSpace => dispatch::grows(op).then_some(Errno::ENOSPC),
@@ -32,6 +31,18 @@ impl Condition {
 }
 
 impl State {
+    /// A change that has begun already is not refused by that: see [`State::has_begun`].
+    pub(super) fn refuses(&self, op: Op) -> Option<Errno> {
+        self.condition.refuses(op).or_else(|| self.failed_store_refuses(op))
+    }
+
+    /// Where the store takes nothing, a change would come to nothing, and all others of its turn would have to ask again for
+    /// it. A new session does without, and of a close the shard knows whether it can.
+    fn failed_store_refuses(&self, op: Op) -> Option<Errno> {
+        let changes = dispatch::changes(op) && !matches!(op, Op::SessionOpen | Op::Close);
+        (changes && self.shard.store().is_failed()).then(|| self.failure.unwrap_or(Errno::EIO))
+    }
+
     /// It happened, or a transaction is about it: whoever asks again gets the answer to that.
     pub(super) fn has_begun(&self, session: SessionId, sequence: Option<u64>) -> bool {
         sequence.is_some_and(|sequence| self.shard.has_begun(session, sequence))

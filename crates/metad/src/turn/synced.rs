@@ -19,7 +19,7 @@ impl Core {
         let mut state = self.state.borrow_mut();
         state.reopening = false;
         state.synced = state.commits;
-        state.sync_failed = None;
+        (state.sync_failed, state.failure) = (None, None);
         state.complained = None;
         // Also what there was to remove before this life of the shard.
         self.removable.notify_one();
@@ -65,6 +65,7 @@ impl Core {
             Err(error) if self.store.is_failed() => {
                 let errno = namespace::error::store_errno(error);
                 state.sync_failed = Some(errno);
+                state.failure = Some(errno);
                 // They are made again in time.
                 state.held.clear();
                 Some(errno)

@@ -28,6 +28,13 @@ impl State {
         if self.reopening {
             return;
         }
+        if self.shard.store().is_failed() {
+            // These are looked for again; what has ended beside them waits for the store.
+            self.removed.clear();
+            (self.split, self.end) = (false, false);
+        } else {
+            self.take_ends();
+        }
         // Before all that may lock names.
         self.shard.go_on_dividing();
         for (connection, session) in mem::take(&mut self.lost) {
@@ -36,11 +43,6 @@ impl State {
         if !self.removed.is_empty() {
             self.shard.deletions_done(&self.removed);
             self.removed.clear();
-        }
-        for (inode, grown) in mem::take(&mut self.grown) {
-            if let Err(error) = self.shard.end_growth(inode, grown) {
-                tracing::error!(%inode, %error, "a file cannot grow out of the metadata yet");
-            }
         }
         for (from, message, reply) in mem::take(&mut self.replies) {
             if let Err(error) = self.shard.replied(from, &message, reply) {
@@ -52,6 +54,21 @@ impl State {
         {
             tracing::error!(%error, "a directory cannot be split yet");
         }
+        if mem::take(&mut self.end) {
+            self.shard.go_on_ending().iter().for_each(tell_kept);
+        }
+        if mem::take(&mut self.tick) {
+            self.tick();
+        }
+    }
+
+    /// Of tasks that were begun for files and sessions.
+    fn take_ends(&mut self) {
+        for (inode, grown) in mem::take(&mut self.grown) {
+            if let Err(error) = self.shard.end_growth(inode, grown) {
+                tracing::error!(%inode, %error, "a file cannot grow out of the metadata yet");
+            }
+        }
         for session in mem::take(&mut self.fenced) {
             match self.shard.session_fenced(session) {
                 Ok(true) => tell_end(session),
@@ -60,12 +77,6 @@ impl State {
                 }
                 Err(error) => tracing::error!(%session, %error, "a session could not be ended"),
             }
-        }
-        if mem::take(&mut self.end) {
-            self.shard.go_on_ending().iter().for_each(tell_kept);
-        }
-        if mem::take(&mut self.tick) {
-            self.tick();
         }
     }
 

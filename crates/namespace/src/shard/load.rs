@@ -18,6 +18,7 @@ use crate::shard::holds::Holds;
 use crate::shard::inline::Growing;
 use crate::shard::replies::Replies;
 use crate::shard::splitting::Splitting;
+use crate::shard::unwritten::Unwritten;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage, Turn};
 use crate::transaction::Transactions;
 
@@ -63,6 +64,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
         splitting,
         growing: Growing::default(),
         ending: Ending::default(),
+        unwritten: Unwritten::default(),
         namespace,
         config,
         leases,

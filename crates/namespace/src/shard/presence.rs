@@ -8,7 +8,6 @@ use types::time::Timestamp;
 
 use crate::error::{Error, Result};
 use crate::leases::{Subject, Touched};
-use crate::schema::session;
 use crate::shard::ending::AT_ONCE;
 use crate::shard::replies::Replies;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage};
@@ -108,7 +107,7 @@ impl<K: Kv> Shard<K> {
     /// last, and the access time that it knew then. Harmless twice.
     ///
     /// # Errors
-    /// Where the store fails.
+    /// Where the store fails; `EIO` where it takes nothing now: to be told again.
     pub fn close_inode(
         &mut self,
         session: SessionId,
@@ -116,6 +115,10 @@ impl<K: Kv> Shard<K> {
         read: Option<(Timestamp, Timestamp)>,
     ) -> Result<()> {
         self.must_be_open(session)?;
+        let is_kept = self.holds.is_orphan(inode) && self.holds.has_open(session, inode);
+        if !self.takes_changes() && (is_kept || read.is_some()) {
+            return Err(Errno::EIO.into());
+        }
         self.locks.release_file(session, inode);
         if let Some(read) = read {
             self.was_read(session, inode, read)?;
@@ -203,9 +206,7 @@ impl<K: Kv> Shard<K> {
         let opened = opened(&session, &self.config);
         self.sessions.insert(id, session);
         self.turn.created.push(id);
-        session::ser_key(&mut self.key, id, session::SELF);
-        session::ser_self(&mut self.value, &description[..description.len().min(DESCRIPTION_MAX)]);
-        self.namespace.cold.put(&self.key, &self.value);
+        self.write_session(id, &description[..description.len().min(DESCRIPTION_MAX)]);
         Ok(opened)
     }
 
