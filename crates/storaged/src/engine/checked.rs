@@ -67,7 +67,7 @@ impl Files {
         let entries = match sums.entries(range.clone()).await {
             Ok(entries) => entries,
             Err(Errno::EIO) => {
-                self.tell_unreadable(object);
+                self.note_unreadable(object);
                 self.count_unverified(range.end - range.start);
                 return Ok(None);
             }

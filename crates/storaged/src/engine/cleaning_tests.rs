@@ -307,24 +307,30 @@ fn a_copy_takes_what_an_object_held_before_only_while_somebody_may_be_changing_i
 
 #[test]
 fn what_could_not_be_noted_as_distrusted_is_not_believed_when_it_is_opened_again() {
-    let dir = tempfile::tempdir().expect("a directory");
-    on_ring(async {
-        let store = store(dir.path());
-        write(&store, OBJECT, 0, &bytes(5 * 4096, 1)).await.expect("written");
-        let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
-        let read_only = File::open(sidecar(dir.path(), OBJECT)).expect("there");
-        // SAFETY: both are open; that of the sidecar goes on to be owned as before.
-        assert!(unsafe { libc::dup2(read_only.as_raw_fd(), file.sums().expect("kept").fd()) } >= 0);
-        store.truncate(OBJECT, 2 * 4096).await.expect("cut, without its checksums");
-        drop((store.open.borrow_mut().remove(OBJECT), file));
-        write(&store, OBJECT, 4 * 4096, &bytes(4096, 2)).await.expect("written");
-        assert!(read(&store, OBJECT, 2 * 4096, 8192).await == vec![0; 8192]);
-        assert_eq!(store.doubtful(), Some(OBJECT));
-        assert_eq!(check_all(&store, OBJECT).await.corrupt, Vec::<u64>::new());
-        store.believe(OBJECT).await.expect("done");
-        flip(&store, OBJECT, 3 * 4096);
-        assert_eq!(read_errno(&store, 3 * 4096, 10).await, Some(Errno::EIO));
-    });
+    // Also where somebody has begun to go over it meanwhile.
+    for is_begun in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        on_ring(async {
+            let store = store(dir.path());
+            write(&store, OBJECT, 0, &bytes(5 * 4096, 1)).await.expect("written");
+            let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+            let read_only = File::open(sidecar(dir.path(), OBJECT)).expect("there");
+            // SAFETY: both are open; that of the sidecar goes on to be owned as before.
+            assert!(unsafe { libc::dup2(read_only.as_raw_fd(), file.sums().expect("kept").fd()) } >= 0);
+            store.truncate(OBJECT, 2 * 4096).await.expect("cut, without its checksums");
+            if is_begun {
+                store.check(OBJECT, 0, 4096).await.expect("gone over");
+            }
+            drop((store.open.borrow_mut().remove(OBJECT), file));
+            write(&store, OBJECT, 4 * 4096, &bytes(4096, 2)).await.expect("written");
+            assert!(read(&store, OBJECT, 2 * 4096, 8192).await == vec![0; 8192]);
+            assert_eq!(store.doubtful(), Some(OBJECT));
+            assert_eq!(check_all(&store, OBJECT).await.corrupt, Vec::<u64>::new());
+            store.believe(OBJECT).await.expect("done");
+            flip(&store, OBJECT, 3 * 4096);
+            assert_eq!(read_errno(&store, 3 * 4096, 10).await, Some(Errno::EIO));
+        });
+    }
 }
 
 #[test]

@@ -317,7 +317,7 @@ impl Files {
         // Who looks after checksums may have opened it meanwhile.
         drop(self.open.borrow_mut().remove(object));
         self.sums.forget(object);
-        self.sums.begins_anew(object);
+        self.sums.forget_distrust(object);
         outcome
     }
 

@@ -48,10 +48,16 @@ pub(super) struct Sums {
     /// With the time of a change, from which on they may have been idle.
     dirty: RefCell<BTreeMap<ObjectId, Instant>>,
     doubtful: RefCell<VecDeque<ObjectId>>,
-    /// Since somebody began to go over them, and which blocks: what had been looked at by then may be wrong again.
-    distrusted: RefCell<BTreeMap<ObjectId, Range<u64>>>,
+    distrusted: RefCell<BTreeMap<ObjectId, Distrusted>>,
     believes_none: Cell<bool>,
     pub(super) cache: Rc<EntryCache>,
+}
+
+/// What is not believed of an object until all of it was gone over, also where its header could not be told.
+struct Distrusted {
+    blocks: Range<u64>,
+    /// Since somebody began to go over it: what had been looked at by then may be wrong again.
+    anew: bool,
 }
 
 impl Sums {
@@ -129,31 +135,41 @@ impl Sums {
     fn note_distrusted(&self, object: ObjectId, blocks: Range<u64>) {
         let mut distrusted = self.distrusted.borrow_mut();
         if let Some(known) = distrusted.get_mut(&object) {
-            *known = hull(known, &blocks);
+            *known = Distrusted { blocks: hull(&known.blocks, &blocks), anew: true };
         } else if distrusted.len() < DISTRUSTED_MAX {
-            distrusted.insert(object, blocks);
+            distrusted.insert(object, Distrusted { blocks, anew: true });
         } else {
             self.believes_none.set(true);
         }
     }
 
     fn distrusted(&self, object: ObjectId) -> Option<Range<u64>> {
-        self.distrusted.borrow().get(&object).cloned()
+        self.distrusted.borrow().get(&object).map(|known| known.blocks.clone())
     }
 
-    /// It is being gone over from its beginning on, or is gone.
+    /// It is being gone over from its beginning on.
     pub(super) fn begins_anew(&self, object: ObjectId) {
+        self.distrusted.borrow_mut().entry(object).and_modify(|known| known.anew = false);
+    }
+
+    /// It is gone: the next object of that name has nothing of it.
+    pub(super) fn forget_distrust(&self, object: ObjectId) {
         self.distrusted.borrow_mut().remove(&object);
     }
 
     /// Who has gone over all of it has seen what it is.
     pub(super) fn may_be_believed(&self, object: ObjectId) -> bool {
-        !self.believes_none.get() && !self.distrusted.borrow().contains_key(&object)
+        !self.believes_none.get() && !self.distrusted.borrow().get(&object).is_some_and(|known| known.anew)
     }
 
-    /// Nobody needs to go over it again: it may have been closed and opened, or somebody else has gone over it.
+    /// Nobody needs to go over it again: it may have been closed and opened, or somebody else has gone over it. What comes
+    /// to be wrong with it later is to be told again.
     pub(super) fn note_believed(&self, object: ObjectId) {
         self.doubtful.borrow_mut().retain(|other| *other != object);
+        self.told.borrow_mut().remove(&(object, WHOLE));
+        if self.may_be_believed(object) {
+            self.forget_distrust(object);
+        }
     }
 
     /// Whether that was told before; from here on it was.
@@ -231,14 +247,22 @@ impl Files {
             "a block of 4096 bytes is corrupt: its checksum does not match; reading it is an error");
     }
 
-    /// The disk does not give the object's checksums. Logged once while it is remembered; then the object is gone over, which
-    /// gives it new ones.
-    pub(super) fn tell_unreadable(&self, object: ObjectId) {
+    /// The disk does not give the checksums of an object, which may be another lane's. Logged once while it is remembered;
+    /// true for that time.
+    pub(super) fn tell_unreadable(&self, object: ObjectId) -> bool {
         self.failed(Errno::EIO, "reading checksums");
-        if !self.sums.remembers(object, WHOLE) {
-            let (target, path) = (self.target.id(), self.target.path.join(SUMS).join(path_of(object)));
-            tracing::error!(inode = %object.inode, stripe = object.stripe, %target, path = %path.display(),
-                "the disk does not give the checksums of an object: its data is taken as it is");
+        if self.sums.remembers(object, WHOLE) {
+            return false;
+        }
+        let (target, path) = (self.target.id(), self.target.path.join(SUMS).join(path_of(object)));
+        tracing::error!(inode = %object.inode, stripe = object.stripe, %target, path = %path.display(),
+            "the disk does not give the checksums of an object: its data is taken as it is");
+        true
+    }
+
+    /// The same of one of this lane's: it is gone over, which gives it new ones.
+    pub(super) fn note_unreadable(&self, object: ObjectId) {
+        if self.tell_unreadable(object) {
             self.sums.note_doubtful(object);
         }
     }
@@ -253,7 +277,7 @@ impl Files {
         sums: &Sidecar,
         blocks: Range<u64>,
     ) -> Result<(), Errno> {
-        self.tell_unreadable(object);
+        self.note_unreadable(object);
         self.sums.note_distrusted(object, blocks.clone());
         sums.clear_unreadable(blocks).await?;
         self.sums.note_doubtful(object);

@@ -151,7 +151,7 @@ impl Files {
             return Err(Errno::ENOENT);
         }
         if sums.unreadable {
-            self.tell_unreadable(object);
+            self.note_unreadable(object);
         }
         let (sums, size) = match sums.found {
             Some(found) => {
@@ -201,7 +201,7 @@ impl Files {
         let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make, size)).await;
         let sought = found.map_err(|errno| self.refused(errno, "making the file of checksums"))?;
         if sought.unreadable {
-            self.tell_unreadable(object);
+            self.note_unreadable(object);
         }
         if let Some(found) = sought.found {
             let keeping = (self.sums.keeping, &self.target.helpers);

@@ -604,7 +604,9 @@ impl Sidecar {
         // Who is about to make it clean does not.
         self.note_change();
         let _turn = self.turning.acquire(1).await;
-        let (fd, bytes) = (self.fd(), place(range.start)..place(range.end).min(self.len.get()));
+        // All that is read with them.
+        let (first, end) = (range.start - range.start % PAGE, range.end.next_multiple_of(PAGE));
+        let (fd, bytes) = (self.fd(), place(first)..place(end).min(self.len.get()));
         let pages = self.helpers.run(move || unreadable_pages(fd, bytes)).await?;
         let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(()) };
         let lost = blocks_of_page(*first).start..blocks_of_page(*last).end;
