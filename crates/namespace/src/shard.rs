@@ -613,7 +613,11 @@ impl<K: Kv> Shard<K> {
     /// Releases all and removes the records of a session; it is gone with the commit.
     fn end_at_once(&mut self, id: SessionId) -> Result<()> {
         for inode in self.holds.of(id) {
-            self.release(id, inode)?;
+            match self.release_or_leave(id, inode) {
+                // It is told of where it is left to.
+                Ok(()) | Err(Error::Damaged(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
         if let Some(session) = self.sessions.get_mut(&id) {
             for slot in session::SELF..=session.replies.slots() {

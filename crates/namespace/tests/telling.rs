@@ -237,21 +237,29 @@ fn a_session_that_holds_much_ends_in_pieces() {
 
 /// Its end does not wait for that, and it leaves no other way to end.
 #[test]
-fn what_cannot_be_read_keeps_no_session_that_ends_in_pieces() {
+fn what_cannot_be_read_keeps_no_session() {
+    // One that ends at once, and one in pieces.
+    [20, 2000].into_iter().for_each(ends_without_what_cannot_be_read);
+}
+
+fn ends_without_what_cannot_be_read(count: usize) {
     let mut bed = Bed::in_objects();
-    let files = make(&mut bed, 2000, true);
-    unlink(&mut bed, 2000);
+    let files = make(&mut bed, count, true);
+    unlink(&mut bed, count);
     bed.restart();
-    bed.shard.session_open(A, b"").unwrap();
+    bed.shard.session_open(A, b"").expect("back");
     let mut key = Vec::new();
     namespace::schema::inode::ser_key(&mut key, files[10]);
     let mut batch = bed.kv.batch();
     batch.put(&key, b"nonsense");
-    bed.kv.commit(&mut batch).unwrap();
-    bed.shard.session_close(A).unwrap();
-    assert!(matches!(bed.shard.go_on_ending()[..], [Error::Damaged(_)]));
+    bed.kv.commit(&mut batch).expect("written");
+    bed.shard.session_close(A).expect("closed");
+    let told = bed.shard.go_on_ending();
+    assert_eq!(matches!(told[..], [Error::Damaged(_)]), count > 1024);
+    bed.shard.commit().expect("commits");
     end_all(&mut bed);
     assert!(!bed.shard.knows(A));
+    assert!(matches!(bed.tick().failed[..], [] | [Error::Damaged(_)]), "it is tried again, and told");
     assert_eq!((bed.shard.inode_count(), bed.shard.held_count()), (2, 1));
 }
 

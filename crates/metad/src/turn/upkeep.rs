@@ -29,12 +29,13 @@ impl State {
             return;
         }
         if self.shard.store().is_failed() {
-            // These are looked for again; what has ended beside them waits for the store.
+            // These are looked for again; what has grown waits for the store.
             self.removed.clear();
             (self.split, self.end) = (false, false);
         } else {
-            self.take_ends();
+            self.take_grown();
         }
+        self.take_fenced();
         // Before all that may lock names.
         self.shard.go_on_dividing();
         for (connection, session) in mem::take(&mut self.lost) {
@@ -62,13 +63,16 @@ impl State {
         }
     }
 
-    /// Of tasks that were begun for files and sessions.
-    fn take_ends(&mut self) {
+    /// Files whose contents were moved to objects.
+    fn take_grown(&mut self) {
         for (inode, grown) in mem::take(&mut self.grown) {
             if let Err(error) = self.shard.end_growth(inode, grown) {
                 tracing::error!(%inode, %error, "a file cannot grow out of the metadata yet");
             }
         }
+    }
+
+    fn take_fenced(&mut self) {
         for session in mem::take(&mut self.fenced) {
             match self.shard.session_fenced(session) {
                 Ok(true) => tell_end(session),

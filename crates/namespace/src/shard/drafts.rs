@@ -68,8 +68,12 @@ impl<K: Kv> Shard<K> {
         if drafter == Some(session) || (drafter.is_none() && !self.may_ever_be_claimed()) {
             return Ok(());
         }
+        let inode = self.namespace.find(id)?.filter(|inode| inode.has(DRAFT));
+        if inode.is_some() && !self.takes_changes() {
+            return Err(Errno::EIO.into());
+        }
         self.holds.end_draft(id);
-        if let Some(inode) = self.namespace.find(id)?.filter(|inode| inode.has(DRAFT)) {
+        if let Some(inode) = inode {
             self.namespace.inodes.modify(id, inode).flags &= !DRAFT;
         }
         Ok(())

@@ -3,7 +3,7 @@
 //!
 //! A session that ends so is none any more for its client, but its records go with the last piece. Where the shard starts
 //! again in between, it may come back, and misses files that it alone had. Until the last piece it keeps its write intents on
-//! all others: one that it told of then, others would have to have believed in all the time.
+//! all others, and its drafts: one that it told of then, others would have to have believed in all the time.
 
 use std::collections::BTreeMap;
 
@@ -85,11 +85,17 @@ impl<K: Kv> Shard<K> {
 
     fn end_hold(&mut self, session: SessionId, inode: InodeId) -> Result<()> {
         let is_last = self.holds.is_orphan(inode) && self.holds.openers(inode).len() == 1;
-        if self.holds.intends(session, inode) && !is_last {
+        let is_changed = self.holds.intends(session, inode) || self.holds.drafter(inode) == Some(session);
+        if is_changed && !is_last {
             return Ok(());
         }
+        self.release_or_leave(session, inode)
+    }
+
+    /// What cannot be read is left to the end of the grace, and of each one after a start: the session's end does not wait for
+    /// that.
+    pub(super) fn release_or_leave(&mut self, session: SessionId, inode: InodeId) -> Result<()> {
         match self.release(session, inode) {
-            // The session's end does not wait for that.
             Err(error @ Error::Damaged(_)) if session != ABSENT => {
                 self.holds.open(ABSENT, inode);
                 orphan::ser_key(&mut self.key, inode, ABSENT);

@@ -94,6 +94,10 @@ impl<K: Kv> Shard<K> {
         self.take_back_unwritten(session, inode, &found)?;
         let layout = self.namespace.layout(inode, &found)?;
         self.may_hold(session, Some(inode))?;
+        if found.nlink == 0 && !self.takes_changes() && !self.holds.has_open(session, inode) {
+            // That it is kept has to be written.
+            return Err(Errno::EIO.into());
+        }
         let bytes = match found.inline_limit().filter(|_| contents) {
             Some(_) => Some(self.namespace.contents(inode, &found)?),
             None => None,
@@ -252,7 +256,9 @@ impl<K: Kv> Shard<K> {
         let (now, expiry_ms) = (self.mono_ms, self.config.session_expiry_ms);
         let Some(session) = self.sessions.get_mut(&id) else { return Ok(false) };
         session.fenced = true;
-        let ends = std::mem::replace(&mut session.fencing, false) && session.is_overdue(now, expiry_ms);
+        let is_due = std::mem::replace(&mut session.fencing, false) && session.is_overdue(now, expiry_ms);
+        // Where the store takes nothing, it is due again when that is over.
+        let ends = is_due && self.takes_changes();
         if ends {
             self.end_session(id, AT_ONCE)?;
         }

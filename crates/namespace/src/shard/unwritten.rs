@@ -44,7 +44,7 @@ impl<K: Kv> Shard<K> {
         self.unwritten.refuses = !takes;
     }
 
-    pub(super) fn takes_changes(&self) -> bool {
+    pub(crate) fn takes_changes(&self) -> bool {
         !self.unwritten.refuses
     }
 

@@ -110,6 +110,8 @@ impl<K: Kv> Shard<K> {
         match (message, reply) {
             (Message::Prepare { transaction, .. }, reply) => self.voted(*transaction, from, reply),
             (Message::Climb { transaction, .. }, reply) => self.climbed(*transaction, reply),
+            // The clock asks again.
+            (Message::Finish { .. }, Reply::Lost) | (Message::AskOutcome { .. }, _) if !self.takes_changes() => {}
             (Message::Finish { transaction, commit: true, .. }, Reply::Done) => self.done(*transaction, from),
             (Message::Finish { transaction, commit: true, .. }, Reply::Lost) => return self.make_again(*transaction),
             (Message::AskOutcome { transaction }, Reply::Outcome(Outcome::Commit)) => {
@@ -149,7 +151,7 @@ impl<K: Kv> Shard<K> {
             let message = Message::Finish { transaction: id, commit: true, made: decided.made };
             self.transactions.outbox.push(Outgoing { to, message, after_sync: true, haste });
         }
-        if decided.participants.is_empty() {
+        if decided.participants.is_empty() && self.takes_changes() {
             self.forget(id);
         }
     }
@@ -157,7 +159,8 @@ impl<K: Kv> Shard<K> {
     fn done(&mut self, id: TransactionId, by: ShardId) {
         if let Some(decided) = self.transactions.decided.get_mut(&id) {
             decided.participants.retain(|shard| *shard != by);
-            if decided.participants.is_empty() {
+            // Where the store takes nothing, that is done by the clock.
+            if decided.participants.is_empty() && self.takes_changes() {
                 self.forget(id);
             }
         }
