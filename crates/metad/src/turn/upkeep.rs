@@ -76,6 +76,7 @@ impl State {
         for session in mem::take(&mut self.fenced) {
             match self.shard.session_fenced(session) {
                 Ok(true) => tell_end(session),
+                Ok(false) if self.shard.store().is_failed() => {}
                 Ok(false) => {
                     tracing::info!(%session, "a client was heard of whose writes had to be ended: it was silent, or late")
                 }
@@ -106,7 +107,7 @@ impl State {
 }
 
 fn tell_kept(error: &Error) {
-    tracing::error!(%error, "a session could not be ended, or not all that it held");
+    tracing::error!(%error, "what a session held could not be ended, or not all of it: it is tried again");
 }
 
 fn tell_end(session: SessionId) {

@@ -92,8 +92,8 @@ impl<K: Kv> Shard<K> {
         self.release_or_leave(session, inode)
     }
 
-    /// What cannot be read is left to the end of the grace, and of each one after a start: the session's end does not wait for
-    /// that.
+    /// What cannot be read is left to `ABSENT`, for which it is tried again at each tick outside the grace: the session's end
+    /// does not wait for that.
     pub(super) fn release_or_leave(&mut self, session: SessionId, inode: InodeId) -> Result<()> {
         match self.release(session, inode) {
             Err(error @ Error::Damaged(_)) if session != ABSENT => {

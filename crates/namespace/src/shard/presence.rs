@@ -248,7 +248,8 @@ impl<K: Kv> Shard<K> {
     }
 
     /// What [`super::Ticked::to_fence`] asked for is done: nothing that the session asked of objects before can happen any
-    /// more. It ends, unless it was heard of meanwhile; true where it does.
+    /// more. It ends, unless it was heard of meanwhile, or the store takes nothing, and then it is due again; true where it
+    /// does.
     ///
     /// # Errors
     /// Where the store fails; then it is to be fenced again.

@@ -12,6 +12,7 @@ use types::error::Errno;
 use super::ObjectStore;
 use super::copy::Range;
 use super::files::{Files, Options};
+use super::keeping::WHOLE;
 use super::sums_tests::{OBJECT, check_all, flip, forget_pages, options, read_errno, sidecar};
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
 use crate::sums::Trust;
@@ -93,7 +94,7 @@ fn an_object_without_its_checksums_is_read_and_gets_new_ones() {
             let checked = check_all(&store, OBJECT).await;
             assert_eq!((&checked.corrupt, checked.unwritten, checked.in_doubt), (&corrupt, None, true));
             heal(&store, &corrupt).await;
-            assert!(store.tell_unreadable(OBJECT), "another time is told again");
+            assert!(store.tell_unreadable(OBJECT, WHOLE), "another time is told again");
             assert!(read(&store, OBJECT, 2 * BLOCK, LEN as u32).await == bytes(LEN, 1)[2 * BLOCK as usize..]);
         }
     });
@@ -161,6 +162,9 @@ fn an_object_without_its_checksums_is_copied() {
             assert_eq!(store.copy(OBJECT, object(2, 0), range).await, Ok(10_000));
             assert_eq!(store.doubtful(), None, "it may be another lane's");
             assert!(read(&store, object(2, 0), 0, 10_000).await == bytes(LEN, 1)[LAST as usize..][..10_000]);
+            // Who has it open hears of it by itself.
+            assert!(read(&store, OBJECT, LAST, 4096).await == bytes(LEN, 1)[LAST as usize..][..4096]);
+            assert_eq!(store.doubtful(), Some(OBJECT));
         }
     });
 }

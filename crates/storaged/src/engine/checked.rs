@@ -15,6 +15,7 @@ use wire::sums::Joined;
 
 use super::failed::{Failed, Reached};
 use super::files::Files;
+use super::keeping::AS_SOURCE;
 use super::recompute::recompute;
 use super::sidecar::{Change, Sidecar};
 use super::source::Verified;
@@ -406,7 +407,7 @@ impl Files {
         match found {
             Ok(Verified::Right) => Ok(()),
             Ok(Verified::Unreadable) => {
-                self.tell_unreadable(source);
+                self.tell_unreadable(source, AS_SOURCE);
                 Ok(())
             }
             Ok(Verified::Corrupt(bad)) => {

@@ -334,6 +334,21 @@ fn what_could_not_be_noted_as_distrusted_is_not_believed_when_it_is_opened_again
 }
 
 #[test]
+fn what_the_disk_gives_after_all_is_believed_as_before() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let store = store(dir.path());
+        write(&store, OBJECT, 0, &bytes(5 * 4096, 1)).await.expect("written");
+        let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+        let sums = file.sums().expect("kept");
+        assert_eq!(store.clear_unreadable(OBJECT, sums, 0..1).await, Ok(()), "nothing is to be given up");
+        drop((store.open.borrow_mut().remove(OBJECT), file));
+        flip(&store, OBJECT, 100);
+        assert_eq!(read_errno(&store, 100, 10).await, Some(Errno::EIO));
+    });
+}
+
+#[test]
 fn what_is_in_doubt_is_not_looked_at_twice() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {

@@ -35,8 +35,10 @@ const DOUBTFUL_MAX: usize = 4096;
 const DISTRUSTED_MAX: usize = 4096;
 /// Corrupt blocks that were told once.
 const TOLD_MAX: usize = 4096;
-/// In place of a block, where it is all checksums of an object of which something is told.
-const WHOLE: u64 = u64::MAX;
+/// In place of a block, where it is all checksums of an object of which something is told...
+pub(super) const WHOLE: u64 = u64::MAX;
+/// ...and by who copies from it, whose object it need not be.
+pub(super) const AS_SOURCE: u64 = u64::MAX - 1;
 
 pub(super) struct Sums {
     /// `None` where there is no such directory, and none can be made.
@@ -166,7 +168,11 @@ impl Sums {
     /// to be wrong with it later is to be told again.
     pub(super) fn note_believed(&self, object: ObjectId) {
         self.doubtful.borrow_mut().retain(|other| *other != object);
-        self.told.borrow_mut().remove(&(object, WHOLE));
+        let mut told = self.told.borrow_mut();
+        for told_as in [WHOLE, AS_SOURCE] {
+            told.remove(&(object, told_as));
+        }
+        drop(told);
         if self.may_be_believed(object) {
             self.forget_distrust(object);
         }
@@ -247,11 +253,11 @@ impl Files {
             "a block of 4096 bytes is corrupt: its checksum does not match; reading it is an error");
     }
 
-    /// The disk does not give the checksums of an object, which may be another lane's. Logged once while it is remembered;
+    /// The disk does not give the checksums of an object. Logged once while it is remembered, for each way that it is told;
     /// true for that time.
-    pub(super) fn tell_unreadable(&self, object: ObjectId) -> bool {
+    pub(super) fn tell_unreadable(&self, object: ObjectId, told_as: u64) -> bool {
         self.failed(Errno::EIO, "reading checksums");
-        if self.sums.remembers(object, WHOLE) {
+        if self.sums.remembers(object, told_as) {
             return false;
         }
         let (target, path) = (self.target.id(), self.target.path.join(SUMS).join(path_of(object)));
@@ -262,7 +268,7 @@ impl Files {
 
     /// The same of one of this lane's: it is gone over, which gives it new ones.
     pub(super) fn note_unreadable(&self, object: ObjectId) {
-        if self.tell_unreadable(object) {
+        if self.tell_unreadable(object, WHOLE) {
             self.sums.note_doubtful(object);
         }
     }
@@ -278,8 +284,12 @@ impl Files {
         blocks: Range<u64>,
     ) -> Result<(), Errno> {
         self.note_unreadable(object);
-        self.sums.note_distrusted(object, blocks.clone());
-        sums.clear_unreadable(blocks).await?;
+        let cleared = sums.clear_unreadable(blocks.clone()).await;
+        // The disk may give all of them by now.
+        if cleared != Ok(false) {
+            self.sums.note_distrusted(object, blocks);
+        }
+        cleared?;
         self.sums.note_doubtful(object);
         Ok(())
     }

@@ -593,11 +593,11 @@ impl Sidecar {
     }
 
     /// Puts zeros where the disk does not give entries of these blocks: what they hold is not known any more. Also during
-    /// changes.
+    /// changes. False where the disk gives all of them.
     ///
     /// # Errors
     /// Those of writing to the sidecar; nothing of these blocks may be changed then.
-    pub(super) async fn clear_unreadable(&self, range: Range<u64>) -> Result<(), Errno> {
+    pub(super) async fn clear_unreadable(&self, range: Range<u64>) -> Result<bool, Errno> {
         if !self.writable {
             return Err(Errno::EROFS);
         }
@@ -608,7 +608,7 @@ impl Sidecar {
         let (first, end) = (range.start - range.start % PAGE, range.end.next_multiple_of(PAGE));
         let (fd, bytes) = (self.fd(), place(first)..place(end).min(self.len.get()));
         let pages = self.helpers.run(move || unreadable_pages(fd, bytes)).await?;
-        let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(()) };
+        let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(false) };
         let lost = blocks_of_page(*first).start..blocks_of_page(*last).end;
         let reached = (last + 1) * FILE_PAGE;
         self.distrust_from_here(lost.clone());
@@ -617,7 +617,7 @@ impl Sidecar {
         let writing = self.begin_write();
         let outcome = self.helpers.run(move || put_zeros(fd, &header, &pages)).await;
         self.may_have_written(&writing, lost, reached);
-        outcome
+        outcome.map(|()| true)
     }
 
     /// The same of one that was opened anew, and may not say so: [`Self::distrust`] could not write it.
