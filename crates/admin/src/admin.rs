@@ -155,6 +155,14 @@ impl Admin {
         self.on_data(async |data| Ok(storagebench::latest(data).await))?
     }
 
+    /// The same of the run that has begun so.
+    ///
+    /// # Errors
+    /// Where mgmtd does not answer.
+    pub fn storagebench_of(&self, started: &Started, plan: &BenchPlan) -> Result<storagebench::Report> {
+        self.on_data(async |data| Ok(storagebench::of(data, started, plan).await))
+    }
+
     /// Ends it. What was measured stays.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use conf::Fatal;
 use tempfile::TempDir;
 
 use crate::peers::mounted::ensure_bare;
@@ -17,6 +18,9 @@ pub(crate) struct Folder {
 
 impl Folder {
     pub(crate) fn new_in(dir: &Path) -> Result<Self> {
+        if !dir.is_dir() {
+            return Err(Fatal::usage(format!("{} is not a directory: name one with --dir", dir.display())).into());
+        }
         let made = tempfile::Builder::new().prefix(".weft-bench-").tempdir_in(dir);
         let made = made.with_context(|| format!("cannot make a folder in {}", dir.display()))?;
         Ok(Self { path: made.path().into(), made: Some(made) })

@@ -6,7 +6,8 @@ use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use conf::Fatal;
 use hosts::{Host, Hosts};
 
 use crate::Options;
@@ -103,7 +104,9 @@ type Round = BTreeMap<Side, Result<Vec<Measured>, String>>;
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let chosen: Vec<&Scenario> =
         scenarios().filter(|scenario| scenario.rows.iter().any(|row| is_wanted(options, row))).collect();
-    ensure!(!chosen.is_empty(), "no row has {:?} in its name: see --list", options.only);
+    if chosen.is_empty() {
+        return Err(Fatal::usage(format!("no row has {:?} in its name: see --list", options.only)).into());
+    }
     let mut report = Report::begin(options);
     if options.list {
         let rows = chosen.iter().flat_map(|scenario| scenario.rows).filter(|row| is_wanted(options, row));

@@ -213,7 +213,10 @@ fn bench(target: &Target, op: Op, body: &Slice, responder: Responder) -> Result<
             reply(responder, decode(body).map(stop))
         }
         _ => {
-            let clean = |BenchCleanup {}| bench.clean(path).map(|()| Empty {}).map_err(Status::Errno);
+            let clean = |BenchCleanup {}| {
+                // Else it would be where its disk is mounted that nothing is left.
+                target.check_present().and_then(|()| bench.clean(path)).map(|()| Empty {}).map_err(Status::Errno)
+            };
             reply(responder, decode(body).and_then(clean))
         }
     }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::command;
@@ -61,9 +62,7 @@ impl Cli {
             if !error.use_stderr() || !wants_json {
                 error.exit();
             }
-            let text = error.render().to_string();
-            let line = text.lines().next().unwrap_or_default();
-            output::complain(&output::failure_document(line.trim_start_matches("error: "), EXIT_USAGE));
+            output::complain(&output::failure_document(&in_one_line(&error), EXIT_USAGE));
             ExitCode::from(EXIT_USAGE)
         })
     }
@@ -99,6 +98,16 @@ impl Cli {
     }
 }
 
+/// What is wrong, without the advice that follows an empty line.
+fn in_one_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a subcommand is missing: see --help".to_owned();
+    }
+    let text = error.render().to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -108,6 +117,17 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_command_line_is_said_in_one_line() {
+        let said = |words: &str| Cli::try_parse_from(words.split(' ')).map_err(|error| in_one_line(&error));
+        let wrong =
+            |words: &str, named: &str| said(words).is_err_and(|line| line.contains(named) && !line.contains('\n'));
+        assert!(wrong("weft bench storage", "--write"));
+        assert!(wrong("weft pool assign fast", "GROUPS"));
+        assert!(wrong("weft entry", "subcommand"));
+        assert!(wrong("weft df --nonsense", "'--nonsense'"));
     }
 
     #[test]

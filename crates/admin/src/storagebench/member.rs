@@ -49,10 +49,11 @@ impl Member {
         self.run().is_some_and(|run| run.phase.is_under_way())
     }
 
-    /// Bytes per second over the measured time, where it came to an end in good order.
+    /// Bytes per second over the measured time, where it came to an end in good order, and was not stopped before it had begun.
     pub(crate) fn rate(&self) -> Option<f64> {
         let run = self.run()?;
-        let measured = matches!(run.phase, BenchPhase::Running | BenchPhase::Finished | BenchPhase::Stopped);
+        let measured = matches!(run.phase, BenchPhase::Running | BenchPhase::Finished)
+            || (run.phase == BenchPhase::Stopped && run.blocks > 0);
         (measured && run.elapsed_us > 0).then(|| run.blocks as f64 * f64::from(run.plan.block) / seconds(run))
     }
 }

@@ -114,22 +114,34 @@ pub(crate) async fn latest(data: &DataPlane<'_>) -> anyhow::Result<Report> {
             }
         });
     };
-    let members: Vec<Member> =
-        answers.into_iter().filter_map(|(place, answer)| member(&latest, place, answer)).collect();
-    Ok(report::report(latest.run, &latest.plan, &members))
+    let BenchRun { run, plan, targets, .. } = latest;
+    let members = answers.into_iter().filter(|(place, _)| targets.contains(&place.target));
+    let members: Vec<Member> = members.map(|(place, answer)| member(run, place, answer)).collect();
+    Ok(report::report(run, &plan, &members))
 }
 
-/// `None` for a target that does not belong to the run.
-fn member(latest: &BenchRun, place: Place, answer: Result<BenchStatusReply, String>) -> Option<Member> {
-    let belongs = latest.targets.contains(&place.target);
+/// How this one goes, or went, whichever others there are.
+pub(crate) async fn of(data: &DataPlane<'_>, started: &Started, plan: &BenchPlan) -> Report {
+    let silent = |target: TargetId| started.silent.iter().any(|silent| silent.target == target);
+    let mut members = Vec::new();
+    for place in places(data.map()) {
+        if started.targets.contains(&place.target) || silent(place.target) {
+            let answer = status(data, &place).await;
+            members.push(member(started.run, place, answer));
+        }
+    }
+    report::report(started.run, plan, &members)
+}
+
+fn member(run: u64, place: Place, answer: Result<BenchStatusReply, String>) -> Member {
     let answer = match answer {
-        Ok(reply) => match reply.run.filter(|run| run.run == latest.run) {
-            Some(run) => Answer::Run(Box::new(run)),
+        Ok(reply) => match reply.run.filter(|found| found.run == run) {
+            Some(found) => Answer::Run(Box::new(found)),
             None => Answer::Lost,
         },
         Err(reason) => Answer::Silent(reason),
     };
-    belongs.then_some(Member { place, answer })
+    Member { place, answer }
 }
 
 /// Ends the run of this number everywhere; 0: whichever there is.

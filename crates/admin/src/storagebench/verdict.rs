@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use types::id::TargetId;
-use wire::v1::bench::{BenchPhase, BenchPlace};
+use wire::v1::bench::{BenchPhase, BenchPlace, BenchRun};
 
 use super::member::{Answer, Member, kib, seconds};
 use super::stability;
@@ -150,17 +150,20 @@ fn judge_places(verdict: &mut Verdict, pool: &str, members: &[&Member]) {
             |(other, at): &&(&Member, &BenchPlace)| other.place.node == member.place.node && at.device == place.device;
         places.iter().filter(same).count() > 1
     };
-    let file_system = usual(places.iter().map(|(_, place)| place.file_system.0.as_slice()));
+    // Empty where the system does not tell.
+    let told = places.iter().map(|(_, place)| place.file_system.0.as_slice()).filter(|name| !name.is_empty());
+    let (file_system, is_told) = (usual(told.clone()), told.count() > 1);
     let on_root = usual(places.iter().map(|(_, place)| place.on_root));
     let shared = usual(places.iter().map(|(member, place)| shares(member, place)));
-    if file_system.is_none() && count > 1 {
+    if file_system.is_none() && is_told {
         verdict.notes.push(format!("the targets of pool {pool} lie on different file systems, none of them on most"));
     }
     for (member, place) in &places {
         let mut found = |reason: String| verdict.suspect(member, Suspicion::Misconfigured, reason);
         let (path, point) = (String::from_utf8_lossy(&place.path.0), String::from_utf8_lossy(&place.mount_point.0));
-        if let Some(usual) = file_system.filter(|usual| *usual != place.file_system.0) {
-            let (own, usual) = (String::from_utf8_lossy(&place.file_system.0), String::from_utf8_lossy(usual));
+        let own = &place.file_system.0;
+        if let Some(usual) = file_system.filter(|usual| !own.is_empty() && *usual != own.as_slice()) {
+            let (own, usual) = (String::from_utf8_lossy(own), String::from_utf8_lossy(usual));
             found(format!(
                 "{path} is on {own} (mounted on {point}), most of the {count} targets of pool {pool} on {usual}"
             ));
@@ -181,7 +184,7 @@ fn judge_places(verdict: &mut Verdict, pool: &str, members: &[&Member]) {
 
 fn judge_speeds(verdict: &mut Verdict, pool: &str, members: &[&Member]) {
     let measured = members.iter().filter_map(|member| Some((*member, member.rate()?)));
-    let measured: Vec<(&Member, f64)> = measured.collect();
+    let mut measured: Vec<(&Member, f64)> = measured.collect();
     let durations: Vec<f64> = measured.iter().filter_map(|(member, _)| member.run()).map(seconds).collect();
     // The slow ones take longest where all do the same amount of work.
     let Some(longest) = durations.into_iter().reduce(f64::max) else { return };
@@ -190,6 +193,9 @@ fn judge_speeds(verdict: &mut Verdict, pool: &str, members: &[&Member]) {
         verdict.notes.push(note + "; give a larger --size, or a --duration");
         return;
     }
+    // Of one that was stopped when it had hardly begun, nothing can be said.
+    let is_cut = |run: &BenchRun| run.phase == BenchPhase::Stopped && seconds(run) < SECONDS_MIN;
+    measured.retain(|(member, _)| !member.run().is_some_and(is_cut));
     let slow = judge_rates(verdict, pool, &measured);
     let steady: Vec<&Member> =
         measured.iter().map(|(member, _)| *member).filter(|m| !slow.contains(&m.place.target)).collect();

@@ -104,6 +104,11 @@ pub fn run(options: &Options, subject: &Subject) -> Result<Report> {
     {
         return Err(Fatal::usage(format!("{} is not a directory: name one with --path", path.display())).into());
     }
+    let (processes, least) = (options.processes, u64::from(options.processes) * ior::TRANSFER as u64);
+    if options.size.0 < least {
+        let message = format!("--size {}: {processes} processes need at least {}", options.size, Size(least));
+        return Err(Fatal::usage(message).into());
+    }
     interrupt::catch()?;
     let program = Program::this()?;
     let place = subject.place(&folder_name()?)?;

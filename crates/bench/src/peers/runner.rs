@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use conf::Fatal;
 
 use super::kind::Kind;
 use super::mounted;
@@ -52,7 +53,9 @@ pub fn run(options: &Options) -> Result<Report> {
         |row: &Row| options.only.is_empty() || options.only.iter().any(|part| row.name.contains(part.as_str()));
     let plan: Vec<Planned> = GROUPS.iter().map(|group| (group, group.steps_for(wanted))).collect();
     let plan: Vec<_> = plan.into_iter().filter(|(_, steps)| !steps.is_empty()).collect();
-    ensure!(!plan.is_empty(), "no row has {:?} in its name: see --peers --list", options.only);
+    if plan.is_empty() {
+        return Err(Fatal::usage(format!("no row has {:?} in its name: see --peers --list", options.only)).into());
+    }
     let rows: Vec<Row> = plan.iter().flat_map(|(group, _)| group.rows()).filter(wanted).collect();
     let mut report = Report::begin(options);
     let installed = installed(options, &mut report);

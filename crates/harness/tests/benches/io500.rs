@@ -119,7 +119,9 @@ fn ctrl_c_leaves_nothing_behind() {
 
 #[test]
 fn wrong_options_are_the_users_mistake() {
-    for words in ["", "--path /nonexistent/x", "--path / --core", "--path / --processes 0", "--path / --seconds x"] {
+    let small = ["--path / --size 4MiB", "--path / --size 0", "--path / --size 100MiB --processes 64"];
+    let wrong = ["", "--path /nonexistent/x", "--path / --core", "--path / --processes 0", "--path / --seconds x"];
+    for words in wrong.into_iter().chain(small) {
         let words = ["bench", "io500"].into_iter().chain(words.split(' ').filter(|word| !word.is_empty()));
         let ended = run(Command::new(binary::weft()).args(words), LONG);
         assert_eq!(ended.code, Some(2), "{ended}");

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use harness::cluster::{Cluster, Shape};
@@ -133,6 +134,30 @@ fn a_slow_a_full_and_a_strange_target_are_found_among_good_ones() {
     assert!((1..=6).all(|number| !path_of(&cluster, number).join("bench").exists()));
     assert!(path_of(&cluster, 5).join("foreign").exists(), "what is not its own stays");
     cluster.down().expect_ok();
+}
+
+/// Others may measure other targets meanwhile.
+#[test]
+fn who_waits_for_a_run_is_told_of_that_one() {
+    let cluster = Cluster::start();
+    let ids: Vec<u64> = numbers(&cluster).into_keys().collect();
+    let run = |target: u64, seconds: u32| {
+        bench(&cluster, &format!("--write --size 16MiB --target {target} --duration {seconds}s --wait --json"))
+    };
+    let (long, short) = thread::scope(|scope| {
+        let long = scope.spawn(|| run(ids[0], 8));
+        wait::until("the first run begins", SOON, || (status(&cluster).0["running"] == 1).then_some(()));
+        let short = run(ids[1], 1);
+        assert!(!long.is_finished(), "it waits for its own");
+        (long.join().unwrap(), short)
+    });
+    for (ended, target, ms) in [(long, ids[0], 8000), (short, ids[1], 1000)] {
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended}"));
+        let measured: Vec<u64> =
+            report["targets"].as_array().unwrap().iter().filter_map(|t| t["target"].as_u64()).collect();
+        assert_eq!((measured, report["asked"]["duration_ms"].as_u64()), (vec![target], Some(ms)), "{report}");
+    }
+    cluster.assert_sound();
 }
 
 #[test]

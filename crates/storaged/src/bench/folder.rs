@@ -58,8 +58,11 @@ impl Folder {
     }
 
     /// Bytes on disk of all of them.
-    pub(super) fn bytes(&self) -> u64 {
-        self.threads().unwrap_or_default().into_iter().map(|thread| self.allocated(thread)).sum()
+    ///
+    /// # Errors
+    /// Where nobody can tell which there are.
+    pub(super) fn bytes(&self) -> io::Result<u64> {
+        Ok(self.threads()?.into_iter().map(|thread| self.allocated(thread)).sum())
     }
 
     /// Removes the files of threads from `first` on; of all, with the folder itself where nothing else is in it.

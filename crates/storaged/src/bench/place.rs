@@ -27,8 +27,9 @@ pub(super) fn look(path: &Path, reserve: u64) -> io::Result<BenchPlace> {
     let device = fs::metadata(&path)?.dev();
     let root = fs::metadata("/").map(|root| root.dev()).ok();
     let statvfs = statvfs(&path)?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mount = mount_of(&mounts, &path);
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    // Any mount point of the host may be no text.
+    let mount = mount_of(&String::from_utf8_lossy(&mounts), &path);
     let mount = mount.unwrap_or(Mount { point: PathBuf::new(), file_system: String::new(), source: String::new() });
     Ok(BenchPlace {
         path: bytes(path),
@@ -114,6 +115,9 @@ mod tests {
         assert_eq!(of("/data/ab"), found("ext4", "/dev/vda1"), "not below /data/a");
         assert_eq!(of("/data/with blank/t"), found("btrfs", "/dev/sdc"));
         assert_eq!(mount_of("nonsense\n\n1 2 3\n", Path::new("/")), None);
+        let strange = [&b"21 1 0:5 / /mnt/\xff rw - tmpfs none rw\n"[..], MOUNTS.as_bytes()].concat();
+        let found = mount_of(&String::from_utf8_lossy(&strange), Path::new("/data/a"));
+        assert_eq!(found.map(|mount| mount.file_system), Some("ext4".to_owned()));
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(super) fn run(shared: &Shared, home: Home<'_>, plan: &BenchPlan) {
     if !message.is_empty() {
         tracing::warn!(target = %home.path.display(), message, "a benchmark could not be done");
     }
-    let files = folder.bytes();
+    let files = folder.bytes().unwrap_or_default();
     let mut state = shared.state();
     state.files = files;
     if let Some(run) = &mut state.run {
@@ -59,7 +59,7 @@ fn try_run(shared: &Shared, folder: &Folder, home: Home<'_>, plan: &BenchPlan) -
     }
     let mut seen = place::look(target, reserve).map_err(|error| failed("cannot be looked at", target, &error))?;
     // What earlier runs have left goes, or is written again: no disk is full because of it.
-    seen.free_bytes = seen.free_bytes.saturating_add(folder.bytes());
+    seen.free_bytes = seen.free_bytes.saturating_add(folder.bytes().unwrap_or_default());
     let (read_only, file_system) = (seen.read_only, seen.file_system.0.clone());
     shared.record(|run| run.place = seen);
     if read_only {

@@ -76,6 +76,17 @@ fn a_run_is_measured_and_its_files_go_at_the_end() {
 }
 
 #[test]
+fn what_cannot_be_looked_at_is_not_called_clean() {
+    let target = tempfile::tempdir().expect("a directory");
+    let bench = Bench::default();
+    run(&bench, target.path(), 0, plan());
+    std::fs::rename(target.path().join("bench"), target.path().join("moved")).expect("moved");
+    std::os::unix::fs::symlink("moved", target.path().join("bench")).expect("made");
+    bench.clean(target.path()).expect("it begins");
+    assert!(ended(&bench).files > 0);
+}
+
+#[test]
 fn a_second_run_is_refused_while_one_is_under_way_which_can_be_stopped() {
     let target = tempfile::tempdir().expect("a directory");
     let bench = Bench::default();

@@ -25,17 +25,23 @@ impl Args {
                 Table::new(["TARGET", "KIND", "NODE", "POOL", "TOTAL", "USED", "FREE", "USE", "INODES FREE"]);
             for target in &space.targets {
                 let pool = target.pool.clone().unwrap_or("-".to_owned());
-                let room = target.room.unwrap_or_default();
-                table.row(row(target.id.to_string(), service_kind(target.kind), &target.node_alias, pool, room));
+                table.row(row(target.id.to_string(), service_kind(target.kind), &target.node_alias, pool, target.room));
             }
-            table.row(row("all".to_owned(), "metadata", "-", "-".to_owned(), space.metadata));
-            table.row(row("all".to_owned(), "storage", "-", "-".to_owned(), space.storage));
-            table.render()
+            table.row(row("all".to_owned(), "metadata", "-", "-".to_owned(), Some(space.metadata)));
+            table.row(row("all".to_owned(), "storage", "-", "-".to_owned(), Some(space.storage)));
+            let unknown = space.targets.iter().filter(|target| target.room.is_none()).count();
+            let note = format!("{unknown} targets have not said how full they are, and are in no sum\n");
+            table.render() + if unknown > 0 { &note } else { "" }
         })
     }
 }
 
-fn row(target: String, kind: &str, node: &str, pool: String, room: Room) -> [String; 9] {
+fn row(target: String, kind: &str, node: &str, pool: String, room: Option<Room>) -> [String; 9] {
+    let Some(room) = room else {
+        let unknown = || "?".to_owned();
+        let (kind, node) = (kind.to_owned(), node.to_owned());
+        return [target, kind, node, pool, unknown(), unknown(), unknown(), unknown(), unknown()];
+    };
     let used = room.total_bytes.saturating_sub(room.free_bytes);
     let percent = (used.saturating_mul(100)).div_ceil(room.total_bytes.max(1));
     [
@@ -49,4 +55,17 @@ fn row(target: String, kind: &str, node: &str, pool: String, room: Room) -> [Str
         format!("{percent}%"),
         room.free_inodes.to_string(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_knows_is_not_nothing() {
+        let cells = |room| row("3".to_owned(), "storage", "storaged-1", "default".to_owned(), room)[4..].to_vec();
+        assert_eq!(cells(None), ["?"; 5]);
+        let room = Room { total_bytes: 4096, free_bytes: 1024, ..Room::default() };
+        assert_eq!(cells(Some(room))[3..], ["75%", "0"]);
+    }
 }

@@ -43,10 +43,10 @@ pub(crate) struct Args {
     #[arg(long)]
     read: bool,
     /// Show how the latest run goes, and at its end what is wrong with which target
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["target", "node", "pool"])]
     status: bool,
-    /// End the run that is under way
-    #[arg(long)]
+    /// End all runs that are under way
+    #[arg(long, conflicts_with_all = ["target", "node", "pool"])]
     stop: bool,
     /// Remove the files of earlier runs
     #[arg(long)]
@@ -129,14 +129,16 @@ impl Args {
             let is_clean = reached.failed.is_empty() && reached.silent.is_empty();
             return if is_clean { Ok(()) } else { Err(Failure::Found) };
         }
-        if !self.status {
-            let started = admin.start_storagebench(&self.plan.plan(self.read), &choice)?;
+        let report = if self.status {
+            admin.storagebench()?
+        } else {
+            let plan = self.plan.plan(self.read);
+            let started = admin.start_storagebench(&plan, &choice)?;
             if !self.wait {
                 return output.show(&started, begun);
             }
-            wait(&admin)?;
-        }
-        let report = admin.storagebench()?;
+            wait(&admin, &started, &plan)?
+        };
         output.show(&report, |report| text(report, self.verbose))?;
         if report.suspects.is_empty() { Ok(()) } else { Err(Failure::Found) }
     }
@@ -166,12 +168,13 @@ impl PlanArgs {
     }
 }
 
-fn wait(admin: &Admin) -> Result<(), Failure> {
+/// For the end of this run: others may begin and end meanwhile, on other targets.
+fn wait(admin: &Admin, started: &Started, plan: &BenchPlan) -> Result<Report, Failure> {
     let (mut progress, begin) = (Progress::new(), Instant::now());
     loop {
-        let report = admin.storagebench()?;
+        let report = admin.storagebench_of(started, plan)?;
         if !report.is_running() {
-            return Ok(());
+            return Ok(report);
         }
         progress.update(&format!("Running: {} Finished: {}", report.running, report.finished));
         thread::sleep(pause(begin));
@@ -328,9 +331,9 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        for words in
-            ["", "--write --read", "--status --wait", "--write --all-targets --target 1", "--write --threads x"]
-        {
+        let runs = ["", "--write --read", "--write --all-targets --target 1", "--write --threads x"];
+        let others = ["--status --wait", "--stop --target 2", "--status --node a", "--stop --pool fast"];
+        for words in runs.into_iter().chain(others) {
             let words = words.split(' ').filter(|word| !word.is_empty());
             assert!(Line::try_parse_from(std::iter::once("x").chain(words)).is_err());
         }

@@ -53,6 +53,31 @@ fn what_is_slow_depends_on_how_different_the_others_are() {
 }
 
 #[test]
+fn who_was_stopped_at_its_beginning_is_not_slow() {
+    let stopped = |cut: u64| {
+        members(3, move |target, run| {
+            run.phase = BenchPhase::Stopped;
+            if target == 3 {
+                (run.blocks, run.elapsed_us) = (cut, 300 + cut * 100_000);
+                (run.samples, run.latencies) = (Vec::new(), Vec::new());
+            }
+        })
+    };
+    assert_eq!((suspects(&stopped(0)), suspects(&stopped(1))), (vec![], vec![]));
+    assert_eq!(stopped(0)[2].rate(), None, "nothing was measured");
+}
+
+#[test]
+fn where_the_system_does_not_tell_nothing_is_strange() {
+    let untold = members(3, |target, run| {
+        if target == 2 {
+            run.place.file_system = Bytes(Vec::new());
+        }
+    });
+    assert_eq!(judge(&untold), Verdict::default());
+}
+
+#[test]
 fn several_slow_targets_do_not_hide_each_other() {
     let all = members(7, |target, run| at_rate(run, if target <= 3 { 10 } else { 100 }));
     assert_eq!(suspects(&all), [(1, Suspicion::Slow), (2, Suspicion::Slow), (3, Suspicion::Slow)]);
