@@ -333,6 +333,13 @@ mod tests {
         ring::timeout(LONG, client.truncate(&caller, inode, size, SetAttr::default())).await.ok()
     }
 
+    /// A file that its client alone writes, with what `change` makes of it.
+    fn with_intent(shared: &Shared, inode: InodeId, change: impl FnOnce(&mut File)) {
+        let intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
+        shared.with_new_file(inode, || nowhere::file(inode), |file| file.intent = intent);
+        shared.with_file(inode, change);
+    }
+
     #[test]
     fn who_comes_after_a_truncate_that_has_not_begun_hears_of_the_error_too() {
         let file = InodeId(77);
@@ -351,14 +358,7 @@ mod tests {
         let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
         nowhere::run(async |client| {
             let shared = &client.shared;
-            shared.with_new_file(
-                file,
-                || nowhere::file(file),
-                |file| {
-                    file.add_handle(true);
-                    file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
-                },
-            );
+            with_intent(shared, file, |file| file.add_handle(true));
             for _ in 0..2 {
                 assert_eq!(truncate(&client, file, 0).await, Some(Err(Errno::EIO)));
             }
@@ -380,14 +380,7 @@ mod tests {
         let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
         nowhere::run(async |client| {
             let shared = &client.shared;
-            shared.with_new_file(
-                file,
-                || nowhere::file(file),
-                |file| {
-                    file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
-                    file.wrote(0, 0, Timestamp(9));
-                },
-            );
+            with_intent(shared, file, |file| file.wrote(0, 0, Timestamp(9)));
             let (layout, seen) = (nowhere::layout(), || shared.with_file(file, |file| file.mtime).flatten());
             // No object is as long, so that nothing is asked but the shard.
             let mut cutting = pin!(client.cut(&caller, file, &layout, 0, SetAttr::default()));
