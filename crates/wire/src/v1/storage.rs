@@ -46,7 +46,8 @@ messages! {
         since: u64,
     }
     SyncReply {
-        /// They may not be: the host has lost its memory since, and they were not on disk for all that is known.
+        /// They may not be: the host has lost its memory since, or the disk had refused something and the service was started
+        /// again, and they were not on disk for all that is known.
         lost: bool,
     }
     /// The object is gone, or was not there: both are success. Later writes to it are refused with `ESTALE`.
