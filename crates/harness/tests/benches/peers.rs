@@ -136,7 +136,7 @@ fn ctrl_c_leaves_nothing_behind() {
 
 #[test]
 fn wrong_options_are_told() {
-    for (words, code) in [("--peers=nobody", 2), ("--peers --only no-such-row", 1), ("--peers --rounds 0", 2)] {
+    for (words, code) in [("--peers=nobody", 2), ("--peers --only no-such-row", 2), ("--peers --rounds 0", 2)] {
         let ended = run(Command::new(binary::weft()).arg("bench").args(words.split(' ')), LIMIT);
         assert_eq!(ended.code, Some(code), "{ended}");
     }
