@@ -12,6 +12,7 @@ use thiserror::Error;
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId};
 
+pub use crate::crc::{crc32c, crc32c_of_parts};
 use crate::op::Op;
 
 pub const MAGIC: u32 = 0x5446_4557; // "WEFT"
@@ -163,20 +164,6 @@ pub enum HeaderError {
     BodyLength(u32),
     #[error("payload of {0} bytes is over the limit")]
     PayloadLength(u32),
-}
-
-/// CRC32C.
-#[must_use]
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
-}
-
-/// CRC32C of all parts, one after the other.
-#[must_use]
-pub fn crc32c_of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    parts.into_iter().for_each(|part| digest.update(part));
-    digest.finalize() as u32
 }
 
 impl Header {

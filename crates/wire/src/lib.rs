@@ -4,6 +4,7 @@
 //! that no one parses. Pure: bytes in, values out.
 
 pub mod codec;
+mod crc;
 pub mod frame;
 pub mod hello;
 pub mod op;
