@@ -19,8 +19,9 @@ use crate::fail_points;
 use crate::seat::{self, Seat};
 use crate::shard::{Setup, ShardThread, assigned_shard};
 
-/// Requests of one client that may wait here.
-const CONNECTION_REQUESTS_MAX: usize = 1024;
+/// Requests of one connection that may wait here: more than any caller has under way, so that its questions whether we live
+/// and its fences are read also where all of them wait for somebody else.
+const CONNECTION_REQUESTS_MAX: usize = 2048;
 /// Between the first view and the registration being known.
 const REGISTERED_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -12,10 +12,12 @@ use wire::frame::Header;
 use crate::metrics::Meter;
 use crate::receive::{FrameError, Parsed, Receiver};
 
-/// Bytes of one receive buffer: what one receive can bring at most.
+/// Bytes of one receive buffer: what one receive can bring at most, on a connection that has something to do.
 const REGION: usize = 128 << 10;
-/// A buffer with less room than this left is given up for a new one.
-const ROOM_MIN: usize = 32 << 10;
+/// And on one that was idle so far: a server has many thousands.
+const REGION_IDLE: usize = 4 << 10;
+/// A buffer of which less than this part is left is given up for a new one.
+const ROOM_MIN_PART: usize = 4;
 /// After a payload of at least this length, in bytes, more of the kind are expected...
 const BULK_MIN: usize = 32 << 10;
 /// ...and the next receive takes only so much: the frame's head, so that its payload goes straight to its place.
@@ -55,6 +57,8 @@ pub(crate) struct Inbound {
     /// Received and not yet parsed; `room` begins where it ends.
     head: Buf,
     room: Buf,
+    /// Bytes of the next receive buffer.
+    region: usize,
     /// Bytes of the frame at the front that are needed to go on.
     need: usize,
     bulk: bool,
@@ -62,9 +66,9 @@ pub(crate) struct Inbound {
 
 impl Inbound {
     pub(crate) fn new(socket: RawFd, receiver: Receiver, meter: Meter) -> Self {
-        let mut room = Buf::with_capacity(REGION);
+        let mut room = Buf::with_capacity(REGION_IDLE);
         let head = room.split_to(0);
-        Self { socket, receiver, meter, head, room, need: 0, bulk: false }
+        Self { socket, receiver, meter, head, room, region: REGION_IDLE, need: 0, bulk: false }
     }
 
     /// Receives once. `Ok(false)` is the end of the stream, at the end of a frame.
@@ -82,6 +86,10 @@ impl Inbound {
         self.head.unsplit(received).expect("received right behind what was there");
         let later = std::mem::replace(&mut self.room, buf);
         self.room.unsplit(later).expect("the two parts of the room");
+        if count == wanted {
+            // More may have been there.
+            self.region = REGION;
+        }
         match result? {
             0 if self.head.is_empty() => Ok(false),
             0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "ended in the middle of a frame")),
@@ -91,10 +99,11 @@ impl Inbound {
 
     fn make_room(&mut self) {
         let missing = self.need.saturating_sub(self.head.len());
-        if self.room.len() >= missing.max(ROOM_MIN) {
+        let room_min = self.region / ROOM_MIN_PART;
+        if self.room.len() >= missing.max(room_min) {
             return;
         }
-        let mut room = Buf::with_capacity(REGION.max(self.need + ROOM_MIN));
+        let mut room = Buf::with_capacity(self.region.max(self.need + room_min));
         let mut head = room.split_to(self.head.len());
         head.copy_from_slice(&self.head);
         self.head = head;

@@ -14,7 +14,7 @@ pub struct Limits {
     pub requests: usize,
     /// Bytes in flight: bodies, payloads, and room for the payloads of replies.
     pub bytes: usize,
-    /// Connections of one listener.
+    /// Connections of one listener: each thread of each client has one to each lane and shard, over each rail of storage.
     pub connections: usize,
     /// Reach a server on the same host through a UNIX socket where it has one.
     pub local_sockets: bool,
@@ -42,7 +42,7 @@ impl Default for Limits {
         Self {
             requests: 256,
             bytes: 64 << 20,
-            connections: 4096,
+            connections: 64 << 10,
             local_sockets: true,
             payload_sums: true,
             interfaces: Arc::default(),

@@ -380,9 +380,12 @@ fn push<E: EntryMarker>(ring: &mut IoUring<E>, entry: impl Into<E>) -> io::Resul
 }
 
 fn submit<E: EntryMarker>(ring: &mut IoUring<E>) -> io::Result<()> {
-    if ring.submission().is_empty() {
+    // Completions that found no room come when the kernel is entered, and not before.
+    let queue = ring.submission();
+    if queue.is_empty() && !queue.cq_overflow() {
         return Ok(());
     }
+    drop(queue);
     match ring.submit() {
         Ok(_) => Ok(()),
         // Completions have to be taken first; what was not submitted stays queued for the next turn.

@@ -77,6 +77,12 @@ struct TaskWaker {
     remote: Arc<Remote>,
 }
 
+impl TaskWaker {
+    fn new(key: usize, remote: &Arc<Remote>) -> Self {
+        Self { key, queued: AtomicBool::new(false), remote: Arc::clone(remote) }
+    }
+}
+
 /// The main future's key; spawned tasks have slab keys below.
 const MAIN: usize = usize::MAX;
 
@@ -113,6 +119,9 @@ struct Task {
 pub struct Ring {
     core: Rc<Core>,
     tasks: Slab<Option<Task>>,
+    /// Empty, for their room: of the lists of what waits for a turn's end, and of what was spawned.
+    waiting: Vec<Waker>,
+    adopted: Vec<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 impl Ring {
@@ -135,7 +144,7 @@ impl Ring {
             spawned: RefCell::default(),
             remote,
         };
-        Ok(Self { core: Rc::new(core), tasks: Slab::new() })
+        Ok(Self { core: Rc::new(core), tasks: Slab::new(), waiting: Vec::new(), adopted: Vec::new() })
     }
 
     /// Runs `main`, and everything it spawns, until `main` is ready. Tasks that are left stay for the next `run`, or
@@ -147,7 +156,7 @@ impl Ring {
     pub fn run<F: Future>(&mut self, main: F) -> F::Output {
         let _entered = Entered::new(&self.core);
         let mut main = std::pin::pin!(main);
-        let main_state = self.task_waker(MAIN);
+        let main_state = Arc::new(TaskWaker::new(MAIN, &self.core.remote));
         let main_waker = Waker::from(Arc::clone(&main_state));
         main_state.queued.store(true, Ordering::Release);
         self.core.run_queue.borrow_mut().push_back(Arc::clone(&main_state));
@@ -173,10 +182,6 @@ impl Ring {
         }
     }
 
-    fn task_waker(&self, key: usize) -> Arc<TaskWaker> {
-        Arc::new(TaskWaker { key, queued: AtomicBool::new(false), remote: Arc::clone(&self.core.remote) })
-    }
-
     fn turn(&mut self, poll_main: &mut dyn FnMut(&Arc<TaskWaker>)) {
         let mut polls = 0;
         for _ in 0..ROUNDS_PER_TURN_MAX {
@@ -195,19 +200,19 @@ impl Ring {
                     return;
                 }
             }
-            let waiting = std::mem::take(&mut *self.core.turn_end.borrow_mut());
-            if waiting.is_empty() {
+            std::mem::swap(&mut self.waiting, &mut *self.core.turn_end.borrow_mut());
+            if self.waiting.is_empty() {
                 return;
             }
-            waiting.into_iter().for_each(Waker::wake);
+            self.waiting.drain(..).for_each(Waker::wake);
         }
     }
 
     fn adopt_spawned(&mut self) {
-        let spawned = std::mem::take(&mut *self.core.spawned.borrow_mut());
-        for future in spawned {
+        std::mem::swap(&mut self.adopted, &mut *self.core.spawned.borrow_mut());
+        for future in self.adopted.drain(..) {
             let key = self.tasks.vacant_key();
-            let state = self.task_waker(key);
+            let state = Arc::new(TaskWaker::new(key, &self.core.remote));
             let waker = Waker::from(Arc::clone(&state));
             state.queued.store(true, Ordering::Release);
             self.core.run_queue.borrow_mut().push_back(Arc::clone(&state));
@@ -328,7 +333,8 @@ pub async fn next_turn() {
     park_once(|core, waker| core.next_turn.borrow_mut().push(waker)).await;
 }
 
-/// Lets the other runnable tasks go first.
+/// Lets the other runnable tasks go first, once: again and again, it would hold up those that wait for [`turn_end`], and a
+/// long work uses [`next_turn`].
 pub async fn yield_now() {
     park_once(|_, waker| waker.wake()).await;
 }

@@ -51,6 +51,18 @@ fn files_read_what_was_written_through_rings_of_their_own() {
 }
 
 #[test]
+fn more_reads_complete_at_once_than_the_ring_has_room_for() {
+    let file = tempfile::tempfile().expect("a temporary file");
+    ring().run(async {
+        let fd = file.as_raw_fd();
+        op::write_at(fd, Buf::from_slice(&[7u8; 4096]).freeze(), 0).await.expect("writes");
+        let read_all = join_all((0..5000).map(|_| op::read_at(fd, Buf::with_capacity(4096), 0)));
+        let read = ring::timeout(Duration::from_secs(10), read_all).await.expect("none is lost");
+        assert!(read.into_iter().all(|(count, _)| count.is_ok_and(|count| count == 4096)));
+    });
+}
+
+#[test]
 fn turn_end_comes_after_all_that_can_run() {
     ring().run(async {
         let log = Rc::new(RefCell::new(Vec::new()));

@@ -261,7 +261,7 @@ async fn go_over<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, walk:
         };
         // Also where no time is to be lost, others have their turn.
         match walk.pause(read, ring::now()) {
-            Duration::ZERO => ring::yield_now().await,
+            Duration::ZERO => ring::next_turn().await,
             pause => ring::sleep(pause).await,
         }
         let reached = offset + STEP;

@@ -35,6 +35,11 @@ use crate::watch::{self, Watch};
 /// Descriptors beside the cache of open files: sockets, rings, directories.
 const DESCRIPTORS_BESIDE: u64 = 8192;
 
+/// Requests and bytes of one connection: more than any caller has under way, so that its questions whether we live and its
+/// fences are read also while a disk answers nothing.
+const CONNECTION_REQUESTS_MAX: usize = 1024;
+const CONNECTION_BYTES_MAX: usize = 128 << 20;
+
 /// Runs the service until SIGTERM or SIGINT. At SIGHUP it takes up the targets that `reread` has more than before.
 ///
 /// # Errors
@@ -399,7 +404,12 @@ fn start_lanes(
             targets: targets.to_vec(),
             targets_max,
             identity: identity.clone(),
-            limits: Limits { payload_sums: config.checksums, ..Limits::default() },
+            limits: Limits {
+                requests: CONNECTION_REQUESTS_MAX,
+                bytes: CONNECTION_BYTES_MAX,
+                payload_sums: config.checksums,
+                ..Limits::default()
+            },
             ring: ring::Config { cpu: config.cpus.get(lane).copied(), spin: *config.spin, ..ring::Config::default() },
             engine,
             queue_depth: config.queue_depth as usize,

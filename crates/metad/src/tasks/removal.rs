@@ -28,7 +28,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Between two passes over the records, at least and at most.
 const BETWEEN_PASSES: Duration = Duration::from_millis(50);
-const BETWEEN_PASSES_MAX: Duration = Duration::from_secs(2);
+const BETWEEN_PASSES_MAX: Duration = Duration::from_secs(30);
 /// Look again after this time though nobody has said anything.
 const UNASKED: Duration = Duration::from_secs(60);
 
@@ -130,8 +130,8 @@ impl Removal {
                     Err(_) => drop(slow.insert(deletion.group)),
                 }
             }
-            // The shard comes first.
-            ring::yield_now().await;
+            // The shard comes first, and what it has to send.
+            ring::next_turn().await;
         }
     }
 

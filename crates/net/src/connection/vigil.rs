@@ -63,9 +63,10 @@ pub(super) async fn keep(weak: Weak<Inner>) {
 /// Asks an idle connection whether it lives, and ends one that says nothing.
 pub(super) async fn watch(weak: Weak<Inner>) {
     let Some(limits) = weak.upgrade().map(|inner| inner.limits.clone()) else { return };
-    let mut flow = Flow::new();
+    let (period, mut flow) = (limits.silence / 4, Flow::new());
     loop {
-        ring::sleep(limits.silence / 4).await;
+        let before = ring::now();
+        ring::sleep(period).await;
         let Some(inner) = weak.upgrade() else { return };
         if inner.closed.borrow().is_some() {
             return;
@@ -73,14 +74,16 @@ pub(super) async fn watch(weak: Weak<Inner>) {
         let now = ring::now();
         let silent = now.saturating_duration_since(inner.pulse.heard.get());
         let still = flow.still(now, op::tcp_signs(&inner.socket).as_ref());
-        if silent.min(still) >= limits.silence {
+        // Where this thread stood still, what came meanwhile is still in the socket.
+        let stood_still = now.saturating_duration_since(before) >= 2 * period;
+        if silent.min(still) >= limits.silence && !stood_still {
             let reason = format!("nothing heard for {} ms", silent.as_millis());
             if inner.close(&reason) {
                 warn!(peer = %inner.address, reason, "connection given up");
             }
             return;
         }
-        if silent >= limits.silence / 4 {
+        if silent >= period {
             inner.ping();
         }
         if let Some(memory) = inner.lending.to_replace() {

@@ -20,6 +20,10 @@ pub(super) async fn go_home(weak: Weak<Inner>) {
     loop {
         ring::next_look(LOOK).await;
         let Some(inner) = weak.upgrade() else { return };
+        // Requests are spread over all rails now: to leave one would end what is under way there.
+        if inner.kept.get() {
+            return;
+        }
         let away = {
             let mut state = inner.state.borrow_mut();
             state.sweep();

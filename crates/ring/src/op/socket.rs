@@ -1,6 +1,7 @@
 //! Stream sockets.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -48,6 +49,19 @@ struct Message {
     header: Box<libc::msghdr>,
 }
 
+impl Message {
+    fn new(parts: Vec<Slice>) -> Self {
+        let vectors = parts.iter().map(vector_of).collect();
+        // SAFETY: an all-zero msghdr is valid: no name, no control data, no vectors.
+        let header = Box::new(unsafe { std::mem::zeroed::<libc::msghdr>() });
+        Self { parts, vectors, header }
+    }
+}
+
+fn vector_of(part: &Slice) -> libc::iovec {
+    libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() }
+}
+
 /// Sends all parts in order, in as few system calls as the kernel allows.
 ///
 /// # Errors
@@ -62,44 +76,60 @@ pub async fn send_all(fd: RawFd, parts: Vec<Slice>) -> io::Result<()> {
     Ok(())
 }
 
-async fn send_some(fd: RawFd, parts: Vec<Slice>) -> io::Result<()> {
-    let vectors = parts
-        .iter()
-        .filter(|part| !part.is_empty())
-        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
-        .collect();
-    // SAFETY: an all-zero msghdr is valid: no name, no control data, no vectors.
-    let header = Box::new(unsafe { std::mem::zeroed::<libc::msghdr>() });
-    let mut message = Message { parts, vectors, header };
+async fn send_some(fd: RawFd, mut parts: Vec<Slice>) -> io::Result<()> {
+    // Mostly there is room, and then a completion to wait for would cost more than the system call does.
     loop {
-        message.vectors.retain(|vector| vector.iov_len > 0);
-        if message.vectors.is_empty() {
+        parts.retain(|part| !part.is_empty());
+        if parts.is_empty() {
             return Ok(());
         }
-        message.header.msg_iov = message.vectors.as_mut_ptr();
-        message.header.msg_iovlen = message.vectors.len();
-        // Mostly there is room, and then a completion to wait for would cost more than the system call does.
-        match send_now(fd, &message.header) {
-            Ok(sent) => {
-                advance(&mut message.vectors, sent);
-                continue;
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        match send_now(fd, &parts) {
+            Ok(sent) => drop_first(&mut parts, sent),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) => return Err(error),
         }
+    }
+    let mut message = Message::new(parts);
+    loop {
+        message.header.msg_iov = message.vectors.as_mut_ptr();
+        message.header.msg_iovlen = message.vectors.len();
         let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
         let entry = opcode::SendMsg::new(types::Fd(fd), &raw const *message.header).flags(flags).build();
         let (sent, back) = Op::new(Lane::Main, entry, message).await;
         message = back;
         advance(&mut message.vectors, sent?);
+        message.vectors.retain(|vector| vector.iov_len > 0);
+        if message.vectors.is_empty() {
+            return Ok(());
+        }
     }
 }
 
-/// As much as fits into the socket's buffer at once.
-fn send_now(fd: RawFd, header: &libc::msghdr) -> io::Result<usize> {
-    // SAFETY: the header and what it points to live through the call, which only reads them.
-    let sent = unsafe { libc::sendmsg(fd, header, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+/// As much as fits into the socket's buffer at once, of at most [`PARTS_MAX`] parts.
+fn send_now(fd: RawFd, parts: &[Slice]) -> io::Result<usize> {
+    let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PARTS_MAX];
+    let vectors = &mut vectors[..parts.len()];
+    for (vector, part) in vectors.iter_mut().zip(parts) {
+        vector.write(vector_of(part));
+    }
+    // SAFETY: an all-zero msghdr is valid.
+    let mut header = unsafe { std::mem::zeroed::<libc::msghdr>() };
+    (header.msg_iov, header.msg_iovlen) = (vectors.as_mut_ptr().cast(), vectors.len());
+    // SAFETY: the header, its vectors (all of them written) and their bytes live through the call, which only reads them.
+    let sent = unsafe { libc::sendmsg(fd, &raw const header, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// Takes the first `count` bytes off the parts.
+fn drop_first(parts: &mut [Slice], mut count: usize) {
+    for part in parts {
+        let taken = count.min(part.len());
+        *part = part.slice(taken..part.len());
+        count -= taken;
+        if count == 0 {
+            return;
+        }
+    }
 }
 
 /// Takes the first `count` bytes off the vectors.

@@ -163,7 +163,7 @@ impl Files {
             let Some((object, file)) = evicted else { return };
             self.retire(object, file, &mut place);
             drop(place);
-            ring::yield_now().await;
+            ring::next_turn().await;
         }
     }
 
