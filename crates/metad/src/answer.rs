@@ -3,7 +3,7 @@
 use kv::KvError;
 use namespace::error::store_errno;
 use namespace::locks::Ticket;
-use namespace::transaction::Haste;
+use namespace::transaction::{Haste, Outcome};
 use net::Responder;
 use types::error::Errno;
 use types::id::TransactionId;
@@ -14,7 +14,7 @@ use wire::v1::meta::{
     ScanReply, SettleReply, StatFsReply, WalkReply, WriteInlineReply, XattrNames, XattrReply,
 };
 use wire::v1::session::{Empty, RecallsReply, RenewReply, SessionOpened};
-use wire::v1::transaction::{Climbed, Finished, Outcome, Prepared, Transacted};
+use wire::v1::transaction::{self, Climbed, Finished, Prepared, Transacted};
 
 /// One reply of the protocol, not yet encoded.
 pub(crate) enum Answer {
@@ -78,7 +78,9 @@ impl Answer {
     /// Must be on disk before it goes out, and how soon; `None` where it goes out at once.
     pub(crate) fn needs_sync(&self) -> Option<Haste> {
         match self {
-            Self::Synced | Self::Outcome(_) | Self::NewParts(_) | Self::OpenedAnew(_) => Some(Haste::Now),
+            Self::Synced | Self::NewParts(_) | Self::OpenedAnew(_) => Some(Haste::Now),
+            // What is undecided, or unknown, promises nothing.
+            Self::Outcome(outcome) => (*outcome == Outcome::Commit).then_some(Haste::Now),
             Self::Finished(_) => Some(Haste::None),
             Self::Prepared(_, waits) | Self::Transacted(_, waits) => *waits,
             _ => None,
@@ -125,7 +127,14 @@ impl Answer {
             Self::Renewed(reply) => responder.reply(&reply),
             Self::Prepared(reply, _) => responder.reply(&reply),
             Self::Finished(reply) => responder.reply(&reply),
-            Self::Outcome(reply) => responder.reply(&reply),
+            Self::Outcome(outcome) => {
+                let state = match outcome {
+                    Outcome::Pending => 0,
+                    Outcome::Commit => 1,
+                    Outcome::Abort => 2,
+                };
+                responder.reply(&transaction::Outcome { state });
+            }
             Self::Climbed(reply) => responder.reply(&reply),
             Self::Transacted(reply, _) => responder.reply(&reply),
             // The turn keeps these back.

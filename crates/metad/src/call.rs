@@ -258,9 +258,16 @@ impl<K: Kv> Call<'_, K> {
     pub(crate) fn prepare(self) -> Outcome {
         let m: transaction::Prepare = decode_body(self.body)?;
         let parts = deser_parts(b"", &m.parts.0).map_err(|_| DecodeError::Invalid("parts"))?;
+        self.have_room(&parts)?;
         let waits = waits_of_promise(&parts);
         let votes = self.shard.prepare(m.session, m.transaction, m.round, parts)?;
         Ok(Answer::Prepared(transaction::Prepared { votes: Bytes(ser_votes(&votes)) }, waits))
+    }
+
+    /// Below the reserve of free space nothing is promised that adds records.
+    fn have_room(&self, parts: &[Part]) -> Result<()> {
+        let has_room = self.context.may_grow || !parts.iter().any(Part::grows);
+        if has_room { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
     pub(crate) fn finish(self) -> Outcome {
@@ -271,12 +278,7 @@ impl<K: Kv> Call<'_, K> {
 
     pub(crate) fn ask_outcome(self) -> Outcome {
         let m: transaction::AskOutcome = decode_body(self.body)?;
-        let state = match self.shard.outcome(m.transaction) {
-            namespace::transaction::Outcome::Pending => 0,
-            namespace::transaction::Outcome::Commit => 1,
-            namespace::transaction::Outcome::Abort => 2,
-        };
-        Ok(Answer::Outcome(transaction::Outcome { state }))
+        Ok(Answer::Outcome(self.shard.outcome(m.transaction)))
     }
 
     pub(crate) fn climb(self) -> Outcome {
@@ -305,12 +307,18 @@ impl<K: Kv> Call<'_, K> {
         let mut promises = Vec::with_capacity(prepares.len());
         for (session, transaction, round, parts) in prepares {
             let given = waits_of_promise(&parts);
-            promises.push(match self.shard.prepare(session, transaction, round, parts) {
+            let prepared = self.have_room(&parts).and_then(|()| self.shard.prepare(session, transaction, round, parts));
+            promises.push(match prepared {
                 Ok(votes) => {
                     waits = waits.max(given);
                     Promise::Given(Bytes(ser_votes(&votes)))
                 }
-                Err(Error::Recalling | Error::Growing | Error::Blocked(_)) => Promise::Waits,
+                Err(Error::Blocked(other)) => {
+                    // It is asked about now, not when this is asked for once more.
+                    self.shard.await_end(other);
+                    Promise::Waits
+                }
+                Err(Error::Recalling | Error::Growing) => Promise::Waits,
                 Err(error) => match status_of(&error.into(), Op::Prepare) {
                     Status::Errno(errno) => Promise::Refused(errno),
                     _ => Promise::Again,

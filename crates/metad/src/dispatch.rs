@@ -26,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) free_bytes: u64,
     /// Reading may write: not where the store is short of space, or gone.
     pub(crate) keeps_access_times: bool,
+    /// There is more free space than the reserve.
+    pub(crate) may_grow: bool,
 }
 
 /// One message, decoded and done. What it changes is not yet committed.

@@ -192,8 +192,14 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     };
     let shard = Shard::open(Rc::clone(&store), config, wall_clock(), 0).context("cannot open the shard")?;
     shard.scattered_memory().iter().for_each(ring::memory::prefer_large_pages);
-    let context =
-        Context { shard: setup.shard, group: GroupId(0), total_bytes: 0, free_bytes: 0, keeps_access_times: true };
+    let context = Context {
+        shard: setup.shard,
+        group: GroupId(0),
+        total_bytes: 0,
+        free_bytes: 0,
+        keeps_access_times: true,
+        may_grow: true,
+    };
     let (metrics, fail_points) = (ShardMetrics::new(&setup.metrics), FailPoints::new(setup.fail_points));
     let core = Rc::new(Core::new(shard, store, context, metrics, syncer, begun, fail_points));
     let identity = Rc::new(setup.identity);

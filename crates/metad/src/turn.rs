@@ -130,8 +130,8 @@ struct State {
     complained: Option<Instant>,
     /// Requests that wait for transactions.
     parking: Parking<Queued>,
-    /// Connections that ended, which such requests may have come on.
-    lost: Vec<(ConnectionId, SessionId)>,
+    /// Connections that ended, which such requests may have come on; other shards have no session.
+    lost: Vec<(ConnectionId, Option<SessionId>)>,
     /// What other shards answered.
     replies: Vec<(ShardId, Message, Reply)>,
     /// Messages for other shards, and those that wait for the disk.
@@ -272,6 +272,7 @@ impl Core {
         let mut state = self.state.borrow_mut();
         state.condition = condition;
         (state.context.total_bytes, state.context.free_bytes) = (total_bytes, free_bytes);
+        state.context.may_grow = condition != Condition::LowSpace;
         let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         self.metrics.free_bytes.set(gauge(free_bytes));
         self.metrics.sessions.set(gauge(state.shard.session_count() as u64));
@@ -301,13 +302,14 @@ impl Core {
 
     pub(crate) fn forget(&self, connection: ConnectionId) {
         let state = &mut *self.state.borrow_mut();
-        if let Some(session) = state.connections.forget(connection) {
+        let session = state.connections.forget(connection);
+        if let Some(session) = session {
             state.waiting.disconnected(&mut state.shard, session, connection);
-            state.queue_bytes -= state.waiting.drop_abandoned();
-            if state.parking.len() > 0 {
-                state.lost.push((connection, session));
-                self.work.notify_one();
-            }
+        }
+        state.queue_bytes -= state.waiting.drop_abandoned();
+        if state.parking.len() > 0 {
+            state.lost.push((connection, session));
+            self.work.notify_one();
         }
     }
 
@@ -598,7 +600,7 @@ impl State {
         let (Answer::Opened(_), Some(open)) = (&answer, open) else { return answer };
         if let Some(earlier) = self.connections.opened(queued.connection, &open) {
             self.waiting.disconnected(&mut self.shard, open.session, earlier);
-            self.abandon(earlier, open.session);
+            self.abandon(earlier, Some(open.session));
         }
         if is_new {
             self.newcomers.came(open.session, self.commits + 1);
@@ -634,11 +636,13 @@ impl State {
     }
 
     /// What a client that is gone had asked for is not to happen when whoever comes after it has already looked: what is
-    /// undecided is given up. A client that is there asks again on its next connection.
-    fn abandon(&mut self, connection: ConnectionId, session: SessionId) {
+    /// undecided is given up. A client that is there asks again on its next connection, and so does another shard.
+    fn abandon(&mut self, connection: ConnectionId, session: Option<SessionId>) {
         for (transaction, request) in self.parking.remove_if(|request| request.connection == connection) {
             self.queue_bytes -= request.len();
-            self.shard.abandon(transaction, session);
+            if let Some(session) = session {
+                self.shard.abandon(transaction, session);
+            }
         }
     }
 
@@ -657,9 +661,14 @@ impl State {
                 self.waiting.park(queued);
                 None
             }
-            Answer::Blocked(transaction) if has_room => {
+            Answer::Blocked(transaction) => {
                 self.shard.await_end(*transaction);
-                self.parking.park(*transaction, queued).err()
+                let back = if has_room { self.parking.park(*transaction, queued).err() } else { Some(queued) };
+                // Told that it is busy, its caller takes it that nothing comes of it.
+                if let Some(session) = back.as_ref().and_then(|back| self.connections.session(back.connection)) {
+                    self.shard.abandon(*transaction, session);
+                }
+                back
             }
             _ => Some(queued),
         }

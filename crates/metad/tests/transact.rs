@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use common::{key, on_ring};
 use metad::local::{LocalConfig, LocalShard, TestTarget};
+use namespace::schema::edge::Edge;
 use namespace::schema::transaction::{ser_parts, ser_votes};
 use namespace::transaction::part::{Part, Vote};
 use net::{CallError, Connection, Identity, Limits, To};
@@ -133,6 +134,35 @@ fn what_cannot_be_read_is_refused_as_a_whole_and_changes_nothing() {
         assert_eq!(refused, Err(CallError::Status(Status::Errno(Errno::EPROTO))));
         let answer = asker.transact(Vec::new(), vec![prepare(3, Part::Token)]).await;
         assert_eq!(answer.promises, [given(Vote::Token)], "nobody has it");
+    });
+    shard.stop().expect("stops in order");
+}
+
+#[test]
+fn below_the_reserve_nothing_is_promised_that_grows() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = LocalConfig { reserve_bytes: u64::MAX, ..LocalConfig::new(dir.path(), key()) };
+    let shard = LocalShard::start(&config).expect("starts with a full disk");
+    on_ring(|| async {
+        let asker = Asker::connect(&shard).await;
+        let edge = Edge { child: InodeId::new(ShardId(1), 20), kind: FileType::Regular };
+        let entry = |becomes| Part::Entry { parent: InodeId::ROOT, name: Name::new(b"x").expect("a name"), becomes };
+        let mut number = 0;
+        let promises = loop {
+            let promised = asker.transact(Vec::new(), vec![prepare(number, entry(Some(edge)))]).await.promises;
+            if promised != [given(Vote::Entry(None))] || number > 200 {
+                break promised;
+            }
+            asker.transact(vec![finish(number, false)], Vec::new()).await;
+            number += 1;
+            // The disk is looked at now and then.
+            ring::sleep(Duration::from_millis(10)).await;
+        };
+        assert_eq!(promises, [Promise::Refused(Errno::ENOSPC)]);
+        let alone = asker.call(&prepare(300, entry(Some(edge)))).await;
+        assert_eq!(alone.map(drop), Err(CallError::Status(Status::Errno(Errno::ENOSPC))));
+        let promises = asker.transact(Vec::new(), vec![prepare(301, entry(None))]).await.promises;
+        assert_eq!(promises, [given(Vote::Entry(None))], "names may go");
     });
     shard.stop().expect("stops in order");
 }

@@ -24,8 +24,9 @@ use crate::turn::Core;
 
 mod bundle;
 
-/// Requests in flight to one shard; more wait here.
-const IN_FLIGHT_MAX: usize = 1024;
+/// Questions for promises that may wait there for another transaction, or a lease, to one shard; more wait here. What ends
+/// such waits never waits behind them.
+const PROMISES_MAX: usize = 1024;
 /// Longest wait for one answer.
 const CALL_MAX: Duration = Duration::from_secs(5);
 /// And for a promise: most take a sync of the other shard's log, for which a disk that others write to may need many seconds.
@@ -87,7 +88,8 @@ impl Messenger {
 
     async fn carry(self: Rc<Self>, to: ShardId, bundle: Bundle) {
         let longest = if bundle.asks_for_promises() { PROMISE_MAX } else { CALL_MAX };
-        let asked = self.ask(to, longest, async |connection, to| connection.call(to, bundle.request()).await).await;
+        let asked =
+            self.ask(to, longest, async |connection, to| connection.call_patiently(to, bundle.request()).await).await;
         let fates = match asked {
             Ok(answer) => bundle.answered(answer),
             Err(reply) => bundle.failed(&reply),
@@ -131,7 +133,7 @@ impl Messenger {
     fn peer(&self, shard: ShardId, addresses: Vec<SocketAddr>) -> Rc<Peer> {
         let mut peers = self.peers.borrow_mut();
         let interfaces = Arc::clone(&self.interfaces);
-        let limits = Limits { requests: IN_FLIGHT_MAX, interfaces, ..Limits::default() };
+        let limits = Limits { requests: PROMISES_MAX, interfaces, ..Limits::default() };
         // Requests stay in order on one connection; the shards begin at different rails.
         let start = shard.0.into();
         let make = || Rc::new(Peer::starting_at(start, addresses, Rc::clone(&self.identity), limits));
@@ -149,10 +151,10 @@ async fn call(connection: &Connection, to: To, message: &Message) -> Result<Repl
         }
         Message::Finish { transaction, commit, made } => {
             let finish = Finish { transaction: *transaction, commit: *commit, made: *made };
-            bundle::reply_of(connection.call(to, &finish).await?.ending)
+            bundle::reply_of(connection.call_patiently(to, &finish).await?.ending)
         }
         Message::AskOutcome { transaction } => {
-            let outcome = connection.call(to, &AskOutcome { transaction: *transaction }).await?;
+            let outcome = connection.call_patiently(to, &AskOutcome { transaction: *transaction }).await?;
             match outcome.state {
                 0 => Reply::Outcome(Outcome::Pending),
                 1 => Reply::Outcome(Outcome::Commit),
@@ -161,7 +163,7 @@ async fn call(connection: &Connection, to: To, message: &Message) -> Result<Repl
             }
         }
         Message::Climb { inode, until, .. } => {
-            Reply::Climbed(connection.call(to, &Climb { inode: *inode, until: *until }).await?.inode)
+            Reply::Climbed(connection.call_patiently(to, &Climb { inode: *inode, until: *until }).await?.inode)
         }
     })
 }

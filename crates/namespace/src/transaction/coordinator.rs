@@ -414,7 +414,9 @@ impl<K: Kv> Shard<K> {
     /// Until it is asked for, which nobody does of a session that has ended, or until that has given it up.
     fn keep_ending(&mut self, exactly: Exactly, ending: Ending) {
         if exactly.session == NOBODY || self.knows(exactly.session) {
-            self.transactions.endings.insert((exactly.session, exactly.sequence), ending);
+            let change = (exactly.session, exactly.sequence);
+            self.transactions.endings.insert(change, ending);
+            self.transactions.turn.refused.push(change);
         }
     }
 

@@ -164,6 +164,13 @@ impl Part {
         matches!(self, Self::Make(new) if new.at_once)
     }
 
+    /// It adds records where it is done.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        let makes = matches!(self, Self::Make(_) | Self::Take { .. } | Self::Link { .. });
+        makes || matches!(self, Self::Entry { becomes: Some(_), .. })
+    }
+
     /// What it changes: whoever believes any of it has to be told before.
     pub(crate) fn touches(&self) -> Vec<Touched<'_>> {
         match self {

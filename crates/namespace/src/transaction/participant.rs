@@ -184,7 +184,7 @@ impl<K: Kv> Shard<K> {
     }
 
     /// What became of a transaction that this shard coordinates. Where that is not known yet, its participants hear of it
-    /// without delay. **The answer may leave only when the turn's commit is on disk.**
+    /// without delay. **That it is to be done may be told only when the turn's commit is on disk.**
     #[must_use]
     pub fn outcome(&mut self, transaction: TransactionId) -> Outcome {
         if self.transactions.decided.contains_key(&transaction) {

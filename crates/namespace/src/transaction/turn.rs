@@ -1,7 +1,7 @@
 //! What a turn did to transactions, to be kept or taken back as a whole.
 
 use kv::Kv;
-use types::id::TransactionId;
+use types::id::{SessionId, TransactionId};
 
 use crate::shard::Shard;
 use crate::transaction::{Ending, Outgoing};
@@ -29,9 +29,16 @@ pub(super) struct Turn {
     pub(super) prepared: Vec<(TransactionId, u8)>,
     /// Done or forgotten, as others decided.
     pub(super) finished: Vec<TransactionId>,
+    /// Changes that were given up, or refused: by what they saw, which the turn may take back.
+    pub(super) refused: Vec<(SessionId, u64)>,
 }
 
 impl Turn {
+    fn is_over(&mut self) {
+        self.touched.clear();
+        self.refused.clear();
+    }
+
     pub(super) fn is_clean(&self) -> bool {
         self.decided.is_empty() && self.forgotten.is_empty() && self.prepared.is_empty() && self.finished.is_empty()
     }
@@ -41,7 +48,7 @@ impl<K: Kv> Shard<K> {
     /// What the turn's batch has of transactions; to be asked before it is committed.
     #[must_use]
     pub fn steps(&self) -> Steps {
-        let Turn { touched: _, decided, forgotten, prepared, finished } = &self.transactions.turn;
+        let Turn { touched: _, decided, forgotten, prepared, finished, refused: _ } = &self.transactions.turn;
         Steps {
             decided: !decided.is_empty(),
             forgotten: !forgotten.is_empty(),
@@ -52,7 +59,7 @@ impl<K: Kv> Shard<K> {
 
     /// Messages for other shards. To be taken after each turn, whether it was committed, failed, or had nothing to commit.
     pub fn take_outgoing(&mut self) -> Vec<Outgoing> {
-        self.transactions.turn.touched.clear();
+        self.transactions.turn.is_over();
         std::mem::take(&mut self.transactions.outbox)
     }
 
@@ -85,9 +92,13 @@ impl<K: Kv> Shard<K> {
         for id in turn.decided {
             self.transactions.decided.remove(&id);
         }
+        // Asked for again, they begin anew.
+        for change in turn.refused {
+            self.transactions.endings.remove(&change);
+        }
         for id in turn.touched {
             self.give_up(id, Ending::Again);
         }
-        self.transactions.turn.touched.clear();
+        self.transactions.turn.is_over();
     }
 }

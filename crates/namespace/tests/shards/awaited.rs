@@ -1,5 +1,6 @@
 //! Decisions that nobody waits for may go to their participants late, and others may not.
 
+use kv::KvError;
 use kv::memory::MemoryKv;
 use namespace::error::Error;
 use namespace::shard::Shard;
@@ -97,6 +98,32 @@ fn decide(asked: bool) -> Haste {
 fn a_decision_is_in_haste_where_its_participant_has_asked() {
     assert_eq!(decide(false), Haste::None);
     assert_eq!(decide(true), Haste::Now);
+}
+
+/// What it saw there has never been.
+#[test]
+fn a_refusal_goes_with_the_turn_that_it_rests_on() {
+    let (mut shard, _) = making();
+    let prepare = shard.take_outgoing().pop().expect("a message").message;
+    let made = InodeId::new(ShardId(1), 5);
+    shard.replied(ShardId(1), &prepare, Reply::Prepared(vec![Vote::Made(made)])).expect("decided");
+    shard.commit().expect("commits");
+    let finish = shard.take_outgoing().pop().expect("a message").message;
+    shard.replied(ShardId(1), &finish, Reply::Done).expect("forgotten");
+    shard.commit().expect("commits");
+    let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: 1 };
+    let cred = Credentials { uid: 0, gid: 0, umask: 0 };
+    let (from, to) = (name("d"), name("x"));
+    let rename =
+        Rename { source_parent: ROOT, source_name: &from, target_parent: ROOT, target_name: &to, flags: 1, cred };
+    shard.store().fail_commit(1, KvError::NoSpace("full".into()));
+    shard.symlink(exactly(5), ROOT, &to, b"target", cred).expect("made");
+    let Err(Error::Blocked(first)) = shard.rename(exactly(6), &rename) else { panic!("the directory is elsewhere") };
+    shard.commit().expect_err("the disk is full");
+    shard.take_outgoing();
+    assert!(shard.take_ended().contains(&first), "the name was there");
+    let Err(Error::Blocked(second)) = shard.rename(exactly(6), &rename) else { panic!("nothing is there any more") };
+    assert_ne!(first, second);
 }
 
 /// With many who make directories there, some are always on their way.
