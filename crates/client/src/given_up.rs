@@ -22,7 +22,7 @@ use crate::caller::Caller;
 use crate::kept::DOUBT;
 use crate::lease::Subject;
 use crate::names::Looked;
-use crate::recall::{forget_inode, forget_names};
+use crate::recall::{forget_inode_aside, forget_names};
 use crate::retry::{Attempts, Failure};
 use crate::router::{Client, Destination};
 use crate::shared::{Change, Shared};
@@ -193,7 +193,7 @@ impl Client {
         let Some(keeper) = shared.keeper.get() else { return };
         for &inode in &concerned.inodes {
             // Not by this thread, for which whoever has its pages locked may wait: he may just have opened it.
-            forget_inode(keeper, inode, true).await;
+            forget_inode_aside(keeper, inode).await;
         }
         if !concerned.names.is_empty() {
             forget_names(keeper, concerned.names.clone()).await;

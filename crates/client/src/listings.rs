@@ -82,9 +82,9 @@ impl Listings {
         note(&mut self.listed(), directory, begun);
     }
 
-    /// The keeper is about to forget what it has of `directory`.
-    pub(crate) fn forgotten(&self, directory: InodeId) {
-        self.listed().remove(&directory);
+    /// The keeper is about to forget what it has of `directory`. False where it has no listing of it.
+    pub(crate) fn forgotten(&self, directory: InodeId) -> bool {
+        self.listed().remove(&directory).is_some()
     }
 
     /// The keeper is about to hear that `directory` has the time of change `ctime`, and has to forget before what it keeps of a
@@ -264,7 +264,7 @@ mod tests {
         listings.begins(DIRECTORY, Listed::UNTOLD);
         assert!(listings.ends(&board, DIRECTORY, at, now), "nobody knows");
         listings.begins(DIRECTORY, begun(&board));
-        listings.forgotten(DIRECTORY);
+        assert!(listings.forgotten(DIRECTORY) && !listings.forgotten(DIRECTORY));
         assert!(!listings.ends(&board, DIRECTORY, changed, later));
     }
 

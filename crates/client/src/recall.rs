@@ -1,7 +1,7 @@
 //! Gives leases back: asks each shard what has to be forgotten, sees to it, and says so.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -37,11 +37,15 @@ const NOTHING_NEW: Duration = Duration::from_millis(20);
 /// What forgets files that are open, and so may be mapped: pages that are being read, or have to be written before, are waited
 /// for, and so may be the storage, of other files as well.
 static FORGETTERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("forget", 32));
+/// And what forgets listings: while a program is handed one, its memory may be slow to come, or never come.
+static LISTING_FORGETTERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("forget-lists", 32));
 
 /// The recalls of one shard.
 #[derive(Default)]
 struct Obeying {
     under_way: RefCell<BTreeSet<u64>>,
+    /// Of these, the directories whose listings are being forgotten.
+    listings: RefCell<BTreeMap<u64, InodeId>>,
     /// Obeyed, and not told yet.
     done: RefCell<Vec<u64>>,
     /// One more is done.
@@ -117,6 +121,10 @@ impl Obeying {
         recalls.into_iter().filter(|recall| !done.contains(&recall.id) && under_way.insert(recall.id)).collect()
     }
 
+    fn forgets_listing(&self, directory: InodeId) -> bool {
+        self.listings.borrow().values().any(|&listed| listed == directory)
+    }
+
     fn end(&self, id: u64) {
         self.under_way.borrow_mut().remove(&id);
         self.done.borrow_mut().push(id);
@@ -155,8 +163,16 @@ fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, re
             client.give_back_unwritten(inode).await;
             client.forgotten(inode);
             let is_open = client.shared.with_file(inode, |file| file.handles > 0) == Some(true);
-            client.shared.listings.forgotten(inode);
-            forget_inode(&keeper, inode, is_open).await;
+            // Whether what was listed before is forgotten by now, only who does that knows.
+            let is_listed = client.shared.listings.forgotten(inode) | obeying.forgets_listing(inode);
+            let helpers = match (is_open, is_listed) {
+                (true, _) => Some(&*FORGETTERS),
+                (false, true) => Some(&*LISTING_FORGETTERS),
+                (false, false) => None,
+            };
+            obeying.listings.borrow_mut().extend(is_listed.then_some((id, inode)));
+            forget_inode(&keeper, inode, helpers).await;
+            obeying.listings.borrow_mut().remove(&id);
             obeying.end(id);
         });
     }
@@ -171,16 +187,20 @@ fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, re
     }
 }
 
-/// `is_open`: it may be mapped. To forget what is being read or written of it may have to wait for that.
-pub(crate) async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId, is_open: bool) {
+/// Where it is not known what that may wait for.
+pub(crate) async fn forget_inode_aside(keeper: &Arc<dyn Keeper>, inode: InodeId) {
+    forget_inode(keeper, inode, Some(&FORGETTERS)).await;
+}
+
+/// By `helpers` where that may have to wait: for what is being read or written of a file, or handed to a program of a listing.
+async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId, helpers: Option<&Helpers>) {
     let begun = Instant::now();
-    let forget = async || {
-        if is_open {
+    let forget = async || match helpers {
+        Some(helpers) => {
             let keeper = Arc::clone(keeper);
-            FORGETTERS.run(move || keeper.forget_inode(inode)).await
-        } else {
-            keeper.forget_inode(inode)
+            helpers.run(move || keeper.forget_inode(inode)).await
         }
+        None => keeper.forget_inode(inode),
     };
     // What is passed on from now on is not believed.
     while !forget().await && keeper.is_told_of(inode) && begun.elapsed() < LATE_ANSWER {
@@ -246,7 +266,7 @@ mod tests {
         let late = Arc::new(Late { told, learns_after, asked: AtomicU32::new(0) });
         let (keeper, begun): (Arc<dyn Keeper>, _) = (Arc::<Late>::clone(&late), Instant::now());
         let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
-        ring.run(async { forget_inode(&keeper, InodeId(77), false).await });
+        ring.run(async { forget_inode(&keeper, InodeId(77), None).await });
         (late.asked.load(Ordering::Relaxed), begun.elapsed())
     }
 

@@ -1,6 +1,7 @@
-//! Set-user-id and set-group-id: which of the two goes when somebody changes a file, by the rules of Linux.
+//! What depends on who changes a file, by the rules of Linux: which of set-user-id and set-group-id goes, and what is for the
+//! owner alone.
 
-use types::attr::{Attr, S_ISGID, S_ISUID, S_IXGRP, SetAttr};
+use types::attr::{Attr, S_ISGID, S_ISUID, S_IXGRP, SetAttr, SetTime};
 use types::error::Errno;
 use types::id::InodeId;
 
@@ -12,11 +13,13 @@ pub trait Standing {
     fn uid(&self) -> u32;
     /// Its writes leave both bits as they are (`CAP_FSETID`).
     fn is_privileged(&self) -> bool;
+    /// Changes what belongs to others as its own (`CAP_FOWNER`).
+    fn is_everybodys_owner(&self) -> bool;
     fn is_in_group(&self, gid: u32) -> bool;
 }
 
 /// Who may do what with a file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Permissions {
     mode: u32,
     uid: u32,
@@ -79,7 +82,7 @@ impl Client {
     /// or before a change of contents, which clears by itself: it is for the owner and the privileged.
     ///
     /// # Errors
-    /// As [`Client::setattr`].
+    /// As [`Client::setattr`], and those of [`Client::owned`].
     pub async fn setattr_for(
         &self,
         caller: &Caller<'_>,
@@ -94,7 +97,21 @@ impl Client {
             }
             change.kill_sgid = permissions.loses_sgid(who);
         }
+        if is_for_the_owner(&change) {
+            self.owned(caller, inode, who).await?;
+        }
         self.setattr(caller, inode, change).await
+    }
+
+    /// Before a change that is for the owner alone: whoever checked that before may not know yet that another client has given
+    /// the file away.
+    ///
+    /// # Errors
+    /// `EPERM` where it is not `who`'s, and as [`Client::getattr`].
+    pub async fn owned(&self, caller: &Caller<'_>, inode: InodeId, who: &impl Standing) -> Result<(), Errno> {
+        let is_owner =
+            who.uid() == 0 || self.permissions(caller, inode).await?.uid == who.uid() || who.is_everybodys_owner();
+        if is_owner { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     async fn permissions(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Permissions, Errno> {
@@ -103,6 +120,13 @@ impl Client {
             None => self.getattr(caller, inode).await.map(|known| Permissions::of(&known.attr)),
         }
     }
+}
+
+/// Times of now are set also by those who may write.
+fn is_for_the_owner(change: &SetAttr) -> bool {
+    let is_given = |time: Option<SetTime>| matches!(time, Some(SetTime::At(_)));
+    let SetAttr { mode, uid, gid, atime, mtime, .. } = *change;
+    mode.is_some() || uid.is_some() || gid.is_some() || is_given(atime) || is_given(mtime)
 }
 
 #[cfg(test)]
@@ -117,6 +141,10 @@ mod tests {
         }
 
         fn is_privileged(&self) -> bool {
+            false
+        }
+
+        fn is_everybodys_owner(&self) -> bool {
             false
         }
 

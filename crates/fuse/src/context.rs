@@ -72,11 +72,22 @@ impl Context {
             return self.pid == 0 || dying::is_dying(self.pid);
         }
         let now = Instant::now();
-        if self.ask_at.get().is_none_or(|at| now < at) {
-            return false;
+        if self.ask_at.get().is_some_and(|at| now >= at) {
+            self.waits(now);
+            self.look_at_caller();
         }
-        self.waits(now);
-        dying::is_killed(self.pid)
+        self.interrupt.killed.get() == self.unique
+    }
+
+    /// On another thread: to look at a process keeps its memory for that moment, and whoever is the last to do so when it ends
+    /// takes that down, for which requests of this very thread may have to be answered.
+    fn look_at_caller(&self) {
+        let (interrupt, unique, pid) = (Rc::clone(&self.interrupt), self.unique, self.pid);
+        ring::spawn(async move {
+            if ring::op::unblock(move || dying::is_killed(pid)).await {
+                interrupt.killed.set(unique);
+            }
+        });
     }
 
     /// Ready when the caller is interrupted. For one waiter at a time.
@@ -104,6 +115,8 @@ pub(crate) struct Interrupt {
     /// The request that the worker waits for; 0 when none.
     unique: Cell<u64>,
     raised: Cell<bool>,
+    /// The request whose caller was seen to end; 0 before.
+    killed: Cell<u64>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -145,25 +158,34 @@ mod tests {
     #[test]
     fn who_waits_for_long_is_looked_at() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("it runs");
+        let pid = child.id();
         let signal = |signal: i32| {
             // SAFETY: a system call without memory, on a child that nobody has waited for.
-            assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+            assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
         };
-        let context = Context::new(0, 0, child.id(), 6, Rc::default());
-        let overdue = || context.ask_at.set(Some(Instant::now()));
-        overdue();
-        assert!(!context.is_ending(), "it lives");
-        // A stopped process has its end before it.
-        signal(libc::SIGSTOP);
-        signal(libc::SIGTERM);
-        assert!(!context.is_ending(), "it was asked just now");
-        overdue();
-        assert!(context.is_ending());
-        assert!(!Context::new(0, 0, child.id(), 6, Rc::default()).is_ending(), "its end is not that of the request");
-        signal(libc::SIGKILL);
+        let line = Rc::new(Interrupt::default());
+        let of_child = |unique| Context::new(0, 0, pid, unique, Rc::clone(&line));
+        let is_seen_to_end = async |context: &Context| {
+            context.ask_at.set(Some(Instant::now()));
+            let _ = context.is_ending();
+            ring::sleep(Duration::from_millis(200)).await;
+            context.is_ending()
+        };
+        ring::Ring::new(&ring::Config::default()).expect("a ring").run(async {
+            let context = of_child(6);
+            assert!(!is_seen_to_end(&context).await, "it lives");
+            // A stopped process has its end before it.
+            signal(libc::SIGSTOP);
+            signal(libc::SIGTERM);
+            assert!(!context.is_ending(), "it was asked just now");
+            assert!(is_seen_to_end(&context).await);
+            assert!(!of_child(8).is_ending(), "its end is not that of the request");
+            signal(libc::SIGKILL);
+        });
         child.wait().expect("it ends");
-        overdue();
-        assert!(!context.is_ending(), "of one that is gone nobody knows why");
+        ring::Ring::new(&ring::Config::default()).expect("a ring").run(async {
+            assert!(!is_seen_to_end(&of_child(10)).await, "of one that is gone nobody knows why");
+        });
     }
 
     #[test]

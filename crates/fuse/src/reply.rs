@@ -64,8 +64,8 @@ impl Body {
                 send(&parts)
             }
             Self::Data(slices) => {
-                let whole: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-                send(&[&whole])
+                let parts: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
+                send(&[&parts.concat()])
             }
         }
     }

@@ -325,7 +325,7 @@ impl Plan {
     }
 
     async fn uring(&self, queues: Vec<u16>) -> io::Result<Uring> {
-        let requests_max = self.over_ring_max.max(PER_QUEUE_MIN * queues.len()).min(self.options.requests_max);
+        let requests_max = self.over_ring_max.min(self.options.requests_max).max(PER_QUEUE_MIN * queues.len());
         let share = uring::Share {
             queues,
             requests_max,

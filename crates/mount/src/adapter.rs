@@ -4,13 +4,13 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use client::{Caller, Client, Gate, Known, Lease, LockAsk, MayKeep, Named};
+use client::{Caller, Client, Gate, LockAsk, MayKeep};
 use fuse::filesystem::{Attributes, CopyRange, Entry, Lock, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::{Arrivals, Context, FileSystem, Notifier};
 use ring::buf::Slice;
 use types::allocation::Allocation;
-use types::attr::{Attr, FileType, SetAttr};
+use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::InodeId;
@@ -62,6 +62,8 @@ macro_rules! as_caller {
     }};
 }
 
+mod told;
+
 impl Adapter {
     pub(crate) fn new(
         client: Rc<Client>,
@@ -109,33 +111,6 @@ impl Adapter {
         as_caller!(context, caller => self.client.fsync_open_file(caller, inode, number, data).await)
     }
 
-    /// The kernel doubts size and times after a write, but not the mode, by which it decides who may run the file as whom, nor
-    /// access control lists.
-    fn attributes_changed(&self, inode: InodeId) {
-        if let Some(notifier) = self.notifier.get() {
-            // It knows the inode: it is about to write it, or has just asked for a change.
-            let _ = notifier.forget_attributes(inode);
-        }
-    }
-
-    /// The kernel keeps what it is told of a list, or that there is none, until it forgets the inode or asks for its
-    /// attributes.
-    async fn list(&self, context: &Context, inode: InodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        let (list, lease) = as_caller!(context, caller => self.client.get_acl(caller, inode, name).await);
-        self.gate.enter();
-        if !self.client.may_keep_acl(inode, self.gate.remaining(lease, Instant::now())) {
-            // It does not keep what it was told to forget while it waited for that.
-            self.attributes_changed(inode);
-        }
-        list
-    }
-
-    /// After an own change in it. The kernel doubts its attributes then by itself, but an answer from before the change may
-    /// reach it only after that, by a program that waited for its CPU: that one it does not believe either.
-    fn directory_changed(&self, directory: InodeId) {
-        self.attributes_changed(directory);
-    }
-
     /// The client knows of all that was closed on this mount before.
     async fn hear_of_closes(&self) {
         if let Some(arrivals) = self.arrivals.get()
@@ -151,39 +126,6 @@ impl Adapter {
             self.attributes_changed(inode);
         }
         Ok(())
-    }
-
-    /// What the kernel may keep of what is `known` of an inode, and for how long.
-    fn attributes(&self, attr: &Attr, lease: Lease, now: Instant) -> Attributes {
-        if self.client.ends_listing(attr)
-            && let Some(notifier) = self.notifier.get()
-        {
-            // Nobody has changed a directory's pages, so there is nothing to wait for.
-            let _ = notifier.forget_inode(attr.inode);
-        }
-        Attributes { attr: *attr, valid: self.gate.remaining(lease, now) }
-    }
-
-    /// What the kernel may keep of `named`, and for how long. No wait may follow until the answer is out.
-    fn entry(&self, named: &Named) -> Entry {
-        self.gate.enter();
-        self.entry_inside(named, Instant::now())
-    }
-
-    /// The same for who came by a file handle. That of a file without a name is good for nothing but what has it open, and
-    /// of that the kernel knows.
-    fn entry_without_name(&self, known: &Known) -> Result<Entry, Errno> {
-        if known.attr.nlink == 0 {
-            return Err(Errno::ESTALE);
-        }
-        self.gate.enter();
-        let Attributes { attr, valid } = self.attributes(&known.attr, known.lease, Instant::now());
-        Ok(Entry { attr, attr_valid: valid, name_valid: Duration::ZERO })
-    }
-
-    fn entry_inside(&self, named: &Named, now: Instant) -> Entry {
-        let Attributes { attr, valid } = self.attributes(&named.attr, named.lease, now);
-        Entry { attr, attr_valid: valid, name_valid: self.gate.remaining(named.name_lease, now) }
     }
 }
 
@@ -217,7 +159,7 @@ impl FileSystem for Adapter {
                 if named.attr.kind != FileType::Directory {
                     self.habits.asks(context.pid);
                 }
-                Ok(Looked::Found(self.entry(&named)))
+                Ok(Looked::Found(self.entry(&named).await))
             }
             client::Looked::Absent(lease) => {
                 self.gate.enter();
@@ -241,7 +183,7 @@ impl FileSystem for Adapter {
 
     async fn lookup_inode(&self, context: &Context, inode: InodeId) -> Result<Entry, Errno> {
         let known = as_caller!(context, caller => self.client.getattr(caller, inode).await)?;
-        self.entry_without_name(&known)
+        self.entry_without_name(&known).await
     }
 
     async fn lookup_parent(&self, context: &Context, directory: InodeId) -> Result<Entry, Errno> {
@@ -249,11 +191,12 @@ impl FileSystem for Adapter {
             let parent = self.client.parent(caller, directory).await?;
             self.client.getattr(caller, parent).await
         })?;
-        self.entry_without_name(&known)
+        self.entry_without_name(&known).await
     }
 
     async fn getattr(&self, context: &Context, inode: InodeId, _handle: Option<u64>) -> Result<Attributes, Errno> {
         let known = as_caller!(context, caller => self.client.getattr(caller, inode).await)?;
+        self.end_listings(std::iter::once(&known.attr)).await;
         self.gate.enter();
         Ok(self.attributes(&known.attr, known.lease, Instant::now()))
     }
@@ -286,19 +229,19 @@ impl FileSystem for Adapter {
     ) -> Result<Entry, Errno> {
         let made = as_caller!(context, caller => self.client.mknod(caller, parent, name, kind, mode, rdev).await)?;
         self.directory_changed(parent);
-        Ok(self.entry(&made))
+        Ok(self.entry(&made).await)
     }
 
     async fn mkdir(&self, context: &Context, parent: InodeId, name: Name, mode: u32) -> Result<Entry, Errno> {
         let made = as_caller!(context, caller => self.client.mkdir(caller, parent, name, mode).await)?;
         self.directory_changed(parent);
-        Ok(self.entry(&made))
+        Ok(self.entry(&made).await)
     }
 
     async fn symlink(&self, context: &Context, parent: InodeId, name: Name, target: Vec<u8>) -> Result<Entry, Errno> {
         let made = as_caller!(context, caller => self.client.symlink(caller, parent, name, &target).await)?;
         self.directory_changed(parent);
-        Ok(self.entry(&made))
+        Ok(self.entry(&made).await)
     }
 
     async fn unlink(&self, context: &Context, parent: InodeId, name: Name) -> Result<(), Errno> {
@@ -362,7 +305,7 @@ impl FileSystem for Adapter {
         match created {
             Ok(named) => {
                 self.directory_changed(parent);
-                Ok((self.entry(&named), self.file_opened(flags)))
+                Ok((self.entry(&named).await, self.file_opened(flags)))
             }
             // Another client was faster: the kernel looks again, and opens it with all checks.
             Err(Errno::EEXIST) if flags & O_EXCL == 0 => Err(Errno::ESTALE),
@@ -454,11 +397,17 @@ impl FileSystem for Adapter {
         wait: bool,
     ) -> Result<(), Errno> {
         let mut ask = ask(lock, mode);
-        // Before others ask whom it waits for.
+        let closes = || self.hear_of_closes();
         if wait && ask.detect {
+            // Mostly nobody else has it, and then nothing has to be known of the caller.
+            let taken = as_caller!(context, caller =>
+                self.client.lock(caller, inode, lock.handle, &ask, false, closes).await);
+            if taken != Err(Errno::EAGAIN) {
+                return taken;
+            }
+            // Before others ask whom it waits for.
             ask.detect = !process::waits_for_open_file(context.pid).await;
         }
-        let closes = || self.hear_of_closes();
         as_caller!(context, caller => match self.client.lock(caller, inode, lock.handle, &ask, wait, closes).await {
             // It had not fallen asleep then.
             Err(Errno::EDEADLK) if process::waits_for_open_file(context.pid).await => {
@@ -504,6 +453,7 @@ impl FileSystem for Adapter {
             self.drop_privileges(caller, inode, Who::of(context, false)).await?;
             self.client.allocate(caller, inode, offset, len, what).await
         })?;
+        self.attributes_changed(inode);
         self.sync_if_wanted(context, inode, handle, 0).await
     }
 
@@ -566,6 +516,7 @@ impl FileSystem for Adapter {
         };
         let attributes = wanted != habits::Attributes::None;
         let page = as_caller!(context, caller => self.client.readdir(caller, inode, cookie, count, attributes).await)?;
+        self.end_listings(page.entries.iter().filter_map(|entry| Some(&entry.named.as_ref()?.attr))).await;
         self.gate.enter();
         let now = Instant::now();
         let mut withholds = wanted == habits::Attributes::AllButOne;
@@ -615,7 +566,14 @@ impl FileSystem for Adapter {
         value: Vec<u8>,
         flags: u32,
     ) -> Result<(), Errno> {
-        as_caller!(context, caller => self.client.setxattr(caller, inode, &name, &value, flags).await)
+        as_caller!(context, caller => {
+            if is_acl(&name) {
+                self.client.owned(caller, inode, &Who::of(context, false)).await?;
+            }
+            self.client.setxattr(caller, inode, &name, &value, flags).await
+        })?;
+        self.attributes_changed(inode);
+        Ok(())
     }
 
     async fn getxattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> Result<Vec<u8>, Errno> {
@@ -639,7 +597,13 @@ impl FileSystem for Adapter {
     }
 
     async fn removexattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> Result<(), Errno> {
-        let removed = as_caller!(context, caller => self.client.removexattr(caller, inode, &name).await);
+        let removed = as_caller!(context, caller => {
+            if is_acl(&name) {
+                self.client.owned(caller, inode, &Who::of(context, false)).await?;
+            }
+            self.client.removexattr(caller, inode, &name).await
+        });
+        self.attributes_changed(inode);
         match removed {
             // To take away a list that is not there is no error on local file systems.
             Err(Errno::ENODATA) if is_acl(&name) => Ok(()),
@@ -652,7 +616,10 @@ impl FileSystem for Adapter {
     }
 
     async fn set_flags(&self, context: &Context, inode: InodeId, flags: FileFlags) -> Result<(), Errno> {
-        as_caller!(context, caller => self.client.set_flags(caller, inode, flags).await)?;
+        as_caller!(context, caller => {
+            self.client.owned(caller, inode, &Who::of(context, false)).await?;
+            self.client.set_flags(caller, inode, flags).await
+        })?;
         // The time of the last change is another, which the kernel does not doubt after this.
         self.attributes_changed(inode);
         Ok(())

@@ -1,12 +1,13 @@
-//! Who asks, as far as set-user-id and set-group-id depend on it: the kernel tells user and group with a request, and shows
-//! the rest in `/proc`.
+//! Who asks, as far as a change depends on it: the kernel tells user and group with a request, and shows the rest in `/proc`.
 
 use std::fs;
 
 use client::Standing;
 use fuse::Context;
 
-/// Of `<linux/capability.h>`: leaves both bits as they are.
+/// Of `<linux/capability.h>`: changes what belongs to others.
+const CAP_FOWNER: u32 = 3;
+/// Leaves set-user-id and set-group-id as they are.
 const CAP_FSETID: u32 = 4;
 
 /// The caller of one operation.
@@ -53,6 +54,11 @@ impl Standing for Who {
         }
     }
 
+    /// In a user namespace of its own it is that of the users there: the kernel has looked, and it alone knows them.
+    fn is_everybodys_owner(&self) -> bool {
+        self.status().is_none_or(|status| has_capability(&status, CAP_FOWNER))
+    }
+
     /// Of who cannot be seen, the group alone is known by which it makes files.
     fn is_in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.status().is_some_and(|status| has_group(&status, gid))
@@ -85,7 +91,7 @@ mod tests {
     fn groups_and_capabilities_are_read() {
         assert!(has_group(STATUS, 8) && has_group(STATUS, 3000));
         assert!(!has_group(STATUS, 7) && !has_group(STATUS, 300) && !has_group("", 0));
-        assert!(has_capability(STATUS, CAP_FSETID) && !has_capability(STATUS, 3));
+        assert!(has_capability(STATUS, CAP_FSETID) && !has_capability(STATUS, CAP_FOWNER));
         assert!(!has_capability("CapEff:\tnone", CAP_FSETID));
     }
 

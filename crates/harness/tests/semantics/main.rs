@@ -96,6 +96,7 @@ statements! {
     }
     permissions {
         permissions_are_checked
+        former_owners_change_nothing
         supplementary_groups
         setgid_directories
         sticky_directories

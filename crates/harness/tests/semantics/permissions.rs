@@ -1,11 +1,11 @@
 //! Who may do what, and extended attributes.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, FileTimes, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use harness::syscall::{self, as_user};
 
@@ -30,6 +30,27 @@ pub(super) fn permissions_are_checked(place: &Place) {
     as_user(1001, 1, &[], || assert_eq!(errno(File::open(&b)), libc::EACCES));
     fs::set_permissions(&place.here, Permissions::from_mode(0o700)).unwrap();
     as_user(1001, 1, &[], || assert_eq!(errno(fs::metadata(&b)), libc::EACCES));
+}
+
+pub(super) fn former_owners_change_nothing(place: &Place) {
+    let (a, b) = place.both("f");
+    fs::write(&a, "x").unwrap();
+    std::os::unix::fs::chown(&a, Some(1000), Some(1000)).unwrap();
+    let times = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
+    let file = as_user(1000, 1000, &[], || {
+        let file = File::open(&b).unwrap();
+        file.set_permissions(Permissions::from_mode(0o600)).unwrap();
+        file.set_times(times).unwrap();
+        file
+    });
+    std::os::unix::fs::chown(&a, Some(1001), None).unwrap();
+    as_user(1000, 1000, &[], || {
+        assert_eq!(errno(file.set_permissions(Permissions::from_mode(0o666))), libc::EPERM);
+        assert_eq!(errno(file.set_times(times)), libc::EPERM);
+        assert_eq!(errno(std::os::unix::fs::fchown(&file, None, Some(1000))), libc::EPERM);
+        assert_eq!(errno(syscall::setxattr(&b, ACCESS, &list(7, (7, 1000), 7, 7, 7), 0)), libc::EPERM);
+    });
+    assert_eq!(fs::metadata(&b).unwrap().mode() & 0o7777, 0o600);
 }
 
 pub(super) fn supplementary_groups(place: &Place) {
