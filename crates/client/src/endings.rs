@@ -56,6 +56,11 @@ impl<const PARTS: usize> Endings<PARTS> {
         Since { counts, tellings: self.tellings.load(Ordering::SeqCst) }
     }
 
+    /// How often shards were told what is held here.
+    pub(crate) fn tellings(&self) -> u64 {
+        self.tellings.load(Ordering::SeqCst)
+    }
+
     /// An open or a write intent of this file is given up, or was. The caller has the lock on its part of the table, here and
     /// below.
     pub(crate) fn ended(&self, part: usize, inode: InodeId) {

@@ -258,8 +258,11 @@ impl File {
 
     /// Who may do what, as an answer says.
     pub(crate) fn told_rights(&mut self, reply: &InodeReply) {
-        if self.draft.is_none() {
-            self.permissions = Permissions::of(&reply.attr);
+        let told = Permissions::of(&reply.attr);
+        if self.draft.is_none() && told != self.permissions {
+            self.permissions = told;
+            // Of two answers the older one may come last.
+            self.flags.recalled();
         }
         self.flags.told(reply.flags);
     }

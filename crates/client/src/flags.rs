@@ -108,8 +108,8 @@ impl Client {
         if known.are_doubtful() {
             let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
             self.shared.with_file(inode, |file| {
-                file.flags.asked(reply.flags, known.recalls);
                 file.told_rights(&reply);
+                file.flags.asked(reply.flags, known.recalls);
             });
         }
         Ok(self.shared.with_file(inode, |file| (file.flags.flags, file.permissions)))

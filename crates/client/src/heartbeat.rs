@@ -23,14 +23,16 @@ const INTERVAL_MAX: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs until the client is gone or the session ends. One of a mount's threads does it for all.
-pub(crate) async fn beat(client: Weak<Client>, expiry: Duration) {
-    let interval = interval(expiry);
+pub(crate) async fn beat(client: Weak<Client>) {
     let (beating, telling) = (Busy::default(), Busy::default());
+    let mut interval = INTERVAL_MIN;
     loop {
-        let due = ring::now() + interval;
+        let before = ring::now();
         let client = loop {
             ring::next_look(LOOK.min(interval)).await;
             let Some(client) = client.upgrade() else { return };
+            // Each service has its own, and may have another one after a restart.
+            interval = client.shared.assurances.shortest_expiry().map_or(INTERVAL_MAX, interval_for);
             if client.shared.has_ended() {
                 return;
             }
@@ -38,7 +40,7 @@ pub(crate) async fn beat(client: Weak<Client>, expiry: Duration) {
                 let client = Rc::clone(&client);
                 telling.spawn(shard, async move { client.tell_answered(shard, &answered).await });
             }
-            if ring::now() >= due || client.has_lost_a_shard() {
+            if ring::now() >= before + interval || client.has_lost_a_shard() {
                 break client;
             }
         };
@@ -66,7 +68,7 @@ impl Busy {
     }
 }
 
-fn interval(expiry: Duration) -> Duration {
+fn interval_for(expiry: Duration) -> Duration {
     (expiry / BEATS).clamp(INTERVAL_MIN, INTERVAL_MAX)
 }
 
@@ -94,9 +96,9 @@ mod tests {
 
     #[test]
     fn several_beats_fit_into_the_time_after_which_a_session_is_forgotten() {
-        assert_eq!(interval(Duration::from_secs(60)), Duration::from_secs(15));
-        assert_eq!(interval(Duration::from_secs(2)), Duration::from_millis(500));
-        assert_eq!(interval(Duration::ZERO), INTERVAL_MIN);
-        assert_eq!(interval(Duration::MAX), INTERVAL_MAX);
+        assert_eq!(interval_for(Duration::from_secs(60)), Duration::from_secs(15));
+        assert_eq!(interval_for(Duration::from_secs(2)), Duration::from_millis(500));
+        assert_eq!(interval_for(Duration::ZERO), INTERVAL_MIN);
+        assert_eq!(interval_for(Duration::MAX), INTERVAL_MAX);
     }
 }

@@ -92,8 +92,8 @@ impl Client {
         hear_of_closes: impl AsyncFn(),
     ) -> Result<(), Errno> {
         let (key, table) = (ask.key(), &self.shared.locks);
-        // Closes of this mount that are under way may be what has to be over first; so may be the owner's own last try.
-        self.wait_here(caller, || table.unlocks(inode).is_some() && !table.is_in_doubt(inode, key)).await?;
+        // The owner's own last try has to be over first, and what it is giving up.
+        self.wait_here(caller, || table.is_settled(inode, key)).await?;
         table.ask(inode, key, handle, ask.wanted());
         let result = self.lock_until_sure(caller, inode, ask, wait, hear_of_closes).await;
         table.asked(inode, key);
@@ -129,7 +129,13 @@ impl Client {
             };
             match answer {
                 Ok(_) if table.got(inode, key, ask.wanted(), stamp) => return Ok(()),
-                Ok(_) => {}
+                Ok(_) => {
+                    let settled = self.wait_here(caller, || table.is_settled(inode, key)).await;
+                    if let Err(errno) = settled {
+                        self.resolve(inode, key, None, ask.range);
+                        return Err(errno);
+                    }
+                }
                 Err(Ended::Refused(Errno::EAGAIN)) => {
                     // Looked for before unlocks are: who is not in the way any more is seen there.
                     if !has_heard && table.is_in_the_way(inode, key, ask.wanted()) {
@@ -145,7 +151,13 @@ impl Client {
                     closes += 1;
                     self.wait_here(caller, || table.unlocks(inode).is_some()).await?;
                 }
-                Err(Ended::Refused(errno)) => return Err(errno),
+                Err(Ended::Refused(errno)) => {
+                    // A shard that could not decide yet has left the old lock, which the table has not any more.
+                    if ask.kind == LockKind::Flock {
+                        self.resolve(inode, key, None, LockRange::ALL);
+                    }
+                    return Err(errno);
+                }
                 Err(Ended::Unknown(errno)) => {
                     self.resolve(inode, key, Some(number), ask.range);
                     return Err(errno);

@@ -21,7 +21,7 @@ use crate::given_up::Concerned;
 use crate::lease::{Board, Subject, Ticket};
 use crate::looks::Looks;
 use crate::names::Named;
-use crate::retry::Attempts;
+use crate::retry::{Attempts, Sent};
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
 use crate::shared::{Before, Change, Shared};
@@ -153,7 +153,7 @@ impl Client {
                 // It ended with the session, and would be carried out anew.
                 return;
             }
-            let Ok(reply) = client.call_to_make(&caller, destination, &concerned, &request).await else { return };
+            let Ok(reply) = client.call_to_make(&caller, destination, &concerned, &request, sent).await else { return };
             let inode = reply.attr.inode;
             let Ok(is_open) = client.made_and_opened(&reply, writable, false, &before) else { return };
             if !is_open && client.open_once_more(&caller, inode, writable).await.is_err() {
@@ -171,13 +171,20 @@ impl Client {
         destination: Destination,
         concerned: &Concerned,
         request: &C,
+        sent: Attempts,
     ) -> Result<Box<InodeReply>, Errno> {
         let Shared { kept, board, listings, .. } = &*self.shared;
+        // Where the session ends before it is answered, it is not sent again.
+        let sent = Sent::already(sent);
+        let call = async || {
+            let answer = self.call_noting(caller, destination, request, (&[], 0), &sent).await;
+            answer.map(|answer| answer.message)
+        };
         let Some((parent, name)) = concerned.names.first() else {
-            return self.call(caller, destination, request).await;
+            return call().await;
         };
         let _making = kept.making(board, *parent, name);
-        let made = self.in_doubt(concerned, self.call(caller, destination, request)).await;
+        let made = self.in_doubt(concerned, call()).await;
         listings.changed(*parent);
         kept.changed(board, *parent, &made, Instant::now());
         made
@@ -474,23 +481,34 @@ impl Client {
         // telling: the objects would have to be asked then.
         let _ = self.while_settling(caller, inode).await;
         let intends = self.shared.with_file(inode, |file| file.intent != Intent::None) == Some(true);
-        if intends && self.try_settle(caller, inode, Settling::Close).await {
-            return self.shared.forget_closed(inode);
+        let tellings = self.shared.endings.tellings();
+        let is_told = intends && self.try_settle(caller, inode, Settling::Close).await;
+        if is_told && self.shared.forget_closed(inode, tellings) {
+            return;
         }
         if self.tell_of_read(caller, inode).await == Err(Errno::EIO) {
             warn!(%inode, "the shard does not answer: it is told of a read, and of the close, again later");
             return self.close_again(inode);
         }
-        let told = self.call(caller, Destination::home(inode), &meta::Close { inode, read: None }).await;
-        match told {
-            Err(Errno::EIO) => {
-                warn!(%inode, "the shard does not answer: it is told of the close again later");
-                return self.close_again(inode);
-            }
-            Ok(_) | Err(Errno::ESTALE) => self.shared.unsettled.ended(inode),
-            Err(error) => warn!(%inode, "could not tell the shard of the close: {error}; it ends with the session"),
+        if is_told {
+            self.reopen_session(inode.home());
         }
-        self.shared.forget_closed(inode);
+        loop {
+            let tellings = self.shared.endings.tellings();
+            match self.call(caller, Destination::home(inode), &meta::Close { inode, read: None }).await {
+                Err(Errno::EIO) => {
+                    warn!(%inode, "the shard does not answer: it is told of the close again later");
+                    return self.close_again(inode);
+                }
+                Ok(_) | Err(Errno::ESTALE) => self.shared.unsettled.ended(inode),
+                Err(error) => warn!(%inode, "could not tell the shard of the close: {error}; it ends with the session"),
+            }
+            if self.shared.forget_closed(inode, tellings) {
+                return;
+            }
+            // It is told of the close once more, when it has heard what it is being told.
+            self.reopen_session(inode.home());
+        }
     }
 
     /// Nobody knows whether the shard has heard of the close: it is told again, unless somebody opens the file before.
@@ -633,7 +651,7 @@ mod tests {
             assert!(client.open_again(file, false));
             client.give_back(file, false);
             client.give_back(file, false);
-            shared.forget_closed(file);
+            assert!(shared.forget_closed(file, shared.endings.tellings()));
             assert_eq!(client.add_handle(&reply, false, &before), Ok(false));
             assert!(!client.open_again(file, false), "on the word of that answer");
             assert_eq!(client.add_handle(&reply, false, &shared.endings.now()), Ok(true));

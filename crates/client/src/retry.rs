@@ -62,6 +62,11 @@ impl Attempts {
 }
 
 impl Sent {
+    /// These attempts were made before.
+    pub(crate) fn already(unanswered: Attempts) -> Self {
+        Self { unanswered: Cell::new(Some(unanswered)) }
+    }
+
     pub(crate) fn unanswered(&self) -> Option<Attempts> {
         self.unanswered.get()
     }

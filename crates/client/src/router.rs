@@ -341,7 +341,7 @@ impl Client {
         self.shared.assurances.opened(shard, sent, expiry);
         self.shared.saw_incarnation(shard, opened.incarnation);
         if self.shared.may_beat() {
-            ring::spawn(heartbeat::beat(Weak::clone(&self.itself), expiry));
+            ring::spawn(heartbeat::beat(Weak::clone(&self.itself)));
         }
         Ok(())
     }

@@ -359,9 +359,14 @@ impl Shared {
         look(self.part(inode).entry(inode).or_insert_with(new))
     }
 
-    /// The shard knows that the file was closed: forgets it, unless it got a handle meanwhile.
-    pub(crate) fn forget_closed(&self, inode: InodeId) {
+    /// The shard knows that the file was closed: forgets it, unless it got a handle meanwhile. False where a shard was told what
+    /// is held here since it had been told so often, and so perhaps of this file: the shard may have it open again.
+    #[must_use]
+    pub(crate) fn forget_closed(&self, inode: InodeId, tellings: u64) -> bool {
         let mut part = self.part(inode);
+        if self.endings.tellings() != tellings {
+            return false;
+        }
         self.gives_up(inode);
         match part.get_mut(&inode) {
             Some(file) if file.handles > 0 => {
@@ -376,6 +381,7 @@ impl Shared {
                 }
             }
         }
+        true
     }
 
     /// The shard may not know that the file was closed: it is as good as open there. The number of the close, unless the file
@@ -514,6 +520,19 @@ mod tests {
         });
     }
 
+    #[test]
+    fn a_file_is_not_forgotten_that_a_shard_was_told_of_meanwhile() {
+        let file = InodeId(77);
+        nowhere::run(async |client| {
+            let shared = &client.shared;
+            shared.with_new_file(file, || nowhere::file(file), |open| open.closing = true);
+            let before = shared.endings.tellings();
+            shared.endings.tells();
+            assert!(!shared.forget_closed(file, before) && shared.with_file(file, |open| open.closing) == Some(true));
+            assert!(shared.forget_closed(file, shared.endings.tellings()) && shared.with_file(file, |_| ()).is_none());
+        });
+    }
+
     /// The close, on another thread, is answered while an answer from before is on its way.
     #[test]
     fn a_read_is_not_forgotten_with_the_file_for_answers_from_before() {
@@ -525,7 +544,7 @@ mod tests {
             assert!(!shared.may_lack_read(file, before), "it is not told");
             let read = shared.with_file(file, |open| open.read_time()).flatten();
             shared.has_told_of_read(file, read.as_ref());
-            shared.forget_closed(file);
+            assert!(shared.forget_closed(file, shared.endings.tellings()));
             assert!(shared.may_lack_read(file, before) && !shared.may_lack_read(file, Instant::now()));
         });
     }
@@ -537,11 +556,11 @@ mod tests {
             let since = |inode| shared.with_new_file(inode, || nowhere::file(inode), |file| file.unsynced.since(3));
             assert_eq!(since(InodeId(1)), 0);
             shared.with_file(InodeId(1), |file| file.unsynced.changed(3, 77));
-            shared.forget_closed(InodeId(1));
+            assert!(shared.forget_closed(InodeId(1), shared.endings.tellings()));
             assert_eq!(since(InodeId(2)), 0, "another file");
             assert_eq!(since(InodeId(1)), 77, "a sync of it has to ask whether that was lost");
             shared.with_file(InodeId(1), |file| file.unsynced.settled(3, &file.unsynced.clone()));
-            shared.forget_closed(InodeId(1));
+            assert!(shared.forget_closed(InodeId(1), shared.endings.tellings()));
             assert_eq!(since(InodeId(1)), 0);
         });
     }

@@ -56,6 +56,11 @@ impl Assurances {
         self.lock().insert(shard, Assurance { expiry, heard: at, asleep, excused: at });
     }
 
+    /// Of all shards that have opened it.
+    pub(crate) fn shortest_expiry(&self) -> Option<Duration> {
+        self.lock().values().map(|assurance| assurance.expiry).min()
+    }
+
     /// The shard knows the session, in answer to what was sent at `sent`. Where it might have ended before, that says
     /// nothing: another thread may just have opened it anew, and not yet heard what was lost.
     pub(crate) fn heard(&self, shard: ShardId, sent: Sending) {

@@ -67,7 +67,7 @@ struct Owned {
     unlocking: u32,
     /// Requests of which nobody knows whether the shard has executed them.
     doubts: u32,
-    /// Changes with every unlock, at its beginning and its end.
+    /// Changes with every unlock, at its beginning and its end, and with the end of each doubt.
     version: u64,
 }
 
@@ -156,7 +156,7 @@ impl LockTable {
         let telling = inner.tellings(inode.home());
         let Some(owned) = inner.files.get_mut(&inode).and_then(|file| file.owners.get_mut(&key)) else { return false };
         let now = Stamp { telling, version: owned.version, unlocking: owned.unlocking };
-        let good = now == before && now.unlocking == 0;
+        let good = now == before && now.unlocking == 0 && owned.doubts == 0;
         if good {
             owned.held.set(wanted);
             owned.fresh.set(wanted);
@@ -226,10 +226,11 @@ impl LockTable {
         self.owned(inode, key, |owned| owned.doubts += 1);
     }
 
-    pub(crate) fn is_in_doubt(&self, inode: InodeId, key: Key) -> bool {
+    /// Nothing is given up of what the owner has, and nothing is in doubt.
+    pub(crate) fn is_settled(&self, inode: InodeId, key: Key) -> bool {
         let inner = self.lock();
         let owned = inner.files.get(&inode).and_then(|file| file.owners.get(&key));
-        owned.is_some_and(|owned| owned.doubts > 0)
+        owned.is_none_or(|owned| owned.unlocking == 0 && owned.doubts == 0)
     }
 
     /// What is and is not held of `range`.
@@ -246,7 +247,11 @@ impl LockTable {
     pub(crate) fn resolve(&self, inode: InodeId, key: Key, pieces: &Pieces) -> bool {
         self.owned(inode, key, |owned| {
             let unchanged = owned.version == pieces.version;
-            owned.doubts -= u32::from(unchanged);
+            if unchanged {
+                owned.doubts -= 1;
+                // What was asked for before that may have been given up by it.
+                owned.version += 1;
+            }
             unchanged
         })
     }
@@ -394,10 +399,23 @@ mod tests {
         assert_eq!(pieces.free, [held(5, 9).range, held(20, 30).range]);
         assert!(table.begin_unlock(FILE, KEY, LockRange::ALL));
         table.end_unlock(FILE, KEY);
-        assert!(!table.resolve(FILE, KEY, &pieces) && table.is_in_doubt(FILE, KEY));
+        assert!(!table.resolve(FILE, KEY, &pieces) && !table.is_settled(FILE, KEY));
         let pieces = table.pieces(FILE, KEY, held(5, 30).range);
         assert_eq!((pieces.held.len(), pieces.free.as_slice()), (0, &[held(5, 30).range][..]));
-        assert!(table.resolve(FILE, KEY, &pieces) && !table.is_in_doubt(FILE, KEY));
+        assert!(table.resolve(FILE, KEY, &pieces) && table.is_settled(FILE, KEY));
+    }
+
+    #[test]
+    fn what_is_got_while_a_doubt_of_the_owner_is_cleared_is_asked_for_again() {
+        let table = LockTable::default();
+        table.ask(FILE, KEY, 1, held(5, 30));
+        let before = table.stamp(FILE, KEY);
+        table.doubt(FILE, KEY);
+        let pieces = table.pieces(FILE, KEY, held(0, 9).range);
+        assert!(!table.got(FILE, KEY, held(5, 30), before), "what clears the doubt may come after it");
+        assert!(table.resolve(FILE, KEY, &pieces));
+        assert!(!table.got(FILE, KEY, held(5, 30), before), "and have come already");
+        assert!(table.got(FILE, KEY, held(5, 30), table.stamp(FILE, KEY)));
     }
 
     #[test]
