@@ -359,8 +359,8 @@ impl Shared {
         look(self.part(inode).entry(inode).or_insert_with(new))
     }
 
-    /// The shard knows that the file was closed: forgets it, unless it got a handle meanwhile. False where a shard was told what
-    /// is held here since it had been told so often, and so perhaps of this file: the shard may have it open again.
+    /// The shard knows that the file was closed: forgets it, unless it got a handle meanwhile. False where a shard was told
+    /// what is held here since it had been told so often, and so perhaps of this file: the shard may have it open again.
     #[must_use]
     pub(crate) fn forget_closed(&self, inode: InodeId, tellings: u64) -> bool {
         let mut part = self.part(inode);
