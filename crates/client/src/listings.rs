@@ -14,11 +14,11 @@
 //! When the lease is over, a new listing renews those on the entries with it, in far fewer requests than the entries would
 //! need by themselves.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use types::attr::{Attr, FileType};
 use types::id::InodeId;
 use types::time::{AccessTimes, Timestamp};
@@ -35,8 +35,48 @@ const PLACES: usize = 1024;
 
 pub(crate) struct Listings {
     listed: Mutex<FxHashMap<InodeId, Noted>>,
+    kept: Kept,
     /// Own changes that have ended.
     changes: Box<[AtomicU64]>,
+}
+
+/// Directories of which the keeper may have entries, good or not: to forget these may take long.
+#[derive(Default)]
+struct Kept {
+    directories: Mutex<FxHashSet<InodeId>>,
+    /// Of these, so that who forgets other inodes needs no lock.
+    count: AtomicUsize,
+    /// There are more than are known.
+    are_more: AtomicBool,
+}
+
+impl Kept {
+    fn directories(&self) -> MutexGuard<'_, FxHashSet<InodeId>> {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, directory: InodeId) {
+        let mut directories = self.directories();
+        if directories.len() >= DIRECTORIES_MAX {
+            directories.clear();
+            self.are_more.store(true, Ordering::SeqCst);
+        }
+        directories.insert(directory);
+        self.count.store(directories.len(), Ordering::SeqCst);
+    }
+
+    fn has(&self, inode: InodeId) -> bool {
+        let is_known = self.count.load(Ordering::SeqCst) > 0 && self.directories().contains(&inode);
+        is_known || self.are_more.load(Ordering::SeqCst)
+    }
+
+    fn end(&self, inode: InodeId) {
+        if self.count.load(Ordering::SeqCst) > 0 {
+            let mut directories = self.directories();
+            directories.remove(&inode);
+            self.count.store(directories.len(), Ordering::SeqCst);
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -68,7 +108,11 @@ impl Listed {
 
 impl Default for Listings {
     fn default() -> Self {
-        Self { listed: Mutex::default(), changes: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
+        Self {
+            listed: Mutex::default(),
+            kept: Kept::default(),
+            changes: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 }
 
@@ -82,9 +126,19 @@ impl Listings {
         note(&mut self.listed(), directory, begun);
     }
 
-    /// The keeper is about to forget what it has of `directory`. False where it has no listing of it.
-    pub(crate) fn forgotten(&self, directory: InodeId) -> bool {
-        self.listed().remove(&directory).is_some()
+    /// The keeper is about to forget what it has of `directory`.
+    pub(crate) fn forgotten(&self, directory: InodeId) {
+        self.listed().remove(&directory);
+    }
+
+    /// The keeper may have entries of it, if it is a directory.
+    pub(crate) fn may_be_kept(&self, inode: InodeId) -> bool {
+        self.kept.has(inode)
+    }
+
+    /// The keeper uses `inode` no more.
+    pub(crate) fn unused(&self, inode: InodeId) {
+        self.kept.end(inode);
     }
 
     /// The keeper is about to hear that `directory` has the time of change `ctime`, and has to forget before what it keeps of a
@@ -174,14 +228,16 @@ impl Client {
         }
         shared.listings.opened_anew(directory);
         match shared.kept.attr(&shared.board, directory, now) {
-            Some(_) => MayKeep::New,
+            Some(_) => {
+                shared.listings.kept.note(directory);
+                MayKeep::New
+            }
             None => MayKeep::Nothing,
         }
     }
 
     /// Whether the keeper of answers has to forget what it keeps of a listing before it is given `attr`.
-    #[must_use]
-    pub fn ends_listing(&self, attr: &Attr) -> bool {
+    pub(crate) fn ends_listing(&self, attr: &Attr) -> bool {
         let (shared, is_directory) = (&self.shared, attr.kind == FileType::Directory);
         is_directory && shared.listings.ends(&shared.board, attr.inode, attr.ctime, Instant::now())
     }
@@ -264,8 +320,20 @@ mod tests {
         listings.begins(DIRECTORY, Listed::UNTOLD);
         assert!(listings.ends(&board, DIRECTORY, at, now), "nobody knows");
         listings.begins(DIRECTORY, begun(&board));
-        assert!(listings.forgotten(DIRECTORY) && !listings.forgotten(DIRECTORY));
+        listings.forgotten(DIRECTORY);
         assert!(!listings.ends(&board, DIRECTORY, changed, later));
+    }
+
+    #[test]
+    fn of_too_many_directories_any_may_be_kept() {
+        let kept = Kept::default();
+        assert!(!kept.has(DIRECTORY));
+        kept.note(DIRECTORY);
+        assert!(kept.has(DIRECTORY) && !kept.has(InodeId(78)));
+        kept.end(DIRECTORY);
+        assert!(!kept.has(DIRECTORY));
+        (0..=DIRECTORIES_MAX as u64).for_each(|number| kept.note(InodeId(number)));
+        assert!(kept.has(InodeId(0)) && kept.has(InodeId(u64::MAX)) && kept.directories().len() == 1);
     }
 
     #[test]

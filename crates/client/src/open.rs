@@ -387,6 +387,7 @@ impl Client {
     /// The keeper of answers uses `inode` no more: what is remembered for it of a removed directory goes.
     pub fn unused(&self, inode: InodeId) {
         self.shared.graves.close(inode);
+        self.shared.listings.unused(inode);
     }
 
     /// What may be known of `inode` goes: if it lingers, it is closed.
@@ -481,7 +482,7 @@ impl Client {
         // telling: the objects would have to be asked then.
         let _ = self.while_settling(caller, inode).await;
         let intends = self.shared.with_file(inode, |file| file.intent != Intent::None) == Some(true);
-        let tellings = self.shared.endings.tellings();
+        let tellings = self.before_close(inode);
         let is_told = intends && self.try_settle(caller, inode, Settling::Close).await;
         if is_told && self.shared.forget_closed(inode, tellings) {
             return;
@@ -490,11 +491,8 @@ impl Client {
             warn!(%inode, "the shard does not answer: it is told of a read, and of the close, again later");
             return self.close_again(inode);
         }
-        if is_told {
-            self.reopen_session(inode.home());
-        }
         loop {
-            let tellings = self.shared.endings.tellings();
+            let tellings = self.before_close(inode);
             match self.call(caller, Destination::home(inode), &meta::Close { inode, read: None }).await {
                 Err(Errno::EIO) => {
                     warn!(%inode, "the shard does not answer: it is told of the close again later");
@@ -507,8 +505,18 @@ impl Client {
                 return;
             }
             // It is told of the close once more, when it has heard what it is being told.
-            self.reopen_session(inode.home());
         }
+    }
+
+    /// The next call comes to the shard after what that is being told now, which may have the file open. How often shards were
+    /// told.
+    fn before_close(&self, inode: InodeId) -> u64 {
+        let tellings = self.shared.endings.tellings();
+        let shard = inode.home();
+        if self.shared.tellers.are_telling(shard) || self.shared.locks.is_being_told(shard) {
+            self.reopen_session(shard);
+        }
+        tellings
     }
 
     /// Nobody knows whether the shard has heard of the close: it is told again, unless somebody opens the file before.

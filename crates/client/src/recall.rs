@@ -1,13 +1,14 @@
 //! Gives leases back: asks each shard what has to be forgotten, sees to it, and says so.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use ring::Helpers;
 use ring::sync::Notify;
+use types::attr::Attr;
 use types::id::{InodeId, ShardId};
 use types::name::Name;
 use wire::v1::session::{Recall, Recalls};
@@ -37,15 +38,19 @@ const NOTHING_NEW: Duration = Duration::from_millis(20);
 /// What forgets files that are open, and so may be mapped: pages that are being read, or have to be written before, are waited
 /// for, and so may be the storage, of other files as well.
 static FORGETTERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("forget", 32));
-/// And what forgets listings: while a program is handed one, its memory may be slow to come, or never come.
+/// What forgets listings: while a program is handed one, its memory may be slow to come, or never come. And what forgets names:
+/// that waits for such programs, too.
 static LISTING_FORGETTERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("forget-lists", 32));
+static NAME_FORGETTERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("forget-names", 8));
+/// For so long such a program is waited for by who is told of its directory.
+const LISTING_WAIT: Duration = Duration::from_secs(5);
 
 /// The recalls of one shard.
 #[derive(Default)]
 struct Obeying {
     under_way: RefCell<BTreeSet<u64>>,
-    /// Of these, the directories whose listings are being forgotten.
-    listings: RefCell<BTreeMap<u64, InodeId>>,
+    /// Directories whose listings are being forgotten.
+    listings: RefCell<BTreeSet<InodeId>>,
     /// Obeyed, and not told yet.
     done: RefCell<Vec<u64>>,
     /// One more is done.
@@ -121,10 +126,6 @@ impl Obeying {
         recalls.into_iter().filter(|recall| !done.contains(&recall.id) && under_way.insert(recall.id)).collect()
     }
 
-    fn forgets_listing(&self, directory: InodeId) -> bool {
-        self.listings.borrow().values().any(|&listed| listed == directory)
-    }
-
     fn end(&self, id: u64) {
         self.under_way.borrow_mut().remove(&id);
         self.done.borrow_mut().push(id);
@@ -163,16 +164,19 @@ fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, re
             client.give_back_unwritten(inode).await;
             client.forgotten(inode);
             let is_open = client.shared.with_file(inode, |file| file.handles > 0) == Some(true);
-            // Whether what was listed before is forgotten by now, only who does that knows.
-            let is_listed = client.shared.listings.forgotten(inode) | obeying.forgets_listing(inode);
-            let helpers = match (is_open, is_listed) {
-                (true, _) => Some(&*FORGETTERS),
-                (false, true) => Some(&*LISTING_FORGETTERS),
-                (false, false) => None,
-            };
-            obeying.listings.borrow_mut().extend(is_listed.then_some((id, inode)));
-            forget_inode(&keeper, inode, helpers).await;
-            obeying.listings.borrow_mut().remove(&id);
+            client.shared.listings.forgotten(inode);
+            if is_open {
+                forget_inode_aside(&keeper, inode).await;
+            } else if client.shared.listings.may_be_kept(inode) {
+                // One at a time: it may take for ever.
+                while !obeying.listings.borrow_mut().insert(inode) {
+                    ring::sleep(TRY_AGAIN).await;
+                }
+                forget_inode(&keeper, inode, Some(&LISTING_FORGETTERS)).await;
+                obeying.listings.borrow_mut().remove(&inode);
+            } else {
+                forget_inode(&keeper, inode, None).await;
+            }
             obeying.end(id);
         });
     }
@@ -210,7 +214,7 @@ async fn forget_inode(keeper: &Arc<dyn Keeper>, inode: InodeId, helpers: Option<
 
 pub(crate) async fn forget_names(keeper: &Arc<dyn Keeper>, names: Vec<(InodeId, Name)>) {
     let blocking = Arc::clone(keeper);
-    let forgotten = ring::op::unblock(move || {
+    let forgotten = NAME_FORGETTERS.run(move || {
         for (parent, name) in names {
             blocking.forget_name(parent, &name);
         }
@@ -218,6 +222,25 @@ pub(crate) async fn forget_names(keeper: &Arc<dyn Keeper>, names: Vec<(InodeId, 
     let mut forgotten = std::pin::pin!(forgotten);
     if ring::timeout(NAME_PATIENCE, forgotten.as_mut()).await.is_err() && !keeper.doubt_all_names() {
         forgotten.await;
+    }
+}
+
+impl Client {
+    /// The keeper of answers forgets what it keeps of listings of those that have changed since, before it is given these
+    /// attributes. It waits for programs that are handed a listing just now; and those may wait for ever, for a memory that
+    /// nobody gives them.
+    pub async fn end_listings(&self, told: impl Iterator<Item = &Attr>) {
+        let ended: Vec<InodeId> = told.filter(|attr| self.ends_listing(attr)).map(|attr| attr.inode).collect();
+        let Some(keeper) = self.shared.keeper.get().filter(|_| !ended.is_empty()) else { return };
+        let keeper = Arc::clone(keeper);
+        let forgotten = LISTING_FORGETTERS.run(move || {
+            for inode in ended {
+                keeper.forget_inode(inode);
+            }
+        });
+        if ring::timeout(LISTING_WAIT, forgotten).await.is_err() {
+            tracing::warn!(limit = ?LISTING_WAIT, "a program takes no listing: others of its directory may be old");
+        }
     }
 }
 

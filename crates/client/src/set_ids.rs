@@ -13,8 +13,8 @@ pub trait Standing {
     fn uid(&self) -> u32;
     /// Its writes leave both bits as they are (`CAP_FSETID`).
     fn is_privileged(&self) -> bool;
-    /// Changes what belongs to others as its own (`CAP_FOWNER`).
-    fn is_everybodys_owner(&self) -> bool;
+    /// Changes what belongs to this other user and this group as its own (`CAP_FOWNER`).
+    fn stands_in_for(&self, uid: u32, gid: u32) -> bool;
     fn is_in_group(&self, gid: u32) -> bool;
 }
 
@@ -109,9 +109,12 @@ impl Client {
     /// # Errors
     /// `EPERM` where it is not `who`'s, and as [`Client::getattr`].
     pub async fn owned(&self, caller: &Caller<'_>, inode: InodeId, who: &impl Standing) -> Result<(), Errno> {
-        let is_owner =
-            who.uid() == 0 || self.permissions(caller, inode).await?.uid == who.uid() || who.is_everybodys_owner();
-        if is_owner { Ok(()) } else { Err(Errno::EPERM) }
+        if who.uid() == 0 {
+            return Ok(());
+        }
+        // What is known with an open file is told anew only where that matters for writes.
+        let Attr { uid, gid, .. } = self.getattr(caller, inode).await?.attr;
+        if uid == who.uid() || who.stands_in_for(uid, gid) { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     async fn permissions(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Permissions, Errno> {
@@ -144,7 +147,7 @@ mod tests {
             false
         }
 
-        fn is_everybodys_owner(&self) -> bool {
+        fn stands_in_for(&self, _: u32, _: u32) -> bool {
             false
         }
 

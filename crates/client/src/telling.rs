@@ -32,6 +32,10 @@ impl Tellers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn are_telling(&self, shard: ShardId) -> bool {
+        self.shards().contains(&shard)
+    }
+
     /// When no other thread tells this shard. Whoever does ends with its answer, or its connection.
     async fn turn(&self, shard: ShardId) -> Teller<'_> {
         while !self.shards().insert(shard) {

@@ -79,12 +79,10 @@ impl Context {
         self.interrupt.killed.get() == self.unique
     }
 
-    /// On another thread: to look at a process keeps its memory for that moment, and whoever is the last to do so when it ends
-    /// takes that down, for which requests of this very thread may have to be answered.
     fn look_at_caller(&self) {
         let (interrupt, unique, pid) = (Rc::clone(&self.interrupt), self.unique, self.pid);
         ring::spawn(async move {
-            if ring::op::unblock(move || dying::is_killed(pid)).await {
+            if dying::is_killed(pid).await {
                 interrupt.killed.set(unique);
             }
         });

@@ -2,6 +2,9 @@
 //! a timer's, a child's, Ctrl-Z or Ctrl-C.
 
 use std::fs;
+use std::sync::LazyLock;
+
+use ring::Helpers;
 
 /// Signals that by default are ignored, or only stop a process or let it go on.
 const HARMLESS: [i32; 8] = [
@@ -20,9 +23,14 @@ pub(crate) fn is_dying(thread: u32) -> bool {
     fs::read_to_string(format!("/proc/{thread}/status")).map_or(true, |status| has_fatal_signal(&status))
 }
 
-/// The same of one that is there.
-pub(crate) fn is_killed(thread: u32) -> bool {
-    fs::read_to_string(format!("/proc/{thread}/status")).is_ok_and(|status| has_fatal_signal(&status))
+/// Beside others that may wait for who is to be looked at.
+static LOOKERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("look", 4));
+
+/// The same of one that is there. On another thread: to look at a process keeps its memory for that moment, and whoever is the
+/// last to do so when it ends takes that down, for which requests of this very thread may have to be answered.
+pub(crate) async fn is_killed(thread: u32) -> bool {
+    let look = move || fs::read_to_string(format!("/proc/{thread}/status"));
+    LOOKERS.run(look).await.is_ok_and(|status| has_fatal_signal(&status))
 }
 
 fn has_fatal_signal(status: &str) -> bool {

@@ -30,10 +30,15 @@ impl<T: Weighed> Parking<T> {
         if self.count >= PARKED_MAX {
             return Err(one);
         }
+        self.park_anyway(transaction, one);
+        Ok(())
+    }
+
+    /// One that does not stay.
+    pub(crate) fn park_anyway(&mut self, transaction: TransactionId, one: T) {
         self.count += 1;
         self.bytes += one.bytes();
         self.waiting.entry(transaction).or_default().push(one);
-        Ok(())
     }
 
     /// Those that waited for these.

@@ -39,6 +39,7 @@ mod refusals;
 mod synced;
 mod unsynced;
 mod upkeep;
+mod waits;
 
 use newcomers::Newcomers;
 pub(crate) use refusals::Condition;
@@ -632,45 +633,6 @@ impl State {
         // Both are asked, or one would be told of late.
         if self.shard.take_ended_recalls() | self.shard.take_ended_growth() {
             self.unpark();
-        }
-    }
-
-    /// What a client that is gone had asked for is not to happen when whoever comes after it has already looked: what is
-    /// undecided is given up. A client that is there asks again on its next connection, and so does another shard.
-    fn abandon(&mut self, connection: ConnectionId, session: Option<SessionId>) {
-        for (transaction, request) in self.parking.remove_if(|request| request.connection == connection) {
-            self.queue_bytes -= request.len();
-            if let Some(session) = session {
-                self.shard.abandon(transaction, session);
-            }
-        }
-    }
-
-    fn unpark(&mut self) {
-        self.queue_bytes -= self.waiting.drop_abandoned();
-        self.waiting.release(&mut self.queue);
-    }
-
-    /// Keeps a request that has no answer yet; gives back one that has, or for which there is no room.
-    fn keep_waiting(&mut self, answer: &Answer, queued: Queued) -> Option<Queued> {
-        // There is always room for what those who hold leases have to do before they give them back.
-        let bytes = self.waiting.bytes() + self.parking.bytes() + queued.len();
-        let has_room = bytes <= QUEUE_BYTES_MAX / 2;
-        match answer {
-            Answer::Parked if has_room && self.waiting.len() < QUEUE_REQUESTS_MAX / 2 => {
-                self.waiting.park(queued);
-                None
-            }
-            Answer::Blocked(transaction) => {
-                self.shard.await_end(*transaction);
-                let back = if has_room { self.parking.park(*transaction, queued).err() } else { Some(queued) };
-                // Told that it is busy, its caller takes it that nothing comes of it.
-                if let Some(session) = back.as_ref().and_then(|back| self.connections.session(back.connection)) {
-                    self.shard.abandon(*transaction, session);
-                }
-                back
-            }
-            _ => Some(queued),
         }
     }
 

@@ -9,7 +9,7 @@ use common::{key, on_ring};
 use metad::local::{LocalConfig, LocalShard, TestTarget};
 use namespace::schema::edge::Edge;
 use namespace::schema::transaction::{ser_parts, ser_votes};
-use namespace::transaction::part::{Part, Vote};
+use namespace::transaction::part::{Moved, Part, Vote};
 use net::{CallError, Connection, Identity, Limits, To};
 use types::attr::FileType;
 use types::cred::Credentials;
@@ -146,11 +146,13 @@ fn below_the_reserve_nothing_is_promised_that_grows() {
     on_ring(|| async {
         let asker = Asker::connect(&shard).await;
         let edge = Edge { child: InodeId::new(ShardId(1), 20), kind: FileType::Regular };
-        let entry = |becomes| Part::Entry { parent: InodeId::ROOT, name: Name::new(b"x").expect("a name"), becomes };
+        let entry =
+            || Part::Entry { parent: InodeId::ROOT, name: Name::new(b"x").expect("a name"), becomes: Some(edge) };
+        let take = || Part::Take { part: InodeId(77), moved: Moved { from: 0, to: 1, entries: Vec::new() } };
         let mut number = 0;
         let promises = loop {
-            let promised = asker.transact(Vec::new(), vec![prepare(number, entry(Some(edge)))]).await.promises;
-            if promised != [given(Vote::Entry(None))] || number > 200 {
+            let promised = asker.transact(Vec::new(), vec![prepare(number, take())]).await.promises;
+            if promised == [Promise::Refused(Errno::ENOSPC)] || number > 200 {
                 break promised;
             }
             asker.transact(vec![finish(number, false)], Vec::new()).await;
@@ -159,10 +161,10 @@ fn below_the_reserve_nothing_is_promised_that_grows() {
             ring::sleep(Duration::from_millis(10)).await;
         };
         assert_eq!(promises, [Promise::Refused(Errno::ENOSPC)]);
-        let alone = asker.call(&prepare(300, entry(Some(edge)))).await;
+        let alone = asker.call(&prepare(300, take())).await;
         assert_eq!(alone.map(drop), Err(CallError::Status(Status::Errno(Errno::ENOSPC))));
-        let promises = asker.transact(Vec::new(), vec![prepare(301, entry(None))]).await.promises;
-        assert_eq!(promises, [given(Vote::Entry(None))], "names may go");
+        let promises = asker.transact(Vec::new(), vec![prepare(301, entry())]).await.promises;
+        assert_eq!(promises, [given(Vote::Entry(None))], "names may be moved there");
     });
     shard.stop().expect("stops in order");
 }

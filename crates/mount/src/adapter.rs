@@ -196,7 +196,7 @@ impl FileSystem for Adapter {
 
     async fn getattr(&self, context: &Context, inode: InodeId, _handle: Option<u64>) -> Result<Attributes, Errno> {
         let known = as_caller!(context, caller => self.client.getattr(caller, inode).await)?;
-        self.end_listings(std::iter::once(&known.attr)).await;
+        self.client.end_listings(std::iter::once(&known.attr)).await;
         self.gate.enter();
         Ok(self.attributes(&known.attr, known.lease, Instant::now()))
     }
@@ -397,17 +397,11 @@ impl FileSystem for Adapter {
         wait: bool,
     ) -> Result<(), Errno> {
         let mut ask = ask(lock, mode);
-        let closes = || self.hear_of_closes();
+        // Before others ask whom it waits for.
         if wait && ask.detect {
-            // Mostly nobody else has it, and then nothing has to be known of the caller.
-            let taken = as_caller!(context, caller =>
-                self.client.lock(caller, inode, lock.handle, &ask, false, closes).await);
-            if taken != Err(Errno::EAGAIN) {
-                return taken;
-            }
-            // Before others ask whom it waits for.
             ask.detect = !process::waits_for_open_file(context.pid).await;
         }
+        let closes = || self.hear_of_closes();
         as_caller!(context, caller => match self.client.lock(caller, inode, lock.handle, &ask, wait, closes).await {
             // It had not fallen asleep then.
             Err(Errno::EDEADLK) if process::waits_for_open_file(context.pid).await => {
@@ -516,7 +510,7 @@ impl FileSystem for Adapter {
         };
         let attributes = wanted != habits::Attributes::None;
         let page = as_caller!(context, caller => self.client.readdir(caller, inode, cookie, count, attributes).await)?;
-        self.end_listings(page.entries.iter().filter_map(|entry| Some(&entry.named.as_ref()?.attr))).await;
+        self.client.end_listings(page.entries.iter().filter_map(|entry| Some(&entry.named.as_ref()?.attr))).await;
         self.gate.enter();
         let now = Instant::now();
         let mut withholds = wanted == habits::Attributes::AllButOne;

@@ -54,9 +54,19 @@ impl Standing for Who {
         }
     }
 
-    /// In a user namespace of its own it is that of the users there: the kernel has looked, and it alone knows them.
-    fn is_everybodys_owner(&self) -> bool {
-        self.status().is_none_or(|status| has_capability(&status, CAP_FOWNER))
+    /// In a user namespace of its own it has that over the users and groups there.
+    fn stands_in_for(&self, uid: u32, gid: u32) -> bool {
+        let Some(status) = self.status() else { return true };
+        // Somebody else acts for it (an overlay does, for who has mounted it): the kernel alone knows what that one may.
+        if line(&status, "Uid").nth(3).is_none_or(|own| own.parse() != Ok(self.uid)) {
+            return true;
+        }
+        let is_there = |map: &str, id| {
+            let map = fs::read_to_string(format!("/proc/{}/{map}", self.thread));
+            map.is_ok_and(|map| is_in_map(&map, id))
+        };
+        let is_over_both = || is_there("uid_map", uid) && is_there("gid_map", gid);
+        has_capability(&status, CAP_FOWNER) && (self.is_in_our_user_namespace() || is_over_both())
     }
 
     /// Of who cannot be seen, the group alone is known by which it makes files.
@@ -76,6 +86,15 @@ fn has_capability(status: &str, capability: u32) -> bool {
     set.is_some_and(|set| set >> capability & 1 != 0)
 }
 
+/// Whether one of the ranges has it, each a line of its beginning there, its beginning here, and its length.
+fn is_in_map(map: &str, id: u32) -> bool {
+    map.lines().any(|range| {
+        let mut numbers = range.split_ascii_whitespace().skip(1).map(|number| number.parse::<u32>().ok());
+        let [Some(Some(begin)), Some(Some(length))] = [numbers.next(), numbers.next()] else { return false };
+        id.checked_sub(begin).is_some_and(|at| at < length)
+    })
+}
+
 fn has_group(status: &str, gid: u32) -> bool {
     line(status, "Groups").any(|group| group.parse() == Ok(gid))
 }
@@ -93,6 +112,13 @@ mod tests {
         assert!(!has_group(STATUS, 7) && !has_group(STATUS, 300) && !has_group("", 0));
         assert!(has_capability(STATUS, CAP_FSETID) && !has_capability(STATUS, CAP_FOWNER));
         assert!(!has_capability("CapEff:\tnone", CAP_FSETID));
+    }
+
+    #[test]
+    fn ranges_of_a_namespace_are_those_outside() {
+        let map = "         0     100000      65536\n     65536       1000          1\n";
+        assert!(is_in_map(map, 100_000) && is_in_map(map, 165_535) && is_in_map(map, 1000));
+        assert!(!is_in_map(map, 0) && !is_in_map(map, 165_536) && !is_in_map(map, 1001) && !is_in_map("", 0));
     }
 
     #[test]

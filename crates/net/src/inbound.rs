@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::RawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ring::buf::{Buf, Slice};
 use ring::op;
@@ -16,6 +16,8 @@ use crate::receive::{FrameError, Parsed, Receiver};
 const REGION: usize = 128 << 10;
 /// And on one that was idle so far: a server has many thousands.
 const REGION_IDLE: usize = 4 << 10;
+/// One that was idle for so long gives back what it has of memory.
+const IDLE: Duration = Duration::from_secs(1);
 /// A buffer of which less than this part is left is given up for a new one.
 const ROOM_MIN_PART: usize = 4;
 /// After a payload of at least this length, in bytes, more of the kind are expected...
@@ -78,6 +80,7 @@ impl Inbound {
         let later = self.room.split_off(wanted);
         let buf = std::mem::replace(&mut self.room, later);
         pulse.mid_frame.set(!self.head.is_empty());
+        let begun = ring::now();
         let (result, mut buf) = op::recv(self.socket, buf).await;
         pulse.beat();
         let count = *result.as_ref().unwrap_or(&0);
@@ -89,6 +92,8 @@ impl Inbound {
         if count == wanted {
             // More may have been there.
             self.region = REGION;
+        } else if count < REGION_IDLE && ring::now().saturating_duration_since(begun) >= IDLE {
+            self.region = REGION_IDLE;
         }
         match result? {
             0 if self.head.is_empty() => Ok(false),
@@ -100,7 +105,8 @@ impl Inbound {
     fn make_room(&mut self) {
         let missing = self.need.saturating_sub(self.head.len());
         let room_min = self.region / ROOM_MIN_PART;
-        if self.room.len() >= missing.max(room_min) {
+        let is_idle = self.region == REGION_IDLE && self.head.is_empty() && self.room.len() > REGION_IDLE;
+        if self.room.len() >= missing.max(room_min) && !is_idle {
             return;
         }
         let mut room = Buf::with_capacity(self.region.max(self.need + room_min));

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use harness::cluster::{Cluster, Shape};
 use harness::dice::{Dice, seed};
-use harness::syscall::Directory;
+use harness::syscall::{Directory, as_user};
 use harness::{metrics, process, syscall, wait};
 
 /// The default of metad's `lease_term`, and time for everything around it.
@@ -278,6 +278,27 @@ fn a_listing_that_begins_anew_after_the_lease_has_what_was_made_since() {
         syscall::utimens(&here, 1_000, 2_000).unwrap();
         thread::sleep(Duration::from_millis(1500));
     }
+}
+
+/// By then nobody tells the client of changes, and what it knows with an open file may be old.
+#[test]
+fn who_owns_an_open_file_is_asked_after_the_lease() {
+    let mut cluster = Cluster::start();
+    cluster.set_lease_term("700ms");
+    let second = cluster.mount_again(&[]);
+    let (here, there) = (cluster.path("f"), second.point.join("f"));
+    fs::write(&here, b"x").unwrap();
+    chown(&here, Some(1000), None).unwrap();
+    let file = as_user(1000, 1000, &[], || File::options().read(true).write(true).open(&there).unwrap());
+    thread::sleep(Duration::from_millis(1500));
+    chown(&here, Some(1001), None).unwrap();
+    let refused = as_user(1000, 1000, &[], || file.set_permissions(Permissions::from_mode(0o666)).unwrap_err());
+    assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
+    as_user(1001, 1001, &[], || {
+        assert_eq!(fs::metadata(&there).unwrap().uid(), 1001);
+        fs::set_permissions(&there, Permissions::from_mode(0o600)).unwrap();
+    });
+    assert_eq!(fs::metadata(&here).unwrap().mode() & 0o777, 0o600);
 }
 
 #[test]

@@ -24,9 +24,8 @@ use crate::turn::Core;
 
 mod bundle;
 
-/// Questions for promises that may wait there for another transaction, or a lease, to one shard; more wait here. What ends
-/// such waits never waits behind them.
-const PROMISES_MAX: usize = 1024;
+/// Requests in flight to one shard over each of two connections; more wait here.
+const IN_FLIGHT_MAX: usize = 1024;
 /// Longest wait for one answer.
 const CALL_MAX: Duration = Duration::from_secs(5);
 /// And for a promise: most take a sync of the other shard's log, for which a disk that others write to may need many seconds.
@@ -38,7 +37,16 @@ pub(crate) struct Messenger {
     identity: Rc<Identity>,
     interfaces: Arc<[Selector]>,
     map: RefCell<Arc<ClusterMap>>,
-    peers: RefCell<BTreeMap<ShardId, Rc<Peer>>>,
+    peers: RefCell<BTreeMap<(ShardId, Waits), Rc<Peer>>>,
+}
+
+/// For whom a request may wait at the other shard. Those of each kind have a connection of their own: what ends the waits for
+/// others never waits behind them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Waits {
+    ForDisk,
+    /// Another transaction, or who has a lease.
+    ForOthers,
 }
 
 impl Messenger {
@@ -49,7 +57,7 @@ impl Messenger {
 
     /// Another map: shards may be elsewhere now.
     pub(crate) fn set_map(&self, map: &Arc<ClusterMap>) {
-        self.peers.borrow_mut().retain(|&shard, peer| {
+        self.peers.borrow_mut().retain(|&(shard, _), peer| {
             let route = map.route_shard(shard);
             route.is_some_and(|route| {
                 peer.set_addresses(route.addresses);
@@ -79,8 +87,12 @@ impl Messenger {
     /// One message, whose answer may take long.
     fn send(self: Rc<Self>, to: ShardId, message: Message) {
         ring::spawn(async move {
-            let longest = if matches!(message, Message::Prepare { .. }) { PROMISE_MAX } else { CALL_MAX };
-            let asked = self.ask(to, longest, async |connection, to| call(connection, to, &message).await).await;
+            let (waits, longest) = match message {
+                Message::Prepare { .. } => (Waits::ForOthers, PROMISE_MAX),
+                _ => (Waits::ForDisk, CALL_MAX),
+            };
+            let asked =
+                self.ask((to, waits), longest, async |connection, to| call(connection, to, &message).await).await;
             let reply = asked.unwrap_or_else(|reply| reply);
             self.core.replied(to, message, reply);
         });
@@ -88,8 +100,8 @@ impl Messenger {
 
     async fn carry(self: Rc<Self>, to: ShardId, bundle: Bundle) {
         let longest = if bundle.asks_for_promises() { PROMISE_MAX } else { CALL_MAX };
-        let asked =
-            self.ask(to, longest, async |connection, to| connection.call_patiently(to, bundle.request()).await).await;
+        let way = (to, Waits::ForDisk);
+        let asked = self.ask(way, longest, async |connection, to| connection.call(to, bundle.request()).await).await;
         let fates = match asked {
             Ok(answer) => bundle.answered(answer),
             Err(reply) => bundle.failed(&reply),
@@ -105,7 +117,7 @@ impl Messenger {
     /// Asks a shard something; where it refuses, or cannot be asked, that is the reply.
     async fn ask<T>(
         &self,
-        shard: ShardId,
+        (shard, waits): (ShardId, Waits),
         longest: Duration,
         call: impl AsyncFnOnce(&Connection, To) -> Result<T, CallError>,
     ) -> Result<T, Reply> {
@@ -113,7 +125,8 @@ impl Messenger {
             let route = self.map.borrow().route_shard(shard).ok_or("it is not in the cluster map")?;
             let epoch = self.map.borrow().epoch;
             let to = To { group: route.group, generation: route.generation, epoch };
-            let connection = self.peer(shard, route.addresses).connection().await.map_err(|error| error.to_string())?;
+            let connection =
+                self.peer((shard, waits), route.addresses).connection().await.map_err(|error| error.to_string())?;
             match call(&connection, to).await {
                 Err(CallError::Status(Status::Errno(errno))) => Ok(Err(Reply::Refused(errno))),
                 Err(CallError::Status(status)) => Err(format!("it answered {status:?}")),
@@ -130,14 +143,14 @@ impl Messenger {
         Err(Reply::Failed)
     }
 
-    fn peer(&self, shard: ShardId, addresses: Vec<SocketAddr>) -> Rc<Peer> {
+    fn peer(&self, way: (ShardId, Waits), addresses: Vec<SocketAddr>) -> Rc<Peer> {
         let mut peers = self.peers.borrow_mut();
         let interfaces = Arc::clone(&self.interfaces);
-        let limits = Limits { requests: PROMISES_MAX, interfaces, ..Limits::default() };
+        let limits = Limits { requests: IN_FLIGHT_MAX, interfaces, ..Limits::default() };
         // Requests stay in order on one connection; the shards begin at different rails.
-        let start = shard.0.into();
+        let start = way.0.0.into();
         let make = || Rc::new(Peer::starting_at(start, addresses, Rc::clone(&self.identity), limits));
-        Rc::clone(peers.entry(shard).or_insert_with(make))
+        Rc::clone(peers.entry(way).or_insert_with(make))
     }
 }
 
@@ -151,10 +164,10 @@ async fn call(connection: &Connection, to: To, message: &Message) -> Result<Repl
         }
         Message::Finish { transaction, commit, made } => {
             let finish = Finish { transaction: *transaction, commit: *commit, made: *made };
-            bundle::reply_of(connection.call_patiently(to, &finish).await?.ending)
+            bundle::reply_of(connection.call(to, &finish).await?.ending)
         }
         Message::AskOutcome { transaction } => {
-            let outcome = connection.call_patiently(to, &AskOutcome { transaction: *transaction }).await?;
+            let outcome = connection.call(to, &AskOutcome { transaction: *transaction }).await?;
             match outcome.state {
                 0 => Reply::Outcome(Outcome::Pending),
                 1 => Reply::Outcome(Outcome::Commit),
@@ -163,7 +176,7 @@ async fn call(connection: &Connection, to: To, message: &Message) -> Result<Repl
             }
         }
         Message::Climb { inode, until, .. } => {
-            Reply::Climbed(connection.call_patiently(to, &Climb { inode: *inode, until: *until }).await?.inode)
+            Reply::Climbed(connection.call(to, &Climb { inode: *inode, until: *until }).await?.inode)
         }
     })
 }

@@ -12,9 +12,6 @@ use types::id::InodeId;
 
 use super::Adapter;
 
-/// For so long a program that is handed a listing is waited for.
-const LISTING_WAIT: Duration = Duration::from_secs(5);
-
 impl Adapter {
     /// The kernel doubts size and times after a write, but not the mode, by which it decides who may run the file as whom, nor
     /// access control lists; and after other changes only what it knew before: an answer from before the change may reach it
@@ -44,21 +41,6 @@ impl Adapter {
         self.attributes_changed(directory);
     }
 
-    /// The kernel forgets what it keeps of listings of those that have changed since, before it is told of that. It waits for
-    /// programs that are handed a listing just now; and those may wait for ever, for a memory that nobody gives them.
-    pub(super) async fn end_listings(&self, told: impl Iterator<Item = &Attr>) {
-        let ended: Vec<InodeId> = told.filter(|attr| self.client.ends_listing(attr)).map(|attr| attr.inode).collect();
-        let Some(notifier) = self.notifier.get().filter(|_| !ended.is_empty()).cloned() else { return };
-        let forgotten = ring::op::unblock(move || {
-            for inode in ended {
-                let _ = notifier.forget_inode(inode);
-            }
-        });
-        if ring::timeout(LISTING_WAIT, forgotten).await.is_err() {
-            tracing::warn!(limit = ?LISTING_WAIT, "a program takes no listing: others of its directory may be old");
-        }
-    }
-
     /// What the kernel may keep of what is `known` of an inode, and for how long.
     pub(super) fn attributes(&self, attr: &Attr, lease: Lease, now: Instant) -> Attributes {
         Attributes { attr: *attr, valid: self.gate.remaining(lease, now) }
@@ -66,7 +48,7 @@ impl Adapter {
 
     /// What the kernel may keep of `named`, and for how long. No wait may follow until the answer is out.
     pub(super) async fn entry(&self, named: &Named) -> Entry {
-        self.end_listings(iter::once(&named.attr)).await;
+        self.client.end_listings(iter::once(&named.attr)).await;
         self.gate.enter();
         self.entry_inside(named, Instant::now())
     }
@@ -77,7 +59,7 @@ impl Adapter {
         if known.attr.nlink == 0 {
             return Err(Errno::ESTALE);
         }
-        self.end_listings(iter::once(&known.attr)).await;
+        self.client.end_listings(iter::once(&known.attr)).await;
         self.gate.enter();
         let Attributes { attr, valid } = self.attributes(&known.attr, known.lease, Instant::now());
         Ok(Entry { attr, attr_valid: valid, name_valid: Duration::ZERO })

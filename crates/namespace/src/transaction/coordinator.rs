@@ -420,6 +420,14 @@ impl<K: Kv> Shard<K> {
         }
     }
 
+    /// Whether it carries out this change of the session, and has decided on it.
+    #[must_use]
+    pub fn has_decided(&self, id: TransactionId, session: SessionId, sequence: u64) -> Option<bool> {
+        let running = self.transactions.running.get(&id)?;
+        let is_it = (running.exactly.session, running.exactly.sequence) == (session, sequence);
+        is_it.then_some(running.decided)
+    }
+
     /// The client of `session` is gone that one of the requests waiting for it came from. Nothing happens where the session
     /// has asked for it, and where it is not decided; a request that comes again begins anew.
     pub fn abandon(&mut self, id: TransactionId, session: SessionId) {

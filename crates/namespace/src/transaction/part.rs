@@ -164,11 +164,15 @@ impl Part {
         matches!(self, Self::Make(new) if new.at_once)
     }
 
-    /// It adds records where it is done.
+    /// It adds records where it is done, other than a rename does: that goes on without space.
     #[must_use]
     pub fn grows(&self) -> bool {
-        let makes = matches!(self, Self::Make(_) | Self::Take { .. } | Self::Link { .. });
-        makes || matches!(self, Self::Entry { becomes: Some(_), .. })
+        match self {
+            // One with a number was there, and is made again.
+            Self::Make(new) => new.id.0 == 0,
+            Self::Take { .. } => true,
+            _ => false,
+        }
     }
 
     /// What it changes: whoever believes any of it has to be told before.
