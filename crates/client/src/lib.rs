@@ -92,6 +92,6 @@ pub use locks::{LockAsk, LockHolder};
 pub use names::{Known, Looked, Named};
 pub use recall::{Keeper, obey_recalls};
 pub use router::Client;
-pub use set_ids::Standing;
+pub use set_ids::{Right, Standing};
 pub use shared::Shared;
 pub use statfs::StatFs;

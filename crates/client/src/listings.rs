@@ -224,6 +224,7 @@ impl Client {
             return MayKeep::Nothing;
         }
         if shared.listings.is_good(&shared.board, directory, now) {
+            shared.listings.kept.note(directory);
             return MayKeep::All;
         }
         shared.listings.opened_anew(directory);
@@ -248,6 +249,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::nowhere;
+    use crate::shared::Shared;
 
     const DIRECTORY: InodeId = InodeId(77);
 
@@ -322,6 +325,21 @@ mod tests {
         listings.begins(DIRECTORY, begun(&board));
         listings.forgotten(DIRECTORY);
         assert!(!listings.ends(&board, DIRECTORY, changed, later));
+    }
+
+    /// The shard told of its attributes beside a name, and not by themselves.
+    #[test]
+    fn what_may_be_kept_is_known_to_be() {
+        nowhere::run(async |client| {
+            let Shared { listings, board, .. } = &*client.shared;
+            assert_eq!(client.may_keep_listing(DIRECTORY), MayKeep::Nothing);
+            assert!(!listings.may_be_kept(DIRECTORY));
+            listings.begins(DIRECTORY, begun(board));
+            assert_eq!(client.may_keep_listing(DIRECTORY), MayKeep::All);
+            assert!(listings.may_be_kept(DIRECTORY));
+            client.unused(DIRECTORY);
+            assert!(!listings.may_be_kept(DIRECTORY));
+        });
     }
 
     #[test]

@@ -106,13 +106,7 @@ impl Client {
         if self.shared.splits.get(inode).is_some() {
             return self.known_of_split(caller, inode).await;
         }
-        if let Some(known) = self.shared.kept.attr(&self.shared.board, inode, Instant::now()) {
-            return Ok(known);
-        }
-        if let Some(known) = self.attr_of_draft(inode) {
-            return Ok(known);
-        }
-        if let Some(known) = self.kept_attr(inode) {
+        if let Some(known) = self.attr_unasked(inode) {
             return Ok(known);
         }
         let asked = self.shared.contents.asks(inode);
@@ -125,6 +119,25 @@ impl Client {
             self.keep_told(asked, lease, attr);
         }
         Ok(self.newest(Known { attr, lease }))
+    }
+
+    /// What is known of it here, and good.
+    fn attr_unasked(&self, inode: InodeId) -> Option<Known> {
+        let kept = self.shared.kept.attr(&self.shared.board, inode, Instant::now());
+        kept.or_else(|| self.attr_of_draft(inode)).or_else(|| self.kept_attr(inode))
+    }
+
+    /// User and group that it belongs to now. Of a file's contents nothing is asked.
+    pub(crate) async fn owners(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(u32, u32), Errno> {
+        let attr = match self.attr_unasked(inode) {
+            Some(known) => known.attr,
+            None => match self.ask(caller, inode).await {
+                // It may be remembered.
+                Err(Errno::ESTALE) => self.getattr(caller, inode).await?.attr,
+                asked => asked?.1.attr,
+            },
+        };
+        Ok((attr.uid, attr.gid))
     }
 
     /// Keeps what is known of an open file from here on, as the shard has told it: with a read of ours that it was not told of,

@@ -42,7 +42,7 @@ static FORGETTERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("forget", 3
 /// that waits for such programs, too.
 static LISTING_FORGETTERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("forget-lists", 32));
 static NAME_FORGETTERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("forget-names", 8));
-/// For so long such a program is waited for by who is told of its directory.
+/// For so long such a program is waited for by who is told of its directory, or is to forget it once more.
 const LISTING_WAIT: Duration = Duration::from_secs(5);
 
 /// The recalls of one shard.
@@ -169,8 +169,14 @@ fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, re
                 forget_inode_aside(&keeper, inode).await;
             } else if client.shared.listings.may_be_kept(inode) {
                 // One at a time: it may take for ever.
+                let begun = Instant::now();
                 while !obeying.listings.borrow_mut().insert(inode) {
-                    ring::sleep(TRY_AGAIN).await;
+                    if begun.elapsed() >= LISTING_WAIT {
+                        // The shard names it again, if it still waits.
+                        obeying.under_way.borrow_mut().remove(&id);
+                        return;
+                    }
+                    ring::sleep(NOTHING_NEW).await;
                 }
                 forget_inode(&keeper, inode, Some(&LISTING_FORGETTERS)).await;
                 obeying.listings.borrow_mut().remove(&inode);

@@ -13,9 +13,18 @@ pub trait Standing {
     fn uid(&self) -> u32;
     /// Its writes leave both bits as they are (`CAP_FSETID`).
     fn is_privileged(&self) -> bool;
-    /// Changes what belongs to this other user and this group as its own (`CAP_FOWNER`).
-    fn stands_in_for(&self, uid: u32, gid: u32) -> bool;
+    /// Has this right over what belongs to this other user and this group.
+    fn has_over(&self, uid: u32, gid: u32, right: Right) -> bool;
     fn is_in_group(&self, gid: u32) -> bool;
+}
+
+/// What an owner may, and others by their capabilities.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Right {
+    /// To change mode, times, access control lists and flags (`CAP_FOWNER`).
+    Own,
+    /// To give it to another user or group (`CAP_CHOWN`).
+    Chown,
 }
 
 /// Who may do what with a file.
@@ -97,8 +106,11 @@ impl Client {
             }
             change.kill_sgid = permissions.loses_sgid(who);
         }
+        if gives_away(&change) {
+            self.permits(caller, inode, who, Right::Chown).await?;
+        }
         if is_for_the_owner(&change) {
-            self.owned(caller, inode, who).await?;
+            self.permits(caller, inode, who, Right::Own).await?;
         }
         self.setattr(caller, inode, change).await
     }
@@ -109,12 +121,21 @@ impl Client {
     /// # Errors
     /// `EPERM` where it is not `who`'s, and as [`Client::getattr`].
     pub async fn owned(&self, caller: &Caller<'_>, inode: InodeId, who: &impl Standing) -> Result<(), Errno> {
+        self.permits(caller, inode, who, Right::Own).await
+    }
+
+    async fn permits(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        who: &impl Standing,
+        right: Right,
+    ) -> Result<(), Errno> {
         if who.uid() == 0 {
             return Ok(());
         }
-        // What is known with an open file is told anew only where that matters for writes.
-        let Attr { uid, gid, .. } = self.getattr(caller, inode).await?.attr;
-        if uid == who.uid() || who.stands_in_for(uid, gid) { Ok(()) } else { Err(Errno::EPERM) }
+        let (uid, gid) = self.owners(caller, inode).await?;
+        if uid == who.uid() || who.has_over(uid, gid, right) { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     async fn permissions(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Permissions, Errno> {
@@ -128,8 +149,12 @@ impl Client {
 /// Times of now are set also by those who may write.
 fn is_for_the_owner(change: &SetAttr) -> bool {
     let is_given = |time: Option<SetTime>| matches!(time, Some(SetTime::At(_)));
-    let SetAttr { mode, uid, gid, atime, mtime, .. } = *change;
-    mode.is_some() || uid.is_some() || gid.is_some() || is_given(atime) || is_given(mtime)
+    change.mode.is_some() || is_given(change.atime) || is_given(change.mtime)
+}
+
+/// To whom, the kernel has looked.
+fn gives_away(change: &SetAttr) -> bool {
+    change.uid.is_some() || change.gid.is_some()
 }
 
 #[cfg(test)]
@@ -147,7 +172,7 @@ mod tests {
             false
         }
 
-        fn stands_in_for(&self, _: u32, _: u32) -> bool {
+        fn has_over(&self, _: u32, _: u32, _: Right) -> bool {
             false
         }
 

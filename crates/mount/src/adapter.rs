@@ -178,7 +178,10 @@ impl FileSystem for Adapter {
 
     fn forget(&self, inode: InodeId, _count: u64) {
         self.client.forgotten(inode);
-        self.client.unused(inode);
+        // It may have been told of it more often.
+        if !self.notifier.get().is_some_and(|notifier| notifier.is_told_of(inode)) {
+            self.client.unused(inode);
+        }
     }
 
     async fn lookup_inode(&self, context: &Context, inode: InodeId) -> Result<Entry, Errno> {

@@ -2,10 +2,12 @@
 
 use std::fs;
 
-use client::Standing;
+use client::{Right, Standing};
 use fuse::Context;
 
-/// Of `<linux/capability.h>`: changes what belongs to others.
+/// Of `<linux/capability.h>`: gives away what belongs to others.
+const CAP_CHOWN: u32 = 0;
+/// Changes what belongs to others.
 const CAP_FOWNER: u32 = 3;
 /// Leaves set-user-id and set-group-id as they are.
 const CAP_FSETID: u32 = 4;
@@ -54,8 +56,8 @@ impl Standing for Who {
         }
     }
 
-    /// In a user namespace of its own it has that over the users and groups there.
-    fn stands_in_for(&self, uid: u32, gid: u32) -> bool {
+    /// In a user namespace of its own it has capabilities over what belongs to the users there, and for some to the groups.
+    fn has_over(&self, uid: u32, gid: u32, right: Right) -> bool {
         let Some(status) = self.status() else { return true };
         // Somebody else acts for it (an overlay does, for who has mounted it): the kernel alone knows what that one may.
         if line(&status, "Uid").nth(3).is_none_or(|own| own.parse() != Ok(self.uid)) {
@@ -65,8 +67,12 @@ impl Standing for Who {
             let map = fs::read_to_string(format!("/proc/{}/{map}", self.thread));
             map.is_ok_and(|map| is_in_map(&map, id))
         };
-        let is_over_both = || is_there("uid_map", uid) && is_there("gid_map", gid);
-        has_capability(&status, CAP_FOWNER) && (self.is_in_our_user_namespace() || is_over_both())
+        let (capability, counts_group) = match right {
+            Right::Own => (CAP_FOWNER, false),
+            Right::Chown => (CAP_CHOWN, true),
+        };
+        let is_over_both = || is_there("uid_map", uid) && (!counts_group || is_there("gid_map", gid));
+        has_capability(&status, capability) && (self.is_in_our_user_namespace() || is_over_both())
     }
 
     /// Of who cannot be seen, the group alone is known by which it makes files.
