@@ -174,9 +174,13 @@ mod tests {
             assert!(!is_seen_to_end(&context).await, "it lives");
             // A stopped process has its end before it.
             signal(libc::SIGSTOP);
+            let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is there");
+            while !stat().contains(") T ") {
+                ring::sleep(Duration::from_millis(5)).await;
+            }
             signal(libc::SIGTERM);
             assert!(!context.is_ending(), "it was asked just now");
-            assert!(is_seen_to_end(&context).await);
+            while !is_seen_to_end(&context).await {}
             assert!(!of_child(8).is_ending(), "its end is not that of the request");
             signal(libc::SIGKILL);
         });
