@@ -70,8 +70,9 @@ pub struct Options {
     pub pin: bool,
     /// How long an idle loop looks for work before it sleeps, where experience shows that it pays. Zero: never.
     pub spin: Duration,
-    /// Requests in flight in one loop; further ones wait in the kernel.
-    pub requests_max: usize,
+    /// Requests in flight in one loop, at most; further ones wait in the kernel. `None`: 256, and over io_uring at least 16 in
+    /// each of the kernel's queues.
+    pub requests_max: Option<usize>,
     /// Largest read, write and listing in bytes; the kernel may allow less.
     pub request_bytes_max: u32,
     /// `st_blksize`: the size of reads and writes that programs are told to prefer, in bytes. A power of two.
@@ -114,7 +115,7 @@ impl Default for Options {
             loops: 0,
             pin: true,
             spin: Duration::from_micros(100),
-            requests_max: 256,
+            requests_max: None,
             request_bytes_max: 1 << 20,
             block_size: 512 << 10,
             read_ahead_bytes: 4 << 20,

@@ -28,6 +28,8 @@ use crate::worker::{Control, Loop, Place};
 
 /// How long the kernel gets to begin talking after a mount.
 const INIT_WAIT: Duration = Duration::from_secs(10);
+/// Requests that may be in flight in a loop, unless the options say otherwise.
+const REQUESTS_MAX: usize = 256;
 /// Requests over io_uring that may be in flight in a mount on many CPUs, or [`PER_QUEUE_MIN`] in each of the kernel's queues
 /// where that is more: each has memory of its own, which stays once it was used.
 const OVER_RING_MAX: usize = 1024;
@@ -318,14 +320,17 @@ impl Plan {
         Device::new(
             fd,
             self.agreed.max_write,
-            self.options.requests_max,
+            self.options.requests_max.unwrap_or(REQUESTS_MAX),
             self.place.index,
             Arc::clone(&self.place.team),
         )
     }
 
     async fn uring(&self, queues: Vec<u16>) -> io::Result<Uring> {
-        let requests_max = self.over_ring_max.min(self.options.requests_max).max(PER_QUEUE_MIN * queues.len());
+        let requests_max = match self.options.requests_max {
+            Some(bound) => self.over_ring_max.max(PER_QUEUE_MIN * queues.len()).min(bound),
+            None => self.over_ring_max.min(REQUESTS_MAX).max(PER_QUEUE_MIN * queues.len()),
+        };
         let share = uring::Share {
             queues,
             requests_max,

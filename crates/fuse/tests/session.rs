@@ -109,7 +109,7 @@ fn a_signal_that_comes_at_once_is_not_lost() {
 #[test]
 fn those_who_wait_for_a_lock_do_not_keep_out_who_gives_it_back() {
     const WAITERS: usize = 40;
-    let (mounted, fs) = odd(Options { requests_max: 16, locks: true, ..Options::default() });
+    let (mounted, fs) = odd(Options { requests_max: Some(16), locks: true, ..Options::default() });
     let path = mounted.path("f");
     fs.locked.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
@@ -157,7 +157,7 @@ fn operations_run_side_by_side_in_one_loop() {
 fn the_bound_on_requests_in_flight_delays_and_loses_nothing() {
     // With two loops a full one hands the waiting for requests over to the other.
     for (loops, requests_max) in [(1, 2), (2, 1), (3, 2)] {
-        let (mounted, _) = odd(Options { loops, requests_max, ..Options::default() });
+        let (mounted, _) = odd(Options { loops, requests_max: Some(requests_max), ..Options::default() });
         let begin = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..6 {

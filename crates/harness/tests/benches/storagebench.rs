@@ -146,7 +146,11 @@ fn who_waits_for_a_run_is_told_of_that_one() {
     };
     let (long, short) = thread::scope(|scope| {
         let long = scope.spawn(|| run(ids[0], 8));
-        wait::until("the first run begins", SOON, || (status(&cluster).0["running"] == 1).then_some(()));
+        wait::until("the first run begins", SOON, || {
+            // Before it has, there is none to tell of.
+            let told = bench(&cluster, "--status --json").stdout;
+            serde_json::from_str(&told).is_ok_and(|report: Value| report["running"] == 1).then_some(())
+        });
         let short = run(ids[1], 1);
         assert!(!long.is_finished(), "it waits for its own");
         (long.join().unwrap(), short)
