@@ -38,7 +38,7 @@ conf::knobs! {
         /// one of its. Not set: the kernel chooses.
         numa_zone: Option<usize>,
         /// How long a shard's thread looks for work before it sleeps, where experience shows that it pays and nobody
-        /// else wants the CPU. 0s: it sleeps at once.
+        /// else wants the CPU; up to four times as long where waits have lately been that short. 0s: it sleeps at once.
         spin: Period = "100us",
         /// Memory for the database's blocks, indexes and filters, per shard.
         block_cache: Size = "32MiB",

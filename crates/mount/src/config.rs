@@ -28,7 +28,8 @@ conf::knobs! {
         /// Threads that serve requests. 0: one per CPU.
         loops: usize = "0",
         /// How long an idle thread looks for work before it sleeps, where experience shows that it pays and nobody else
-        /// wants the CPU; on up to four CPUs it also stays awake while another one is at work. 0s: it sleeps at once.
+        /// wants the CPU: up to four times as long where waits have lately been that short. On up to four CPUs it also stays
+        /// awake while another one is at work. 0s: it sleeps at once.
         spin: Period = "100us",
         /// Exchange file contents with storage services on this host in memory that both map, rather than over sockets.
         share_memory: bool = "true",

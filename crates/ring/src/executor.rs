@@ -31,7 +31,8 @@ pub struct Config {
     pub entries: u32,
     /// Binds the calling thread to this CPU.
     pub cpu: Option<usize>,
-    /// How long to look for completions before going to sleep, where experience says that it pays. Zero: never.
+    /// How long to look for completions before going to sleep, where experience says that it pays; longer, within four times
+    /// that, where waits have lately been longer. Zero: never.
     pub spin: Duration,
     /// Loops among which one stays awake, where it may look at all, while another one is at work.
     pub company: Option<Arc<Company>>,

@@ -25,6 +25,10 @@ const LEAVES_FOR_MAX: Duration = Duration::from_secs(2);
 /// Who has kept company for so long was in nobody's way.
 const CALM: Duration = Duration::from_millis(10);
 
+/// Where a look in vain was followed by a short sleep, the next ones last longer: up to so many times the limit. As the kernel's
+/// host does for idle virtual CPUs (`halt_poll_ns`).
+const REACH_MAX: u32 = 4;
+
 /// Who slept for longer had nothing to do, and is hardly in a hurry now: an idle service costs no CPU time.
 const IDLE_AFTER: Duration = Duration::from_millis(2);
 
@@ -41,6 +45,8 @@ pub(crate) enum Look {
 #[derive(Debug)]
 pub(crate) struct Spinner {
     limit: Duration,
+    /// How long the next look lasts: the limit, or longer where that has been too short lately.
+    reach: Duration,
     /// Sleeps that still go without a look, and how many it will be after the next look in vain.
     skips: u32,
     skips_next: u32,
@@ -54,10 +60,11 @@ pub(crate) struct Spinner {
 }
 
 impl Spinner {
-    /// Looks for `limit` at most each time; zero: never.
+    /// Looks for `limit` each time, or up to [`REACH_MAX`] times that where it seems worth it; zero: never.
     pub(crate) fn new(limit: Duration) -> Self {
         Self {
             limit,
+            reach: limit,
             skips: 0,
             skips_next: 1,
             not_before: None,
@@ -77,7 +84,7 @@ impl Spinner {
             self.skips -= 1;
             return None;
         }
-        Some(self.limit)
+        Some(self.reach)
     }
 
     /// Whether to stay awake for others that are at work, however often that was in vain.
@@ -96,8 +103,16 @@ impl Spinner {
         }
     }
 
-    pub(crate) fn slept(&mut self, slept_for: Duration) {
-        self.is_idle = slept_for > IDLE_AFTER;
+    /// It has slept, and waited for so long in all, with the look before.
+    pub(crate) fn slept(&mut self, waited: Duration) {
+        self.is_idle = waited > IDLE_AFTER;
+        let reach_max = self.limit * REACH_MAX;
+        if waited > reach_max {
+            self.reach = self.limit;
+        } else if waited > self.reach {
+            self.reach = (self.reach * 2).min(reach_max);
+            (self.skips, self.skips_next) = (0, 1);
+        }
     }
 
     pub(crate) fn looked(&mut self, look: Look, now: Instant) {
@@ -157,6 +172,26 @@ mod tests {
         assert_eq!(spinner.before_sleep(now), None);
         spinner.slept(LIMIT);
         assert_eq!(spinner.before_sleep(now), Some(LIMIT));
+    }
+
+    #[test]
+    fn looks_last_as_long_as_waits_lately_did() {
+        let now = Instant::now();
+        let mut spinner = Spinner::new(LIMIT);
+        let look = |spinner: &mut Spinner| spinner.before_sleep(now).inspect(|_| spinner.looked(Look::InVain, now));
+        assert_eq!(look(&mut spinner), Some(LIMIT));
+        // Just too short: the next ones are not left out for that, and last longer.
+        spinner.slept(LIMIT * 3);
+        assert_eq!(look(&mut spinner), Some(LIMIT * 2));
+        spinner.slept(LIMIT * 3);
+        assert_eq!(look(&mut spinner), Some(LIMIT * REACH_MAX));
+        spinner.slept(LIMIT * REACH_MAX * 2);
+        assert_eq!(look(&mut spinner), None, "in vain");
+        spinner.slept(LIMIT * REACH_MAX * 2);
+        assert_eq!(look(&mut spinner), Some(LIMIT), "far too short: as before");
+        let mut never = Spinner::new(Duration::ZERO);
+        never.slept(LIMIT);
+        assert_eq!(never.before_sleep(now), None);
     }
 
     #[test]

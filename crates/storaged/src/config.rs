@@ -49,7 +49,7 @@ conf::knobs! {
         /// must be its. Not set: the kernel chooses.
         numa_zone: Option<usize>,
         /// How long a lane looks for new work before it sleeps, where experience shows that it pays and nobody else wants
-        /// the CPU. 0s: it sleeps at once.
+        /// the CPU; up to four times as long where waits have lately been that short. 0s: it sleeps at once.
         spin: Period = "100us",
         /// Open files to keep over all lanes and targets; opening one costs more than a small read.
         open_files: u32 = "16384",
