@@ -1,15 +1,12 @@
 //! The connection of an administrator to one cluster.
 
-use std::future::Future;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cluster::map::TargetState;
 use conf::Fatal;
 use control::{Client, ControlError, View};
 use net::{ClusterKey, Identity};
-use tokio::runtime::Runtime;
 use types::id::{GroupId, NodeId, PoolId, TargetId};
 use wire::v1::bench::BenchPlan;
 
@@ -17,16 +14,13 @@ use crate::data::{DataError, DataPlane, on_ring};
 use crate::delete::Doomed;
 use crate::entry::{self, Entry, Policy, Subject};
 use crate::fsck::{self, Report, Stage};
+use crate::management::Management;
 use crate::netbench::{self, NetChoice, NetPlan};
 use crate::scrub::{self, ScrubReport};
 use crate::storagebench::{self, Choice, Reached, Started};
 
-/// mgmtd is given up on after this.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 pub struct Admin {
-    runtime: Runtime,
-    client: Client,
+    management: Management,
     identity: Identity,
 }
 
@@ -39,17 +33,15 @@ impl Admin {
         let key = ClusterKey::from_file(key_file).map_err(|error| Fatal::usage(error.to_string()))?;
         let name = format!("administrator, process {}", std::process::id());
         let mut identity = Identity { key, cluster: String::new(), name, incarnation: 0 };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.context("cannot start the runtime of the control plane")?;
-        let client = runtime.block_on(Client::connect(address, &identity, PATIENCE)).map_err(Fatal::from)?;
-        client.cluster().clone_into(&mut identity.cluster);
-        Ok(Self { runtime, client, identity })
+        let management = Management::connect(address, &identity)?;
+        identity.cluster = management.cluster();
+        Ok(Self { management, identity })
     }
 
     /// UUID of the cluster.
     #[must_use]
     pub fn cluster(&self) -> &str {
-        self.client.cluster()
+        &self.identity.cluster
     }
 
     /// The cluster as it is now.
@@ -57,25 +49,25 @@ impl Admin {
     /// # Errors
     /// Where mgmtd does not answer.
     pub fn view(&self) -> Result<View> {
-        self.ask(self.client.view())
+        self.read(async |client| client.view().await)
     }
 
     /// # Errors
     /// Where mgmtd does not answer, there is no such node, or the name is taken.
     pub fn set_alias(&self, node: NodeId, alias: &str) -> Result<()> {
-        self.ask(self.client.set_alias(node, alias))
+        self.change(async |client| client.set_alias(node, alias).await)
     }
 
     /// # Errors
     /// Where mgmtd does not answer, or the name is bad or taken.
     pub fn create_pool(&self, name: &str) -> Result<PoolId> {
-        self.ask(self.client.create_pool(name))
+        self.change(async |client| client.create_pool(name).await)
     }
 
     /// # Errors
     /// Where mgmtd does not answer, or the pool is the default one or not empty.
     pub fn remove_pool(&self, pool: PoolId) -> Result<()> {
-        self.ask(self.client.remove_pool(pool))
+        self.change(async |client| client.remove_pool(pool).await)
     }
 
     /// Moves a storage group into a pool: new files of the pool may use it from then on.
@@ -83,13 +75,13 @@ impl Admin {
     /// # Errors
     /// Where mgmtd does not answer, or there is no such storage group or pool.
     pub fn assign_pool(&self, group: GroupId, pool: PoolId) -> Result<()> {
-        self.ask(self.client.assign_pool(group, pool))
+        self.change(async |client| client.assign_pool(group, pool).await)
     }
 
     /// # Errors
     /// Where mgmtd does not answer or there is no such target.
     pub fn set_target_state(&self, target: TargetId, state: TargetState) -> Result<()> {
-        self.ask(self.client.set_target_state(target, state)).map(|_| ())
+        self.change(async |client| client.set_target_state(target, state).await).map(|_| ())
     }
 
     /// Answers what is deleted with it, one line per thing; without `really` nothing is.
@@ -205,12 +197,13 @@ impl Admin {
         self.on_data(async |data| Ok(scrub::start(data, rate, choice).await))?
     }
 
-    /// How such a run goes: the one that was `begun`, or the latest.
+    /// How such a run goes: the one that was `begun`, or the latest. `names` the corrupt blocks with their files, which takes
+    /// its time where there are many.
     ///
     /// # Errors
     /// Where none was begun, and no storage service knows of any.
-    pub fn scrub(&self, begun: Option<&Started>) -> Result<ScrubReport> {
-        self.on_data(async |data| Ok(scrub::progress(data, begun).await))?
+    pub fn scrub(&self, begun: Option<&Started>, names: bool) -> Result<ScrubReport> {
+        self.on_data(async |data| Ok(scrub::progress(data, begun, names).await))?
     }
 
     /// Ends it.
@@ -221,22 +214,23 @@ impl Admin {
         self.on_data(async |data| Ok(scrub::stop(data, 0).await))
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
+    pub(crate) fn management(&self) -> &Management {
+        &self.management
     }
 
-    pub(crate) fn block_on<F: Future>(&self, answer: F) -> F::Output {
-        self.runtime.block_on(answer)
+    /// What may be asked twice.
+    pub(crate) fn read<T>(&self, request: impl AsyncFn(&Client) -> Result<T, ControlError>) -> Result<T> {
+        Ok(self.management.read(request).map_err(Fatal::from)?)
     }
 
-    pub(crate) fn ask<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T> {
-        Ok(self.block_on(answer).map_err(Fatal::from)?)
+    pub(crate) fn change<T>(&self, request: impl AsyncFnOnce(&Client) -> Result<T, ControlError>) -> Result<T> {
+        Ok(self.management.change(request).map_err(Fatal::from)?)
     }
 
     /// Does `work` with connections to shards and lanes, under a session of its own.
     pub(crate) fn on_data<T>(&self, work: impl AsyncFnOnce(&DataPlane<'_>) -> Result<T, DataError>) -> Result<T> {
         let view = self.view()?;
-        let session = self.ask(self.client.register_client(&self.identity.name))?;
+        let session = self.read(async |client| client.register_client(&self.identity.name).await)?;
         // Blocks the ring, where one request at a time is under way.
         let ask_map = || self.view().ok().map(|view| view.map.as_ref().clone());
         let data = DataPlane::new(self.identity.clone(), view.map.as_ref().clone(), Box::new(ask_map), session);

@@ -19,6 +19,9 @@ const WORD_MIN: Duration = Duration::from_secs(60);
 const WORD_HEARTBEATS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// What is said of one that is left so.
+const UNCERTAIN: &str = "it was bad before, and may not recover by itself any more: set it good when it is";
+
 #[derive(Clone, Copy)]
 pub(crate) enum Doomed {
     Target(TargetId),
@@ -33,10 +36,12 @@ impl Doomed {
         })
     }
 
+    /// Those that files may name.
     fn groups(self, map: &ClusterMap) -> BTreeSet<GroupId> {
         let targets: BTreeSet<TargetId> = self.targets(map).map(|target| target.id).collect();
         let concerned = |members: &[TargetId]| members.iter().any(|member| targets.contains(member));
-        map.groups.values().filter(|group| concerned(&group.members)).map(|group| group.id).collect()
+        let storage = map.groups.values().filter(|group| group.kind == ServiceKind::Storage);
+        storage.filter(|group| concerned(&group.members)).map(|group| group.id).collect()
     }
 
     async fn ask(self, client: &Client, really: bool) -> Result<Deletion, ControlError> {
@@ -52,17 +57,23 @@ impl Doomed {
 struct TakenOut {
     target: TargetId,
     state: TargetState,
-    /// The node's own reports decided on the state.
-    was_reported: bool,
+    /// The node's own reports decided on the state; `None` where mgmtd was lost over taking it out.
+    was_reported: Option<bool>,
 }
 
 impl TakenOut {
+    /// Releasing a bad one that people have set so would be as wrong as leaving one so that its own disk had made bad.
+    fn is_uncertain(self) -> bool {
+        self.state == TargetState::Bad && self.was_reported.is_none()
+    }
+
     async fn put_back(self, client: &Client) -> Result<(), ControlError> {
         match self.state {
             TargetState::Good | TargetState::NeedsResync => {
                 client.set_target_state(self.target, self.state).await.map(|_| ())
             }
-            TargetState::Bad if self.was_reported => client.release_target_state(self.target).await,
+            TargetState::Bad if self.is_uncertain() => Err(ControlError::Refused(UNCERTAIN.to_owned())),
+            TargetState::Bad if self.was_reported == Some(true) => client.release_target_state(self.target).await,
             TargetState::Bad => Ok(()),
         }
     }
@@ -71,8 +82,12 @@ impl TakenOut {
 impl Admin {
     /// Whoever is in the way at first sight is found before anything is changed.
     pub(crate) fn delete(&self, doomed: Doomed, really: bool) -> Result<Vec<String>> {
-        let would = self.ask(doomed.ask(self.client(), false))?;
-        self.check_unused(doomed)?;
+        let would = self.management().read(async |client| doomed.ask(client, false).await);
+        if let Ok(_) | Err(ControlError::Refused(_)) = &would {
+            // Which files are in the way says more than that some are.
+            self.check_unused(doomed)?;
+        }
+        let would = would.map_err(Fatal::from)?;
         if !really {
             return Ok(would.lines);
         }
@@ -81,22 +96,34 @@ impl Admin {
         self.take_out(doomed.targets(&view.map), &mut taken_out)
             .and_then(|()| self.check_unused(doomed))
             .and_then(|()| self.delete_when_heard(doomed, word_max(would.heartbeat)))
-            .map_err(|why| put_back(&taken_out, why, |one| self.block_on(one.put_back(self.client()))))
+            .map_err(|why| put_back(&taken_out, why, |one| self.put_back(one)))
+    }
+
+    /// One that is not there any more was deleted, and the answer lost.
+    fn put_back(&self, one: TakenOut) -> Result<(), ControlError> {
+        let back = self.management().change(async |client| one.put_back(client).await);
+        match self.view() {
+            Ok(view) if back.is_err() && !view.map.targets.contains_key(&one.target) => Ok(()),
+            _ => back,
+        }
     }
 
     /// From here on no new file gets them, also where a disk recovers. Also those are `taken_out` of which it is not certain.
     fn take_out<'a>(&self, targets: impl Iterator<Item = &'a Target>, taken_out: &mut Vec<TakenOut>) -> Result<()> {
         for target in targets.filter(|target| target.kind == ServiceKind::Storage) {
-            let one = TakenOut { target: target.id, state: target.state, was_reported: false };
-            let set = self.ask(self.client().set_target_state(target.id, TargetState::Bad));
-            taken_out.push(TakenOut { was_reported: *set.as_ref().unwrap_or(&false), ..one });
+            let one = TakenOut { target: target.id, state: target.state, was_reported: None };
+            let set = self.change(async |client| client.set_target_state(target.id, TargetState::Bad).await);
+            taken_out.push(TakenOut { was_reported: set.as_ref().ok().copied(), ..one });
             set?;
         }
         Ok(())
     }
 
     fn check_unused(&self, doomed: Doomed) -> Result<()> {
-        let users = self.on_data(async |data| Users::find(data, &doomed.groups(data.map())).await)?;
+        let users = self.on_data(async |data| match doomed.groups(data.map()) {
+            groups if groups.is_empty() => Ok(Users::default()),
+            groups => Users::find(data, &groups).await,
+        })?;
         let what = match doomed {
             Doomed::Target(id) => format!("target {id}"),
             Doomed::Node(id) => format!("node {id}"),
@@ -108,7 +135,7 @@ impl Admin {
     fn delete_when_heard(&self, doomed: Doomed, patience: Duration) -> Result<Vec<String>> {
         let deadline = Instant::now() + patience;
         loop {
-            match self.block_on(doomed.ask(self.client(), true)) {
+            match self.management().change(async |client| doomed.ask(client, true).await) {
                 Err(ControlError::NotHeard(_)) if Instant::now() < deadline => std::thread::sleep(PAUSE),
                 outcome => return Ok(outcome.map_err(Fatal::from)?.lines),
             }
@@ -143,7 +170,7 @@ mod tests {
 
     #[test]
     fn all_are_put_back_that_can_be_and_the_others_named() {
-        let one = |id| TakenOut { target: TargetId(id), state: TargetState::Good, was_reported: true };
+        let one = |id| TakenOut { target: TargetId(id), state: TargetState::Good, was_reported: Some(true) };
         let tried = RefCell::new(Vec::new());
         let put = |bad: &'static [u32]| {
             let tried = &tried;
@@ -159,6 +186,14 @@ mod tests {
         assert!(text.ends_with("bad: target 1 (lost mgmtd), target 3 (lost mgmtd): node 1 is in use"), "{text}");
         assert_eq!(conf::exit_code(error.as_ref()), 2, "as without");
         assert_eq!(format!("{:#}", put_back(&[one(1)], why(), put(&[]))), "node 1 is in use");
+    }
+
+    #[test]
+    fn a_bad_one_of_which_nobody_said_whether_it_recovers_is_named() {
+        let one = TakenOut { target: TargetId(3), state: TargetState::Bad, was_reported: None };
+        assert!(one.is_uncertain());
+        assert!(!TakenOut { was_reported: Some(false), ..one }.is_uncertain());
+        assert!(!TakenOut { state: TargetState::Good, ..one }.is_uncertain());
     }
 
     #[test]

@@ -63,7 +63,10 @@ pub enum Refusal {
     PoolInUse { name: String, count: usize },
     #[error("target {target} runs shard {shard} of the namespace and cannot be deleted")]
     RunsShard { target: TargetId, shard: u16 },
-    #[error("target {target} is not known to be empty: move its files away first, with its service running")]
+    #[error(
+        "target {target} is not known to be empty: what was deleted there goes within some seconds, with its service running; \
+         its files are to be moved away first"
+    )]
     NotEmpty { target: TargetId },
     #[error("target {target} takes new files, or may again when it recovers: set it bad first")]
     TakesFiles { target: TargetId },
