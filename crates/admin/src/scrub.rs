@@ -1,18 +1,14 @@
 //! Going over the objects of storage targets: each lane verifies its own; here they are told to begin, asked, and added up.
 
-use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use conf::Fatal;
 use serde::Serialize;
-use types::error::Errno;
-use types::id::{InodeId, TargetId};
-use types::name_hash::TIE_BITS;
-use types::time::AccessTimes;
-use wire::v1::meta::{self, ReadDir};
+use types::id::TargetId;
 use wire::v1::scrub::{ScrubCorrupt, ScrubRun, ScrubStart, ScrubStatus, ScrubStop};
 
 use crate::data::{DataError, DataPlane, lanes};
+use crate::paths;
 use crate::storagebench::choice::places;
 use crate::storagebench::member::Place;
 use crate::storagebench::{Choice, Reached, Silent, Started, silent};
@@ -30,7 +26,7 @@ pub struct ScrubReport {
     pub unaware: Vec<Unaware>,
     /// Blocks that are corrupt or cannot be read, on all targets.
     pub corrupt: u64,
-    /// The first of those, file by file.
+    /// The first of those, file by file; none where they were not asked for.
     pub named: Vec<CorruptBlock>,
 }
 
@@ -169,8 +165,13 @@ async fn start_lanes(
     Ok(None)
 }
 
-/// How a run goes, or went: the one that was `begun`, on its targets, or the latest on all that know of it.
-pub(crate) async fn progress(data: &DataPlane<'_>, begun: Option<&Started>) -> anyhow::Result<ScrubReport> {
+/// How a run goes, or went: the one that was `begun`, on its targets, or the latest on all that know of it. `names` the corrupt
+/// blocks, for which directories are read.
+pub(crate) async fn progress(
+    data: &DataPlane<'_>,
+    begun: Option<&Started>,
+    names: bool,
+) -> anyhow::Result<ScrubReport> {
     let mut places = places(data.map());
     if let Some(begun) = begun {
         places.retain(|place| begun.targets.contains(&place.target) || is_silent(begun, place));
@@ -181,10 +182,13 @@ pub(crate) async fn progress(data: &DataPlane<'_>, begun: Option<&Started>) -> a
         return Err(unknown(&answers).into());
     };
     let (mut report, blocks) = gather(run, answers, begun.is_some());
-    let mut names = Names { data, known: BTreeMap::new() };
+    if !names {
+        return Ok(report);
+    }
+    let paths = paths::of(data, blocks.iter().map(|(_, block)| block.object.inode).collect()).await;
     for (place, block) in blocks {
         report.named.push(CorruptBlock {
-            file: names.path(block.object.inode).await,
+            file: paths.get(&block.object.inode).cloned(),
             inode: block.object.inode.to_string(),
             stripe: block.object.stripe,
             offset: block.offset,
@@ -326,77 +330,6 @@ fn sum_up(place: &Place, lanes: &[Option<ScrubRun>]) -> ScrubTarget {
         bytes: sum(|run| run.bytes),
         adopted: sum(|run| run.adopted),
         corrupt: sum(|run| run.corrupt),
-    }
-}
-
-/// Paths of files.
-struct Names<'a> {
-    data: &'a DataPlane<'a>,
-    known: BTreeMap<InodeId, Option<String>>,
-}
-
-impl Names<'_> {
-    /// The name of a file can only be found by looking through its directory.
-    async fn path(&mut self, inode: InodeId) -> Option<String> {
-        if let Some(known) = self.known.get(&inode) {
-            return known.clone();
-        }
-        let path = climb(self.data, inode).await.ok().flatten();
-        self.known.insert(inode, path.clone());
-        path
-    }
-}
-
-/// Directories above each other that are followed at most: deeper paths do not fit any system call.
-const DEPTH_MAX: usize = 4096;
-
-async fn climb(data: &DataPlane<'_>, inode: InodeId) -> Result<Option<String>, DataError> {
-    let mut at = inode;
-    let mut names = Vec::new();
-    while at != InodeId::ROOT && names.len() < DEPTH_MAX {
-        let reply = data.shard(at.home(), &meta::EntryInfo { inode: at }).await?;
-        let Some(parent) = reply.parent else { return Ok(None) };
-        let Some(name) = name_in(data, parent, at).await? else { return Ok(None) };
-        names.push(name);
-        at = parent;
-    }
-    names.reverse();
-    Ok(Some(format!("/{}", names.join("/"))))
-}
-
-/// Of a directory that is split, its parts have the names, and it those that have not gone to them yet.
-async fn name_in(data: &DataPlane<'_>, parent: InodeId, child: InodeId) -> Result<Option<String>, DataError> {
-    match name_after(data, parent, 0, child).await {
-        Err(DataError::Errno { errno: Errno::EREMOTE, .. }) => {}
-        found => return found,
-    }
-    let parts = meta::Parts { inode: parent, lists: false, accesses: AccessTimes::Noatime };
-    let split = data.shard(parent.home(), &parts).await?;
-    for part in split.parts {
-        if let Some(name) = name_after(data, part, 0, child).await? {
-            return Ok(Some(name));
-        }
-    }
-    if split.cursor == 0 { Ok(None) } else { name_after(data, parent, split.cursor << TIE_BITS, child).await }
-}
-
-async fn name_after(
-    data: &DataPlane<'_>,
-    parent: InodeId,
-    mut cookie: u64,
-    child: InodeId,
-) -> Result<Option<String>, DataError> {
-    loop {
-        let accesses = AccessTimes::Noatime;
-        let list = ReadDir { inode: parent, cookie, count: 4096, attributes: false, accesses };
-        let page = data.shard(parent.home(), &list).await?;
-        if let Some(found) = page.entries.iter().find(|entry| entry.inode == child) {
-            return Ok(Some(String::from_utf8_lossy(found.name.as_bytes()).into_owned()));
-        }
-        match page.entries.last() {
-            Some(last) if !page.end => cookie = last.cookie,
-            _ => return Ok(None),
-        }
     }
 }
 

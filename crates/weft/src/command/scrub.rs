@@ -75,7 +75,7 @@ impl Args {
             return output.show(&admin.stop_scrub()?, stopped);
         }
         if self.status {
-            return show(&admin.scrub(None)?, output);
+            return show(&admin.scrub(None, true)?, output);
         }
         let choice = Choice { targets: self.target, nodes: self.node, pools: self.pool };
         let started = admin.start_scrub(self.rate.0, &choice)?;
@@ -92,9 +92,9 @@ fn show(report: &ScrubReport, output: Output) -> Result<(), Failure> {
 fn wait(admin: &Admin, started: &Started) -> Result<ScrubReport, Failure> {
     let (mut progress, begin) = (Progress::new(), Instant::now());
     loop {
-        let report = admin.scrub(Some(started))?;
+        let report = admin.scrub(Some(started), false)?;
         if !report.is_running() {
-            return Ok(report);
+            return Ok(admin.scrub(Some(started), true)?);
         }
         let sum = |of: fn(&ScrubTarget) -> u64| report.targets.iter().map(of).sum::<u64>();
         let (done, total) = (sum(|target| target.bytes), sum(|target| target.bytes_total));
