@@ -1,10 +1,12 @@
 //! Passes over all shards and all storage groups.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cluster::map::{ClusterMap, ServiceKind};
 use serde::Serialize;
 use types::attr::FileType;
+use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId, ShardId, TargetId};
 use types::name_hash::{HASH_BITS, name_hash};
 use types::parts::PartNumber;
@@ -43,21 +45,23 @@ pub struct Report {
     pub inline_files: u64,
     pub inline_bytes: u64,
     pub passes: u32,
-    /// Targets that were away in the last pass: nothing is known of what lies there.
+    /// Targets that were away in some pass: little or nothing is known of what lies there.
     pub not_asked: Vec<NotAsked>,
     /// What does not belong together; empty where all is well.
     pub findings: Vec<Finding>,
 }
 
-/// A target that its service runs without, or whose node is offline.
+/// A target that its service runs without, whose disk gives errors, or whose node is offline.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct NotAsked {
     pub target: TargetId,
     /// Its directory on its node.
     pub path: String,
     pub node: String,
-    /// The node is up and could not open it; otherwise the node is offline.
+    /// The node is up and could not open it.
     pub left_out: bool,
+    /// The node is up and has opened it, and its disk gives errors.
+    pub failing: bool,
 }
 
 impl Report {
@@ -84,6 +88,8 @@ pub(crate) async fn run(data: &DataPlane<'_>, progress: &mut dyn FnMut(Stage)) -
     let mut snapshot = collect(data, 1, progress).await?;
     let mut report = summary(&snapshot);
     let mut suspicions = check(&snapshot);
+    // Of what was away once, the other passes prove nothing: what only they have seen is no finding.
+    let (mut away, mut failing) = (snapshot.away.clone(), snapshot.failing.clone());
     report.passes = 1;
     while !suspicions.is_empty() && report.passes <= CONFIRMATIONS {
         ring::sleep(PAUSE).await;
@@ -91,15 +97,17 @@ pub(crate) async fn run(data: &DataPlane<'_>, progress: &mut dyn FnMut(Stage)) -
         // There is memory for one of them.
         drop(std::mem::take(&mut snapshot));
         snapshot = collect(data, report.passes, progress).await?;
+        away.extend(&snapshot.away);
+        failing.extend(&snapshot.failing);
         suspicions = suspicions.intersection(&check(&snapshot)).cloned().collect();
     }
     let located = |finding: Finding| Finding { path: snapshot.path(finding.inode), ..finding };
     report.findings = suspicions.into_iter().map(located).collect();
-    report.not_asked = not_asked(&snapshot, &data.renewed().await?);
+    report.not_asked = not_asked(&away, &failing, &data.renewed().await?);
     Ok(report)
 }
 
-fn not_asked(snapshot: &Snapshot, map: &ClusterMap) -> Vec<NotAsked> {
+fn not_asked(away: &BTreeMap<GroupId, TargetId>, failing: &BTreeSet<GroupId>, map: &ClusterMap) -> Vec<NotAsked> {
     let describe = |(&group, &target): (&GroupId, &TargetId)| {
         let known = map.targets.get(&target);
         let node = known.and_then(|known| map.nodes.get(&known.node));
@@ -108,9 +116,10 @@ fn not_asked(snapshot: &Snapshot, map: &ClusterMap) -> Vec<NotAsked> {
             path: known.map(|known| known.path.clone()).unwrap_or_default(),
             node: node.map(|node| node.alias.clone()).unwrap_or_default(),
             left_out: map.is_left_out(group),
+            failing: failing.contains(&group),
         }
     };
-    snapshot.away.iter().map(describe).collect()
+    away.iter().map(describe).collect()
 }
 
 async fn collect(data: &DataPlane<'_>, pass: u32, progress: &mut dyn FnMut(Stage)) -> Result<Snapshot, DataError> {
@@ -165,9 +174,20 @@ async fn list_group(
         Some(target) => drop(snapshot.away.insert(group, target)),
         // It was deleted: it had nothing that anybody misses.
         None if !now.groups.contains_key(&group) => {}
-        None => return Err(error),
+        None => match (&error, primary(&now, group)) {
+            // Its disk is dead or dying, and the service that has it open goes on with the others.
+            (DataError::Errno { errno: Errno::EIO, .. }, Some(target)) => {
+                snapshot.away.insert(group, target);
+                snapshot.failing.insert(group);
+            }
+            _ => return Err(error),
+        },
     }
     Ok(())
+}
+
+fn primary(map: &ClusterMap, group: GroupId) -> Option<TargetId> {
+    map.groups.get(&group)?.members.first().copied()
 }
 
 async fn find_parts(data: &DataPlane<'_>, directory: InodeId, snapshot: &mut Snapshot) -> Result<(), DataError> {

@@ -33,6 +33,8 @@ pub(super) struct Snapshot {
     pub(super) parts: BTreeMap<InodeId, PartOf>,
     /// Groups that could not be asked for their objects, or not for all, and the target of each.
     pub(super) away: BTreeMap<GroupId, TargetId>,
+    /// Those of them that are served, and whose disk gives errors.
+    pub(super) failing: BTreeSet<GroupId>,
     /// Each layout once: with few storage groups, files have few different ones.
     pub(super) layouts: BTreeSet<Arc<Layout>>,
 }

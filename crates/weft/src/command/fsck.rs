@@ -62,10 +62,11 @@ fn text(report: &Report) -> String {
         let path = finding.path.as_ref().map(|path| format!("{path}: ")).unwrap_or_default();
         text += &format!("{}: {path}{}\n", super::word(&finding.kind), finding.text);
     }
-    for NotAsked { target, path, node, left_out } in &report.not_asked {
-        let why = match left_out {
-            true => "its service runs without it, and the log there says why",
-            false => "the node is offline",
+    for NotAsked { target, path, node, left_out, failing } in &report.not_asked {
+        let why = match (left_out, failing) {
+            (true, _) => "its service runs without it, and the log there says why",
+            (false, true) => "its disk gives errors, and the log there says which",
+            (false, false) => "the node is offline, or was so for a while",
         };
         text += &format!("target {target} ({path} on node {node}) could not be asked: {why}\n");
     }
