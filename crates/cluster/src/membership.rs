@@ -35,6 +35,8 @@ pub struct Membership {
     reports: BTreeMap<TargetId, Reported>,
     /// When this process started: until a node is heard of, it counts as last seen then.
     started: Moment,
+    /// The last tick.
+    ticked: Moment,
     /// What the event in work has changed.
     touched: BTreeSet<Key>,
 }
@@ -100,6 +102,7 @@ impl Membership {
             presence: BTreeMap::new(),
             reports: BTreeMap::new(),
             started: now,
+            ticked: now,
             touched: BTreeSet::new(),
         }
     }

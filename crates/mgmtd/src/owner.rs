@@ -75,7 +75,7 @@ where
         stopped: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<(SyncSender<Command>, watch::Receiver<View>, Running)> {
         let (sender, commands) = std::sync::mpsc::sync_channel(QUEUE_MAX);
-        let first = View { map: Arc::new(membership.map().clone()), capacities: Arc::default() };
+        let first = View::new(membership.map().clone(), Arc::default());
         metrics.show(&first.map);
         let (view, watcher) = watch::channel(first);
         let owner = Self { membership, store, clock, view, metrics, ticks: 0 };
@@ -114,8 +114,9 @@ where
             self.metrics.queue.dec_by(batch.len() as i64);
             self.metrics.batch.record(batch.len() as u64);
         }
-        // Whoever has hung up will ask again, if it still matters.
-        for Command { event, reply } in batch.into_iter().filter(|command| !command.reply.is_closed()) {
+        // Whoever has hung up will ask again, if it still matters. That a node was there, it has said all the same.
+        let counts = |Command { event, reply }: &Command| matches!(event, Event::Heartbeat(_)) || !reply.is_closed();
+        for Command { event, reply } in batch.into_iter().filter(counts) {
             answers.push((self.apply(event, now, &mut publish), reply));
         }
         if tick {
@@ -152,11 +153,11 @@ where
         }
         let membership = &self.membership;
         self.view.send_modify(|view| {
-            if map_changed {
-                view.map = Arc::new(membership.map().clone());
-            }
             if let Some(capacities) = capacities {
                 view.capacities = Arc::new(capacities);
+            }
+            if map_changed {
+                *view = View::new(membership.map().clone(), Arc::clone(&view.capacities));
             }
         });
         if map_changed {
@@ -202,7 +203,7 @@ mod tests {
         let (membership, effects) = Membership::create("c", Rules::default(), Moment(0));
         let mut store = Store::new(MemoryKv::default());
         store.add(effects.records);
-        let first = View { map: Arc::new(membership.map().clone()), capacities: Arc::default() };
+        let first = View::new(membership.map().clone(), Arc::default());
         let (metrics, clock) = (MgmtMetrics::new(&Metrics::new("test")), Clock::start());
         let mut owner = Owner { membership, store, clock, view: watch::Sender::new(first), metrics, ticks: 0 };
         let (gone, waiting) = (oneshot::channel().0, oneshot::channel());

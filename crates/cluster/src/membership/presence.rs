@@ -42,7 +42,16 @@ impl Membership {
         self.presence.insert(id, Presence { incarnation, last_heard: now, superseded });
     }
 
+    /// Ticks come a few times per heartbeat. Where they did not, this service stood still: its process was stopped, or its disk
+    /// hung. Nobody could be heard meanwhile, so that is nobody's silence.
     pub(super) fn tick(&mut self, now: Moment) -> Answer {
+        let stood_still = now.ms_since(self.ticked).saturating_sub(self.rules.heartbeat_ms());
+        self.ticked = now;
+        let later = |moment: Moment| Moment(moment.0.saturating_add(stood_still).min(now.0));
+        self.started = later(self.started);
+        for presence in self.presence.values_mut() {
+            presence.last_heard = later(presence.last_heard);
+        }
         let changes: Vec<(NodeId, NodeState)> = self
             .map
             .nodes

@@ -76,9 +76,13 @@ impl World {
         self.apply(Event::Heartbeat(Heartbeat { node: NodeId(node), incarnation, targets }))
     }
 
+    /// So long passes, with ticks as often as they come.
     fn tick_after(&mut self, ms: u64) {
-        self.now.0 += ms;
-        self.apply(Event::Tick).expect("never refused");
+        let end = self.now.0 + ms;
+        while self.now.0 < end {
+            self.now.0 = end.min(self.now.0 + 500);
+            self.apply(Event::Tick).expect("never refused");
+        }
     }
 
     fn admin(&mut self, admin: Admin) -> Result<Answer, Refusal> {
@@ -205,6 +209,23 @@ fn silence_takes_a_node_offline_in_two_steps_and_a_heartbeat_brings_it_back() {
     assert_eq!((world.state(1), world.map().epoch.0), (NodeState::Online, epoch + 3));
     world.tick_after(2_000);
     assert_eq!(world.state(1), NodeState::Online);
+}
+
+#[test]
+fn while_mgmtd_stood_still_nobody_was_silent() {
+    let mut world = World::new();
+    world.register(storage("s1", &["a"]));
+    world.register(storage("s2", &["b"]));
+    world.tick_after(4_000);
+    world.beat(2, 1, vec![]).expect("registered");
+    // Its process was stopped, or its disk hung: the heartbeats of that time are lost.
+    world.now.0 += 60_000;
+    world.apply(Event::Tick).expect("never refused");
+    assert_eq!((world.state(1), world.state(2)), (NodeState::ProbablyOffline, NodeState::Online));
+    world.tick_after(3_000);
+    assert_eq!((world.state(1), world.state(2)), (NodeState::ProbablyOffline, NodeState::ProbablyOffline));
+    world.tick_after(5_000);
+    assert_eq!((world.state(1), world.state(2)), (NodeState::Offline, NodeState::Offline));
 }
 
 #[test]
@@ -586,7 +607,8 @@ fn small_event(world: &mut World, choice: u8) -> Option<Event> {
         4 => beat(1, vec![(1, report(true, false, 1 << 39))]),
         5 => beat(2, vec![(2, report(false, true, 1 << 30)), (3, report(false, true, 1 << 39))]),
         6 => {
-            world.now.0 += 5_000;
+            world.tick_after(4_500);
+            world.now.0 += 500;
             Event::Tick
         }
         7 => Event::RegisterClient,
