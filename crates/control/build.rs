@@ -2,5 +2,5 @@
 
 fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=proto/weft.proto");
-    tonic_prost_build::configure().compile_protos(&["proto/weft.proto"], &["proto"])
+    tonic_prost_build::configure().bytes(".weft").compile_protos(&["proto/weft.proto"], &["proto"])
 }

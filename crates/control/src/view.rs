@@ -1,9 +1,10 @@
 //! What a service or client knows of the cluster.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cluster::capacity::{Capacities, Capacity};
 use cluster::map::ClusterMap;
+use prost::bytes::Bytes;
 use types::id::TargetId;
 
 use crate::proto;
@@ -17,15 +18,33 @@ pub struct View {
     pub map: Arc<ClusterMap>,
     /// Free space by target, at most a few seconds old.
     pub capacities: Arc<Capacities>,
+    encoded: Encoded,
 }
+
+/// The map as it goes out: made once for all who hear of it. Says nothing that the map does not.
+#[derive(Clone, Debug, Default)]
+struct Encoded(Arc<OnceLock<Bytes>>);
+
+impl PartialEq for Encoded {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Encoded {}
 
 impl Default for View {
     fn default() -> Self {
-        Self { map: Arc::new(ClusterMap::empty(String::new())), capacities: Arc::default() }
+        Self::new(ClusterMap::empty(String::new()), Arc::default())
     }
 }
 
 impl View {
+    #[must_use]
+    pub fn new(map: ClusterMap, capacities: Arc<Capacities>) -> Self {
+        Self { map: Arc::new(map), capacities, encoded: Encoded::default() }
+    }
+
     /// The update that tells all of it.
     #[must_use]
     pub fn to_update(&self) -> proto::ViewUpdate {
@@ -35,7 +54,7 @@ impl View {
     /// The update that brings one who knows `known` here.
     #[must_use]
     pub fn to_update_since(&self, known: &View) -> proto::ViewUpdate {
-        let map = if self.map.epoch == known.map.epoch { Vec::new() } else { encode(&self.map) };
+        let map = if self.map.epoch == known.map.epoch { Bytes::new() } else { self.encoded() };
         let capacities = if self.capacities == known.capacities { Vec::new() } else { capacities(&self.capacities) };
         proto::ViewUpdate { format: FORMAT, map, capacities }
     }
@@ -52,7 +71,7 @@ impl View {
         if !update.map.is_empty() {
             let map: ClusterMap = serde_json::from_slice(&update.map).map_err(|error| format!("a bad map: {error}"))?;
             if map.epoch > self.map.epoch {
-                self.map = Arc::new(map);
+                *self = Self::new(map, Arc::clone(&self.capacities));
             }
         }
         if !update.capacities.is_empty() {
@@ -60,10 +79,11 @@ impl View {
         }
         Ok(*self != before)
     }
-}
 
-fn encode(map: &ClusterMap) -> Vec<u8> {
-    serde_json::to_vec(map).expect("plain values always encode")
+    fn encoded(&self) -> Bytes {
+        let encode = || serde_json::to_vec(&*self.map).expect("plain values always encode").into();
+        self.encoded.0.get_or_init(encode).clone()
+    }
 }
 
 fn capacities(capacities: &Capacities) -> Vec<proto::TargetCapacity> {
@@ -97,7 +117,7 @@ mod tests {
         let mut map = ClusterMap::empty("c".into());
         map.epoch = Epoch(epoch);
         let capacity = Capacity { total_bytes: 100, free_bytes, total_inodes: 0, free_inodes: 0 };
-        View { map: Arc::new(map), capacities: Arc::new([(TargetId(1), capacity)].into()) }
+        View::new(map, Arc::new([(TargetId(1), capacity)].into()))
     }
 
     #[test]
@@ -120,7 +140,7 @@ mod tests {
         let mut known = view(5, 1);
         assert_eq!(known.update(&proto::ViewUpdate { capacities: vec![], ..view(4, 1).to_update() }), Ok(false));
         assert!(known.update(&proto::ViewUpdate { format: 99, ..view(6, 1).to_update() }).is_err());
-        assert!(known.update(&proto::ViewUpdate { map: b"{".to_vec(), ..view(6, 1).to_update() }).is_err());
+        assert!(known.update(&proto::ViewUpdate { map: b"{"[..].into(), ..view(6, 1).to_update() }).is_err());
         assert_eq!(known, view(5, 1));
     }
 }

@@ -93,7 +93,7 @@ impl LocalShard {
         let store = RocksKv::open(&config.dir.join("db"), &config.rocks)?;
         let (listener, address) =
             ring::op::listen((Ipv4Addr::LOCALHOST, config.port).into()).context("cannot listen")?;
-        let view = View { map: Arc::new(map(config, address.port())), capacities: Arc::new(capacities(config)) };
+        let view = View::new(map(config, address.port()), Arc::new(capacities(config)));
         let metrics = Metrics::new("metad");
         let setup = Setup {
             store,

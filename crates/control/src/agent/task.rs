@@ -341,7 +341,7 @@ mod tests {
     }
 
     fn view_of(membership: &Membership) -> View {
-        View { map: Arc::new(membership.map().clone()), ..View::default() }
+        View::new(membership.map().clone(), Arc::default())
     }
 
     #[test]
