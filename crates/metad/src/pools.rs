@@ -46,21 +46,22 @@ fn class(class: CapacityClass) -> SpaceClass {
     }
 }
 
-/// All shards, and those whose nodes seem to be there; of these, where there are some, those that are not nearly full.
+/// All shards, and those whose nodes seem to be there; of these, where there are some, those with space, or else those that
+/// are not nearly full.
 pub(crate) fn shards(map: &ClusterMap) -> (Vec<ShardId>, Vec<ShardId>) {
-    let of_map = |keep: &dyn Fn(ShardId) -> bool| map.shards.keys().copied().filter(|&shard| keep(shard)).collect();
+    let class = |shard| {
+        let group = map.route_shard(shard).and_then(|route| map.groups.get(&route.group));
+        let members = group.into_iter().flat_map(|group| &group.members);
+        members.filter_map(|member| map.targets.get(member)).map(|target| class(target.class)).max()
+    };
     let is_online = |shard| {
         let node = map.route_shard(shard).and_then(|route| map.nodes.get(&route.node));
         node.is_some_and(|node| node.state == NodeState::Online)
     };
-    let has_room = |shard| {
-        let group = map.route_shard(shard).and_then(|route| map.groups.get(&route.group));
-        let targets = group.into_iter().flat_map(|group| &group.members).filter_map(|member| map.targets.get(member));
-        targets.into_iter().all(|target| target.class != CapacityClass::Emergency)
-    };
-    let all: Vec<ShardId> = of_map(&|_| true);
-    let good: Vec<ShardId> = of_map(&|shard| is_online(shard) && has_room(shard));
-    let good = if good.is_empty() { of_map(&is_online) } else { good };
+    let all: Vec<ShardId> = map.shards.keys().copied().collect();
+    let online: Vec<ShardId> = all.iter().copied().filter(|&shard| is_online(shard)).collect();
+    let least = online.iter().map(|&shard| class(shard)).min();
+    let good = online.into_iter().filter(|&shard| Some(class(shard)) == least).collect();
     (all, good)
 }
 
@@ -101,11 +102,16 @@ mod tests {
         map.nodes.get_mut(&NodeId(2)).expect("there").state = NodeState::Offline;
         assert_eq!(chosen(&map), [1, 2]);
     }
+
     #[test]
-    fn shards_that_are_nearly_full_get_new_directories_only_where_all_are() {
+    fn shards_with_less_space_get_new_directories_only_where_all_have_less() {
         let mut map = storage_map(&[1, 2].map(|id| TestTarget { id: TargetId(id), port: 1 }));
         map.shards = [(ShardId(0), GroupId(1)), (ShardId(1), GroupId(2))].into();
         let good = |map: &ClusterMap| shards(map).1.iter().map(|shard| shard.0).collect::<Vec<_>>();
+        assert_eq!(good(&map), [0, 1]);
+        map.targets.get_mut(&TargetId(1)).expect("there").class = CapacityClass::Low;
+        assert_eq!(good(&map), [1]);
+        map.targets.get_mut(&TargetId(2)).expect("there").class = CapacityClass::Low;
         assert_eq!(good(&map), [0, 1]);
         map.targets.get_mut(&TargetId(1)).expect("there").class = CapacityClass::Emergency;
         assert_eq!(good(&map), [1]);

@@ -56,12 +56,13 @@ impl Placement {
     }
 
     /// At most `policy.stripe_count` different groups of the pool: those with space, then those with little; those with
-    /// next to none only where there are no others.
+    /// next to none only where there are no others. The default pool stands for one that was removed, which directories still
+    /// may name.
     ///
     /// # Errors
-    /// `ENOSPC` where the pool has no group, or is not known.
+    /// `ENOSPC` where the pool has no group.
     pub(crate) fn choose(&mut self, policy: &LayoutPolicy) -> Result<&[GroupId], Errno> {
-        let pool = self.pools.get(&policy.pool).ok_or(Errno::ENOSPC)?;
+        let pool = self.pools.get(&policy.pool).or_else(|| self.pools.get(&PoolId::DEFAULT)).ok_or(Errno::ENOSPC)?;
         let count = usize::from(policy.stripe_count);
         self.chosen.clear();
         pool.normal.draw(&mut self.dice, count, &mut self.chosen);
@@ -233,6 +234,20 @@ mod tests {
         assert_eq!(placement.choose(&policy(4)), Err(Errno::ENOSPC));
         placement.set_pools(Vec::new());
         assert_eq!(placement.choose(&policy(4)), Err(Errno::ENOSPC));
+    }
+
+    #[test]
+    fn the_default_pool_stands_for_one_that_was_removed() {
+        let mut placement = Placement::new(5);
+        let [default, mut other] = [1, 2].map(|id| pool(&[(id, SpaceClass::Normal, 1 << 30)]).remove(0));
+        other.pool = PoolId(2);
+        let of_other = LayoutPolicy { pool: PoolId(2), ..policy(1) };
+        placement.set_pools(vec![default.clone(), other]);
+        assert_eq!(placement.choose(&of_other).unwrap(), [GroupId(2)]);
+        placement.set_pools(vec![default.clone()]);
+        assert_eq!(placement.choose(&of_other).unwrap(), [GroupId(1)]);
+        placement.set_pools(vec![default, PoolSpace { pool: PoolId(2), groups: Vec::new() }]);
+        assert_eq!(placement.choose(&of_other), Err(Errno::ENOSPC), "one without targets is no removed one");
     }
 
     #[test]
