@@ -481,6 +481,8 @@ impl Client {
         // To tell it may have taken one. And the shard is not to hear of the close before what the last who could write is
         // telling: the objects would have to be asked then.
         let _ = self.while_settling(caller, inode).await;
+        // Nor is anything to be written of a file that nobody has open: where the intent was lost, no settling waits for that.
+        let _ = self.while_flying(caller, inode).await;
         let intends = self.shared.with_file(inode, |file| file.intent != Intent::None) == Some(true);
         let tellings = self.before_close(inode);
         let is_told = intends && self.try_settle(caller, inode, Settling::Close).await;
@@ -551,7 +553,7 @@ impl Client {
         self.while_so(caller, inode, |file| file.settling).await
     }
 
-    async fn while_so(
+    pub(crate) async fn while_so(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,

@@ -279,7 +279,7 @@ impl Client {
         match self.shared.with_file(inode, |file| (file.has_lost_lock, file.intent == Intent::None)) {
             Some((true, _)) => Err(Errno::EIO),
             // What was kept back under the one that is lost; and a settling may wait for it, which would be waited for here.
-            Some((false, true)) if caller.needs_held_intent() => Err(Errno::EIO),
+            Some((false, true)) | None if caller.needs_held_intent() => Err(Errno::EIO),
             Some((false, true)) => Box::pin(self.ask_for_intent(caller, inode, false)).await.map(drop),
             // The connection is younger than what the shard has said.
             Some((false, false)) | None if was_sure => {
@@ -558,6 +558,18 @@ mod tests {
             client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.settling = true);
             let destination = Destination::Object(GroupId(1), object);
             assert!(!client.may_change(destination, Instant::now()));
+            ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
+        });
+        assert_eq!(regained.ok(), Some(Err(Errno::EIO)));
+    }
+
+    /// Then nobody would wait for it: others may have changed the object since.
+    #[test]
+    fn a_flight_does_not_outlive_its_file() {
+        let (caller, object) = (Caller::patient(Credentials::default()), ObjectId { inode: FILE, stripe: 0 });
+        let regained = nowhere::run(async |client| {
+            client.shared.assurances.opened(FILE.home(), Sending::now(), Duration::from_secs(60));
+            let destination = Destination::Object(GroupId(1), object);
             ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
         });
         assert_eq!(regained.ok(), Some(Err(Errno::EIO)));

@@ -184,12 +184,11 @@ impl Shared {
 
     /// Takes a newer cluster map; an older one is ignored.
     pub fn update_map(&self, map: Arc<ClusterMap>) {
-        if map.epoch > self.epoch() {
-            let epoch = map.epoch.0;
-            self.map.store(map);
-            self.epoch.store(epoch, Ordering::Release);
-            self.metrics.epoch.set(i64::try_from(epoch).unwrap_or(i64::MAX));
-        }
+        // Several threads may bring one.
+        self.map.rcu(|known| Arc::clone(if map.epoch > known.epoch { &map } else { known }));
+        let epoch = self.map().epoch.0;
+        self.epoch.fetch_max(epoch, Ordering::Release);
+        self.metrics.epoch.set(i64::try_from(epoch).unwrap_or(i64::MAX));
     }
 
     /// The client's wall clock, for the times of writes.

@@ -1,5 +1,8 @@
 //! Capacity of the whole file system.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use cluster::map::{ClusterMap, Group, NodeState, ServiceKind};
 use types::error::Errno;
 use types::id::{GroupId, ShardId};
@@ -7,6 +10,9 @@ use wire::v1::{meta, storage};
 
 use crate::caller::Caller;
 use crate::router::{Client, Destination};
+
+/// So often a target that has not answered is looked up in the map: its node may be known to be offline by now.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What `df` shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -21,8 +27,8 @@ pub struct StatFs {
 }
 
 impl Client {
-    /// Asks the targets themselves, so that the answer is of now. Targets of nodes that are offline do not count, nor do
-    /// those that their nodes run without.
+    /// Asks the targets themselves, so that the answer is of now. Targets of nodes that are offline, or turn out to be so
+    /// meanwhile, do not count, nor do those that their nodes run without.
     ///
     /// # Errors
     /// `EIO` where a target that is served does not answer within the bound.
@@ -31,31 +37,46 @@ impl Client {
         let counts =
             shards.iter().map(async |&shard| self.call(caller, Destination::Shard(shard), &meta::StatFs {}).await);
         let groups = storage_groups_served(&self.shared.map());
-        let capacities = groups
-            .iter()
-            .map(async |&group| self.call(caller, Destination::Lane(group, 0), &storage::TargetStat { group }).await);
+        let capacities = groups.iter().map(async |&group| self.capacity(caller, group).await);
         let mut sum = StatFs::default();
         for reply in ring::join_all(counts).await {
             sum.inodes += reply?.inodes;
         }
         for reply in ring::join_all(capacities).await {
-            let reply = reply?;
+            let Some(reply) = reply? else { continue };
             sum.total_bytes += reply.total_bytes;
             sum.free_bytes += reply.free_bytes;
             sum.free_inodes += reply.free_inodes;
         }
         Ok(sum)
     }
+
+    /// `None` where it is not served any more.
+    async fn capacity(&self, caller: &Caller<'_>, group: GroupId) -> Result<Option<storage::TargetStatReply>, Errno> {
+        let request = storage::TargetStat { group };
+        let mut answer = pin!(self.call(caller, Destination::Lane(group, 0), &request));
+        loop {
+            let answer = ring::timeout(LOOK, answer.as_mut()).await;
+            let is_served = || self.shared.map().groups.get(&group).is_some_and(|of| is_served(&self.shared.map(), of));
+            match answer {
+                Ok(Ok(reply)) => return Ok(Some(reply)),
+                _ if !is_served() => return Ok(None),
+                Ok(Err(errno)) => return Err(errno),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+fn is_served(map: &ClusterMap, group: &Group) -> bool {
+    let target = group.members.first().and_then(|target| map.targets.get(target));
+    let node = target.filter(|target| !target.ports.is_empty()).and_then(|target| map.nodes.get(&target.node));
+    node.is_some_and(|node| node.state != NodeState::Offline)
 }
 
 fn storage_groups_served(map: &ClusterMap) -> Vec<GroupId> {
-    let is_served = |group: &Group| {
-        let target = group.members.first().and_then(|target| map.targets.get(target));
-        let node = target.filter(|target| !target.ports.is_empty()).and_then(|target| map.nodes.get(&target.node));
-        node.is_some_and(|node| node.state != NodeState::Offline)
-    };
     let groups = map.groups.values().filter(|group| group.kind == ServiceKind::Storage);
-    groups.filter(|group| is_served(group)).map(|group| group.id).collect()
+    groups.filter(|group| is_served(map, group)).map(|group| group.id).collect()
 }
 
 #[cfg(test)]

@@ -174,9 +174,10 @@ impl Unwritten {
         self.waiting.weight() + self.flying.as_ref().map_or(0, |runs| runs.weight())
     }
 
-    /// It is time to write some.
+    /// It is time to write some: there is enough, or all that was here at some time is wanted.
     fn is_due(&self, now: Instant) -> bool {
-        let is_enough = self.waiting.ripe() >= ENOUGH || self.waiting.weight() >= ENOUGH_OF_ALL;
+        let is_wanted = self.wanted > self.written && !self.waiting.is_empty();
+        let is_enough = self.waiting.ripe() >= ENOUGH || self.waiting.weight() >= ENOUGH_OF_ALL || is_wanted;
         is_enough && self.flying.is_none() && self.try_at.is_none_or(|at| now >= at)
     }
 
@@ -472,6 +473,10 @@ impl Client {
                     let unwritten = &mut file.unwritten;
                     unwritten.short = short;
                     unwritten.watched = !unwritten.is_clean();
+                    if unwritten.flying.is_some() {
+                        // With a stream of long writes something always is, which leaves short ones behind: the next takes all.
+                        unwritten.wanted = unwritten.wanted.max(unwritten.kept);
+                    }
                     let may_try = unwritten.try_at.is_none_or(|at| now >= at) && unwritten.flying.is_none();
                     let renew = !unwritten.lease.rest(now).is_zero()
                         && !board.holds_most(unwritten.lease, now)
@@ -544,6 +549,15 @@ impl Client {
         ring::join_all(both).await.into_iter().collect()
     }
 
+    /// The same for who only reads the file: `fsync` and `close` tell what stood in the way.
+    ///
+    /// # Errors
+    /// `EINTR`, or else `EIO`.
+    pub(crate) async fn write_out_to_read(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        let written = self.write_out(caller, inode).await;
+        written.map_err(|errno| if errno == Errno::EINTR { errno } else { Errno::EIO })
+    }
+
     /// The same of what objects are to have.
     pub(crate) async fn write_runs_out(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         let kept = self.shared.with_file(inode, |file| file.unwritten.kept).unwrap_or_default();
@@ -557,6 +571,14 @@ impl Client {
                 Step::Write(flight, layout) => self.fly(caller, flight, &layout).await?,
             }
         }
+    }
+
+    /// Until none of what was kept back is on its way any more, also of what nobody waits for.
+    ///
+    /// # Errors
+    /// `EINTR`.
+    pub(crate) async fn while_flying(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        self.while_so(caller, inode, |file| file.unwritten.flights > 0).await
     }
 
     /// `EIO` where something was lost that was kept back of the file.
