@@ -51,11 +51,8 @@ impl Fencing {
         loop {
             let Err(failure) = self.storage.call_lane(&lane, &FenceSession { session }).await else { return };
             debug!(%session, node = %lane.node, %failure, "the writes of a silent client are not ended yet");
-            // One that is not there has no connections either.
-            if self.storage.is_offline(lane.node) {
-                return;
-            }
-            if ring::now() >= until {
+            // One that is not there has no connections either; but one that stands still may seem so.
+            if self.storage.is_offline(lane.node) || ring::now() >= until {
                 warn!(%session, node = %lane.node, %failure,
                     "a storage service does not say that it has ended the writes of a silent client: they may come late");
                 return;
