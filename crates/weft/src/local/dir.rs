@@ -10,7 +10,7 @@
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -160,7 +160,12 @@ impl ClusterDir {
 
     /// `None` where somebody else holds it: the cluster is running.
     pub(crate) fn try_lock(&self) -> Result<Option<Lock>> {
-        self.lock_by(File::try_lock)
+        let path = self.run("lock");
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        }
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        lock_by(file.with_context(|| format!("cannot open {}", path.display()))?, &path, File::try_lock)
     }
 
     /// As [`Self::try_lock`], for the one who is to hold it: others who only look have it for a moment.
@@ -174,20 +179,6 @@ impl ClusterDir {
         self.try_lock()
     }
 
-    fn lock_by(&self, try_lock: fn(&File) -> std::result::Result<(), TryLockError>) -> Result<Option<Lock>> {
-        let path = self.run("lock");
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-        }
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
-        match try_lock(&file) {
-            Ok(()) => Ok(Some(Lock(file))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
-        }
-    }
-
     /// Waits for its turn to start the cluster, or to make it larger while it runs.
     pub(crate) fn lock_growing(&self) -> Result<Lock> {
         self.make_folders()?;
@@ -199,8 +190,24 @@ impl ClusterDir {
     }
 
     /// A supervisor is running here. Who looks shares the lock with others who do, and is not taken for the one who holds it.
+    /// A look writes nothing: it has to do where the disk has turned read-only.
     pub(crate) fn is_running(&self) -> Result<bool> {
-        Ok(self.root.join("run").is_dir() && self.lock_by(File::try_lock_shared)?.is_none())
+        let path = self.run("lock");
+        match File::open(&path) {
+            Ok(file) => Ok(lock_by(file, &path, File::try_lock_shared)?.is_none()),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("cannot open {}", path.display())),
+        }
+    }
+}
+
+type TryLock = fn(&File) -> std::result::Result<(), TryLockError>;
+
+fn lock_by(file: File, path: &Path, try_lock: TryLock) -> Result<Option<Lock>> {
+    match try_lock(&file) {
+        Ok(()) => Ok(Some(Lock(file))),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }
 }
 
@@ -240,10 +247,15 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = ClusterDir::at(folder.path()).expect("an absolute path");
         assert!(!dir.is_running().expect("readable"));
+        dir.make_folders().expect("makable");
+        assert!(!dir.is_running().expect("readable"));
+        assert!(!dir.run("lock").exists(), "who looks makes nothing");
         let lock = dir.try_lock().expect("lockable").expect("free");
         assert!(dir.is_running().expect("readable"));
         drop(lock);
-        let look = dir.lock_by(File::try_lock_shared).expect("lockable").expect("free");
+        let path = dir.run("lock");
+        let file = File::open(&path).expect("readable");
+        let look = lock_by(file, &path, File::try_lock_shared).expect("lockable").expect("free");
         assert!(!dir.is_running().expect("readable"), "another one who looks is none who runs");
         drop(look);
     }
