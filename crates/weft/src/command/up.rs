@@ -20,11 +20,11 @@ use crate::failure::{Failure, usage};
 use crate::local::dir::{ClusterDir, LOOPBACK, Made, Spec};
 use crate::local::plan;
 use crate::local::ready::Missed;
-use crate::local::state::{ProcessState, State};
+use crate::local::state::{Phase, ProcessState, State};
 use crate::local::{configs, grow, log, mounts, ready, supervisor};
 use crate::output::{Output, Table, patiently};
 
-const STOP_PATIENCE: Duration = Duration::from_secs(40);
+const STOP_PATIENCE: Duration = Duration::from_secs(60);
 /// Services end in a few seconds when they are told to.
 const LEFTOVER_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a supervisor that was killed may still look alive, and how often that is looked at.
@@ -207,13 +207,13 @@ enum Before {
 /// Until it can be used. What is new has to be there for that: it is written down as made, and may not begin empty again.
 fn wait_for_all(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: &AtomicBool) -> Result<State, Failure> {
     let begin = Instant::now();
-    let state = ready::wait(dir, spec, limit, interrupted)?;
+    ready::wait(dir, spec, limit, interrupted)?;
     if spec.made == spec.all_made() {
         return grow::settle(dir, spec, limit.saturating_sub(begin.elapsed()), interrupted);
     }
-    grow::wait_for_start(dir, spec, limit.saturating_sub(begin.elapsed()), interrupted)?;
+    let state = grow::wait_for_start(dir, spec, limit.saturating_sub(begin.elapsed()), interrupted)?;
     dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
-    Ok(State::read(dir)?.unwrap_or(state))
+    Ok(state)
 }
 
 /// A supervisor that was killed a moment ago has its lock until the kernel has taken it apart.
@@ -449,10 +449,11 @@ fn report(dir: &ClusterDir, spec: &Spec, state: State, before: Before, output: O
             (false, _) => format!("running, but not mounted: weft mount {mount} --dir {}", running.dir.display()),
         };
         let missed = running.missed.iter().map(|Missed { name, reason }| {
+            let is_tried = running.state.processes.get(name).is_some_and(|process| process.phase != Phase::Refused);
+            let then = if is_tried { "which is tried again by itself" } else { "then `weft down` and `weft up`" };
             format!(
-                "{name} does not start, and files that have bytes there cannot be read: {reason}. Mend that, then \
-                 `weft down` and `weft up`; where it is to go for good: `weft node delete`, then a smaller --storage, \
-                 if it is the last one\n"
+                "{name} does not start, and files that have bytes there cannot be read: {reason}. Mend that, {then}; where \
+                 it is to go for good: `weft node delete`, then a smaller --storage, if it is the last one\n"
             )
         });
         table.render() + &missed.collect::<String>() + &last

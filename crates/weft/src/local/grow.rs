@@ -47,21 +47,27 @@ pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &Atomic
     configs::write(dir, spec)?;
     refuse_edited(dir, spec)?;
     dir.save_spec(spec)?;
-    wait(dir, spec, Occasion::Growth, limit, stop)?;
+    let state = wait(dir, spec, Occasion::Growth, limit, stop)?;
     dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
-    Ok(State::read(dir)?.unwrap_or_default())
+    Ok(state)
 }
 
-/// Waits until all that the configurations name is part of the cluster that has just been started.
+/// Waits until all that the configurations name is part of the cluster that has just been started, but for the storage services
+/// that are [missed](ready::missed) by the state which it answers.
 ///
 /// # Errors
 /// Where a service refuses, or `limit` passes.
-pub(crate) fn wait_for_start(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn wait_for_start(
+    dir: &ClusterDir,
+    spec: &Spec,
+    limit: Duration,
+    stop: &AtomicBool,
+) -> Result<State, Failure> {
     wait(dir, spec, Occasion::Start, limit, stop)
 }
 
-/// Waits a moment for the storage services to serve or to refuse, so that whoever is told of a start hears of those that
-/// refuse. What takes longer starts by itself.
+/// Waits a moment for the storage services to serve, to refuse or to die again and again, so that whoever is told of a start
+/// hears of those that do not start. What takes longer, as a disk that hangs does, is not waited for.
 pub(crate) fn settle(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &AtomicBool) -> Result<State, Failure> {
     let begin = Instant::now();
     // One whose configuration cannot be read refuses at once.
@@ -266,7 +272,7 @@ fn wanted(dir: &ClusterDir, spec: &Spec) -> Result<Vec<Wanted>> {
     Ok(wanted)
 }
 
-fn wait(dir: &ClusterDir, spec: &Spec, after: Occasion, limit: Duration, stop: &AtomicBool) -> Result<(), Failure> {
+fn wait(dir: &ClusterDir, spec: &Spec, after: Occasion, limit: Duration, stop: &AtomicBool) -> Result<State, Failure> {
     let wanted = wanted(dir, spec)?;
     let begin = Instant::now();
     let mut told: Option<Instant> = None;
@@ -287,7 +293,7 @@ fn wait(dir: &ClusterDir, spec: &Spec, after: Occasion, limit: Duration, stop: &
             let is_away = away.iter().any(|missed| missed.name == wanted.service);
             !is_away && target_of(&wanted.dir).is_none_or(|target| !served.contains(&target))
         };
-        let Some(missing) = wanted.iter().find(missing) else { return Ok(()) };
+        let Some(missing) = wanted.iter().find(missing) else { return Ok(state) };
         if stop.load(Ordering::Relaxed) {
             return Err(interrupted(after));
         }

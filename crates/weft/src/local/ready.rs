@@ -23,6 +23,8 @@ const POLL: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_secs(1);
 /// A process that died so often will not come up by waiting longer.
 const RESTARTS_MAX: u32 = 5;
+/// A storage service that was started so often again, and is down all the same, is done without. Once may be an accident.
+const RESTARTS_MISSED: u32 = 2;
 /// Lines of the culprit's log that are shown.
 const TAIL: usize = 5;
 
@@ -55,8 +57,7 @@ pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: 
         {
             return Ok(State::read(dir)?.unwrap_or(state));
         }
-        let hopeless = state.processes.values().any(|process| process.restarts >= RESTARTS_MAX);
-        if left.is_zero() || hopeless {
+        if left.is_zero() || is_hopeless(spec, &state) {
             return Err(culprit(dir, spec, &state, begin.elapsed()));
         }
         thread::sleep(POLL);
@@ -65,16 +66,43 @@ pub(crate) fn wait(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: 
 
 /// A process that will not be started again, and without which there is no cluster.
 pub(super) fn refusal(dir: &ClusterDir, spec: &Spec, state: &State) -> Option<Failure> {
-    let missed = dispensable(spec, state);
-    let (name, process) = refused(spec, state).find(|(name, _)| !missed.contains(name))?;
+    let missed = dispensable(spec, state, is_down);
+    let is_refused = |process: &ProcessState| process.phase == Phase::Refused;
+    let (name, process) = parts(spec, state, is_refused).find(|(name, _)| !missed.contains(name))?;
     Some(usage!("{name} does not start: {}", reason(dir, name, process)))
 }
 
-/// Of those that the cluster is to have: one that has just been taken out of it may still be named.
-fn refused<'a>(spec: &Spec, state: &'a State) -> impl Iterator<Item = (&'a String, &'a ProcessState)> + use<'a> {
+/// The processes that have trouble, of those that the cluster is to have: one that has just been taken out of it may still be
+/// named.
+fn parts<'a>(
+    spec: &Spec,
+    state: &'a State,
+    has_trouble: fn(&ProcessState) -> bool,
+) -> impl Iterator<Item = (&'a String, &'a ProcessState)> + use<'a> {
     let storage: Vec<String> = storage_names(spec).collect();
     let is_part = move |name: &String| !name.starts_with(STORAGE) || storage.contains(name);
-    state.processes.iter().filter(move |(name, process)| process.phase == Phase::Refused && is_part(name))
+    state.processes.iter().filter(move |(name, process)| has_trouble(process) && is_part(name))
+}
+
+/// It has refused its configuration, or dies again and again: its disk fails, is full or hangs.
+fn is_down(process: &ProcessState) -> bool {
+    process.phase == Phase::Refused || process.phase == Phase::Waiting && process.restarts >= RESTARTS_MISSED
+}
+
+/// The same of one that is just being started again, and may be no better this time.
+fn is_restless(process: &ProcessState) -> bool {
+    process.phase == Phase::Refused || process.restarts >= RESTARTS_MISSED
+}
+
+/// Something dies again and again that the mount cannot do without.
+fn is_hopeless(spec: &Spec, state: &State) -> bool {
+    let mut dying = state.processes.iter().filter(|(_, process)| process.restarts >= RESTARTS_MAX);
+    dying.any(|(name, _)| made_storage(spec).all(|made| made != *name))
+}
+
+/// The storage services that were part of the cluster before.
+fn made_storage(spec: &Spec) -> impl Iterator<Item = String> + use<> {
+    storage_names(spec).take(spec.made.storage as usize)
 }
 
 fn reason(dir: &ClusterDir, name: &str, process: &ProcessState) -> String {
@@ -83,16 +111,16 @@ fn reason(dir: &ClusterDir, name: &str, process: &ProcessState) -> String {
     reason.strip_prefix("weft: ").unwrap_or(reason).to_owned()
 }
 
-/// The storage services that will not be started again, of those that were part of the cluster: what the others have is there
-/// without them. None where there are no others, or none of these starts.
-fn dispensable<'a>(spec: &Spec, state: &'a State) -> Vec<&'a String> {
-    let made: Vec<String> = storage_names(spec).take(spec.made.storage as usize).collect();
-    let refused: Vec<&String> =
-        refused(spec, state).map(|(name, _)| name).filter(|name| name.starts_with(STORAGE)).collect();
-    if refused.len() >= spec.storage as usize {
+/// The storage services that have trouble, of those that were part of the cluster: what the others have is there without them.
+/// None where there are no others, or all have.
+fn dispensable<'a>(spec: &Spec, state: &'a State, has_trouble: fn(&ProcessState) -> bool) -> Vec<&'a String> {
+    let made: Vec<String> = made_storage(spec).collect();
+    let names = parts(spec, state, has_trouble).map(|(name, _)| name);
+    let troubled: Vec<&String> = names.filter(|name| name.starts_with(STORAGE)).collect();
+    if troubled.len() >= spec.storage as usize {
         return Vec::new();
     }
-    refused.into_iter().filter(|name| made.contains(name)).collect()
+    troubled.into_iter().filter(|name| made.contains(name)).collect()
 }
 
 /// A storage service without which the cluster runs.
@@ -102,18 +130,20 @@ pub(crate) struct Missed {
     pub(crate) reason: String,
 }
 
-/// Those that were part of the cluster and do not start.
+/// Those that were part of the cluster and do not start. All of them, where none does: what dies may yet come up.
 pub(crate) fn missed(dir: &ClusterDir, spec: &Spec, state: &State) -> Vec<Missed> {
-    let told = |name: &String| {
-        let process = state.processes.get(name)?;
-        Some(Missed { name: name.clone(), reason: reason(dir, name, process) })
+    let told = |name: String| {
+        let process = state.processes.get(&name).filter(|process| is_down(process))?;
+        Some(Missed { reason: reason(dir, &name, process), name })
     };
-    dispensable(spec, state).into_iter().filter_map(told).collect()
+    made_storage(spec).filter_map(told).collect()
 }
 
 fn culprit(dir: &ClusterDir, spec: &Spec, state: &State, waited: Duration) -> Failure {
+    let missed = dispensable(spec, state, is_restless);
     let troubled = |name: &&String| {
-        state.processes.get(*name).is_some_and(|process| process.phase != Phase::Running || process.restarts > 0)
+        let has_trouble = |process: &ProcessState| process.phase != Phase::Running || process.restarts > 0;
+        state.processes.get(*name).is_some_and(has_trouble) && !missed.contains(name)
     };
     // Those that others need come first, and cause their trouble.
     let mut names: Vec<&String> = state.processes.keys().filter(troubled).collect();
@@ -170,16 +200,8 @@ mod tests {
     use super::*;
     use crate::local::dir::{LOOPBACK, Made};
 
-    /// Of a cluster with two storage services.
-    fn without(refused: &[&str], made: u32) -> (Vec<String>, Option<String>) {
-        without_of(2, refused, made)
-    }
-
-    fn without_of(storage: u32, refused: &[&str], made: u32) -> (Vec<String>, Option<String>) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let dir = ClusterDir::at(folder.path()).expect("absolute");
-        dir.make_folders().expect("writable");
-        let spec = Spec {
+    fn spec(storage: u32, made: u32) -> Spec {
+        Spec {
             address: LOOPBACK,
             mgmtd_port: 1,
             mgmtd_metrics_port: 2,
@@ -189,17 +211,39 @@ mod tests {
             targets: 1,
             mount: "/m".into(),
             made: Made { metadata: 1, shards: 1, storage: made, targets: 1 },
-        };
+        }
+    }
+
+    fn state(of: impl Fn(&str) -> (Phase, u32)) -> State {
         let mut state = State::default();
         for name in ["mgmtd", "metad-1", "storaged-1", "storaged-2"] {
-            let phase = if refused.contains(&name) { Phase::Refused } else { Phase::Running };
-            let process = ProcessState { phase, pid: 0, restarts: 0, last_exit: String::new(), log_from: 0 };
+            let (phase, restarts) = of(name);
+            let process = ProcessState { phase, pid: 0, restarts, last_exit: String::new(), log_from: 0 };
             state.processes.insert(name.to_owned(), process);
+        }
+        state
+    }
+
+    /// Of a cluster with two storage services.
+    fn without(refused: &[&str], made: u32) -> (Vec<String>, Option<String>) {
+        without_of(2, refused, made)
+    }
+
+    fn without_of(storage: u32, refused: &[&str], made: u32) -> (Vec<String>, Option<String>) {
+        let phase = |name: &str| if refused.contains(&name) { Phase::Refused } else { Phase::Running };
+        told(&spec(storage, made), &state(|name| (phase(name), 0)))
+    }
+
+    /// Who is missed, and what stands in the way.
+    fn told(spec: &Spec, state: &State) -> (Vec<String>, Option<String>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        dir.make_folders().expect("writable");
+        for name in state.processes.keys() {
             std::fs::write(dir.log_file(name), format!("weft: {name} has no disk\n")).expect("writable");
         }
-        let missed =
-            missed(&dir, &spec, &state).into_iter().map(|missed| format!("{}: {}", missed.name, missed.reason));
-        (missed.collect(), refusal(&dir, &spec, &state).map(|failure| failure.to_string()))
+        let missed = missed(&dir, spec, state).into_iter().map(|missed| format!("{}: {}", missed.name, missed.reason));
+        (missed.collect(), refusal(&dir, spec, state).map(|failure| failure.to_string()))
     }
 
     #[test]
@@ -215,5 +259,41 @@ mod tests {
         assert!(fatal(&["storaged-2"], 1, "storaged-2"), "it is new");
         assert_eq!(without_of(1, &["storaged-2"], 1), (vec![], None), "it is no part any more");
         assert!(fatal(&["metad-1"], 2, "metad-1") && fatal(&["metad-1", "storaged-2"], 2, "metad-1"));
+    }
+
+    #[test]
+    fn a_storage_service_that_dies_again_and_again_is_missed_like_one_that_refuses() {
+        use Phase::{Refused, Running, Waiting};
+        let of = |first: (Phase, u32), second: (Phase, u32)| {
+            state(move |name| match name {
+                "storaged-1" => first,
+                "storaged-2" => second,
+                _ => (Running, 0),
+            })
+        };
+        let said = "storaged-2: storaged-2 has no disk".to_owned();
+        assert_eq!(told(&spec(2, 2), &of((Running, 0), (Waiting, 2))), (vec![said.clone()], None));
+        assert_eq!(told(&spec(2, 2), &of((Running, 9), (Waiting, 2))), (vec![said], None), "that was long ago");
+        for (made, state) in [
+            (2, of((Running, 0), (Waiting, 1))),
+            (2, of((Running, 0), (Running, 9))),
+            (1, of((Running, 0), (Waiting, 9))),
+        ] {
+            assert_eq!(told(&spec(2, made), &state), (vec![], None), "{state:?}");
+        }
+        let (missed, failure) = told(&spec(2, 2), &of((Waiting, 2), (Waiting, 2)));
+        assert!(missed.len() == 2 && failure.is_none(), "both may come up yet: {failure:?}");
+        let (_, failure) = told(&spec(2, 2), &of((Refused, 0), (Waiting, 2)));
+        assert_eq!(failure.as_deref(), Some("storaged-1 does not start: storaged-1 has no disk"), "none is left");
+        // Whether it is just being started again or not.
+        for phase in [Waiting, Running] {
+            assert!(!is_hopeless(&spec(2, 2), &of((Running, 0), (phase, 9))));
+            assert!(is_hopeless(&spec(2, 1), &of((Running, 0), (phase, 9))), "it is new");
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let blamed = |made| culprit(&dir, &spec(2, made), &of((Running, 0), (Waiting, 9)), POLL).to_string();
+        assert!(blamed(2).contains("mount is not ready") && blamed(1).contains("storaged-2 "), "{}", blamed(2));
+        assert!(is_hopeless(&spec(2, 2), &state(|name| (Waiting, if name == "metad-1" { 5 } else { 0 }))));
     }
 }

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::cluster::Cluster;
+use harness::cluster::{Cluster, Shape};
 use harness::loop_disk::LoopDisk;
 use harness::run::run;
-use harness::{syscall, wait};
+use harness::{mounts, syscall, wait};
 
 use super::{
     SOON, assert_data_is_there, assert_refused, cluster_with_data, config_of, fill, folder_on, service, set, state_of,
@@ -41,6 +41,50 @@ fn a_read_only_disk_is_named_and_harmless() {
         fs::remove_dir(&folder).unwrap();
         fs::rename(cluster.beside("saved"), &folder).unwrap();
     }
+}
+
+#[test]
+fn a_cluster_whose_directory_turns_read_only_is_looked_at_and_stopped() {
+    let cluster = cluster_with_data();
+    let disk = LoopDisk::under(&cluster.dir().join("run"), 32);
+    cluster.up().expect_ok();
+    disk.abort();
+    assert!(File::create(disk.point().join("new")).is_err_and(|error| error.raw_os_error() == Some(libc::EROFS)));
+    let status = cluster.weft(&["status"]).expect_ok();
+    assert!(status.stdout.contains("storaged-1"), "{status}");
+    cluster.down().expect_ok();
+    assert_eq!(cluster.running(), Vec::<i32>::new(), "something runs on");
+    assert!(!mounts::is_mounted(&cluster.mount_point()));
+}
+
+/// Told by an error, not by a refusal: it is tried again and again.
+#[test]
+fn a_storage_service_whose_only_disk_has_died_is_missed_and_replaced() {
+    let cluster = Cluster::of(Shape { storage: 2, targets: 1, ..Shape::default() });
+    cluster.down().expect_ok();
+    let disk = LoopDisk::xfs_under(&cluster.dir().join("storaged-2"), 320);
+    set(&config_of(&cluster, "storaged-2"), "reserve", "16MiB");
+    cluster.up().expect_ok();
+    cluster.down().expect_ok();
+    disk.die();
+    let up = |words: &[&str]| {
+        let ended = cluster.weft(&[&["up", "--detach", "--timeout", "60"][..], words].concat());
+        assert_eq!(ended.code, Some(1), "{ended}");
+        let said = ["storaged-2 does not start", "Input/output error", "is tried again by itself"];
+        assert!(said.iter().all(|words| ended.stdout.contains(words)), "{ended}");
+    };
+    up(&[]);
+    up(&["--storage", "3"]);
+    assert!(cluster.pid("storaged-3").is_some());
+    let spec = fs::read_to_string(cluster.dir().join("cluster.toml")).unwrap();
+    assert_eq!(spec.lines().filter(|line| *line == "storage = 3").count(), 2, "the new one is not made:\n{spec}");
+    disk.renew();
+    wait::until("the old one starts", SOON, || {
+        let nodes = cluster.json(&["node", "list"]);
+        let is_online = |node: &serde_json::Value| node["alias"] == "storaged-2" && node["state"] == "online";
+        nodes.as_array().unwrap().iter().any(is_online).then_some(())
+    });
+    cluster.down().expect_ok();
 }
 
 /// Bytes of each file that is written under load.
