@@ -1,5 +1,6 @@
 //! Mounts a cluster.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -78,10 +79,11 @@ impl Args {
         if self.config.is_some() && self.dir.is_none() {
             return Ok(None);
         }
-        let word = |key: &str| self.flags.given(key).and_then(|values| values.last().cloned());
-        let selection =
-            Selection { dir: self.dir.clone(), mgmtd: word("mgmtd"), key_file: word("key_file").map(PathBuf::from) };
-        let cluster = selection.find(None)?;
+        let (mgmtd, key_file) = self.named(&|variable| std::env::var(variable).ok());
+        if self.dir.is_none() && mgmtd.is_some() && key_file.is_some() {
+            return Ok(None);
+        }
+        let cluster = Selection { dir: self.dir.clone(), mgmtd, key_file: key_file.map(PathBuf::from) }.find(None)?;
         let key_file = mounts::resolve(&cluster.key_file);
         if self.flags.given("mgmtd").is_none() {
             self.flags.give("mgmtd", &cluster.mgmtd);
@@ -90,6 +92,17 @@ impl Args {
             self.flags.give("key_file", path_text(&key_file)?);
         }
         Ok(cluster.dir.map(|dir| dir.root().to_owned()))
+    }
+
+    /// mgmtd and the file with the key, as far as flags or the `environment` say: by the rules of all settings, but for a
+    /// directory that is given, which says both and more than the environment.
+    fn named(&self, environment: &dyn Fn(&str) -> Option<String>) -> (Option<String>, Option<String>) {
+        let word = |key: &str, variable: &str| match self.flags.given(key) {
+            Some(values) => values.last().cloned(),
+            None if self.dir.is_some() => None,
+            None => environment(variable),
+        };
+        (word("mgmtd", "WEFT_MOUNT_MGMTD"), word("key_file", "WEFT_MOUNT_KEY_FILE"))
     }
 }
 
@@ -165,8 +178,7 @@ fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure>
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
-    // What it says goes to its log, where people look, and from there to whoever waits here.
-    command.args(arguments.filter(|word| word != "--json")).arg("--foreground");
+    command.args(in_foreground(arguments));
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     super::up::lead_session(&mut command);
     let interrupted = super::up::catch_interrupts()?;
@@ -177,6 +189,30 @@ fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure>
     let mounted = Mounted { mount: point, mgmtd: config.mgmtd.clone(), pid: child.id(), log: log_file };
     output
         .show(&mounted, |mounted| format!("mounted at {}; its log: {}", mounted.mount.display(), mounted.log.display()))
+}
+
+/// The words of `weft mount` for a process that stays. What it says goes to its log, where people look, and from there to
+/// whoever waits here: not as JSON.
+fn in_foreground(mut words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let (mut said, mut named) = (Vec::new(), false);
+    for word in words.by_ref() {
+        if word == "--json" {
+            continue;
+        }
+        // After this, all are places.
+        let is_end = word == "--";
+        let is_name = !named && word == "mount";
+        said.push(word);
+        if is_name {
+            named = true;
+            said.push("--foreground".into());
+        }
+        if is_end {
+            break;
+        }
+    }
+    said.extend(words);
+    said
 }
 
 /// In order, since it may just have mounted: one that is killed leaves a dead mount.
@@ -240,5 +276,49 @@ impl Wait<'_> {
             Some(code) if code == i32::from(EXIT_USAGE) => Failure::Usage(last),
             _ => anyhow!(last).into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args() -> Args {
+        Args { mount: None, dir: None, config: None, foreground: false, flags: Flags::default() }
+    }
+
+    #[test]
+    fn the_environment_names_a_cluster_unless_the_command_line_does() {
+        let environment = |variable: &str| match variable {
+            "WEFT_MOUNT_MGMTD" => Some("there:1".to_owned()),
+            "WEFT_MOUNT_KEY_FILE" => Some("/key".to_owned()),
+            _ => None,
+        };
+        let both = |mgmtd: &str, key_file: &str| (Some(mgmtd.to_owned()), Some(key_file.to_owned()));
+        assert_eq!(args().named(&environment), both("there:1", "/key"));
+        assert_eq!(args().named(&|_| None), (None, None));
+        let mut flags = Flags::default();
+        flags.give("mgmtd", "here:1");
+        assert_eq!(Args { flags: flags.clone(), ..args() }.named(&environment), both("here:1", "/key"));
+        let dir = Some(PathBuf::from("d"));
+        assert_eq!(Args { dir: dir.clone(), ..args() }.named(&environment), (None, None));
+        flags.give("key_file", "k");
+        assert_eq!(Args { dir, flags, ..args() }.named(&environment), both("here:1", "k"));
+        // As the help says.
+        for (key, variable) in [("mgmtd", "WEFT_MOUNT_MGMTD"), ("key_file", "WEFT_MOUNT_KEY_FILE")] {
+            let knobs = <mount::config::Config as conf::Knobs>::KNOBS;
+            assert!(knobs.iter().any(|knob| knob.key == key && knob.variable("mount") == variable));
+        }
+    }
+
+    #[test]
+    fn a_mount_in_the_background_is_started_by_words_of_any_kind() {
+        let said = |words: &str| {
+            let words = in_foreground(words.split(' ').map(OsString::from));
+            words.join(std::ffi::OsStr::new(" ")).into_string().expect("UTF-8")
+        };
+        assert_eq!(said("mount /mnt --json"), "mount --foreground /mnt");
+        assert_eq!(said("--json mount mount --dir d"), "mount --foreground mount --dir d");
+        assert_eq!(said("mount --json -- --json"), "mount --foreground -- --json");
     }
 }
