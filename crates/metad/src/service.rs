@@ -46,11 +46,13 @@ pub fn run(config: Config, reread: Reread<Config>) -> anyhow::Result<()> {
     };
     let seen_at = endpoint.as_ref().map(|endpoint| endpoint.address().to_string()).unwrap_or_default();
     let key = ClusterKey::from_file(&config.key_file).map_err(|error| Fatal::usage(error.to_string()))?;
-    let seats = seat::prepare(&config, &[])?;
     let runtime = telemetry::runtime::current_thread()?;
+    // To open a large store may take long. A SIGHUP waits until that is done, and those that stop end it at once.
+    let hangup = telemetry::runtime::hear(&runtime, SignalKind::hangup())?;
+    let seats = seat::prepare(&config, &[])?;
     runtime.block_on(async {
         // From here on a signal stops in order.
-        let mut signals = Signals::new()?;
+        let mut signals = Signals::new(hangup)?;
         let (events, inbox) = unbounded_channel();
         let mut server = Server::start(config, (key, seats, fail_points), metrics, &seen_at, events)?;
         let outcome = server.run(inbox, &mut signals, &reread).await;
@@ -66,12 +68,8 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
+    fn new(hangup: Signal) -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
     }
 
     /// The service is to stop.

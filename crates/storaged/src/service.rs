@@ -17,7 +17,7 @@ use net::bench::Asker;
 use net::{ClusterKey, Identity, Limits};
 use ring::mailbox::Sender;
 use telemetry::metrics::Metrics;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::absent::{Absent, Found, Search};
 use crate::bench;
@@ -59,8 +59,12 @@ pub fn run(config: Config, reread: Reread<Config>) -> anyhow::Result<()> {
         None => None,
     };
     let metrics_address = endpoint.as_ref().map(telemetry::http::Server::address);
+    let runtime = telemetry::runtime::current_thread()?;
+    // A start that waits for disks or for mgmtd may take long. A SIGHUP waits until it is done, and those that stop end it at
+    // once.
+    let hangup = telemetry::runtime::hear(&runtime, SignalKind::hangup())?;
     let mut service = Service::start(config, metrics, metrics_address)?;
-    let outcome = telemetry::runtime::current_thread()?.block_on(service.until_told(&reread));
+    let outcome = runtime.block_on(service.until_told(hangup, &reread));
     tracing::info!("stopping");
     let stopped = service.stop();
     outcome?;
@@ -138,10 +142,9 @@ impl Service {
     }
 
     /// Returns at a signal to stop.
-    async fn until_told(&mut self, reread: &Reread<Config>) -> anyhow::Result<()> {
+    async fn until_told(&mut self, mut hangup: Signal, reread: &Reread<Config>) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut hangup = signal(SignalKind::hangup())?;
         let stop = async {
             tokio::select! {
                 _ = terminate.recv() => {}

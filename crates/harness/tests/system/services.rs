@@ -5,10 +5,11 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use harness::cluster::Cluster;
-use harness::wait;
+use harness::{binary, process, syscall, wait};
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -101,4 +102,34 @@ fn logs_in_json_are_json_line_by_line() {
     let log = fs::read_to_string(&second.log).unwrap();
     assert!(!log.is_empty(), "the mount has said nothing");
     assert_is_json(&log, "the mount");
+}
+
+/// Both wait for a disk that hangs: who opens a pipe waits for its writer.
+#[test]
+fn a_service_that_is_starting_outlives_a_sighup_and_ends_at_once_when_it_is_told_to() {
+    let cluster = Cluster::start();
+    cluster.down().expect_ok();
+    for (name, kind, folder) in [("storaged-1", "storaged", "storaged-1/target-1"), ("metad-1", "metad", "metad-1")] {
+        let identity = cluster.dir().join(folder).join("identity.toml");
+        fs::remove_file(&identity).unwrap();
+        syscall::mkfifo(&identity, 0o600).unwrap();
+        let mut command = Command::new(binary::weft());
+        command.arg(kind).arg("--config").arg(cluster.dir().join(format!("{name}.toml"))).current_dir(cluster.dir());
+        process::default_signals(&mut command);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let pid = child.id() as i32;
+        wait::until(&format!("{name} hears SIGHUP"), Duration::from_secs(10), || hears_hangup(pid).then_some(()));
+        process::signal(pid, libc::SIGHUP);
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(child.try_wait().unwrap(), None, "{name}");
+        process::signal(pid, libc::SIGTERM);
+        wait::until(&format!("{name} ends"), Duration::from_secs(5), || child.try_wait().unwrap());
+    }
+}
+
+/// Whether the process has a handler for it.
+fn hears_hangup(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (libc::SIGHUP - 1) != 0
 }
