@@ -27,7 +27,7 @@ pub(crate) struct Selection {
     /// Address of the management service [env: WEFT_MGMTD]
     #[arg(long, global = true, value_name = "HOST:PORT")]
     pub(crate) mgmtd: Option<String>,
-    /// File with the cluster key; needed with --mgmtd, and on a mount that another user made [env: WEFT_KEY_FILE]
+    /// File with the cluster key; needed with --mgmtd, and on a mount that another user or session made [env: WEFT_KEY_FILE]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
 }
@@ -115,7 +115,7 @@ fn of_mount(mount: &mounts::Mount, key: Option<&Path>) -> Result<Cluster, Failur
         }
         (None, Some(key_file)) => Ok(Cluster { mgmtd: mount.mgmtd.clone(), key_file, dir: None }),
         (None, None) => Err(usage!(
-            "{point} is a mount of the cluster at {}, made by another user: give --key-file FILE",
+            "{point} is a mount of the cluster at {}, made by another user or in another session: give --key-file FILE",
             mount.mgmtd
         )),
     }

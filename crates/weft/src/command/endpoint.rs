@@ -25,7 +25,8 @@ pub(super) fn find(selection: &Selection, word: &str) -> Result<String, Failure>
     }
     if let Some(mount) = mounts::at(word.as_ref())? {
         let state = written_down(&mount.point).filter(|state| !state.metrics.is_empty());
-        return state.map(|state| state.metrics).ok_or_else(|| usage!("{word} was mounted by another user"));
+        let elsewhere = || usage!("{word} was mounted by another user, or in another session");
+        return state.map(|state| state.metrics).ok_or_else(elsewhere);
     }
     if word == "mgmtd" {
         let dir = selection.find(None)?.dir;

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use super::dir::write_atomically;
 use super::log;
+
+/// Longest name of a mount that is a file's name as it is, in bytes: with an ending, and that of a new one being written, it is
+/// at most 255.
+const NAME_MAX: usize = 220;
+/// So much of a longer one is kept.
+const NAME_KEPT: usize = 200;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct RunState {
@@ -29,12 +36,20 @@ pub(crate) struct RunState {
 
 impl RunState {
     pub(crate) fn read(mount: &Path) -> Option<Self> {
-        let path = file_of(mount);
-        if !parts_of(path.parent()?).all(|part| is_own(part).unwrap_or(false)) {
-            return None;
-        }
-        let bytes = fs::read(path).ok()?;
-        serde_json::from_slice(&bytes).ok()
+        Self::newest(&folders(), &name_of(mount))
+    }
+
+    /// A mount that was killed may have left one in another folder.
+    fn newest(folders: &[PathBuf], name: &str) -> Option<Self> {
+        let of = |folder: &PathBuf| {
+            if !parts_of(folder).all(|part| is_own(part).unwrap_or(false)) {
+                return None;
+            }
+            let path = folder.join(name);
+            let state = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+            Some((path.metadata().ok()?.modified().ok()?, state))
+        };
+        folders.iter().filter_map(of).max_by_key(|(written, _)| *written).map(|(_, state)| state)
     }
 
     pub(crate) fn write(&self) -> Result<()> {
@@ -72,12 +87,28 @@ impl RunState {
     }
 }
 
-/// The path with `/` written as `-`, as systemd names mount units; `-` and `\` in names are doubled by a backslash.
 fn file_of(mount: &Path) -> PathBuf {
-    let name = mount.to_string_lossy().replace('\\', r"\\").replace('-', r"\-").replace('/', "-");
-    folder().join(format!("{}.json", name.trim_start_matches('-')))
+    folder().join(name_of(mount))
 }
 
+/// The path with `/` written as `-`, as systemd names mount units; `-` and `\` in names are doubled by a backslash. Of one that
+/// would be too long for a file's name the beginning, and a checksum of the whole.
+fn name_of(mount: &Path) -> String {
+    let name = mount.to_string_lossy().replace('\\', r"\\").replace('-', r"\-").replace('/', "-");
+    let name = name.trim_start_matches('-');
+    if name.len() <= NAME_MAX {
+        return format!("{name}.json");
+    }
+    let begin = &name[..name.floor_char_boundary(NAME_KEPT)];
+    format!("{begin}-{:016x}.json", fnv1a(mount.as_os_str().as_bytes()))
+}
+
+/// The same in every release, so that commands find what a mount of an older one has written.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Where this session's mounts are written down.
 fn folder() -> PathBuf {
     let uid = own_uid();
     if uid == 0 {
@@ -87,6 +118,18 @@ fn folder() -> PathBuf {
         Some(dir) => PathBuf::from(dir).join("weft/mounts"),
         None => std::env::temp_dir().join(format!("weft-{uid}/mounts")),
     }
+}
+
+/// Where those of this user's other sessions may be, too: cron and `su` set no `XDG_RUNTIME_DIR`, which ssh does.
+fn folders() -> Vec<PathBuf> {
+    let uid = own_uid();
+    let mut folders = vec![folder()];
+    if uid != 0 {
+        folders.push(PathBuf::from(format!("/run/user/{uid}/weft/mounts")));
+        folders.push(std::env::temp_dir().join(format!("weft-{uid}/mounts")));
+        folders.push(PathBuf::from(format!("/tmp/weft-{uid}/mounts")));
+    }
+    folders
 }
 
 /// The folder and the one above it: both have names that others know.
@@ -176,5 +219,55 @@ mod tests {
         assert_ne!(file_of(Path::new("/a/b")), file_of(Path::new("/a-b")));
         assert_ne!(file_of(Path::new(r"/a\-b")), file_of(Path::new(r"/a\\/b")));
         assert!(file_of(Path::new("/mnt/x")).ends_with("mnt-x.json"));
+        // The usual hash of the same letters.
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn a_long_mount_point_has_a_file_of_its_own() {
+        let long = |last: &str| {
+            let folder = ["\u{20ac}".repeat(60), "-".repeat(150), "x".repeat(99)].join("/");
+            std::env::temp_dir().join(format!("runstate-long-{}/{folder}/{last}", std::process::id()))
+        };
+        assert_ne!(name_of(&long("a")), name_of(&long("b")));
+        assert!(name_of(&long("a")).starts_with(&name_of(&std::env::temp_dir().join("runstate"))[..8]));
+        let (mgmtd, key_file, metrics) = ("127.0.0.1:1".to_owned(), PathBuf::from("/key"), String::new());
+        let state = RunState { mount: long("a"), mgmtd, key_file, pid: u32::MAX, dir: None, metrics };
+        state.write().expect("a file of this user's");
+        drop(RunState::open_log(&long("a")).expect("its log"));
+        fs::remove_file(RunState::log_file(&long("a"))).expect("it was made");
+        assert_eq!(RunState::read(&long("a")), Some(state));
+        RunState::remove(&long("a"), u32::MAX);
+        assert_eq!(RunState::read(&long("a")), None);
+    }
+
+    #[test]
+    fn the_mount_of_another_session_is_found_where_nobody_else_can_have_put_it() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = |name: &str| place.path().join(name).join("mounts");
+        let folders = ["one", "two", "open"].map(folder);
+        let put = |name: &str, pid| {
+            make_folder(&folder(name)).expect("makable");
+            let (mgmtd, key_file, metrics) = ("127.0.0.1:1".to_owned(), PathBuf::from("/key"), String::new());
+            let state = RunState { mount: "/m".into(), mgmtd, key_file, pid, dir: None, metrics };
+            fs::write(folder(name).join("m.json"), serde_json::to_vec(&state).expect("plain")).expect("writable");
+        };
+        let age = |name: &str, seconds| {
+            let file = fs::File::options().write(true).open(folder(name).join("m.json")).expect("it is there");
+            file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(seconds)).expect("ours");
+        };
+        let found = || RunState::newest(&folders, "m.json").map(|state| state.pid);
+        assert_eq!(found(), None);
+        put("two", 2);
+        assert_eq!(found(), Some(2));
+        put("one", 1);
+        age("two", 60);
+        assert_eq!(found(), Some(1));
+        age("one", 120);
+        assert_eq!(found(), Some(2));
+        put("open", 3);
+        assert_eq!(found(), Some(3));
+        fs::set_permissions(place.path().join("open"), fs::Permissions::from_mode(0o777)).expect("ours");
+        assert_eq!(found(), Some(2), "others can write there");
     }
 }
