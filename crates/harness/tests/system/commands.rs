@@ -123,6 +123,10 @@ fn a_file_tells_where_it_lies_and_a_directory_how_its_files_will() {
     let by = |path: &Path| cluster.weft_alone(&["entry", "info", path.to_str().unwrap(), "--json"]).expect_ok().stdout;
     let [way, own] = [way, own].map(|path| serde_json::from_str::<Value>(&by(&path)).unwrap());
     assert!(way["id"] == info["id"] && own["kind"] == "symlink", "{way} {own}");
+    let out = folder.join("out");
+    symlink("/etc", &out).unwrap();
+    let out: Value = serde_json::from_str(&by(&out)).unwrap();
+    assert!(out["kind"] == "symlink" && out["parent"] == set["id"], "{out}");
     let stripes = info["stripes"].as_array().unwrap();
     assert_eq!(stripes.len(), 3);
     // The objects are where it says, and together they are the file.

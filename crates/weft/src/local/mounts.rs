@@ -41,16 +41,32 @@ pub(crate) fn of_cluster(point: &Path, mgmtd: &str) -> Result<Option<Mount>> {
     Ok(at(point)?.filter(|mount| mount.mgmtd == mgmtd))
 }
 
-/// The mount that `path` lies on, or `None` where it lies on another file system.
+/// The mount that `path` lies on, or `None` where it lies on another file system. A symbolic link lies where it is; one that
+/// is on no mount, where it leads to.
 pub(crate) fn containing(path: &Path) -> Result<Option<Mount>> {
-    let path = resolve(path);
     let text = fs::read("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
+    let itself = place(path).and_then(|place| holder(&text, &place));
+    Ok(itself.or_else(|| holder(&text, &resolve(path))))
+}
+
+/// Where the last component of `path` is, which may be a link; `None` where the path says that it means what that leads to.
+fn place(path: &Path) -> Option<PathBuf> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
+        return None;
+    }
+    let absolute = std::path::absolute(path).ok()?;
+    Some(resolve(absolute.parent()?).join(absolute.file_name()?))
+}
+
+/// The mount among the lines of mountinfo in `text` that a path without links lies on.
+fn holder(text: &[u8], path: &Path) -> Option<Mount> {
     // Of any type: another file system may be mounted inside of ours.
     let deepest = text
         .split(|&b| b == b'\n')
         .filter(|line| field(line, 4).is_some_and(|point| path.starts_with(&point)))
         .max_by_key(|line| field(line, 4).map_or(0, |point| point.as_os_str().len()));
-    Ok(deepest.and_then(parse))
+    deepest.and_then(parse)
 }
 
 /// Takes the mount away: at once where nobody uses it, or `lazily` from sight and for good when its last user is gone.
@@ -154,6 +170,21 @@ mod tests {
         let real = folder.path().canonicalize().expect("it is there");
         std::os::unix::fs::symlink(&real, real.join("link")).expect("linkable");
         assert_eq!(resolve(&real.join("link/none/at-all")), real.join("none/at-all"));
+    }
+
+    #[test]
+    fn a_link_is_where_it_is_unless_its_end_is_meant() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let real = folder.path().canonicalize().expect("it is there");
+        std::os::unix::fs::symlink("/proc", real.join("out")).expect("linkable");
+        std::os::unix::fs::symlink(&real, real.join("same")).expect("linkable");
+        assert_eq!(place(&real.join("same/out")), Some(real.join("out")));
+        for text in ["out/", "out/.", "out/.."] {
+            assert_eq!(place(&real.join(text)), None, "{text}");
+        }
+        let lines = format!("1 1 0:1 / / rw - ext4 x rw\n2 1 0:2 / {} rw - fuse.weft weft@h:1 rw\n", real.display());
+        let holds = |path: &Path| place(path).is_some_and(|place| holder(lines.as_bytes(), &place).is_some());
+        assert!(holds(&real.join("same/out")) && holds(&real) && !holds(&folder.path().join("..").join("x")));
     }
 
     #[test]
