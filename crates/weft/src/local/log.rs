@@ -21,21 +21,34 @@ pub(crate) fn open(path: &Path) -> Result<File> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
     }
-    if path.metadata().is_ok_and(|metadata| metadata.len() > LOG_MAX) {
-        fs::rename(path, aside(path)).with_context(|| format!("cannot set {} aside", path.display()))?;
+    if let Err(error) = bound(path) {
+        // Whoever wants to say something now needs it more than what was said before.
+        tracing::warn!("{error:#}");
     }
     let file = OpenOptions::new().create(true).append(true).open(path);
     file.with_context(|| format!("cannot open {}", path.display()))
 }
 
-/// Empties a log that grew too large under a running process, keeping a copy. The process appends, so it needs not
-/// know; what it writes between copy and truncation is lost.
+/// Empties a log that grew too large, keeping a copy of its end. A process that appends to it needs not know; what it writes
+/// between copy and truncation is lost. So is all of it where there is no room for the copy: it would go on taking the disk.
 pub(crate) fn bound(path: &Path) -> Result<()> {
     if path.metadata().is_ok_and(|metadata| metadata.len() > LOG_MAX) {
-        fs::copy(path, aside(path)).with_context(|| format!("cannot copy {}", path.display()))?;
+        let copied = copy_end(path, &aside(path));
         OpenOptions::new().write(true).open(path)?.set_len(0)?;
+        copied.with_context(|| format!("cannot copy {}, which is emptied all the same", path.display()))?;
     }
     Ok(())
+}
+
+fn copy_end(from: &Path, to: &Path) -> io::Result<()> {
+    let copy = || {
+        let mut log = File::open(from)?;
+        let length = log.metadata()?.len();
+        log.seek(SeekFrom::Start(length.saturating_sub(LOG_MAX)))?;
+        io::copy(&mut log.take(LOG_MAX), &mut File::create(to)?)
+    };
+    // Half a copy is of no use, and takes room.
+    copy().map(drop).inspect_err(|_| drop(fs::remove_file(to)))
 }
 
 /// What this process says goes there.
@@ -77,12 +90,39 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x.log");
         let mut writer = open(&path).expect("writable");
-        writer.write_all(&vec![b'x'; LOG_MAX as usize + 1]).expect("writable");
+        // As after a while in which nobody looked.
+        for round in [&b"begin"[..], b"middle", b"end\n"] {
+            writer.write_all(&vec![b'x'; LOG_MAX as usize / 2]).expect("writable");
+            writer.write_all(round).expect("writable");
+        }
         bound(&path).expect("it can be copied");
         writer.write_all(b"after\n").expect("writable");
         assert_eq!(tail(&path, 0, 5), ["after"]);
-        assert_eq!(fs::metadata(folder.path().join("x.log.1")).expect("set aside").len(), LOG_MAX + 1);
+        let kept = fs::read(folder.path().join("x.log.1")).expect("set aside");
+        assert_eq!(kept.len() as u64, LOG_MAX);
+        assert!(kept.ends_with(b"xend\n"));
         assert_eq!(fs::metadata(&path).expect("there").len(), 6);
+    }
+
+    #[test]
+    fn a_log_that_was_large_before_is_set_aside_within_its_bounds() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.log");
+        File::create(&path).and_then(|file| file.set_len(3 * LOG_MAX)).expect("writable");
+        assert_eq!(open(&path).and_then(|file| Ok(file.metadata()?.len())).expect("writable"), 0);
+        assert_eq!(fs::metadata(folder.path().join("x.log.1")).expect("set aside").len(), LOG_MAX);
+    }
+
+    #[test]
+    fn a_large_log_is_emptied_also_where_there_is_no_room_for_a_copy() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, old) = (folder.path().join("x.log"), folder.path().join("x.log.1"));
+        std::os::unix::fs::symlink("/dev/full", &old).expect("linkable");
+        File::create(&path).and_then(|file| file.set_len(LOG_MAX + 1)).expect("writable");
+        let error = format!("{:#}", bound(&path).expect_err("there is no room"));
+        assert!(error.contains("No space left"), "{error}");
+        assert_eq!(fs::metadata(&path).expect("there").len(), 0);
+        assert!(old.symlink_metadata().is_err(), "half a copy is left");
     }
 
     #[test]
