@@ -1,7 +1,7 @@
 //! A question to a running service's HTTP endpoint.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -26,8 +26,7 @@ pub(crate) fn ask(endpoint: &str, method: &str, path: &str, body: &str) -> Resul
 
 /// One request on a connection of its own, without a client library: three headers each way.
 fn exchange(endpoint: &str, method: &str, path: &str, body: &str) -> io::Result<String> {
-    let address = endpoint.to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    let mut stream = connect(endpoint.to_socket_addrs()?)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let length = body.len();
@@ -39,4 +38,37 @@ fn exchange(endpoint: &str, method: &str, path: &str, body: &str) -> io::Result<
     let mut answer = String::new();
     stream.take(ANSWER_MAX).read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+/// To the first that takes it: a name may stand for addresses at which nobody listens.
+fn connect(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn all_addresses_of_a_name_are_tried() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let here = listener.local_addr().expect("bound");
+        let nobody = SocketAddr::from(([127, 0, 0, 2], here.port()));
+        let stream = connect([nobody, here].into_iter()).expect("the second one listens");
+        assert_eq!(stream.peer_addr().expect("connected"), here);
+        assert_eq!(
+            connect([nobody].into_iter()).expect_err("nobody is there").kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+        connect(std::iter::empty()).expect_err("nothing to try");
+    }
 }
