@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use types::attr::FileType;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
@@ -15,7 +15,8 @@ use super::snapshot::{Edge, Inode, Object, PartOf, Snapshot};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct Finding {
     pub kind: Kind,
-    /// The inode concerned.
+    /// The inode concerned. In JSON hexadecimal, as logs and other commands write inode ids.
+    #[serde(serialize_with = "as_text")]
     pub inode: InodeId,
     /// One line for people.
     pub text: String,
@@ -25,6 +26,10 @@ pub struct Finding {
     /// inode that has changed since is another suspicion.
     #[serde(skip)]
     pub(super) ctime: i64,
+}
+
+fn as_text<S: Serializer>(inode: &InodeId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(inode)
 }
 
 /// Which invariant does not hold.

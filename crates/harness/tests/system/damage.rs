@@ -50,7 +50,8 @@ fn findings(cluster: &Cluster) -> BTreeSet<(String, u64)> {
     assert_eq!(ended.code, Some(1), "{ended}");
     let report: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended}"));
     let one = |finding: &Value| {
-        let inode = finding["inode"].as_u64().unwrap_or_else(|| panic!("no inode: {finding}"));
+        let text = finding["inode"].as_str().unwrap_or_else(|| panic!("no inode: {finding}"));
+        let inode = u64::from_str_radix(text, 16).unwrap();
         (finding["kind"].as_str().unwrap().to_owned(), inode)
     };
     report["findings"].as_array().unwrap().iter().map(one).collect()
