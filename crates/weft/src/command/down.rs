@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long)]
     force: bool,
     /// Give up waiting after so many seconds
-    #[arg(long, default_value_t = 40, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
 }
 
