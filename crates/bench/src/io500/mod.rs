@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::interrupt;
 use crate::job::{Job, Program};
 use crate::runner::progress;
-use crate::store::{self, Place, Store, in_store};
+use crate::store::{self, Free, Place, Store, in_store};
 use crate::work::drop_caches;
 use crate::work::gate::PROCESSES_MAX;
 
@@ -42,8 +42,12 @@ use step::Bounds;
 
 /// Least seconds of the writing phases in a result that the IO500 list takes.
 const SECONDS_OF_LIST: u32 = 300;
-/// Each of the two writers of data may take this part of the free space at most.
+/// Each of the two writers of data may take this part of the free space at most, each of the two makers of files of the inodes.
 const SHARE_OF_SPACE: u64 = 3;
+/// And small files half of what these leave: names and directories want some of it.
+const SHARE_OF_FILES: u64 = 2 * SHARE_OF_SPACE;
+/// That a small file takes on a disk.
+const BYTES_OF_FILE: u64 = 4096;
 
 /// How much is done.
 #[derive(Clone, Debug, clap::Args)]
@@ -58,7 +62,8 @@ pub struct Options {
     /// Most bytes of ior-easy, and of ior-hard; at most a third of the free space is taken
     #[arg(long, value_name = "SIZE", default_value = "1TiB")]
     pub size: Size,
-    /// Most files of each process in mdtest-easy, and in mdtest-hard
+    /// Most files of each process in mdtest-easy, and in mdtest-hard; fewer where a third of the free inodes, or a sixth of
+    /// the free space, is taken before
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub files: u64,
     /// Leave the page cache between phases as it is: what was just written is then read from memory
@@ -134,16 +139,24 @@ fn folder_name() -> Result<String> {
 
 /// Makes the directories, and looks how much room there is.
 fn prepare(place: &Place, options: &Options) -> Result<Bounds> {
-    let processes = u64::from(options.processes);
     let free = in_store!(place, false, store => {
         for directory in step::directories(options.processes as usize) {
             store.make_directory(&directory).with_context(|| format!("cannot make {place}/{directory}"))?;
         }
-        store.free_bytes().context("cannot tell how much space is free")?
+        store.free().context("cannot tell how much space is free")?
     });
-    let bytes = options.size.0.min(free / SHARE_OF_SPACE) / processes;
-    ensure!(bytes >= ior::TRANSFER as u64, "{free} bytes are free in {place}: too few for {processes} processes");
-    Ok(Bounds { bytes, files: options.files })
+    bounds(options, free).with_context(|| format!("{place} is too full"))
+}
+
+/// Of each process. No disk is filled up, and no inodes are used up.
+fn bounds(options: &Options, free: Free) -> Result<Bounds> {
+    let processes = u64::from(options.processes);
+    let bytes = options.size.0.min(free.bytes / SHARE_OF_SPACE) / processes;
+    ensure!(bytes >= ior::TRANSFER as u64, "{} bytes are free: too few for {processes} processes", free.bytes);
+    let inodes = free.inodes.map_or(u64::MAX, |inodes| inodes / SHARE_OF_SPACE);
+    let files = inodes.min(free.bytes / SHARE_OF_FILES / BYTES_OF_FILE) / processes;
+    ensure!(files > 0, "{inodes} files are a third of what can be made: too few for {processes} processes");
+    Ok(Bounds { bytes, files: files.min(options.files) })
 }
 
 fn phases(program: &Program, options: &Options, place: &Place, bounds: Bounds) -> Result<Report> {
@@ -178,6 +191,19 @@ fn remove(place: &Place) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn neither_space_nor_inodes_are_used_up() {
+        let options = |files| Options { processes: 4, seconds: 1, size: Size(1 << 40), files, warm: true };
+        let of = |files, free| bounds(&options(files), free).map(|bounds| (bounds.bytes, bounds.files)).ok();
+        let (large, gib) = (1_000_000, 1 << 30);
+        assert_eq!(of(large, Free::new(12 * gib, 60_000)), Some((gib, 5_000)), "a third of the inodes");
+        assert_eq!(of(large, Free::new(12 * gib, 1 << 40)), Some((gib, 131_072)), "2 GiB of small files");
+        assert_eq!(of(large, Free::new(12 * gib, 0)), Some((gib, 131_072)), "nobody counts inodes");
+        assert_eq!(of(10, Free::new(12 * gib, 60_000)), Some((gib, 10)));
+        assert_eq!(of(10, Free::new(12 * gib, 11)), None);
+        assert_eq!(of(10, Free::new(1 << 20, 60_000)), None);
+    }
 
     #[test]
     fn what_is_no_directory_is_the_users_mistake() {

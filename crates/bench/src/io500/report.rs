@@ -18,6 +18,12 @@ pub struct Report {
     pub processes: u32,
     /// That the writing phases were to go on.
     pub seconds: u32,
+    /// Most bytes of ior-easy, and of ior-hard, that were asked for.
+    pub size_bytes: u64,
+    /// Most files of each process in mdtest-easy, and in mdtest-hard, that were asked for.
+    pub files: u64,
+    /// The page cache was to stay between phases.
+    pub warm: bool,
     pub phases: Vec<PhaseResult>,
     /// Geometric mean, GiB/s.
     pub bandwidth: f64,
@@ -53,10 +59,22 @@ impl PhaseResult {
 
 impl Report {
     pub(crate) fn begin(options: &Options, place: &Place) -> Self {
-        let (processes, seconds) = (options.processes, options.seconds);
-        let (place, phases, notes) = (place.to_string(), Vec::new(), Vec::new());
-        let long_enough = seconds >= SECONDS_OF_LIST;
-        Self { place, processes, seconds, phases, bandwidth: 0.0, metadata: 0.0, score: 0.0, long_enough, notes }
+        let Options { processes, seconds, size, files, warm } = *options;
+        let warmth = "--warm: the page cache of this host stayed, so reads may come from memory";
+        Self {
+            place: place.to_string(),
+            processes,
+            seconds,
+            size_bytes: size.0,
+            files,
+            warm,
+            phases: Vec::new(),
+            bandwidth: 0.0,
+            metadata: 0.0,
+            score: 0.0,
+            long_enough: seconds >= SECONDS_OF_LIST,
+            notes: warm.then(|| warmth.to_owned()).into_iter().collect(),
+        }
     }
 
     /// Said once.
@@ -77,8 +95,8 @@ impl Report {
             self.long_enough = false;
             let (name, wanted) = (phase.name(), self.seconds);
             self.notes.push(format!(
-                "{name} ended after {seconds:.1} s of {wanted} s: its bound was reached (--size, --files, or a third of \
-                 the free space)"
+                "{name} ended after {seconds:.1} s of {wanted} s: its bound was reached (--size, --files, or its part of \
+                 the free space or inodes)"
             ));
         }
         self.phases.push(PhaseResult { name: phase.name(), group: phase.group(), value, seconds, operations, bytes });
@@ -125,7 +143,10 @@ mod tests {
     use crate::io500::phase::PHASES;
 
     fn report(seconds: u32) -> Report {
-        let options = Options { processes: 2, seconds, size: Size(1), files: 1, warm: false };
+        report_of(Options { processes: 2, seconds, size: Size(1), files: 1, warm: false })
+    }
+
+    fn report_of(options: Options) -> Report {
         let place = Subject::Directory("/there".into()).place("x").expect("a place");
         Report::begin(&options, &place)
     }
@@ -147,6 +168,15 @@ mod tests {
         assert_eq!((count(Group::Bandwidth), count(Group::Metadata), count(Group::Unscored)), (4, 8, 1));
         let text = report.to_string();
         assert!(text.contains("score 2.0000") && !text.contains("note:"), "{text}");
+    }
+
+    #[test]
+    fn a_warm_result_is_told_from_a_cold_one() {
+        let warm = report_of(Options { processes: 2, seconds: 300, size: Size(7), files: 5, warm: true });
+        assert!(warm.to_string().contains("note: --warm"), "{warm}");
+        let json = serde_json::to_value(&warm).expect("words");
+        assert_eq!((&json["warm"], &json["size_bytes"], &json["files"]), (&true.into(), &7.into(), &5.into()));
+        assert!(!report(300).to_string().contains("warm"));
     }
 
     #[test]

@@ -202,7 +202,7 @@ fn from_memory(bench: &mut Bench, side: Side, loopback: bool, processes: u32) ->
         }
         false => bench.place_of(Which::Memory)?,
     };
-    Ok(at(place, streaming(bench, Way::Direct), processes as usize))
+    Ok(at(place, over_memory(bench, Way::Direct), processes as usize))
 }
 
 /// By one client core.
@@ -211,11 +211,16 @@ fn core_from_memory(bench: &mut Bench, side: Side, loopback: bool) -> anyhow::Re
         return raw(bench, MIB as u32, 1, 1, loopback);
     }
     let way = bench.core(Which::Memory, loopback)?;
-    Ok(at(bench.place_of(Which::Memory)?, streaming(bench, way), 1))
+    Ok(at(bench.place_of(Which::Memory)?, over_memory(bench, way), 1))
 }
 
 fn streaming(bench: &Bench, way: Way) -> Work {
     Work::Sequential(Stream { way, ..Stream::buffered(bench.scale.sequential_bytes / 4, MIB) })
+}
+
+/// The same on a disk that is memory.
+fn over_memory(bench: &Bench, way: Way) -> Work {
+    Work::Sequential(Stream { way, kept: true, ..Stream::buffered(bench.scale.sequential_bytes / 4, MIB) })
 }
 
 /// The connection layer alone.
@@ -253,8 +258,8 @@ fn storage_bench(bench: &mut Bench, side: Side) -> anyhow::Result<Job> {
 fn over_rails(bench: &mut Bench, side: Side, rails: usize) -> anyhow::Result<Job> {
     let (place, watch) = bench.place_of_hosts(rails)?;
     if side == Side::Ours {
-        let work = Work::Sequential(Stream::buffered(bench.scale.sequential_bytes / 8, MIB));
-        return Ok(at((place, watch), work, 1));
+        let stream = Stream { kept: true, ..Stream::buffered(bench.scale.sequential_bytes / 8, MIB) };
+        return Ok(at((place, watch), Work::Sequential(stream), 1));
     }
     let (weft, seconds) = (bench.weft_at_client(rails)?, whole(bench.scale.seconds));
     let (management, key_file) = (hosts::MANAGEMENT.to_owned(), bench.hosts(rails)?.key_file());

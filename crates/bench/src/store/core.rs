@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use client::{Caller, Client, Cluster, Connected, Looked};
-use ring::buf::Buf;
+use ring::buf::{Buf, Slice};
 use types::attr::FileType;
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
 
-use super::{Entry, Place, Store};
+use super::{Entry, Free, Place, Store};
+use crate::work::pattern::{BLOCK, Pages};
 
 /// For the cluster to be there.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -108,6 +109,52 @@ impl Core {
     }
 }
 
+impl Core {
+    fn read_parts(&mut self, file: &Open, len: usize, offset: u64) -> io::Result<Vec<Slice>> {
+        let (inode, direct) = (file.inode, self.direct);
+        let len = u32::try_from(len).map_err(|_| error(Errno::EINVAL))?;
+        self.wait(async |client| client.read(&caller(), inode, offset, len, direct).await)
+    }
+}
+
+/// A copy in memory that servers on this host may be lent.
+fn shareable(bytes: &[u8]) -> Buf {
+    let mut copy = Buf::shareable(bytes.len());
+    copy.copy_from_slice(bytes);
+    copy
+}
+
+/// Copies parts that follow each other; answers how many bytes there are.
+fn gather(parts: &[Slice], into: &mut [u8]) -> usize {
+    let mut done = 0;
+    for part in parts {
+        into[done..done + part.len()].copy_from_slice(part);
+        done += part.len();
+    }
+    done
+}
+
+/// Where the parts lie, unless a block is spread over several of them.
+fn look_at(
+    parts: &[Slice],
+    into: &mut [u8],
+    offset: u64,
+    mut look: impl FnMut(&[u8], u64) -> Result<()>,
+) -> Result<usize> {
+    let before_last = parts.len().saturating_sub(1);
+    if !parts[..before_last].iter().all(|part| part.len().is_multiple_of(BLOCK)) {
+        let read = gather(parts, into);
+        look(&into[..read], offset)?;
+        return Ok(read);
+    }
+    let mut read = 0;
+    for part in parts {
+        look(part, offset + read as u64)?;
+        read += part.len();
+    }
+    Ok(read)
+}
+
 impl Drop for Core {
     /// What was closed is told to the servers, and the session ends.
     fn drop(&mut self) {
@@ -131,6 +178,7 @@ fn error(errno: Errno) -> io::Error {
 
 impl Store for Core {
     type File = Open;
+    type Filling = Buf;
 
     fn make_directory(&mut self, path: &str) -> io::Result<()> {
         let (parent, name) = self.parent(path)?;
@@ -159,23 +207,33 @@ impl Store for Core {
     /// Copies the bytes to memory that can be shared with a server on this host: the kernel copies as much on a mount.
     fn write_at(&mut self, file: &Open, bytes: &[u8], offset: u64) -> io::Result<()> {
         let (inode, direct) = (file.inode, self.direct);
-        self.wait(async |client| {
-            let mut copy = Buf::shareable(bytes.len());
-            copy.copy_from_slice(bytes);
-            client.write(&caller(), inode, offset, &copy.freeze(), direct).await
-        })
+        self.wait(async |client| client.write(&caller(), inode, offset, &shareable(bytes).freeze(), direct).await)
     }
 
     fn read_at(&mut self, file: &Open, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        let (inode, direct) = (file.inode, self.direct);
-        let len = u32::try_from(into.len()).map_err(|_| error(Errno::EINVAL))?;
-        let parts = self.wait(async |client| client.read(&caller(), inode, offset, len, direct).await)?;
-        let mut done = 0;
-        for part in parts {
-            into[done..done + part.len()].copy_from_slice(&part);
-            done += part.len();
-        }
-        Ok(done)
+        Ok(gather(&self.read_parts(file, into.len(), offset)?, into))
+    }
+
+    fn filling(&mut self, pages: Pages, len: usize) -> Buf {
+        shareable(&pages.bytes()[..len])
+    }
+
+    /// Nothing is copied as long as nobody holds the bytes when the write is over.
+    fn write_filling(&mut self, file: &Open, filling: Buf, offset: u64) -> io::Result<Buf> {
+        let (inode, direct, bytes) = (file.inode, self.direct, filling.freeze());
+        self.wait(async |client| client.write(&caller(), inode, offset, &bytes, direct).await)?;
+        Ok(bytes.try_into_buf().unwrap_or_else(|held| shareable(&held)))
+    }
+
+    fn read_in_place(
+        &mut self,
+        file: &Open,
+        into: &mut [u8],
+        offset: u64,
+        look: impl FnMut(&[u8], u64) -> Result<()>,
+    ) -> Result<usize> {
+        let parts = self.read_parts(file, into.len(), offset)?;
+        look_at(&parts, into, offset, look)
     }
 
     fn sync(&mut self, file: &Open) -> io::Result<()> {
@@ -231,8 +289,42 @@ impl Store for Core {
         })
     }
 
-    fn free_bytes(&mut self) -> io::Result<u64> {
+    fn free(&mut self) -> io::Result<Free> {
         let found = self.wait(async |client| client.statfs(&caller()).await)?;
-        Ok(found.free_bytes)
+        Ok(Free::new(found.free_bytes, found.free_inodes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lengths of the pieces that were looked at with their places, and whether they lie where they came.
+    fn looked(lengths: &[usize]) -> (Vec<(usize, u64)>, bool) {
+        let parts: Vec<Slice> = lengths.iter().map(|&len| Slice::from_vec(vec![7; len])).collect();
+        let mut into = vec![0; lengths.iter().sum()];
+        let mut seen = Vec::new();
+        let read = look_at(&parts, &mut into, 100, |piece, at| {
+            assert!(piece.iter().all(|&byte| byte == 7));
+            seen.push((piece.len(), at));
+            Ok(())
+        });
+        assert_eq!(read.expect("all is well"), into.len());
+        (seen, into.iter().all(|&byte| byte == 0))
+    }
+
+    #[test]
+    fn what_was_read_is_copied_only_where_a_block_is_spread() {
+        assert_eq!(looked(&[8192, 4096, 5]), (vec![(8192, 100), (4096, 8292), (5, 12_388)], true));
+        assert_eq!(looked(&[5000, 4096]), (vec![(9096, 100)], false));
+        assert_eq!(looked(&[]), (Vec::new(), true));
+    }
+
+    #[test]
+    fn what_was_sent_is_written_from_again() {
+        let bytes = shareable(b"bytes").freeze();
+        let at = bytes.as_ptr();
+        let again = bytes.try_into_buf().expect("nobody holds it");
+        assert_eq!((again.as_ptr(), &again[..]), (at, &b"bytes"[..]));
     }
 }

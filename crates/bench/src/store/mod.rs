@@ -5,10 +5,13 @@ pub(crate) mod posix;
 
 use std::fmt;
 use std::io;
+use std::ops::DerefMut;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+
+use crate::work::pattern::Pages;
 
 /// Does `$body` with a store of whichever kind `$place` has; `$direct`: past whatever the client might keep.
 macro_rules! in_store {
@@ -76,9 +79,25 @@ pub(crate) struct Entry {
     pub(crate) is_directory: bool,
 }
 
+/// Room that is left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Free {
+    pub(crate) bytes: u64,
+    /// `None` where none are told: some file systems do not count them.
+    pub(crate) inodes: Option<u64>,
+}
+
+impl Free {
+    pub(crate) fn new(bytes: u64, inodes: u64) -> Self {
+        Self { bytes, inodes: (inodes > 0).then_some(inodes) }
+    }
+}
+
 /// Paths are relative to the folder of the run; the empty one is the folder.
 pub(crate) trait Store {
     type File;
+    /// Memory that is written from again and again, without being copied by the store.
+    type Filling: DerefMut<Target = [u8]>;
 
     fn make_directory(&mut self, path: &str) -> io::Result<()>;
 
@@ -93,8 +112,24 @@ pub(crate) trait Store {
     /// All of `bytes`.
     fn write_at(&mut self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<()>;
 
+    /// The first `len` bytes of `pages`.
+    fn filling(&mut self, pages: Pages, len: usize) -> Self::Filling;
+
+    /// All of `filling`, which comes back to be written from again.
+    fn write_filling(&mut self, file: &Self::File, filling: Self::Filling, offset: u64) -> io::Result<Self::Filling>;
+
     /// Answers how many bytes there were: fewer than there is room for only at the end of the file.
     fn read_at(&mut self, file: &Self::File, into: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// The same, and shows the bytes to `look` with their places in the file, where they lie: in `into` or elsewhere, in
+    /// pieces of whole blocks but for the last one.
+    fn read_in_place(
+        &mut self,
+        file: &Self::File,
+        into: &mut [u8],
+        offset: u64,
+        look: impl FnMut(&[u8], u64) -> Result<()>,
+    ) -> Result<usize>;
 
     fn sync(&mut self, file: &Self::File) -> io::Result<()>;
 
@@ -113,8 +148,8 @@ pub(crate) trait Store {
     /// Without `.` and `..`.
     fn list(&mut self, path: &str) -> io::Result<Vec<Entry>>;
 
-    /// That an ordinary user may write.
-    fn free_bytes(&mut self) -> io::Result<u64>;
+    /// That an ordinary user may take.
+    fn free(&mut self) -> io::Result<Free>;
 }
 
 /// Removes a directory with all that is in it. None that is not there.
@@ -160,7 +195,21 @@ mod tests {
         assert_eq!(store.size("a/b/c").expect("a file"), 8);
         assert!(store.size("a/b").is_err(), "no file");
         assert_eq!(store.list("a").expect("listed"), vec![Entry { name: "b".into(), is_directory: true }]);
-        assert!(store.free_bytes().expect("told") > 0);
+        assert!(store.free().expect("told").bytes > 0);
+        assert_eq!((Free::new(7, 0).inodes, Free::new(7, 3).inodes), (None, Some(3)), "btrfs counts none");
+        let mut filling = store.filling(Pages::noise(4096, 1), 8);
+        filling.copy_from_slice(b"replaced");
+        let file = store.open_to_write("a/b/c").expect("it is there");
+        let filling = store.write_filling(&file, filling, 0).expect("written");
+        assert_eq!(&filling[..], b"replaced", "it can be written from again");
+        store.close(file).expect("closed");
+        let file = store.open_to_read("a/b/c").expect("it is there");
+        let mut seen = Vec::new();
+        let read = store.read_in_place(&file, &mut bytes, 2, |part, at| {
+            seen.push((part.to_vec(), at));
+            Ok(())
+        });
+        assert_eq!((read.expect("read"), seen), (6, vec![(b"placed".to_vec(), 2)]));
         remove_tree(store, "").expect("removed");
         assert!(!top.exists());
         remove_tree(store, "").expect("nothing is there");

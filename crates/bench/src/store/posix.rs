@@ -3,12 +3,16 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use super::{Entry, Store};
+use anyhow::Result;
+
+use super::{Entry, Free, Store};
+use crate::work::pattern::Pages;
 
 pub(crate) struct Posix {
     folder: PathBuf,
@@ -35,8 +39,29 @@ impl Posix {
     }
 }
 
+/// Part of some pages.
+pub(crate) struct Filling {
+    pages: Pages,
+    len: usize,
+}
+
+impl Deref for Filling {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.pages.bytes()[..self.len]
+    }
+}
+
+impl DerefMut for Filling {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.pages.bytes_mut()[..self.len]
+    }
+}
+
 impl Store for Posix {
     type File = File;
+    type Filling = Filling;
 
     fn make_directory(&mut self, path: &str) -> io::Result<()> {
         fs::create_dir(self.path(path))
@@ -67,6 +92,26 @@ impl Store for Posix {
             }
         }
         Ok(done)
+    }
+
+    fn filling(&mut self, pages: Pages, len: usize) -> Filling {
+        Filling { pages, len }
+    }
+
+    fn write_filling(&mut self, file: &File, filling: Filling, offset: u64) -> io::Result<Filling> {
+        self.write_at(file, &filling, offset).map(|()| filling)
+    }
+
+    fn read_in_place(
+        &mut self,
+        file: &File,
+        into: &mut [u8],
+        offset: u64,
+        mut look: impl FnMut(&[u8], u64) -> Result<()>,
+    ) -> Result<usize> {
+        let read = self.read_at(file, into, offset)?;
+        look(&into[..read], offset)?;
+        Ok(read)
     }
 
     fn sync(&mut self, file: &File) -> io::Result<()> {
@@ -108,7 +153,7 @@ impl Store for Posix {
         fs::read_dir(self.path(path))?.map(entry).collect()
     }
 
-    fn free_bytes(&mut self) -> io::Result<u64> {
+    fn free(&mut self) -> io::Result<Free> {
         let path = std::ffi::CString::new(self.folder.as_os_str().as_bytes())?;
         let mut found = MaybeUninit::<libc::statvfs>::uninit();
         // SAFETY: the path lives through the call, and `found` is a valid place for the answer.
@@ -117,6 +162,6 @@ impl Store for Posix {
         }
         // SAFETY: the call filled it.
         let found = unsafe { found.assume_init() };
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        Ok(Free::new(found.f_bavail.saturating_mul(found.f_frsize), found.f_favail))
     }
 }

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::gate::{Gate, Tally, together};
+use super::gate::{Gate, PROCESSES_MAX, Tally, together};
 use super::pattern::{BLOCK, Pages, check, stamp};
 use super::way::Way;
 use super::{Files, drop_caches};
@@ -22,12 +22,15 @@ pub(crate) struct Stream {
     pub(crate) way: Way,
     /// All processes work on one file, whose steps are theirs in turns.
     pub(crate) shared: bool,
+    /// The files stay from round to round, and are written over: a disk that is memory has to find new memory for new ones,
+    /// which is no part of what such rows compare.
+    pub(crate) kept: bool,
 }
 
 impl Stream {
     /// Through the page cache, each process in a file of its own.
     pub(crate) fn buffered(bytes: u64, step: usize) -> Self {
-        Self { bytes, step, way: Way::Buffered, shared: false }
+        Self { bytes, step, way: Way::Buffered, shared: false, kept: false }
     }
 
     /// One operation is one step. `write` ends with an fsync; `read` finds all caches cold.
@@ -35,13 +38,24 @@ impl Stream {
         let written = self.write_files(files)?;
         drop_caches()?;
         let read = self.read_files(files)?;
-        self.remove(files)?;
+        if !self.kept {
+            self.remove(files)?;
+        }
         Ok(vec![written, read])
     }
 
     pub(crate) fn write_files(&self, files: &Files) -> Result<Measured> {
+        if !self.kept || !self.is_there(files)? {
+            self.remove(files)?;
+            if self.kept {
+                self.write_all(files)?;
+            }
+        }
+        self.write_all(files)
+    }
+
+    fn write_all(&self, files: &Files) -> Result<Measured> {
         let steps = self.steps(files)?;
-        self.remove(files)?;
         let place = self.way.place(files)?;
         let write = |number: usize, gate: &mut Gate<'_>| {
             in_kept_store! {
@@ -63,9 +77,16 @@ impl Stream {
         together("read", files.processes, &files.watch, read, |_, _| Ok(()))
     }
 
-    /// What is there of an earlier round.
+    /// Whether all of an earlier round is there. Others may have left files of other sizes.
+    fn is_there(&self, files: &Files) -> Result<bool> {
+        let len = self.steps(files)? * self.step as u64 * if self.shared { files.processes as u64 } else { 1 };
+        let path = |number| files.place.join(self.name(number));
+        Ok((0..files.processes).all(|number| fs::metadata(path(number)).is_ok_and(|found| found.len() == len)))
+    }
+
+    /// What is there of an earlier round; of those who keep their files, also with more processes.
     fn remove(&self, files: &Files) -> Result<()> {
-        for number in 0..files.processes {
+        for number in 0..if self.kept { PROCESSES_MAX } else { files.processes } {
             match fs::remove_file(files.place.join(self.name(number))) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(error).context("cannot remove what was written");
@@ -94,14 +115,14 @@ impl Stream {
 
     fn write<S: Store>(&self, store: &mut S, who: (usize, usize), steps: u64, gate: &mut Gate<'_>) -> Result<Tally> {
         let (len, name) = (self.step, self.name(who.0));
-        let mut pages = Pages::noise(len.next_multiple_of(BLOCK), who.0 as u64);
-        let buffer = &mut pages.bytes_mut()[..len];
+        let mut filling = store.filling(Pages::noise(len.next_multiple_of(BLOCK), who.0 as u64), len);
         let file = store.open_to_write(&name).with_context(|| format!("cannot make {name}"))?;
         gate.pass();
         for index in 0..steps {
             let offset = self.offset(who, index);
-            stamp(buffer, who.0, offset);
-            store.write_at(&file, buffer, offset).with_context(|| format!("write of {name} at {offset}"))?;
+            stamp(&mut filling, who.0, offset);
+            let written = store.write_filling(&file, filling, offset);
+            filling = written.with_context(|| format!("write of {name} at {offset}"))?;
         }
         store.sync(&file).with_context(|| format!("fsync of {name}"))?;
         store.close(file).with_context(|| format!("close of {name}"))?;
@@ -118,9 +139,10 @@ impl Stream {
         gate.pass();
         for index in 0..steps {
             let offset = self.offset(who, index);
-            let read = store.read_at(&file, buffer, offset).with_context(|| format!("read of {name} at {offset}"))?;
+            let look = |bytes: &[u8], at| check(bytes, who.0, at);
+            let read = store.read_in_place(&file, buffer, offset, look);
+            let read = read.with_context(|| format!("read of {name} at {offset}"))?;
             ensure!(read == len, "{name} has {read} bytes at {offset}, where {len} were written");
-            check(buffer, who.0, offset)?;
         }
         store.close(file).with_context(|| format!("close of {name}"))?;
         Ok(Tally { operations: steps, bytes: steps * len as u64 })
@@ -132,6 +154,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::cpu::Watch;
+    use crate::work::Work;
 
     #[test]
     fn records_of_all_processes_cover_the_shared_file() {
@@ -141,5 +165,22 @@ mod tests {
         assert_eq!(offsets, (0..15).map(|place| place * 47_008).collect());
         let own = Stream { shared: false, ..stream };
         assert_eq!((own.offset((2, 3), 4), own.name(2)), (4 * 47_008, "sequential-2".to_owned()));
+    }
+    #[test]
+    fn files_that_are_kept_stay_unless_they_are_of_another_row() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path().to_owned();
+        let stream = Stream { kept: true, ..Stream::buffered(4 * 8192, 4096) };
+        let work = Work::Sequential(stream.clone());
+        let files = Files { work, place, processes: 4, watch: Watch::default() };
+        assert!(!stream.is_there(&files).expect("whole steps"));
+        for number in 0..4 {
+            fs::write(folder.path().join(stream.name(number)), [0; 8192]).expect("written");
+        }
+        assert!(stream.is_there(&files).expect("whole steps"));
+        let alone = Files { processes: 1, ..files.clone() };
+        assert!(!stream.is_there(&alone).expect("whole steps"), "one process has all bytes in its file");
+        stream.remove(&alone).expect("removed");
+        assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0, "also those of the other three");
     }
 }
