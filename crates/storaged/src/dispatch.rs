@@ -201,7 +201,8 @@ fn bench(target: &Target, op: Op, body: &Slice, responder: Responder) -> Result<
     let (bench, path) = (&target.bench, target.path.as_path());
     match op {
         Op::BenchStart => {
-            let home = Home { path, reserve: target.reserve(), is_present: target.check_present().is_ok() };
+            let (reserve, sharers) = (target.reserve(), target.sharers());
+            let home = Home { path, reserve, sharers, is_present: target.check_present().is_ok() };
             reply(responder, decode(body).map(|request: BenchStart| bench.start(home, request)))
         }
         Op::BenchStatus => reply(responder, decode(body).map(|BenchStatus {}| bench.status())),

@@ -198,13 +198,19 @@ impl Target {
     /// This target's part, so that the sum over the targets of a node counts each file system once.
     #[must_use]
     pub(crate) fn capacity(&self) -> Capacity {
-        let part = |whole: &AtomicU64| whole.load(Ordering::Relaxed) / self.sharers.load(Ordering::Relaxed);
+        let part = |whole: &AtomicU64| whole.load(Ordering::Relaxed) / self.sharers();
         Capacity {
             total_bytes: part(&self.total),
             free_bytes: part(&self.available),
             total_inodes: part(&self.total_inodes),
             free_inodes: part(&self.free_inodes),
         }
+    }
+
+    /// How many targets of this node lie on its file system, itself among them.
+    #[must_use]
+    pub(crate) fn sharers(&self) -> u64 {
+        self.sharers.load(Ordering::Relaxed)
     }
 
     /// Whether any request can be served at all.

@@ -39,6 +39,8 @@ pub(crate) struct Home<'a> {
     pub(crate) path: &'a Path,
     /// Bytes that stay free for others.
     pub(crate) reserve: u64,
+    /// Targets of this node on the same file system, this one among them: each may be measured at the same time.
+    pub(crate) sharers: u64,
     /// What is there is the target: where its disk is not mounted, something else has its path.
     pub(crate) is_present: bool,
 }
@@ -104,9 +106,11 @@ impl Bench {
             state.run = Some(record(&request));
             self.shared.stop.store(false, Ordering::Relaxed);
         }
-        let (path, reserve, is_present) = (home.path.to_path_buf(), home.reserve, home.is_present);
-        let spawned =
-            self.spawn(move |shared| run::run(shared, Home { path: &path, reserve, is_present }, &request.plan));
+        let Home { path, reserve, sharers, is_present } = home;
+        let path = path.to_path_buf();
+        let work =
+            move |shared: &Shared| run::run(shared, Home { path: &path, reserve, sharers, is_present }, &request.plan);
+        let spawned = self.spawn(work);
         spawned.map_err(|error| {
             self.shared.record(|run| run.phase = BenchPhase::Failed);
             format!("the service cannot start a thread for it: {error}")

@@ -20,6 +20,8 @@ use super::{Home, Shared, place};
 
 /// How often it is looked how far the threads have come.
 const TICK: Duration = Duration::from_millis(100);
+/// XFS goes on to free the space of removed files after it has answered: so long it is waited for.
+const FREED_MAX: Duration = Duration::from_secs(5);
 
 /// Why a run ends without a result.
 enum Failure {
@@ -53,13 +55,14 @@ pub(super) fn run(shared: &Shared, home: Home<'_>, plan: &BenchPlan) {
 }
 
 fn try_run(shared: &Shared, folder: &Folder, home: Home<'_>, plan: &BenchPlan) -> Result<BenchPhase, Failure> {
-    let Home { path: target, reserve, is_present } = home;
+    let Home { path: target, reserve, sharers, is_present } = home;
     if !is_present {
         return Err(Failure::Failed(format!("{} is not the target any more: mount its disk", target.display())));
     }
     let mut seen = place::look(target, reserve).map_err(|error| failed("cannot be looked at", target, &error))?;
     // What earlier runs have left goes, or is written again: no disk is full because of it.
-    seen.free_bytes = seen.free_bytes.saturating_add(folder.bytes().unwrap_or_default());
+    let before = folder.bytes().unwrap_or_default();
+    seen.free_bytes = seen.free_bytes.saturating_add(before);
     let (read_only, file_system) = (seen.read_only, seen.file_system.0.clone());
     shared.record(|run| run.place = seen);
     if read_only {
@@ -69,7 +72,9 @@ fn try_run(shared: &Shared, folder: &Folder, home: Home<'_>, plan: &BenchPlan) -
     let first_unwanted = if plan.read || plan.random { plan.threads } else { 0 };
     folder.remove_from(first_unwanted).map_err(|error| failed("cannot be emptied", folder.path(), &error))?;
     let keep = if plan.use_reserve { 0 } else { reserve };
-    check_room(folder, target, keep, plan)?;
+    let removed = folder.bytes().unwrap_or_default() < before;
+    let patience = if removed { FREED_MAX } else { Duration::ZERO };
+    await_room(patience, &shared.stop, || check_room(folder, target, (keep, sharers), plan))?;
     folder.make().map_err(|error| failed("cannot be made", folder.path(), &error))?;
     let direct = !plan.buffered && folder.is_direct(&file_system);
     shared.record(|run| run.direct = direct);
@@ -93,16 +98,37 @@ fn try_run(shared: &Shared, folder: &Folder, home: Home<'_>, plan: &BenchPlan) -
     watch.conclude(begun)
 }
 
-/// What the files still need must be free above what is to be kept.
-fn check_room(folder: &Folder, target: &Path, keep: u64, plan: &BenchPlan) -> Result<(), Failure> {
+/// Looks again for so long where there is no room: what was removed may not be free at once.
+fn await_room(
+    patience: Duration,
+    stop: &AtomicBool,
+    mut look: impl FnMut() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match look() {
+            Err(Failure::NoRoom(_)) if Instant::now() < deadline && !stop.load(Ordering::Relaxed) => {
+                thread::sleep(TICK);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// What the files still need must be free above what is to be kept, also where each of those that share the disk takes as much.
+fn check_room(folder: &Folder, target: &Path, (keep, sharers): (u64, u64), plan: &BenchPlan) -> Result<(), Failure> {
     let missing = |thread| plan.size.saturating_sub(folder.allocated(thread));
     let need: u64 = (0..plan.threads).map(missing).sum();
     let free = place::free_bytes(target).map_err(|error| failed("cannot be looked at", target, &error))?;
-    if need == 0 || free.checked_sub(keep).is_some_and(|room| room >= need) {
+    if need == 0 || free.checked_sub(keep).is_some_and(|room| room / sharers.max(1) >= need) {
         return Ok(());
     }
     let (need, free, keep) = (need >> 20, free >> 20, keep >> 20);
-    Err(Failure::NoRoom(format!("its files need {need} MiB more; {free} MiB are free, and {keep} MiB are to stay so")))
+    let mut text = format!("its files need {need} MiB more; {free} MiB are free, and {keep} MiB are to stay so");
+    if sharers > 1 {
+        text += &format!("; {sharers} targets share the rest");
+    }
+    Err(Failure::NoRoom(text))
 }
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
@@ -235,8 +261,17 @@ impl Watch<'_> {
         self.threads.stop.store(true, Ordering::Relaxed);
     }
 
-    fn conclude(self, begun: Instant) -> Result<BenchPhase, Failure> {
-        let Told { latencies, end, error, .. } = self.told;
+    /// Removes the files: there is no figure of them, and clients find no space because of them. Answers words that say so.
+    fn give_back(&self) -> String {
+        match self.threads.folder.remove_from(0) {
+            Ok(()) => "; its files were removed".to_owned(),
+            Err(error) => format!("; its files cannot be removed: {error}"),
+        }
+    }
+
+    fn conclude(mut self, begun: Instant) -> Result<BenchPhase, Failure> {
+        let (latencies, end) = (std::mem::take(&mut self.told.latencies), self.told.end);
+        let error = self.told.error.take();
         let end = end.unwrap_or(begun);
         self.shared.record(|run| {
             run.blocks = self.threads.blocks.load(Ordering::Relaxed);
@@ -244,12 +279,15 @@ impl Watch<'_> {
             run.latencies = latencies.latencies();
         });
         match error {
-            Some(error) if error.kind() == io::ErrorKind::StorageFull => Err(Failure::NoRoom(error.to_string())),
+            Some(error) if error.kind() == io::ErrorKind::StorageFull => {
+                Err(Failure::NoRoom(error.to_string() + &self.give_back()))
+            }
             Some(error) => Err(failed("does not do its work", self.threads.folder.path(), &error)),
             None if self.full => {
                 let kept = self.keep >> 20;
+                let given_back = self.give_back();
                 Err(Failure::NoRoom(format!(
-                    "others filled it meanwhile: less than the {kept} MiB kept for them are free"
+                    "others filled it meanwhile: less than the {kept} MiB kept for them were free{given_back}"
                 )))
             }
             None if self.shared.is_stopped() => Ok(BenchPhase::Stopped),
@@ -268,9 +306,8 @@ mod tests {
 
     use super::*;
 
-    /// Of three and a half ticks in which so many threads did blocks.
-    fn samples(in_loop: u32) -> usize {
-        let target = tempfile::tempdir().expect("a directory");
+    /// A run of one thread that has been prepared, and what it is looked after with.
+    fn begun(target: &Path, in_loop: u32) -> (Shared, worker::Shared) {
         let (read, random, buffered, use_reserve) = (false, false, true, false);
         let (block, size, threads, sync) = (4096, 4096, 1, BenchSync::End);
         let plan = BenchPlan { read, random, block, size, threads, duration_ms: 0, sync, buffered, use_reserve };
@@ -279,13 +316,20 @@ mod tests {
             Some(super::super::record(&BenchStart { run: 1, plan: plan.clone(), targets: Vec::new() }));
         let threads = worker::Shared {
             plan,
-            folder: Folder::of(target.path()),
+            folder: Folder::of(target),
             direct: false,
             stop: AtomicBool::new(false),
             blocks: AtomicU64::new(0),
             in_loop: AtomicU32::new(in_loop),
             gate: Gate::default(),
         };
+        (shared, threads)
+    }
+
+    /// Of three and a half ticks in which so many threads did blocks.
+    fn samples(in_loop: u32) -> usize {
+        let target = tempfile::tempdir().expect("a directory");
+        let (shared, threads) = begun(target.path(), in_loop);
         let (sender, news) = mpsc::channel();
         let told = Told { prepared: 1, ended: 0, latencies: Histogram::new(), end: None, error: None };
         let (shared, target) = (&shared, target.path());
@@ -304,5 +348,39 @@ mod tests {
     fn the_last_sync_is_no_stall() {
         assert!(samples(1) >= 3);
         assert_eq!(samples(0), 0);
+    }
+    #[test]
+    fn files_of_a_run_that_finds_the_disk_full_are_removed() {
+        let full = || Some(io::Error::from(io::ErrorKind::StorageFull));
+        for (error, full) in [(full(), false), (None, true)] {
+            let target = tempfile::tempdir().expect("a directory");
+            let (shared, threads) = begun(target.path(), 0);
+            threads.folder.make().expect("made");
+            threads.folder.open(0, false).expect("made");
+            let told = Told { prepared: 1, ended: 1, latencies: Histogram::new(), end: None, error };
+            let (_, news) = mpsc::channel();
+            let (shared, target) = (&shared, target.path());
+            let watch = Watch { shared, threads: &threads, target, keep: 0, news, told, full };
+            let Err(Failure::NoRoom(text)) = watch.conclude(Instant::now()) else { panic!("the disk is full") };
+            assert!(text.ends_with("; its files were removed"), "{text}");
+            assert!(!threads.folder.path().exists());
+        }
+    }
+
+    #[test]
+    fn space_that_is_freed_in_the_background_is_waited_for() {
+        let stop = AtomicBool::new(false);
+        let looks = |patience, until| {
+            let mut looks = 0;
+            let outcome = await_room(patience, &stop, || {
+                looks += 1;
+                if looks < until { Err(Failure::NoRoom(String::new())) } else { Ok(()) }
+            });
+            (looks, outcome.is_ok())
+        };
+        assert_eq!(looks(Duration::from_secs(60), 3), (3, true));
+        assert_eq!(looks(Duration::ZERO, 3), (1, false), "nothing was removed");
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(looks(Duration::from_secs(60), 3), (1, false));
     }
 }

@@ -32,7 +32,7 @@ fn text(bytes: &Bytes) -> String {
 }
 
 fn home(path: &Path, reserve: u64) -> Home<'_> {
-    Home { path, reserve, is_present: true }
+    Home { path, reserve, sharers: 1, is_present: true }
 }
 
 /// Waits for the end of what is under way.
@@ -124,6 +124,21 @@ fn space_is_kept_unless_told_otherwise() {
     // Its files are there: to read them takes no space.
     let read = run(&bench, target.path(), reserve, BenchPlan { read: true, ..plan() });
     assert_eq!(read.phase, BenchPhase::Finished, "{}", text(&read.message));
+}
+
+/// They are all measured at once, and each finds the same space.
+#[test]
+fn targets_that_share_a_disk_do_not_fill_it_together() {
+    let target = tempfile::tempdir().expect("a directory");
+    let bench = Bench::default();
+    // A hundred shares of what is free, of which this one wants two: others may use the disk meanwhile.
+    let free = place::free_bytes(target.path()).expect("told");
+    let large = BenchPlan { size: free / 100, ..plan() };
+    assert_eq!(text(&bench.start(Home { sharers: 100, ..home(target.path(), 0) }, request(large)).refused), "");
+    let refused = ended(&bench).run.expect("there was one");
+    assert_eq!(refused.phase, BenchPhase::NoRoom);
+    assert!(text(&refused.message).contains("100 targets share"), "{}", text(&refused.message));
+    assert!(!target.path().join("bench").exists(), "nothing was written");
 }
 
 /// Else the verdict would call the disk full of them.

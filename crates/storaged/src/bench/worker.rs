@@ -84,9 +84,11 @@ impl Block {
 pub(super) fn work(shared: &Shared, thread: u32, prepared: impl FnOnce()) -> io::Result<Measured> {
     let file = shared.folder.open(thread, shared.direct)?;
     prepare(shared, thread, &file)?;
+    // Before the gate: to fill it is no work of the disk.
+    let block = Block::new(shared.plan.block as usize, seed(thread));
     prepared();
     shared.gate.wait();
-    measure(shared, thread, &file)
+    measure(shared, thread, &file, block)
 }
 
 /// Reads, and writes at random places, want a file that is there as a whole: else holes and new space would be measured.
@@ -123,9 +125,9 @@ fn forget_cached(file: &File) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-fn measure(shared: &Shared, thread: u32, file: &File) -> io::Result<Measured> {
+fn measure(shared: &Shared, thread: u32, file: &File, block: Block) -> io::Result<Measured> {
     let plan = &shared.plan;
-    let (latencies, mut ended) = do_blocks(shared, thread, file)?;
+    let (latencies, mut ended) = do_blocks(shared, thread, file, block)?;
     if !plan.read && plan.sync == BenchSync::End {
         file.sync_data()?;
         ended = Instant::now();
@@ -150,13 +152,12 @@ impl Drop for InLoop<'_> {
 }
 
 /// Answers also when the last block was done.
-fn do_blocks(shared: &Shared, thread: u32, file: &File) -> io::Result<(Histogram, Instant)> {
+fn do_blocks(shared: &Shared, thread: u32, file: &File, mut block: Block) -> io::Result<(Histogram, Instant)> {
     let plan = &shared.plan;
     let _in_loop = InLoop::enter(&shared.in_loop);
     let length = u64::from(plan.block);
     let blocks = plan.size / length;
     let mut order = if plan.random { Order::random(blocks, seed(thread)) } else { Order::sequential(blocks) };
-    let mut block = Block::new(plan.block as usize, seed(thread));
     let mut latencies = Histogram::new();
     let deadline = (plan.duration_ms > 0).then(|| Instant::now() + Duration::from_millis(plan.duration_ms));
     let mut left = if deadline.is_some() { u64::MAX } else { blocks };
