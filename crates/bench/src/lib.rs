@@ -37,7 +37,7 @@ pub use report::{Report, Row};
 ///
 /// # Errors
 /// Where there is no place to measure, no row of the wanted name, or a signal came. A row that cannot be measured is no
-/// error: the table says why.
+/// error: the table says why, and [`Report::has_failed`].
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     match &options.job {
         Some(job) => job::run_and_exit(job),

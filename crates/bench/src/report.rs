@@ -59,6 +59,14 @@ pub struct Series {
     pub yardstick_cpu_us: BTreeMap<Who, f64>,
 }
 
+impl Report {
+    /// Whether a row has no figures. Of one that only lists, all of them.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.rows.iter().any(|row| row.failure.is_some())
+    }
+}
+
 impl Series {
     /// # Errors
     /// Why there is no figure of the one or the other.

@@ -11,6 +11,8 @@ use crate::output::Output;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
+Exit code 1 where a row could not be measured: the table says why. A goal that is missed is no failure.
+
 Example: a short look at what concerns stat; then the same work on whatever other file systems are installed, or on
 JuiceFS alone; then all storage targets of a cluster; then IO500's phases on a mount
   weft bench --quick --only stat
@@ -44,7 +46,12 @@ impl Args {
                 output.show(&report, ToString::to_string)?;
                 if report.has_failed() { Err(Failure::Found) } else { Ok(()) }
             }
-            None => output.show(&::bench::run(&self.options)?, ToString::to_string),
+            None => {
+                let report = ::bench::run(&self.options)?;
+                output.show(&report, ToString::to_string)?;
+                let failed = !self.options.list && report.has_failed();
+                if failed { Err(Failure::Found) } else { Ok(()) }
+            }
         }
     }
 }
