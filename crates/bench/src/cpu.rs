@@ -56,9 +56,14 @@ impl Watch {
 
     /// The same of processes that use so many CPUs with nothing to do.
     pub(crate) fn settle_to(&self, idle: f64) {
-        const LOOK: Duration = Duration::from_millis(100);
         const PATIENCE: Duration = Duration::from_secs(20);
-        let deadline = Instant::now() + PATIENCE;
+        self.settle_within(PATIENCE, idle);
+    }
+
+    /// The same, for so long at most.
+    pub(crate) fn settle_within(&self, patience: Duration, idle: f64) {
+        const LOOK: Duration = Duration::from_millis(100);
+        let deadline = Instant::now() + patience;
         while self.cpus_in_use(LOOK) >= idle + 0.05 && Instant::now() <= deadline {}
     }
 
@@ -192,6 +197,10 @@ mod tests {
         let begin = Instant::now();
         watch.settle_to(1.5);
         assert!(begin.elapsed() < Duration::from_secs(10), "it cannot use more than one CPU");
+        let begin = Instant::now();
+        watch.settle_within(Duration::from_millis(300), -1.0);
+        let waited = begin.elapsed();
+        assert!(waited >= Duration::from_millis(300) && waited < Duration::from_secs(10), "{waited:?}");
         busy.kill().and_then(|()| busy.wait()).expect("it ends");
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use conf::Fatal;
@@ -198,7 +199,10 @@ impl Bench {
                     side.name(),
                     options.rounds()
                 ));
-                let measured = (scenario.job)(self, side).and_then(|job| self.program.measure(&job));
+                let measured = (scenario.job)(self, side).and_then(|job| {
+                    self.settle();
+                    self.program.measure(&job)
+                });
                 round.insert(side, measured.map_err(|error| format!("{}: {error:#}", side.name())));
             }
             let failed = round.values().any(Result::is_err);
@@ -208,6 +212,19 @@ impl Bench {
             }
         }
         rounds
+    }
+
+    /// What earlier rows have left to do, removing and writing back, is no part of the next figure, ours or the yardstick's.
+    fn settle(&self) {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        /// CPUs that a cluster may use with nothing to do.
+        const IDLE: f64 = 0.01;
+        // SAFETY: a system call without arguments that cannot fail.
+        unsafe { libc::sync() };
+        let everyone = Watch(self.clusters.values().flat_map(|cluster| cluster.everyone().0).collect());
+        if everyone != Watch::default() {
+            everyone.settle_within(PATIENCE, IDLE * self.clusters.len() as f64);
+        }
     }
 
     /// A name that nobody has used.
@@ -236,7 +253,8 @@ impl Bench {
             Which::Usual => Cluster::start(&self.weft, &folder, &[]),
             Which::OneTarget => Cluster::start(&self.weft, &folder.join("one-target"), &["--targets", "1"]),
             Which::Unchecked => {
-                let environment = [("WEFT_STORAGED_CHECKSUMS", "false")];
+                // The mount would go on to make them, and to compare.
+                let environment = [("WEFT_STORAGED_CHECKSUMS", "false"), ("WEFT_MOUNT_CHECKSUMS", "false")];
                 Cluster::start_with(&self.weft, &folder.join("unchecked"), &[], &environment)
             }
             Which::Memory => {

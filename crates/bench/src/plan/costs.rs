@@ -1,5 +1,7 @@
 //! What Weft costs with nothing to do, and to remember. CPU time per operation is with the rows that measure these.
 
+use anyhow::Context;
+
 use super::{Goal, Scenario, Side, Unit, Yardstick, spec};
 use crate::job::Job;
 use crate::runner::Which;
@@ -10,8 +12,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         sides: &[Side::Ours],
         job: |bench, _| {
-            let (seconds, watch) = (bench.scale.seconds * 3.0, bench.cluster(Which::Usual)?.watch.clone());
-            Ok(Job::Idle(Idle { seconds, watch }))
+            let seconds = bench.scale.seconds * 3.0;
+            let cluster = bench.cluster(Which::Usual)?;
+            // What earlier rows have mounted would go on telling the services that it lives.
+            cluster.umount_others().context("cannot unmount what earlier rows have mounted")?;
+            Ok(Job::Idle(Idle { seconds, watch: cluster.watch.clone() }))
         },
         rows: &[spec("idle cluster", "idle", Unit::Cpus, Yardstick::Fixed(1.0, "one CPU"), Goal::AtMost(0.01))],
     },

@@ -103,6 +103,20 @@ impl Cluster {
         Ok((at, Watch(cold.0.into_iter().chain(usual.copied()).collect())))
     }
 
+    /// Only the usual mount stays; the others are made again when they are asked for.
+    pub(crate) fn umount_others(&mut self) -> Result<()> {
+        while let Some((_, (at, _))) = self.others.pop_first() {
+            self.umount(&at)?;
+        }
+        Ok(())
+    }
+
+    /// All its processes, those of the other mounts too.
+    pub(crate) fn everyone(&self) -> Watch {
+        let others = self.others.values().map(|&(_, pid)| (Who::Client, pid));
+        Watch(self.watch.0.iter().copied().chain(others).collect())
+    }
+
     /// Directories that are made in `at` from now on go to this shard.
     pub(crate) fn place_new(&self, at: &Path, shard: u16) -> Result<()> {
         let mut set = Command::new(&self.weft);

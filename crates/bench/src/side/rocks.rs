@@ -17,7 +17,7 @@ use types::time::Timestamp;
 use super::stopwatch::Stopwatch;
 use crate::cpu::{Watch, Who};
 use crate::job::Measured;
-use crate::work::pattern::Random;
+use crate::work::pattern::{Random, content};
 
 /// Per directory, here and wherever creates are compared with this.
 pub(crate) const FILES_PER_DIRECTORY: u64 = 1_000;
@@ -32,6 +32,10 @@ pub(crate) struct Rocks {
     /// Makes the log durable as often as a metadata service does by default.
     pub(crate) synced: bool,
 }
+
+/// Bytes that inodes are taken from, at random places: nothing on the way to the disk makes them fewer, and to take them costs
+/// nothing.
+const NOISE: usize = 1 << 20;
 
 /// The default of metad's `sync_interval`.
 const SYNC_INTERVAL: Duration = Duration::from_millis(100);
@@ -67,6 +71,7 @@ impl Rocks {
         let kv = RocksKv::open(&self.dir, &RocksConfig::default())?;
         let mut batch = kv.batch();
         let (mut key, mut random) = (Vec::new(), Random::new(1));
+        let values = content(1, NOISE);
         let stopwatch_on = Watch::default();
         let syncing = self.synced.then(|| Syncing::start(kv.syncer()));
         let stopwatch = Stopwatch::start(Who::Server, &stopwatch_on)?;
@@ -78,7 +83,8 @@ impl Rocks {
             edge::ser_key(&mut key, parent, random.next(), name(index).as_bytes());
             batch.put(&key, &edge::ser_value(edge));
             inode::ser_key(&mut key, id);
-            batch.put(&key, &[index as u8; inode::VALUE_LEN]);
+            let at = random.below((NOISE - inode::VALUE_LEN) as u64) as usize;
+            batch.put(&key, &values[at..at + inode::VALUE_LEN]);
             if (index + 1).is_multiple_of(self.batch) {
                 kv.commit(&mut batch)?;
             }
