@@ -2,8 +2,10 @@
 //! measures its own ways to other nodes when it is told to. That goes on in a thread of its own; no lane waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use cluster::map::ClusterMap;
 use net::bench::{Asker, Measure, measure, ways};
@@ -11,9 +13,13 @@ use types::id::NodeId;
 use wire::codec::Bytes;
 use wire::v1::netbench::{NODES_MAX, NetLoad, NetMeasure, NetPlan, NetRun, NetStart, NetStarted, NetStatusReply};
 
+/// A run that nobody asks after for so long ends: its command does several times a second, and is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
 /// Of one node. All lanes have it.
 pub(crate) struct NetBench {
     asker: Asker,
+    silence_max: Duration,
     shared: Arc<Shared>,
 }
 
@@ -27,6 +33,8 @@ struct Shared {
 struct State {
     map: Option<Arc<ClusterMap>>,
     run: Option<NetRun>,
+    /// When somebody has begun the run, or asked after it, last.
+    asked: Option<Instant>,
 }
 
 impl Shared {
@@ -43,7 +51,7 @@ impl Shared {
 
 impl NetBench {
     pub(crate) fn new(asker: Asker) -> Self {
-        Self { asker, shared: Arc::default() }
+        Self { asker, silence_max: SILENCE_MAX, shared: Arc::default() }
     }
 
     /// Where the others are.
@@ -72,11 +80,16 @@ impl NetBench {
                 return Err("it is busy with another run: wait for its end".to_owned());
             }
             state.run = Some(NetRun { run, under_way: true, measures: Vec::new() });
+            state.asked = Some(Instant::now());
             self.shared.stop.store(false, Ordering::Relaxed);
             map
         };
+        let (at_work, ended) = mpsc::channel();
+        let (shared, silence_max) = (Arc::clone(&self.shared), self.silence_max);
+        let watch = move || end_where_nobody_asks(&shared, run, silence_max, &ended);
         let (shared, asker) = (Arc::clone(&self.shared), self.asker.clone());
         let work = move || {
+            let _at_work = at_work;
             // The lane that it comes from may be bound to one CPU; the threads that measure are where this one is.
             ring::place::as_main_thread();
             for &node in &nodes {
@@ -86,7 +99,8 @@ impl NetBench {
                 run.under_way = false;
             }
         };
-        let spawned = thread::Builder::new().name("netbench".into()).spawn(work);
+        let spawn = |name: &str| thread::Builder::new().name(name.into());
+        let spawned = spawn("netbench-watch").spawn(watch).and_then(|_| spawn("netbench").spawn(work));
         spawned.map(drop).map_err(|error| {
             self.shared.state().run = None;
             format!("the service cannot start a thread for it: {error}")
@@ -94,7 +108,9 @@ impl NetBench {
     }
 
     pub(crate) fn status(&self) -> NetStatusReply {
-        NetStatusReply { run: self.shared.state().run.clone() }
+        let mut state = self.shared.state();
+        state.asked = Some(Instant::now());
+        NetStatusReply { run: state.run.clone() }
     }
 
     /// Ends this run soon; 0: whichever it is. Nothing happens where there is none.
@@ -102,6 +118,19 @@ impl NetBench {
         let state = self.shared.state();
         if number == 0 || state.run.as_ref().is_some_and(|run| run.run == number) {
             self.shared.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Until the run has ended. Its command, which would stop it, may have been killed, or have lost its terminal.
+fn end_where_nobody_asks(shared: &Shared, number: u64, silence_max: Duration, ended: &Receiver<()>) {
+    while ended.recv_timeout(silence_max / 10) == Err(RecvTimeoutError::Timeout) {
+        let state = shared.state();
+        let is_its = state.run.as_ref().is_some_and(|run| run.run == number && run.under_way);
+        if is_its && state.asked.is_none_or(|asked| asked.elapsed() > silence_max) {
+            tracing::info!(number, "ends a measurement of the network that nobody asks after any more");
+            shared.stop.store(true, Ordering::Relaxed);
+            return;
         }
     }
 }
@@ -152,7 +181,6 @@ mod tests {
     use std::collections::BTreeSet;
     use std::fs;
     use std::net::TcpListener;
-    use std::time::{Duration, Instant};
 
     use cluster::map::{CapacityClass, Node, NodeState, Rail, ServiceKind, Target, TargetState};
     use net::{ClusterKey, Identity};
@@ -230,6 +258,27 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         }
         bench.stop(0);
+    }
+
+    #[test]
+    fn a_run_that_nobody_asks_after_ends() {
+        let (mut bench, (map, _lane)) = (bench(), silent_node());
+        bench.silence_max = Duration::from_millis(500);
+        bench.set_map(&Arc::new(map));
+        let mut long = request(1, vec![NodeId(1)]);
+        long.plan.duration_ms = 3_600_000;
+        assert_eq!(refusal(bench.start(long)), "");
+        let under_way = || bench.shared.state().run.as_ref().is_some_and(|run| run.under_way);
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(2) {
+            assert!(bench.status().run.is_some_and(|run| run.under_way), "somebody asks");
+            thread::sleep(Duration::from_millis(10));
+        }
+        let begin = Instant::now();
+        while under_way() {
+            assert!(begin.elapsed() < Duration::from_secs(40), "it does not end");
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use conf::units::{Period, Size};
 use net::pairs::Selector;
 
 use crate::command::connect;
-use crate::command::up::catch_interrupts;
+use crate::command::up::catch_ends;
 use crate::failure::Failure;
 use crate::locate::Selection;
 use crate::output::{Output, Progress, Table, bytes};
@@ -55,7 +55,7 @@ impl Args {
         let (plan, mut choice) = (self.plan(), self.choice());
         let admin = connect(&self.selection, None)?;
         // A node would go on with what it was told to measure.
-        choice.stop = Some(catch_interrupts()?);
+        choice.stop = Some(catch_ends()?);
         let mut progress = Progress::new();
         let report = admin.netbench(&plan, &choice, &mut |text| progress.update(text))?;
         drop(progress);

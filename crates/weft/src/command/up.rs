@@ -382,14 +382,27 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// From here on Ctrl-C is ours to answer: what was started is stopped in order.
 pub(super) fn catch_interrupts() -> Result<&'static AtomicBool> {
+    catch(&[libc::SIGINT, libc::SIGTERM])
+}
+
+/// That the terminal is gone, too. Who is to outlive it (`nohup`) does.
+pub(super) fn catch_ends() -> Result<&'static AtomicBool> {
+    catch(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
+}
+
+fn catch(signals: &[i32]) -> Result<&'static AtomicBool> {
     extern "C" fn note(_signal: i32) {
         INTERRUPTED.store(true, Ordering::Relaxed);
     }
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for &signal in signals {
         // SAFETY: the handler stores to an atomic, which is allowed in a signal handler.
         let previous = unsafe { libc::signal(signal, note as *const () as libc::sighandler_t) };
         if previous == libc::SIG_ERR {
             return Err(std::io::Error::last_os_error()).context("cannot catch signals");
+        }
+        if signal == libc::SIGHUP && previous == libc::SIG_IGN {
+            // SAFETY: as above, without a handler.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
         }
     }
     Ok(&INTERRUPTED)
