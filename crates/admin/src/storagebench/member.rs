@@ -27,6 +27,8 @@ pub(crate) enum Answer {
     Run(Box<BenchRun>),
     /// Its service knows nothing of the run (any more).
     Lost,
+    /// Its service has begun another run since, which took the place of this one.
+    Replaced,
     /// Why there is none.
     Silent(String),
 }
@@ -41,7 +43,7 @@ impl Member {
     pub(crate) fn run(&self) -> Option<&BenchRun> {
         match &self.answer {
             Answer::Run(run) => Some(run),
-            Answer::Lost | Answer::Silent(_) => None,
+            Answer::Lost | Answer::Replaced | Answer::Silent(_) => None,
         }
     }
 

@@ -135,9 +135,11 @@ pub(crate) async fn of(data: &DataPlane<'_>, started: &Started, plan: &BenchPlan
 
 fn member(run: u64, place: Place, answer: Result<BenchStatusReply, String>) -> Member {
     let answer = match answer {
-        Ok(reply) => match reply.run.filter(|found| found.run == run) {
-            Some(found) => Answer::Run(Box::new(found)),
-            None => Answer::Lost,
+        Ok(reply) => match reply.run {
+            Some(found) if found.run == run => Answer::Run(Box::new(found)),
+            // Numbers rise, and one that is under way is not replaced.
+            Some(found) if found.run > run => Answer::Replaced,
+            Some(_) | None => Answer::Lost,
         },
         Err(reason) => Answer::Silent(reason),
     };
@@ -238,6 +240,18 @@ fn now_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_later_run_on_a_target_is_no_restart_of_its_service() {
+        let answer = |known: Option<u64>| {
+            let run = known.map(|number| BenchRun { run: number, ..samples::run(1) });
+            let place = samples::member(1, Answer::Lost).place;
+            member(7, place, Ok(BenchStatusReply { cleaning: false, files: 0, run })).answer
+        };
+        assert!(matches!(answer(Some(7)), Answer::Run(_)));
+        assert!(matches!(answer(Some(8)), Answer::Replaced));
+        assert!(matches!(answer(Some(6)), Answer::Lost) && matches!(answer(None), Answer::Lost));
+    }
 
     #[test]
     fn files_that_remain_after_a_cleaning_are_told() {

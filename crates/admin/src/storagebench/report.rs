@@ -21,6 +21,8 @@ pub enum State {
     NoRoom,
     /// Its service was restarted meanwhile.
     Lost,
+    /// Another run was begun there since it had ended: what it had measured is gone.
+    Replaced,
     NoAnswer,
 }
 
@@ -188,6 +190,7 @@ fn result(member: &Member) -> TargetResult {
     let (state, message) = match &member.answer {
         Answer::Run(run) => (state(run.phase), text(&run.message)),
         Answer::Lost => (State::Lost, "its service was restarted since the run began, or never heard of it".to_owned()),
+        Answer::Replaced => (State::Replaced, "measured again meanwhile by another run".to_owned()),
         Answer::Silent(why) => (State::NoAnswer, why.clone()),
     };
     let (run, rate) = (member.run(), member.rate());

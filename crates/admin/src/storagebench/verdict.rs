@@ -93,6 +93,10 @@ fn judge_alone(verdict: &mut Verdict, member: &Member) {
                 "its service was restarted since the run began, or never heard of it: look into its log".to_owned();
             return verdict.suspect(member, Suspicion::Failing, reason);
         }
+        Answer::Replaced => {
+            let note = format!("{} was measured again meanwhile by another run: it is not judged", member.place.name());
+            return verdict.notes.push(note);
+        }
         Answer::Silent(why) => return verdict.suspect(member, Suspicion::Failing, why.clone()),
     };
     let message = String::from_utf8_lossy(&run.message.0);

@@ -202,6 +202,9 @@ fn errors_and_silence_are_failures() {
     assert!(reason(&and(failed(false))).contains("Input/output error"));
     assert_eq!(suspects(&and(failed(true))), [(3, Suspicion::Misconfigured)]);
     assert_eq!(suspects(&and(member(3, Answer::Lost))), [(3, Suspicion::Failing)]);
+    let replaced = and(member(3, Answer::Replaced));
+    assert_eq!(suspects(&replaced), []);
+    assert!(judge(&replaced).notes.iter().any(|note| note.contains("target 3") && note.contains("another run")));
     let silent = and(member(3, Answer::Silent("node 3 does not answer".to_owned())));
     assert_eq!(reason(&silent), "node 3 does not answer");
 }
