@@ -14,6 +14,9 @@ pub const XATTR_REPLACE: u32 = 2;
 /// Linux's bounds, in bytes.
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_SIZE_MAX: usize = 64 << 10;
+/// Those of one inode: its names with a zero byte each, and its values.
+const XATTR_LIST_MAX: usize = 64 << 10;
+const XATTR_SIZES_MAX: usize = 1 << 20;
 
 impl Model {
     /// # Errors
@@ -24,7 +27,8 @@ impl Model {
 
     /// # Errors
     /// `EINVAL` for unknown flags; `ERANGE` for an empty name or one above 255 bytes, `E2BIG` for a value above
-    /// 64 KiB; `EPERM` by the file's flags; `EEXIST` and `ENODATA` as the flags ask.
+    /// 64 KiB; `EPERM` by the file's flags; `EEXIST` and `ENODATA` as the flags ask; `ENOSPC` where all
+    /// names would be above 64 KiB, or all values above 1 MiB.
     pub fn setxattr(
         &mut self,
         inode: InodeId,
@@ -51,6 +55,14 @@ impl Model {
         }
         if !present && flags & XATTR_REPLACE != 0 {
             return Err(Errno::ENODATA);
+        }
+        if node.xattrs.get(name).is_none_or(|old| value.len() > old.len()) {
+            let others = || node.xattrs.iter().filter(|(other, _)| *other != name);
+            let list: usize = others().map(|(other, _)| other.len() + 1).sum();
+            let sizes: usize = others().map(|(_, value)| value.len()).sum();
+            if list + name.len() + 1 > XATTR_LIST_MAX || sizes + value.len() > XATTR_SIZES_MAX {
+                return Err(Errno::ENOSPC);
+            }
         }
         node.xattrs.insert(name.to_vec(), value.to_vec());
         node.ctime = now;

@@ -20,20 +20,21 @@ impl Cold {
         }
     }
 
-    /// All records in `[from, to)`, in order. For ranges that are small by their nature.
-    pub(crate) fn range<K: Kv>(&self, kv: &K, from: &[u8], to: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, KvError> {
-        let mut records = BTreeMap::new();
+    /// The keys in `[from, to)`, in order, and how long their values are. For ranges with few keys: the values, which may be
+    /// long, are not copied.
+    pub(crate) fn lengths<K: Kv>(&self, kv: &K, from: &[u8], to: &[u8]) -> Result<BTreeMap<Vec<u8>, usize>, KvError> {
+        let mut lengths = BTreeMap::new();
         kv.scan(from, to, |key, value| {
-            records.insert(key.to_vec(), value.to_vec());
+            lengths.insert(key.to_vec(), value.len());
             ControlFlow::Continue(())
         })?;
         for (key, changed) in self.changed.range(from.to_vec()..to.to_vec()) {
             match changed {
-                Some(value) => records.insert(key.clone(), value.clone()),
-                None => records.remove(key),
+                Some(value) => lengths.insert(key.clone(), value.len()),
+                None => lengths.remove(key),
             };
         }
-        Ok(records)
+        Ok(lengths)
     }
 
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) {

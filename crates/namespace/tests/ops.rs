@@ -377,6 +377,34 @@ fn xattr_names_fit_in_one_list() {
 }
 
 #[test]
+fn xattr_values_are_bounded_together() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    let text = |n: usize| format!("user.{n}").into_bytes();
+    let (value, longer) = (vec![1; (64 << 10) - 1], vec![2; 64 << 10]);
+    for n in 0..16 {
+        bed.set_xattr(f, &text(n), &value, 0).unwrap();
+        bed.turn();
+    }
+    assert_eq!(refused(bed.set_xattr(f, &text(16), &value, 0)), Errno::ENOSPC);
+    bed.set_xattr(f, &text(16), &[3; 16], 0).unwrap();
+    assert_eq!(refused(bed.set_xattr(f, &text(17), b"x", 0)), Errno::ENOSPC);
+    let entry = |tag: u8| [tag, 0, 6, 0, 255, 255, 255, 255];
+    let bits = [&[2, 0, 0, 0][..], &entry(1), &entry(4), &entry(32)].concat();
+    bed.set_xattr(f, b"system.posix_acl_access", &bits, 0).expect("it is the mode's, and not kept");
+    bed.set_xattr(f, &text(17), b"", 0).unwrap();
+    bed.turn();
+    assert_eq!(refused(bed.set_xattr(f, &text(3), &longer, 0)), Errno::ENOSPC);
+    bed.set_xattr(f, &text(16), &[3; 15], 0).unwrap();
+    bed.set_xattr(f, &text(3), &longer, 0).unwrap();
+    assert_eq!(refused(bed.set_xattr(f, &text(4), &longer, 0)), Errno::ENOSPC, "by one byte");
+    bed.set_xattr(f, &text(4), &value, 0).unwrap();
+    bed.remove_xattr(f, &text(3)).unwrap();
+    bed.set_xattr(f, &text(4), &longer, 0).unwrap();
+    bed.turn();
+}
+
+#[test]
 fn listings_see_the_turn_and_show_each_entry_once() {
     let mut bed = Bed::new();
     for n in 0..50 {

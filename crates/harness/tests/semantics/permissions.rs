@@ -333,6 +333,10 @@ pub(super) fn extended_attributes(place: &Place) {
     assert_eq!(syscall::listxattr(&d).unwrap(), [name.as_bytes()]);
     syscall::removexattr(&d, &name).unwrap();
     assert_eq!(errno(syscall::getxattr(&c, &name)), libc::ENODATA);
+    for n in 0..16 {
+        syscall::setxattr(&d, &format!("user.{n}"), &value, 0).unwrap();
+    }
+    assert_eq!(errno(syscall::setxattr(&c, &name, b"x", 0)), libc::ENOSPC, "1 MiB in all");
     symlink("x", place.here.join("l")).unwrap();
     assert_eq!(errno(syscall::setxattr(&place.here.join("l"), "user.a", b"", 0)), libc::EPERM);
 }

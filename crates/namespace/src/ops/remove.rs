@@ -109,7 +109,7 @@ impl<K: Kv> Namespace<K> {
             let mut end = Vec::new();
             xattr::ser_key(key, id, b"");
             xattr::ser_end(&mut end, id);
-            remains.keys.extend(self.cold.range(&self.kv, key, &end)?.into_keys());
+            remains.keys.extend(self.cold.lengths(&self.kv, key, &end)?.into_keys());
         }
         Ok(remains)
     }

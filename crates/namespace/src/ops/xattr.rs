@@ -1,5 +1,7 @@
 //! Extended attributes: get, set, list, remove.
 
+use std::collections::BTreeMap;
+
 use kv::Kv;
 use types::attr::{FileType, S_ISGID};
 use types::error::Errno;
@@ -16,6 +18,8 @@ use crate::view::{XATTR_CREATE, XATTR_KILL_SGID, XATTR_REPLACE};
 const VALUE_MAX: usize = 64 << 10;
 /// All names of one inode with a zero byte each.
 const LIST_MAX: usize = 64 << 10;
+/// All values of one inode: whoever sets or removes one looks at all of them, and others wait meanwhile.
+const VALUES_MAX: usize = 1 << 20;
 
 impl<K: Kv> Namespace<K> {
     /// # Errors
@@ -29,28 +33,24 @@ impl<K: Kv> Namespace<K> {
 
     /// # Errors
     /// As `get_xattr`; `E2BIG` (value above 64 KiB), `EEXIST` (CREATE), `ENODATA` (REPLACE), `EINVAL` (flags), `EPERM`
-    /// (a user attribute of what is neither file nor directory, or by flags), `ENOSPC` (the names above 64 KiB together). Of
-    /// an ACL:
-    /// `EINVAL` where it is none, `EACCES` (a default one of what is no directory), `EOPNOTSUPP` (of a symlink).
+    /// (a user attribute of what is neither file nor directory, or by flags), `ENOSPC` (the names above 64 KiB together, or
+    /// the values above 1 MiB). Of an ACL: `EINVAL` where it is none, `EACCES` (a default one of what is no directory), `EOPNOTSUPP` (of a symlink).
     pub fn set_xattr(&mut self, id: InodeId, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         check(name, value, flags)?;
         let inode = self.existing(id)?;
         may_have(&inode, name)?;
         inode.must_be_free()?;
-        let acl = parse_acl(&inode, name, value)?;
+        let acl = parse_acl(&inode, name, value)?.filter(|_| name == acl::ACCESS);
+        let is_kept = acl.as_ref().is_none_or(|acl| !acl.is_minimal());
         let old = self.xattr(id, &inode, name)?;
-        match old {
+        match &old {
             Some(_) if flags & XATTR_CREATE != 0 => return Err(Errno::EEXIST.into()),
             None if flags & XATTR_REPLACE != 0 => return Err(Errno::ENODATA.into()),
-            Some(_) => {}
-            None => {
-                let names = self.xattr_names(id, &inode)?;
-                if names.iter().map(|name| name.len() + 1).sum::<usize>() + name.len() + 1 > LIST_MAX {
-                    return Err(Errno::ENOSPC.into());
-                }
-            }
+            Some(old) if value.len() <= old.len() => {}
+            Some(_) | None if is_kept => self.must_have_room(id, &inode, name, value)?,
+            Some(_) | None => {}
         }
-        if let Some(acl) = acl.filter(|_| name == acl::ACCESS) {
+        if let Some(acl) = acl {
             return self.set_access_acl(id, inode, &acl, flags);
         }
         self.put_xattr(id, name, value);
@@ -128,7 +128,7 @@ impl<K: Kv> Namespace<K> {
 
     /// Removes one that is there.
     fn drop_xattr(&mut self, id: InodeId, inode: Inode, name: &[u8]) -> Result<()> {
-        let others = self.xattr_names(id, &inode)?.len() > 1;
+        let others = self.xattr_lengths(id, &inode)?.len() > 1;
         xattr::ser_key(&mut self.key, id, name);
         self.cold.delete(&self.key);
         let now = self.now;
@@ -150,16 +150,34 @@ impl<K: Kv> Namespace<K> {
     }
 
     fn xattr_names(&mut self, id: InodeId, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+        let lengths = self.xattr_lengths(id, inode)?;
+        let names: std::result::Result<_, _> =
+            lengths.keys().map(|key| xattr::deser_key(key).map(|(_, name)| name.to_vec())).collect();
+        Ok(names?)
+    }
+
+    /// How long each one's value is, by its key.
+    fn xattr_lengths(&mut self, id: InodeId, inode: &Inode) -> Result<BTreeMap<Vec<u8>, usize>> {
         if !inode.has(HAS_XATTRS) {
-            return Ok(Vec::new());
+            return Ok(BTreeMap::new());
         }
         let mut end = Vec::new();
         xattr::ser_key(&mut self.key, id, b"");
         xattr::ser_end(&mut end, id);
-        let records = self.cold.range(&self.kv, &self.key, &end)?;
-        let names: std::result::Result<_, _> =
-            records.keys().map(|key| xattr::deser_key(key).map(|(_, name)| name.to_vec())).collect();
-        Ok(names?)
+        Ok(self.cold.lengths(&self.kv, &self.key, &end)?)
+    }
+
+    /// `ENOSPC` where one that is new, or longer than before, would be too much beside the others.
+    fn must_have_room(&mut self, id: InodeId, inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
+        let (mut list, mut values) = (name.len() + 1, value.len());
+        for (key, length) in self.xattr_lengths(id, inode)? {
+            let (_, other) = xattr::deser_key(&key)?;
+            if other != name {
+                list += other.len() + 1;
+                values += length;
+            }
+        }
+        if list > LIST_MAX || values > VALUES_MAX { Err(Errno::ENOSPC.into()) } else { Ok(()) }
     }
 }
 
