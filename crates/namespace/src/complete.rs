@@ -21,8 +21,8 @@ impl Complete {
             self.clear();
         }
         let hashes = self.directories.entry(directory).or_default();
-        self.hashes -= hashes.len();
-        hashes.clear();
+        // Emptied, it would keep the memory of its largest size, which nobody counts.
+        self.hashes -= std::mem::take(hashes).len();
     }
 
     /// The directory got a name of this hash.
@@ -76,6 +76,17 @@ mod tests {
         complete.forget(D);
         assert!(!complete.excludes(D, 2));
         assert_eq!(complete.hashes, 0);
+    }
+
+    #[test]
+    fn an_emptied_directory_keeps_no_memory() {
+        let mut complete = Complete::default();
+        complete.is_empty(D);
+        for hash in 0..1000 {
+            complete.add(D, hash);
+        }
+        complete.is_empty(D);
+        assert_eq!((complete.hashes, complete.directories[&D].capacity()), (0, 0));
     }
 
     #[test]
