@@ -12,7 +12,7 @@ use namespace::error::store_errno;
 use namespace::shard::Shard;
 use namespace::shard::inline::{Grown, Growth};
 use namespace::transaction::{Haste, Message, Outgoing, Reply};
-use namespace::view::Deletion;
+use namespace::view::{Deletion, DeletionPage};
 use net::{ConnectionId, Request, Responder};
 use ring::buf::Slice;
 use ring::sync::Notify;
@@ -379,7 +379,7 @@ impl Core {
         &self,
         after: Option<(InodeId, u32)>,
         count: usize,
-    ) -> namespace::error::Result<Vec<Deletion>> {
+    ) -> namespace::error::Result<DeletionPage> {
         self.state.borrow_mut().shard.deletions(after, count)
     }
 

@@ -352,6 +352,16 @@ pub struct Deletion {
     pub group: GroupId,
 }
 
+/// Objects to remove.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct DeletionPage {
+    /// In order of (inode, stripe); none at the end.
+    pub deletions: Vec<Deletion>,
+    /// Records among them that cannot be read, and what is wrong with the first one.
+    pub damaged: usize,
+    pub first_damage: Option<Damage>,
+}
+
 /// Raw records for a check of the whole cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScanPage {

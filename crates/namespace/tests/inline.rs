@@ -214,7 +214,7 @@ fn growth_has_two_steps_and_others_wait() {
     bed.settle(A, f, 9, None, true);
     bed.unlink(ROOT, "f").unwrap();
     bed.turn();
-    assert_eq!(bed.shard.deletions(None, 99).unwrap().len(), 4);
+    assert_eq!(bed.shard.deletions(None, 99).unwrap().deletions.len(), 4);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_crash_in_between_begins_the_growth_anew() {
     bed.shard.touch(A);
     bed.tick();
     bed.turn();
-    assert_eq!(bed.shard.deletions(None, 99).unwrap().len(), 4);
+    assert_eq!(bed.shard.deletions(None, 99).unwrap().deletions.len(), 4);
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn removed_contents_leave_nothing() {
     let page = bed.shard.scan(b"", 99).unwrap();
     let contents = |record: &ScanRecord| matches!(record, ScanRecord::Contents { .. });
     assert!(!page.records.iter().any(contents));
-    assert_eq!(bed.shard.deletions(None, 9).unwrap(), []);
+    assert_eq!(bed.shard.deletions(None, 9).unwrap().deletions, []);
     write(&mut bed, A, h, 0, b"12").unwrap();
     bed.turn();
     let page = bed.shard.scan(b"", 1).unwrap();
@@ -469,7 +469,7 @@ impl World {
                 self.model.close(model).expect("closes");
                 self.bed.shard.close_inode(A, file, None).expect("closes");
                 self.bed.turn();
-                let doomed = self.bed.shard.deletions(None, 9999).expect("reads");
+                let doomed = self.bed.shard.deletions(None, 9999).expect("reads").deletions;
                 let has_objects = self.objects.remove(&file).is_some();
                 assert!(!has_objects || doomed.iter().any(|one| one.inode == file), "its objects stay for ever");
                 self.bed.shard.deletions_done(&doomed);

@@ -531,7 +531,7 @@ fn policies_are_inherited_by_copy() {
     bed.turn();
     bed.unlink(d, "wide").unwrap();
     bed.turn();
-    assert_eq!(bed.shard.deletions(None, 10).unwrap().len(), 6);
+    assert_eq!(bed.shard.deletions(None, 10).unwrap().deletions.len(), 6);
 }
 
 #[test]
@@ -550,12 +550,12 @@ fn removed_files_leave_their_objects_to_be_removed() {
     assert_eq!((bed.shard.take_buried(), bed.shard.take_buried()), (vec![f], vec![]));
     let groups = view.layout.unwrap().groups;
     let expected: Vec<_> = (0..4).map(|stripe| Deletion { inode: f, stripe, group: groups[stripe as usize] }).collect();
-    assert_eq!(bed.shard.deletions(None, 10).unwrap(), expected);
-    assert_eq!(bed.shard.deletions(None, 2).unwrap(), expected[..2]);
-    assert_eq!(bed.shard.deletions(Some((f, 1)), 10).unwrap(), expected[2..]);
+    assert_eq!(bed.shard.deletions(None, 10).unwrap().deletions, expected);
+    assert_eq!(bed.shard.deletions(None, 2).unwrap().deletions, expected[..2]);
+    assert_eq!(bed.shard.deletions(Some((f, 1)), 10).unwrap().deletions, expected[2..]);
     bed.shard.deletions_done(&expected[1..]);
     bed.turn();
-    assert_eq!(bed.shard.deletions(None, 10).unwrap(), expected[..1]);
+    assert_eq!(bed.shard.deletions(None, 10).unwrap().deletions, expected[..1]);
 }
 
 #[test]

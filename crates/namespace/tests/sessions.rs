@@ -134,12 +134,12 @@ fn what_is_open_stays_after_its_last_unlink() {
     bed.shard.close_inode(A, d, None).unwrap();
     bed.turn();
     assert_eq!(refused(bed.stat(d)), Errno::ESTALE);
-    assert!(bed.shard.deletions(None, 9).unwrap().is_empty());
+    assert!(bed.shard.deletions(None, 9).unwrap().deletions.is_empty());
     bed.shard.close_inode(B, f, None).unwrap();
     bed.shard.close_inode(B, f, None).unwrap();
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE);
-    assert_eq!(bed.shard.deletions(None, 9).unwrap().len(), 4);
+    assert_eq!(bed.shard.deletions(None, 9).unwrap().deletions.len(), 4);
 }
 
 #[test]
@@ -607,7 +607,7 @@ fn a_file_that_was_never_written_has_no_objects_to_remove() {
     assert!(!bed.stat(f).unwrap().has_objects);
     bed.unlink(ROOT, "f").unwrap();
     bed.turn();
-    assert_eq!(bed.shard.deletions(None, 10).unwrap(), []);
+    assert_eq!(bed.shard.deletions(None, 10).unwrap().deletions, []);
 }
 
 #[test]

@@ -3,14 +3,14 @@
 //! is on the metadata's disk: a power cut would bring back a name without its contents. With a group that was deleted go the
 //! records of what lay there.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use namespace::view::Deletion;
+use namespace::view::{Deletion, DeletionPage};
 use ring::sync::{Acquire, Permit, Semaphore};
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 use types::id::{GroupId, InodeId, ObjectId};
 use wire::v1::storage::Remove;
 
@@ -43,6 +43,8 @@ pub(crate) struct Removal {
     places: RefCell<BTreeMap<GroupId, Rc<Semaphore>>>,
     /// Groups that failed: not asked again before.
     paused: RefCell<BTreeMap<GroupId, Pause>>,
+    /// So many records that cannot be read were told of.
+    damaged: Cell<usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -56,6 +58,8 @@ struct Pause {
 struct Pass {
     /// Records.
     seen: usize,
+    /// Others, which cannot be read.
+    damaged: usize,
     /// For so long the thread did nothing else; not what was waited for.
     reading: Duration,
 }
@@ -68,6 +72,7 @@ impl Removal {
             in_flight: RefCell::default(),
             places: RefCell::default(),
             paused: RefCell::default(),
+            damaged: Cell::default(),
         })
     }
 
@@ -80,7 +85,7 @@ impl Removal {
     /// Goes through the records again and again, for as long as there are any.
     pub(crate) async fn run(self: Rc<Self>) {
         loop {
-            let Pass { seen, reading } = self.pass().await;
+            let Pass { seen, reading, .. } = self.pass().await;
             self.core.metrics.deletions.set(i64::try_from(seen).unwrap_or(i64::MAX));
             if seen == 0 {
                 self.paused.borrow_mut().clear();
@@ -118,10 +123,11 @@ impl Removal {
                     return pass;
                 }
             };
-            let Some(last) = page.last() else { return pass };
+            self.tell_damage(&mut pass, &page);
+            let Some(last) = page.deletions.last() else { return pass };
             after = Some((last.inode, last.stripe));
-            pass.seen += page.len();
-            for deletion in page {
+            pass.seen += page.deletions.len();
+            for deletion in page.deletions {
                 if slow.contains(&deletion.group) || !self.may_start(&deletion) {
                     continue;
                 }
@@ -132,6 +138,17 @@ impl Removal {
             }
             // The shard comes first, and what it has to send.
             ring::next_turn().await;
+        }
+    }
+
+    /// Once: every pass meets it again.
+    fn tell_damage(&self, pass: &mut Pass, page: &DeletionPage) {
+        pass.damaged += page.damaged;
+        if let Some(first) = &page.first_damage
+            && pass.damaged > self.damaged.get()
+        {
+            error!(records = pass.damaged, %first, "objects of removed files stay where they are: damaged records");
+            self.damaged.set(pass.damaged);
         }
     }
 

@@ -8,15 +8,16 @@ use types::id::InodeId;
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::schema::deletion;
-use crate::view::Deletion;
+use crate::view::{Deletion, DeletionPage};
 
 impl<K: Kv> Namespace<K> {
-    /// At most `count` committed ones in order of (inode, stripe), after the one given.
+    /// At most `count` committed ones in order of (inode, stripe), after the one given. What is damaged is passed over: the
+    /// objects of others do not stay for it.
     ///
     /// # Errors
-    /// Where the store fails or a record is damaged.
-    pub fn deletions(&mut self, after: Option<(InodeId, u32)>, count: usize) -> Result<Vec<Deletion>> {
-        let mut found = Ok(Vec::new());
+    /// Where the store fails.
+    pub fn deletions(&mut self, after: Option<(InodeId, u32)>, count: usize) -> Result<DeletionPage> {
+        let mut page = DeletionPage::default();
         match after {
             // The least key that is greater: the same and a zero byte.
             Some((inode, stripe)) => {
@@ -29,17 +30,19 @@ impl<K: Kv> Namespace<K> {
             }
         }
         self.kv.scan(&self.key, &[deletion::PREFIX + 1], |key, value| {
-            let Ok(list) = &mut found else { return ControlFlow::Break(()) };
-            if list.len() >= count {
+            if page.deletions.len() >= count {
                 return ControlFlow::Break(());
             }
             match deletion::deser(key, value) {
-                Ok(deletion) => list.push(deletion),
-                Err(damage) => found = Err(damage),
+                Ok(deletion) => page.deletions.push(deletion),
+                Err(damage) => {
+                    page.damaged += 1;
+                    page.first_damage.get_or_insert(damage);
+                }
             }
             ControlFlow::Continue(())
         })?;
-        Ok(found?)
+        Ok(page)
     }
 
     /// The objects are gone from their groups.

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::leases::Touched;
 use crate::ops::scan::Raw;
 use crate::shard::Shard;
-use crate::view::{Deletion, DirEntry, DirPage, EntryInfo, InodeView, Looked, ScanPage, ScanRecord};
+use crate::view::{DeletionPage, DirEntry, DirPage, EntryInfo, InodeView, Looked, ScanPage, ScanRecord};
 
 impl<K: Kv> Shard<K> {
     /// # Errors
@@ -189,7 +189,7 @@ impl<K: Kv> Shard<K> {
     ///
     /// # Errors
     /// Where the store fails.
-    pub fn deletions(&mut self, after: Option<(InodeId, u32)>, count: usize) -> Result<Vec<Deletion>> {
+    pub fn deletions(&mut self, after: Option<(InodeId, u32)>, count: usize) -> Result<DeletionPage> {
         self.namespace.deletions(after, count)
     }
 

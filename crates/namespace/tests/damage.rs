@@ -1,0 +1,36 @@
+//! A damaged record holds up nothing but what needs it.
+
+mod common;
+
+use common::{A, Bed, ROOT};
+use kv::{Batch, Kv};
+use types::id::InodeId;
+
+/// Makes nonsense of the record of this family.
+fn damage(bed: &Bed, family: u8, inode: InodeId, rest: &[u8]) -> Vec<u8> {
+    let key = [&[family][..], &inode.0.to_be_bytes(), rest].concat();
+    let mut batch = bed.kv.batch();
+    batch.put(&key, b"nonsense");
+    bed.kv.commit(&mut batch).unwrap();
+    key
+}
+
+#[test]
+fn other_objects_are_removed() {
+    let mut bed = Bed::in_objects();
+    let f = bed.file(ROOT, "f");
+    bed.write_intent(A, f).unwrap();
+    bed.unlink(ROOT, "f").unwrap();
+    bed.turn();
+    let all = bed.shard.deletions(None, 9).unwrap().deletions;
+    let key = damage(&bed, b'G', f, &1_u32.to_be_bytes());
+    let page = bed.shard.deletions(None, 9).unwrap();
+    assert_eq!(page.deletions, [&all[..1], &all[2..]].concat());
+    assert_eq!((page.damaged, &*page.first_damage.unwrap().key), (1, &key[..]));
+    // Each is told with one page.
+    let page = bed.shard.deletions(None, 1).unwrap();
+    assert_eq!((&page.deletions[..], page.damaged), (&all[..1], 0));
+    let page = bed.shard.deletions(Some((f, 0)), 1).unwrap();
+    assert_eq!((&page.deletions[..], page.damaged), (&all[2..3], 1));
+    assert_eq!(bed.shard.deletions(Some((f, 2)), 9).unwrap().damaged, 0);
+}
