@@ -4,7 +4,9 @@ mod common;
 
 use common::{A, Bed, ROOT};
 use kv::{Batch, Kv};
-use types::id::InodeId;
+use namespace::error::Error;
+use namespace::transaction::Message;
+use types::id::{InodeId, ShardId};
 
 /// Makes nonsense of the record of this family.
 fn damage(bed: &Bed, family: u8, inode: InodeId, rest: &[u8]) -> Vec<u8> {
@@ -33,4 +35,32 @@ fn other_objects_are_removed() {
     let page = bed.shard.deletions(Some((f, 0)), 1).unwrap();
     assert_eq!((&page.deletions[..], page.damaged), (&all[2..3], 1));
     assert_eq!(bed.shard.deletions(Some((f, 2)), 9).unwrap().damaged, 0);
+}
+
+#[test]
+fn a_shard_starts_and_splits_other_directories() {
+    let mut config = common::config();
+    config.limits.split_above = 2;
+    let mut bed = Bed::with(config);
+    let (bad, good) = (bed.dir(ROOT, "bad"), bed.dir(ROOT, "good"));
+    bed.turn();
+    let key = damage(&bed, b'I', bad, b"");
+    damage(&bed, b'P', bad, b"");
+    bed.restart();
+    bed.shard.session_open(A, b"").unwrap();
+    bed.shard.set_shards(vec![ShardId(0), ShardId(1)], vec![ShardId(0), ShardId(1)]);
+    for text in ["a", "b", "c"] {
+        bed.file(good, text);
+    }
+    assert!(bad < good && bed.shard.is_splitting());
+    let failed = bed.shard.go_on_splitting();
+    assert!(matches!(&failed[..], [Error::Damaged(damage)] if *damage.key == key), "{failed:?}");
+    let asks = bed.shard.take_outgoing();
+    assert!(matches!(asks[..], [ref one] if matches!(one.message, Message::Prepare { .. })), "{asks:?}");
+    // It is told seldom, not at each call.
+    assert_eq!(bed.shard.go_on_splitting(), []);
+    bed.wait_ms(5000);
+    assert_eq!(bed.shard.go_on_splitting(), []);
+    bed.wait_ms(120_000);
+    assert!(matches!(bed.shard.go_on_splitting()[..], [Error::Damaged(_)]));
 }

@@ -50,10 +50,10 @@ impl State {
                 tracing::error!(%error, "a transaction cannot go on yet");
             }
         }
-        if mem::take(&mut self.split)
-            && let Err(error) = self.shard.go_on_splitting()
-        {
-            tracing::error!(%error, "a directory cannot be split yet");
+        if mem::take(&mut self.split) {
+            for error in self.shard.go_on_splitting() {
+                tracing::error!(%error, "a directory cannot be split yet");
+            }
         }
         if mem::take(&mut self.end) {
             self.shard.go_on_ending().iter().for_each(tell_kept);

@@ -9,7 +9,7 @@ use types::name_hash::{TIE_BITS, name_hash};
 use types::parts::cookie_before;
 
 use crate::acl;
-use crate::error::{Damage, Result};
+use crate::error::{Damage, Error, Result};
 use crate::namespace::Namespace;
 use crate::ops::readdir::PageEntry;
 use crate::schema::edge::Edge;
@@ -103,23 +103,24 @@ impl<K: Kv> Namespace<K> {
         }
     }
 
-    /// Directories of this shard that are being split.
+    /// Directories of this shard that are being split, and those whose inode cannot be read: who goes on with them says so.
     ///
     /// # Errors
-    /// Where the store fails or a record is damaged.
+    /// Where the store fails.
     pub(crate) fn being_split(&mut self) -> Result<Vec<InodeId>> {
         let mut split = Vec::new();
         self.kv.scan(&[parts::PREFIX], &[parts::PREFIX + 1], |key, _| {
-            split.push(parts::deser_key(key));
+            // A key that is none leads to no directory.
+            split.extend(parts::deser_key(key));
             ControlFlow::Continue(())
         })?;
         let mut found = Vec::new();
         for id in split {
-            let id = id?;
-            if let Some(inode) = self.find(id)?
-                && matches!(inode.role(), Role::Splitting { .. })
-            {
-                found.push(id);
+            match self.find(id) {
+                Ok(Some(inode)) if matches!(inode.role(), Role::Splitting { .. }) => found.push(id),
+                Ok(_) => {}
+                Err(Error::Damaged(_)) => found.push(id),
+                Err(error) => return Err(error),
             }
         }
         Ok(found)

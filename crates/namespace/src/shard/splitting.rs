@@ -111,11 +111,10 @@ impl<K: Kv> Shard<K> {
         }
     }
 
-    /// Begins what can be done next to split directories. Its changes belong to the turn and need a `commit`.
-    ///
-    /// # Errors
-    /// Where the store fails; what was not done is done at a later call.
-    pub fn go_on_splitting(&mut self) -> Result<()> {
+    /// Begins what can be done next to split directories. Its changes belong to the turn and need a `commit`. Answers why some
+    /// cannot be gone on with: that is tried again at a later call, and holds up no others.
+    pub fn go_on_splitting(&mut self) -> Vec<Error> {
+        let mut failed = Vec::new();
         for directory in std::mem::take(&mut self.namespace.overgrown) {
             self.splitting.begin(directory);
         }
@@ -127,12 +126,15 @@ impl<K: Kv> Shard<K> {
                 Ok(Next::After(due_ms)) => progress.due_ms = due_ms,
                 Ok(Next::End) => drop(self.splitting.0.remove(&directory)),
                 Err(error) => {
-                    progress.due_ms = self.mono_ms.saturating_add(REFUSED_MS);
-                    return Err(error);
+                    // What is damaged stays so until somebody mends it.
+                    let is_damaged = matches!(error, Error::Damaged(_));
+                    let pause_ms = if is_damaged { FAILED_MAX_MS } else { REFUSED_MS };
+                    progress.due_ms = self.mono_ms.saturating_add(pause_ms);
+                    failed.push(error);
                 }
             }
         }
-        Ok(())
+        failed
     }
 
     fn step_of_split(&mut self, id: InodeId) -> Result<Next> {
@@ -152,7 +154,11 @@ impl<K: Kv> Shard<K> {
             Err(Error::Refused(_)) => return Ok(Next::After(self.mono_ms.saturating_add(REFUSED_MS))),
             Err(_) => return self.step_has_failed(id),
         }
-        let found = self.namespace.find(id)?.filter(|inode| inode.is_dir() && inode.nlink > 0);
+        let found = match self.namespace.find(id) {
+            // That was told, and is looked at again in time.
+            Err(_) if self.mono_ms < due_ms => return Ok(Next::After(due_ms)),
+            found => found?.filter(|inode| inode.is_dir() && inode.nlink > 0),
+        };
         let Some(inode) = found else { return Ok(Next::End) };
         let split_above = self.namespace.split_above;
         let is_large = split_above > 0 && inode.entries() > split_above;

@@ -67,7 +67,7 @@ impl Bed {
         self.now_ms += TURN_MS;
         self.shard.begin_turn(Timestamp(self.now_ms as i64), self.now_ms);
         self.shard.go_on_dividing();
-        self.shard.go_on_splitting().expect("the store is whole");
+        assert_eq!(self.shard.go_on_splitting(), [], "the store is whole");
         let result = work(self);
         self.shard.commit().expect("commits");
         for outgoing in self.shard.take_outgoing() {
