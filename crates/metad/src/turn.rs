@@ -43,7 +43,7 @@ mod waits;
 
 use newcomers::Newcomers;
 pub(crate) use refusals::Condition;
-use unsynced::{Buried, Unsynced};
+use unsynced::{Buried, Held, Unsynced};
 
 pub(crate) type Store = Rc<RocksKv>;
 
@@ -137,7 +137,7 @@ struct State {
     replies: Vec<(ShardId, Message, Reply)>,
     /// Messages for other shards, and those that wait for the disk.
     outgoing: Vec<Outgoing>,
-    held: Unsynced<Outgoing>,
+    held: Held,
     buried: Buried,
 }
 
@@ -226,7 +226,7 @@ impl Core {
             lost: Vec::new(),
             replies: Vec::new(),
             outgoing: Vec::new(),
-            held: Unsynced::default(),
+            held: Held::default(),
             buried: Buried::default(),
         };
         syncer.committed(state.commits, Haste::None);

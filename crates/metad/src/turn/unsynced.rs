@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
-use types::id::InodeId;
+use namespace::transaction::{Message, Outgoing};
+use rustc_hash::{FxHashMap, FxHashSet};
+use types::id::{InodeId, ShardId, TransactionId};
 
 /// In the order of the commits.
 pub(super) struct Unsynced<T>(VecDeque<(u64, T)>);
@@ -23,9 +24,41 @@ impl<T> Unsynced<T> {
     pub(super) fn pop(&mut self, synced: u64) -> Option<T> {
         self.0.pop_front_if(|(commit, _)| *commit <= synced).map(|(_, one)| one)
     }
+}
+
+/// Messages for other shards. Of decisions the shard tells again every second until they are answered, so that each would be
+/// here hundreds of times after a sync that hangs for minutes: the first one is enough.
+#[derive(Default)]
+pub(super) struct Held {
+    queue: Unsynced<Outgoing>,
+    decisions: FxHashSet<(TransactionId, ShardId)>,
+}
+
+impl Held {
+    pub(super) fn push(&mut self, commit: u64, outgoing: Outgoing) {
+        if decision(&outgoing).is_none_or(|decision| self.decisions.insert(decision)) {
+            self.queue.push(commit, outgoing);
+        }
+    }
+
+    /// See [`Unsynced::pop`].
+    pub(super) fn pop(&mut self, synced: u64) -> Option<Outgoing> {
+        let outgoing = self.queue.pop(synced)?;
+        if let Some(decision) = decision(&outgoing) {
+            self.decisions.remove(&decision);
+        }
+        Some(outgoing)
+    }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
+    }
+}
+
+fn decision(outgoing: &Outgoing) -> Option<(TransactionId, ShardId)> {
+    match outgoing.message {
+        Message::Finish { transaction, .. } => Some((transaction, outgoing.to)),
+        _ => None,
     }
 }
 
@@ -62,15 +95,43 @@ impl Buried {
 
 #[cfg(test)]
 mod tests {
+    use namespace::transaction::Haste;
+
     use super::*;
+
+    #[test]
+    fn a_decision_that_is_told_again_waits_once() {
+        let finish = |transaction, to| Outgoing {
+            to: ShardId(to),
+            message: Message::Finish { transaction: TransactionId(transaction), commit: true, made: None },
+            after_sync: true,
+            haste: Haste::None,
+        };
+        let mut held = Held::default();
+        for commit in 4..400 {
+            held.push(commit, finish(1, 1));
+            held.push(commit, finish(1, 2));
+        }
+        assert_eq!((held.pop(3), held.pop(4)), (None, Some(finish(1, 1))));
+        held.push(400, finish(1, 1));
+        let left = [Some(finish(1, 2)), Some(finish(1, 1)), None];
+        assert_eq!(
+            [held.pop(400), held.pop(400), held.pop(400)],
+            left,
+            "what is on its way may be lost, and is told again"
+        );
+        held.push(401, finish(1, 1));
+        held.clear();
+        held.push(402, finish(1, 1));
+        assert_eq!(held.pop(402), Some(finish(1, 1)), "what a failure has taken is told again");
+    }
 
     #[test]
     fn each_waits_for_its_commit() {
         let mut waiting = Unsynced::default();
         (1..=3).for_each(|commit| waiting.push(commit, commit));
         assert_eq!((waiting.pop(0), waiting.pop(2), waiting.pop(2), waiting.pop(2)), (None, Some(1), Some(2), None));
-        waiting.clear();
-        assert_eq!(waiting.pop(9), None);
+        assert_eq!((waiting.pop(9), waiting.pop(9)), (Some(3), None));
     }
 
     #[test]
