@@ -355,8 +355,11 @@ impl Core {
         mem::take(&mut self.state.borrow_mut().growing)
     }
 
+    /// `None` also while the store is closed.
     pub(crate) fn growth(&self, inode: InodeId) -> namespace::error::Result<Option<Growth>> {
-        self.state.borrow_mut().shard.growth(inode)
+        let mut state = self.state.borrow_mut();
+        let found = state.shard.growth(inode);
+        synced::none_while(state.reopening, found)
     }
 
     pub(crate) fn take_fencing(&self) -> Vec<SessionId> {

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use kv::KvError;
+use namespace::error::{Error, Result};
 use types::id::InodeId;
 
 use super::{Core, State};
@@ -93,5 +94,28 @@ impl Core {
             self.send(one, now);
         }
         self.metrics.waiting_for_sync.set(i64::try_from(state.syncing.len()).unwrap_or(i64::MAX));
+    }
+}
+
+/// What cannot be read only because the store is closed is to be asked for again.
+pub(super) fn none_while<T>(reopening: bool, found: Result<Option<T>>) -> Result<Option<T>> {
+    match found {
+        Err(Error::Store(_)) if reopening => Ok(None),
+        found => found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::error::Errno;
+
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_of_an_error_that_a_closed_store_gives() {
+        let closed = || Err::<Option<()>, _>(Error::Store(KvError::Io("closed".into())));
+        assert_eq!((none_while(true, closed()), none_while(false, closed())), (Ok(None), closed()));
+        let stale = Err::<Option<()>, _>(Error::Refused(Errno::ESTALE));
+        assert_eq!(none_while(true, stale.clone()), stale);
     }
 }
