@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use telemetry::metrics::{Counter, Gauge, Histogram, Metrics};
 use telemetry::names;
+use types::id::TargetId;
 use wire::frame::Status;
 use wire::op::Op;
 
@@ -45,7 +46,7 @@ impl Part {
 }
 
 impl ShardMetrics {
-    pub(crate) fn new(metrics: &Metrics) -> Self {
+    pub(crate) fn new(metrics: &Metrics, target: TargetId) -> Self {
         let mut seconds = Vec::new();
         for &op in Op::ALL.iter().filter(|op| (**op as u16) < STORAGE) {
             let index = op as usize;
@@ -68,7 +69,7 @@ impl ShardMetrics {
             sessions: Part::of(metrics.gauge(&names::SESSIONS, &[])),
             open_inodes: Part::of(metrics.gauge(&names::OPEN_INODES, &[])),
             epoch: metrics.gauge(&names::MAP_EPOCH, &[]),
-            free_bytes: metrics.gauge(&names::TARGET_FREE_BYTES, &["metadata"]),
+            free_bytes: metrics.gauge(&names::TARGET_FREE_BYTES, &[&target.to_string()]),
         }
     }
 

@@ -200,7 +200,8 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         keeps_access_times: true,
         may_grow: true,
     };
-    let (metrics, fail_points) = (ShardMetrics::new(&setup.metrics), FailPoints::new(setup.fail_points));
+    let metrics = ShardMetrics::new(&setup.metrics, setup.target);
+    let fail_points = FailPoints::new(setup.fail_points);
     let core = Rc::new(Core::new(shard, store, context, metrics, syncer, begun, fail_points));
     let identity = Rc::new(setup.identity);
     let storage = Storage::new(Rc::clone(&identity), Arc::clone(&setup.limits.interfaces));
