@@ -229,6 +229,7 @@ struct Watch<'a> {
 async fn go_over<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, walk: &Walk, watch: &Watch<'_>) {
     let Watch { is_stopped, report } = watch;
     let (mut offset, mut in_doubt, mut whole) = (0, false, true);
+    let since = served.store.going_over();
     loop {
         if is_stopped() {
             return;
@@ -278,7 +279,7 @@ async fn go_over<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, walk:
     if in_doubt && whole {
         let _turn = served.table.begin(object, Access::Barrier).await;
         if !served.table.is_buried(object)
-            && let Err(errno) = served.store.believe(object).await
+            && let Err(errno) = served.store.believe(object, since).await
         {
             tracing::warn!(%object, target = %served.target.id(), %errno, "the checksums of an object stay in doubt");
         }

@@ -67,7 +67,7 @@ async fn heal(store: &Files, corrupt: &[u64]) {
         assert_eq!(object, OBJECT);
         let checked = check_all(store, OBJECT).await;
         assert_eq!((&checked.corrupt[..], checked.unwritten), (corrupt, None));
-        store.believe(OBJECT).await.expect("believed");
+        store.believe(OBJECT, store.going_over()).await.expect("believed");
     }
     assert_eq!(trust(store), Trust::Exact);
     for offset in [9000, LAST] {

@@ -70,7 +70,7 @@ fn clean_objects_are_verified_after_a_loss_of_power_and_dirty_ones_are_taken_as_
         assert_eq!(second.doubtful(), None);
         let checked = check_all(&second, object(2, 0)).await;
         assert_eq!((checked.adopted, checked.corrupt, checked.in_doubt), (1, vec![], true));
-        second.believe(object(2, 0)).await.expect("believed");
+        second.believe(object(2, 0), second.going_over()).await.expect("believed");
         flip(&second, object(2, 0), 5000);
         assert_eq!(second.read(object(2, 0), 5000, 1, None).await.err(), Some(Errno::EIO), "from now on it counts");
         // Whatever is changed makes it dirty before, and it becomes clean again.
@@ -195,30 +195,38 @@ fn a_lost_end_stays_corrupt_until_it_is_written_anew() {
 
 #[test]
 fn what_is_distrusted_while_an_object_is_gone_over_is_not_believed_with_it() {
-    let dir = tempfile::tempdir().expect("a directory");
-    on_ring(async {
-        let store = store(dir.path());
-        write(&store, OBJECT, 0, &bytes(50_000, 1)).await.expect("written");
-        let distrust = async |block| {
-            let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
-            store.distrust(OBJECT, file.sums().expect("kept"), block..block + 1).await;
-        };
-        distrust(2).await;
-        assert!(check_all(&store, OBJECT).await.in_doubt);
-        // A write that failed when this block had been looked at, whose checksums could not be put right.
-        distrust(4).await;
-        flip(&store, OBJECT, 4 * 4096);
-        store.believe(OBJECT).await.expect("done");
-        assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
-        drop(store.open.borrow_mut().remove(OBJECT));
-        assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
-        assert_eq!(store.doubtful(), Some(OBJECT), "once more");
-        assert!(check_all(&store, OBJECT).await.in_doubt);
-        store.believe(OBJECT).await.expect("done");
-        assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
-        flip(&store, OBJECT, 4 * 4096);
-        assert_eq!(read_errno(&store, 4 * 4096, 10).await, Some(Errno::EIO));
-    });
+    // Also where somebody else has begun to go over it since then, and has not come to its end.
+    for is_begun in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        on_ring(async {
+            let store = store(dir.path());
+            write(&store, OBJECT, 0, &bytes(50_000, 1)).await.expect("written");
+            let distrust = async |block| {
+                let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+                store.distrust(OBJECT, file.sums().expect("kept"), block..block + 1).await;
+            };
+            distrust(2).await;
+            let first = store.going_over();
+            assert!(check_all(&store, OBJECT).await.in_doubt);
+            // A write that failed when this block had been looked at, whose checksums could not be put right.
+            distrust(4).await;
+            flip(&store, OBJECT, 4 * 4096);
+            let second = store.going_over();
+            if is_begun {
+                store.check(OBJECT, 0, 4096).await.expect("readable");
+            }
+            store.believe(OBJECT, first).await.expect("done");
+            assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
+            drop(store.open.borrow_mut().remove(OBJECT));
+            assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
+            assert_eq!(store.doubtful(), Some(OBJECT), "once more");
+            assert!(check_all(&store, OBJECT).await.in_doubt);
+            store.believe(OBJECT, second).await.expect("done");
+            assert_eq!(read_errno(&store, 4 * 4096, 10).await, None);
+            flip(&store, OBJECT, 4 * 4096);
+            assert_eq!(read_errno(&store, 4 * 4096, 10).await, Some(Errno::EIO));
+        });
+    }
 }
 
 #[test]
@@ -232,7 +240,7 @@ fn what_was_gone_over_is_not_gone_over_again() {
         drop(store.open.borrow_mut().remove(OBJECT));
         assert_eq!(store.doubtful(), Some(OBJECT));
         check_all(&store, OBJECT).await;
-        store.believe(OBJECT).await.expect("done");
+        store.believe(OBJECT, store.going_over()).await.expect("done");
         assert_eq!(store.doubtful(), None);
     });
 }
@@ -326,7 +334,7 @@ fn what_could_not_be_noted_as_distrusted_is_not_believed_when_it_is_opened_again
             assert!(read(&store, OBJECT, 2 * 4096, 8192).await == vec![0; 8192]);
             assert_eq!(store.doubtful(), Some(OBJECT));
             assert_eq!(check_all(&store, OBJECT).await.corrupt, Vec::<u64>::new());
-            store.believe(OBJECT).await.expect("done");
+            store.believe(OBJECT, store.going_over()).await.expect("done");
             flip(&store, OBJECT, 3 * 4096);
             assert_eq!(read_errno(&store, 3 * 4096, 10).await, Some(Errno::EIO));
         });

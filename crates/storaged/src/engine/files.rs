@@ -558,8 +558,12 @@ impl ObjectStore for Files {
         self.next_block(object, offset).await
     }
 
-    async fn believe(&self, object: ObjectId) -> Result<(), Errno> {
-        self.believe_sums(object).await
+    fn going_over(&self) -> u64 {
+        self.sums.going_over()
+    }
+
+    async fn believe(&self, object: ObjectId, since: u64) -> Result<(), Errno> {
+        self.believe_sums(object, since).await
     }
 
     async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {

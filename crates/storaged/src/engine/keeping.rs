@@ -52,14 +52,16 @@ pub(super) struct Sums {
     doubtful: RefCell<VecDeque<ObjectId>>,
     distrusted: RefCell<BTreeMap<ObjectId, Distrusted>>,
     believes_none: Cell<bool>,
+    /// How often something was distrusted.
+    distrusts: Cell<u64>,
     pub(super) cache: Rc<EntryCache>,
 }
 
 /// What is not believed of an object until all of it was gone over, also where its header could not be told.
 struct Distrusted {
     blocks: Range<u64>,
-    /// Since somebody began to go over it: what had been looked at by then may be wrong again.
-    anew: bool,
+    /// The last time, in the count of all. Who began to go over it before may have looked at what is wrong since.
+    at: u64,
 }
 
 impl Sums {
@@ -96,6 +98,7 @@ impl Sums {
             doubtful: RefCell::default(),
             distrusted: RefCell::default(),
             believes_none: Cell::new(false),
+            distrusts: Cell::default(),
             cache: Rc::new(EntryCache::new(PAGES_MAX)),
         })
     }
@@ -135,11 +138,13 @@ impl Sums {
     }
 
     fn note_distrusted(&self, object: ObjectId, blocks: Range<u64>) {
+        let at = self.distrusts.get() + 1;
+        self.distrusts.set(at);
         let mut distrusted = self.distrusted.borrow_mut();
         if let Some(known) = distrusted.get_mut(&object) {
-            *known = Distrusted { blocks: hull(&known.blocks, &blocks), anew: true };
+            *known = Distrusted { blocks: hull(&known.blocks, &blocks), at };
         } else if distrusted.len() < DISTRUSTED_MAX {
-            distrusted.insert(object, Distrusted { blocks, anew: true });
+            distrusted.insert(object, Distrusted { blocks, at });
         } else {
             self.believes_none.set(true);
         }
@@ -149,9 +154,9 @@ impl Sums {
         self.distrusted.borrow().get(&object).map(|known| known.blocks.clone())
     }
 
-    /// It is being gone over from its beginning on.
-    pub(super) fn begins_anew(&self, object: ObjectId) {
-        self.distrusted.borrow_mut().entry(object).and_modify(|known| known.anew = false);
+    /// For [`Self::may_be_believed`], before anything of an object is gone over.
+    pub(super) fn going_over(&self) -> u64 {
+        self.distrusts.get()
     }
 
     /// It is gone: the next object of that name has nothing of it.
@@ -159,12 +164,12 @@ impl Sums {
         self.distrusted.borrow_mut().remove(&object);
     }
 
-    /// Who has gone over all of it has seen what it is.
-    pub(super) fn may_be_believed(&self, object: ObjectId) -> bool {
-        !self.believes_none.get() && !self.distrusted.borrow().get(&object).is_some_and(|known| known.anew)
+    /// Who has gone over all of it since then has seen what it is. There may be several at once.
+    pub(super) fn may_be_believed(&self, object: ObjectId, since: u64) -> bool {
+        !self.believes_none.get() && self.distrusted.borrow().get(&object).is_none_or(|known| known.at <= since)
     }
 
-    /// Nobody needs to go over it again: it may have been closed and opened, or somebody else has gone over it. What comes
+    /// It is believed, and nobody needs to go over it again: it may have been closed and opened, or somebody else has gone over it. What comes
     /// to be wrong with it later is to be told again.
     pub(super) fn note_believed(&self, object: ObjectId) {
         self.doubtful.borrow_mut().retain(|other| *other != object);
@@ -173,9 +178,7 @@ impl Sums {
             told.remove(&(object, told_as));
         }
         drop(told);
-        if self.may_be_believed(object) {
-            self.forget_distrust(object);
-        }
+        self.forget_distrust(object);
     }
 
     /// Whether that was told before; from here on it was.

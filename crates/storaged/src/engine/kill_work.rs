@@ -320,7 +320,7 @@ impl Worker {
                 let checked = self.answer(self.store.check(OBJECT, 0, SLOTS * SLOT).await).await.expect("readable");
                 assert!(checked.corrupt.is_empty(), "{checked:?}");
                 if checked.unwritten.is_none() {
-                    self.answer(self.store.believe(OBJECT).await).await;
+                    self.answer(self.store.believe(OBJECT, self.store.going_over()).await).await;
                 }
             }
             2 | 3 => self.change(number, Kind::Cut, dice.below(SLOTS)..SLOTS, false).await,
@@ -352,7 +352,7 @@ pub(super) async fn go_over(store: &Files, dir: &Path) {
     let checked = check_all(store, OBJECT).await;
     assert!(checked.corrupt.is_empty(), "{checked:?}");
     if checked.unwritten.is_none() {
-        store.believe(OBJECT).await.expect("believed");
+        store.believe(OBJECT, store.going_over()).await.expect("believed");
         store.clean(Instant::now()).await;
         let header = sidecar(dir, OBJECT);
         // There is none as long as there is no object.

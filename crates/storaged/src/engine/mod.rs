@@ -193,9 +193,12 @@ pub(crate) trait ObjectStore {
     /// holes and no checksums. `None` where nothing follows.
     async fn next_to_check(&self, object: ObjectId, offset: u64) -> Result<Option<u64>, Errno>;
 
-    /// All of the object was gone over by [`Self::check`], from its beginning on: its checksums are right, unless some could
-    /// not be written since. Alone on the object.
-    async fn believe(&self, object: ObjectId) -> Result<(), Errno>;
+    /// For [`Self::believe`], to be asked before anything of an object is gone over.
+    fn going_over(&self) -> u64;
+
+    /// All of the object was gone over by [`Self::check`] since [`Self::going_over`] said so: its checksums are right, unless
+    /// some could not be written since. Alone on the object.
+    async fn believe(&self, object: ObjectId, since: u64) -> Result<(), Errno>;
 
     /// Up to `count` objects of the share after `after` that have checksums, whether the objects are there or not.
     async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno>;

@@ -69,9 +69,6 @@ impl Files {
     pub(super) async fn check_range(&self, object: ObjectId, offset: u64, len: u64) -> Result<Checked, Errno> {
         let mut checked = Checked::default();
         let Some(file) = self.open_existing(object).await? else { return Ok(checked) };
-        if offset == 0 {
-            self.sums.begins_anew(object);
-        }
         let sums = match self.sidecar_to_check(object, &file).await {
             Ok(Some(sums)) => sums,
             Ok(None) => return Ok(checked),
@@ -176,10 +173,10 @@ impl Files {
     }
 
     /// See [`super::ObjectStore::believe`].
-    pub(super) async fn believe_sums(&self, object: ObjectId) -> Result<(), Errno> {
+    pub(super) async fn believe_sums(&self, object: ObjectId, since: u64) -> Result<(), Errno> {
         let Some(file) = self.open_existing(object).await? else { return Ok(()) };
         let Some(sums) = file.sums() else { return Ok(()) };
-        if sums.trust() == Trust::Exact || !self.sums.may_be_believed(object) {
+        if sums.trust() == Trust::Exact || !self.sums.may_be_believed(object, since) {
             return Ok(());
         }
         self.cut_apart(sums, file.size.get()).await.map_err(|errno| self.refused(errno, "writing checksums"))?;

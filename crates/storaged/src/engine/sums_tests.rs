@@ -275,7 +275,7 @@ fn changes(seed: u64, dir: &Path) {
                     assert!(seen[..] == model[..], "step {step}");
                     let checked = check_all(&store, o).await;
                     assert_eq!((checked.corrupt, checked.size), (vec![], model.len() as u64), "step {step}");
-                    store.believe(o).await.expect("believed");
+                    store.believe(o, store.going_over()).await.expect("believed");
                     assert!(!check_all(&store, o).await.in_doubt);
                 }
             }
@@ -342,7 +342,7 @@ fn what_died_between_entry_and_data_is_what_it_was() {
         assert_eq!(read(&second, OBJECT, 40_960, 10_000).await, vec![0; 10_000]);
         let checked = check_all(&second, OBJECT).await;
         assert!(checked.in_doubt && checked.corrupt.is_empty());
-        second.believe(OBJECT).await.expect("believed");
+        second.believe(OBJECT, second.going_over()).await.expect("believed");
         let State::Dirty { owner, .. } = header(dir.path(), OBJECT) else { panic!("not clean yet") };
         assert_eq!(owner, second.sums.keeping.me);
         drop((file, second));
@@ -369,7 +369,7 @@ fn objects_without_checksums_are_read_and_get_some_when_they_are_gone_over() {
         for o in [OBJECT, object(2, 0)] {
             let checked = check_all(&second, o).await;
             assert!(checked.in_doubt && checked.adopted >= 24 && checked.corrupt.is_empty(), "{checked:?}");
-            second.believe(o).await.expect("believed");
+            second.believe(o, second.going_over()).await.expect("believed");
             flip(&second, o, 70_000);
             assert_eq!(second.read(o, 70_000, 1, None).await.err(), Some(Errno::EIO));
         }
@@ -495,7 +495,7 @@ fn blocks_whose_checksums_could_not_be_written_are_taken_as_they_are_and_no_othe
         }
         let checked = check_all(&first, OBJECT).await;
         assert!(checked.in_doubt && checked.corrupt.is_empty());
-        first.believe(OBJECT).await.expect("believed");
+        first.believe(OBJECT, first.going_over()).await.expect("believed");
         flip(&first, OBJECT, 2 * BLOCK + 5);
         assert_eq!(read_errno(&first, 2 * BLOCK, 100).await, Some(Errno::EIO));
     });
@@ -687,7 +687,7 @@ fn a_sidecar_is_made_once_and_keeps_what_is_written_meanwhile() {
         for block in (0..1001).step_by(128) {
             check_at(block).await;
         }
-        store.believe(OBJECT).await.expect("done");
+        store.believe(OBJECT, store.going_over()).await.expect("done");
         drop(store.open.borrow_mut().remove(OBJECT));
         assert!(read(&store, OBJECT, 1000 * BLOCK, 4096).await == bytes(4096, 2));
     });
