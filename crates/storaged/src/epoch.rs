@@ -8,11 +8,13 @@ use crate::sums::header::Owner;
 /// Unlike the usual one, never given out twice; since Linux 6.8.
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
-/// This process, on the file system of `fd`: its epoch is another one after a boot, and where it was mounted anew.
-pub(crate) fn owner(fd: RawFd) -> Owner {
+/// This process, on the file system of `fd`: its epoch is another one after a boot, where it was mounted anew, and where what
+/// was written before `lost_before` may be lost by now: the disk has refused something then, which the kernel takes for written.
+pub(crate) fn owner(fd: RawFd, lost_before: u64) -> Owner {
     let run = random();
+    let epoch = of_mount(fd).map(|mount| hash(&format!("{mount:016x} {lost_before}")));
     // Where nothing is known, or only an id that the next mount may get too, what another process left dirty is in doubt.
-    Owner { epoch: of_mount(fd).unwrap_or(run).max(1), run }
+    Owner { epoch: epoch.unwrap_or(run).max(1), run }
 }
 
 /// The epoch of the page cache of the file system of `fd`: where its mount cannot be told from the next one, that of the boot.
@@ -60,10 +62,11 @@ mod tests {
     #[test]
     fn processes_differ_and_mounts_do() {
         let (root, proc) = (std::fs::File::open("/").expect("open"), std::fs::File::open("/proc").expect("open"));
-        let (one, other) = (owner(root.as_raw_fd()), owner(root.as_raw_fd()));
+        let (one, other) = (owner(root.as_raw_fd(), 7), owner(root.as_raw_fd(), 7));
         assert_eq!(one.epoch == other.epoch, mount(root.as_raw_fd()).is_some());
         assert_ne!(one.run, other.run);
-        assert_ne!(one.epoch, owner(proc.as_raw_fd()).epoch);
+        assert_ne!(one.epoch, owner(proc.as_raw_fd(), 7).epoch);
+        assert_ne!(one.epoch, owner(root.as_raw_fd(), 8).epoch);
         assert_ne!(one.epoch, 0);
     }
 }

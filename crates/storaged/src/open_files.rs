@@ -132,6 +132,10 @@ impl OpenFiles {
         evicted
     }
 
+    pub(crate) fn objects(&self) -> Vec<ObjectId> {
+        self.files.keys().copied().collect()
+    }
+
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }

@@ -86,6 +86,8 @@ pub(crate) struct Target {
     creations: AtomicU64,
     /// Changes with lower versions, acknowledged and not synced, may have been lost.
     lost_before: AtomicU64,
+    /// Syncs of the whole file system that have failed.
+    failed_syncs: AtomicU64,
     /// Targets of this node on the same file system, this one counted: each has its part of the capacity.
     sharers: AtomicU64,
     /// No object was there when it was last searched for, and none was made since.
@@ -115,6 +117,7 @@ impl Target {
             incarnation: AtomicU64::new(0),
             creations: AtomicU64::new(0),
             lost_before: AtomicU64::new(0),
+            failed_syncs: AtomicU64::new(0),
             sharers: AtomicU64::new(1),
             empty: AtomicBool::new(false),
             health: AtomicU8::new(Health::Good as u8),
@@ -161,6 +164,16 @@ impl Target {
     /// Whether an acknowledged change of this version may be gone though nothing has failed; 0 is no version.
     pub(crate) fn may_have_lost(&self, version: u64) -> bool {
         version != 0 && version < self.lost_before.load(Ordering::Relaxed)
+    }
+
+    /// The first version that cannot have been lost with the memory of the host, or to a disk that refused it unheard.
+    pub(crate) fn lost_before(&self) -> u64 {
+        self.lost_before.load(Ordering::Relaxed)
+    }
+
+    /// Syncs of the whole file system that have failed: the kernel tells each lane's descriptor, and one lane may sync for all.
+    pub(crate) fn failed_syncs(&self) -> u64 {
+        self.failed_syncs.load(Ordering::SeqCst)
     }
 
     pub(crate) fn note_created(&self) {
@@ -261,6 +274,7 @@ impl Target {
     /// Told of what a sync of the whole file system has found, which does not say whose data it was. What this process has
     /// acknowledged it hears of by the object's file too, which it had open; of what earlier ones have, it hears here alone.
     pub(crate) fn note_loss_of_some(&self) {
+        self.failed_syncs.fetch_add(1, Ordering::SeqCst);
         self.lost_before.fetch_max(first_version(self.incarnation()), Ordering::Relaxed);
         self.note_loss();
     }

@@ -143,11 +143,15 @@ impl Files {
     pub(super) async fn begin_change(&self, object: ObjectId, file: &Rc<OpenFile>) -> Result<Option<Changing>, Errno> {
         let Some(sums) = self.make_sidecar(object, file).await? else { return Ok(None) };
         let was_dirty = sums.is_dirty();
-        let change = match sums.begin_change().await {
-            // Beside the header lies what the disk does not give.
-            Err(Errno::EIO) if self.clear_unreadable(object, &sums, 0..1).await.is_ok() => sums.begin_change().await,
-            change => change,
-        };
+        let mut change = sums.begin_change().await;
+        if change.is_err() && sums.distrusts_all() {
+            // A sync has failed: who is going over it, or opens it next, has to know as well.
+            self.distrust(object, &sums, 0..u64::MAX).await;
+        }
+        // Beside the header lies what the disk does not give.
+        if matches!(change, Err(Errno::EIO)) && self.clear_unreadable(object, &sums, 0..1).await.is_ok() {
+            change = sums.begin_change().await;
+        }
         let change = change.map_err(|errno| self.refused(errno, "writing checksums"))?;
         if !was_dirty {
             self.sums.note_dirty(object, Instant::now());
@@ -401,8 +405,8 @@ impl Files {
 
     /// Verifies what is about to be copied: its object may be another lane's.
     pub(super) async fn verify_source(&self, source: ObjectId, bytes: Range<u64>) -> Result<(), Errno> {
-        let (Some(sums), true) = (self.sums.shared_root(), self.sums.keeping.on) else { return Ok(()) };
-        let (root, me) = (Arc::clone(&self.root), self.sums.keeping.me);
+        let (Some(sums), true) = (self.sums.shared_root(), self.sums.is_on()) else { return Ok(()) };
+        let (root, me) = (Arc::clone(&self.root), self.sums.me());
         let found = self.unblock(move || source::verify(root.as_raw_fd(), sums.as_raw_fd(), source, bytes, me)).await;
         match found {
             Ok(Verified::Right) => Ok(()),

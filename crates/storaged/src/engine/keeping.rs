@@ -22,6 +22,7 @@ use super::sidecar::{Keeping, Sidecar, hull};
 use crate::epoch;
 use crate::open_files::OpenFile;
 use crate::sums::blocks::BLOCK;
+use crate::sums::header::Owner;
 use crate::sums::{Entry, Trust};
 use crate::target::Target;
 
@@ -31,7 +32,7 @@ pub(crate) const SUMS: &str = "sums";
 const DIRTY_MAX: usize = 1 << 17;
 /// Objects remembered that are to be gone over; further ones wait for a scrub.
 const DOUBTFUL_MAX: usize = 4096;
-/// Objects remembered that were distrusted; if there are more, none is believed any more.
+/// Objects remembered that were distrusted; if there are more, all are that are not open.
 const DISTRUSTED_MAX: usize = 4096;
 /// Corrupt blocks that were told once.
 const TOLD_MAX: usize = 4096;
@@ -43,7 +44,7 @@ pub(super) const AS_SOURCE: u64 = u64::MAX - 1;
 pub(super) struct Sums {
     /// `None` where there is no such directory, and none can be made.
     root: Option<Arc<OwnedFd>>,
-    pub(super) keeping: Keeping,
+    keeping: Cell<Keeping>,
     corrupt: Counter,
     unverified: Counter,
     told: RefCell<BTreeSet<(ObjectId, u64)>>,
@@ -51,9 +52,12 @@ pub(super) struct Sums {
     dirty: RefCell<BTreeMap<ObjectId, Instant>>,
     doubtful: RefCell<VecDeque<ObjectId>>,
     distrusted: RefCell<BTreeMap<ObjectId, Distrusted>>,
-    believes_none: Cell<bool>,
     /// How often something was distrusted.
     distrusts: Cell<u64>,
+    /// The last time that all was which is not open.
+    all_distrusted_at: Cell<u64>,
+    /// Failed syncs of the file system after which nothing is believed any more that they may have taken.
+    heard: Cell<u64>,
     pub(super) cache: Rc<EntryCache>,
 }
 
@@ -83,24 +87,39 @@ impl Sums {
             Err(error) => return Err(error),
         };
         let me = match &root {
-            Some(root) => epoch::owner(root.as_raw_fd()),
-            None => epoch::owner(-1),
+            Some(root) => epoch::owner(root.as_raw_fd(), target.lost_before()),
+            None => epoch::owner(-1, 0),
         };
         // From the start, so that a sum over time begins at 0. The target's id is known by now.
         let counter = |def| metrics.counter(def, &[&target.id().to_string()]);
         Ok(Self {
             root,
-            keeping: Keeping { me, on },
+            keeping: Cell::new(Keeping { me, on }),
+            heard: Cell::new(target.failed_syncs()),
             corrupt: counter(&names::CORRUPT_BLOCKS),
             unverified: counter(&names::UNVERIFIED_BLOCKS),
             told: RefCell::default(),
             dirty: RefCell::default(),
             doubtful: RefCell::default(),
             distrusted: RefCell::default(),
-            believes_none: Cell::new(false),
             distrusts: Cell::default(),
+            all_distrusted_at: Cell::default(),
             cache: Rc::new(EntryCache::new(PAGES_MAX)),
         })
+    }
+
+    /// As of now: who opens a sidecar keeps it.
+    pub(super) fn keeping(&self) -> Keeping {
+        self.keeping.get()
+    }
+
+    /// Entries are written and believed.
+    pub(super) fn is_on(&self) -> bool {
+        self.keeping.get().on
+    }
+
+    pub(super) fn me(&self) -> Owner {
+        self.keeping.get().me
     }
 
     pub(super) fn root(&self) -> Option<RawFd> {
@@ -130,7 +149,7 @@ impl Sums {
         self.dirty.borrow_mut().remove(&object);
     }
 
-    fn note_doubtful(&self, object: ObjectId) {
+    pub(super) fn note_doubtful(&self, object: ObjectId) {
         let mut doubtful = self.doubtful.borrow_mut();
         if doubtful.len() < DOUBTFUL_MAX && !doubtful.contains(&object) {
             doubtful.push_back(object);
@@ -138,16 +157,35 @@ impl Sums {
     }
 
     fn note_distrusted(&self, object: ObjectId, blocks: Range<u64>) {
-        let at = self.distrusts.get() + 1;
-        self.distrusts.set(at);
+        let at = self.count_distrust();
         let mut distrusted = self.distrusted.borrow_mut();
         if let Some(known) = distrusted.get_mut(&object) {
             *known = Distrusted { blocks: hull(&known.blocks, &blocks), at };
         } else if distrusted.len() < DISTRUSTED_MAX {
             distrusted.insert(object, Distrusted { blocks, at });
         } else {
-            self.believes_none.set(true);
+            drop(distrusted);
+            self.distrust_closed();
         }
+    }
+
+    fn count_distrust(&self) -> u64 {
+        self.distrusts.set(self.distrusts.get() + 1);
+        self.distrusts.get()
+    }
+
+    /// What is dirty and not open, or is closed before it is clean, is in doubt until it was gone over.
+    pub(super) fn distrust_closed(&self) {
+        let Keeping { me, on } = self.keeping.get();
+        self.keeping.set(Keeping { me: me.anew(), on });
+        self.all_distrusted_at.set(self.count_distrust());
+        // They are among those.
+        self.distrusted.borrow_mut().clear();
+    }
+
+    /// Whether a sync of the file system has failed since this was asked last; so many of the target's have ever.
+    pub(super) fn hears_of_failed_sync(&self, count: u64) -> bool {
+        self.heard.replace(count) != count
     }
 
     fn distrusted(&self, object: ObjectId) -> Option<Range<u64>> {
@@ -166,7 +204,8 @@ impl Sums {
 
     /// Who has gone over all of it since then has seen what it is. There may be several at once.
     pub(super) fn may_be_believed(&self, object: ObjectId, since: u64) -> bool {
-        !self.believes_none.get() && self.distrusted.borrow().get(&object).is_none_or(|known| known.at <= since)
+        let own = self.distrusted.borrow().get(&object).map_or(0, |known| known.at);
+        own.max(self.all_distrusted_at.get()) <= since
     }
 
     /// It is believed, and nobody needs to go over it again: it may have been closed and opened, or somebody else has gone over it. What comes
@@ -198,7 +237,7 @@ impl Sums {
 impl Files {
     /// From here on the open file has its sidecar.
     pub(super) fn take_in(&self, object: ObjectId, file: &OpenFile, sums: Rc<Sidecar>) {
-        if !self.sums.keeping.on {
+        if !self.sums.is_on() {
             file.set_sums(sums);
             return;
         }
@@ -238,7 +277,7 @@ impl Files {
     }
 
     pub(super) fn count_unverified(&self, blocks: u64) {
-        if self.sums.keeping.on {
+        if self.sums.is_on() {
             self.sums.unverified.inc_by(blocks);
         }
     }
@@ -288,9 +327,12 @@ impl Files {
     ) -> Result<(), Errno> {
         self.note_unreadable(object);
         let cleared = sums.clear_unreadable(blocks.clone()).await;
-        // The disk may give all of them by now.
-        if cleared != Ok(false) {
-            self.sums.note_distrusted(object, blocks);
+        match cleared {
+            // The disk may give all of them by now.
+            Ok(false) => {}
+            // Where it was the sync that failed, what else it was to write may not be there, and is not told again.
+            Err(errno) if errno != Errno::EROFS => self.distrust(object, sums, 0..u64::MAX).await,
+            _ => self.sums.note_distrusted(object, blocks),
         }
         cleared?;
         self.sums.note_doubtful(object);

@@ -37,6 +37,8 @@ mod past_cache;
 mod past_cache_tests;
 mod read_ahead;
 mod recompute;
+#[cfg(test)]
+mod refused_tests;
 mod removals;
 mod scatter;
 mod settle;

@@ -71,13 +71,13 @@ impl Files {
             }
         };
         let place = self.retiring.acquire(1).await;
-        let me = self.sums.keeping.me;
+        let me = self.sums.me();
         let opened = match open_cached(self.root(), self.sums.root(), object, me) {
             Ok(opened) => Ok(opened),
             Err(Errno::ENOENT) => Err(Errno::ENOENT),
             Err(_) => {
                 let (root, sums) = (Arc::clone(&self.root), self.sums.shared_root());
-                let missing = if self.sums.keeping.on { Missing::Leave } else { Missing::Empty };
+                let missing = if self.sums.is_on() { Missing::Leave } else { Missing::Empty };
                 self.unblock(move || open(root.as_raw_fd(), raw(&sums), object, me, missing)).await
             }
         };
@@ -120,8 +120,8 @@ impl Files {
             }
         };
         let place = self.retiring.acquire(1).await;
-        let made = self.sums.keeping.on.then(|| self.sums.shared_root()).flatten();
-        let (sums, me) = (self.sums.shared_root(), self.sums.keeping.me);
+        let made = self.sums.is_on().then(|| self.sums.shared_root()).flatten();
+        let (sums, me) = (self.sums.shared_root(), self.sums.me());
         let outcome = if self.pace.is_calm(Instant::now()) {
             self.pace.timed(|| open_or_create(self.root(), raw(&sums), raw(&made), object, me))
         } else {
@@ -155,7 +155,7 @@ impl Files {
         }
         let (sums, size) = match sums.found {
             Some(found) => {
-                let keeping = (self.sums.keeping, &self.target.helpers);
+                let keeping = (self.sums.keeping(), &self.target.helpers);
                 let (sums, size) = Sidecar::new(found, object, keeping, &self.sums.cache, stored.size);
                 (Some(sums), size)
             }
@@ -186,7 +186,7 @@ impl Files {
         object: ObjectId,
         file: &Rc<OpenFile>,
     ) -> Result<Option<Rc<Sidecar>>, Errno> {
-        let can_be_made = self.sums.keeping.on && file.writable;
+        let can_be_made = self.sums.is_on() && file.writable;
         // One at a time: who comes later with the size of before would cut off the entries of what was written since.
         let _opening = loop {
             if file.sums().is_some() || !can_be_made {
@@ -197,14 +197,14 @@ impl Files {
             }
         };
         let Some(root) = self.sums.shared_root() else { return Ok(None) };
-        let (me, size) = (self.sums.keeping.me, file.size.get());
+        let (me, size) = (self.sums.me(), file.size.get());
         let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make, size)).await;
         let sought = found.map_err(|errno| self.refused(errno, "making the file of checksums"))?;
         if sought.unreadable {
             self.note_unreadable(object);
         }
         if let Some(found) = sought.found {
-            let keeping = (self.sums.keeping, &self.target.helpers);
+            let keeping = (self.sums.keeping(), &self.target.helpers);
             let (sums, _) = Sidecar::new(found, object, keeping, &self.sums.cache, size);
             self.take_in(object, file, sums);
         }

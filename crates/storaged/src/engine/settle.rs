@@ -51,7 +51,8 @@ impl Files {
             if files.is_empty() {
                 continue;
             }
-            if let Err(errno) = self.sync_file_system().await {
+            let synced = self.sync_file_system().await;
+            if let Err(errno) = synced.and(self.distrust_unwritten().await) {
                 files.iter().for_each(|(object, ..)| self.sums.note_dirty(*object, Instant::now()));
                 return Err(errno);
             }
@@ -63,6 +64,30 @@ impl Files {
                 }
             }
         }
+    }
+
+    /// After a sync of the file system: where one has failed, what may be missing on the disk of objects that are not clean
+    /// is not believed any more. The kernel takes it for written: the next sync would say nothing of it.
+    ///
+    /// # Errors
+    /// Where one has failed since this was called last, which may have been another lane's.
+    async fn distrust_unwritten(&self) -> Result<(), Errno> {
+        if !self.sums.hears_of_failed_sync(self.target.failed_syncs()) {
+            return Ok(());
+        }
+        // Nobody has heard what the kernel had to say of these.
+        self.sums.distrust_closed();
+        let open = self.open.borrow().objects();
+        for object in open {
+            let file = self.open.borrow().get(object);
+            let sums = file.as_ref().and_then(|file| file.sums());
+            if let Some(sums) = sums.filter(|sums| sums.may_lack_writes())
+                && !sums.is_written().await
+            {
+                self.distrust(object, sums, 0..u64::MAX).await;
+            }
+        }
+        Err(Errno::EIO)
     }
 
     /// See [`super::ObjectStore::check`].
@@ -90,7 +115,8 @@ impl Files {
             Err(errno) => return Ok(Checked { unwritten: Some(errno), ..checked }),
         };
         checked.in_doubt = sums.trust() != Trust::Exact;
-        let mut is_changed = false;
+        // What the disk has refused is in the page cache still, and is written only if it is put there again.
+        let is_rewritten = sums.trust() != Trust::Exact;
         for (block, entry) in range.clone().zip(&mut entries) {
             let (_, part) = blocks::overlap(block, offset, end - offset);
             let mut sum = blocks::sum(&data[part]);
@@ -107,12 +133,11 @@ impl Files {
                 Verdict::Good | Verdict::Adopted if sums.trust() == Trust::Exact => {}
                 verdict => {
                     checked.adopted += u64::from(verdict == Verdict::Adopted);
-                    is_changed |= *entry != Entry::settled(sum);
                     *entry = Entry::settled(sum);
                 }
             }
         }
-        if is_changed && sums.is_writable() {
+        if is_rewritten && sums.is_writable() {
             let wrote = self.put_entries(object, &sums, range.start, &entries).await;
             checked.unwritten = wrote.err().map(|errno| self.refused(errno, "writing checksums"));
         }
@@ -142,7 +167,7 @@ impl Files {
 
     /// Makes one where there is none: what the object holds is then taken as it is.
     async fn sidecar_to_check(&self, object: ObjectId, file: &Rc<OpenFile>) -> Result<Option<Rc<Sidecar>>, Errno> {
-        if !self.sums.keeping.on || self.target.health() == crate::target::Health::ReadOnly {
+        if !self.sums.is_on() || self.target.health() == crate::target::Health::ReadOnly {
             return Ok(file.sums().filter(|sums| sums.is_kept()).cloned());
         }
         self.make_sidecar(object, file).await
@@ -176,11 +201,20 @@ impl Files {
     pub(super) async fn believe_sums(&self, object: ObjectId, since: u64) -> Result<(), Errno> {
         let Some(file) = self.open_existing(object).await? else { return Ok(()) };
         let Some(sums) = file.sums() else { return Ok(()) };
-        if sums.trust() == Trust::Exact || !self.sums.may_be_believed(object, since) {
+        if sums.trust() == Trust::Exact {
+            return Ok(());
+        }
+        if !self.sums.may_be_believed(object, since) {
+            self.sums.note_doubtful(object);
             return Ok(());
         }
         self.cut_apart(sums, file.size.get()).await.map_err(|errno| self.refused(errno, "writing checksums"))?;
         sums.believe().await.map_err(|errno| self.refused(errno, "writing checksums"))?;
+        if !self.sums.may_be_believed(object, since) {
+            // The disk has refused something meanwhile.
+            self.distrust(object, sums, 0..u64::MAX).await;
+            return Ok(());
+        }
         self.sums.note_believed(object);
         self.sums.note_dirty(object, Instant::now());
         Ok(())

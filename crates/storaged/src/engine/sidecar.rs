@@ -218,6 +218,8 @@ pub(crate) struct Sidecar {
     changing: Cell<u32>,
     changes: Cell<u64>,
     last_change: Cell<Instant>,
+    /// It was opened dirty: what was changed before, the kernel may have told another descriptor of.
+    was_dirty: Cell<bool>,
     /// That this object is in doubt was told.
     pub(super) doubt_told: Cell<bool>,
 }
@@ -300,6 +302,7 @@ impl Sidecar {
             changing: Cell::new(0),
             changes: Cell::new(0),
             last_change: Cell::new(Instant::now()),
+            was_dirty: Cell::new(state == Phase::Dirty && made.is_none()),
             doubt_told: Cell::new(false),
         });
         (this, size)
@@ -384,7 +387,11 @@ impl Sidecar {
         if (was_clean || !self.durable.get())
             && let Err(error) = op::fsync(self.fd(), true).await
         {
-            if self.owner.get() == self.keeping.me {
+            if !was_clean {
+                // Nor may its entries be there, which the kernel takes for written as well.
+                self.distrust_from_here(0..u64::MAX);
+            }
+            if self.owner.get().epoch == self.keeping.me.epoch {
                 // Who opens it anew must not take it for known to be on the disk.
                 let _ = self.write_header(self.dirty_by(self.keeping.me.earlier())).await;
             }
@@ -568,9 +575,10 @@ impl Sidecar {
         })
     }
 
-    /// The entries of these blocks are not believed any more, also by those who open it later where that can be said. To be
-    /// called during a change.
+    /// The entries of these blocks are not believed any more, also by those who open it later where that can be said.
     pub(super) async fn distrust(&self, range: Range<u64>) {
+        // Who is about to make it clean does not.
+        self.note_change();
         self.distrust_from_here(range);
         let _turn = self.turning.acquire(1).await;
         if self.state.get() == Phase::Dirty {
@@ -627,6 +635,21 @@ impl Sidecar {
         self.durable.set(false);
     }
 
+    pub(super) fn distrusts_all(&self) -> bool {
+        *self.inherited.borrow() == Some(0..u64::MAX)
+    }
+
+    /// Something of it is written that the disk need not have.
+    pub(super) fn may_lack_writes(&self) -> bool {
+        self.keeping.on && self.writable && self.is_dirty()
+    }
+
+    /// Where the disk has refused something of its file system: whether all that was written here is on it, as far as the
+    /// kernel tells.
+    pub(super) async fn is_written(&self) -> bool {
+        !self.was_dirty.get() && op::fsync(self.fd(), true).await.is_ok()
+    }
+
     fn distrust_from_here(&self, range: Range<u64>) {
         if self.trust.get() == Trust::Exact {
             self.trust.set(Trust::Either);
@@ -665,6 +688,7 @@ impl Sidecar {
         let Some(_turn) = self.turning.try_acquire(1) else { return Ok(false) };
         self.state.set(Phase::Clean);
         self.durable.set(false);
+        self.was_dirty.set(false);
         self.write_header(State::Clean { size }).await?;
         Ok(true)
     }

@@ -336,11 +336,11 @@ impl Mounted {
         std::fs::create_dir(dir.path().join("disk")).expect("made");
         let disk = dir.path().join("disk");
         run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", disk.to_str().expect("plain path")]);
-        Self::on(dir, 64, "rw", &["-O", "^has_journal"])
+        Self::on(dir, 64, "rw", &["-O", "^has_journal", "-b", "4096"])
     }
 
     /// The disk has what it promised.
-    fn enlarge(&self) {
+    pub(super) fn enlarge(&self) {
         let disk = self.dir.path().join("disk");
         assert!(run("mount", &["-o", "remount,size=128m", disk.to_str().expect("plain path")]), "remounted");
     }

@@ -23,6 +23,12 @@
 //! before anything is changed again. What is dirty from another *epoch* (another boot, or mount) is in doubt
 //! ([`Trust::Doubt`]): what does not match is believed, counted, and given a right entry when the object is gone over.
 //!
+//! **The disk refuses what was acknowledged**: the kernel tells of it once, at a sync, and then takes it for written, so that
+//! what it forgets comes back as it was long ago, also of entries. After a sync of the file system has failed, the entries of a
+//! dirty object are believed on only where the sidecar's own descriptor, which was open all the time, has nothing to tell. Of
+//! others that are open all blocks are as if they were being changed as a whole; what is closed is of another epoch from then
+//! on, as is all that is dirty for the next process. Who goes over such an object writes every entry anew.
+//!
 //! **A change fails**, and the process goes on: a block of its range may hold what it held, what it was to hold or, where that
 //! was broken off within the block, some of both. What is one of the two gets the sum of it. So does, whatever it holds, what
 //! was looked at before and was right, and what has a piece of the new data: it was being changed, and who asked for that

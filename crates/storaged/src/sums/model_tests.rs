@@ -17,25 +17,53 @@ fn sum(block: Block) -> u32 {
     value.wrapping_mul(0x9e37_79b1)
 }
 
-/// A part of a file that reaches the disk as a whole: what it has been since it was last forced there.
+/// A part of a file that reaches the disk as a whole.
 #[derive(Clone)]
-struct Cell<T>(Vec<T>);
+struct Cell<T> {
+    /// What it has been since it was last forced to the disk.
+    past: Vec<T>,
+    /// The disk has refused it, and the kernel takes it for written.
+    is_refused: bool,
+}
 
 impl<T: Clone + PartialEq> Cell<T> {
+    fn new(past: Vec<T>) -> Self {
+        Self { past, is_refused: false }
+    }
+
     fn get(&self) -> T {
-        self.0.last().expect("never empty").clone()
+        self.past.last().expect("never empty").clone()
     }
 
     fn set(&mut self, value: T) {
-        self.0.push(value);
+        self.past.push(value);
+        self.is_refused = false;
     }
 
     fn sync(&mut self) {
-        self.0 = vec![self.get()];
+        if !self.is_refused {
+            self.past = vec![self.get()];
+        }
+    }
+
+    /// The sync fails for this one, or for another.
+    fn fail_to_sync(&mut self, dice: &mut Dice) {
+        if dice.below(2) == 0 {
+            self.is_refused = self.past.len() > 1;
+        } else {
+            self.sync();
+        }
+    }
+
+    /// The page cache gives up what it takes for written.
+    fn forget(&mut self, dice: &mut Dice) {
+        if self.is_refused && dice.below(2) == 0 {
+            self.lose_power(dice);
+        }
     }
 
     fn lose_power(&mut self, dice: &mut Dice) {
-        self.0 = vec![self.0[dice.below(self.0.len())].clone()];
+        *self = Self::new(vec![self.past[dice.below(self.past.len())].clone()]);
     }
 }
 
@@ -76,6 +104,19 @@ impl Files {
         self.header.sync();
     }
 
+    /// Data that the disk refuses is the matter of who syncs it.
+    fn fail_to_sync(&mut self, dice: &mut Dice) {
+        self.blocks.iter_mut().for_each(Cell::sync);
+        self.size.sync();
+        self.entries.iter_mut().for_each(|cell| cell.fail_to_sync(dice));
+        self.header.fail_to_sync(dice);
+    }
+
+    fn forget(&mut self, dice: &mut Dice) {
+        self.entries.iter_mut().for_each(|cell| cell.forget(dice));
+        self.header.forget(dice);
+    }
+
     fn lose_power(&mut self, dice: &mut Dice) {
         self.blocks.iter_mut().for_each(|cell| cell.lose_power(dice));
         self.entries.iter_mut().for_each(|cell| cell.lose_power(dice));
@@ -97,6 +138,8 @@ struct Process {
     durable: bool,
     owner: Owner,
     inherited: Option<std::ops::Range<u64>>,
+    /// A sync has failed, which who comes next is told.
+    has_failed: bool,
     /// Steps that it has to live.
     left: usize,
 }
@@ -114,7 +157,7 @@ impl Process {
             None => (false, Owner::NOBODY, None),
         };
         let durable = !clean && owner == me;
-        let mut this = Self { files, me, trust, clean, durable, owner, inherited, left: usize::MAX };
+        let mut this = Self { files, me, trust, clean, durable, owner, inherited, has_failed: false, left: usize::MAX };
         if trust != Trust::Exact {
             this.cut(this.files.size.get());
         }
@@ -255,6 +298,8 @@ impl Process {
             }
         }
         if self.trust != Trust::Exact {
+            self.left = self.left.checked_sub(1).ok_or(Crash)?;
+            self.cut(self.files.size.get());
             self.write_header(State::Dirty { owner: self.me, pending: None })?;
             (self.trust, self.owner, self.inherited) = (Trust::Exact, self.me, None);
         }
@@ -271,10 +316,33 @@ impl Process {
         Ok(())
     }
 
+    /// With it open, or closed and opened again.
+    fn fail_to_clean(&mut self, dice: &mut Dice) -> Result<(), Crash> {
+        if self.clean {
+            return Ok(());
+        }
+        self.has_failed = true;
+        self.step(|files| files.fail_to_sync(dice))?;
+        if dice.below(2) == 0 {
+            if self.trust == Trust::Exact {
+                (self.trust, self.owner) = (Trust::Either, self.me.earlier());
+            }
+            self.inherited = Some(0..u64::MAX);
+            self.write_header(State::Dirty { owner: self.owner, pending: self.inherited.clone() })?;
+        } else {
+            self.files.forget(dice);
+            let again = Self::open(self.files.clone(), self.me.anew());
+            *self = Self { left: self.left, has_failed: true, ..again };
+        }
+        Ok(())
+    }
+
     fn anything(&mut self, dice: &mut Dice) -> Result<(), Crash> {
         let at = dice.below(BLOCKS);
         let value = 1 + dice.below(60_000) as u16;
-        match dice.below(13) {
+        self.files.forget(dice);
+        match dice.below(14) {
+            13 => self.fail_to_clean(dice),
             12 if at < self.files.size.get() => self.fail_to_write(at, value),
             0..3 => self.write(at, [Some(value), Some(value / 3)]),
             3..5 => self.write(at, [Some(value), None]),
@@ -315,11 +383,11 @@ impl Process {
 
 fn new_object(me: Owner) -> Files {
     Files {
-        blocks: vec![Cell(vec![[0; 2]]); BLOCKS],
-        size: Cell(vec![0]),
-        entries: vec![Cell(vec![Entry::default()]); BLOCKS],
+        blocks: vec![Cell::new(vec![[0; 2]]); BLOCKS],
+        size: Cell::new(vec![0]),
+        entries: vec![Cell::new(vec![Entry::default()]); BLOCKS],
         // Not on the disk until somebody forces it there.
-        header: Cell(vec![
+        header: Cell::new(vec![
             None,
             Some(Header { inode: 1, stripe: 0, state: State::Dirty { owner: me, pending: None } }),
         ]),
@@ -347,8 +415,11 @@ fn no_crash_makes_anything_corrupt_and_no_flipped_bit_is_missed() {
             }
             files = process.files;
             me.run += 1;
-            if dice.below(3) == 0 {
+            let loses_power = dice.below(3) == 0;
+            if loses_power {
                 files.lose_power(&mut dice);
+            }
+            if loses_power || process.has_failed {
                 me.epoch += 1;
             }
         }
