@@ -342,6 +342,8 @@ fn take_map(map: &Arc<ClusterMap>, dispatch: &Dispatch<Files>, targets: &LaneTar
 
 /// Waits for what is under way, and writes out what is dirty. False where something of that goes on.
 async fn drain(targets: &[Rc<Served<Files>>]) -> bool {
+    // A disk that fails may take minutes for it.
+    targets.iter().for_each(|served| served.scrub.end());
     let deadline = ring::now() + DRAIN_MAX;
     while targets.iter().any(|served| served.table.busy_count() > 0) && ring::now() < deadline {
         turn_end().await;

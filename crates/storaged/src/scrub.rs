@@ -2,6 +2,7 @@
 //! something is in doubt by itself. It takes its turn at each object like any request, and keeps to a rate.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use types::id::ObjectId;
 use wire::codec::Bytes;
 use wire::v1::scrub::{NAMED_MAX, ScrubCorrupt, ScrubRun, ScrubStart, ScrubStarted, ScrubStatusReply};
 
-use crate::engine::ObjectStore;
+use crate::engine::{Checked, ObjectStore};
 use crate::order::Access;
 use crate::served::Served;
 use crate::sums::blocks::BLOCK;
@@ -19,6 +20,8 @@ use crate::sums::blocks::BLOCK;
 const STEP: u64 = 512 << 10;
 /// Objects of one page of the listing.
 const PAGE: usize = 1024;
+/// How much of the time that a step took longer than the rate wants is made up for.
+const LAG_MAX: Duration = Duration::from_secs(1);
 /// Bytes a second, when nobody asked for it.
 const TEND_RATE: u64 = 32 << 20;
 /// How often idle objects are made clean, and from when on they count as such: by then, the kernel has written most of
@@ -30,6 +33,8 @@ const TEND_EVERY: Duration = Duration::from_secs(30);
 pub(crate) struct Scrub {
     run: RefCell<Option<ScrubRun>>,
     stop: Cell<bool>,
+    /// The service ends.
+    is_over: Cell<bool>,
 }
 
 impl Scrub {
@@ -42,6 +47,12 @@ impl Scrub {
         if self.run.borrow().as_ref().is_some_and(|run| run.running && (number == 0 || number == run.run)) {
             self.stop.set(true);
         }
+    }
+
+    /// Ends whatever goes over objects, soon and for good.
+    pub(crate) fn end(&self) {
+        self.is_over.set(true);
+        self.stop.set(true);
     }
 
     fn record(&self, change: impl FnOnce(&mut ScrubRun)) {
@@ -87,7 +98,7 @@ pub(crate) fn start<S: ObjectStore + 'static>(served: &Rc<Served<S>>, request: &
 async fn run<S: ObjectStore>(served: Rc<Served<S>>, rate: u64) {
     let scrub = &served.scrub;
     let begun = ring::now();
-    let outcome = go_over_all(&served, Walk::new(rate, begun)).await;
+    let outcome = go_over_all(&served, rate, begun).await;
     scrub.record(|run| {
         run.running = false;
         run.stopped = scrub.stop.get();
@@ -102,7 +113,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-async fn go_over_all<S: ObjectStore>(served: &Rc<Served<S>>, walk: Walk) -> Result<(), Errno> {
+async fn go_over_all<S: ObjectStore>(served: &Rc<Served<S>>, rate: u64, begun: Instant) -> Result<(), Errno> {
     let scrub = &served.scrub;
     for_each_object(served, Listed::Objects, async |_, size| {
         scrub.record(|run| {
@@ -111,12 +122,14 @@ async fn go_over_all<S: ObjectStore>(served: &Rc<Served<S>>, walk: Walk) -> Resu
         });
     })
     .await?;
-    for_each_object(served, Listed::Objects, async |object, _| {
+    // Counting them may have taken long, and has read nothing of them.
+    let walk = Walk::new(rate, ring::now());
+    for_each_object(served, Listed::Objects, async |object, size| {
         let watch = Watch { is_stopped: &|| scrub.stop.get(), report: &|found| scrub.record(|run| found.add_to(run)) };
-        go_over(served, object, &walk, &watch).await;
+        go_over(served, object, size, &walk, &watch).await;
         scrub.record(|run| {
             run.objects += 1;
-            run.elapsed_ms = millis(walk.begun.elapsed());
+            run.elapsed_ms = millis(begun.elapsed());
         });
     })
     .await?;
@@ -199,23 +212,25 @@ impl Found {
 struct Walk {
     /// Bytes a second; 0: without bound.
     rate: u64,
-    begun: Instant,
-    done: Cell<u64>,
+    /// When what was read up to now should have been.
+    due: Cell<Instant>,
 }
 
 impl Walk {
     fn new(rate: u64, begun: Instant) -> Self {
-        Self { rate, begun, done: Cell::new(0) }
+        Self { rate, due: Cell::new(begun) }
     }
 
     /// How long to wait after `bytes` more.
     fn pause(&self, bytes: u64, now: Instant) -> Duration {
-        self.done.set(self.done.get() + bytes);
         if self.rate == 0 {
             return Duration::ZERO;
         }
-        let due = Duration::from_secs_f64(self.done.get() as f64 / self.rate as f64);
-        due.saturating_sub(now.saturating_duration_since(self.begun))
+        // What a disk that stood still has kept us from reading is not read the faster after that.
+        let begun = now.checked_sub(LAG_MAX).map_or(self.due.get(), |earliest| self.due.get().max(earliest));
+        let due = begun + Duration::from_secs_f64(bytes as f64 / self.rate as f64);
+        self.due.set(due);
+        due.saturating_duration_since(now)
     }
 }
 
@@ -225,54 +240,37 @@ struct Watch<'a> {
     report: &'a dyn Fn(Found),
 }
 
-/// One object from its beginning to its end, step by step; what is written to it meanwhile is right already.
-async fn go_over<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, walk: &Walk, watch: &Watch<'_>) {
-    let Watch { is_stopped, report } = watch;
+/// One object from its beginning to its end, step by step; what is written to it meanwhile is right already. `listed`: the
+/// size that it had in the listing, for where the disk does not tell it any more.
+async fn go_over<S: ObjectStore>(
+    served: &Rc<Served<S>>,
+    object: ObjectId,
+    listed: u64,
+    walk: &Walk,
+    watch: &Watch<'_>,
+) {
     let (mut offset, mut in_doubt, mut whole) = (0, false, true);
     let since = served.store.going_over();
     loop {
-        if is_stopped() {
+        if (watch.is_stopped)() {
             return;
         }
-        let (size, read) = {
-            let _turn = served.table.begin(object, Access::read(offset, offset + STEP)).await;
-            if served.table.is_buried(object) {
-                return;
-            }
-            match served.store.check(object, offset, STEP).await {
-                Ok(checked) => {
-                    in_doubt |= checked.in_doubt;
-                    whole &= checked.unwritten.is_none();
-                    let corrupt = name(served, object, &checked.corrupt, false).await;
-                    let (bytes, failure) = (checked.bytes, checked.unwritten);
-                    report(Found { bytes, adopted: checked.adopted, corrupt, failure });
-                    (checked.size, bytes)
-                }
-                Err(Errno::EIO) => {
-                    whole = false;
-                    let corrupt = unreadable(served, object, offset, is_stopped).await;
-                    report(Found { corrupt, ..Found::default() });
-                    (served.store.stat(&[object]).await.map_or(0, |found| size_of(&found)), STEP)
-                }
-                Err(errno) => {
-                    report(Found { failure: Some(errno), ..Found::default() });
-                    return;
-                }
-            }
-        };
+        let Some(step) = look(served, object, offset, listed, watch).await else { return };
+        in_doubt |= step.in_doubt;
+        whole &= step.whole;
         // Also where no time is to be lost, others have their turn.
-        match walk.pause(read, ring::now()) {
+        match walk.pause(step.bytes, ring::now()) {
             Duration::ZERO => ring::next_turn().await,
             pause => ring::sleep(pause).await,
         }
         let reached = offset + STEP;
         offset = match served.store.next_to_check(object, reached).await {
-            Ok(next) => next.unwrap_or(size),
+            Ok(next) => next.unwrap_or(step.size),
             Err(_) => reached,
         };
         // Right unseen, and part of what there is to do.
-        report(Found { bytes: offset.min(size).saturating_sub(reached), ..Found::default() });
-        if offset >= size {
+        (watch.report)(Found { bytes: offset.min(step.size).saturating_sub(reached), ..Found::default() });
+        if offset >= step.size {
             break;
         }
     }
@@ -286,27 +284,84 @@ async fn go_over<S: ObjectStore>(served: &Rc<Served<S>>, object: ObjectId, walk:
     }
 }
 
-fn size_of(found: &[Option<crate::engine::Stored>]) -> u64 {
-    found.first().copied().flatten().map_or(0, |stored| stored.size)
+/// What became of one step.
+struct Step {
+    /// Of the object, in bytes.
+    size: u64,
+    /// That were looked at.
+    bytes: u64,
+    in_doubt: bool,
+    /// All of it was looked at, and has its checksums.
+    whole: bool,
 }
 
-/// The blocks of a step that the disk does not give: one by one, since a disk fails in sectors.
-async fn unreadable<S: ObjectStore>(
+/// One step, which is reported. `None` where the object is gone, or nothing can be done about it.
+async fn look<S: ObjectStore>(
     served: &Rc<Served<S>>,
     object: ObjectId,
     offset: u64,
+    listed: u64,
+    watch: &Watch<'_>,
+) -> Option<Step> {
+    match check(served, object, offset, STEP).await? {
+        Ok(checked) => {
+            let corrupt = name(served, object, &checked.corrupt, false).await;
+            let (bytes, failure) = (checked.bytes, checked.unwritten);
+            (watch.report)(Found { bytes, adopted: checked.adopted, corrupt, failure });
+            Some(Step { size: checked.size, bytes, in_doubt: checked.in_doubt, whole: failure.is_none() })
+        }
+        Err(Errno::EIO) => {
+            // The disk need not give the object at all.
+            let there = served.store.stat(&[object]).await.ok().and_then(|found| found.first().copied().flatten());
+            let size = there.map_or(listed, |stored| stored.size);
+            let range = offset..(offset + STEP).min(size.max(offset + 1));
+            let bytes = range.end.min(size).saturating_sub(offset);
+            let corrupt = match there {
+                Some(_) => unreadable(served, object, range, watch.is_stopped).await,
+                None => name(served, object, &range.step_by(BLOCK as usize).collect::<Vec<u64>>(), true).await,
+            };
+            (watch.report)(Found { bytes, corrupt, ..Found::default() });
+            Some(Step { size, bytes, in_doubt: false, whole: false })
+        }
+        Err(errno) => {
+            (watch.report)(Found { failure: Some(errno), ..Found::default() });
+            None
+        }
+    }
+}
+
+/// When it is its turn; `None` where the object is gone.
+async fn check<S: ObjectStore>(
+    served: &Rc<Served<S>>,
+    object: ObjectId,
+    offset: u64,
+    len: u64,
+) -> Option<Result<Checked, Errno>> {
+    let _turn = served.table.begin(object, Access::read(offset, offset + len)).await;
+    if served.table.is_buried(object) {
+        return None;
+    }
+    Some(served.store.check(object, offset, len).await)
+}
+
+/// The blocks of a step that the disk does not give: one by one, since a disk fails in sectors. Each has its own turn: a disk
+/// may take some seconds for it, and others wait.
+async fn unreadable<S: ObjectStore>(
+    served: &Rc<Served<S>>,
+    object: ObjectId,
+    range: Range<u64>,
     is_stopped: &dyn Fn() -> bool,
 ) -> Vec<ScrubCorrupt> {
     let mut bad = Vec::new();
-    for at in (offset..offset + STEP).step_by(BLOCK as usize) {
-        // Each may take a disk some seconds.
+    for at in range.step_by(BLOCK as usize) {
         if is_stopped() {
             break;
         }
-        match served.store.check(object, at, BLOCK).await {
-            Ok(checked) => bad.extend(name(served, object, &checked.corrupt, false).await),
-            Err(Errno::EIO) => bad.extend(name(served, object, &[at], true).await),
-            Err(_) => {}
+        match check(served, object, at, BLOCK).await {
+            Some(Ok(checked)) => bad.extend(name(served, object, &checked.corrupt, false).await),
+            Some(Err(Errno::EIO)) => bad.extend(name(served, object, &[at], true).await),
+            Some(Err(_)) => {}
+            None => break,
         }
     }
     bad
@@ -339,11 +394,14 @@ pub(crate) async fn tend<S: ObjectStore + 'static>(served: Rc<Served<S>>) {
     }
 }
 
-/// Those that are in doubt. No administrator has asked for it, or stops it.
+/// Those that are in doubt. No administrator has asked for it, or stops it: it ends with the service.
 pub(crate) async fn go_over_doubtful<S: ObjectStore>(served: &Rc<Served<S>>) {
     let walk = Walk::new(TEND_RATE, ring::now());
-    while let Some(object) = served.store.doubtful() {
-        go_over(served, object, &walk, &Watch { is_stopped: &|| false, report: &|_| {} }).await;
+    let is_stopped = || served.scrub.is_over.get();
+    while !is_stopped()
+        && let Some(object) = served.store.doubtful()
+    {
+        go_over(served, object, 0, &walk, &Watch { is_stopped: &is_stopped, report: &|_| {} }).await;
     }
 }
 
@@ -369,6 +427,9 @@ mod tests {
         assert_eq!(walk.pause(1 << 20, begun), Duration::from_secs(1));
         assert_eq!(walk.pause(1 << 20, begun + Duration::from_millis(1500)), Duration::from_millis(500));
         assert_eq!(walk.pause(0, begun + Duration::from_secs(9)), Duration::ZERO);
+        // Of these nine seconds one counts.
+        assert_eq!(walk.pause(3 << 20, begun + Duration::from_secs(9)), Duration::from_secs(2));
+        assert_eq!(walk.pause(1 << 20, begun + Duration::from_secs(11)), Duration::from_secs(1));
         assert_eq!(Walk::new(0, begun).pause(u64::MAX >> 1, begun), Duration::ZERO);
     }
 
