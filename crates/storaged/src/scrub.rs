@@ -11,7 +11,7 @@ use types::id::ObjectId;
 use wire::codec::Bytes;
 use wire::v1::scrub::{NAMED_MAX, ScrubCorrupt, ScrubRun, ScrubStart, ScrubStarted, ScrubStatusReply};
 
-use crate::engine::{Checked, ObjectStore};
+use crate::engine::{Checked, Leftover, ObjectStore};
 use crate::order::Access;
 use crate::served::Served;
 use crate::sums::blocks::BLOCK;
@@ -136,7 +136,7 @@ async fn go_over_all<S: ObjectStore>(served: &Rc<Served<S>>, rate: u64, begun: I
     remove_leftovers(served).await
 }
 
-/// Checksums whose object was never made, or is no more: somebody died in between.
+/// Checksums whose object was never made, or is no more: somebody died in between, or the object is lost.
 async fn remove_leftovers<S: ObjectStore>(served: &Rc<Served<S>>) -> Result<(), Errno> {
     let mut removed = 0u64;
     for_each_object(served, Listed::Checksums, async |object, _| {
@@ -145,7 +145,17 @@ async fn remove_leftovers<S: ObjectStore>(served: &Rc<Served<S>>) -> Result<(), 
             return;
         }
         let _turn = served.table.begin(object, Access::Barrier).await;
-        removed += u64::from(served.store.remove_leftover(object).await == Ok(true));
+        match served.store.remove_leftover(object).await {
+            Ok(Leftover::Removed) => removed += 1,
+            Ok(Leftover::Lost { named, count }) => {
+                let found = Found { corrupt: name(served, object, &named, true).await, ..Found::default() };
+                served.scrub.record(|run| {
+                    run.corrupt += count - found.corrupt.len() as u64;
+                    found.add_to(run);
+                });
+            }
+            Ok(Leftover::Kept) | Err(_) => {}
+        }
     })
     .await?;
     if removed > 0 {

@@ -25,7 +25,9 @@ use super::opening::Openings;
 use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
 use super::scatter::scatter;
-use super::{Checked, Data, Found, ObjectStore, Page, Share, Stored, Written, listing, sidecar, syscall};
+use super::{
+    Checked, Data, Found, Leftover, ObjectStore, Page, Share, Stored, Written, listing, lost, sidecar, syscall,
+};
 use crate::ahead::Ahead;
 use crate::failures::Failures;
 use crate::metrics::PastCache;
@@ -573,13 +575,13 @@ impl ObjectStore for Files {
             .map_err(|errno| self.failed(errno, "list"))
     }
 
-    async fn remove_leftover(&self, object: ObjectId) -> Result<bool, Errno> {
+    async fn remove_leftover(&self, object: ObjectId) -> Result<Leftover, Errno> {
         if self.stat(&[object]).await?.iter().any(Option::is_some) {
-            return Ok(false);
+            return Ok(Leftover::Kept);
         }
-        let Some(sums) = self.sums.shared_root() else { return Ok(false) };
-        let removed = self.unblock(move || sidecar::remove(sums.as_raw_fd(), object)).await;
-        removed.map(|()| true).map_err(|errno| self.refused(errno, "removing checksums"))
+        let Some(sums) = self.sums.shared_root() else { return Ok(Leftover::Kept) };
+        let left = self.unblock(move || lost::remove_leftover(sums.as_raw_fd(), object)).await;
+        left.map_err(|errno| self.refused(errno, "removing checksums"))
     }
 
     fn keeps_checksums(&self) -> bool {

@@ -40,6 +40,8 @@ const TOLD_MAX: usize = 4096;
 pub(super) const WHOLE: u64 = u64::MAX;
 /// ...and by who copies from it, whose object it need not be.
 pub(super) const AS_SOURCE: u64 = u64::MAX - 1;
+/// In place of a block, where the object is not there.
+const LOST: u64 = u64::MAX - 2;
 
 pub(super) struct Sums {
     /// `None` where there is no such directory, and none can be made.
@@ -344,6 +346,17 @@ impl Files {
         let (target, inode, stripe, offset) = (self.target.id(), object.inode, object.stripe, block * BLOCK);
         tracing::warn!(%inode, stripe, %target, offset,
             "checksums of an object may be older than its data, after a crash or since it had none: the data is taken as it is");
+    }
+
+    /// Counts it each time, and logs it once while it is remembered.
+    pub(super) fn tell_lost(&self, object: ObjectId, size: u64) {
+        self.sums.corrupt.inc();
+        if self.sums.remembers(object, LOST) {
+            return;
+        }
+        let (target, path) = (self.target.id(), self.object_path(object));
+        tracing::error!(inode = %object.inode, stripe = object.stripe, %target, size, path = %path.display(),
+            "the file of an object is not there, and by its checksums it should be: reading it is an error");
     }
 
     pub(super) fn tell_size(&self, object: ObjectId, found: u64, expected: u64) {

@@ -31,6 +31,9 @@ mod kill_tests;
 #[cfg(test)]
 mod kill_work;
 mod listing;
+mod lost;
+#[cfg(test)]
+mod lost_tests;
 mod opening;
 mod past_cache;
 #[cfg(test)]
@@ -87,6 +90,19 @@ pub(crate) struct Checked {
     pub(crate) in_doubt: bool,
     /// Checksums could not be written: they stay in doubt.
     pub(crate) unwritten: Option<Errno>,
+}
+
+/// What became of checksums whose object was not there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Leftover {
+    Removed,
+    /// It is there.
+    Kept,
+    /// It should be there: where blocks begin that are lost, as many as are named, and how many there are.
+    Lost {
+        named: Vec<u64>,
+        count: u64,
+    },
 }
 
 /// What a read finds.
@@ -147,7 +163,7 @@ impl Share {
 /// of one beside a change, and no truncate or remove beside anything else, are asked for at once. All calls leave the lane's
 /// thread free while the disk works.
 pub(crate) trait ObjectStore {
-    /// The bytes of `[offset, offset + len)` that exist; none where there is no object. They are at the beginning of `room`
+    /// The bytes of `[offset, offset + len)` that exist; none where there is no object, unless it is lost. They are at the beginning of `room`
     /// where it is long enough for them.
     async fn read(&self, object: ObjectId, offset: u64, len: u32, room: Option<Buf>) -> Result<Found, Errno>;
 
@@ -205,8 +221,8 @@ pub(crate) trait ObjectStore {
     /// Up to `count` objects of the share after `after` that have checksums, whether the objects are there or not.
     async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno>;
 
-    /// Removes the checksums of an object that is not there; false where it is. Alone on the object.
-    async fn remove_leftover(&self, object: ObjectId) -> Result<bool, Errno>;
+    /// Removes the checksums of an object that is not there, unless they say that it should be. Alone on the object.
+    async fn remove_leftover(&self, object: ObjectId) -> Result<Leftover, Errno>;
 
     /// Checksums are kept and verified.
     fn keeps_checksums(&self) -> bool;

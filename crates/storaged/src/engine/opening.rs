@@ -14,7 +14,7 @@ use types::id::ObjectId;
 use super::files::{Files, READ_ONLY, READ_WRITE};
 use super::folders::{self, Folder, c_string};
 use super::sidecar::{self, Missing, Sidecar, Sought};
-use super::syscall;
+use super::{lost, syscall};
 use crate::open_files::OpenFile;
 use crate::sums::header::Owner;
 
@@ -51,6 +51,19 @@ impl Drop for Opening<'_> {
     }
 }
 
+/// Why nothing was opened.
+enum Unopened {
+    Failed(Errno),
+    /// It is not there, and by its sidecar it should be, with so many bytes.
+    Lost(u64),
+}
+
+impl From<Errno> for Unopened {
+    fn from(errno: Errno) -> Self {
+        Self::Failed(errno)
+    }
+}
+
 /// What was opened.
 struct Opened {
     fd: OwnedFd,
@@ -61,6 +74,9 @@ struct Opened {
 
 impl Files {
     /// `None` where there is no such object.
+    ///
+    /// # Errors
+    /// `EIO` where there should be one, by its checksums; those of opening it.
     pub(super) async fn open_existing(&self, object: ObjectId) -> Result<Option<Rc<OpenFile>>, Errno> {
         let _opening = loop {
             if let Some(file) = self.open.borrow().get(object) {
@@ -72,20 +88,32 @@ impl Files {
         };
         let place = self.retiring.acquire(1).await;
         let me = self.sums.me();
-        let opened = match open_cached(self.root(), self.sums.root(), object, me) {
+        let opened: Result<Opened, Unopened> = match open_cached(self.root(), self.sums.root(), object, me) {
             Ok(opened) => Ok(opened),
-            Err(Errno::ENOENT) => Err(Errno::ENOENT),
+            // Most of them are holes, of which the kernel knows that.
+            Err(Errno::ENOENT) if self.has_no_sidecar(object) => Err(Errno::ENOENT.into()),
             Err(_) => {
                 let (root, sums) = (Arc::clone(&self.root), self.sums.shared_root());
                 let missing = if self.sums.is_on() { Missing::Leave } else { Missing::Empty };
                 self.unblock(move || open(root.as_raw_fd(), raw(&sums), object, me, missing)).await
             }
         };
-        match opened.and_then(|opened| self.keep(object, opened, place)) {
+        match opened.and_then(|opened| Ok(self.keep(object, opened, place)?)) {
             Ok(file) => Ok(Some(file)),
-            Err(Errno::ENOENT) => self.check_root().map(|()| None),
-            Err(errno) => Err(self.failed(errno, "open")),
+            Err(Unopened::Failed(Errno::ENOENT)) => self.check_root().map(|()| None),
+            Err(Unopened::Failed(errno)) => Err(self.failed(errno, "open")),
+            Err(Unopened::Lost(size)) => {
+                self.check_root()?;
+                self.tell_lost(object, size);
+                Err(Errno::EIO)
+            }
         }
+    }
+
+    /// As far as that can be told without the disk.
+    fn has_no_sidecar(&self, object: ObjectId) -> bool {
+        let Some(sums) = self.sums.root().filter(|_| self.sums.is_on()) else { return true };
+        syscall::open_cached(sums, &folders::path(object), READ_ONLY).is_err_and(|errno| errno == Errno::ENOENT)
     }
 
     /// "No such object" may mean that everything was removed under us, which is not a hole.
@@ -229,11 +257,15 @@ fn open_cached(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner) ->
 }
 
 /// Blocks.
-fn open(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner, missing: Missing) -> Result<Opened, Errno> {
+fn open(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner, missing: Missing) -> Result<Opened, Unopened> {
     let path = folders::path(object);
-    let (fd, writable) = match syscall::open_at(root, &path, READ_WRITE) {
-        Err(Errno::EROFS) => (syscall::open_at(root, &path, READ_ONLY)?, false),
-        outcome => (outcome?, true),
+    let (fd, writable) = match (syscall::open_at(root, &path, READ_WRITE), sums) {
+        (Err(Errno::EROFS), _) => (syscall::open_at(root, &path, READ_ONLY)?, false),
+        // A removal takes the sidecar first.
+        (Err(Errno::ENOENT), Some(sums)) if missing == Missing::Leave => {
+            return Err(lost::size(sums, object)?.map_or(Errno::ENOENT.into(), Unopened::Lost));
+        }
+        (outcome, _) => (outcome?, true),
     };
     let size = size_of(&fd)?;
     let sums = sums.map(|sums| sidecar::open(sums, object, me, missing, size)).transpose()?.unwrap_or_default();
@@ -259,7 +291,8 @@ fn open_or_create(
             return Ok(Opened { fd, writable: true, created: false, sums });
         }
     }
-    // The sidecar first: an object that has none is one of which nothing is known.
+    // The sidecar first: an object that has none is one of which nothing is known. Where it says that there was one, that is
+    // made with its size, as one that was cut: who writes all of a block heals it, and who wants it gone can have that.
     let sums = match (made, sums) {
         (Some(made), _) => sidecar::open(made, object, me, Missing::Begin, 0)?,
         (None, Some(sums)) => sidecar::remove(sums, object).map(|()| Sought::default())?,

@@ -80,7 +80,7 @@ pub(super) enum Missing {
     Empty,
     /// One is made.
     Make,
-    /// The object is about to be made: what is there is a leftover.
+    /// The object is about to be made: what is there is a leftover, unless it is clean and says that there was something.
     Begin,
 }
 
@@ -102,9 +102,8 @@ impl Sought {
 /// `size`: of the object's file, in bytes. Blocks.
 pub(super) fn open(root: RawFd, object: ObjectId, me: Owner, missing: Missing, size: u64) -> Result<Sought, Errno> {
     let path = folders::path(object);
-    let flags = READ_WRITE | if missing == Missing::Begin { libc::O_TRUNC } else { 0 };
     let mut is_new = false;
-    let (fd, writable) = match syscall::open_at(root, &path, flags) {
+    let (fd, writable) = match syscall::open_at(root, &path, READ_WRITE) {
         Ok(fd) => (fd, true),
         Err(Errno::ENOENT) if matches!(missing, Missing::Leave | Missing::Empty) => return Ok(Sought::default()),
         Err(Errno::EIO) if missing == Missing::Leave => return Ok(Sought::unreadable()),
@@ -120,7 +119,7 @@ pub(super) fn open(root: RawFd, object: ObjectId, me: Owner, missing: Missing, s
         },
         Err(errno) => return Err(errno),
     };
-    let len = if missing == Missing::Begin { 0 } else { syscall::stat(fd.as_raw_fd())?.0.size };
+    let len = if is_new { 0 } else { syscall::stat(fd.as_raw_fd())?.0.size };
     let mut found = Found { fd, writable, header: None, len, made: None, uncut: false };
     let unreadable = match found.read_header(object) {
         Err(Errno::EIO) if missing == Missing::Leave || !writable => return Ok(Sought::unreadable()),
@@ -131,6 +130,11 @@ pub(super) fn open(root: RawFd, object: ObjectId, me: Owner, missing: Missing, s
         }
         outcome => outcome.map(|()| false)?,
     };
+    let is_leftover = !is_new && !found.header.as_ref().is_some_and(Header::tells_of_data);
+    if missing == Missing::Begin && is_leftover && found.writable {
+        syscall::truncate(found.fd.as_raw_fd(), 0)?;
+        found.len = 0;
+    }
     if found.len == 0 && matches!(missing, Missing::Make | Missing::Begin) && found.writable {
         let owner = if missing == Missing::Begin { me } else { Owner::NOBODY };
         let header = header(object, State::Dirty { owner, pending: None });
@@ -185,7 +189,7 @@ pub(super) fn hull(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
     a.start.min(b.start)..a.end.max(b.end)
 }
 
-fn is_of(header: &Header, object: ObjectId) -> bool {
+pub(super) fn is_of(header: &Header, object: ObjectId) -> bool {
     (header.inode, header.stripe) == (object.inode.0, object.stripe)
 }
 

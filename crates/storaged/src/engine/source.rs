@@ -9,6 +9,7 @@ use types::error::Errno;
 use types::id::ObjectId;
 
 use super::files::READ_ONLY;
+use super::sidecar::is_of;
 use super::{folders, syscall};
 use crate::sums::blocks::{self, BLOCK_LEN};
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
@@ -65,8 +66,10 @@ fn first_bad(root: RawFd, sums: RawFd, source: ObjectId, bytes: Range<u64>, me: 
         Err(errno) => Err(errno),
     };
     let data = open(root).map_err(Broken::Failed)?;
-    let (Some(data), Some(sums)) = (data, open(sums).map_err(of_sums)?) else { return Ok(None) };
-    let (data, sums) = (data.as_raw_fd(), sums.as_raw_fd());
+    let Some(sums) = open(sums).map_err(of_sums)? else { return Ok(None) };
+    let sums = sums.as_raw_fd();
+    let Some(data) = data else { return first_lost(sums, source, &bytes) };
+    let data = data.as_raw_fd();
     if let Some(bad) = verify_end(data, sums, &bytes)? {
         return Ok(Some(bad));
     }
@@ -77,6 +80,17 @@ fn first_bad(root: RawFd, sums: RawFd, source: ObjectId, bytes: Range<u64>, me: 
         }
     }
     Ok(None)
+}
+
+/// The first block of an object that is not there and should be: who removes one removes its sidecar first.
+fn first_lost(sums: RawFd, source: ObjectId, bytes: &Range<u64>) -> Result<Option<Bad>, Broken> {
+    match read_header(sums)? {
+        Some(header @ Header { state: State::Clean { size }, .. }) if is_of(&header, source) && bytes.start < size => {
+            let block = bytes.start / blocks::BLOCK;
+            Ok(Some(Bad { block, entry: read_entry(sums, block)?, sum: 0 }))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The first block that is missing in the file: a clean object ends where its header says.

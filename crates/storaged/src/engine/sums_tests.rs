@@ -26,7 +26,7 @@ use super::files::{Files, Options};
 use super::folders;
 use super::keeping::SUMS;
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
-use super::{Checked, Data, Found, ObjectStore, Share, syscall};
+use super::{Checked, Data, Found, Leftover, ObjectStore, Share, syscall};
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
 use crate::sums::{Entry, Trust};
 
@@ -544,8 +544,8 @@ fn leftover_checksums_are_listed_and_removed_and_others_stay() {
         let mut listed: Vec<ObjectId> = page.objects.iter().map(|(object, _)| *object).collect();
         listed.sort_unstable();
         assert_eq!(listed, [OBJECT, left]);
-        assert_eq!(store.remove_leftover(OBJECT).await, Ok(false));
-        assert_eq!(store.remove_leftover(left).await, Ok(true));
+        assert_eq!(store.remove_leftover(OBJECT).await, Ok(Leftover::Kept));
+        assert_eq!(store.remove_leftover(left).await, Ok(Leftover::Removed));
         assert!(sidecar(dir.path(), OBJECT).exists() && !sidecar(dir.path(), left).exists());
     });
 }

@@ -69,6 +69,11 @@ impl Owner {
 }
 
 impl Header {
+    /// Of data that was on the disk together with it, and nothing was changed since.
+    pub(crate) fn tells_of_data(&self) -> bool {
+        matches!(self.state, State::Clean { size } if size > 0)
+    }
+
     pub(crate) fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
