@@ -210,8 +210,8 @@ impl Sums {
         own.max(self.all_distrusted_at.get()) <= since
     }
 
-    /// It is believed, and nobody needs to go over it again: it may have been closed and opened, or somebody else has gone over it. What comes
-    /// to be wrong with it later is to be told again.
+    /// It is believed, and nobody needs to go over it again: it may have been closed and opened, or somebody else has gone over
+    /// it. What comes to be wrong with it later is to be told again.
     pub(super) fn note_believed(&self, object: ObjectId) {
         self.doubtful.borrow_mut().retain(|other| *other != object);
         let mut told = self.told.borrow_mut();

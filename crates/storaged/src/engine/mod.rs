@@ -163,8 +163,8 @@ impl Share {
 /// of one beside a change, and no truncate or remove beside anything else, are asked for at once. All calls leave the lane's
 /// thread free while the disk works.
 pub(crate) trait ObjectStore {
-    /// The bytes of `[offset, offset + len)` that exist; none where there is no object, unless it is lost. They are at the beginning of `room`
-    /// where it is long enough for them.
+    /// The bytes of `[offset, offset + len)` that exist; none where there is no object, unless it is lost. They are at the
+    /// beginning of `room` where it is long enough for them.
     async fn read(&self, object: ObjectId, offset: u64, len: u32, room: Option<Buf>) -> Result<Found, Errno>;
 
     /// Puts `data` at `offset`, making the object where it was not. After an error any part may have been written.
