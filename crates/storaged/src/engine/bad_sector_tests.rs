@@ -4,17 +4,21 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use ring::buf::Slice;
 use types::allocation::Allocation;
 use types::error::Errno;
+use wire::v1::scrub::ScrubStart;
 
 use super::ObjectStore;
+use super::ahead_tests::served;
 use super::copy::Range;
 use super::files::{Files, Options};
 use super::keeping::WHOLE;
 use super::sums_tests::{OBJECT, check_all, flip, forget_pages, options, read_errno, sidecar};
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
+use crate::scrub;
 use crate::sums::Trust;
 use crate::target::Health;
 
@@ -97,6 +101,26 @@ fn an_object_without_its_checksums_is_read_and_gets_new_ones() {
             assert!(store.tell_unreadable(OBJECT, WHOLE), "another time is told again");
             assert!(read(&store, OBJECT, 2 * BLOCK, LEN as u32).await == bytes(LEN, 1)[2 * BLOCK as usize..]);
         }
+    });
+}
+
+#[test]
+fn what_a_scrub_could_not_read_counts_as_gone_over() {
+    on_ring(async {
+        let Some(mounted) = prepared(true).await else { return };
+        let store = store(&mounted.path(), true);
+        spoil_file(&mounted, &store.object_path(OBJECT), 1000);
+        let served = Rc::new(served(&mounted.path(), store));
+        scrub::start(&served, &ScrubStart { run: 1, rate: 0, targets: 1 });
+        let run = loop {
+            let run = served.scrub.status().run.expect("begun");
+            if !run.running {
+                break run;
+            }
+            ring::sleep(Duration::from_millis(1)).await;
+        };
+        assert!((1..=24).contains(&run.corrupt), "{run:?}");
+        assert_eq!((run.objects, run.bytes), (run.objects_total, run.bytes_total));
     });
 }
 
