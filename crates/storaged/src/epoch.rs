@@ -9,7 +9,7 @@ use crate::sums::header::Owner;
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
 /// This process, on the file system of `fd`: its epoch is another one after a boot, where it was mounted anew, and where what
-/// was written before `lost_before` may be lost by now: the disk has refused something then, which the kernel takes for written.
+/// was written before `lost_before` may be lost by now, since the disk has refused something that the kernel takes for written.
 pub(crate) fn owner(fd: RawFd, lost_before: u64) -> Owner {
     let run = random();
     let epoch = of_mount(fd).map(|mount| hash(&format!("{mount:016x} {lost_before}")));
