@@ -18,8 +18,8 @@ const PAGE: u32 = 4096;
 /// Where something is: its directory, and its name there.
 type Links = BTreeMap<InodeId, (InodeId, String)>;
 
-/// From the root of the file system; those are missing to which no name leads, or whose shards do not answer. A name can only be
-/// found by looking through its directory, which is done once for all that are in it.
+/// From the root of the file system; those are missing to which no name leads, or whose shards do not answer. A name can only
+/// be found by looking through its directory, which is done once for all that are in it.
 pub(crate) async fn of(data: &DataPlane<'_>, inodes: BTreeSet<InodeId>) -> BTreeMap<InodeId, String> {
     let mut links = Links::new();
     let mut level = inodes.clone();

@@ -25,8 +25,8 @@ const LEAVES_FOR_MAX: Duration = Duration::from_secs(2);
 /// Who has kept company for so long was in nobody's way.
 const CALM: Duration = Duration::from_millis(10);
 
-/// Where a look in vain was followed by a short sleep, the next ones last longer: up to so many times the limit. As the kernel's
-/// host does for idle virtual CPUs (`halt_poll_ns`).
+/// Where a look in vain was followed by a short sleep, the next ones last longer: up to so many times the limit. As KVM does
+/// before it lets an idle virtual CPU sleep (`halt_poll_ns`).
 const REACH_MAX: u32 = 4;
 
 /// Who slept for longer had nothing to do, and is hardly in a hurry now: an idle service costs no CPU time.

@@ -34,7 +34,8 @@ impl<K: Kv> Namespace<K> {
     /// # Errors
     /// As `get_xattr`; `E2BIG` (value above 64 KiB), `EEXIST` (CREATE), `ENODATA` (REPLACE), `EINVAL` (flags), `EPERM`
     /// (a user attribute of what is neither file nor directory, or by flags), `ENOSPC` (the names above 64 KiB
-    /// together, or the values above 1 MiB). Of an ACL: `EINVAL` where it is none, `EACCES` (a default one of what is no directory), `EOPNOTSUPP` (of a symlink).
+    /// together, or the values above 1 MiB). Of an ACL: `EINVAL` where it is none, `EACCES` (a default one of what is no
+    /// directory), `EOPNOTSUPP` (of a symlink).
     pub fn set_xattr(&mut self, id: InodeId, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         check(name, value, flags)?;
         let inode = self.existing(id)?;
