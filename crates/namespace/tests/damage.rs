@@ -13,7 +13,7 @@ fn damage(bed: &Bed, family: u8, inode: InodeId, rest: &[u8]) -> Vec<u8> {
     let key = [&[family][..], &inode.0.to_be_bytes(), rest].concat();
     let mut batch = bed.kv.batch();
     batch.put(&key, b"nonsense");
-    bed.kv.commit(&mut batch).unwrap();
+    bed.kv.commit(&mut batch).expect("written");
     key
 }
 
