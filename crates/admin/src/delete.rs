@@ -83,8 +83,8 @@ impl Admin {
     /// Whoever is in the way at first sight is found before anything is changed.
     pub(crate) fn delete(&self, doomed: Doomed, really: bool) -> Result<Vec<String>> {
         let would = self.management().read(async |client| doomed.ask(client, false).await);
-        if let Ok(_) | Err(ControlError::Refused(_)) = &would {
-            // Which files are in the way says more than that some are.
+        // Of a target that is not empty, which files are in the way says more than that some are.
+        if would.is_ok() || matches!((&would, doomed), (Err(ControlError::Refused(_)), Doomed::Target(_))) {
             self.check_unused(doomed)?;
         }
         let would = would.map_err(Fatal::from)?;
@@ -95,7 +95,7 @@ impl Admin {
         let mut taken_out = Vec::new();
         self.take_out(doomed.targets(&view.map), &mut taken_out)
             .and_then(|()| self.check_unused(doomed))
-            .and_then(|()| self.delete_when_heard(doomed, word_max(would.heartbeat)))
+            .and_then(|()| self.delete_when_heard(doomed, word_max(would.heartbeat), would.lines))
             .map_err(|why| put_back(&taken_out, why, |one| self.put_back(one)))
     }
 
@@ -132,14 +132,29 @@ impl Admin {
         Ok(())
     }
 
-    fn delete_when_heard(&self, doomed: Doomed, patience: Duration) -> Result<Vec<String>> {
-        let deadline = Instant::now() + patience;
+    /// Answers `lines`, where they are gone.
+    fn delete_when_heard(&self, doomed: Doomed, patience: Duration, lines: Vec<String>) -> Result<Vec<String>> {
+        let (deadline, mut is_lost) = (Instant::now() + patience, false);
         loop {
-            match self.management().change(async |client| doomed.ask(client, true).await) {
-                Err(ControlError::NotHeard(_)) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+            let outcome = self.management().change(async |client| doomed.ask(client, true).await);
+            let is_over = Instant::now() >= deadline;
+            match outcome {
+                Err(ControlError::NotHeard(_)) if !is_over => {}
+                Err(ControlError::Lost { .. } | ControlError::Unreachable { .. }) if !is_over => is_lost = true,
+                // The answer was lost.
+                Err(ControlError::Refused(_)) if is_lost && self.is_gone(doomed)? => return Ok(lines),
                 outcome => return Ok(outcome.map_err(Fatal::from)?.lines),
             }
+            std::thread::sleep(PAUSE);
         }
+    }
+
+    fn is_gone(&self, doomed: Doomed) -> Result<bool> {
+        let map = self.view()?.map;
+        Ok(match doomed {
+            Doomed::Target(id) => !map.targets.contains_key(&id),
+            Doomed::Node(id) => !map.nodes.contains_key(&id),
+        })
     }
 }
 

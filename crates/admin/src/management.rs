@@ -12,8 +12,9 @@ use net::Identity;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
-/// mgmtd is given up on after this.
+/// mgmtd is given up on after this; where it was there before, and may be being started again, after the second.
 const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_AGAIN: Duration = Duration::from_secs(15);
 /// A connection over which an answer came so lately is there.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -67,16 +68,14 @@ impl Management {
     }
 
     fn ask<T>(&self, request: impl AsyncFnOnce(&Client) -> Result<T, ControlError>) -> Result<T, ControlError> {
-        let outcome = self.driver.runtime.block_on(async {
-            if self.answered.get().is_none() {
-                let client = Client::connect(&self.address, &self.identity, PATIENCE).await?;
-                self.client.replace(client);
-            }
-            let client = self.client.borrow().clone();
-            request(&client).await
-        });
-        let is_lost = matches!(outcome, Err(ControlError::Lost { .. } | ControlError::Unreachable { .. }));
-        self.answered.set((!is_lost).then(Instant::now));
+        let runtime = &self.driver.runtime;
+        if self.answered.take().is_none() {
+            let connecting = Client::connect_retrying(&self.address, &self.identity, PATIENCE_AGAIN);
+            self.client.replace(runtime.block_on(connecting)?);
+        }
+        let client = self.client.borrow().clone();
+        let outcome = runtime.block_on(request(&client));
+        self.answered.set((!matches!(outcome, Err(ControlError::Lost { .. }))).then(Instant::now));
         outcome
     }
 }

@@ -174,6 +174,14 @@ impl Unwritten {
         self.waiting.weight() + self.flying.as_ref().map_or(0, |runs| runs.weight())
     }
 
+    /// It has been here for a while. With a stream of long writes something is always on its way, which leaves short ones
+    /// behind: then the next that is takes all.
+    fn leave_nothing_behind(&mut self) {
+        if self.flying.is_some() {
+            self.wanted = self.wanted.max(self.kept);
+        }
+    }
+
     /// It is time to write some: there is enough, or all that was here at some time is wanted.
     fn is_due(&self, now: Instant) -> bool {
         let is_wanted = self.wanted > self.written && !self.waiting.is_empty();
@@ -264,6 +272,11 @@ impl File {
         total.change(before, unwritten.weight());
         !std::mem::replace(&mut unwritten.watched, true)
     }
+}
+
+/// What who reads is told where what was kept back could not be written.
+fn errno_of_reader(errno: Errno) -> Errno {
+    if errno == Errno::EINTR { errno } else { Errno::EIO }
 }
 
 /// What is kept back will not be written: who has the file open is told, and its objects tell the size.
@@ -473,10 +486,7 @@ impl Client {
                     let unwritten = &mut file.unwritten;
                     unwritten.short = short;
                     unwritten.watched = !unwritten.is_clean();
-                    if unwritten.flying.is_some() {
-                        // With a stream of long writes something always is, which leaves short ones behind: the next takes all.
-                        unwritten.wanted = unwritten.wanted.max(unwritten.kept);
-                    }
+                    unwritten.leave_nothing_behind();
                     let may_try = unwritten.try_at.is_none_or(|at| now >= at) && unwritten.flying.is_none();
                     let renew = !unwritten.lease.rest(now).is_zero()
                         && !board.holds_most(unwritten.lease, now)
@@ -554,8 +564,7 @@ impl Client {
     /// # Errors
     /// `EINTR`, or else `EIO`.
     pub(crate) async fn write_out_to_read(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let written = self.write_out(caller, inode).await;
-        written.map_err(|errno| if errno == Errno::EINTR { errno } else { Errno::EIO })
+        self.write_out(caller, inode).await.map_err(errno_of_reader)
     }
 
     /// The same of what objects are to have.

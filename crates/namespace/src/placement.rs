@@ -57,7 +57,7 @@ impl Placement {
 
     /// At most `policy.stripe_count` different groups of the pool: those with space, then those with little; those with
     /// next to none only where there are no others. The default pool stands for one that was removed, which directories still
-    /// may name.
+    /// may name, and for one that this shard has not heard of yet.
     ///
     /// # Errors
     /// `ENOSPC` where the pool has no group.

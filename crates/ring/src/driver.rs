@@ -207,6 +207,10 @@ impl Driver {
         if self.look_before_sleep(begun, wait)? {
             return Ok(());
         }
+        let wait = wait.map(|wait| wait.saturating_sub(begun.elapsed()));
+        if wait.is_some_and(|wait| wait.is_zero()) {
+            return submit_and_look(&mut self.main);
+        }
         self.arm_file_polls()?;
         submit_and_wait(&mut self.main, wait)?;
         self.spinner.slept(begun.elapsed());

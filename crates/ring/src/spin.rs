@@ -111,7 +111,7 @@ impl Spinner {
             self.reach = self.limit;
         } else if waited > self.reach {
             self.reach = (self.reach * 2).min(reach_max);
-            (self.skips, self.skips_next) = (0, 1);
+            (self.skips, self.skips_next) = (0, (self.skips_next / 2).max(1));
         }
     }
 

@@ -108,7 +108,9 @@ fn of_dir(dir: ClusterDir, key: Option<&Path>) -> Result<Cluster, Failure> {
 fn of_mount(mount: &mounts::Mount, key: Option<&Path>) -> Result<Cluster, Failure> {
     let point = mount.point.display();
     let key = key.map(Path::to_owned);
-    match (RunState::read(&mount.point), key.clone().or_else(key_of_environment)) {
+    // What a mount that was killed has left is of no other one that is there now.
+    let state = RunState::read(&mount.point).filter(|state| state.mgmtd == mount.mgmtd);
+    match (state, key.clone().or_else(key_of_environment)) {
         (Some(state), _) => {
             let dir = state.dir.as_deref().map(ClusterDir::at).transpose()?;
             Ok(Cluster { mgmtd: state.mgmtd, key_file: key.unwrap_or(state.key_file), dir })

@@ -83,7 +83,7 @@ fn grown() -> (Membership, Vec<Record>) {
 }
 
 fn view(membership: &Membership) -> View {
-    View { map: membership.map().clone().into(), capacities: membership.capacities().into() }
+    View::new(membership.map().clone(), membership.capacities().into())
 }
 
 fn register(node: &Registration, cluster: &str) -> Vec<u8> {

@@ -103,7 +103,10 @@ pub(crate) async fn run(data: &DataPlane<'_>, progress: &mut dyn FnMut(Stage)) -
     }
     let located = |finding: Finding| Finding { path: snapshot.path(finding.inode), ..finding };
     report.findings = suspicions.into_iter().map(located).collect();
-    report.not_asked = not_asked(&away, &failing, &data.renewed().await?);
+    let map = data.renewed().await?;
+    // What was deleted since had nothing that anybody misses.
+    away.retain(|group, _| map.groups.contains_key(group));
+    report.not_asked = not_asked(&away, &failing, &map);
     Ok(report)
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,10 @@ use super::way::Way;
 use super::{Files, drop_caches};
 use crate::job::Measured;
 use crate::store::{Store, in_kept_store};
+
+/// For the services to come to rest after what is not measured; and how many CPUs they use then.
+const REST: Duration = Duration::from_secs(2);
+const IDLE: f64 = 0.05;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Stream {
@@ -25,19 +30,28 @@ pub(crate) struct Stream {
     /// The files stay from round to round, and are written over: a disk that is memory has to find new memory for new ones,
     /// which is no part of what such rows compare.
     pub(crate) kept: bool,
+    /// In the marks of what is written over: what an earlier round has left there is found to be wrong.
+    #[serde(default)]
+    round: u32,
 }
 
 impl Stream {
     /// Through the page cache, each process in a file of its own.
     pub(crate) fn buffered(bytes: u64, step: usize) -> Self {
-        Self { bytes, step, way: Way::Buffered, shared: false, kept: false }
+        Self { bytes, step, way: Way::Buffered, shared: false, kept: false, round: 0 }
     }
 
     /// One operation is one step. `write` ends with an fsync; `read` finds all caches cold.
     pub(crate) fn run(&self, files: &Files) -> Result<Vec<Measured>> {
-        let written = self.write_files(files)?;
+        if self.kept && !self.is_there(files)? {
+            self.remove(files)?;
+            self.write_all(files)?;
+            files.watch.settle_within(REST, IDLE);
+        }
+        let stream = Self { round: if self.kept { now_s() } else { 0 }, ..self.clone() };
+        let written = stream.write_files(files)?;
         drop_caches()?;
-        let read = self.read_files(files)?;
+        let read = stream.read_files(files)?;
         if !self.kept {
             self.remove(files)?;
         }
@@ -45,11 +59,8 @@ impl Stream {
     }
 
     pub(crate) fn write_files(&self, files: &Files) -> Result<Measured> {
-        if !self.kept || !self.is_there(files)? {
+        if !self.kept {
             self.remove(files)?;
-            if self.kept {
-                self.write_all(files)?;
-            }
         }
         self.write_all(files)
     }
@@ -101,6 +112,10 @@ impl Stream {
         if self.shared { "sequential-shared".to_owned() } else { format!("sequential-{number}") }
     }
 
+    fn mark(&self, number: usize) -> usize {
+        number | (self.round as usize) << 32
+    }
+
     /// Of each process.
     fn steps(&self, files: &Files) -> Result<u64> {
         let steps = self.bytes / self.step as u64 / files.processes as u64;
@@ -120,7 +135,7 @@ impl Stream {
         gate.pass();
         for index in 0..steps {
             let offset = self.offset(who, index);
-            stamp(&mut filling, who.0, offset);
+            stamp(&mut filling, self.mark(who.0), offset);
             let written = store.write_filling(&file, filling, offset);
             filling = written.with_context(|| format!("write of {name} at {offset}"))?;
         }
@@ -139,7 +154,7 @@ impl Stream {
         gate.pass();
         for index in 0..steps {
             let offset = self.offset(who, index);
-            let look = |bytes: &[u8], at| check(bytes, who.0, at);
+            let look = |bytes: &[u8], at| check(bytes, self.mark(who.0), at);
             let read = store.read_in_place(&file, buffer, offset, look);
             let read = read.with_context(|| format!("read of {name} at {offset}"))?;
             ensure!(read == len, "{name} has {read} bytes at {offset}, where {len} were written");
@@ -147,6 +162,10 @@ impl Stream {
         store.close(file).with_context(|| format!("close of {name}"))?;
         Ok(Tally { operations: steps, bytes: steps * len as u64 })
     }
+}
+
+fn now_s() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as u32
 }
 
 #[cfg(test)]

@@ -74,7 +74,9 @@ fn try_run(shared: &Shared, folder: &Folder, home: Home<'_>, plan: &BenchPlan) -
     let keep = if plan.use_reserve { 0 } else { reserve };
     let removed = folder.bytes().unwrap_or_default() < before;
     let patience = if removed { FREED_MAX } else { Duration::ZERO };
-    await_room(patience, &shared.stop, || check_room(folder, target, (keep, sharers), plan))?;
+    let mut together = 1;
+    shared.record(|run| together = (run.targets.len() as u64).clamp(1, sharers.max(1)));
+    await_room(patience, &shared.stop, || check_room(folder, target, (keep, together), plan))?;
     folder.make().map_err(|error| failed("cannot be made", folder.path(), &error))?;
     let direct = !plan.buffered && folder.is_direct(&file_system);
     shared.record(|run| run.direct = direct);
@@ -115,18 +117,19 @@ fn await_room(
     }
 }
 
-/// What the files still need must be free above what is to be kept, also where each of those that share the disk takes as much.
-fn check_room(folder: &Folder, target: &Path, (keep, sharers): (u64, u64), plan: &BenchPlan) -> Result<(), Failure> {
+/// What the files still need must be free above what is to be kept, also where each of those that share the disk and may take
+/// part, so many `together`, takes as much.
+fn check_room(folder: &Folder, target: &Path, (keep, together): (u64, u64), plan: &BenchPlan) -> Result<(), Failure> {
     let missing = |thread| plan.size.saturating_sub(folder.allocated(thread));
     let need: u64 = (0..plan.threads).map(missing).sum();
     let free = place::free_bytes(target).map_err(|error| failed("cannot be looked at", target, &error))?;
-    if need == 0 || free.checked_sub(keep).is_some_and(|room| room / sharers.max(1) >= need) {
+    if need == 0 || free.checked_sub(keep).is_some_and(|room| room / together >= need) {
         return Ok(());
     }
     let (need, free, keep) = (need >> 20, free >> 20, keep >> 20);
     let mut text = format!("its files need {need} MiB more; {free} MiB are free, and {keep} MiB are to stay so");
-    if sharers > 1 {
-        text += &format!("; {sharers} targets share the rest");
+    if together > 1 {
+        text += &format!("; {together} targets share the rest");
     }
     Err(Failure::NoRoom(text))
 }

@@ -41,7 +41,7 @@ impl Args {
         let Some(mount) = mounts::at(&self.mount)? else {
             return Err(usage!("{} is not a mount of Weft", self.mount.display()));
         };
-        let process = RunState::read(&mount.point).map(|state| state.pid);
+        let process = RunState::read(&mount.point).filter(|state| state.mgmtd == mount.mgmtd).map(|state| state.pid);
         take_away(&mount.point, self.force)?;
         if let (Some(pid), false) = (process, self.force) {
             patiently(&format!("waiting for the mount's process {pid} to end"), || wait_for_end(pid));
