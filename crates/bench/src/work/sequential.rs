@@ -32,7 +32,7 @@ pub(crate) struct Stream {
     pub(crate) kept: bool,
     /// In the marks of what is written over: what an earlier round has left there is found to be wrong.
     #[serde(default)]
-    round: u32,
+    pub(crate) round: u32,
 }
 
 impl Stream {

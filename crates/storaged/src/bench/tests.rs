@@ -134,7 +134,9 @@ fn targets_that_share_a_disk_do_not_fill_it_together() {
     // A hundred shares of what is free, of which this one wants two: others may use the disk meanwhile.
     let free = place::free_bytes(target.path()).expect("told");
     let large = BenchPlan { size: free / 100, ..plan() };
-    assert_eq!(text(&bench.start(Home { sharers: 100, ..home(target.path(), 0) }, request(large)).refused), "");
+    let targets = (1..=200).map(TargetId).collect();
+    let request = BenchStart { targets, ..request(large) };
+    assert_eq!(text(&bench.start(Home { sharers: 100, ..home(target.path(), 0) }, request).refused), "");
     let refused = ended(&bench).run.expect("there was one");
     assert_eq!(refused.phase, BenchPhase::NoRoom);
     assert!(text(&refused.message).contains("100 targets share"), "{}", text(&refused.message));

@@ -22,7 +22,7 @@ use super::source::Verified;
 use super::{Data, source, syscall};
 use crate::open_files::OpenFile;
 use crate::sums::blocks::{self, BLOCK, BLOCK_LEN};
-use crate::sums::header::place;
+use crate::sums::header::{Owner, place};
 use crate::sums::{Entry, Trust, Verdict};
 
 /// More entries are cut off, or written, on a helper thread.
@@ -406,7 +406,10 @@ impl Files {
     /// Verifies what is about to be copied: its object may be another lane's.
     pub(super) async fn verify_source(&self, source: ObjectId, bytes: Range<u64>) -> Result<(), Errno> {
         let (Some(sums), true) = (self.sums.shared_root(), self.sums.is_on()) else { return Ok(()) };
-        let (root, me) = (Arc::clone(&self.root), self.sums.me());
+        // Which objects the lane of the source has in doubt since a sync failed is not known here.
+        let is_sure = self.target.failed_syncs() == 0;
+        let me = if is_sure { self.sums.me() } else { Owner::STRANGER };
+        let root = Arc::clone(&self.root);
         let found = self.unblock(move || source::verify(root.as_raw_fd(), sums.as_raw_fd(), source, bytes, me)).await;
         match found {
             Ok(Verified::Right) => Ok(()),

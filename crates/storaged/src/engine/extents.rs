@@ -55,27 +55,6 @@ pub(super) fn covered_until(fd: RawFd, range: Range<u64>) -> Option<u64> {
     Some(range.end)
 }
 
-/// Bytes of the file's space from there on; `None` where its file system does not tell. May block.
-pub(super) fn space_from(fd: RawFd, start: u64) -> Option<u64> {
-    let (mut at, mut space) = (start, 0);
-    loop {
-        let mut map = Map { start: at, length: u64::MAX - at, count: EXTENTS as u32, ..Map::default() };
-        // SAFETY: the kernel reads and writes a live structure that has room for `count` extents.
-        if unsafe { libc::ioctl(fd, FIEMAP, &raw mut map) } < 0 {
-            return None;
-        }
-        let found = map.extents.get(..map.mapped as usize).unwrap_or_default();
-        for extent in found {
-            let end = extent.logical.saturating_add(extent.length);
-            space += end.saturating_sub(at.max(extent.logical));
-            at = at.max(end);
-        }
-        if found.len() < EXTENTS {
-            return Some(space);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;

@@ -109,8 +109,6 @@ pub(crate) struct Files {
     pub(super) cache_cost: CacheCost,
     /// The kernel itself reads less far ahead than we would.
     pub(super) reads_ahead: bool,
-    /// The file system gives files more space than they ask for, for a while.
-    guesses: bool,
     pub(super) ahead: Rc<Ahead>,
     pub(super) queue: Rc<Queue>,
     pub(super) sums: Sums,
@@ -136,7 +134,6 @@ impl Files {
         scatter(&root);
         let reads_ahead = kernel_read_ahead(root.metadata()?.dev()) < KERNEL_WINDOW_MAX;
         let root: OwnedFd = root.into();
-        let guesses = syscall::guesses(root.as_raw_fd());
         let sums = Sums::open(&target, options.checksums, metrics)?;
         let pace = Pace::new(Arc::clone(&target.pulse));
         Ok(Self {
@@ -153,7 +150,6 @@ impl Files {
             pace,
             cache_cost: CacheCost::default(),
             reads_ahead,
-            guesses,
             ahead,
             queue,
             sums,
@@ -391,14 +387,6 @@ impl Files {
         self.target.syncer.run(sync).await
     }
 
-    async fn stat_open(&self, file: &OpenFile) -> Result<Stored, Errno> {
-        let fd = file.fd();
-        if self.guesses {
-            return self.paced(move || syscall::stat_without_guess(fd)).await;
-        }
-        syscall::stat(fd).map(|(stored, _)| stored)
-    }
-
     async fn sync_entry(&self, object: ObjectId) -> Result<(), Errno> {
         if !self.entries.borrow().is_unsynced(object) {
             return Ok(());
@@ -485,7 +473,7 @@ impl ObjectStore for Files {
         let mut elsewhere = Vec::new();
         for (index, &object) in objects.iter().enumerate() {
             match self.open.borrow().get(object) {
-                Some(file) => found[index] = Some(self.stat_open(&file).await.map_err(|e| self.failed(e, "stat"))?),
+                Some(file) => found[index] = Some(syscall::stat(file.fd()).map_err(|e| self.failed(e, "stat"))?.0),
                 None => elsewhere.push((index, object)),
             }
         }

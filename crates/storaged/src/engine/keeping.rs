@@ -60,6 +60,8 @@ pub(super) struct Sums {
     all_distrusted_at: Cell<u64>,
     /// Failed syncs of the file system after which nothing is believed any more that they may have taken.
     heard: Cell<u64>,
+    /// The same of openings.
+    heard_closed: Cell<u64>,
     pub(super) cache: Rc<EntryCache>,
 }
 
@@ -98,6 +100,7 @@ impl Sums {
             root,
             keeping: Cell::new(Keeping { me, on }),
             heard: Cell::new(target.failed_syncs()),
+            heard_closed: Cell::new(target.failed_syncs()),
             corrupt: counter(&names::CORRUPT_BLOCKS),
             unverified: counter(&names::UNVERIFIED_BLOCKS),
             told: RefCell::default(),
@@ -122,6 +125,15 @@ impl Sums {
 
     pub(super) fn me(&self) -> Owner {
         self.keeping.get().me
+    }
+
+    /// The same for who opens a sidecar, where so many syncs of the target's file system have failed: what was closed before the
+    /// last one is not believed, also before this lane has cleaned anything since.
+    pub(super) fn me_after(&self, failed_syncs: u64) -> Owner {
+        if self.heard_closed.replace(failed_syncs) != failed_syncs {
+            self.distrust_closed();
+        }
+        self.me()
     }
 
     pub(super) fn root(&self) -> Option<RawFd> {

@@ -87,7 +87,7 @@ impl Files {
             }
         };
         let place = self.retiring.acquire(1).await;
-        let me = self.sums.me();
+        let me = self.sums.me_after(self.target.failed_syncs());
         let opened: Result<Opened, Unopened> = match open_cached(self.root(), self.sums.root(), object, me) {
             Ok(opened) => Ok(opened),
             // Most of them are holes, of which the kernel knows that.
@@ -149,7 +149,7 @@ impl Files {
         };
         let place = self.retiring.acquire(1).await;
         let made = self.sums.is_on().then(|| self.sums.shared_root()).flatten();
-        let (sums, me) = (self.sums.shared_root(), self.sums.me());
+        let (sums, me) = (self.sums.shared_root(), self.sums.me_after(self.target.failed_syncs()));
         let outcome = if self.pace.is_calm(Instant::now()) {
             self.pace.timed(|| open_or_create(self.root(), raw(&sums), raw(&made), object, me))
         } else {
@@ -225,7 +225,7 @@ impl Files {
             }
         };
         let Some(root) = self.sums.shared_root() else { return Ok(None) };
-        let (me, size) = (self.sums.me(), file.size.get());
+        let (me, size) = (self.sums.me_after(self.target.failed_syncs()), file.size.get());
         let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make, size)).await;
         let sought = found.map_err(|errno| self.refused(errno, "making the file of checksums"))?;
         if sought.unreadable {

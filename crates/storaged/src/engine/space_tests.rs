@@ -1,11 +1,9 @@
 //! What is refused where space is short, and what is not.
 
 use std::future::poll_fn;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use types::allocation::Allocation;
 use types::error::Errno;
@@ -15,7 +13,7 @@ use super::ObjectStore;
 use super::copy::Range;
 use super::files::Files;
 use super::sums_tests::{sidecar, store};
-use super::tests::{Mounted, bytes, object, on_ring, read, store_of, target, write};
+use super::tests::{bytes, object, on_ring, read, store_of, target, write};
 
 const BLOCK: u64 = 4096;
 const LEN: u64 = 4 * BLOCK;
@@ -94,36 +92,5 @@ fn small_appends_ask_nothing_of_the_disk() {
         let mut append = pin!(write(&store, object(1, 0), 200, &data));
         let at_once = poll_fn(|context| Poll::Ready(append.as_mut().poll(context))).await;
         assert_eq!(at_once, Poll::Ready(Ok(300)));
-    });
-}
-
-#[test]
-fn what_xfs_takes_ahead_of_a_file_that_grows_is_no_part_of_it_also_where_it_has_holes() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let Some(mounted) = Mounted::on(dir, "mkfs.xfs", 512, "rw", &["-q", "-f"]) else { return };
-    on_ring(async {
-        let (store, o, reserved) = (store(&mounted.path()), object(1, 0), object(2, 0));
-        write(&store, o, 0, &bytes(512 << 10, 1)).await.expect("written");
-        write(&store, o, 5 << 20, &bytes(4096, 2)).await.expect("written");
-        let reserve = Allocation::Reserve { keep_size: true };
-        store.allocate(reserved, 1 << 20, 1 << 20, reserve).await.expect("reserved");
-        let told = async || {
-            let found = store.stat(&[o, reserved]).await.expect("told");
-            found.iter().map(|stored| stored.expect("there").blocks).collect::<Vec<u64>>()
-        };
-        let open = told().await;
-        assert_eq!(open[1], (1 << 20) / 512, "what was asked for counts");
-        let taken = |object| std::fs::metadata(store.object_path(object)).expect("there").blocks();
-        assert!(taken(o) > open[0], "nothing was taken ahead");
-        store.sync_all().await;
-        drop((store.open.borrow_mut().remove(o), store.open.borrow_mut().remove(reserved)));
-        // The kernel closes what the ring had a moment later.
-        for _ in 0..5000 {
-            if taken(o) <= open[0] {
-                break;
-            }
-            ring::sleep(Duration::from_millis(1)).await;
-        }
-        assert_eq!(told().await, open, "it has given that back");
     });
 }

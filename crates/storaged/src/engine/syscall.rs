@@ -7,7 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use types::error::Errno;
 use types::time::Timestamp;
 
-use super::{Stored, extents};
+use super::Stored;
 
 /// Permissions of object files: the service's user alone.
 const FILE_MODE: libc::mode_t = 0o600;
@@ -204,36 +204,19 @@ fn stored(stat: &libc::stat) -> Stored {
     }
 }
 
-/// Whether the file system gives a file that grows more than it asks for, as XFS does: what lies beyond its end then is a
-/// guess, which is taken back when nobody has the file open, and no part of it.
-pub(super) fn guesses(fd: RawFd) -> bool {
-    // SAFETY: an all-zero statfs is valid, and the pointer is to a live one.
-    unsafe {
-        let mut place = std::mem::zeroed::<libc::statfs>();
-        libc::fstatfs(fd, &raw mut place) == 0 && place.f_type == libc::XFS_SUPER_MAGIC
-    }
-}
-
-/// What was asked for by `fallocate` stays there too.
-fn is_guess(fd: RawFd) -> bool {
+/// Whether what is allocated beyond the end of a file is a guess of the file system, which it takes back when nobody has the
+/// file open, and which is no part of it. XFS does so; what was asked for by `fallocate` stays there too.
+fn is_speculative(fd: RawFd) -> bool {
     const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801c_581f;
     const FS_XFLAG_PREALLOC: u32 = 2;
-    let mut flags = [0u32; 7];
-    // SAFETY: the pointer is to the 28 bytes that the request writes.
-    let told = unsafe { libc::ioctl(fd, FS_IOC_FSGETXATTR, flags.as_mut_ptr()) } == 0;
-    told && flags[0] & FS_XFLAG_PREALLOC == 0
-}
-
-/// A file, on a file system that [`guesses`], without what it guesses. May block.
-pub(super) fn stat_without_guess(fd: RawFd) -> Result<Stored, Errno> {
-    let mut found = stat(fd)?.0;
-    if found.blocks > 0 && is_guess(fd) {
-        let end = found.size.next_multiple_of(4096);
-        // Within the file are holes, so that its size does not tell.
-        let guessed = extents::space_from(fd, end).unwrap_or(0) / 512;
-        found.blocks = found.blocks.saturating_sub(guessed).min(end / 512);
+    // SAFETY: an all-zero statfs is valid; the pointers are to a live one, and to the 28 bytes that the request writes.
+    unsafe {
+        let (mut place, mut flags) = (std::mem::zeroed::<libc::statfs>(), [0u32; 7]);
+        libc::fstatfs(fd, &raw mut place) == 0
+            && place.f_type == libc::XFS_SUPER_MAGIC
+            && libc::ioctl(fd, FS_IOC_FSGETXATTR, flags.as_mut_ptr()) == 0
+            && flags[0] & FS_XFLAG_PREALLOC == 0
     }
-    Ok(found)
 }
 
 pub(super) fn stat(fd: RawFd) -> Result<(Stored, u64), Errno> {
@@ -245,7 +228,12 @@ pub(super) fn stat(fd: RawFd) -> Result<(Stored, u64), Errno> {
         }
         out
     };
-    Ok((stored(&out), out.st_nlink))
+    let mut found = stored(&out);
+    let full = found.size.div_ceil(4096).saturating_mul(8);
+    if found.blocks > full && is_speculative(fd) {
+        found.blocks = full;
+    }
+    Ok((found, out.st_nlink))
 }
 
 /// `None` where it does not exist.

@@ -309,8 +309,6 @@ fn a_directory_that_was_removed_is_an_error_and_no_hole() {
     });
 }
 
-const EXT4: [&str; 4] = ["-q", "-F", "-m", "0"];
-
 /// A small file system of its own in a file, mounted for one test. `None` where this machine does not let us.
 pub(super) struct Mounted {
     dir: tempfile::TempDir,
@@ -328,7 +326,8 @@ impl Mounted {
 
     pub(super) fn made(mib: u64, options: &str, how: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
-        Self::on(dir, "mkfs.ext4", mib, options, &[&EXT4[..], how].concat())
+        std::fs::create_dir(dir.path().join("disk")).expect("made");
+        Self::on(dir, mib, options, how)
     }
 
     /// A disk that promises more than it has: write-back of what was acknowledged fails after some MiB.
@@ -337,7 +336,7 @@ impl Mounted {
         std::fs::create_dir(dir.path().join("disk")).expect("made");
         let disk = dir.path().join("disk");
         run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", disk.to_str().expect("plain path")]);
-        Self::on(dir, "mkfs.ext4", 64, "rw", &[&EXT4[..], &["-O", "^has_journal", "-b", "4096"]].concat())
+        Self::on(dir, 64, "rw", &["-O", "^has_journal", "-b", "4096"])
     }
 
     /// The disk has what it promised.
@@ -346,8 +345,7 @@ impl Mounted {
         assert!(run("mount", &["-o", "remount,size=128m", disk.to_str().expect("plain path")]), "remounted");
     }
 
-    pub(super) fn on(dir: tempfile::TempDir, maker: &str, mib: u64, options: &str, how: &[&str]) -> Option<Self> {
-        std::fs::create_dir_all(dir.path().join("disk")).expect("made");
+    fn on(dir: tempfile::TempDir, mib: u64, options: &str, how: &[&str]) -> Option<Self> {
         let image = dir.path().join("disk/image");
         std::fs::File::create(&image).expect("made").set_len(mib << 20).expect("sized");
         std::fs::create_dir(dir.path().join("mnt")).expect("made");
@@ -355,7 +353,7 @@ impl Mounted {
         let mounted = Self { dir };
         let path = mounted.path();
         let path = path.to_str().expect("plain path");
-        let made = run(maker, &[how, &[image]].concat());
+        let made = run("mkfs.ext4", &[&["-q", "-F", "-m", "0"], how, &[image]].concat());
         let made = made && run("mount", &["-o", &format!("loop,{options}"), image, path]);
         if !made {
             eprintln!("skipped: this machine cannot mount a loop file system");

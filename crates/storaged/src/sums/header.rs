@@ -56,6 +56,9 @@ impl Owner {
     /// Of objects whose entries are not kept. No process is it.
     pub(crate) const NOBODY: Owner = Owner { epoch: 0, run: 0 };
 
+    /// One that has made nothing dirty: for it, all that is dirty is in doubt.
+    pub(crate) const STRANGER: Owner = Owner { epoch: u64::MAX, run: 0 };
+
     /// One of this epoch that is nobody now.
     pub(crate) fn earlier(self) -> Owner {
         Owner { run: 0, ..self }
