@@ -133,7 +133,7 @@ fn targets_that_share_a_disk_do_not_fill_it_together() {
     let bench = Bench::default();
     // A hundred shares of what is free, of which this one wants two: others may use the disk meanwhile.
     let free = place::free_bytes(target.path()).expect("told");
-    let large = BenchPlan { size: free / 100, ..plan() };
+    let large = BenchPlan { size: free / 100 / MIB * MIB, ..plan() };
     let targets = (1..=200).map(TargetId).collect();
     let request = BenchStart { targets, ..request(large) };
     assert_eq!(text(&bench.start(Home { sharers: 100, ..home(target.path(), 0) }, request).refused), "");
