@@ -127,8 +127,8 @@ impl Sums {
         self.keeping.get().me
     }
 
-    /// The same for who opens a sidecar, where so many syncs of the target's file system have failed: what was closed before the
-    /// last one is not believed, also before this lane has cleaned anything since.
+    /// The same for who opens a sidecar, where so many syncs of the target's file system have failed: what was closed before
+    /// the last one is not believed, also before this lane has cleaned anything since.
     pub(super) fn me_after(&self, failed_syncs: u64) -> Owner {
         if self.heard_closed.replace(failed_syncs) != failed_syncs {
             self.distrust_closed();
