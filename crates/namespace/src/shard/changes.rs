@@ -384,7 +384,7 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `E2BIG` (value above 64 KiB), `ERANGE` (name), `EOPNOTSUPP` (name space), `EEXIST` (CREATE), `ENODATA`
     /// (REPLACE), `EINVAL` (flags), `EPERM` (user attribute of what is neither file nor directory), `ENOSPC` (names of
-    /// the inode above 64 KiB together), `ESTALE`; of an ACL `EINVAL`, `EACCES`, `EOPNOTSUPP`.
+    /// the inode above 64 KiB together, or values above 1 MiB), `ESTALE`; of an ACL `EINVAL`, `EACCES`, `EOPNOTSUPP`.
     pub fn set_xattr(&mut self, exactly: Exactly, inode: InodeId, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         if let Some(outcome) = self.begin(exactly)? {
             return repeat_done(outcome);
