@@ -27,8 +27,8 @@ use crate::view::PoolSpace;
 ///
 /// Objects on storage bear the ids, so none may come again even where a power cut takes commits back. The store is
 /// synced when it is opened, and at the latest some 100 ms after each commit, unless its disk hangs; and the next block is
-/// reserved when half of the last one is left: the half lasts for half an hour of 20,000 files a second, and all blocks for four
-/// million starts.
+/// reserved when half of the last one is left: the half lasts for half an hour of 20,000 files a second, and all blocks for
+/// four million starts.
 const IDS_RESERVED: u64 = 1 << 26;
 
 /// The rules of names and inodes over a store. Operations check everything before they change anything, so a refused
