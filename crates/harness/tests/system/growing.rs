@@ -140,6 +140,10 @@ fn a_check_hears_of_what_the_cluster_has_got_meanwhile() {
     let folder = cluster.folder("new");
     cluster.weft_alone(&["entry", "set", folder.to_str().unwrap(), "--pool", "new"]).expect_ok();
     fs::write(folder.join("f"), vec![7; 1 << 20]).unwrap();
+    // Of a file that may still be written nothing is suspected.
+    wait::until("the file is settled", PATIENCE, || {
+        (cluster.json(&["entry", "info", "/new/f"])["unsettled"] == false).then_some(())
+    });
     process::signal(storaged, libc::SIGCONT);
     let ended = check.wait_with_output().unwrap();
     let report: Value = serde_json::from_slice(&ended.stdout).unwrap();
