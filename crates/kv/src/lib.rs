@@ -53,6 +53,12 @@ pub trait Kv {
 
     /// A handle that another thread can use to sync while this one goes on committing.
     fn syncer(&self) -> Self::Syncer;
+
+    /// False where changes may be missing that others have seen and that were durable: what they were told comes again unless
+    /// the user of the store takes care.
+    fn is_known_whole(&self) -> bool {
+        true
+    }
 }
 
 /// Changes to apply together. A later one to the same key wins.
@@ -109,6 +115,10 @@ impl<K: Kv> Kv for Rc<K> {
     fn syncer(&self) -> Self::Syncer {
         (**self).syncer()
     }
+
+    fn is_known_whole(&self) -> bool {
+        (**self).is_known_whole()
+    }
 }
 
 /// Why the store failed.
@@ -122,7 +132,6 @@ pub enum KvError {
     Io(String),
     #[error("the store is in use by another process: {0}")]
     Locked(String),
-    /// Of a store that was opened again.
     #[error("the store has lost what it had committed: {0}")]
     Lost(String),
 }

@@ -33,6 +33,7 @@ struct Control {
     broken: Option<KvError>,
     failing_sync: Option<KvError>,
     commits: u64,
+    doubted: bool,
 }
 
 impl MemoryKv {
@@ -64,6 +65,11 @@ impl MemoryKv {
     #[must_use]
     pub fn unsynced(&self) -> usize {
         self.control().unsynced.len()
+    }
+
+    /// From now on it may have lost what was durable.
+    pub fn doubt(&self) {
+        self.control().doubted = true;
     }
 
     /// Batches committed in all, failed ones not counted.
@@ -191,6 +197,10 @@ impl Kv for MemoryKv {
 
     fn syncer(&self) -> MemorySyncer {
         MemorySyncer { control: Arc::clone(&self.control) }
+    }
+
+    fn is_known_whole(&self) -> bool {
+        !self.control().doubted
     }
 }
 

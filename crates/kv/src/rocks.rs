@@ -8,12 +8,15 @@
 //!   with. Reads go on. Its `Resume` is not in the C interface, so [`RocksKv::reopen`] closes and opens the database; that
 //!   replays the log, which holds every batch whose commit succeeded, unless the disk that failed to sync it has forgotten
 //!   some: then it says [`KvError::Lost`]. [`RocksKv::is_failed`] says when that is needed.
+//! - **What was synced and is gone is missed**: [`RocksKv::open`] compares with what was noted at the last sync (see `noted`), and
+//!   says [`KvError::Lost`]. Who wants to go on without it removes the note; [`Kv::is_known_whole`] is false then.
 //! - **Reopening needs space**: the replayed log becomes a table file of up to `write_buffer_bytes`. Where it fails, the
 //!   store stays closed, all its calls fail with `Io`, and `reopen` may be tried again.
 //! - **Memory is bounded** by the block cache (which holds indexes and filters too), the write buffers with their filter
 //!   (a fiftieth on top), and some kilobytes per open file.
 
 mod error;
+mod noted;
 mod options;
 
 use std::cell::RefCell;
@@ -25,6 +28,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rocksdb::{DB, ReadOptions, WriteBatch, WriteOptions};
 
 use crate::{Batch, Kv, KvError, Syncer};
+pub use noted::NOTE_FILE;
+use noted::Note;
 pub use options::{Grouping, RocksConfig};
 
 /// A RocksDB database. `Send` but not `Sync`: one thread reads and commits, its syncers may live on others.
@@ -34,6 +39,7 @@ pub struct RocksKv {
     shared: Arc<Shared>,
     path: PathBuf,
     config: RocksConfig,
+    is_known_whole: bool,
     write: WriteOptions,
     /// Made once: each costs an allocation, and a `get` needs none of its own.
     point_read: ReadOptions,
@@ -46,6 +52,8 @@ struct Shared {
     failed: AtomicBool,
     /// RocksDB's number of the last change that was committed.
     committed: AtomicU64,
+    /// `None` where the disk gives no file for it: what is not noted is not missed at the next start, and no other harm.
+    note: Option<Note>,
 }
 
 /// Figures for metrics, each an estimate of RocksDB's.
@@ -63,19 +71,31 @@ impl RocksKv {
     /// Opens the database in directory `path`, which is made if `config.create`.
     ///
     /// # Errors
-    /// `Locked` where another process or handle has it open, `Corrupt` where it is damaged, `Io` where it is not there and
-    /// may not be made.
+    /// `Locked` where another process or handle has it open, `Corrupt` where it is damaged, `Lost` where changes that were
+    /// synced are gone, `Io` where it is not there and may not be made.
     pub fn open(path: &Path, config: &RocksConfig) -> Result<Self, KvError> {
+        // RocksDB makes this file last.
+        let is_new = config.create && !path.join("CURRENT").exists();
         let db = open_db(path, config, config.create)?;
         let mut write = WriteOptions::default();
         write.set_sync(false);
-        let committed = AtomicU64::new(db.latest_sequence_number());
-        let shared = Shared { db: Mutex::new(Some(Arc::clone(&db))), failed: AtomicBool::new(false), committed };
+        let found = db.latest_sequence_number();
+        let note = Note::open(path).ok();
+        let noted = note.as_ref().and_then(Note::get);
+        if let Some(missing) = noted.and_then(|noted| noted.checked_sub(found)).filter(|&missing| missing > 0) {
+            return Err(KvError::Lost(format!(
+                "the last {missing} changes, which had been synced, are not in the log"
+            )));
+        }
+        let is_known_whole = is_new || noted.is_some();
+        let (failed, committed) = (AtomicBool::new(false), AtomicU64::new(found));
+        let shared = Shared { db: Mutex::new(Some(Arc::clone(&db))), failed, committed, note };
         Ok(Self {
             db: RefCell::new(Some(db)),
             shared: Arc::new(shared),
             path: path.to_path_buf(),
             config: config.clone(),
+            is_known_whole,
             write,
             point_read: ReadOptions::default(),
         })
@@ -213,7 +233,7 @@ impl Shared {
     /// A log that was not synced may have lost its end where the kernel has dropped its pages since; to RocksDB that looks like
     /// a power cut.
     fn has_all(&self, db: &DB) -> Result<(), KvError> {
-        let (found, committed) = (db.latest_sequence_number(), self.committed.load(Ordering::Relaxed));
+        let (found, committed) = (db.latest_sequence_number(), self.committed.load(Ordering::Acquire));
         if found < committed {
             return Err(KvError::Lost(format!("the last {} changes are not in the log", committed - found)));
         }
@@ -275,7 +295,7 @@ impl Kv for RocksKv {
         }
         let result = self.with(|db| {
             db.write_opt(changes, &self.write)?;
-            self.shared.committed.store(db.latest_sequence_number(), Ordering::Relaxed);
+            self.shared.committed.store(db.latest_sequence_number(), Ordering::Release);
             Ok(())
         });
         self.shared.noting_failure(result)
@@ -283,6 +303,10 @@ impl Kv for RocksKv {
 
     fn syncer(&self) -> RocksSyncer {
         RocksSyncer { shared: Arc::clone(&self.shared) }
+    }
+
+    fn is_known_whole(&self) -> bool {
+        self.is_known_whole
     }
 }
 
@@ -326,11 +350,17 @@ pub struct RocksSyncer {
 
 impl Syncer for RocksSyncer {
     fn sync(&self) -> Result<(), KvError> {
+        let Shared { committed, note, .. } = &*self.shared;
         let db = self.shared.db();
+        let covered = committed.load(Ordering::Acquire);
         let result = match db.as_deref() {
             Some(db) => db.flush_wal(true).map_err(error::from_rocksdb),
             None => return Err(error::closed()),
         };
+        if let (Ok(()), Some(note)) = (&result, note) {
+            // Where it is refused, as by a full disk, the one before stands.
+            let _ = note.set(covered);
+        }
         self.shared.noting_failure(result)
     }
 }

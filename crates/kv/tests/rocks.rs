@@ -2,7 +2,11 @@
 
 #![cfg(feature = "rocksdb")]
 
-use kv::rocks::{RocksConfig, RocksKv};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use kv::rocks::{NOTE_FILE, RocksConfig, RocksKv};
 use kv::{Batch, Kv, KvError, Syncer};
 
 fn commit(kv: &RocksKv, key: &[u8]) {
@@ -55,4 +59,91 @@ fn a_damaged_database_is_told_from_a_failing_disk() {
     std::fs::write(dir.path().join("CURRENT"), b"nonsense").expect("writes");
     let result = RocksKv::open(dir.path(), &RocksConfig::small()).map(|_| ());
     assert!(matches!(result, Err(KvError::Corrupt(_))), "{result:?}");
+}
+
+/// The log that is written to.
+fn log(dir: &Path) -> PathBuf {
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+    let files = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    files.filter(is_log).max().expect("a log")
+}
+
+/// A record that is not whole ends the log: this one, and all that come behind it.
+fn damage(path: &Path, back: u64) {
+    let log = File::options().write(true).open(path).expect("opens");
+    let length = log.metadata().expect("is there").len();
+    log.write_all_at(b"damage", length - back).expect("is written");
+}
+
+fn open(dir: &Path) -> Result<RocksKv, KvError> {
+    RocksKv::open(dir, &RocksConfig::small())
+}
+
+#[test]
+fn what_was_synced_and_is_gone_is_missed() {
+    for lose in [|path: &Path| damage(path, 20), |path: &Path| std::fs::remove_file(path).expect("is removed")] {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let kv = open(dir.path()).expect("opens");
+        assert!(kv.is_known_whole(), "it is new");
+        commit(&kv, b"before");
+        kv.syncer().sync().expect("syncs");
+        drop(kv);
+        let kv = open(dir.path()).expect("opens");
+        assert!(kv.is_known_whole() && has(&kv, b"before"));
+        commit(&kv, b"a");
+        commit(&kv, b"b");
+        kv.syncer().sync().expect("syncs");
+        drop(kv);
+        lose(&log(dir.path()));
+        for _ in 0..2 {
+            assert!(matches!(open(dir.path()).map(|_| ()), Err(KvError::Lost(_))));
+        }
+        // Whoever goes on without it says so.
+        std::fs::remove_file(dir.path().join(NOTE_FILE)).expect("is removed");
+        let kv = open(dir.path()).expect("opens");
+        assert!(!kv.is_known_whole() && has(&kv, b"before"));
+        assert!(!has(&kv, b"b"));
+        commit(&kv, b"c");
+        kv.syncer().sync().expect("syncs");
+        drop(kv);
+        let kv = open(dir.path()).expect("opens");
+        assert!(kv.is_known_whole() && has(&kv, b"c"));
+    }
+}
+
+#[test]
+fn what_no_sync_has_covered_may_be_gone() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let kv = open(dir.path()).expect("opens");
+    commit(&kv, b"a");
+    kv.syncer().sync().expect("syncs");
+    commit(&kv, b"b");
+    drop(kv);
+    damage(&log(dir.path()), 1);
+    let kv = open(dir.path()).expect("opens");
+    assert!(kv.is_known_whole() && has(&kv, b"a") && !has(&kv, b"b"));
+}
+
+/// The logs that a store goes through, and what it flushes, change nothing about what is noted.
+#[test]
+fn a_long_life_is_known_whole() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    for life in 0..4_u32 {
+        let kv = open(dir.path()).expect("opens");
+        assert!(kv.is_known_whole());
+        let syncer = kv.syncer();
+        let mut batch = kv.batch();
+        for number in 0..500_u32 {
+            batch.put(&[life, number].map(u32::to_be_bytes).concat(), &[7; 4000]);
+            kv.commit(&mut batch).expect("commits");
+            if number % 7 == 0 {
+                syncer.sync().expect("syncs");
+            }
+        }
+        if life % 2 == 0 {
+            syncer.sync().expect("syncs");
+            kv.reopen().expect("reopens");
+        }
+    }
+    open(dir.path()).expect("opens");
 }

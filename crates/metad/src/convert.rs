@@ -1,8 +1,8 @@
 //! From the namespace's values to the protocol's messages. The other way is plain enough to stand in `dispatch`.
 
 use namespace::view::{
-    Changed, Deletion, DirEntry, DirPage, DirectoryView, EntryInfo, InodeView, Looked, ScanPage, ScanRecord, Standing,
-    Walked,
+    Changed, Damaged, Deletion, DirEntry, DirPage, DirectoryView, EntryInfo, InodeView, Looked, ScanPage, ScanRecord,
+    Standing, Walked,
 };
 use types::id::{GroupId, ShardId};
 use wire::codec::Bytes;
@@ -111,7 +111,7 @@ pub(crate) fn scan(page: ScanPage) -> meta::ScanReply {
 }
 
 fn record(record: ScanRecord) -> meta::ScanRecord {
-    let none = meta::ScanRecord { inode: None, edge: None, deletion: None, contents: None };
+    let none = meta::ScanRecord { inode: None, edge: None, deletion: None, contents: None, damage: None };
     match record {
         ScanRecord::Inode { view, orphan_holders, orphan } => {
             meta::ScanRecord { inode: Some(meta::ScanInode { reply: inode(view), orphan_holders, orphan }), ..none }
@@ -124,6 +124,10 @@ fn record(record: ScanRecord) -> meta::ScanRecord {
         }
         ScanRecord::Contents { inode, length } => {
             meta::ScanRecord { contents: Some(meta::ScanContents { inode, length }), ..none }
+        }
+        ScanRecord::Damaged(Damaged { inode, is_inode, damage }) => {
+            let what = Bytes(damage.to_string().into_bytes());
+            meta::ScanRecord { damage: Some(meta::ScanDamage { inode, is_inode, what }), ..none }
         }
     }
 }

@@ -11,7 +11,7 @@ use cluster::event::{Report, TargetRegistration};
 use conf::Fatal;
 use conf::identity::{Expect, Home, Identity, Service};
 use kv::KvError;
-use kv::rocks::{RocksConfig, RocksKv};
+use kv::rocks::{NOTE_FILE, RocksConfig, RocksKv};
 use types::id::{NodeId, TargetId};
 
 use crate::config::Config;
@@ -178,6 +178,10 @@ fn store_fatal(path: &Path, error: &KvError) -> Fatal {
         KvError::Locked(_) => Fatal::usage(format!("{path}: {error}")),
         KvError::Corrupt(_) => Fatal::usage(format!("{path}: {error}; restore it from a backup")),
         KvError::NoSpace(_) => Fatal::failed(format!("{path}: {error}; make room on its disk")),
-        KvError::Io(_) | KvError::Lost(_) => Fatal::failed(format!("{path}: {error}")),
+        KvError::Lost(_) => Fatal::usage(format!(
+            "{path}: {error}; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them, and have `weft fsck` \
+             name what is missing"
+        )),
+        KvError::Io(_) => Fatal::failed(format!("{path}: {error}")),
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cluster::membership::{Membership, Rules};
 use conf::Fatal;
 use conf::identity::{Expect, Home, Service, new_uuid};
-use kv::rocks::{RocksConfig, RocksKv};
+use kv::rocks::{NOTE_FILE, RocksConfig, RocksKv};
 use kv::{Kv, KvError};
 use net::ClusterKey;
 use telemetry::metrics::Metrics;
@@ -238,7 +238,14 @@ fn is_missing_or_empty(dir: &Path) -> bool {
 }
 
 fn store_error(path: &Path, error: &KvError) -> Fatal {
-    Fatal::usage(format!("{}: {error}", path.display()))
+    let path = path.display();
+    let remedy = match error {
+        KvError::Lost(_) => {
+            format!("; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them: nodes bring back what they know")
+        }
+        _ => String::new(),
+    };
+    Fatal::usage(format!("{path}: {error}{remedy}"))
 }
 
 fn store_lost(path: &Path, cluster: &str) -> Fatal {

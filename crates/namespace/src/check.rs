@@ -128,6 +128,7 @@ impl Records {
                     Raw::Inode(id, inode) => drop(self.inodes.insert(id, inode)),
                     Raw::Deletion(deletion) => self.deletions.push(deletion),
                     Raw::Contents(id, length) => drop(self.contents.insert(id, length.into())),
+                    Raw::Damaged(damaged) => return Err(damaged.damage),
                     Raw::Edge { parent, name, child, kind } => {
                         self.hashes.entry(parent).or_default().push(name_hash(&name));
                         self.edges.entry(child).or_default().push((parent, kind));

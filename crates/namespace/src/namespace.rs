@@ -30,6 +30,9 @@ use crate::view::PoolSpace;
 /// reserved when half of the last one is left: the half lasts for half an hour of 20,000 files a second, and all blocks for
 /// four million starts.
 const IDS_RESERVED: u64 = 1 << 26;
+/// Ids passed over where the store may have lost what had been synced, and with it what it said of ids: a thousand blocks.
+/// There is room for four thousand such losses.
+const IDS_DOUBTED: u64 = 1 << 36;
 
 /// The rules of names and inodes over a store. Operations check everything before they change anything, so a refused
 /// one leaves no trace. Changes are seen by later operations at once and by the store at `commit`.
@@ -126,7 +129,7 @@ impl<K: Kv> Namespace<K> {
         };
         meta::check_superblock(&superblock, self.shard)?;
         if let Some(ids) = self.number(meta::IDS)? {
-            self.next_id = ids;
+            self.next_id = if self.kv.is_known_whole() { ids } else { ids.saturating_add(IDS_DOUBTED).min(1 << 48) };
             self.reserved = ids;
             self.reserved_committed = ids;
         }

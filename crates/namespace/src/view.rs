@@ -14,6 +14,7 @@ use types::walk::WalkEnd;
 use crate::error::Damage;
 pub use crate::leases::Recall;
 use crate::locks::HeldLock;
+pub use crate::ops::scan::Damaged;
 
 /// Identity of one change: whoever repeats it gets the first answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -390,6 +391,7 @@ pub enum ScanRecord {
         inode: InodeId,
         length: u32,
     },
+    Damaged(Damaged),
 }
 
 /// One inode that a session holds.

@@ -615,6 +615,24 @@ fn ids_are_not_used_again_after_a_power_cut() {
 }
 
 #[test]
+fn ids_are_not_used_again_where_the_store_may_have_lost_what_was_synced() {
+    let mut bed = Bed::new();
+    let first = bed.file(ROOT, "first");
+    bed.turn();
+    bed.restart();
+    bed.shard.session_open(A, b"").unwrap();
+    let second = bed.file(ROOT, "second");
+    bed.turn();
+    bed.kv.doubt();
+    bed.restart();
+    bed.check();
+    bed.shard.session_open(A, b"").unwrap();
+    let third = bed.file(ROOT, "third");
+    let least = first.counter() + 1000 * (second.counter() - first.counter());
+    assert!(third.counter() > least, "{first}, {second}, {third}");
+}
+
+#[test]
 fn foreign_and_damaged_stores_are_refused() {
     use kv::{Batch, Kv};
     use namespace::shard::Shard;
@@ -659,6 +677,12 @@ fn damage_is_an_error_for_those_who_meet_it() {
     };
     assert_eq!((known("f"), known("g")), (Some(false), Some(true)), "the others can be listed");
     assert!(bed.lookup(ROOT, "g").is_ok());
+    let page = bed.shard.scan(b"", 100).unwrap();
+    let damaged =
+        |record: &ScanRecord| matches!(record, ScanRecord::Damaged(found) if found.inode == f && found.is_inode);
+    let inodes = |record: &ScanRecord| matches!(record, ScanRecord::Inode { .. });
+    assert_eq!(page.records.iter().filter(|record| damaged(record)).count(), 1);
+    assert_eq!(page.records.iter().filter(|record| inodes(record)).count(), 2, "a check goes over the others");
     assert!(namespace::check::check(&bed.kv, types::id::ShardId(0)).is_err());
     batch.delete(&key);
     bed.kv.commit(&mut batch).unwrap();

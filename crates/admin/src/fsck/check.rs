@@ -2,77 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Serialize, Serializer};
 use types::attr::FileType;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
 use types::name_hash::HASH_BITS;
 use types::parts::PartNumber;
 
-use super::snapshot::{Edge, Inode, Object, PartOf, Snapshot};
-
-/// Something that does not belong together.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-pub struct Finding {
-    pub kind: Kind,
-    /// The inode concerned. In JSON hexadecimal, as logs and other commands write inode ids.
-    #[serde(serialize_with = "as_text")]
-    pub inode: InodeId,
-    /// One line for people.
-    pub text: String,
-    /// From the root of the file system, by one of its names; `None` where none leads there.
-    pub path: Option<String>,
-    /// Of the inode when it was looked at, in nanoseconds since 1970; 0 where it is not there. A suspicion about an
-    /// inode that has changed since is another suspicion.
-    #[serde(skip)]
-    pub(super) ctime: i64,
-}
-
-fn as_text<S: Serializer>(inode: &InodeId, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(inode)
-}
-
-/// Which invariant does not hold.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// A name of an inode that is not there.
-    DanglingName,
-    /// A name in something that is no directory.
-    StrayName,
-    /// A name in a part of a directory that is not the one for such names.
-    MisplacedName,
-    /// A part of a split directory that is not there, or is none.
-    MissingPart,
-    /// A name that says another type than its inode.
-    WrongType,
-    /// An inode without a name that nobody holds open.
-    Unreachable,
-    /// A directory that no path from the root leads to.
-    Detached,
-    /// A directory with several names.
-    LinkedDirectory,
-    /// The link count is not the number of names.
-    WrongLinkCount,
-    /// The root directory is not there.
-    NoRoot,
-    /// An object that belongs to no file and waits for no deletion.
-    StrayObject,
-    /// The object of a file that lies in another group than the file's layout says.
-    MisplacedObject,
-    /// A deletion is queued for an object of a file that is there.
-    DoomedObject,
-    /// The objects do not make up the file's size: bytes are missing or there are too many.
-    WrongSize,
-    /// An object is missing or too short, and the file takes less space than when it was written: no hole, but a loss.
-    LostData,
-    /// A file has objects but no layout that is possible.
-    BadLayout,
-    /// A file has, or may have, bytes on a target that could not be asked.
-    OutOfReach,
-    /// Contents in the metadata of a file that is not there, or has its contents in objects.
-    StrayContents,
-}
+use super::finding::{Finding, Kind};
+use super::snapshot::{Damaged, Edge, Inode, Object, PartOf, Snapshot};
 
 /// Units of 512 bytes of a block of a file system. Less than that it may give back by itself; and of an object in pieces that
 /// have grown together, a block that listed them. ext4 has none of these for fewer than five pieces.
@@ -81,6 +18,7 @@ const LISTED_MIN: u64 = 5 * BLOCK;
 
 pub(super) fn check(snapshot: &Snapshot) -> BTreeSet<Finding> {
     let mut findings = BTreeSet::new();
+    check_records(snapshot, &mut findings);
     check_edges(snapshot, &mut findings);
     check_parts(snapshot, &mut findings);
     check_inodes(snapshot, &mut findings);
@@ -98,17 +36,26 @@ fn finding(kind: Kind, id: InodeId, inode: Option<&Inode>, text: String) -> Find
     Finding { kind, inode: id, text, path, ctime: inode.map_or(0, |inode| inode.ctime.0) }
 }
 
+fn check_records(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
+    for Damaged { inode, what } in &snapshot.damaged {
+        let text = format!("a record of {inode} cannot be read: {what}");
+        findings.insert(finding(Kind::DamagedRecord, *inode, snapshot.inodes.get(inode), text));
+    }
+}
+
 fn check_edges(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
     for edge in &snapshot.edges {
         let Edge { parent, name, child, kind, .. } = edge;
         match snapshot.inodes.get(parent) {
             Some(inode) if inode.kind == FileType::Directory => {}
+            None if snapshot.unreadable.contains(parent) => {}
             other => {
                 let text = format!("name {name:?} (inode {child}) is in {parent}, which is no directory");
                 findings.insert(finding(Kind::StrayName, *parent, other, text));
             }
         }
         match snapshot.inodes.get(child) {
+            None if snapshot.unreadable.contains(child) => {}
             None => {
                 let text = format!("name {name:?} in directory {parent} leads to inode {child}, which is not there");
                 findings.insert(finding(Kind::DanglingName, *child, None, text));
@@ -129,7 +76,7 @@ fn check_parts(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
         // Its parts may go before it does.
         let is_removed = whole.is_some_and(|whole| whole.orphan.is_some());
         let is_there = snapshot.inodes.get(part).is_some_and(|inode| inode.kind == FileType::Directory);
-        if !is_removed && !is_there {
+        if !is_removed && !is_there && !snapshot.unreadable.contains(part) {
             let text =
                 format!("part {} of directory {directory} should be {part}, which is no directory", number.index);
             findings.insert(finding(Kind::MissingPart, *directory, whole, text));
@@ -188,7 +135,7 @@ fn check_inodes(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
 
 /// Every directory leads up to the root by its names.
 fn check_reachability(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
-    if !snapshot.inodes.contains(&InodeId::ROOT) {
+    if !snapshot.inodes.contains(&InodeId::ROOT) && !snapshot.unreadable.contains(&InodeId::ROOT) {
         findings.insert(finding(Kind::NoRoot, InodeId::ROOT, None, "the root directory is not there".to_owned()));
         return;
     }
@@ -218,7 +165,7 @@ fn check_objects(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
         let inode = snapshot.inodes.get(&object.inode).filter(|inode| inode.has_objects);
         match inode {
             Some(inode) if at_home(inode, group, object) => {}
-            _ if snapshot.deletions.contains(&(group, object)) => {}
+            _ if snapshot.deletions.contains(&(group, object)) || snapshot.unreadable.contains(&object.inode) => {}
             Some(inode) => {
                 let text = format!("object {object} lies in group {group}, where its file's layout does not have it");
                 findings.insert(finding(Kind::MisplacedObject, object.inode, Some(inode), text));
@@ -246,7 +193,7 @@ fn at_home(inode: &Inode, group: GroupId, object: ObjectId) -> bool {
 fn check_contents(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
     for (&id, length) in snapshot.contents.iter() {
         let inode = snapshot.inodes.get(&id);
-        if !inode.is_some_and(|inode| inode.inline) {
+        if !inode.is_some_and(|inode| inode.inline) && !snapshot.unreadable.contains(&id) {
             let text = format!("{length} bytes of contents in the metadata belong to inode {id}, which has none there");
             findings.insert(finding(Kind::StrayContents, id, inode, text));
         }
@@ -422,6 +369,24 @@ mod tests {
     fn nothing_is_found_where_nothing_is_wrong() {
         assert_eq!(kinds(|_| {}), []);
         assert_eq!(check(&Snapshot::default()).len(), 1, "an empty one lacks its root");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_once() {
+        let unreadable = |s: &mut Snapshot, inode| {
+            s.inodes.remove(&inode);
+            s.unreadable.insert(inode);
+            s.damaged.push(Damaged { inode, what: "a value of a wrong length".into() });
+        };
+        assert_eq!(kinds(|s| unreadable(s, FILE)), [Kind::DamagedRecord]);
+        assert_eq!(kinds(|s| unreadable(s, DIR)), [Kind::DamagedRecord]);
+        assert_eq!(kinds(|s| unreadable(s, InodeId::ROOT)), [Kind::DamagedRecord]);
+        // Of a name nobody knows what it led to.
+        let damaged = |s: &mut Snapshot| {
+            s.edges.pop();
+            s.damaged.push(Damaged { inode: DIR, what: "a value of a wrong length".into() });
+        };
+        assert_eq!(kinds(damaged), [Kind::DamagedRecord, Kind::Unreachable, Kind::WrongLinkCount]);
     }
 
     #[test]

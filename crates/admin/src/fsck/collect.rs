@@ -12,11 +12,12 @@ use types::name_hash::{HASH_BITS, name_hash};
 use types::parts::PartNumber;
 use types::time::AccessTimes;
 use wire::codec::Bytes;
-use wire::v1::meta::{Parts, Scan, ScanRecord};
+use wire::v1::meta::{Parts, Scan, ScanDamage, ScanRecord};
 use wire::v1::storage::List;
 
-use super::check::{Finding, check};
-use super::snapshot::{Edge, Inode, Object, PartOf, Snapshot};
+use super::check::check;
+use super::finding::Finding;
+use super::snapshot::{Damaged, Edge, Inode, Object, PartOf, Snapshot};
 use crate::data::{DataError, DataPlane, lanes};
 
 /// Records in one reply of a shard, and objects in one of a lane.
@@ -282,6 +283,12 @@ fn add_record(snapshot: &mut Snapshot, record: ScanRecord) {
     }
     if let Some(contents) = record.contents {
         snapshot.contents.push(contents.inode, contents.length);
+    }
+    if let Some(ScanDamage { inode, is_inode, what }) = record.damage {
+        if is_inode {
+            snapshot.unreadable.insert(inode);
+        }
+        snapshot.damaged.push(Damaged { inode, what: String::from_utf8_lossy(&what.0).into() });
     }
 }
 

@@ -7,11 +7,12 @@
 
 mod check;
 mod collect;
+mod finding;
 mod snapshot;
 mod sorted;
 mod users;
 
-pub use check::{Finding, Kind};
 pub(crate) use collect::run;
 pub use collect::{NotAsked, Report, Stage};
+pub use finding::{Finding, Kind};
 pub(crate) use users::Users;

@@ -26,6 +26,10 @@ pub(super) struct Snapshot {
     pub(super) objects: Sorted<(GroupId, ObjectId), Object>,
     /// Lengths of contents in the metadata, in bytes.
     pub(super) contents: Sorted<InodeId, u32>,
+    /// Records that cannot be read.
+    pub(super) damaged: Vec<Damaged>,
+    /// Of these, inodes: they are there, and nobody knows what they are.
+    pub(super) unreadable: BTreeSet<InodeId>,
     /// Directories that are split, with the upper bits of the hash below which their parts have the names: all bits set where
     /// they have all.
     pub(super) split: BTreeMap<InodeId, u32>,
@@ -85,6 +89,13 @@ impl Snapshot {
         }
         None
     }
+}
+
+pub(super) struct Damaged {
+    /// That it is, or belongs to.
+    pub(super) inode: InodeId,
+    /// What is wrong with which record.
+    pub(super) what: Box<str>,
 }
 
 #[derive(Clone, Copy, Default)]

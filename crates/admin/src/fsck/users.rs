@@ -16,6 +16,8 @@ pub(crate) struct Users {
     example: Option<InodeId>,
     /// Objects of removed files that wait for their deletion, where that can come.
     deletions: u64,
+    /// Records that cannot be read: of any file.
+    damaged: u64,
 }
 
 impl Users {
@@ -49,25 +51,31 @@ impl Users {
         if record.deletion.as_ref().is_some_and(|deletion| served.contains(&deletion.group)) {
             self.deletions += 1;
         }
+        self.damaged += u64::from(record.damage.is_some());
     }
 
     pub(crate) fn is_none(&self) -> bool {
-        self.files == 0 && self.deletions == 0
+        self.files == 0 && self.deletions == 0 && self.damaged == 0
     }
 }
 
 impl fmt::Display for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.example {
-            Some(inode) => write!(f, "{} files lie on it or may grow onto it, such as inode {inode}", self.files),
-            None => write!(f, "{} objects of removed files are still to be deleted there", self.deletions),
+        let Self { files, example, deletions, damaged } = self;
+        match example {
+            Some(inode) => write!(f, "{files} files lie on it or may grow onto it, such as inode {inode}"),
+            None if *deletions > 0 => write!(f, "{deletions} objects of removed files are still to be deleted there"),
+            None => {
+                write!(f, "{damaged} records of the metadata cannot be read and may be of files there; fsck names them")
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use wire::v1::meta::ScanDeletion;
+    use wire::codec::Bytes;
+    use wire::v1::meta::{ScanDamage, ScanDeletion};
 
     use super::*;
 
@@ -79,6 +87,7 @@ mod tests {
             edge: None,
             deletion: Some(ScanDeletion { inode: InodeId(9), stripe: 0, group: GroupId(group) }),
             contents: None,
+            damage: None,
         };
         let mut users = Users::default();
         for group in [2, 3] {
@@ -87,5 +96,15 @@ mod tests {
         assert!(users.is_none(), "{users}");
         users.take(&deletion(1), &groups, &BTreeSet::from([GroupId(1)]));
         assert!(!users.is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_read_may_be_of_any_file() {
+        let damage = ScanDamage { inode: InodeId(9), is_inode: true, what: Bytes::default() };
+        let record = ScanRecord { inode: None, edge: None, deletion: None, contents: None, damage: Some(damage) };
+        let mut users = Users::default();
+        users.take(&record, &BTreeSet::from([GroupId(1)]), &BTreeSet::from([GroupId(1)]));
+        assert!(!users.is_none());
+        assert!(users.to_string().starts_with("1 records"), "{users}");
     }
 }

@@ -11,7 +11,7 @@ use types::name::Name;
 use crate::error::{Damage, Result};
 use crate::namespace::Namespace;
 use crate::schema::inode::Inode;
-use crate::schema::{contents, deletion, edge, inode};
+use crate::schema::{contents, deletion, edge, inode, layout};
 use crate::view::Deletion;
 
 /// Between the contents and the inodes lie the edges and deletions and nothing else.
@@ -31,6 +31,26 @@ pub enum Raw {
     Inode(InodeId, Inode),
     /// Bytes of a file's contents.
     Contents(InodeId, u32),
+    Damaged(Damaged),
+}
+
+/// A record that cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damaged {
+    /// The inode that it is, or belongs to: of an edge the directory, of a deletion the file that was.
+    pub inode: InodeId,
+    /// It is the inode itself, or what one cannot be without.
+    pub is_inode: bool,
+    pub damage: Damage,
+}
+
+impl Damaged {
+    /// In the families that are scanned, and in that of layouts, keys begin with an inode.
+    pub(crate) fn of(damage: Damage) -> Self {
+        let id = damage.key.get(1..9).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes);
+        let is_inode = matches!(damage.key.first(), Some(&(inode::PREFIX | layout::PREFIX)));
+        Self { inode: InodeId(id), is_inode, damage }
+    }
 }
 
 impl<K: Kv> Namespace<K> {
@@ -48,24 +68,17 @@ impl<K: Kv> Namespace<K> {
         let mut records = Vec::new();
         let mut last: Vec<u8> = Vec::new();
         let mut more = false;
-        let mut damage = None;
         self.kv.scan(&from, END, |key, value| {
             if records.len() >= count {
                 more = true;
                 return ControlFlow::Break(());
             }
-            match deser(key, value) {
-                Ok(record) => records.push(record),
-                Err(found) => damage = Some(found),
-            }
+            records.push(deser(key, value).unwrap_or_else(|damage| Raw::Damaged(Damaged::of(damage))));
             last.clear();
             last.extend_from_slice(key);
-            if damage.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            ControlFlow::Continue(())
         })?;
-        match damage {
-            Some(damage) => Err(damage.into()),
-            None => Ok((records, more.then_some(last))),
-        }
+        Ok((records, more.then_some(last)))
     }
 }
 

@@ -22,6 +22,8 @@ use crate::shard::unwritten::Unwritten;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage, Turn};
 use crate::transaction::Transactions;
 
+/// Starts passed over where the store may have lost what it said of them.
+const STARTS_DOUBTED: u64 = 1 << 10;
 /// Epochs of intents in one incarnation: with one a microsecond, enough for years.
 const EPOCH_BITS: u32 = 40;
 /// Recalls in one incarnation.
@@ -33,7 +35,8 @@ const BIRTH_BITS: u32 = 32;
 
 /// Reads sessions, stored replies and orphans; counts the start. Commits and syncs.
 pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: u64) -> Result<Shard<K>> {
-    let incarnation = namespace.number(meta::INCARNATION)?.unwrap_or(0) + 1;
+    let starts = namespace.number(meta::INCARNATION)?.unwrap_or(0);
+    let incarnation = starts + if namespace.kv.is_known_whole() { 1 } else { STARTS_DOUBTED };
     namespace.cold.put(meta::INCARNATION, &meta::ser_number(incarnation));
     let birth = incarnation << BIRTH_BITS;
     let unknown = || Session {

@@ -5,9 +5,9 @@ use types::id::{InodeId, SessionId};
 use types::name::Name;
 use types::time::AccessTimes;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::leases::Touched;
-use crate::ops::scan::Raw;
+use crate::ops::scan::{Damaged, Raw};
 use crate::shard::Shard;
 use crate::view::{DeletionPage, DirEntry, DirPage, EntryInfo, InodeView, Looked, ScanPage, ScanRecord};
 
@@ -172,14 +172,16 @@ impl<K: Kv> Shard<K> {
                 Raw::Edge { parent, name, child, kind } => ScanRecord::Edge { parent, name, child, kind },
                 Raw::Deletion(deletion) => ScanRecord::Deletion(deletion),
                 Raw::Contents(inode, length) => ScanRecord::Contents { inode, length },
-                Raw::Inode(id, inode) => {
-                    let layout = self.namespace.layout(id, &inode)?;
-                    ScanRecord::Inode {
+                Raw::Damaged(damaged) => ScanRecord::Damaged(damaged),
+                Raw::Inode(id, inode) => match self.namespace.layout(id, &inode) {
+                    Ok(layout) => ScanRecord::Inode {
                         view: self.view(SessionId(0), id, &inode, layout),
                         orphan_holders: self.holds.openers(id).len() as u32,
                         orphan: inode.nlink == 0,
-                    }
-                }
+                    },
+                    Err(Error::Damaged(damage)) => ScanRecord::Damaged(Damaged::of(damage)),
+                    Err(error) => return Err(error),
+                },
             });
         }
         Ok(page)

@@ -365,12 +365,14 @@ messages! {
     /// beginning).
     Scan { after: Bytes, count: u32 }
     ScanReply { records: Vec<ScanRecord>, next: Option<Bytes> }
-    /// One inode, edge, deletion or contents as the check sees it: exactly one of the four is there.
+    /// One inode, edge, deletion or contents as the check sees it, or one that cannot be read: exactly one of the five is
+    /// there.
     ScanRecord {
         inode: Option<ScanInode>,
         edge: Option<ScanEdge>,
         deletion: Option<ScanDeletion>,
         contents: Option<ScanContents>,
+        damage: Option<ScanDamage>,
     }
     ScanInode {
         reply: Box<InodeReply>,
@@ -382,6 +384,14 @@ messages! {
     ScanDeletion { inode: InodeId, stripe: u32, group: GroupId }
     /// `length` bytes of contents of a file.
     ScanContents { inode: InodeId, length: u32 }
+    ScanDamage {
+        /// That the record is, or belongs to: of an edge the directory.
+        inode: InodeId,
+        /// It is the inode itself, or what one cannot be without.
+        is_inode: bool,
+        /// What is wrong with which record, in words: UTF-8.
+        what: Bytes,
+    }
 
     /// Looks up names one after the other, each in the directory that the one before leads to, as far as this shard has
     /// them. Replied with `WalkReply`; for the first name refused as a `Lookup`.

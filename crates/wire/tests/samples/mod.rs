@@ -443,11 +443,12 @@ samples! {
         meta::Split { exactly, inode, count }
         meta::Scan { after, count }
         meta::ScanReply { records, next }
-        meta::ScanRecord { inode, edge, deletion, contents }
+        meta::ScanRecord { inode, edge, deletion, contents, damage }
         meta::ScanInode { reply, orphan_holders, orphan }
         meta::ScanEdge { parent, name, child, kind }
         meta::ScanDeletion { inode, stripe, group }
         meta::ScanContents { inode, length }
+        meta::ScanDamage { inode, is_inode, what }
         lock::Lock { number, inode, kind, owner, wanted, wait, detect }
         lock::Unlock { inode, kind, owner, range }
         lock::GetLock { number, inode, kind, owner, range, mode }
