@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use types::attr::Attr;
 use types::id::InodeId;
-use types::layout::Layout;
+use types::layout::{INLINE_MAX, Layout};
 use types::time::{AccessTimes, Timestamp};
 use wire::v1::meta::{InodeReply, TimeChange};
 
@@ -252,6 +252,10 @@ impl File {
     /// The shard has forgotten what this client knew alone, but for what it is told again.
     pub(crate) fn shard_restarted(&mut self) {
         self.lose_exclusivity();
+        // A power cut may have taken it back that the contents have left the metadata, unless we hold an intent on them.
+        if self.intent == Intent::None {
+            self.inline_limit = INLINE_MAX;
+        }
         // Only what is changed is claimed.
         self.draft.take_if(|draft| !draft.is_changed());
     }
@@ -637,6 +641,19 @@ mod tests {
         file.accessed(Timestamp(2000), AccessTimes::Strictatime);
         assert_eq!(file.read_time(), Some(TimeChange { at: Timestamp(2000), before: Timestamp(1000) }));
         assert!(file.size == 70 && !file.unconfirmed);
+    }
+
+    #[test]
+    fn after_a_restart_of_the_shard_contents_may_be_in_the_metadata_again() {
+        let mut file = file(0, 0);
+        file.inline_limit = 0;
+        file.granted(&reply(0, 0, true));
+        file.shard_restarted();
+        assert_eq!(file.inline_limit, 0, "the intent is told, and keeps them in objects");
+        file.lose_intent();
+        file.shard_restarted();
+        file.opened(&InodeReply { inline_limit: 4096, ..reply(0, 0, false) });
+        assert_eq!(file.inline_limit, 4096);
     }
 
     #[test]

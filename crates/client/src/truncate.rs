@@ -137,8 +137,9 @@ impl Client {
             return Ok(None);
         }
         let layout = self.ensure_intent(caller, inode).await?;
-        let grows = self.shared.with_file(inode, |file| file.grows_by_one_object(size));
-        if !grows.ok_or(Errno::EBADF)? {
+        let grows = || self.shared.with_file(inode, |file| file.grows_by_one_object(size)).ok_or(Errno::EBADF);
+        // Others may have got an intent since ours was granted, and have made it longer.
+        if !grows()? || self.size_alone(caller, inode).await?.is_none() || !grows()? {
             return Ok(None);
         }
         match self.cut(caller, inode, &layout, size, change).await? {
@@ -310,8 +311,10 @@ mod tests {
     use ring::buf::Slice;
     use types::time::Timestamp;
 
+    use wire::op::Op;
+
     use super::*;
-    use crate::nowhere;
+    use crate::{nowhere, somewhere};
 
     #[test]
     fn what_a_truncate_cuts() {
@@ -338,6 +341,25 @@ mod tests {
         let intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
         shared.with_new_file(inode, || nowhere::file(inode), |file| file.intent = intent);
         shared.with_file(inode, change);
+    }
+
+    /// Another mount has got an intent since and made it longer: object by object, its end would be lost in the middle.
+    #[test]
+    fn who_makes_a_file_longer_unannounced_asks_whether_it_is_alone_still() {
+        let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
+        somewhere::run(async |shard, [client, _]| {
+            with_intent(&client.shared, file, |file| file.size = 100);
+            let cuts = async || {
+                let cut = client.cut_unannounced(&caller, file, 8192, SetAttr::default()).await;
+                assert!(matches!(cut, Ok(None)), "{:?}", cut.err());
+            };
+            let answers = async || {
+                shard.opens_session(1).await;
+                shard.next(Op::GetAttr).await.responder.reply(&nowhere::reply(file));
+                shard.nothing_comes().await;
+            };
+            somewhere::join(cuts(), answers()).await;
+        });
     }
 
     #[test]

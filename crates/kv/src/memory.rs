@@ -1,7 +1,7 @@
 //! The store as a map in memory, for tests and simulation. It forgets what was not synced when told to crash, and fails
 //! when told to fail.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -34,6 +34,8 @@ struct Control {
     failing_sync: Option<KvError>,
     commits: u64,
     doubted: bool,
+    /// Keys that the disk does not give.
+    unreadable: BTreeSet<Vec<u8>>,
 }
 
 impl MemoryKv {
@@ -70,6 +72,11 @@ impl MemoryKv {
     /// From now on it may have lost what was durable.
     pub fn doubt(&self) {
         self.control().doubted = true;
+    }
+
+    /// From now on this key cannot be read, as where its block is damaged.
+    pub fn fail_reads(&self, key: &[u8]) {
+        self.control().unreadable.insert(key.to_vec());
     }
 
     /// Batches committed in all, failed ones not counted.
@@ -131,6 +138,10 @@ impl MemoryKv {
 }
 
 impl Control {
+    fn may_read(&self, key: &[u8]) -> Result<(), KvError> {
+        if self.unreadable.contains(key) { Err(KvError::Corrupt("a block of the test".into())) } else { Ok(()) }
+    }
+
     fn next_commit_fails(&mut self) -> Option<KvError> {
         if let Some(error) = &self.broken {
             return Some(error.clone());
@@ -151,6 +162,7 @@ impl Kv for MemoryKv {
     type Syncer = MemorySyncer;
 
     fn get<R>(&self, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> R) -> Result<R, KvError> {
+        self.control().may_read(key)?;
         Ok(read(self.map().get(key).map(Vec::as_slice)))
     }
 
@@ -165,6 +177,7 @@ impl Kv for MemoryKv {
         }
         let map = self.map();
         for (key, value) in map.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))) {
+            self.control().may_read(key)?;
             if visit(key, value).is_break() {
                 break;
             }

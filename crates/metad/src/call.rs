@@ -373,15 +373,15 @@ impl<K: Kv> Call<'_, K> {
         let held = |&session::HeldOpen { inode, write_intent, draft }| HeldOpen { inode, write_intent, draft };
         let opens: Vec<_> = m.opens.iter().map(held).collect();
         let locks: Vec<_> = m.locks.iter().map(locking::told).collect();
-        let Retold { opened, lost, damaged } = if m.tells {
+        let Retold { opened, lost, unreadable } = if m.tells {
             let telling = Telling { opens: &opens, locks: &locks, more: m.more, incarnation: m.incarnation };
             self.shard.session_tell(m.session, &m.description.0, &telling)?
         } else {
             let opened = self.shard.session_open(m.session, &m.description.0)?;
-            Retold { opened, lost: Vec::new(), damaged: Vec::new() }
+            Retold { opened, lost: Vec::new(), unreadable: Vec::new() }
         };
-        for damage in damaged {
-            tracing::error!(session = %m.session, %damage, "what a client has open cannot be read");
+        for error in unreadable {
+            tracing::error!(session = %m.session, %error, "what a client has open cannot be read");
         }
         let lost = lost.iter().map(locking::lost).collect();
         let namespace::view::SessionOpened { incarnation, expiry_ms, keeps_intents } = opened;

@@ -176,7 +176,6 @@ impl Service for Front {
 }
 
 async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sender<()>) -> anyhow::Result<()> {
-    let begun = Instant::now();
     let store = Rc::new(setup.store);
     let (results, synced) = mailbox();
     let seconds = setup.metrics.histogram(&names::SYNC_SECONDS, &[]);
@@ -202,7 +201,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     };
     let metrics = ShardMetrics::new(&setup.metrics, setup.target);
     let fail_points = FailPoints::new(setup.fail_points);
-    let core = Rc::new(Core::new(shard, store, context, metrics, syncer, begun, fail_points));
+    let core = Rc::new(Core::new(shard, store, context, metrics, syncer, fail_points));
     let identity = Rc::new(setup.identity);
     let storage = Storage::new(Rc::clone(&identity), Arc::clone(&setup.limits.interfaces));
     let removal = Removal::new(Rc::clone(&core), Rc::clone(&storage));

@@ -189,7 +189,6 @@ impl Core {
         context: Context,
         metrics: ShardMetrics,
         syncer: Syncer,
-        begun: Instant,
         fail_points: Rc<FailPoints>,
     ) -> Self {
         let state = State {
@@ -243,7 +242,8 @@ impl Core {
             to_fence: Notify::new(),
             metrics,
             syncer,
-            begun,
+            // From here on sessions can come: the opening of the shard may have waited long for its disk.
+            begun: Instant::now(),
             fail_points,
         }
     }
@@ -607,6 +607,7 @@ impl State {
             self.abandon(earlier, Some(open.session));
         }
         if is_new {
+            self.waiting.begin_anew(open.session);
             self.newcomers.came(open.session, self.commits + 1);
         }
         match answer {

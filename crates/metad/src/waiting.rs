@@ -113,6 +113,14 @@ impl Waiting {
         }
     }
 
+    /// A session that has ended is there again. What it asked before is answered: the shard does not know any more that it
+    /// listens, and hears of that with its next request.
+    pub(crate) fn begin_anew(&mut self, session: SessionId) {
+        if let Some(mut listener) = self.listeners.remove(&session) {
+            listener.answer(Vec::new(), Vec::new());
+        }
+    }
+
     /// Keeps a request until the shard has decided. Gives back what is here under the same ticket: it was sent again on
     /// another connection.
     pub(crate) fn wait_for_lock(&mut self, ticket: Ticket, mut request: Answered) -> Option<Answered> {

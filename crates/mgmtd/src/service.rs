@@ -241,7 +241,9 @@ fn store_error(path: &Path, error: &KvError) -> Fatal {
     let path = path.display();
     let remedy = match error {
         KvError::Lost(_) => {
-            format!("; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them: nodes bring back what they know")
+            format!(
+                "; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them: nodes bring back what they know"
+            )
         }
         _ => String::new(),
     };

@@ -34,6 +34,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// What was to be read is damaged, or lies where the disk gives nothing: other records can be read.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Damaged(_) | Self::Store(KvError::Corrupt(_) | KvError::Io(_)))
+    }
+
     /// What the application sees.
     #[must_use]
     pub fn errno(&self) -> Errno {

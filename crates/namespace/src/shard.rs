@@ -279,6 +279,9 @@ impl<K: Kv> Shard<K> {
     /// For `millis` the shard was not run, as after a disk that hung: nobody can have been heard. To be told before the next
     /// [`Self::tick`].
     pub fn stood_still(&mut self, millis: u64) {
+        if let Some(until_ms) = &mut self.grace_until_ms {
+            *until_ms = until_ms.saturating_add(millis);
+        }
         for session in self.sessions.values_mut() {
             session.last_seen_ms = session.last_seen_ms.saturating_add(millis).min(self.mono_ms);
         }
@@ -379,14 +382,18 @@ impl<K: Kv> Shard<K> {
                 session.replies.committed();
             }
         }
+        // What others get that a session had, here and below, cannot be taken back where a commit fails.
+        for (id, _) in stages.drain(..) {
+            if self.sessions.get(&id).is_some_and(Session::is_over) {
+                self.leases.forget(id);
+            }
+        }
         for id in ended.drain(..) {
             self.sessions.remove(&id);
             self.transactions.forget_session(id);
-            // Not before: what is given to others cannot be taken back where the commit fails.
             self.locks.release_session(id);
         }
         created.clear();
-        stages.clear();
         self.unwritten.committed();
         self.holds.committed();
         self.growing.committed();
@@ -615,7 +622,8 @@ impl<K: Kv> Shard<K> {
         for inode in self.holds.of(id) {
             match self.release_or_leave(id, inode) {
                 // It is told of where it is left to.
-                Ok(()) | Err(Error::Damaged(_)) => {}
+                Ok(()) => {}
+                Err(error) if error.is_unreadable() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -625,7 +633,6 @@ impl<K: Kv> Shard<K> {
                 self.namespace.cold.delete(&self.key);
             }
             self.turn.ended.push(id);
-            self.leases.forget(id);
             self.enter(id, Stage::Ended);
         }
         Ok(())

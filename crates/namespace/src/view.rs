@@ -11,7 +11,7 @@ use types::placement::Placement;
 use types::time::Timestamp;
 use types::walk::WalkEnd;
 
-use crate::error::Damage;
+use crate::error::{Damage, Error};
 pub use crate::leases::Recall;
 use crate::locks::HeldLock;
 pub use crate::ops::scan::Damaged;
@@ -437,8 +437,8 @@ pub struct Retold {
     pub opened: SessionOpened,
     /// Of its locks: those that others have got since.
     pub lost: Vec<HeldLock>,
-    /// Records of what it has open that cannot be read: for the log.
-    pub damaged: Vec<Damage>,
+    /// Why what it has open cannot be read, where that is so: for the log.
+    pub unreadable: Vec<Error>,
 }
 
 /// How full a group's targets are: new files avoid `Low`, and use `Emergency` only where nothing else is left.

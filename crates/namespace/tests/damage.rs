@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{A, Bed, ROOT};
+use common::{A, B, Bed, ROOT};
 use kv::{Batch, Kv};
 use namespace::error::Error;
 use namespace::transaction::Message;
+use namespace::view::{HeldOpen, Telling};
 use types::id::{InodeId, ShardId};
 
 /// Makes nonsense of the record of this family.
@@ -35,6 +36,45 @@ fn other_objects_are_removed() {
     let page = bed.shard.deletions(Some((f, 0)), 1).unwrap();
     assert_eq!((&page.deletions[..], page.damaged), (&all[2..3], 1));
     assert_eq!(bed.shard.deletions(Some((f, 2)), 9).unwrap().damaged, 0);
+}
+
+/// As of a bad sector: not even its record's neighbours in the block are there.
+#[test]
+fn what_the_disk_does_not_give_keeps_no_session_alive_and_shuts_nobody_out() {
+    let mut bed = Bed::new();
+    let (x, y) = (bed.file(ROOT, "x"), bed.file(ROOT, "y"));
+    bed.shard.session_open(B, b"").unwrap();
+    bed.shard.open_inode(B, x, false).unwrap();
+    bed.shard.open_inode(B, y, false).unwrap();
+    bed.unlink(ROOT, "x").unwrap();
+    bed.turn();
+    bed.kv.fail_reads(&[&b"I"[..], &x.0.to_be_bytes()].concat());
+    bed.restart();
+    bed.shard.session_tell(A, b"", &Telling::whole(&[], &[])).unwrap();
+    let open = |inode| HeldOpen { inode, write_intent: false, draft: false };
+    let told = bed.shard.session_tell(B, b"", &Telling::whole(&[open(x), open(y)], &[])).unwrap();
+    assert!(matches!(told.unreadable[..], [Error::Store(_)]), "{:?}", told.unreadable);
+    assert!(bed.tick().grace_ended);
+    bed.shard.commit().unwrap();
+    bed.wait_ms(common::EXPIRY_MS);
+    assert!(bed.shard.touch(A));
+    let ticked = bed.shard.tick();
+    assert_eq!((&ticked.expired[..], ticked.failed), (&[B][..], Vec::new()));
+    bed.shard.commit().unwrap();
+    assert!(!bed.shard.knows(B));
+}
+
+#[test]
+fn others_are_listed_where_the_disk_does_not_give_one() {
+    let mut bed = Bed::new();
+    let files = ["f", "g", "h"].map(|text| bed.file(ROOT, text));
+    bed.turn();
+    bed.kv.fail_reads(&[&b"I"[..], &files[1].0.to_be_bytes()].concat());
+    bed.restart();
+    bed.shard.session_open(A, b"").unwrap();
+    let page = bed.shard.readdir(A, ROOT, 0, 10, true).unwrap();
+    let known = |inode| page.entries.iter().find(|entry| entry.inode == inode).map(|entry| entry.attributes.is_some());
+    assert_eq!(files.map(known), [Some(true), Some(false), Some(true)]);
 }
 
 #[test]

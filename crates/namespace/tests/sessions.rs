@@ -3,7 +3,7 @@
 mod common;
 
 use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, creation, full, held, name, refused};
-use kv::{Batch, Kv};
+use kv::{Batch, Kv, KvError};
 use namespace::error::Error;
 use namespace::shard::{Config, Limits, Ticked};
 use namespace::view::{Create, Exactly, Settle, Telling};
@@ -171,6 +171,41 @@ fn a_shard_that_stood_still_blames_nobody() {
     assert!(bed.shard.touch(A));
     bed.wait_ms(EXPIRY_MS / 2);
     assert_eq!(bed.tick().expired, [B], "half of the time had passed before");
+}
+
+#[test]
+fn a_shard_that_stood_still_in_the_grace_waits_as_long_for_those_who_come_back() {
+    let mut bed = Bed::new();
+    bed.shard.session_open(B, b"").unwrap();
+    bed.turn();
+    bed.restart();
+    bed.shard.session_tell(A, b"", &Telling::whole(&[], &[])).unwrap();
+    bed.wait_ms(EXPIRY_MS + 1000);
+    bed.shard.stood_still(EXPIRY_MS);
+    let ticked = bed.shard.tick();
+    assert!(!ticked.grace_ended && ticked.to_fence.is_empty() && ticked.expired.is_empty(), "{ticked:?}");
+    assert!(bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap().opened.keeps_intents);
+    assert!(bed.tick().grace_ended);
+    bed.turn();
+}
+
+#[test]
+fn a_session_whose_end_cannot_be_written_goes_on_and_is_told_of_changes() {
+    let mut bed = Bed::new();
+    let f = bed.file(ROOT, "f");
+    bed.turn();
+    bed.shard.session_open(B, b"").unwrap();
+    bed.shard.listen(B, true);
+    bed.turn();
+    bed.wait_ms(EXPIRY_MS);
+    assert!(bed.shard.touch(A));
+    assert_eq!(bed.tick().expired, [B]);
+    bed.kv.fail_commit(1, KvError::NoSpace("full".into()));
+    bed.shard.commit().unwrap_err();
+    assert!(bed.shard.touch(B));
+    let view = bed.shard.getattr(B, f).unwrap();
+    assert!(view.lease_ms > 0, "it still listens");
+    bed.turn();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use types::name_hash::{TIE_BITS, name_hash};
 use types::parts::cookie_before;
 
 use crate::acl;
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Result};
 use crate::namespace::Namespace;
 use crate::ops::readdir::PageEntry;
 use crate::schema::edge::Edge;
@@ -119,7 +119,7 @@ impl<K: Kv> Namespace<K> {
             match self.find(id) {
                 Ok(Some(inode)) if matches!(inode.role(), Role::Splitting { .. }) => found.push(id),
                 Ok(_) => {}
-                Err(Error::Damaged(_)) => found.push(id),
+                Err(error) if error.is_unreadable() => found.push(id),
                 Err(error) => return Err(error),
             }
         }

@@ -23,7 +23,7 @@ use types::id::InodeId;
 use types::name::Name;
 
 use crate::edges::Edges;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::schema::edge::{self, Edge};
 use crate::schema::inode::{self, Inode, Role};
@@ -109,13 +109,17 @@ impl<K: Kv> Namespace<K> {
             && missing.len() > 1
             && last.0 - first.0 < SPREAD_MAX * missing.len() as u64
         {
-            self.warm_range(first, last)?;
+            match self.warm_range(first, last) {
+                Err(error) if !error.is_unreadable() => return Err(error),
+                // Each is looked for by itself.
+                _ => {}
+            }
         }
         for entry in entries.iter_mut().filter(|entry| entry.child.home() == shard) {
             entry.inode = match self.find(entry.child) {
                 Ok(inode) => inode.filter(|inode| inode.kind == entry.kind),
                 // For who asks for this inode to be told of: nobody could list the others for it.
-                Err(Error::Damaged(_)) => None,
+                Err(error) if error.is_unreadable() => None,
                 Err(error) => return Err(error),
             };
         }

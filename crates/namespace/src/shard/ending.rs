@@ -77,7 +77,6 @@ impl<K: Kv> Shard<K> {
         if self.holds.count(id) <= at_once {
             return self.end_at_once(id);
         }
-        self.leases.forget(id);
         self.enter(id, Stage::Ending);
         self.ending.0.insert(id, None);
         Ok(())
@@ -96,7 +95,7 @@ impl<K: Kv> Shard<K> {
     /// does not wait for that.
     pub(super) fn release_or_leave(&mut self, session: SessionId, inode: InodeId) -> Result<()> {
         match self.release(session, inode) {
-            Err(error @ Error::Damaged(_)) if session != ABSENT => {
+            Err(error) if error.is_unreadable() && session != ABSENT => {
                 self.holds.open(ABSENT, inode);
                 orphan::ser_key(&mut self.key, inode, ABSENT);
                 self.namespace.cold.put(&self.key, &orphan::VALUE);

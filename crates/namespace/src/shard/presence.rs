@@ -43,12 +43,12 @@ impl<K: Kv> Shard<K> {
         let mut opened = self.enroll(session, description)?;
         opened.keeps_intents &= self.may_reclaim_intents(telling);
         let has_told = self.sessions.get(&session).is_some_and(|known| known.stage == Stage::Told);
-        let mut damaged = Vec::new();
+        let mut unreadable = Vec::new();
         for open in telling.opens.iter().filter(|_| !has_told) {
             let (write_intent, draft) = (open.write_intent && opened.keeps_intents, open.draft && opened.keeps_intents);
             match self.reclaim(session, &HeldOpen { write_intent, draft, ..*open }) {
                 // Nobody can use it, and the session can use the others.
-                Err(Error::Damaged(damage)) => damaged.push(damage),
+                Err(error) if error.is_unreadable() => unreadable.push(error),
                 reclaimed => reclaimed?,
             }
         }
@@ -56,7 +56,7 @@ impl<K: Kv> Shard<K> {
         if !telling.more {
             self.enter(session, Stage::Told);
         }
-        Ok(Retold { opened, lost, damaged })
+        Ok(Retold { opened, lost, unreadable })
     }
 
     /// Ends the session and releases what it held. Closing one that is not there is no error.

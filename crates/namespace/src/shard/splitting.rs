@@ -127,8 +127,7 @@ impl<K: Kv> Shard<K> {
                 Ok(Next::End) => drop(self.splitting.0.remove(&directory)),
                 Err(error) => {
                     // What is damaged stays so until somebody mends it.
-                    let is_damaged = matches!(error, Error::Damaged(_));
-                    let pause_ms = if is_damaged { FAILED_MAX_MS } else { REFUSED_MS };
+                    let pause_ms = if error.is_unreadable() { FAILED_MAX_MS } else { REFUSED_MS };
                     progress.due_ms = self.mono_ms.saturating_add(pause_ms);
                     failed.push(error);
                 }
