@@ -386,6 +386,23 @@ impl Client {
     /// An error of an earlier write that only the disk noticed, such as `EIO` or `ENOSPC`.
     pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId, data: bool) -> Result<(), Errno> {
         self.shared.with_file(inode, |file| file.sync_habit.syncs());
+        let synced = self.sync_all(caller, inode, data).await;
+        // Also what was found by the way: the shard may have restarted over this.
+        let is_lost = self.shared.with_file(inode, |file| {
+            let is_lost = file.unsynced.take_lost_record();
+            if is_lost {
+                self.shared.lost(file);
+            }
+            is_lost
+        });
+        if is_lost == Some(true) {
+            error!(%inode, "what was changed may be lost: a shard's host has lost its memory");
+            return synced.and(Err(Errno::EIO));
+        }
+        synced
+    }
+
+    async fn sync_all(&self, caller: &Caller<'_>, inode: InodeId, data: bool) -> Result<(), Errno> {
         self.publish_changes(caller, inode).await?;
         self.must_not_be_lost(inode)?;
         if self.fsync_inline(caller, inode).await? {
@@ -472,11 +489,21 @@ impl Client {
     /// # Errors
     /// `EIO` where the shard's disk failed.
     pub async fn fsync_inode(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        match self.call(caller, Destination::home(inode), &meta::Fsync { inode, inline: false }).await {
+        match self.sync_record(caller, inode, false).await {
             // Of a directory that is removed nothing is left to be lost.
             Err(Errno::ESTALE) if self.shared.graves.attr(inode).is_some() => Ok(()),
-            result => result.map(drop),
+            result => result,
         }
+    }
+
+    /// What the shard has of the inode comes to its disk. `inline`: only where the contents are among it.
+    pub(crate) async fn sync_record(&self, caller: &Caller<'_>, inode: InodeId, inline: bool) -> Result<(), Errno> {
+        let changes = self.shared.with_file(inode, |file| file.unsynced.record_changes());
+        self.call(caller, Destination::home(inode), &meta::Fsync { inode, inline }).await?;
+        if let Some(changes) = changes {
+            self.shared.with_file(inode, |file| file.unsynced.record_synced(changes));
+        }
+        Ok(())
     }
 }
 

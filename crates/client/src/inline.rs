@@ -22,6 +22,7 @@ use crate::router::{Client, Destination};
 impl File {
     /// Contents in the metadata were changed: what the shard says of it then.
     fn changed_inline(&mut self, reply: &InodeReply) {
+        self.unsynced.record_changed();
         self.meets(&mut reply.attr.clone(), reply.written_after);
         self.told_rights(reply);
         self.told_size(&reply.attr);
@@ -129,8 +130,8 @@ impl Client {
         if self.inline_limit(inode) == 0 {
             return Ok(false);
         }
-        match self.call(caller, Destination::home(inode), &meta::Fsync { inode, inline: true }).await {
-            Ok(_) => Ok(true),
+        match self.sync_record(caller, inode, true).await {
+            Ok(()) => Ok(true),
             Err(Errno::EOPNOTSUPP) => {
                 self.has_left_metadata(inode);
                 Ok(false)

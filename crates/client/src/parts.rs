@@ -111,7 +111,7 @@ impl Client {
     /// Makes the entries of a directory durable.
     ///
     /// # Errors
-    /// `EIO` where a shard's disk failed.
+    /// `EIO` where a shard's disk failed, or its host has lost its memory meanwhile.
     pub async fn fsync_directory(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         let split = match self.shared.splits.get(inode) {
             Some(split) => Some(split),
@@ -123,14 +123,22 @@ impl Client {
             None => None,
         };
         if let Some(split) = split {
-            let syncs = split.parts.iter().map(async |&part| match self.fsync_inode(caller, part).await {
+            let syncs = split.parts.iter().map(async |&part| match self.fsync_entries(caller, part).await {
                 // It has gone with its directory.
                 Err(Errno::ESTALE) => Ok(()),
                 result => result,
             });
             ring::join_all(syncs).await.into_iter().collect::<Result<(), Errno>>()?;
         }
-        self.fsync_inode(caller, inode).await
+        self.fsync_entries(caller, inode).await
+    }
+
+    /// Entries that were changed a moment ago may be lost where the shard has lost its memory over this.
+    async fn fsync_entries(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
+        let losses = || self.shared.memory_losses(inode.home());
+        let before = losses();
+        self.fsync_inode(caller, inode).await?;
+        if losses() == before { Ok(()) } else { Err(Errno::EIO) }
     }
 }
 

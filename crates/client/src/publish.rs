@@ -451,6 +451,7 @@ impl Client {
                     self.shared.with_file(inode, |file| {
                         self.shared.metrics.unwritten.change(file.draft_weight(), 0);
                         file.published(&publication.drafted);
+                        file.unsynced.record_changed();
                     });
                     return Ok(());
                 }

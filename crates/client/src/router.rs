@@ -336,7 +336,7 @@ impl Client {
         let opened = connection.call(to, &self.ask_for_session()).await.map_err(failure_of_call)?;
         let expiry = Duration::from_millis(opened.expiry_ms);
         if self.shared.shard_restarted(shard, opened.incarnation) {
-            self.tell_in_turn(connection, to, shard, opened.incarnation).await?;
+            self.tell_in_turn(connection, to, shard, &opened).await?;
         }
         self.shared.assurances.opened(shard, sent, expiry);
         self.shared.saw_incarnation(shard, opened.incarnation);

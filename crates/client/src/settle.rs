@@ -420,7 +420,10 @@ impl Client {
         if !reply.settled {
             return Ok(Some(reply.intents));
         }
-        self.shared.with_file(inode, |file| file.settled(request.message.mtime));
+        self.shared.with_file(inode, |file| {
+            file.settled(request.message.mtime);
+            file.unsynced.record_changed();
+        });
         Ok(None)
     }
 

@@ -63,6 +63,9 @@ pub struct Shared {
     windows: Mutex<BTreeMap<ShardId, Window>>,
     /// The shards' incarnations as last seen: a change means that it forgot what we hold open.
     incarnations: Mutex<BTreeMap<ShardId, u64>>,
+    /// The latest incarnation of each that has answered.
+    answering: Mutex<BTreeMap<ShardId, u64>>,
+    memory_losses: Mutex<BTreeMap<ShardId, u64>>,
     /// When a shard was last found to have lost the session, with the answers to its changes.
     forgotten: Mutex<BTreeMap<ShardId, Instant>>,
     files: [Mutex<FxHashMap<InodeId, File>>; PARTS],
@@ -117,6 +120,8 @@ impl Shared {
             map: ArcSwap::new(map),
             windows: Mutex::default(),
             incarnations: Mutex::default(),
+            answering: Mutex::default(),
+            memory_losses: Mutex::default(),
             forgotten: Mutex::default(),
             files: Default::default(),
             closed: Mutex::default(),
@@ -257,6 +262,26 @@ impl Shared {
 
     pub(crate) fn saw_incarnation(&self, shard: ShardId, incarnation: u64) {
         lock(&self.incarnations).insert(shard, incarnation);
+        let mut answering = lock(&self.answering);
+        let latest = answering.entry(shard).or_default();
+        *latest = incarnation.max(*latest);
+    }
+
+    /// The shard has lost what no fsync had covered of what it answered before it had the incarnation `kept_since`: notes that,
+    /// where this client was answered so, and says it.
+    pub(crate) fn shard_lost(&self, shard: ShardId, kept_since: u64) -> bool {
+        let lost = lock(&self.answering).get(&shard).is_some_and(|&latest| latest < kept_since);
+        if lost {
+            *lock(&self.memory_losses).entry(shard).or_default() += 1;
+            self.change_files(shard, |file| file.unsynced.shard_lost());
+            lock(&self.closed).shard_lost(shard);
+        }
+        lost
+    }
+
+    /// How often the shard has lost something that it had answered.
+    pub(crate) fn memory_losses(&self, shard: ShardId) -> u64 {
+        lock(&self.memory_losses).get(&shard).copied().unwrap_or(0)
     }
 
     /// The shard has lost the session: what is open has to be told again although it did not restart.

@@ -80,7 +80,13 @@ impl Script {
 
 /// Answers a `SessionOpen`.
 pub(crate) fn opened(request: Request, incarnation: u64) {
-    request.responder.reply(&SessionOpened { incarnation, expiry_ms: 60_000, lost: Vec::new(), keeps_intents: true });
+    opened_since(request, incarnation, 0);
+}
+
+/// The same, of a shard that has lost what an incarnation before `kept_since` had answered.
+pub(crate) fn opened_since(request: Request, incarnation: u64, kept_since: u64) {
+    let (expiry_ms, lost, keeps_intents) = (60_000, Vec::new(), true);
+    request.responder.reply(&SessionOpened { incarnation, kept_since, expiry_ms, lost, keeps_intents });
 }
 
 pub(crate) async fn join(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use net::{Connection, To};
-use tracing::info;
+use tracing::{info, warn};
 use types::id::ShardId;
 use wire::v1::lock::HeldLock;
-use wire::v1::session::{HeldOpen, SessionOpen};
+use wire::v1::session::{HeldOpen, SessionOpen, SessionOpened};
 
 use crate::file::File;
 use crate::locks::LOOK_AGAIN;
@@ -52,17 +52,21 @@ impl Drop for Teller<'_> {
 }
 
 impl Client {
-    /// Tells `incarnation`, which has restarted or forgotten this client, unless another thread has told it when this one
+    /// Tells the incarnation that has `opened` the session, and has restarted or forgotten this client, unless another thread has told it when this one
     /// may. What two looked up at different moments would contradict each other.
     pub(crate) async fn tell_in_turn(
         &self,
         connection: &Connection,
         to: To,
         shard: ShardId,
-        incarnation: u64,
+        opened: &SessionOpened,
     ) -> Result<(), Failure> {
+        let &SessionOpened { incarnation, kept_since, .. } = opened;
         let _turn = self.shared.tellers.turn(shard).await;
         if self.shared.shard_restarted(shard, incarnation) {
+            if self.shared.shard_lost(shard, kept_since) {
+                warn!(%shard, "the shard has lost its memory: who syncs what it had answered is told");
+            }
             let told = self.tell(connection, to, shard, incarnation).await;
             if !matches!(told, Err(Failure::Unreachable(_))) {
                 self.shared.locks.told(shard, told.is_ok());
@@ -126,16 +130,17 @@ impl Piece<'_> {
 #[cfg(test)]
 mod tests {
     use types::cred::Credentials;
+    use types::error::Errno;
     use types::id::{InodeId, SessionId};
     use types::lock::{Held, LockKind, LockMode, LockRange};
     use wire::codec::{Wire, decode_body};
     use wire::frame::BODY_MAX;
     use wire::op::{Op, Ping};
-    use wire::v1::session::SessionOpened;
 
     use super::*;
     use crate::LockAsk;
     use crate::caller::Caller;
+    use crate::nowhere;
     use crate::router::Destination;
     use crate::somewhere::{self, SHARD, join};
 
@@ -163,7 +168,7 @@ mod tests {
             // What is lost is named in parts, at most once more as many.
             let lost = [&request.locks[..], &request.locks].concat();
             bytes.clear();
-            SessionOpened { incarnation: 7, expiry_ms: 1, lost, keeps_intents: true }.encode(&mut bytes);
+            SessionOpened { incarnation: 7, kept_since: 0, expiry_ms: 1, lost, keeps_intents: true }.encode(&mut bytes);
             assert!(bytes.len() < BODY_MAX, "{} bytes", bytes.len());
         }
         let (last, others) = requests.split_last().expect("some");
@@ -239,6 +244,47 @@ mod tests {
             };
             join(join(tells(), unlocks()), hears()).await;
             assert!(!one.shared.locks.are_on(file));
+        });
+    }
+
+    /// The power of its host was cut before the shard had synced what it had answered.
+    #[test]
+    fn who_syncs_what_a_shard_has_lost_is_told_once() {
+        somewhere::run(async |shard, [client, _]| {
+            let (file, shared) = (InodeId(77), &client.shared);
+            let caller = Caller::patient(Credentials::default());
+            let in_metadata = || {
+                let mut file = nowhere::file(file);
+                file.inline_limit = 4096;
+                file.add_handle(true);
+                file
+            };
+            let number = shared.number_open_file();
+            shared.with_new_file(file, in_metadata, |_| ());
+            let syncs = async |outcome: Result<(), Errno>| {
+                assert_eq!(client.fsync_open_file(&caller, file, number, false).await, outcome);
+            };
+            let restarted = async |incarnation, kept_since, outcome| {
+                client.reopen_session(SHARD);
+                let answers = async || {
+                    for _ in 0..2 {
+                        somewhere::opened_since(shard.next(Op::SessionOpen).await, incarnation, kept_since);
+                    }
+                    shard.does(Op::Fsync).await;
+                };
+                join(syncs(outcome), answers()).await;
+            };
+            shared.saw_incarnation(SHARD, 1);
+            // Nothing was changed, and then something is.
+            restarted(2, 2, Ok(())).await;
+            shared.with_file(file, |file| file.unsynced.record_changed());
+            restarted(3, 3, Err(Errno::EIO)).await;
+            join(syncs(Ok(())), shard.does(Op::Fsync)).await;
+            // The service was killed alone.
+            shared.with_file(file, |file| file.unsynced.record_changed());
+            restarted(4, 3, Ok(())).await;
+            // It was away over two power cuts, and what was synced is not lost.
+            restarted(6, 5, Ok(())).await;
         });
     }
 

@@ -1,19 +1,33 @@
 //! What of a file was acknowledged and is not known to be on the disks. Each object's changes have rising versions; so the
-//! first and the last of them tell whether a service that has lost its memory had them. Pure.
+//! first and the last of them tell whether a service that has lost its memory had them. A shard that has lost its memory says
+//! so, and then all counts as lost that it answered and no fsync has covered. Pure.
 
 use std::collections::BTreeMap;
 use std::mem;
 
 use rustc_hash::FxHashMap;
-use types::id::InodeId;
+use types::id::{InodeId, ShardId};
 use wire::v1::storage::WriteReply;
 
-/// Closed files of one generation that are remembered: a few MiB at most in both.
+/// Objects, and files, of one generation of closed files that are remembered: a few MiB at most in both.
 const CLOSED_MAX: usize = 1 << 14;
 
-/// By stripe.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Unsynced(BTreeMap<u32, Span>);
+pub(crate) struct Unsynced {
+    /// Of its objects, by stripe.
+    objects: BTreeMap<u32, Span>,
+    record: Record,
+}
+
+/// What the shard has of the file: its attributes, and the contents of a small one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    /// Changes that the shard has answered, and how many of them an fsync has covered.
+    changes: u64,
+    synced: u64,
+    /// Some of them are lost, and nobody was told yet.
+    lost: bool,
+}
 
 /// Versions of the changes of one object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +39,7 @@ struct Span {
 impl Unsynced {
     /// A change of the object was acknowledged with this version.
     pub(crate) fn changed(&mut self, stripe: u32, version: u64) {
-        let span = self.0.entry(stripe).or_insert(Span { first: version, last: version });
+        let span = self.objects.entry(stripe).or_insert(Span { first: version, last: version });
         (span.first, span.last) = (span.first.min(version), span.last.max(version));
     }
 
@@ -36,22 +50,54 @@ impl Unsynced {
         }
     }
 
+    /// The shard has answered a change of the file's record.
+    pub(crate) fn record_changed(&mut self) {
+        self.record.changes += 1;
+    }
+
+    /// For [`Self::record_synced`].
+    pub(crate) fn record_changes(&self) -> u64 {
+        self.record.changes
+    }
+
+    /// So many changes of the record are on the shard's disk.
+    pub(crate) fn record_synced(&mut self, changes: u64) {
+        self.record.synced = self.record.synced.max(changes);
+    }
+
+    /// The shard has lost its memory.
+    pub(crate) fn shard_lost(&mut self) {
+        let Record { changes, synced, lost } = &mut self.record;
+        *lost |= changes > synced;
+        *synced = *changes;
+    }
+
+    /// True once where something of the record is lost.
+    pub(crate) fn take_lost_record(&mut self) -> bool {
+        mem::take(&mut self.record.lost)
+    }
+
+    fn is_empty(&self) -> bool {
+        let Record { changes, synced, lost } = self.record;
+        self.objects.is_empty() && changes == synced && !lost
+    }
+
     pub(crate) fn stripes(&self) -> impl Iterator<Item = u32> {
-        self.0.keys().copied()
+        self.objects.keys().copied()
     }
 
     /// The first change of the object; 0: none.
     pub(crate) fn since(&self, stripe: u32) -> u64 {
-        self.0.get(&stripe).map_or(0, |span| span.first)
+        self.objects.get(&stripe).map_or(0, |span| span.first)
     }
 
     /// What the object had when this was `then` is on its disk, or known to be lost.
     pub(crate) fn settled(&mut self, stripe: u32, then: &Self) {
-        let Some(known) = then.0.get(&stripe) else { return };
-        let Some(span) = self.0.get_mut(&stripe) else { return };
+        let Some(known) = then.objects.get(&stripe) else { return };
+        let Some(span) = self.objects.get_mut(&stripe) else { return };
         // Before the first that was asked for are those whose answers have come since.
         match (span.first < known.first, span.last > known.last) {
-            (false, false) => drop(self.0.remove(&stripe)),
+            (false, false) => drop(self.objects.remove(&stripe)),
             (false, true) => span.first = span.first.max(known.last + 1),
             (true, false) => span.last = known.first - 1,
             (true, true) => {}
@@ -65,17 +111,27 @@ impl Unsynced {
 pub(crate) struct Closed {
     young: FxHashMap<InodeId, Unsynced>,
     old: FxHashMap<InodeId, Unsynced>,
+    /// What has been put into the young.
+    weight: usize,
 }
 
 impl Closed {
     pub(crate) fn closed(&mut self, inode: InodeId, unsynced: Unsynced) {
-        if unsynced.0.is_empty() {
+        if unsynced.is_empty() {
             return;
         }
-        if self.young.len() >= CLOSED_MAX {
+        if self.weight >= CLOSED_MAX {
             self.old = mem::take(&mut self.young);
+            self.weight = 0;
         }
+        self.weight += 1 + unsynced.objects.len();
         self.young.insert(inode, unsynced);
+    }
+
+    /// A shard has lost its memory: what is remembered of its files.
+    pub(crate) fn shard_lost(&mut self, shard: ShardId) {
+        let of_it = self.young.iter_mut().chain(&mut self.old).filter(|(inode, _)| inode.home() == shard);
+        of_it.for_each(|(_, unsynced)| unsynced.shard_lost());
     }
 
     pub(crate) fn opened(&mut self, inode: InodeId) -> Unsynced {
@@ -100,12 +156,61 @@ mod tests {
             closed.closed(InodeId(inode), changed(inode + 1));
             closed.closed(InodeId(all + inode), Unsynced::default());
         }
-        assert!(closed.young.len() + closed.old.len() <= 2 * CLOSED_MAX);
-        for inode in all - CLOSED_MAX as u64..all {
+        assert!(closed.young.len() + closed.old.len() <= CLOSED_MAX + 2);
+        for inode in all - CLOSED_MAX as u64 / 2..all {
             assert_eq!(closed.opened(InodeId(inode)).since(0), inode + 1);
             assert_eq!(closed.opened(InodeId(inode)).since(0), 0, "the open file has it now");
         }
         assert_eq!(closed.opened(InodeId(0)).since(0), 0);
+    }
+
+    #[test]
+    fn wide_files_take_no_more_memory_than_narrow_ones() {
+        let mut closed = Closed::default();
+        for inode in 0..CLOSED_MAX as u64 {
+            let mut unsynced = Unsynced::default();
+            (0..256).for_each(|stripe| unsynced.changed(stripe, 1));
+            closed.closed(InodeId(inode), unsynced);
+        }
+        let spans = |files: &FxHashMap<InodeId, Unsynced>| files.values().map(|file| file.objects.len()).sum::<usize>();
+        assert!(spans(&closed.young) + spans(&closed.old) <= 2 * (CLOSED_MAX + 256));
+        assert_eq!(closed.opened(InodeId(CLOSED_MAX as u64 - 1)).stripes().count(), 256);
+    }
+
+    #[test]
+    fn what_a_shard_has_lost_is_told_once_unless_it_was_synced() {
+        let mut unsynced = Unsynced::default();
+        unsynced.shard_lost();
+        assert!(!unsynced.take_lost_record(), "nothing was changed");
+        unsynced.record_changed();
+        let then = unsynced.record_changes();
+        unsynced.record_changed();
+        unsynced.record_synced(then);
+        assert!(!unsynced.is_empty());
+        unsynced.shard_lost();
+        assert!(unsynced.take_lost_record() && !unsynced.take_lost_record());
+        unsynced.record_changed();
+        // A sync that began before that change.
+        unsynced.record_synced(then);
+        unsynced.shard_lost();
+        assert!(unsynced.take_lost_record());
+        unsynced.record_changed();
+        unsynced.record_synced(unsynced.record_changes());
+        unsynced.shard_lost();
+        assert!(unsynced.is_empty());
+    }
+
+    #[test]
+    fn who_opens_a_closed_file_again_hears_of_what_its_shard_has_lost() {
+        let mut closed = Closed::default();
+        let files = [InodeId::new(ShardId(1), 9), InodeId::new(ShardId(2), 9)];
+        for inode in files {
+            let mut unsynced = Unsynced::default();
+            unsynced.record_changed();
+            closed.closed(inode, unsynced);
+        }
+        closed.shard_lost(ShardId(2));
+        assert_eq!(files.map(|inode| closed.opened(inode).take_lost_record()), [false, true]);
     }
 
     #[test]

@@ -54,11 +54,20 @@ pub trait Kv {
     /// A handle that another thread can use to sync while this one goes on committing.
     fn syncer(&self) -> Self::Syncer;
 
-    /// False where changes may be missing that others have seen and that were durable: what they were told comes again unless
-    /// the user of the store takes care.
-    fn is_known_whole(&self) -> bool {
-        true
+    /// What is there of what was committed before the store was opened.
+    fn kept(&self) -> Kept {
+        Kept::All
     }
+}
+
+/// How much of what a store's user had committed before is known to be in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kept {
+    /// Also what was durable may be missing: what others were told comes again unless the user takes care.
+    Unknown,
+    /// What no sync had covered may be missing: the power went, or the file system.
+    Synced,
+    All,
 }
 
 /// Changes to apply together. A later one to the same key wins.
@@ -116,8 +125,8 @@ impl<K: Kv> Kv for Rc<K> {
         (**self).syncer()
     }
 
-    fn is_known_whole(&self) -> bool {
-        (**self).is_known_whole()
+    fn kept(&self) -> Kept {
+        (**self).kept()
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::{Batch, Kv, KvError, Syncer};
+use crate::{Batch, Kept, Kv, KvError, Syncer};
 
 /// Unsynced batches kept for a crash to undo. Older ones count as durable, as an operating system writes back in time,
 /// so that a long test without a sync takes no endless memory.
@@ -33,7 +33,8 @@ struct Control {
     broken: Option<KvError>,
     failing_sync: Option<KvError>,
     commits: u64,
-    doubted: bool,
+    /// Something was lost since the last sync.
+    kept: Option<Kept>,
     /// Keys that the disk does not give.
     unreadable: BTreeSet<Vec<u8>>,
 }
@@ -61,6 +62,7 @@ impl MemoryKv {
             }
         }
         control.unsynced.clear();
+        control.kept = control.kept.or(Some(Kept::Synced));
     }
 
     /// Batches that a crash would undo.
@@ -69,9 +71,9 @@ impl MemoryKv {
         self.control().unsynced.len()
     }
 
-    /// From now on it may have lost what was durable.
+    /// It may have lost what was durable, until the next sync.
     pub fn doubt(&self) {
-        self.control().doubted = true;
+        self.control().kept = Some(Kept::Unknown);
     }
 
     /// From now on this key cannot be read, as where its block is damaged.
@@ -212,8 +214,8 @@ impl Kv for MemoryKv {
         MemorySyncer { control: Arc::clone(&self.control) }
     }
 
-    fn is_known_whole(&self) -> bool {
-        !self.control().doubted
+    fn kept(&self) -> Kept {
+        self.control().kept.unwrap_or(Kept::All)
     }
 }
 
@@ -259,6 +261,7 @@ impl Syncer for MemorySyncer {
             return Err(error.clone());
         }
         control.unsynced.clear();
+        control.kept = None;
         Ok(())
     }
 }

@@ -9,7 +9,7 @@
 //!   replays the log, which holds every batch whose commit succeeded, unless the disk that failed to sync it has forgotten
 //!   some: then it says [`KvError::Lost`]. [`RocksKv::is_failed`] says when that is needed.
 //! - **What was synced and is gone is missed**: [`RocksKv::open`] compares with what was noted at the last sync (see `noted`), and
-//!   says [`KvError::Lost`]. Who wants to go on without it removes the note; [`Kv::is_known_whole`] is false then.
+//!   says [`KvError::Lost`]. Who wants to go on without it removes the note; [`Kv::kept`] says so then.
 //! - **Reopening needs space**: the replayed log becomes a table file of up to `write_buffer_bytes`. Where it fails, the
 //!   store stays closed, all its calls fail with `Io`, and `reopen` may be tried again.
 //! - **Memory is bounded** by the block cache (which holds indexes and filters too), the write buffers with their filter
@@ -27,9 +27,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rocksdb::{DB, ReadOptions, WriteBatch, WriteOptions};
 
-use crate::{Batch, Kv, KvError, Syncer};
+use crate::{Batch, Kept, Kv, KvError, Syncer};
 pub use noted::NOTE_FILE;
-use noted::Note;
+use noted::{Note, Noted};
 pub use options::{Grouping, RocksConfig};
 
 /// A RocksDB database. `Send` but not `Sync`: one thread reads and commits, its syncers may live on others.
@@ -39,7 +39,7 @@ pub struct RocksKv {
     shared: Arc<Shared>,
     path: PathBuf,
     config: RocksConfig,
-    is_known_whole: bool,
+    kept: Kept,
     write: WriteOptions,
     /// Made once: each costs an allocation, and a `get` needs none of its own.
     point_read: ReadOptions,
@@ -52,8 +52,11 @@ struct Shared {
     failed: AtomicBool,
     /// RocksDB's number of the last change that was committed.
     committed: AtomicU64,
+    /// The last of them that a sync has covered.
+    synced: AtomicU64,
     /// `None` where the disk gives no file for it: what is not noted is not missed at the next start, and no other harm.
     note: Option<Note>,
+    page_cache_epoch: u64,
 }
 
 /// Figures for metrics, each an estimate of RocksDB's.
@@ -82,20 +85,29 @@ impl RocksKv {
         let found = db.latest_sequence_number();
         let note = Note::open(path).ok();
         let noted = note.as_ref().and_then(Note::get);
-        if let Some(missing) = noted.and_then(|noted| noted.checked_sub(found)).filter(|&missing| missing > 0) {
-            return Err(KvError::Lost(format!(
-                "the last {missing} changes, which had been synced, are not in the log"
-            )));
+        let missing = noted.map_or(0, |noted| noted.synced.saturating_sub(found));
+        if missing > 0 {
+            return Err(KvError::Lost(format!("the last {missing} changes that had been synced are not in the log")));
         }
-        let is_known_whole = is_new || noted.is_some();
-        let (failed, committed) = (AtomicBool::new(false), AtomicU64::new(found));
-        let shared = Shared { db: Mutex::new(Some(Arc::clone(&db))), failed, committed, note };
+        let kept = match noted {
+            _ if is_new => Kept::All,
+            Some(noted) => noted.kept(found, config.page_cache_epoch),
+            None => Kept::Unknown,
+        };
+        let shared = Shared {
+            db: Mutex::new(Some(Arc::clone(&db))),
+            failed: AtomicBool::new(false),
+            committed: AtomicU64::new(found),
+            synced: AtomicU64::new(0),
+            note,
+            page_cache_epoch: config.page_cache_epoch,
+        };
         Ok(Self {
             db: RefCell::new(Some(db)),
             shared: Arc::new(shared),
             path: path.to_path_buf(),
             config: config.clone(),
-            is_known_whole,
+            kept,
             write,
             point_read: ReadOptions::default(),
         })
@@ -240,11 +252,28 @@ impl Shared {
         Ok(())
     }
 
+    fn note(&self, synced: u64, ended: u64) {
+        if let Some(note) = &self.note {
+            // Where it is refused, as by a full disk, the one before stands.
+            let _ = note.set(Noted { synced, ended, epoch: self.page_cache_epoch });
+        }
+    }
+
     fn noting_failure<R>(&self, result: Result<R, KvError>) -> Result<R, KvError> {
         if result.is_err() {
             self.failed.store(true, Ordering::Release);
         }
         result
+    }
+}
+
+impl Drop for Shared {
+    /// The store and its syncers have ended: in good order where nothing is left to be synced.
+    fn drop(&mut self) {
+        let (synced, committed) = (*self.synced.get_mut(), *self.committed.get_mut());
+        if synced == committed {
+            self.note(synced, committed);
+        }
     }
 }
 
@@ -305,8 +334,8 @@ impl Kv for RocksKv {
         RocksSyncer { shared: Arc::clone(&self.shared) }
     }
 
-    fn is_known_whole(&self) -> bool {
-        self.is_known_whole
+    fn kept(&self) -> Kept {
+        self.kept
     }
 }
 
@@ -350,16 +379,15 @@ pub struct RocksSyncer {
 
 impl Syncer for RocksSyncer {
     fn sync(&self) -> Result<(), KvError> {
-        let Shared { committed, note, .. } = &*self.shared;
         let db = self.shared.db();
-        let covered = committed.load(Ordering::Acquire);
+        let covered = self.shared.committed.load(Ordering::Acquire);
         let result = match db.as_deref() {
             Some(db) => db.flush_wal(true).map_err(error::from_rocksdb),
             None => return Err(error::closed()),
         };
-        if let (Ok(()), Some(note)) = (&result, note) {
-            // Where it is refused, as by a full disk, the one before stands.
-            let _ = note.set(covered);
+        if result.is_ok() {
+            self.shared.synced.store(covered, Ordering::Release);
+            self.shared.note(covered, 0);
         }
         self.shared.noting_failure(result)
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use kv::rocks::{NOTE_FILE, RocksConfig, RocksKv};
-use kv::{Batch, Kv, KvError, Syncer};
+use kv::{Batch, Kept, Kv, KvError, Syncer};
 
 fn commit(kv: &RocksKv, key: &[u8]) {
     let mut batch = kv.batch();
@@ -84,12 +84,12 @@ fn what_was_synced_and_is_gone_is_missed() {
     for lose in [|path: &Path| damage(path, 20), |path: &Path| std::fs::remove_file(path).expect("is removed")] {
         let dir = tempfile::tempdir().expect("temp dir");
         let kv = open(dir.path()).expect("opens");
-        assert!(kv.is_known_whole(), "it is new");
+        assert_eq!(kv.kept(), Kept::All, "it is new");
         commit(&kv, b"before");
         kv.syncer().sync().expect("syncs");
         drop(kv);
         let kv = open(dir.path()).expect("opens");
-        assert!(kv.is_known_whole() && has(&kv, b"before"));
+        assert!(kv.kept() == Kept::All && has(&kv, b"before"));
         commit(&kv, b"a");
         commit(&kv, b"b");
         kv.syncer().sync().expect("syncs");
@@ -101,13 +101,13 @@ fn what_was_synced_and_is_gone_is_missed() {
         // Whoever goes on without it says so.
         std::fs::remove_file(dir.path().join(NOTE_FILE)).expect("is removed");
         let kv = open(dir.path()).expect("opens");
-        assert!(!kv.is_known_whole() && has(&kv, b"before"));
+        assert!(kv.kept() == Kept::Unknown && has(&kv, b"before"));
         assert!(!has(&kv, b"b"));
         commit(&kv, b"c");
         kv.syncer().sync().expect("syncs");
         drop(kv);
         let kv = open(dir.path()).expect("opens");
-        assert!(kv.is_known_whole() && has(&kv, b"c"));
+        assert!(kv.kept() == Kept::All && has(&kv, b"c"));
     }
 }
 
@@ -121,7 +121,38 @@ fn what_no_sync_has_covered_may_be_gone() {
     drop(kv);
     damage(&log(dir.path()), 1);
     let kv = open(dir.path()).expect("opens");
-    assert!(kv.is_known_whole() && has(&kv, b"a") && !has(&kv, b"b"));
+    assert!(kv.kept() == Kept::All && has(&kv, b"a") && !has(&kv, b"b"));
+}
+
+/// A store is opened in another epoch where the power went, or its file system was mounted anew.
+#[test]
+fn what_a_power_cut_may_have_taken_is_told_unless_all_was_synced_at_an_end() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let open_in = |epoch| {
+        let config = RocksConfig { page_cache_epoch: epoch, ..RocksConfig::small() };
+        RocksKv::open(dir.path(), &config).expect("opens")
+    };
+    let life = |epoch, syncs| {
+        let kv = open_in(epoch);
+        commit(&kv, b"a");
+        if syncs {
+            kv.syncer().sync().expect("syncs");
+        }
+        commit(&kv, b"b");
+        kv.kept()
+    };
+    assert_eq!(life(1, true), Kept::All);
+    assert_eq!(life(1, true), Kept::All, "it was killed");
+    assert_eq!(life(2, true), Kept::Synced);
+    let kv = open_in(2);
+    commit(&kv, b"c");
+    kv.syncer().sync().expect("syncs");
+    drop(kv);
+    assert_eq!(life(3, true), Kept::All, "it had ended in good order");
+    assert_eq!(life(4, false), Kept::Synced);
+    // Killed before anything of this epoch was noted.
+    assert_eq!(life(4, true), Kept::Synced);
+    assert_eq!(life(4, true), Kept::All);
 }
 
 /// The logs that a store goes through, and what it flushes, change nothing about what is noted.
@@ -130,7 +161,7 @@ fn a_long_life_is_known_whole() {
     let dir = tempfile::tempdir().expect("temp dir");
     for life in 0..4_u32 {
         let kv = open(dir.path()).expect("opens");
-        assert!(kv.is_known_whole());
+        assert_eq!(kv.kept(), Kept::All);
         let syncer = kv.syncer();
         let mut batch = kv.batch();
         for number in 0..500_u32 {

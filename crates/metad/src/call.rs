@@ -384,8 +384,8 @@ impl<K: Kv> Call<'_, K> {
             tracing::error!(session = %m.session, %error, "what a client has open cannot be read");
         }
         let lost = lost.iter().map(locking::lost).collect();
-        let namespace::view::SessionOpened { incarnation, expiry_ms, keeps_intents } = opened;
-        Ok(Answer::Opened(session::SessionOpened { incarnation, expiry_ms, lost, keeps_intents }))
+        let namespace::view::SessionOpened { incarnation, kept_since, expiry_ms, keeps_intents } = opened;
+        Ok(Answer::Opened(session::SessionOpened { incarnation, kept_since, expiry_ms, lost, keeps_intents }))
     }
 
     pub(crate) fn session_close(self) -> Outcome {

@@ -1,15 +1,15 @@
 //! The place of one shard on this node: its target's directory, port and database, and later its thread.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cluster::capacity::Capacity;
 use cluster::event::{Report, TargetRegistration};
-use conf::Fatal;
 use conf::identity::{Expect, Home, Identity, Service};
+use conf::{Fatal, page_cache};
 use kv::KvError;
 use kv::rocks::{NOTE_FILE, RocksConfig, RocksKv};
 use types::id::{NodeId, TargetId};
@@ -167,9 +167,15 @@ fn open_store(config: &Config, home: &Home) -> Result<RocksKv, Fatal> {
         write_buffer_bytes: usize::try_from(config.write_buffer.0).unwrap_or(usize::MAX),
         create: !known,
         grouping: Some(crate::GROUPING),
+        page_cache_epoch: page_cache_epoch(home.dir()),
         ..RocksConfig::default()
     };
     RocksKv::open(&path, &rocks).map_err(|error| store_fatal(&path, &error))
+}
+
+/// Of one that cannot be looked at nothing is known to be kept.
+fn page_cache_epoch(dir: &Path) -> u64 {
+    std::fs::File::open(dir).map_or(0, |dir| page_cache::epoch(dir.as_raw_fd()))
 }
 
 fn store_fatal(path: &Path, error: &KvError) -> Fatal {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kv::{Batch, Kv, KvError};
+use kv::{Batch, Kept, Kv, KvError};
 use types::attr::FileType;
 use types::cred::Credentials;
 use types::error::Errno;
@@ -129,7 +129,10 @@ impl<K: Kv> Namespace<K> {
         };
         meta::check_superblock(&superblock, self.shard)?;
         if let Some(ids) = self.number(meta::IDS)? {
-            self.next_id = if self.kv.is_known_whole() { ids } else { ids.saturating_add(IDS_DOUBTED).min(1 << 48) };
+            self.next_id = match self.kv.kept() {
+                Kept::Unknown => ids.saturating_add(IDS_DOUBTED).min(1 << 48),
+                Kept::Synced | Kept::All => ids,
+            };
             self.reserved = ids;
             self.reserved_committed = ids;
         }

@@ -148,6 +148,8 @@ pub struct Shard<K: Kv> {
     pub(crate) splitting: Splitting,
     /// Of the latest session; above that of all earlier incarnations.
     birth: u64,
+    /// Of earlier births something may be lost that they were answered and no sync had covered.
+    kept_since: u64,
     /// Standings told, above those of all earlier incarnations.
     told: u64,
     pub(crate) mono_ms: u64,

@@ -407,6 +407,8 @@ pub struct SessionOpened {
     /// Greater than at the session's opening before where the shard has forgotten since then what the session held: it
     /// was started again, or the session had expired. The client then opens it once more with its `opens`.
     pub incarnation: u64,
+    /// What an incarnation before this one has answered, and no fsync has covered, may be lost: the power went.
+    pub kept_since: u64,
     pub expiry_ms: u64,
     /// The write intents that it tells of are its own still: it has not ended since it got them.
     pub keeps_intents: bool,

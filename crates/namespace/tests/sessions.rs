@@ -190,6 +190,27 @@ fn a_shard_that_stood_still_in_the_grace_waits_as_long_for_those_who_come_back()
 }
 
 #[test]
+fn who_was_answered_what_a_power_cut_may_have_taken_hears_of_it() {
+    let mut bed = Bed::new();
+    let first = bed.shard.session_open(B, b"").unwrap();
+    assert!(first.kept_since <= first.incarnation);
+    bed.turn();
+    bed.restart();
+    let killed = bed.shard.session_open(B, b"").unwrap();
+    assert!(killed.kept_since <= first.incarnation, "the service alone was away");
+    bed.turn();
+    bed.kv.crash();
+    bed.restart();
+    let cut = bed.shard.session_open(B, b"").unwrap();
+    assert!(killed.incarnation < cut.kept_since && cut.kept_since <= cut.incarnation, "{killed:?}, {cut:?}");
+    bed.turn();
+    bed.restart();
+    let again = bed.shard.session_open(B, b"").unwrap();
+    assert_eq!(again.kept_since, cut.kept_since, "who was away over both hears of it still");
+    bed.turn();
+}
+
+#[test]
 fn a_session_whose_end_cannot_be_written_goes_on_and_is_told_of_changes() {
     let mut bed = Bed::new();
     let f = bed.file(ROOT, "f");

@@ -2,7 +2,7 @@
 //! power, or the file system went away. Whoever wants them on disk then has to hear that they are not there.
 //!
 //! A change is known by its version, whose upper part is the incarnation of the service that made it. At a start it is known
-//! whether the page cache is the one of before ([`crate::epoch`]), and whether the service had written everything out
+//! whether the page cache is the one of before ([`conf::page_cache`]), and whether the service had written everything out
 //! at its end. If neither, then what earlier incarnations have acknowledged, and nobody has synced, may be gone. So it may
 //! where a disk has refused something: the kernel tells that once, and who was told may be killed. Then the record loses its
 //! name at once, and nothing is known. What a killed service had acknowledged may be refused in the time of the next, which
@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use conf::Fatal;
 use conf::atomic::{beside, sync_dir};
+use conf::page_cache;
 use serde::{Deserialize, Serialize};
 
-use crate::{epoch, record};
+use crate::record;
 
 /// Name of the file with [`Record`] in a target's directory.
 const FILE: &str = "written.toml";
@@ -67,7 +68,7 @@ pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<u64, Fatal> {
     };
     let root =
         std::fs::File::open(dir).map_err(|error| Fatal::unusable(format!("{}: {error}", dir.display()), &error))?;
-    let record = Record::next(before.as_ref(), format!("{:016x}", epoch::of(root.as_raw_fd())), incarnation);
+    let record = Record::next(before.as_ref(), format!("{:016x}", page_cache::epoch(root.as_raw_fd())), incarnation);
     write(dir, &record)?;
     // Where it is missing, the record needed no other room.
     let _ = std::fs::rename(dir.join(DOUBTED), beside(&path));

@@ -1,14 +1,18 @@
-//! A storage host that loses its memory, as by a loss of power: whoever has written and not synced by then is told.
+//! A host of storage or metadata that loses its memory, as by a loss of power: whoever has changed something and not synced it
+//! by then is told.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use harness::cluster::Cluster;
-use harness::{metrics, process};
+use harness::{metrics, process, wait};
+
+const SOON: Duration = Duration::from_secs(60);
 
 /// Where the targets of the first storage service note how it ended.
 fn records(cluster: &Cluster) -> Vec<PathBuf> {
@@ -77,6 +81,79 @@ fn a_sync_does_not_vouch_for_what_was_lost() {
     file.sync_data().unwrap();
     file.write_all(b"small").unwrap();
     assert!(!lost(file.sync_data()));
+}
+
+/// Kills the metadata service and does this to the directory of its database.
+fn kill_metadata(cluster: &Cluster, harm: impl FnOnce(&Path)) {
+    let old = cluster.pid("metad-1").unwrap();
+    cluster.freeze_supervisor();
+    process::kill(old);
+    harm(&cluster.dir().join("metad-1/db"));
+    cluster.resume();
+    cluster.wait_for_another("metad-1", old);
+}
+
+/// Without it nothing is known to be kept.
+fn remove_note(db: &Path) {
+    fs::remove_file(db.join("SYNCED")).unwrap();
+}
+
+/// Contents and attributes of small files are the shard's alone.
+#[test]
+fn a_sync_does_not_vouch_for_what_a_shard_may_have_lost() {
+    let cluster = Cluster::start();
+    let make = |name| {
+        fs::write(cluster.path(name), name).unwrap();
+        wait::until("it is told of", SOON, || {
+            let info = cluster.json(&["entry", "info", &format!("/{name}")]);
+            (info["draft"] != true && info["unsettled"] == false).then_some(())
+        });
+        File::open(cluster.path(name)).unwrap()
+    };
+    let (changed, synced) = (make("changed"), make("synced"));
+    synced.sync_all().unwrap();
+    kill_metadata(&cluster, |_| ());
+    assert!(!lost(changed.sync_all()), "a killed service loses nothing");
+
+    let (changed, beside) = (make("changed"), File::open(cluster.path("changed")).unwrap());
+    drop(make("closed"));
+    kill_metadata(&cluster, remove_note);
+    assert!(lost(changed.sync_all()), "what was not synced may be gone");
+    assert!(!lost(changed.sync_all()) && lost(beside.sync_all()) && !lost(beside.sync_all()), "each is told once");
+    assert!(lost(File::open(cluster.path("closed")).unwrap().sync_all()));
+    assert!(!lost(synced.sync_all()), "what was synced is there");
+    assert!(!lost(make("changed").sync_all()), "written anew");
+    assert!(cluster.log("mount").contains("has lost its memory"), "{}", cluster.log("mount"));
+}
+
+/// Ids would come again, of which storage has objects.
+#[test]
+fn a_shard_that_misses_what_it_had_synced_does_not_start() {
+    let cluster = Cluster::start();
+    fs::write(cluster.path("kept"), "kept").unwrap();
+    // What the log has at a start goes to tables.
+    kill_metadata(&cluster, |_| ());
+    let lost = File::create(cluster.path("lost")).unwrap();
+    lost.sync_all().unwrap();
+    let inode = lost.metadata().unwrap().ino();
+    drop(lost);
+    kill_metadata(&cluster, |db| {
+        let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+        let files = fs::read_dir(db).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(is_log).for_each(|log| fs::remove_file(log).unwrap());
+    });
+    wait::until("it says what it misses", SOON, || {
+        let log = cluster.log("metad-1");
+        (log.contains("had been synced are not in the log") && log.contains("restore it from a backup")).then_some(())
+    });
+    // An administrator goes on without it.
+    cluster.freeze_supervisor();
+    remove_note(&cluster.dir().join("metad-1/db"));
+    cluster.resume();
+    assert_eq!(wait::until("it serves again", SOON, || fs::read(cluster.path("kept")).ok()), b"kept");
+    assert!(!cluster.path("lost").exists());
+    let new = File::create(cluster.path("new")).unwrap();
+    assert!(new.metadata().unwrap().ino() > inode, "an id does not come again");
 }
 
 /// Nobody has synced them, but a disk of the metadata has had them for long: a loss of power takes them no more.

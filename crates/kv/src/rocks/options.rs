@@ -27,12 +27,22 @@ pub struct RocksConfig {
     pub create: bool,
     /// What filters are made for. `None`: each key is by itself.
     pub grouping: Option<Grouping>,
+    /// Names the time within which the page cache of the store's disk is not lost, for [`crate::Kv::kept`]; 0 where each
+    /// change is synced before anybody hears of it.
+    pub page_cache_epoch: u64,
 }
 
 impl Default for RocksConfig {
     fn default() -> Self {
         let (block_cache_bytes, write_buffer_bytes) = (32 << 20, 64 << 20);
-        Self { block_cache_bytes, write_buffer_bytes, open_files_max: 512, create: true, grouping: None }
+        Self {
+            block_cache_bytes,
+            write_buffer_bytes,
+            open_files_max: 512,
+            create: true,
+            grouping: None,
+            page_cache_epoch: 0,
+        }
     }
 }
 
@@ -41,7 +51,7 @@ impl RocksConfig {
     #[must_use]
     pub fn small() -> Self {
         let (block_cache_bytes, write_buffer_bytes) = (1 << 20, 512 << 10);
-        Self { block_cache_bytes, write_buffer_bytes, open_files_max: 32, create: true, grouping: None }
+        Self { block_cache_bytes, write_buffer_bytes, open_files_max: 32, ..Self::default() }
     }
 
     pub(super) fn options(&self, create: bool) -> Options {

@@ -5,6 +5,7 @@
 //! | `super` | format:4 shard:2 |
 //! | `ids` | the first inode counter not yet reserved:8 |
 //! | `incarnation` | how often the shard was started:8 |
+//! | `kept_since` | the birth of the first session that has lost nothing that it was answered:8 |
 //! | `counts` | commit number:8 inodes:8, as in the head of a stored reply; the highest commit number is right |
 
 use types::id::ShardId;
@@ -16,6 +17,7 @@ pub const PREFIX: u8 = b'M';
 pub const SUPERBLOCK: &[u8] = b"Msuper";
 pub const IDS: &[u8] = b"Mids";
 pub const INCARNATION: &[u8] = b"Mincarnation";
+pub const KEPT_SINCE: &[u8] = b"Mkept_since";
 pub const COUNTS: &[u8] = b"Mcounts";
 
 #[must_use]

@@ -8,7 +8,7 @@
 //! | object deletion | `G` inode:8 stripe:4 | version:1 group:4 | `deletion` |
 //! | inode | `I` inode:8 | version:1, then 99 fixed bytes | `inode` |
 //! | layout | `L` inode:8 | version:1, group:4 each; only of files on more than 4 groups | `layout` |
-//! | counters | `M` name | superblock, inode ids, incarnation, inode count | `meta` |
+//! | counters | `M` name | superblock, inode ids, incarnation, since when nothing was lost, inode count | `meta` |
 //! | orphan | `O` inode:8 session:8 | version:1 | `orphan` |
 //! | parts | `P` inode:8 | version:1, then the inode:8 of each part of a split directory | `parts` |
 //! | session | `S` session:8 slot:4 | slot 0 the session itself, others stored replies | `session` |

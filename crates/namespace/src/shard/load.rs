@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use kv::{Kv, Syncer};
+use kv::{Kept, Kv, Syncer};
 use types::id::SessionId;
 
 use crate::error::{Damage, Result};
@@ -36,9 +36,15 @@ const BIRTH_BITS: u32 = 32;
 /// Reads sessions, stored replies and orphans; counts the start. Commits and syncs.
 pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: u64) -> Result<Shard<K>> {
     let starts = namespace.number(meta::INCARNATION)?.unwrap_or(0);
-    let incarnation = starts + if namespace.kv.is_known_whole() { 1 } else { STARTS_DOUBTED };
+    let kept = namespace.kv.kept();
+    let incarnation = starts + if kept == Kept::Unknown { STARTS_DOUBTED } else { 1 };
     namespace.cold.put(meta::INCARNATION, &meta::ser_number(incarnation));
     let birth = incarnation << BIRTH_BITS;
+    let kept_since = match namespace.number(meta::KEPT_SINCE)? {
+        Some(since) if kept == Kept::All => since,
+        _ => birth,
+    };
+    namespace.cold.put(meta::KEPT_SINCE, &meta::ser_number(kept_since));
     let unknown = || Session {
         last_seen_ms: mono_ms,
         birth,
@@ -76,6 +82,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
         transactions: Transactions::default(),
         locks,
         birth,
+        kept_since,
         told: incarnation << TOLD_BITS,
         mono_ms,
         grace_until_ms,

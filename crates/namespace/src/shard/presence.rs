@@ -187,7 +187,7 @@ impl<K: Kv> Shard<K> {
                 return Err(Errno::EBUSY.into());
             }
             session.last_seen_ms = mono_ms;
-            let (opened, is_back) = (opened(session, &self.config), session.stage == Stage::Known);
+            let (opened, is_back) = (opened(session, &self.config, self.kept_since), session.stage == Stage::Known);
             if is_back {
                 self.enter(id, Stage::Back);
             }
@@ -207,7 +207,7 @@ impl<K: Kv> Shard<K> {
             fenced: false,
             replies: Replies::default(),
         };
-        let opened = opened(&session, &self.config);
+        let opened = opened(&session, &self.config, self.kept_since);
         self.sessions.insert(id, session);
         self.turn.created.push(id);
         self.write_session(id, &description[..description.len().min(DESCRIPTION_MAX)]);
@@ -299,6 +299,11 @@ impl<K: Kv> Shard<K> {
     }
 }
 
-fn opened(session: &Session, config: &Config) -> SessionOpened {
-    SessionOpened { incarnation: session.birth, expiry_ms: config.session_expiry_ms, keeps_intents: session.reclaims }
+fn opened(session: &Session, config: &Config, kept_since: u64) -> SessionOpened {
+    SessionOpened {
+        incarnation: session.birth,
+        kept_since,
+        expiry_ms: config.session_expiry_ms,
+        keeps_intents: session.reclaims,
+    }
 }

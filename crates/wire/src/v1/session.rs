@@ -73,6 +73,9 @@ messages! {
     SessionOpened {
         /// Raised at each start of the shard: a change tells the client to send `opens` again.
         incarnation: u64,
+        /// Changes that an incarnation below this one has answered, and no fsync has covered, may be lost: its host has lost
+        /// its memory.
+        kept_since: u64,
         /// The shard forgets a session that it has not heard of for so long. Any request counts.
         expiry_ms: u64,
         /// Of `locks`: those that somebody else holds by now, since the session had expired.

@@ -310,7 +310,7 @@ samples! {
         session::FenceSession { session }
         session::SessionOpen { session, description, tells, more, incarnation, opens, locks, thread, connection }
         session::HeldOpen { inode, write_intent, draft }
-        session::SessionOpened { incarnation, expiry_ms, lost, keeps_intents }
+        session::SessionOpened { incarnation, kept_since, expiry_ms, lost, keeps_intents }
         session::SessionClose { session }
         session::Recalls { done }
         session::RecallsReply { recalls, ends }
