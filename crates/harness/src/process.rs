@@ -131,3 +131,28 @@ pub fn mentioning(path: &Path) -> Vec<i32> {
     };
     pids.filter(|pid| *pid != own).filter(mentions).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sleeps_waits_and_hears_what_it_is_to_hear() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap : USR1; sleep 60 & wait"]).process_group(0);
+        let mut child = command.spawn().expect("a shell");
+        let pid = child.id() as i32;
+        wait_until_it_waits(pid);
+        assert!(hears(pid, libc::SIGUSR1) && !hears(pid, libc::SIGUSR2));
+        signal_group(pid, libc::SIGKILL);
+        child.wait().expect("it ends");
+    }
+
+    #[test]
+    #[should_panic(expected = "has ended")]
+    fn who_has_ended_does_not_wait() {
+        let mut child = Command::new("true").spawn().expect("a program");
+        child.wait().expect("it ends");
+        wait_until_it_waits(child.id() as i32);
+    }
+}
