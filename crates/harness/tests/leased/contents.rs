@@ -397,8 +397,8 @@ fn who_reads_on_is_read_ahead_of_and_sees_each_change() {
     let mut expected: Vec<u8> = (0..4_000_000u32).map(|at| (at / 4096) as u8 ^ at as u8).collect();
     fs::write(&here, &expected).unwrap();
     // Only who has a lease is read ahead of.
-    cluster.wait_for_leases(&second.point);
     cluster.wait_until_settled("/f");
+    cluster.wait_for_leases(&there);
     let requests = || metrics::sum(&cluster, "storage", "weft_request_seconds_count", &["op=\"Read\""]);
     let before = requests();
     let reader = File::open(&there).unwrap();
