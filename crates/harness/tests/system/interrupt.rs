@@ -250,10 +250,8 @@ fn sigterm_unmounts() {
     assert_eq!(fs::read(cluster.path("f")).unwrap(), b"x");
 }
 
-/// Until it hears the signal, and some time more, in which it comes to wait.
-fn waits(child: &mut Child, signal: i32) {
-    let pid = child.id() as i32;
-    wait::until("it hears the signal", SOON, || process::hears(pid, signal).then_some(()));
+/// For some time, in which it would end if it did not wait.
+fn waits(child: &mut Child) {
     thread::sleep(Duration::from_millis(700));
     assert!(child.try_wait().unwrap().is_none(), "it does not wait");
 }
@@ -275,8 +273,11 @@ fn a_mount_that_waits_for_its_cluster_can_be_ended() {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         process::default_signals(&mut command);
         let mut child = command.spawn().unwrap();
-        waits(&mut child, signal);
-        process::signal(child.id() as i32, signal);
+        let pid = child.id() as i32;
+        // Before, it would have no time to say a last word.
+        wait::until("it hears the signal", SOON, || process::hears(pid, signal).then_some(()));
+        waits(&mut child);
+        process::signal(pid, signal);
         assert_eq!(run::wait(&mut child, SOON), Some(Code(Some(1))));
         let mut said = String::new();
         child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -289,7 +290,7 @@ fn a_mount_that_waits_for_its_cluster_can_be_ended() {
         command.arg(kind).arg("--config").arg(cluster.dir().join(format!("{name}.toml")));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        waits(&mut child, libc::SIGTERM);
+        waits(&mut child);
         process::signal(child.id() as i32, libc::SIGTERM);
         assert!(run::wait(&mut child, SOON).is_some(), "{name} does not end");
     }
