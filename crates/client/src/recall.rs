@@ -259,6 +259,7 @@ pub(crate) fn forget_all(keeper: &Arc<dyn Keeper>) {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Mutex, mpsc};
 
     use super::*;
     use crate::nowhere;
@@ -315,12 +316,12 @@ mod tests {
         assert!(asked > 10 && took >= LATE_ANSWER, "{asked} times, {took:?}");
     }
 
-    /// As the kernel is while a page of the file is being read.
-    struct Slow;
+    /// As the kernel is while a page of the file is being read: until it is told that it has been, or for long.
+    struct Slow(Mutex<mpsc::Receiver<()>>);
 
     impl Keeper for Slow {
         fn forget_inode(&self, _: InodeId) -> bool {
-            std::thread::sleep(Duration::from_millis(300));
+            let _ = self.0.lock().expect("nobody panics with it").recv_timeout(Duration::from_secs(20));
             true
         }
 
@@ -344,11 +345,13 @@ mod tests {
         let file = InodeId(77);
         nowhere::run(async |client| {
             client.shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
-            let (keeper, obeying): (Arc<dyn Keeper>, _) = (Arc::new(Slow), Rc::new(Obeying::default()));
-            let begun = Instant::now();
+            let (read, until_read) = mpsc::channel();
+            let keeper: Arc<dyn Keeper> = Arc::new(Slow(Mutex::new(until_read)));
+            let obeying = Rc::new(Obeying::default());
             obey(&client, &keeper, &obeying, obeying.begin(vec![Recall { id: 1, inode: file, name: None }]));
             ring::sleep(Duration::from_millis(10)).await;
-            assert!(begun.elapsed() < Duration::from_millis(200), "{:?}", begun.elapsed());
+            assert!(obeying.done.borrow().is_empty(), "the loop has waited for it");
+            read.send(()).expect("it is waited for");
             obeying.ended.notified().await;
             assert_eq!(*obeying.done.borrow(), [1]);
         });

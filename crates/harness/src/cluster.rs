@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::guard::Guard;
 use crate::run::{Ended, run};
-use crate::{binary, mounts, preload, process, wait};
+use crate::{binary, metrics, mounts, preload, process, wait};
 
 /// For a cluster to come up or go down, on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -292,6 +292,30 @@ impl Cluster {
         }
         self.up().expect_ok();
         self.wait_for_mount();
+    }
+
+    /// Until looking at `path` asks no server: a mount is given leases from when it listens for their recall, a moment after
+    /// it answers.
+    pub fn wait_for_leases(&self, path: &Path) {
+        let look = || fs::metadata(path).expect("it is there");
+        let asked = || {
+            ["op=\"Lookup\"", "op=\"GetAttr\""]
+                .map(|label| metrics::sum(self, "metadata", "weft_request_seconds_count", &[label]))
+        };
+        wait::until("a look that asks nothing", PATIENCE, || {
+            look();
+            let before = asked();
+            look();
+            (asked() == before).then_some(())
+        });
+    }
+
+    /// Until the shard knows that nobody writes any more to the file at `path`, which begins at the root of the file system:
+    /// nobody waits for that who closes it.
+    pub fn wait_until_settled(&self, path: &str) {
+        wait::until("the file is settled", PATIENCE, || {
+            (self.json(&["entry", "info", path])["unsettled"] == false).then_some(())
+        });
     }
 
     #[must_use]

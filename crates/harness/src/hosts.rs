@@ -212,6 +212,20 @@ impl Hosts {
         self.per_rail(|rail| Some(rail["sent"].as_u64()? + rail["received"].as_u64()?))
     }
 
+    /// Bytes that went over a rail, both ways, whoever sent them.
+    ///
+    /// # Panics
+    /// Where it cannot be asked.
+    #[must_use]
+    pub fn carried(&self, rail: usize) -> u64 {
+        let client = self.client();
+        let words = ["-n", &client, "-s", "-j", "link", "show", &format!("c{rail}")];
+        let ended = run(Command::new("ip").args(words), PATIENCE).expect_ok();
+        let links: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended}"));
+        let bytes = |way: &str| links[0]["stats64"][way]["bytes"].as_u64().unwrap_or_else(|| panic!("{ended}"));
+        bytes("rx") + bytes("tx")
+    }
+
     /// Whether each rail is healthy.
     #[must_use]
     pub fn healthy(&self) -> Vec<bool> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::wait;
 
@@ -53,6 +53,49 @@ fn all_stopped(pid: i32) -> bool {
     })
 }
 
+/// Whether a signal no longer has its usual effect on it, since it has a handler for it, or a thread that waits for it.
+///
+/// # Panics
+/// Where it is gone.
+#[must_use]
+pub fn hears(pid: i32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let has = |set: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(set)).unwrap_or_default();
+        u64::from_str_radix(line.trim(), 16).is_ok_and(|set| set & (1 << (signal - 1)) != 0)
+    };
+    has("SigCgt:") || has("SigBlk:")
+}
+
+/// Until none of its threads has run for some time: it waits for something.
+///
+/// # Panics
+/// Where that is not so soon, or the process ends.
+pub fn wait_until_it_waits(pid: i32) {
+    const ASLEEP: Duration = Duration::from_millis(300);
+    let (mut before, mut since) = (None, Instant::now());
+    wait::until(&format!("a wait of process {pid}"), Duration::from_secs(60), || {
+        assert!(is_alive(pid), "process {pid} has ended");
+        let now = sleeps(pid);
+        if now.is_none() || now != before {
+            (before, since) = (now, Instant::now());
+        }
+        (since.elapsed() > ASLEEP).then_some(())
+    });
+}
+
+/// How often its threads have gone to sleep so far; `None` where one does not sleep.
+fn sleeps(pid: i32) -> Option<Vec<u64>> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.filter_map(Result::ok);
+    let asleep = |thread: fs::DirEntry| {
+        let status = fs::read_to_string(thread.path().join("status")).ok()?;
+        let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        let count = value("voluntary_ctxt_switches:")?.parse().ok()?;
+        value("State:").filter(|state| state.starts_with(['S', 'D'])).map(|_| count)
+    };
+    threads.map(asleep).collect()
+}
+
 /// It exists and is no zombie.
 #[must_use]
 pub fn is_alive(pid: i32) -> bool {
@@ -87,4 +130,29 @@ pub fn mentioning(path: &Path) -> Vec<i32> {
         fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(path))
     };
     pids.filter(|pid| *pid != own).filter(mentions).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sleeps_waits_and_hears_what_it_is_to_hear() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap : USR1; sleep 60 & wait"]).process_group(0);
+        let mut child = command.spawn().expect("a shell");
+        let pid = child.id() as i32;
+        wait_until_it_waits(pid);
+        assert!(hears(pid, libc::SIGUSR1) && !hears(pid, libc::SIGUSR2));
+        signal_group(pid, libc::SIGKILL);
+        child.wait().expect("it ends");
+    }
+
+    #[test]
+    #[should_panic(expected = "has ended")]
+    fn who_has_ended_does_not_wait() {
+        let mut child = Command::new("true").spawn().expect("a program");
+        child.wait().expect("it ends");
+        wait_until_it_waits(child.id() as i32);
+    }
 }

@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,12 +24,22 @@ const MIB: u64 = 1 << 20;
 const SMALL: usize = 4096;
 /// Bytes of each file that is read and written at random places.
 const LONG: u64 = 32 * MIB;
-/// How long each measurement lasts.
+/// How long each measurement lasts at least, and how many files it makes: of less the 99th of a hundred is the longest.
 const MEASURED: Duration = Duration::from_secs(7);
+const FILES: usize = 300;
+/// One of so many measurements is to be good: a slow disk would slow them all, and something else on this machine one.
+const TRIES: usize = 3;
 /// For the slow disk to have more to do than it can.
 const PILING_UP: Duration = Duration::from_secs(4);
 /// Threads of each kind that load the slow target.
 const LOADERS: usize = 6;
+
+/// The tests of this program write to one disk as much as they can, and say how long something takes there: they take turns.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // One that failed has left nothing that the next would meet.
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A pool of this name with the group of the target on this disk, and a directory of the mount whose files go there
 /// whole.
@@ -76,6 +87,13 @@ struct Seen {
     files: Tail,
 }
 
+impl Seen {
+    fn is_like(&self, alone: &Self) -> bool {
+        let pairs = [(self.reads, alone.reads), (self.writes, alone.writes), (self.files, alone.files)];
+        pairs.iter().all(|(own, alone)| own.p99 < alone.p99 * 4 + Duration::from_millis(20))
+    }
+}
+
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "reads: {}; writes: {}; files made, synced and removed: {}", self.reads, self.writes, self.files)
@@ -95,7 +113,7 @@ fn measure(folder: &Path, seed: u64) -> Seen {
     let (mut reads, mut writes, mut files) = (Vec::new(), Vec::new(), Vec::new());
     let begun = Instant::now();
     let mut round = 0;
-    while begun.elapsed() < MEASURED {
+    while begun.elapsed() < MEASURED || files.len() < FILES {
         for _ in 0..10 {
             let at = dice.roll(LONG / SMALL as u64) * SMALL as u64;
             timed(&mut reads, || file.read_exact_at(&mut page, at).unwrap());
@@ -181,6 +199,7 @@ fn files_below(folder: &Path) -> usize {
 
 #[test]
 fn what_is_removed_goes_from_other_disks_than_the_one_that_hangs() {
+    let _turn = alone();
     let (cluster, disks) = two_disks(2);
     let (hung, good) = (folder_on(&cluster, "hung", &disks[0]), folder_on(&cluster, "good", &disks[1]));
     let empty = files_below(disks[1].point());
@@ -209,6 +228,7 @@ fn what_is_removed_goes_from_other_disks_than_the_one_that_hangs() {
 /// What is known to hang is the business of helper threads: the lanes go on with other targets.
 #[test]
 fn a_disk_that_hangs_stops_no_other_target_of_its_service() {
+    let _turn = alone();
     let (cluster, disks) = two_disks(1);
     let (hung, good) = (folder_on(&cluster, "hung", &disks[0]), folder_on(&cluster, "good", &disks[1]));
     let files = |folder: &Path| -> Vec<File> {
@@ -252,6 +272,7 @@ fn a_disk_that_hangs_stops_no_other_target_of_its_service() {
 
 #[test]
 fn a_slow_disk_in_one_target_does_not_slow_another() {
+    let _turn = alone();
     let (mut cluster, disks) = two_disks(1);
     let slow_disk = disks[0].point();
     let (slow, fast) = (folder_on(&cluster, "slow", &disks[0]), folder_on(&cluster, "fast", &disks[1]));
@@ -271,25 +292,24 @@ fn a_slow_disk_in_one_target_does_not_slow_another() {
     limit.slow(slow_disk, MIB, 100);
     limit.hold(cluster.pid("storaged-1").unwrap());
     let stop = AtomicBool::new(false);
-    let beside = thread::scope(|scope| {
+    let (is_as_before, queued) = thread::scope(|scope| {
         for number in 0..4 * LOADERS {
             let (slow, stop) = (&slow, &stop);
             scope.spawn(move || load(slow, number, seed, stop));
         }
         thread::sleep(PILING_UP);
         let queued = metrics::sum(&cluster, "storage", "weft_target_queue_depth", &[]);
-        let beside = measure(&fast, seed);
+        let is_as_before = (0..TRIES).any(|_| {
+            let beside = measure(&fast, seed);
+            eprintln!("alone: {alone}\nbeside a slow disk: {beside}");
+            beside.is_like(&alone)
+        });
         stop.store(true, Ordering::Relaxed);
         // So that what the threads still wait for comes to its end.
         drop(limit);
-        (beside, queued)
+        (is_as_before, queued)
     });
-    let (beside, queued) = beside;
-    let both = format!("alone: {alone}\nbeside a slow disk: {beside}");
-    eprintln!("{both}");
-    for (alone, beside) in [(alone.reads, beside.reads), (alone.writes, beside.writes), (alone.files, beside.files)] {
-        assert!(beside.p99 < alone.p99 * 4 + Duration::from_millis(20), "{both}");
-    }
+    assert!(is_as_before, "slower than alone, see above");
     assert!(queued >= LOADERS as f64, "{queued} requests at most: the disk has hardly anything to do");
     wait::until("all requests are answered", Duration::from_secs(60), || {
         (metrics::sum(&cluster, "storage", "weft_target_queue_depth", &[]) == 0.0).then_some(())

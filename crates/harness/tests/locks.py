@@ -158,6 +158,14 @@ def closing(a, b):
     soon(lambda: fcntl.flock(there, fcntl.LOCK_EX | fcntl.LOCK_NB))
 
 
+def promptly(measure, limit):
+    """One of some times is short: each is longer where nobody has a CPU for it."""
+    times = []
+    while not times or times[-1] >= limit:
+        assert len(times) < 5, f"never within {limit} s: {times}"
+        times.append(measure())
+
+
 def waiting(a, b):
     here, there = both(a, b, "f")
     kinds = (
@@ -165,7 +173,8 @@ def waiting(a, b):
         (lambda fd: posix(fd, W, 3, 4, SETLKW), lambda fd: posix(fd, U)),
         (lambda fd: posix(fd, W, 3, 4, OFD_SETLKW), lambda fd: posix(fd, U, command=OFD_SETLK)),
     )
-    for lock, unlock in kinds:
+
+    def woken_after(lock, unlock):
         lock(here)
         times = []
 
@@ -179,13 +188,28 @@ def waiting(a, b):
         assert not times, "it did not wait"
         begin = time.monotonic()
         unlock(here)
-        thread.join(10)
-        assert times and times[0] - begin < 1, f"woken after {times and times[0] - begin}"
+        thread.join(60)
+        assert times, "it was not woken"
         unlock(there)
+        return times[0] - begin
+
+    for lock, unlock in kinds:
+        promptly(lambda: woken_after(lock, unlock), 1)
 
 
 class Alarm(Exception):
     pass
+
+
+def alarmed_after(lock, alarm):
+    """When a wait for a lock that others hold has ended, to which a signal comes."""
+    begin = time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, alarm)
+        lock()
+    except Alarm:
+        return time.monotonic() - begin
+    raise AssertionError("got what is held")
 
 
 def interrupted(a, b):
@@ -194,15 +218,7 @@ def interrupted(a, b):
     for lock in (lambda: fcntl.flock(there, fcntl.LOCK_EX), lambda: posix(there, W, 0, 5, SETLKW)):
         fcntl.flock(here, fcntl.LOCK_EX)
         posix(here, W)
-        begin = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, 0.4)
-        try:
-            lock()
-        except Alarm:
-            pass
-        else:
-            raise AssertionError("got what is held")
-        assert time.monotonic() - begin < 1.5, "the signal came late"
+        promptly(lambda: alarmed_after(lock, 0.4), 1.5)
         # It waits no more: what is given up goes to nobody, and can be had again.
         for _ in range(2):
             fcntl.flock(here, fcntl.LOCK_UN)
@@ -270,14 +286,7 @@ def signalled(a, b):
         lambda: posix(there, W, 0, 5, SETLKW),
         lambda: posix(there, W, 0, 5, OFD_SETLKW),
     ):
-        begin = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        try:
-            lock()
-        except Alarm:
-            assert time.monotonic() - begin < 1.5, "the signal came late"
-        else:
-            raise AssertionError("got what is held")
+        promptly(lambda: alarmed_after(lock, 0.3), 1.5)
 
 
 def open_files(a, b):

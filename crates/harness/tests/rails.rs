@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest time of an operation when a rail is cut; without the watch over rails it would be 15 s and more. It is printed
 /// too: two seconds are what it may take, but the disk below may stand still for longer.
 const LONGEST: Duration = Duration::from_secs(10);
-/// The best of so many counts: others use this machine too.
+/// One of so many counts is to be good: others use this machine too.
 const TRIES: usize = 3;
 
 /// Memory that direct I/O takes.
@@ -79,35 +79,25 @@ fn stream(path: &Path, count: usize) -> (f64, f64) {
     (written, begin.elapsed().as_secs_f64())
 }
 
-/// The shortest times of [`stream`].
-fn best(path: &Path, count: usize) -> (f64, f64) {
-    let tries = (0..TRIES).map(|_| stream(path, count));
-    tries.fold((f64::MAX, f64::MAX), |best, (write, read)| (best.0.min(write), best.1.min(read)))
-}
-
-#[test]
-fn two_rails_carry_more_than_one() {
-    let rails = scale("WEFT_TEST_RAILS", 2) as usize;
-    let rate = std::env::var("WEFT_TEST_RAIL_RATE").unwrap_or_else(|_| "160mbit".into());
-    let count = scale("WEFT_TEST_RAIL_MIB", 24) as usize;
-    let hosts = Hosts::start(rails, &rate);
-    let file = hosts.file("stream");
+/// By how much writes and reads are faster with all rails than with the first one alone; not at all where one of them carried
+/// much less than the others.
+fn gain(hosts: &Hosts, file: &Path, count: usize) -> (f64, f64) {
+    let rails = hosts.healthy().len();
+    (1..rails).for_each(|rail| hosts.mend(rail));
     // Until all rails are known to work.
     wait::until("all rails", PATIENCE, || {
-        stream(&file, 2);
+        stream(file, 2);
         hosts.healthy().iter().all(|&healthy| healthy).then_some(())
     });
     let before = hosts.bytes();
-    let many = best(&file, count);
+    let many = stream(file, count);
     let moved: Vec<u64> = hosts.bytes().iter().zip(&before).map(|(now, before)| now - before).collect();
-    for rail in 1..rails {
-        hosts.cut(rail, Cut::Down);
-    }
-    stream(&file, 2);
-    let one = best(&file, count);
+    (1..rails).for_each(|rail| hosts.cut(rail, Cut::Down));
+    stream(file, 2);
+    let one = stream(file, count);
     let (write, read) = (one.0 / many.0, one.1 / many.1);
     let speed = |seconds: f64| (count * MIB) as f64 * 8.0 / 1e6 / seconds;
-    println!("{rails} rails of {rate}: write x{write:.2}, read x{read:.2}; bytes {moved:?}");
+    println!("{rails} rails: write x{write:.2}, read x{read:.2}; bytes {moved:?}");
     println!(
         "one: {:.0} and {:.0} Mbit/s; all: {:.0} and {:.0}",
         speed(one.0),
@@ -116,9 +106,22 @@ fn two_rails_carry_more_than_one() {
         speed(many.1)
     );
     let (most, least) = (moved.iter().max().unwrap(), moved.iter().min().unwrap());
-    assert!(*least * 2 > *most, "uneven: {moved:?}");
+    if *least * 2 > *most { (write, read) } else { (0.0, 0.0) }
+}
+
+#[test]
+fn two_rails_carry_more_than_one() {
+    let rails = scale("WEFT_TEST_RAILS", 2) as usize;
+    // So slow that the programs have CPU enough for both rails also on a machine that others use.
+    let rate = std::env::var("WEFT_TEST_RAIL_RATE").unwrap_or_else(|_| "40mbit".into());
+    let count = scale("WEFT_TEST_RAIL_MIB", 12) as usize;
+    let hosts = Hosts::start(rails, &rate);
     let bound = 0.75 * rails as f64;
-    assert!(write >= bound && read >= bound, "write x{write:.2}, read x{read:.2}");
+    let is_good = |_| {
+        let (write, read) = gain(&hosts, &hosts.file("stream"), count);
+        write >= bound && read >= bound
+    };
+    assert!((0..TRIES).any(is_good), "none of {TRIES} counts reached x{bound}");
 }
 
 /// Writes blocks and reads them again, for as long as it may.

@@ -157,34 +157,55 @@ mod tests {
 
     use super::*;
 
+    /// Less than the interval of those tests in which none is to come by it.
+    const LONG: Duration = Duration::from_secs(30);
+
     struct Counting {
-        syncs: Arc<AtomicU64>,
-        takes: Duration,
+        counts: Arc<Counts>,
         fails: bool,
+    }
+
+    #[derive(Default)]
+    struct Counts {
+        begun: AtomicU64,
+        ended: AtomicU64,
+        /// While it is locked no sync comes to its end.
+        gate: Mutex<()>,
+    }
+
+    impl Counts {
+        fn ended(&self) -> u64 {
+            self.ended.load(Ordering::SeqCst)
+        }
+
+        fn wait_until_one_has_begun(&self) {
+            let deadline = Instant::now() + LONG;
+            while self.begun.load(Ordering::SeqCst) == 0 {
+                assert!(Instant::now() < deadline, "no sync in time");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     impl kv::Syncer for Counting {
         fn sync(&self) -> Result<(), KvError> {
-            thread::sleep(self.takes);
-            self.syncs.fetch_add(1, Ordering::SeqCst);
+            self.counts.begun.fetch_add(1, Ordering::SeqCst);
+            drop(self.counts.gate.lock());
+            self.counts.ended.fetch_add(1, Ordering::SeqCst);
             if self.fails { Err(KvError::Io("test".into())) } else { Ok(()) }
         }
     }
 
-    fn start(
-        interval_ms: u64,
-        takes_ms: u64,
-        fails: bool,
-    ) -> (Syncer, Arc<AtomicU64>, ring::mailbox::Receiver<Synced>) {
-        let syncs = Arc::new(AtomicU64::new(0));
-        let store = Counting { syncs: Arc::clone(&syncs), takes: Duration::from_millis(takes_ms), fails };
+    fn start(interval_ms: u64, fails: bool) -> (Syncer, Arc<Counts>, ring::mailbox::Receiver<Synced>) {
+        let counts = Arc::new(Counts::default());
+        let store = Counting { counts: Arc::clone(&counts), fails };
         let (sender, receiver) = ring::mailbox::mailbox();
         let syncer = Syncer::start(store, Duration::from_millis(interval_ms), Histogram::seconds(), sender);
-        (syncer.expect("a thread"), syncs, receiver)
+        (syncer.expect("a thread"), counts, receiver)
     }
 
     fn wait(results: &mut ring::mailbox::Receiver<Synced>) -> Synced {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + LONG;
         loop {
             if let Some(synced) = results.try_recv() {
                 return synced;
@@ -196,45 +217,52 @@ mod tests {
 
     #[test]
     fn a_change_is_synced_after_the_interval_and_nothing_without_one() {
-        let (syncer, syncs, mut results) = start(50, 0, false);
+        let (syncer, counts, mut results) = start(50, false);
         thread::sleep(Duration::from_millis(120));
-        assert_eq!(syncs.load(Ordering::SeqCst), 0);
+        assert_eq!(counts.ended(), 0);
         let begun = Instant::now();
         for count in 1..=10 {
             syncer.committed(count, Haste::None);
         }
-        assert_eq!(wait(&mut results), Synced { upto: 10, result: Ok(()) });
-        assert!(begun.elapsed() >= Duration::from_millis(50));
+        while wait(&mut results) != (Synced { upto: 10, result: Ok(()) }) {}
+        // One for all of them, unless this thread was slow to make them.
+        let (syncs, took) = (counts.ended(), begun.elapsed());
+        assert!(took >= Duration::from_millis(50) * syncs as u32, "{syncs} syncs in {took:?}");
         thread::sleep(Duration::from_millis(120));
-        assert_eq!(syncs.load(Ordering::SeqCst), 1);
+        assert_eq!(counts.ended(), syncs);
     }
 
     #[test]
     fn those_who_wait_are_served_at_once_and_together() {
-        let (syncer, syncs, mut results) = start(60_000, 50, false);
+        let (syncer, counts, mut results) = start(60_000, false);
+        let gate = counts.gate.lock().expect("a gate");
         syncer.committed(1, Haste::Now);
-        thread::sleep(Duration::from_millis(20));
+        counts.wait_until_one_has_begun();
         // These come while the first sync runs: one more serves them all.
         for count in 2..=20 {
             syncer.committed(count, Haste::Now);
         }
+        drop(gate);
         assert_eq!(wait(&mut results).upto, 1);
         assert_eq!(wait(&mut results).upto, 20);
-        assert_eq!(syncs.load(Ordering::SeqCst), 2);
+        assert_eq!(counts.ended(), 2);
     }
 
     #[test]
     fn what_is_wanted_soon_is_synced_at_once_and_then_together() {
-        let (syncer, syncs, mut results) = start(60_000, 0, false);
-        let begun = Instant::now();
+        let (syncer, counts, mut results) = start(60_000, false);
+        let gate = counts.gate.lock().expect("a gate");
         syncer.committed(1, Haste::Soon);
-        assert_eq!(wait(&mut results).upto, 1);
+        counts.wait_until_one_has_begun();
         for count in 2..=9 {
             syncer.committed(count, Haste::Soon);
         }
+        let first = Instant::now();
+        drop(gate);
+        assert_eq!(wait(&mut results).upto, 1);
         assert_eq!(wait(&mut results).upto, 9);
-        assert!(begun.elapsed() >= SOON);
-        assert_eq!(syncs.load(Ordering::SeqCst), 2);
+        assert!(first.elapsed() >= SOON);
+        assert_eq!(counts.ended(), 2);
         // Who waits takes the others along.
         syncer.committed(10, Haste::Soon);
         syncer.committed(11, Haste::Now);
@@ -243,19 +271,19 @@ mod tests {
 
     #[test]
     fn the_end_syncs_what_is_left() {
-        let (syncer, syncs, _results) = start(60_000, 0, false);
+        let (syncer, counts, _results) = start(60_000, false);
         syncer.committed(3, Haste::None);
         drop(syncer);
-        assert_eq!(syncs.load(Ordering::SeqCst), 1);
+        assert_eq!(counts.ended(), 1);
     }
 
     #[test]
     fn a_failure_is_told_and_not_repeated_for_ever() {
-        let (syncer, syncs, mut results) = start(1, 0, true);
+        let (syncer, counts, mut results) = start(1, true);
         syncer.committed(1, Haste::Now);
         assert!(wait(&mut results).result.is_err());
         thread::sleep(Duration::from_millis(30));
-        assert_eq!(syncs.load(Ordering::SeqCst), 1);
+        assert_eq!(counts.ended(), 1);
         drop(syncer);
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{key, on_ring};
 use metad::local::{LocalConfig, LocalShard};
@@ -161,17 +161,20 @@ fn a_restarted_shard_gives_nothing_away_until_all_have_told_what_they_hold() {
 fn a_session_that_was_not_heard_of_loses_its_locks_to_those_who_wait() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = LocalConfig::new(dir.path(), key());
-    config.session_expiry = Duration::from_secs(1);
+    config.session_expiry = Duration::from_secs(5);
     let shard = LocalShard::start(&config).expect("starts");
     on_ring(|| async {
         let (one, two) = (Client::connect(&shard, 1, 0).await, Client::connect(&shard, 2, 0).await);
         assert_eq!(one.call(&lock(1, 1, false)).await, Ok(Empty {}));
-        let waiting = two.start(lock(1, 1, true));
-        for _ in 0..8 {
-            ring::sleep(Duration::from_millis(300)).await;
-            two.call(&CancelLock { number: 999 }).await.expect("a sign of life");
-        }
-        assert_eq!(waiting.await, Some(Ok(Empty {})));
+        let (mut waiting, begun) = (Box::pin(two.start(lock(1, 1, true))), Instant::now());
+        let answer = loop {
+            match ring::timeout(Duration::from_millis(100), &mut waiting).await {
+                Ok(answer) => break answer,
+                Err(_) => two.call(&CancelLock { number: 999 }).await.expect("a sign of life"),
+            };
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is not given the lock");
+        };
+        assert_eq!(answer, Some(Ok(Empty {})));
         assert_eq!(one.call(&unlock(1)).await.unwrap_err(), CallError::Status(Status::NoSession));
         assert!(one.call(&one.asking()).await.is_ok());
         assert_eq!(one.tell(&[held(1)]).await.lost, [held(1)]);

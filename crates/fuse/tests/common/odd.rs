@@ -25,6 +25,9 @@ pub(crate) const MANY_PARTS: u64 = 5 << 40;
 pub(crate) struct Odd {
     pub(crate) inner: ModelFs,
     pub(crate) hanging: Arc<AtomicUsize>,
+    /// Reads of [`SLEEP`], now and at most at a time.
+    pub(crate) sleeping: Arc<AtomicUsize>,
+    pub(crate) sleeping_most: Arc<AtomicUsize>,
     pub(crate) shutdowns: Arc<AtomicUsize>,
     /// Somebody has the one lock that there is, and so many wait for it.
     pub(crate) locked: Arc<AtomicBool>,
@@ -38,6 +41,8 @@ impl Odd {
         Self {
             inner,
             hanging: Arc::default(),
+            sleeping: Arc::default(),
+            sleeping_most: Arc::default(),
             shutdowns: Arc::default(),
             locked: Arc::default(),
             waiting: Arc::default(),
@@ -97,7 +102,10 @@ impl FileSystem for Odd {
             PANIC => panic!("a test asked for it"),
             TOO_MUCH => Ok(vec![Slice::from_vec(vec![1; size as usize + 1])]),
             SLEEP => {
-                ring::sleep(std::time::Duration::from_millis(300)).await;
+                let now = self.sleeping.fetch_add(1, Ordering::SeqCst) + 1;
+                self.sleeping_most.fetch_max(now, Ordering::SeqCst);
+                ring::sleep(std::time::Duration::from_secs(1)).await;
+                self.sleeping.fetch_sub(1, Ordering::SeqCst);
                 Ok(vec![Slice::from_vec(vec![2; size as usize])])
             }
             MANY_PARTS => Ok((0..size).map(|i| Slice::from_vec(vec![i as u8])).collect()),

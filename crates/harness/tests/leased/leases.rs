@@ -7,8 +7,8 @@ use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -37,24 +37,32 @@ fn what_is_held_needs_no_server_until_its_term_is_over() {
     let metad = cluster.pid("metad-1").unwrap();
     process::stop(metad);
     let begin = Instant::now();
-    let (again, look) = wait::within("what is held", Duration::from_secs(3), move || (look(), look));
+    let (again, look) = wait::within("what is held", SOON, move || (look(), look));
     assert_eq!(again, (Some(7), false));
-    // Then it has to ask, and waits for the answer.
-    let asking = thread::spawn(move || {
-        while begin.elapsed() < TERM + Duration::from_secs(5) {
-            let asked = Instant::now();
-            look();
-            if asked.elapsed() > Duration::from_secs(1) {
-                return asked - begin;
+    // Then it has to ask, and waits for the answer. When the last look began, and when the last one that was answered.
+    let (looks, stop) = (Arc::new(Mutex::new((Duration::ZERO, Duration::ZERO))), Arc::new(AtomicBool::new(false)));
+    let looking = {
+        let (looks, stop) = (Arc::clone(&looks), Arc::clone(&stop));
+        thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let now = begin.elapsed();
+                looks.lock().unwrap().0 = now;
+                look();
+                looks.lock().unwrap().1 = now;
+                thread::sleep(Duration::from_millis(20));
             }
-            thread::sleep(Duration::from_millis(20));
-        }
-        panic!("it believes for longer than it may");
-    });
+        })
+    };
     thread::sleep(TERM + Duration::from_secs(2));
+    let (asked, answered) = wait::until("it asks", SOON, || {
+        let (last, answered) = *looks.lock().unwrap();
+        (last > answered && begin.elapsed() > last + Duration::from_secs(1)).then_some((last, answered))
+    });
+    stop.store(true, Ordering::Relaxed);
     process::signal(metad, libc::SIGCONT);
-    let asked = asking.join().unwrap();
+    looking.join().unwrap();
     assert!(asked > Duration::from_secs(5), "it was held for {asked:?} alone");
+    assert!(answered < TERM + Duration::from_secs(1), "it believes for longer than it may: {answered:?}");
 }
 
 /// How many requests of each of these operations the shards have answered.
@@ -307,18 +315,20 @@ fn a_stopped_client_delays_a_change_for_a_term_and_then_sees_it() {
     let second = cluster.mount_again(&[]);
     fs::write(cluster.path("f"), b"before").unwrap();
     let there = second.point.join("f");
+    cluster.wait_for_leases(&there);
     assert_eq!(fs::metadata(&there).unwrap().len(), 6);
     process::stop(second.pid);
     let (here, begin) = (cluster.path("f"), Instant::now());
     wait::within("the change", SOON, move || fs::set_permissions(&here, Permissions::from_mode(0o600)).unwrap());
     let took = begin.elapsed();
-    assert!(took > Duration::from_secs(2) && took < TERM + Duration::from_secs(5), "took {took:?}");
+    // Nor for as long as the shard believes in a session that it does not hear of: that is a minute.
+    assert!(took > Duration::from_secs(2) && took < 3 * TERM, "took {took:?}");
     process::signal(second.pid, libc::SIGCONT);
     assert_eq!(fs::metadata(&there).unwrap().mode() & 0o777, 0o600);
     // What nobody else holds is changed at once.
     let begin = Instant::now();
     fs::write(cluster.path("g"), b"new").unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(2), "took {:?}", begin.elapsed());
+    assert!(begin.elapsed() < TERM - Duration::from_secs(1), "took {:?}", begin.elapsed());
     cluster.assert_sound();
 }
 
@@ -361,11 +371,7 @@ fn while_one_change_waits_for_a_stopped_client_any_number_of_others_go_on() {
     let other = cluster.mount_again(&[]);
     let seen = other.point.join("held");
     // Until it is one under a lease.
-    wait::until("a look that asks nothing", SOON, || {
-        let before = asked(&cluster, &["Lookup", "GetAttr"]);
-        fs::metadata(&seen).unwrap();
-        (asked(&cluster, &["Lookup", "GetAttr"]) == before).then_some(())
-    });
+    cluster.wait_for_leases(&seen);
     process::stop(other.pid);
     let begin = Instant::now();
     let changing =
@@ -454,6 +460,7 @@ fn no_look_brings_it_back_either_where_terms_end_all_the_time() {
 #[test]
 fn leases_given_before_a_restart_of_the_shard_are_honoured() {
     let mut cluster = Cluster::start();
+    cluster.set_lease_term("30s");
     let second = cluster.mount_again(&[]);
     for round in 0..5 {
         fs::write(cluster.path("f"), b"content").unwrap();
@@ -467,7 +474,7 @@ fn leases_given_before_a_restart_of_the_shard_are_honoured() {
         fs::remove_file(cluster.path("f")).unwrap();
         assert!(absent(&there), "round {round}");
         // The other mount answers: nobody has to wait for its term.
-        assert!(begin.elapsed() < Duration::from_secs(9), "took {:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(20), "took {:?}", begin.elapsed());
     }
     cluster.assert_sound();
 }

@@ -48,9 +48,11 @@ fn requests_to_read(cluster: &Cluster, file: &File, expected: &[u8]) -> f64 {
 #[test]
 fn files_open_for_writing_are_read_ahead() {
     let cluster = Cluster::start();
+    let folder = cluster.folder("d");
+    cluster.wait_for_leases(&folder);
     let mut expected = Dice::new(seed()).bytes(4 * MIB);
     let pieces = (expected.len() / (4 * KIB)) as f64;
-    let path = cluster.path("f");
+    let path = folder.join("f");
     let writer = open(&path);
     writer.write_all_at(&expected, 0).unwrap();
     writer.sync_all().unwrap();
@@ -72,7 +74,9 @@ fn files_open_for_writing_are_read_ahead() {
 fn what_was_just_written_is_read_back_without_a_server() {
     const PIECES: usize = 500;
     let cluster = Cluster::start();
-    let file = open(&cluster.path("f"));
+    let folder = cluster.folder("d");
+    cluster.wait_for_leases(&folder);
+    let file = open(&folder.join("f"));
     let bytes = Dice::new(seed()).bytes(PIECES * 4 * KIB);
     // Too long for the metadata.
     file.write_all_at(&bytes[..64 * KIB], 0).unwrap();

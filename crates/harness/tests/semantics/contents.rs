@@ -288,7 +288,7 @@ pub(super) fn relatime(place: &Place) {
 
 /// The access time as soon as it is later than `before`: a close is told after it has returned.
 fn accessed_after(path: &Path, before: i64) -> i64 {
-    until("another access time", Duration::from_secs(5), || Some(stamp(path).0).filter(|&accessed| accessed > before))
+    until("another access time", Duration::from_secs(60), || Some(stamp(path).0).filter(|&accessed| accessed > before))
 }
 
 pub(super) fn set_times_win(place: &Place) {

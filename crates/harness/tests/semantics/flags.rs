@@ -203,7 +203,7 @@ pub(super) fn reading_with_noatime_changes_nothing(place: &Place) {
         chattr("-A", path);
     }
     read();
-    until("the access times", Duration::from_secs(5), || {
+    until("the access times", Duration::from_secs(60), || {
         (stamp(&a).0 > before[0] && stamp(&c).0 > before[1]).then_some(())
     });
 }
@@ -226,7 +226,7 @@ pub(super) fn open_files_obey_flags(place: &Place) {
         assert_eq!(errno(here.set_len(1)), libc::EPERM);
         assert_eq!(errno(syscall::fallocate(&here, libc::FALLOC_FL_ZERO_RANGE, 0, 1)), libc::EPERM);
         // Elsewhere that is known a moment later.
-        until("the other mount has heard", Duration::from_secs(5), || {
+        until("the other mount has heard", Duration::from_secs(60), || {
             (errno(there.write_all(b"y")) == libc::EPERM).then_some(())
         });
         assert_eq!(errno(there.set_len(1)), libc::EPERM);
@@ -248,7 +248,9 @@ pub(super) fn open_files_obey_flags(place: &Place) {
     let mut log = File::create(place.here.join("log")).unwrap();
     chattr("+a", &place.there.join("log"));
     assert_eq!(fs::metadata(place.here.join("log")).unwrap().size(), 0);
-    until("this mount has heard", Duration::from_secs(5), || (errno(log.write_all(b"y")) == libc::EPERM).then_some(()));
+    until("this mount has heard", Duration::from_secs(60), || {
+        (errno(log.write_all(b"y")) == libc::EPERM).then_some(())
+    });
     append(&place.there.join("log"), false).unwrap();
     chattr("-a", &place.here.join("log"));
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use harness::cluster::Cluster;
 use harness::wait::until;
 
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(60);
 /// After it, what was to be told of a close has been told.
 const TOLD: Duration = Duration::from_millis(500);
 const NAMES: [&str; 3] = ["file", "directory", "symlink"];

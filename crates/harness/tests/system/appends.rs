@@ -213,7 +213,8 @@ fn a_mount_that_is_stopped_or_killed_holds_up_the_others_for_seconds_only() {
             let begin = Instant::now();
             ours.goes_on();
             let took = begin.elapsed();
-            assert!(took < Duration::from_secs(9), "after {took:?}");
+            // Five of them, as it is: not until the shard ends the session, which takes a minute.
+            assert!(took < Duration::from_secs(30), "after {took:?}");
             // What it still had to write comes late, and finds the end where it is.
             process::signal(mount, libc::SIGCONT);
         }

@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::cluster::{Cluster, Shape};
 use harness::dice::{Dice, seed};
+use harness::run::LONG;
 use harness::{metrics, process, wait};
 use serde_json::Value;
 
@@ -200,20 +202,24 @@ fn a_cluster_without_checksums_gets_them_by_a_scrub() {
 
 #[test]
 fn kills_under_load_make_nothing_look_corrupt() {
+    /// Before each kill.
+    const CALLS: u64 = 20;
     let cluster = Cluster::of(Shape { targets: 2, ..Shape::default() });
     let folder = cluster.folder("load");
     let kills = harness::dice::scale("WEFT_TEST_KILLS", 6);
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let writers: Vec<_> = (0..3u64)
             .map(|n| {
-                let (path, stop) = (folder.join(format!("file-{n}")), &stop);
+                let (path, stop, done) = (folder.join(format!("file-{n}")), &stop, &done);
                 scope.spawn(move || {
                     let file =
                         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
                     let mut dice = Dice::new(seed() + n);
-                    let mut calls = 0u64;
-                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    for calls in 0u64.. {
+                        if stop.load(Ordering::Relaxed) {
+                            break;
+                        }
                         let (at, len) = (dice.roll(4 << 20), 1 + dice.roll(60_000));
                         match dice.roll(8) {
                             0 => file.set_len(at),
@@ -222,22 +228,28 @@ fn kills_under_load_make_nothing_look_corrupt() {
                             _ => file.write_all_at(&dice.bytes(len as usize), at),
                         }
                         .unwrap_or_else(|error| panic!("call {calls} on file {n}: {error}"));
-                        calls += 1;
+                        done.fetch_add(1, Ordering::Relaxed);
                     }
-                    calls
                 })
             })
             .collect();
         let mut dice = Dice::new(seed());
-        for _ in 0..kills {
+        for kill in 0..kills {
+            // They wait ever longer for a service that is often away. Whoever has failed shows when he is joined.
+            let (begun, wanted) = (Instant::now(), (kill + 1) * CALLS);
+            let go_on = || begun.elapsed() < LONG && !writers.iter().any(|writer| writer.is_finished());
+            while done.load(Ordering::Relaxed) < wanted && go_on() {
+                thread::sleep(Duration::from_millis(20));
+            }
             thread::sleep(Duration::from_millis(200 + dice.roll(800)));
             let pid = cluster.kill("storaged-1");
             cluster.wait_for_another("storaged-1", pid);
         }
         thread::sleep(Duration::from_millis(500));
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        let calls: u64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
-        assert!(calls > kills * 20, "hardly anything was written: {calls} calls");
+        stop.store(true, Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let calls = done.load(Ordering::Relaxed);
+        assert!(calls >= kills * CALLS, "hardly anything was written: {calls} calls");
     });
     let (report, code) = scrub(&cluster);
     assert_eq!((code, report["corrupt"].as_u64()), (Some(0), Some(0)), "{report}");

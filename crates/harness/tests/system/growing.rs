@@ -17,8 +17,9 @@ use harness::{binary, process, run, wait};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// No call may take so long: it would have waited for a restart.
-const LONGEST: Duration = Duration::from_secs(8);
+/// No call may take so long: it would have waited for something that does not come. (That nothing is started again, for which
+/// one would wait less, shows by the processes.)
+const LONGEST: Duration = Duration::from_secs(30);
 
 fn shard_of(cluster: &Cluster, path: &Path) -> u64 {
     cluster.json(&["entry", "info", path.to_str().unwrap()])["shard"].as_u64().unwrap()

@@ -26,10 +26,10 @@ fn start(program: &str, args: &[&str], path: &Path) -> Child {
 
 /// It waits for a server that is stopped, and is killed.
 fn killed(child: &mut Child, what: &str) {
-    thread::sleep(Duration::from_millis(300));
+    process::wait_until_it_waits(child.id() as i32);
     assert!(child.try_wait().unwrap().is_none(), "{what} does not wait");
     child.kill().unwrap();
-    assert_eq!(run::wait(child, Duration::from_secs(5)), Some(Code(None)), "{what}");
+    assert_eq!(run::wait(child, SOON), Some(Code(None)), "{what}");
 }
 
 /// Writes `len` bytes to the beginning of a file, from one CPU and past all caches, with so many threads at once.

@@ -4,16 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use harness::cluster::Cluster;
 use harness::dice::{Dice, scale, seed};
 use harness::run::{LONG, run, shell};
-use harness::{process, tree};
+use harness::{process, tree, wait};
+
+/// For what takes a minute where nothing else runs.
+const VERY_LONG: Duration = Duration::from_secs(600);
 
 #[test]
 fn git_works_in_a_repository_of_many_commits() {
@@ -88,7 +93,7 @@ README.md" ]
     "#;
     let mut command = Command::new("sh");
     command.args(["-euc", script, "sh"]).arg(source).current_dir(&root);
-    run(&mut command, LONG).expect_ok();
+    run(&mut command, VERY_LONG).expect_ok();
     cluster.assert_sound();
 }
 
@@ -133,13 +138,28 @@ fn a_c_project_is_built() {
     cluster.assert_sound();
 }
 
+/// The last number that the writer says to have committed, as far as that is read, and who reads it.
+fn committed_as_said(output: ChildStdout) -> (Arc<AtomicU64>, JoinHandle<()>) {
+    let done = Arc::new(AtomicU64::new(0));
+    let last = Arc::clone(&done);
+    let reader = thread::spawn(move || {
+        // The end may be half a line.
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if let Some(number) = line.strip_prefix("done ").and_then(|number| number.parse().ok()) {
+                last.fetch_max(number, Ordering::Relaxed);
+            }
+        }
+    });
+    (done, reader)
+}
+
 /// The writer is killed in the middle of transactions; what was committed is there, and the database is sound.
 fn sqlite_survives(journal: &str) {
     let cluster = Cluster::start();
     let root = cluster.folder("db");
     shell(&root, &format!("sqlite3 a.db 'pragma journal_mode={journal}; create table t(n integer primary key, x);'"));
-    let mut committed = 0;
-    for round in 0..3 {
+    let (mut committed, mut dice) = (0, Dice::new(seed()));
+    for _ in 0..3 {
         let script = r#"while :; do
             n=$((n + 1))
             echo "begin; insert into t values ($n, randomblob(20000)); insert into t values (-$n, hex(randomblob(500)));"
@@ -151,15 +171,16 @@ fn sqlite_survives(journal: &str) {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().unwrap();
         let output = child.stdout.take().unwrap();
-        let reader = thread::spawn(move || std::io::read_to_string(output).unwrap());
-        thread::sleep(Duration::from_millis(1500));
+        let (done, reader) = committed_as_said(output);
+        wait::until("some are committed", LONG, || (done.load(Ordering::Relaxed) >= committed + 5).then_some(()));
+        // In the midst of any of them.
+        thread::sleep(Duration::from_millis(dice.roll(500)));
         // The whole group: the shell and the database's program. A shell's child is no child of ours.
         // SAFETY: kill touches no memory.
         unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
         child.wait().unwrap();
-        let said = reader.join().unwrap();
-        let last = said.lines().filter_map(|line| line.strip_prefix("done ")?.parse::<u64>().ok()).max();
-        let last = last.unwrap_or_else(|| panic!("round {round}: nothing was committed: {said}"));
+        reader.join().unwrap();
+        let last = done.load(Ordering::Relaxed);
         assert!(shell(&root, "sqlite3 a.db 'pragma integrity_check'").stdout.trim() == "ok");
         let count = shell(&root, "sqlite3 a.db 'select count(*) = 2 * max(n), max(n) from t'").stdout;
         let (whole, most) = count.trim().split_once('|').unwrap();
@@ -374,7 +395,7 @@ fn fio_verifies_what_it_wrote() {
                 &format!("--rw={pattern}"),
                 "--bsrange=4k-256k",
             ]);
-            let ended = run(&mut command, LONG).expect_ok();
+            let ended = run(&mut command, VERY_LONG).expect_ok();
             assert!(!ended.stdout.contains("verify: bad"), "{ended}");
         }
     }

@@ -118,18 +118,12 @@ fn a_service_that_is_starting_outlives_a_sighup_and_ends_at_once_when_it_is_told
         process::default_signals(&mut command);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let pid = child.id() as i32;
-        wait::until(&format!("{name} hears SIGHUP"), Duration::from_secs(10), || hears_hangup(pid).then_some(()));
+        let hears = || process::hears(pid, libc::SIGHUP).then_some(());
+        wait::until(&format!("{name} hears SIGHUP"), Duration::from_secs(60), hears);
         process::signal(pid, libc::SIGHUP);
         std::thread::sleep(Duration::from_millis(200));
         assert_eq!(child.try_wait().unwrap(), None, "{name}");
         process::signal(pid, libc::SIGTERM);
-        wait::until(&format!("{name} ends"), Duration::from_secs(5), || child.try_wait().unwrap());
+        wait::until(&format!("{name} ends"), Duration::from_secs(60), || child.try_wait().unwrap());
     }
-}
-
-/// Whether the process has a handler for it.
-fn hears_hangup(pid: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-    u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (libc::SIGHUP - 1) != 0
 }

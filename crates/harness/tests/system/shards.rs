@@ -321,6 +321,7 @@ fn others_see_at_once_what_two_shards_have_changed() {
 #[test]
 fn leases_are_honoured_over_shards_though_one_is_killed() {
     let mut cluster = two_nodes();
+    cluster.set_lease_term("30s");
     let second = cluster.mount_again(&[]).point;
     let (one, two) = (folder_in(&cluster, 0, "one"), folder_in(&cluster, 1, "two"));
     for round in 0..6 {
@@ -333,7 +334,7 @@ fn leases_are_honoured_over_shards_though_one_is_killed() {
         fs::remove_file(two.join("f")).unwrap();
         assert!(!second.join("two/f").exists(), "round {round}");
         // The other mount answers: nobody has to wait for its term.
-        assert!(begin.elapsed() < Duration::from_secs(9), "took {:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(20), "took {:?}", begin.elapsed());
         cluster.wait_for_another(victim, old);
     }
     cluster.assert_sound();

@@ -329,7 +329,7 @@ mod tests {
         (shared, threads)
     }
 
-    /// Of three and a half ticks in which so many threads did blocks.
+    /// How many there are, up to three, of some ticks in which so many threads did blocks.
     fn samples(in_loop: u32) -> usize {
         let target = tempfile::tempdir().expect("a directory");
         let (shared, threads) = begun(target.path(), in_loop);
@@ -339,7 +339,12 @@ mod tests {
         let mut watch = Watch { shared, threads: &threads, target, keep: 0, news, told, full: false };
         thread::scope(|scope| {
             scope.spawn(move || {
-                thread::sleep(TICK * 7 / 2);
+                let taken = || shared.state().run.as_ref().expect("there is one").samples.len();
+                // What is never taken has no end but that of some time.
+                let (begun, limit) = (Instant::now(), TICK * if in_loop == 0 { 7 } else { 600 } / 2);
+                while taken() < 3 && begun.elapsed() < limit {
+                    thread::sleep(TICK / 10);
+                }
                 sender.send(News::Ended(Err(io::Error::other("done")))).expect("somebody listens");
             });
             watch.measure(Instant::now());

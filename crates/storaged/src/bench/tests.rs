@@ -192,10 +192,11 @@ fn what_a_killed_run_has_left_goes_at_the_next_start() {
 
 #[test]
 fn runs_on_disks_that_hang_are_waited_for_together() {
-    let benches: Vec<Bench> = (0..3).map(|_| Bench::default()).collect();
+    // One after the other they would take 20 times as long as one.
+    let benches: Vec<Bench> = (0..20).map(|_| Bench::default()).collect();
     benches.iter().for_each(|bench| bench.shared.state().busy = true);
     let begun = Instant::now();
     end_all(benches.iter());
-    assert!((END_MAX..2 * END_MAX).contains(&begun.elapsed()));
+    assert!((END_MAX..10 * END_MAX).contains(&begun.elapsed()));
     assert!(benches.iter().all(|bench| bench.shared.is_stopped()));
 }

@@ -13,10 +13,13 @@ use harness::dice::scale;
 use harness::memory::{highest_during, pss};
 use harness::metrics::sum;
 
+use crate::alone;
+
 const MIB: u64 = 1 << 20;
 
 #[test]
 fn an_idle_cluster_has_less_than_400_mib() {
+    let _turn = alone();
     let cluster = Cluster::start();
     thread::sleep(Duration::from_secs(2));
     let sizes: Vec<(String, u64)> = cluster.pids().into_iter().map(|(name, pid)| (name, pss(pid) / MIB)).collect();
@@ -30,6 +33,7 @@ fn an_idle_cluster_has_less_than_400_mib() {
 /// One large file onto the mount and off it again. `WEFT_TEST_COPY_MIB=6144` for a run by hand.
 #[test]
 fn a_long_copy_does_not_grow_any_process() {
+    let _turn = alone();
     let total = scale("WEFT_TEST_COPY_MIB", 1024);
     let cluster = Cluster::start();
     let copy = |mib: u64| {

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use harness::cluster::Cluster;
 use harness::process;
 
+use crate::alone;
+
 /// For everything that follows a start to be done.
 const SETTLING: Duration = Duration::from_secs(10);
 const WATCHED: Duration = Duration::from_secs(20);
@@ -23,6 +25,7 @@ fn used(cluster: &Cluster) -> BTreeMap<i32, Duration> {
 
 #[test]
 fn an_idle_cluster_uses_under_one_percent_of_a_core() {
+    let _turn = alone();
     let cluster = Cluster::start();
     // It has worked before: what was opened then stays open.
     for number in 0..100 {
