@@ -24,7 +24,7 @@ use crate::signals::{Ended, Signals};
 use crate::team::Team;
 use crate::transport::Transport;
 use crate::uring::{self, Uring, queues};
-use crate::worker::{Control, Loop, Place};
+use crate::worker::{Control, Loop, Patience, Place};
 
 /// How long the kernel gets to begin talking after a mount.
 const INIT_WAIT: Duration = Duration::from_secs(10);
@@ -245,6 +245,8 @@ impl Handle {
             }
             thread::sleep(BUSY_RETRY);
         }
+        // What is in flight nobody waits for any more: who asks this process to end need not wait for it either.
+        self.stop(self.options.drain_wait);
     }
 
     /// Detached but still open somewhere, the kernel would go on sending: the loops themselves have to end.
@@ -367,8 +369,8 @@ impl Plan {
         // Made inside the ring: the file system may open connections and start tasks.
         let fs = factory();
         let _ = started.send(Ok(()));
-        let wait = self.options.drain_wait;
-        Loop::new(fs, transport, shape, metrics, self.place, wait).run(self.control).await;
+        let patience = Patience { orphans: self.options.orphans_wait, shutdown: self.options.drain_wait };
+        Loop::new(fs, transport, shape, metrics, self.place, patience).run(self.control).await;
     }
 }
 

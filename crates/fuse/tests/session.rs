@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use common::odd::{HANG, MANY_PARTS, Odd, PANIC, SLEEP, TOO_MUCH};
+use common::odd::{HANG, HANG_ON, MANY_PARTS, Odd, PANIC, SLEEP, TOO_MUCH};
 use common::{Mounted, is_mounted};
 use fuse::Options;
 use fuse::model_fs::{Caching, ModelFs};
@@ -288,6 +288,67 @@ fn unmounted_from_outside_it_ends_by_itself() {
     assert!(Command::new("umount").arg(place.path()).status().unwrap().success());
     handle.join();
     assert!(!is_mounted(place.path()));
+}
+
+/// As `umount -f`: the kernel ends all requests with an error, and tells the mount of none.
+fn abort(root: &Path) {
+    // Lazily as well: who has an error just now may not have closed its file yet.
+    assert!(Command::new("umount").args(["--force", "--lazy"]).arg(root).status().unwrap().success());
+}
+
+/// False where it does not end.
+fn ends(ending: impl FnOnce() + Send + 'static) -> bool {
+    let (ended, ends) = mpsc::channel();
+    std::thread::spawn(move || {
+        ending();
+        let _ = ended.send(());
+    });
+    ends.recv_timeout(LONG).is_ok()
+}
+
+#[test]
+fn an_aborted_mount_ends_though_its_programs_waited_for_locks() {
+    let place = tempfile::tempdir().unwrap();
+    let fs = Odd::new(ModelFs::new(model::Limits::default(), Caching::Direct));
+    let given = fs.clone();
+    let options = Options { locks: true, ..plain() };
+    let handle = fuse::mount(place.path(), options, move |_| given.clone()).unwrap();
+    let path = place.path().join("f");
+    fs::write(&path, "content").unwrap();
+    fs.locked.store(true, Ordering::SeqCst);
+    let waiter = std::thread::spawn(move || File::open(&path).unwrap().lock());
+    wait_until("it waits", || fs.waiting.load(Ordering::SeqCst) == 1);
+    abort(place.path());
+    assert!(waiter.join().unwrap().is_err());
+    let ended = ends(|| handle.join());
+    fs.locked.store(false, Ordering::SeqCst);
+    assert!(ended);
+    assert_eq!(fs.waiting.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn an_aborted_mount_gives_up_what_does_not_end() {
+    let place = tempfile::tempdir().unwrap();
+    let fs = Odd::new(ModelFs::new(model::Limits::default(), Caching::Direct));
+    let given = fs.clone();
+    let options = Options { orphans_wait: Duration::from_millis(200), ..plain() };
+    let handle = fuse::mount(place.path(), options, move |_| given.clone()).unwrap();
+    fs::write(place.path().join("f"), "content").unwrap();
+    let mut child = dd(&place.path().join("f"), HANG_ON);
+    wait_until("the read hangs", || fs.hanging.load(Ordering::SeqCst) == 1);
+    abort(place.path());
+    assert!(!child.wait().unwrap().success());
+    assert!(ends(|| handle.join()));
+}
+
+#[test]
+fn who_asks_an_aborted_mount_to_end_does_not_wait_for_what_nobody_waits_for() {
+    let (mounted, fs) = odd(Options { drain_wait: Duration::from_millis(200), ..Options::default() });
+    let mut child = dd(&mounted.path("f"), HANG_ON);
+    wait_until("the read hangs", || fs.hanging.load(Ordering::SeqCst) == 1);
+    abort(mounted.root());
+    assert!(!child.wait().unwrap().success());
+    assert!(ends(|| drop(mounted.unmount())));
 }
 
 #[test]

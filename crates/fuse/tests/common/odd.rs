@@ -20,6 +20,8 @@ pub(crate) const PANIC: u64 = 2 << 40;
 pub(crate) const TOO_MUCH: u64 = 3 << 40;
 pub(crate) const SLEEP: u64 = 4 << 40;
 pub(crate) const MANY_PARTS: u64 = 5 << 40;
+/// As [`HANG`], whatever becomes of the caller.
+pub(crate) const HANG_ON: u64 = 6 << 40;
 
 #[derive(Clone)]
 pub(crate) struct Odd {
@@ -94,6 +96,10 @@ impl FileSystem for Odd {
                 self.hanging.fetch_sub(1, Ordering::SeqCst);
                 Err(Errno::EINTR)
             }
+            HANG_ON => {
+                self.hanging.fetch_add(1, Ordering::SeqCst);
+                std::future::pending().await
+            }
             PANIC => panic!("a test asked for it"),
             TOO_MUCH => Ok(vec![Slice::from_vec(vec![1; size as usize + 1])]),
             SLEEP => {
@@ -107,7 +113,7 @@ impl FileSystem for Odd {
 
     async fn setlk(
         &self,
-        _cx: &Context,
+        cx: &Context,
         _inode: InodeId,
         _lock: &Lock,
         _mode: LockMode,
@@ -115,11 +121,11 @@ impl FileSystem for Odd {
     ) -> Result<(), Errno> {
         assert!(wait, "the tests wait");
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        while self.locked.load(Ordering::SeqCst) {
+        while self.locked.load(Ordering::SeqCst) && !cx.is_interrupted() {
             ring::sleep(std::time::Duration::from_millis(5)).await;
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        Ok(())
+        if self.locked.load(Ordering::SeqCst) { Err(Errno::EINTR) } else { Ok(()) }
     }
 
     async fn unlock(&self, _cx: &Context, _inode: InodeId, _lock: &Lock) -> Result<(), Errno> {
