@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use ring::{Company, mailbox};
 
 use crate::abi::{self, InHeader, Opcode, OutHeader, READ_BUFFER_MIN, bytes_of, read_front};
+use crate::abort::abort;
 use crate::arrivals::Arrivals;
 use crate::dev::Device;
 use crate::dispatch::Shape;
@@ -257,12 +258,30 @@ impl Handle {
     }
 
     fn join_threads(&mut self) {
-        // The kernel ends the connection with the last descriptor of it.
-        self.notifier = None;
+        // The kernel ends the connection with the last descriptor of it: ours, those of the loops, and for its moment that of
+        // who tells the kernel something.
+        let channel = self.notifier.take().map(|(channel, _)| Arc::downgrade(&channel));
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!(mountpoint = %self.mountpoint.display(), "a loop of the mount panicked");
             }
+        }
+        if let Some(channel) = channel.and_then(|channel| channel.upgrade()) {
+            self.end_connection(&channel);
+        }
+    }
+
+    /// The loops have ended, and something is being told to the kernel all the same. That may wait for a page which a request
+    /// was to bring that nobody answers any more; of those that came over io_uring nothing else ends one than the end of the
+    /// connection, which the descriptor held meanwhile would put off for ever. Only here: who has files open on a mount that
+    /// was detached is served until the loops end, and then the connection ends by itself where nothing holds it.
+    fn end_connection(&self, channel: &OwnedFd) {
+        if !mount::is_connected(channel) {
+            return;
+        }
+        if let Err(error) = abort(channel, self.number.as_deref()) {
+            let mountpoint = self.mountpoint.display();
+            tracing::warn!(%error, %mountpoint, "cannot end the connection to the kernel: this process may not end by itself");
         }
     }
 }

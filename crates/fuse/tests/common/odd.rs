@@ -27,6 +27,8 @@ pub(crate) const HANG_ON: u64 = 6 << 40;
 pub(crate) struct Odd {
     pub(crate) inner: ModelFs,
     pub(crate) hanging: Arc<AtomicUsize>,
+    /// All reads are as [`HANG_ON`].
+    pub(crate) stuck: Arc<AtomicBool>,
     pub(crate) shutdowns: Arc<AtomicUsize>,
     /// Somebody has the one lock that there is, and so many wait for it.
     pub(crate) locked: Arc<AtomicBool>,
@@ -40,6 +42,7 @@ impl Odd {
         Self {
             inner,
             hanging: Arc::default(),
+            stuck: Arc::default(),
             shutdowns: Arc::default(),
             locked: Arc::default(),
             waiting: Arc::default(),
@@ -96,7 +99,7 @@ impl FileSystem for Odd {
                 self.hanging.fetch_sub(1, Ordering::SeqCst);
                 Err(Errno::EINTR)
             }
-            HANG_ON => {
+            at if at == HANG_ON || self.stuck.load(Ordering::SeqCst) => {
                 self.hanging.fetch_add(1, Ordering::SeqCst);
                 std::future::pending().await
             }
