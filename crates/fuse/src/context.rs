@@ -112,6 +112,8 @@ impl fmt::Debug for Context {
 pub(crate) struct Interrupt {
     /// The request that the worker waits for; 0 when none.
     unique: Cell<u64>,
+    /// Nobody but its caller has something of it.
+    ends_with_its_caller: Cell<bool>,
     raised: Cell<bool>,
     /// The request whose caller was seen to end; 0 before.
     killed: Cell<u64>,
@@ -119,8 +121,9 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    pub(crate) fn begin(&self, unique: u64) {
+    pub(crate) fn begin(&self, unique: u64, ends_with_its_caller: bool) {
         self.unique.set(unique);
+        self.ends_with_its_caller.set(ends_with_its_caller);
         self.raised.set(false);
     }
 
@@ -140,6 +143,14 @@ impl Interrupt {
             waker.wake();
         }
         true
+    }
+
+    /// The connection to the kernel is gone, and every caller has its error: whatever is done for the caller alone is to end.
+    pub(crate) fn caller_is_gone(&self) {
+        let unique = self.unique.get();
+        if unique != 0 && self.ends_with_its_caller.get() {
+            self.raise(unique);
+        }
     }
 }
 
@@ -193,7 +204,7 @@ mod tests {
     #[test]
     fn only_its_own_request_is_interrupted() {
         let line = Rc::new(Interrupt::default());
-        line.begin(6);
+        line.begin(6, true);
         let context = Context::new(0, 0, 1, 6, Rc::clone(&line));
         let mut waiting = pin!(context.interrupted());
         let mut task = TaskContext::from_waker(Waker::noop());
@@ -204,7 +215,21 @@ mod tests {
         assert!(waiting.as_mut().poll(&mut task).is_ready());
         line.end();
         assert!(!line.raise(6), "the request is over");
-        line.begin(10);
+        line.begin(10, true);
         assert!(!context.is_interrupted(), "a new request starts afresh");
+    }
+
+    #[test]
+    fn without_a_connection_only_what_others_have_something_of_goes_on() {
+        let line = Rc::new(Interrupt::default());
+        let context = Context::new(0, 0, 1, 6, Rc::clone(&line));
+        line.caller_is_gone();
+        assert!(!context.is_interrupted(), "there is no request");
+        line.begin(6, false);
+        line.caller_is_gone();
+        assert!(!context.is_interrupted(), "a close is done to its end");
+        line.begin(6, true);
+        line.caller_is_gone();
+        assert!(context.is_interrupted());
     }
 }

@@ -6,6 +6,7 @@
 //! What this crate never does: know of Weft's servers, keep file data, or let one bad request or a panic end the mount.
 
 mod abi;
+mod abort;
 mod arrivals;
 mod baton;
 pub mod context;

@@ -36,7 +36,7 @@ impl Notifier {
         Self { device: Arc::downgrade(device), minor, lookups }
     }
 
-    /// Attributes and cached data of `inode`. Waits for pages that are being written back, for nothing else.
+    /// Attributes and cached data of `inode`. Waits for pages that are being read or written back, for nothing else.
     #[must_use]
     pub fn forget_inode(&self, inode: InodeId) -> Noted {
         self.send(abi::notify::INVAL_INODE, &[bytes_of(&NotifyInvalInodeOut { ino: inode.0, off: 0, len: 0 })])

@@ -93,6 +93,9 @@ pub struct Options {
     pub busy_wait: Duration,
     /// After detaching, requests in flight get this long; and so does the file system's own shutdown.
     pub drain_wait: Duration,
+    /// After the kernel's side of the connection is gone, requests in flight get this long. Nobody waits for their answers any
+    /// more, but some have data under way: longer than the file system itself waits for its servers.
+    pub orphans_wait: Duration,
     /// Mount through `fusermount3` even as root.
     pub use_helper: bool,
     /// Where the latencies of operations are counted.
@@ -126,6 +129,7 @@ impl Default for Options {
             locks: false,
             busy_wait: Duration::from_secs(2),
             drain_wait: Duration::from_secs(10),
+            orphans_wait: Duration::from_secs(70),
             use_helper: false,
             metrics: None,
         }

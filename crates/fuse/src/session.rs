@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use ring::{Company, mailbox};
 
 use crate::abi::{self, InHeader, Opcode, OutHeader, READ_BUFFER_MIN, bytes_of, read_front};
+use crate::abort::abort;
 use crate::arrivals::Arrivals;
 use crate::dev::Device;
 use crate::dispatch::Shape;
@@ -24,7 +25,7 @@ use crate::signals::{Ended, Signals};
 use crate::team::Team;
 use crate::transport::Transport;
 use crate::uring::{self, Uring, queues};
-use crate::worker::{Control, Loop, Place};
+use crate::worker::{Control, Loop, Patience, Place};
 
 /// How long the kernel gets to begin talking after a mount.
 const INIT_WAIT: Duration = Duration::from_secs(10);
@@ -245,6 +246,8 @@ impl Handle {
             }
             thread::sleep(BUSY_RETRY);
         }
+        // What is in flight nobody waits for any more: who asks this process to end need not wait for it either.
+        self.stop(self.options.drain_wait);
     }
 
     /// Detached but still open somewhere, the kernel would go on sending: the loops themselves have to end.
@@ -255,12 +258,30 @@ impl Handle {
     }
 
     fn join_threads(&mut self) {
-        // The kernel ends the connection with the last descriptor of it.
-        self.notifier = None;
+        // The kernel ends the connection with the last descriptor of it: ours, those of the loops, and for its moment that of
+        // who tells the kernel something.
+        let channel = self.notifier.take().map(|(channel, _)| Arc::downgrade(&channel));
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!(mountpoint = %self.mountpoint.display(), "a loop of the mount panicked");
             }
+        }
+        if let Some(channel) = channel.and_then(|channel| channel.upgrade()) {
+            self.end_connection(&channel);
+        }
+    }
+
+    /// The loops have ended, and something is being told to the kernel all the same. That may wait for a page which a request
+    /// was to bring that nobody answers any more; of those that came over io_uring nothing else ends one than the end of the
+    /// connection, which the descriptor held meanwhile would put off for ever. Only here: who has files open on a mount that
+    /// was detached is served until the loops end, and then the connection ends by itself where nothing holds it.
+    fn end_connection(&self, channel: &OwnedFd) {
+        if !mount::is_connected(channel) {
+            return;
+        }
+        if let Err(error) = abort(channel, self.number.as_deref()) {
+            let mountpoint = self.mountpoint.display();
+            tracing::warn!(%error, %mountpoint, "cannot end the connection to the kernel: this process may not end by itself");
         }
     }
 }
@@ -367,8 +388,8 @@ impl Plan {
         // Made inside the ring: the file system may open connections and start tasks.
         let fs = factory();
         let _ = started.send(Ok(()));
-        let wait = self.options.drain_wait;
-        Loop::new(fs, transport, shape, metrics, self.place, wait).run(self.control).await;
+        let patience = Patience { orphans: self.options.orphans_wait, shutdown: self.options.drain_wait };
+        Loop::new(fs, transport, shape, metrics, self.place, patience).run(self.control).await;
     }
 }
 

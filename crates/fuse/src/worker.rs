@@ -54,14 +54,22 @@ pub(crate) struct Place {
     pub(crate) company: Option<Arc<Company>>,
 }
 
+/// How long a loop waits at its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// For what is in flight when the connection to the kernel is gone.
+    pub(crate) orphans: Duration,
+    /// For the file system to say goodbye.
+    pub(crate) shutdown: Duration,
+}
+
 pub(crate) struct Loop<F, T> {
     pub(crate) fs: F,
     pub(crate) transport: T,
     pub(crate) shape: Shape,
     pub(crate) metrics: OperationMetrics,
     place: Place,
-    /// How long the file system gets to say goodbye.
-    shutdown_wait: Duration,
+    patience: Patience,
     lines: RefCell<Vec<Rc<Interrupt>>>,
     early: EarlyInterrupts,
     workers: Cell<usize>,
@@ -75,7 +83,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         shape: Shape,
         metrics: OperationMetrics,
         place: Place,
-        shutdown_wait: Duration,
+        patience: Patience,
     ) -> Rc<Self> {
         Rc::new(Self {
             fs,
@@ -83,7 +91,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             shape,
             metrics,
             place,
-            shutdown_wait,
+            patience,
             lines: RefCell::default(),
             early: EarlyInterrupts::default(),
             workers: Cell::new(0),
@@ -117,12 +125,14 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         }
         // The last answers wait for the end of a turn, which may not come any more.
         self.transport.deliver();
-        if ring::timeout(self.shutdown_wait, self.fs.shutdown()).await.is_err() {
-            tracing::warn!(limit = ?self.shutdown_wait, "giving up a shutdown that does not end");
+        let limit = self.patience.shutdown;
+        if ring::timeout(limit, self.fs.shutdown()).await.is_err() {
+            tracing::warn!(?limit, "giving up a shutdown that does not end");
         }
     }
 
     async fn obey(self: Rc<Self>, mut control: mailbox::Receiver<Control>, give_up: Rc<Notify>) {
+        let mut has_left = false;
         while let Some(message) = control.recv().await {
             match message {
                 Control::Interrupt(unique) => {
@@ -137,14 +147,19 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
                         drop(awaited);
                     });
                 }
-                Control::Leave => self.transport.close(),
+                // Each loop tells all.
+                Control::Leave if has_left => {}
+                Control::Leave => {
+                    has_left = true;
+                    self.transport.close();
+                    // Of callers who have their errors the kernel says nothing more. One that waited for a lock would be served
+                    // for as long as another program keeps it: for ever, where that waits for a lock of this very mount.
+                    self.lines.borrow().iter().for_each(|line| line.caller_is_gone());
+                    give_up_after(self.patience.orphans, &give_up);
+                }
                 Control::Stop(limit) => {
                     self.transport.close();
-                    let give_up = Rc::clone(&give_up);
-                    ring::spawn(async move {
-                        ring::sleep(limit).await;
-                        give_up.notify_one();
-                    });
+                    give_up_after(limit, &give_up);
                 }
             }
         }
@@ -201,7 +216,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         if long && !self.transport.begin_long(entry) {
             return self.reply(entry, header.unique, Some(Err(Errno::ENOLCK)));
         }
-        line.begin(header.unique);
+        line.begin(header.unique, operation.ends_with_its_caller());
         if self.early.take(header.unique, started) {
             line.raise(header.unique);
         }
@@ -274,6 +289,14 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         }
         found
     }
+}
+
+fn give_up_after(limit: Duration, give_up: &Rc<Notify>) {
+    let give_up = Rc::clone(give_up);
+    ring::spawn(async move {
+        ring::sleep(limit).await;
+        give_up.notify_one();
+    });
 }
 
 fn decode(header: &InHeader, message: &Message, extended_setxattr: bool) -> Result<(Opcode, Operation), Errno> {

@@ -6,7 +6,8 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,13 +15,14 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use common::odd::{HANG, MANY_PARTS, Odd, PANIC, SLEEP, TOO_MUCH};
+use common::odd::{HANG, HANG_ON, MANY_PARTS, Odd, PANIC, SLEEP, TOO_MUCH};
 use common::{Mounted, is_mounted};
 use fuse::Options;
 use fuse::model_fs::{Caching, ModelFs};
+use types::id::InodeId;
 
 const LONG: Duration = Duration::from_secs(20);
-/// Names the mount point to the process that serves it.
+/// Names the mount point to the process that serves it, or the file to the one that maps it.
 const CHILD_VARIABLE: &str = "FUSE_TEST_MOUNTPOINT";
 
 fn odd(options: Options) -> (Mounted, Odd) {
@@ -297,6 +299,113 @@ fn unmounted_from_outside_it_ends_by_itself() {
     assert!(!is_mounted(place.path()));
 }
 
+/// As `umount -f`: the kernel ends all requests with an error, and tells the mount of none.
+fn abort(root: &Path) {
+    // Lazily as well: who has an error just now may not have closed its file yet.
+    assert!(Command::new("umount").args(["--force", "--lazy"]).arg(root).status().unwrap().success());
+}
+
+/// False where it does not end.
+fn ends(ending: impl FnOnce() + Send + 'static) -> bool {
+    let (ended, ends) = mpsc::channel();
+    std::thread::spawn(move || {
+        ending();
+        let _ = ended.send(());
+    });
+    ends.recv_timeout(LONG).is_ok()
+}
+
+#[test]
+fn an_aborted_mount_ends_though_its_programs_waited_for_locks() {
+    let place = tempfile::tempdir().unwrap();
+    let fs = Odd::new(ModelFs::new(model::Limits::default(), Caching::Direct));
+    let given = fs.clone();
+    let options = Options { locks: true, ..plain() };
+    let handle = fuse::mount(place.path(), options, move |_| given.clone()).unwrap();
+    let path = place.path().join("f");
+    fs::write(&path, "content").unwrap();
+    fs.locked.store(true, Ordering::SeqCst);
+    let waiter = std::thread::spawn(move || File::open(&path).unwrap().lock());
+    wait_until("it waits", || fs.waiting.load(Ordering::SeqCst) == 1);
+    abort(place.path());
+    assert!(waiter.join().unwrap().is_err());
+    let ended = ends(|| handle.join());
+    fs.locked.store(false, Ordering::SeqCst);
+    assert!(ended);
+    assert_eq!(fs.waiting.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn an_aborted_mount_gives_up_what_does_not_end() {
+    let place = tempfile::tempdir().unwrap();
+    let fs = Odd::new(ModelFs::new(model::Limits::default(), Caching::Direct));
+    let given = fs.clone();
+    let options = Options { orphans_wait: Duration::from_millis(200), ..plain() };
+    let handle = fuse::mount(place.path(), options, move |_| given.clone()).unwrap();
+    fs::write(place.path().join("f"), "content").unwrap();
+    let mut child = dd(&place.path().join("f"), HANG_ON);
+    wait_until("the read hangs", || fs.hanging.load(Ordering::SeqCst) == 1);
+    abort(place.path());
+    assert!(!child.wait().unwrap().success());
+    assert!(ends(|| handle.join()));
+}
+
+#[test]
+fn who_asks_an_aborted_mount_to_end_does_not_wait_for_what_nobody_waits_for() {
+    let (mounted, fs) = odd(Options { drain_wait: Duration::from_millis(200), ..Options::default() });
+    let mut child = dd(&mounted.path("f"), HANG_ON);
+    wait_until("the read hangs", || fs.hanging.load(Ordering::SeqCst) == 1);
+    abort(mounted.root());
+    assert!(!child.wait().unwrap().success());
+    assert!(ends(|| drop(mounted.unmount())));
+}
+
+/// Ends the connection of the mount with this number, so that what hangs for it does not keep this process from its end.
+fn abort_connection(number: u32) {
+    let place = tempfile::tempdir().unwrap();
+    assert!(Command::new("mount").args(["-t", "fusectl", "none"]).arg(place.path()).status().unwrap().success());
+    let aborted = fs::write(place.path().join(format!("{number}/abort")), "1");
+    assert!(Command::new("umount").arg(place.path()).status().unwrap().success());
+    aborted.unwrap();
+}
+
+#[test]
+fn a_mount_ends_while_the_kernel_is_told_to_forget_a_page_that_is_being_read() {
+    let wait = Duration::from_millis(200);
+    let (mounted, fs) = odd(Options { busy_wait: wait, drain_wait: wait, ..Options::default() });
+    let attributes = fs::metadata(mounted.path("f")).unwrap();
+    let (inode, number) = (InodeId(attributes.ino()), libc::minor(attributes.dev()));
+    fs.stuck.store(true, Ordering::SeqCst);
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", &name_of("touch_a_mapped_page"), "--ignored"]).env(CHILD_VARIABLE, mounted.path("f"));
+    let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the page is being read", || fs.hanging.load(Ordering::SeqCst) > 0);
+    let notifier = mounted.notifier();
+    let (told, tells) = mpsc::channel();
+    std::thread::spawn(move || told.send(notifier.forget_inode(inode)));
+    assert!(tells.recv_timeout(wait).is_err(), "it waits for the page");
+    let ended = ends(|| drop(mounted.unmount()));
+    let told = tells.recv_timeout(LONG);
+    if told.is_err() {
+        abort_connection(number);
+    }
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGBUS));
+    assert!(ended);
+    told.expect("who tells does not wait for ever");
+}
+
+#[test]
+#[ignore = "the other half of a_mount_ends_while_the_kernel_is_told_to_forget_a_page_that_is_being_read"]
+fn touch_a_mapped_page() {
+    let file = File::open(std::env::var_os(CHILD_VARIABLE).expect("run by that test")).unwrap();
+    let (fd, share) = (file.as_raw_fd(), libc::MAP_SHARED);
+    // SAFETY: a new mapping, wherever there is room.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, share, fd, 0) };
+    assert_ne!(page, libc::MAP_FAILED);
+    // SAFETY: it was mapped just now, and a page that cannot be read ends this process, as the test wants.
+    unsafe { page.cast::<u8>().read_volatile() };
+}
+
 #[test]
 fn the_helper_of_unprivileged_users_works_as_well() {
     let (mounted, _) = odd(Options { use_helper: true, ..Options::default() });
@@ -310,7 +419,7 @@ fn a_dead_mount_is_recovered_by_the_next() {
     let place = tempfile::tempdir().unwrap();
     for _ in 0..2 {
         let mut server = Command::new(std::env::current_exe().unwrap());
-        server.args(["--exact", &server_test(), "--ignored"]).env(CHILD_VARIABLE, place.path());
+        server.args(["--exact", &name_of("serve_until_killed"), "--ignored"]).env(CHILD_VARIABLE, place.path());
         let mut server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_until("the child mounts", || place.path().join("alive").exists());
         kill(&server, libc::SIGKILL);
@@ -328,10 +437,10 @@ fn a_dead_mount_is_recovered_by_the_next() {
     assert!(!is_mounted(place.path()));
 }
 
-/// How the test program calls [`serve_until_killed`].
-fn server_test() -> String {
+/// What the test program calls a test of this file.
+fn name_of(test: &str) -> String {
     let modules = module_path!().split_once("::").map_or(String::new(), |(_, inner)| format!("{inner}::"));
-    format!("{modules}serve_until_killed")
+    format!("{modules}{test}")
 }
 
 #[test]

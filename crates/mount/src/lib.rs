@@ -11,6 +11,7 @@ mod who;
 
 use std::io::Read;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use client::{Client, Cluster};
@@ -96,8 +97,12 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     Ok(())
 }
 
+/// How much longer than a server is waited for a request may take that nobody waits for any more.
+const ORPHANS_WAIT_MORE: Duration = Duration::from_secs(10);
+
 fn options(config: &Config, metrics: Metrics) -> fuse::Options {
     fuse::Options {
+        orphans_wait: config.retry_timeout.saturating_add(ORPHANS_WAIT_MORE),
         source: format!("weft@{}", config.mgmtd),
         channel: config.fuse_channel,
         loops: config.loops,

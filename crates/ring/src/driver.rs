@@ -63,6 +63,17 @@ enum OpState {
     Left(Box<dyn Any>),
 }
 
+/// What an operation owns whose result is a new descriptor.
+pub(crate) struct GivesDescriptor;
+
+/// Ends what the kernel gave for an operation whose future is gone: a descriptor nobody else would close.
+fn discard(result: i32, resources: &dyn Any) {
+    if result >= 0 && resources.is::<GivesDescriptor>() {
+        // SAFETY: a fresh descriptor from the kernel, whose number nobody was told.
+        drop(unsafe { OwnedFd::from_raw_fd(result) });
+    }
+}
+
 impl Driver {
     pub(crate) fn new(config: &Config, remote_fd: RawFd) -> io::Result<Self> {
         let &Config { entries, spin, workers, ref company, .. } = config;
@@ -169,9 +180,9 @@ impl Driver {
 
     /// The operation's future is dropped: keep `resources` until the kernel is done, and ask it to hurry.
     pub(crate) fn abandon(&mut self, key: usize, resources: Box<dyn Any>, lane: Lane) {
-        if matches!(self.ops.get(key), Some(OpState::Done(_))) {
+        if let Some(&OpState::Done(result)) = self.ops.get(key) {
             self.ops.remove(key);
-            return;
+            return discard(result, &*resources);
         }
         if lane == Lane::Command {
             self.ops[key] = OpState::Left(resources);
@@ -334,6 +345,7 @@ impl Driver {
             OpState::Done(_) => unreachable!("the kernel completes an operation once"),
             OpState::Abandoned(resources) | OpState::Left(resources) => {
                 self.ops.remove(key);
+                discard(result, &*resources);
                 finished.push(resources);
             }
         }

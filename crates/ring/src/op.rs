@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use io_uring::{opcode, squeue, types};
 
 use crate::buf::{Buf, Slice};
-use crate::driver::Lane;
+use crate::driver::{GivesDescriptor, Lane};
 use crate::executor::{try_with_core, with_core};
 
 mod command;
@@ -209,7 +209,7 @@ pub fn write_device(fd: RawFd, parts: &[&[u8]]) -> io::Result<usize> {
     if count < 0 { Err(io::Error::last_os_error()) } else { Ok(count as usize) }
 }
 
-/// The next connection of a listening socket.
+/// The next connection of a listening socket. One that comes while this is dropped is closed.
 ///
 /// # Errors
 /// The kernel's, such as `EMFILE`.
@@ -217,7 +217,7 @@ pub async fn accept(fd: RawFd) -> io::Result<OwnedFd> {
     let entry = opcode::Accept::new(types::Fd(fd), std::ptr::null_mut(), std::ptr::null_mut())
         .flags(libc::SOCK_CLOEXEC)
         .build();
-    let fd = Op::new(Lane::Main, entry, ()).await.0?;
+    let fd = Op::new(Lane::Main, entry, GivesDescriptor).await.0?;
     // SAFETY: a fresh descriptor from the kernel, owned by nobody else.
     let socket = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
     match socket::set_no_delay(&socket) {

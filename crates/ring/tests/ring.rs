@@ -134,6 +134,28 @@ fn what_is_given_up_before_the_kernel_has_it_does_nothing_to_who_gets_its_descri
 }
 
 #[test]
+fn a_connection_that_is_accepted_for_nobody_is_closed() {
+    ring().run(async {
+        // It comes before the kernel is asked to cancel, or is there when its future is dropped.
+        for is_done in [false, true] {
+            let (listener, address) = op::listen("127.0.0.1:0".parse().expect("address")).expect("a free port");
+            let mut accepting = Box::pin(op::accept(listener.as_raw_fd()));
+            let is_pending = poll_fn(|cx| Poll::Ready(accepting.as_mut().poll(cx).is_pending())).await;
+            assert!(is_pending);
+            let client = std::net::TcpStream::connect(address).expect("the kernel takes it");
+            client.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket");
+            if is_done {
+                ring::next_turn().await;
+            }
+            drop(accepting);
+            ring::sleep(Duration::from_millis(5)).await;
+            let read = std::io::Read::read(&mut &client, &mut [0; 1]);
+            assert_eq!(read.expect("the other side is closed"), 0);
+        }
+    });
+}
+
+#[test]
 fn other_threads_wake_a_sleeping_ring() {
     let (sender, mut receiver) = mailbox::mailbox();
     let thread = std::thread::spawn(move || {

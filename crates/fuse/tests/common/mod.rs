@@ -7,7 +7,7 @@ pub(crate) mod odd;
 use std::path::{Path, PathBuf};
 
 use fuse::model_fs::{Caching, ModelFs};
-use fuse::{Channel, FileSystem, Handle, Options};
+use fuse::{Channel, FileSystem, Handle, Notifier, Options};
 use tempfile::TempDir;
 
 /// Each test binary runs once more, as `NAME_over_dev`, over `/dev/fuse`: what a kernel without io_uring for FUSE has.
@@ -42,6 +42,10 @@ impl Mounted {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.place.path().join(name)
+    }
+
+    pub(crate) fn notifier(&self) -> Notifier {
+        self.handle.as_ref().expect("it is mounted").notifier()
     }
 
     pub(crate) fn unmount(mut self) -> TempDir {

@@ -20,6 +20,8 @@ pub(crate) const PANIC: u64 = 2 << 40;
 pub(crate) const TOO_MUCH: u64 = 3 << 40;
 pub(crate) const SLEEP: u64 = 4 << 40;
 pub(crate) const MANY_PARTS: u64 = 5 << 40;
+/// As [`HANG`], whatever becomes of the caller.
+pub(crate) const HANG_ON: u64 = 6 << 40;
 
 #[derive(Clone)]
 pub(crate) struct Odd {
@@ -28,6 +30,8 @@ pub(crate) struct Odd {
     /// Reads of [`SLEEP`], now and at most at a time.
     pub(crate) sleeping: Arc<AtomicUsize>,
     pub(crate) sleeping_most: Arc<AtomicUsize>,
+    /// All reads are as [`HANG_ON`].
+    pub(crate) stuck: Arc<AtomicBool>,
     pub(crate) shutdowns: Arc<AtomicUsize>,
     /// Somebody has the one lock that there is, and so many wait for it.
     pub(crate) locked: Arc<AtomicBool>,
@@ -43,6 +47,7 @@ impl Odd {
             hanging: Arc::default(),
             sleeping: Arc::default(),
             sleeping_most: Arc::default(),
+            stuck: Arc::default(),
             shutdowns: Arc::default(),
             locked: Arc::default(),
             waiting: Arc::default(),
@@ -99,6 +104,10 @@ impl FileSystem for Odd {
                 self.hanging.fetch_sub(1, Ordering::SeqCst);
                 Err(Errno::EINTR)
             }
+            at if at == HANG_ON || self.stuck.load(Ordering::SeqCst) => {
+                self.hanging.fetch_add(1, Ordering::SeqCst);
+                std::future::pending().await
+            }
             PANIC => panic!("a test asked for it"),
             TOO_MUCH => Ok(vec![Slice::from_vec(vec![1; size as usize + 1])]),
             SLEEP => {
@@ -115,7 +124,7 @@ impl FileSystem for Odd {
 
     async fn setlk(
         &self,
-        _cx: &Context,
+        cx: &Context,
         _inode: InodeId,
         _lock: &Lock,
         _mode: LockMode,
@@ -123,11 +132,11 @@ impl FileSystem for Odd {
     ) -> Result<(), Errno> {
         assert!(wait, "the tests wait");
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        while self.locked.load(Ordering::SeqCst) {
+        while self.locked.load(Ordering::SeqCst) && !cx.is_interrupted() {
             ring::sleep(std::time::Duration::from_millis(5)).await;
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        Ok(())
+        if self.locked.load(Ordering::SeqCst) { Err(Errno::EINTR) } else { Ok(()) }
     }
 
     async fn unlock(&self, _cx: &Context, _inode: InodeId, _lock: &Lock) -> Result<(), Errno> {
