@@ -52,8 +52,8 @@ impl Drop for Teller<'_> {
 }
 
 impl Client {
-    /// Tells the incarnation that has `opened` the session, and has restarted or forgotten this client, unless another thread has told it when this one
-    /// may. What two looked up at different moments would contradict each other.
+    /// Tells the incarnation that has `opened` the session, and has restarted or forgotten this client, unless another thread
+    /// has told it when this one may. What two looked up at different moments would contradict each other.
     pub(crate) async fn tell_in_turn(
         &self,
         connection: &Connection,

@@ -8,8 +8,8 @@
 //!   with. Reads go on. Its `Resume` is not in the C interface, so [`RocksKv::reopen`] closes and opens the database; that
 //!   replays the log, which holds every batch whose commit succeeded, unless the disk that failed to sync it has forgotten
 //!   some: then it says [`KvError::Lost`]. [`RocksKv::is_failed`] says when that is needed.
-//! - **What was synced and is gone is missed**: [`RocksKv::open`] compares with what was noted at the last sync (see `noted`), and
-//!   says [`KvError::Lost`]. Who wants to go on without it removes the note; [`Kv::kept`] says so then.
+//! - **What was synced and is gone is missed**: [`RocksKv::open`] compares with what was noted at the last sync (see
+//!   `noted`), and says [`KvError::Lost`]. Who wants to go on without it removes the note; [`Kv::kept`] says so then.
 //! - **Reopening needs space**: the replayed log becomes a table file of up to `write_buffer_bytes`. Where it fails, the
 //!   store stays closed, all its calls fail with `Io`, and `reopen` may be tried again.
 //! - **Memory is bounded** by the block cache (which holds indexes and filters too), the write buffers with their filter
