@@ -403,10 +403,10 @@ impl Client {
             self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         }
         let reply = result?;
-        self.shared.with_file(inode, |file| {
-            file.told_rights(&reply);
-            file.unsynced.record_changed();
-        });
+        self.shared.with_file(inode, |file| file.told_rights(&reply));
+        if reply.attr.kind != FileType::Directory {
+            self.shared.record_changed(inode);
+        }
         Ok(reply)
     }
 

@@ -279,6 +279,16 @@ impl Shared {
         lost
     }
 
+    /// The shard has answered a change of what it has of this inode.
+    pub(crate) fn record_changed(&self, inode: InodeId) {
+        // Under the lock of its part: it may be being opened.
+        let mut part = self.part(inode);
+        match part.get_mut(&inode) {
+            Some(file) => file.unsynced.record_changed(),
+            None => lock(&self.closed).record_changed(inode),
+        }
+    }
+
     /// How often the shard has lost something that it had answered.
     pub(crate) fn memory_losses(&self, shard: ShardId) -> u64 {
         lock(&self.memory_losses).get(&shard).copied().unwrap_or(0)

@@ -77,6 +77,10 @@ impl Unsynced {
         mem::take(&mut self.record.lost)
     }
 
+    fn weight(&self) -> usize {
+        1 + self.objects.len()
+    }
+
     fn is_empty(&self) -> bool {
         let Record { changes, synced, lost } = self.record;
         self.objects.is_empty() && changes == synced && !lost
@@ -111,7 +115,7 @@ impl Unsynced {
 pub(crate) struct Closed {
     young: FxHashMap<InodeId, Unsynced>,
     old: FxHashMap<InodeId, Unsynced>,
-    /// What has been put into the young.
+    /// Of the young.
     weight: usize,
 }
 
@@ -124,8 +128,15 @@ impl Closed {
             self.old = mem::take(&mut self.young);
             self.weight = 0;
         }
-        self.weight += 1 + unsynced.objects.len();
-        self.young.insert(inode, unsynced);
+        self.weight += unsynced.weight();
+        self.weight -= self.young.insert(inode, unsynced).map_or(0, |before| before.weight());
+    }
+
+    /// The shard has answered a change of the record of a file that is not open.
+    pub(crate) fn record_changed(&mut self, inode: InodeId) {
+        let mut unsynced = self.opened(inode);
+        unsynced.record_changed();
+        self.closed(inode, unsynced);
     }
 
     /// A shard has lost its memory: what is remembered of its files.
@@ -135,7 +146,9 @@ impl Closed {
     }
 
     pub(crate) fn opened(&mut self, inode: InodeId) -> Unsynced {
-        self.young.remove(&inode).or_else(|| self.old.remove(&inode)).unwrap_or_default()
+        let Some(young) = self.young.remove(&inode) else { return self.old.remove(&inode).unwrap_or_default() };
+        self.weight -= young.weight();
+        young
     }
 }
 
@@ -175,6 +188,19 @@ mod tests {
         let spans = |files: &FxHashMap<InodeId, Unsynced>| files.values().map(|file| file.objects.len()).sum::<usize>();
         assert!(spans(&closed.young) + spans(&closed.old) <= 2 * (CLOSED_MAX + 256));
         assert_eq!(closed.opened(InodeId(CLOSED_MAX as u64 - 1)).stripes().count(), 256);
+    }
+
+    #[test]
+    fn a_file_that_is_closed_again_and_again_makes_no_other_forgotten() {
+        let mut closed = Closed::default();
+        closed.record_changed(InodeId(1));
+        for version in 0..3 * CLOSED_MAX as u64 {
+            let mut unsynced = closed.opened(InodeId(2));
+            unsynced.changed(0, version);
+            closed.closed(InodeId(2), unsynced);
+            closed.record_changed(InodeId(2));
+        }
+        assert_eq!(closed.opened(InodeId(1)).record_changes(), 1);
     }
 
     #[test]

@@ -45,7 +45,9 @@ impl Client {
         self.parts_changed(inode);
         self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         self.shared.contents.forget(inode);
-        result.map(drop)
+        result?;
+        self.shared.record_changed(inode);
+        Ok(())
     }
 
     /// It is known to have none. Own changes of them end what is known before they are answered.
@@ -78,6 +80,8 @@ impl Client {
         self.parts_changed(inode);
         self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         self.shared.contents.forget(inode);
-        result.map(drop)
+        result?;
+        self.shared.record_changed(inode);
+        Ok(())
     }
 }

@@ -79,16 +79,22 @@ impl RocksKv {
     pub fn open(path: &Path, config: &RocksConfig) -> Result<Self, KvError> {
         // RocksDB makes this file last.
         let is_new = config.create && !path.join("CURRENT").exists();
+        let noted = Note::read(path);
+        if let Some(Noted { synced, .. }) = noted {
+            // What is missed may come back, as with a disk that was not there: RocksDB would remove the rest of the log.
+            let options = config.options(false);
+            let db = DB::open_for_read_only(&options, path, false).map_err(error::from_rocksdb)?;
+            let missing = synced.saturating_sub(db.latest_sequence_number());
+            if missing > 0 {
+                return Err(KvError::Lost(format!(
+                    "the last {missing} changes that had been synced are not in the log"
+                )));
+            }
+        }
         let db = open_db(path, config, config.create)?;
         let mut write = WriteOptions::default();
         write.set_sync(false);
-        let found = db.latest_sequence_number();
-        let note = Note::open(path).ok();
-        let noted = note.as_ref().and_then(Note::get);
-        let missing = noted.map_or(0, |noted| noted.synced.saturating_sub(found));
-        if missing > 0 {
-            return Err(KvError::Lost(format!("the last {missing} changes that had been synced are not in the log")));
-        }
+        let (found, note) = (db.latest_sequence_number(), Note::open(path).ok());
         let kept = match noted {
             _ if is_new => Kept::All,
             Some(noted) => noted.kept(found, config.page_cache_epoch),
@@ -229,6 +235,11 @@ impl Reopening {
         *db = None;
         drop(old);
         let opened = open_db(&path, &config, false).and_then(|db| shared.has_all(&db).map(|()| db));
+        match opened {
+            // What was replayed is in a table file now, which is synced.
+            Ok(_) => shared.note_synced(shared.committed.load(Ordering::Acquire)),
+            Err(_) => shared.note_loss(),
+        }
         // Before a syncer has it: a failure of the new database is not to be taken for one of the old.
         failed.store(opened.is_err(), Ordering::Release);
         *db = opened.as_ref().ok().map(Arc::clone);
@@ -252,10 +263,21 @@ impl Shared {
         Ok(())
     }
 
-    fn note(&self, synced: u64, ended: u64) {
+    fn note_synced(&self, synced: u64) {
+        self.synced.store(synced, Ordering::Release);
+        self.note(Noted { synced, ended: 0, epoch: self.page_cache_epoch });
+    }
+
+    /// What the disk has refused the kernel may forget, in this epoch: a later start is to take it for another one.
+    fn note_loss(&self) {
+        let noted = self.note.as_ref().and_then(Note::get).unwrap_or_default();
+        self.note(Noted { ended: 0, epoch: !self.page_cache_epoch, ..noted });
+    }
+
+    fn note(&self, noted: Noted) {
         if let Some(note) = &self.note {
             // Where it is refused, as by a full disk, the one before stands.
-            let _ = note.set(Noted { synced, ended, epoch: self.page_cache_epoch });
+            let _ = note.set(noted);
         }
     }
 
@@ -272,7 +294,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let (synced, committed) = (*self.synced.get_mut(), *self.committed.get_mut());
         if synced == committed {
-            self.note(synced, committed);
+            self.note(Noted { synced, ended: committed, epoch: self.page_cache_epoch });
         }
     }
 }
@@ -385,9 +407,9 @@ impl Syncer for RocksSyncer {
             Some(db) => db.flush_wal(true).map_err(error::from_rocksdb),
             None => return Err(error::closed()),
         };
-        if result.is_ok() {
-            self.shared.synced.store(covered, Ordering::Release);
-            self.shared.note(covered, 0);
+        match result {
+            Ok(()) => self.shared.note_synced(covered),
+            Err(_) => self.shared.note_loss(),
         }
         self.shared.noting_failure(result)
     }
@@ -458,5 +480,25 @@ mod tests {
             assert!(matches!(kv.reopen(), Err(KvError::Lost(_))));
             assert!(kv.is_failed());
         }
+        drop(kv);
+        let kv = RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens");
+        assert_eq!(kv.kept(), Kept::Synced, "its epoch is over");
+    }
+
+    /// What a log is replayed into is synced.
+    #[test]
+    fn a_store_that_was_opened_again_may_end_in_good_order() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let open_in = |epoch| {
+            let config = RocksConfig { page_cache_epoch: epoch, ..RocksConfig::small() };
+            RocksKv::open(dir.path(), &config).expect("opens")
+        };
+        let kv = open_in(1);
+        let mut batch = kv.batch();
+        batch.put(b"key", b"value");
+        kv.commit(&mut batch).expect("commits");
+        kv.reopen().expect("opens again");
+        drop(kv);
+        assert_eq!(open_in(2).kept(), Kept::All);
     }
 }

@@ -111,6 +111,25 @@ fn what_was_synced_and_is_gone_is_missed() {
     }
 }
 
+/// As of a disk that was not whole: nothing is thrown away meanwhile.
+#[test]
+fn what_is_missed_may_come_back() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let kv = open(dir.path()).expect("opens");
+    commit(&kv, b"a");
+    commit(&kv, b"b");
+    kv.syncer().sync().expect("syncs");
+    drop(kv);
+    let log = log(dir.path());
+    let whole = std::fs::read(&log).expect("reads");
+    damage(&log, 20);
+    for _ in 0..2 {
+        assert!(matches!(open(dir.path()).map(|_| ()), Err(KvError::Lost(_))));
+    }
+    std::fs::write(&log, whole).expect("writes");
+    assert!(has(&open(dir.path()).expect("opens"), b"b"));
+}
+
 #[test]
 fn what_no_sync_has_covered_may_be_gone() {
     let dir = tempfile::tempdir().expect("temp dir");

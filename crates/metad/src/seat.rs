@@ -10,8 +10,9 @@ use cluster::capacity::Capacity;
 use cluster::event::{Report, TargetRegistration};
 use conf::identity::{Expect, Home, Identity, Service};
 use conf::{Fatal, page_cache};
-use kv::KvError;
 use kv::rocks::{NOTE_FILE, RocksConfig, RocksKv};
+use kv::{Kept, Kv, KvError};
+use tracing::warn;
 use types::id::{NodeId, TargetId};
 
 use crate::config::Config;
@@ -170,7 +171,14 @@ fn open_store(config: &Config, home: &Home) -> Result<RocksKv, Fatal> {
         page_cache_epoch: page_cache_epoch(home.dir()),
         ..RocksConfig::default()
     };
-    RocksKv::open(&path, &rocks).map_err(|error| store_fatal(&path, &error))
+    let store = RocksKv::open(&path, &rocks).map_err(|error| store_fatal(&path, &error))?;
+    let path = path.display();
+    match store.kept() {
+        Kept::All => {}
+        Kept::Synced => warn!(%path, "the page cache is another one than before: what was not synced may be lost"),
+        Kept::Unknown => warn!(%path, "nothing tells whether what had been synced is there: ids are passed over"),
+    }
+    Ok(store)
 }
 
 /// Of one that cannot be looked at nothing is known to be kept.

@@ -175,6 +175,8 @@ struct Session {
     has_told_locks: bool,
     /// It was there before a restart of the shard, and has not ended since: what it says it held is its own.
     reclaims: bool,
+    /// Its client has left while something that it had asked of objects may still be on its way: it ends as one that is overdue.
+    closing: bool,
     /// It is overdue, or late with what it holds, and what it may yet do to objects is being ended.
     fencing: bool,
     /// That was done since the grace was due to end. It asks nothing more of objects before it has told: no shard assures it
@@ -224,7 +226,7 @@ impl Session {
     }
 
     fn is_overdue(&self, mono_ms: u64, expiry_ms: u64) -> bool {
-        !self.is_over() && mono_ms >= self.last_seen_ms.saturating_add(expiry_ms)
+        !self.is_over() && (self.closing || mono_ms >= self.last_seen_ms.saturating_add(expiry_ms))
     }
 }
 

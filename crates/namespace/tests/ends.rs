@@ -52,6 +52,7 @@ fn an_end_goes_with_the_write_intent_however_that_ends() {
                 // Before it would be taken away.
                 assert!(bed.shard.touch(other));
                 bed.shard.session_close(holder).unwrap();
+                bed.tick();
             }
         }
         bed.turn();

@@ -210,9 +210,28 @@ fn who_was_answered_what_a_power_cut_may_have_taken_hears_of_it() {
     bed.turn();
 }
 
+/// A mount that was aborted leaves at once, and what it had sent may come out of its host's sockets later.
+#[test]
+fn a_session_that_may_still_write_is_fenced_before_its_close_ends_it() {
+    let mut bed = Bed::in_objects();
+    let f = bed.file(ROOT, "f");
+    bed.shard.session_open(B, b"").unwrap();
+    bed.shard.open_inode(B, f, false).unwrap();
+    bed.write_intent(B, f).unwrap();
+    bed.turn();
+    bed.shard.session_close(B).unwrap();
+    bed.turn();
+    assert!(bed.shard.knows(B) && bed.shard.touch(B), "what comes behind changes nothing about it");
+    let ticked = bed.shard.tick();
+    assert_eq!((&ticked.to_fence[..], &ticked.expired[..]), (&[B][..], &[][..]));
+    assert_eq!(bed.shard.session_fenced(B), Ok(true));
+    bed.turn();
+    assert!(!bed.shard.knows(B));
+}
+
 #[test]
 fn a_session_whose_end_cannot_be_written_goes_on_and_is_told_of_changes() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::with(Config { lease_term_ms: 3_000, ..common::config() });
     let f = bed.file(ROOT, "f");
     bed.turn();
     bed.shard.session_open(B, b"").unwrap();
@@ -433,7 +452,10 @@ fn a_truncate_is_told_until_it_ends() {
             bed.settle(A, f, 0, None, true);
         }),
         ("silence", |bed, _| bed.shard.listen(A, false)),
-        ("the end of the session", |bed, _| bed.shard.session_close(A).unwrap()),
+        ("the end of the session", |bed, _| {
+            bed.shard.session_close(A).unwrap();
+            bed.tick();
+        }),
     ];
     for (what, end) in ends {
         let mut bed = Bed::new();
@@ -467,6 +489,7 @@ fn a_stale_gathering_is_refused() {
     bed.write_intent(B, f).unwrap();
     bed.turn();
     bed.shard.session_close(B).unwrap();
+    bed.tick();
     bed.turn();
     let before = bed.stat(f).unwrap();
     assert!(before.unsettled);

@@ -226,6 +226,7 @@ fn a_session_that_holds_much_ends_in_pieces() {
     bed.turn();
     assert!(bed.stat(files[1]).is_err() && bed.stat(files[4999]).is_ok());
     bed.shard.session_close(A).unwrap();
+    bed.tick();
     let most = end_all(&mut bed);
     assert!((500..5000).contains(&most), "{most} records went with one turn");
     bed.turn();

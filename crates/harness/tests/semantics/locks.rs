@@ -16,6 +16,8 @@ const WRITE: i32 = libc::F_WRLCK;
 const UNLOCK: i32 = libc::F_UNLCK;
 /// Of files whose locks are asked for right after.
 const CLOSES: u32 = 300;
+/// So many of them may come while a loop of the mount has no CPU.
+const LATE_MAX: usize = 15;
 
 fn flock(file: &File, operation: i32) -> io::Result<()> {
     // SAFETY: takes nothing but numbers.
@@ -138,17 +140,20 @@ pub(super) fn closed_files_hold_no_locks(place: &Place) {
         });
         let asker = scope.spawn(|| {
             ring::place::bind(&cpus[..1]).unwrap();
-            let refused = (1..=CLOSES).filter(|&round| {
+            let refused = (1..=CLOSES).filter_map(|round| {
                 reaches(&closed, round);
-                let is_refused = finds_a_lock(&asker, round);
+                let refused = finds_a_lock(&asker, round);
                 asked.store(round, Ordering::SeqCst);
-                is_refused
+                refused
             });
             refused.collect()
         });
         asker.join().unwrap()
     });
-    assert!(refused.is_empty(), "after {} of {CLOSES} closes: {refused:?}", refused.len());
+    // A mount one of whose loops hangs, or has no CPU, refuses a lock after some time though it may have been given up.
+    let (late, wrong): (Vec<Duration>, Vec<Duration>) =
+        refused.iter().partition(|&&took| took >= Duration::from_secs(1));
+    assert!(wrong.is_empty() && late.len() <= LATE_MAX, "of {CLOSES} closes: {wrong:?}, and late: {late:?}");
 }
 
 /// From here on this thread has descriptors of its own. A program that another thread starts has copies of all that the process
@@ -158,20 +163,19 @@ fn keep_descriptors_apart() {
     assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0, "{}", io::Error::last_os_error());
 }
 
-/// In one of the ways to ask. Nothing is held in the end. A mount one of whose loops hangs, or has no CPU, refuses a lock after
-/// some time though it may have been given up: that is not counted.
-fn finds_a_lock(asker: &File, way: u32) -> bool {
+/// In one of the ways to ask: how long that took where there is one. Nothing is held in the end.
+fn finds_a_lock(asker: &File, way: u32) -> Option<Duration> {
     let begun = Instant::now();
     let is_refused = match way % 3 {
         0 => flock(asker, libc::LOCK_EX | libc::LOCK_NB).is_err(),
         1 => range(asker, libc::F_OFD_GETLK, WRITE, 0, 0).unwrap().0 != UNLOCK,
         _ => set(asker, WRITE, 0, 0).is_err(),
     };
-    let is_refused = is_refused && begun.elapsed() < Duration::from_secs(1);
+    let took = begun.elapsed();
     soon(|| flock(asker, libc::LOCK_EX | libc::LOCK_NB));
     flock(asker, libc::LOCK_UN).unwrap();
     set(asker, UNLOCK, 0, 0).unwrap();
-    is_refused
+    is_refused.then_some(took)
 }
 
 /// Without sleeping at first: the one who waits is to go on at once. Not for long: it may be what keeps the mount from its CPU.

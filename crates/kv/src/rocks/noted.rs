@@ -70,6 +70,11 @@ impl Note {
         File::options().read(true).write(true).create(true).truncate(false).open(dir.join(NOTE_FILE)).map(Self)
     }
 
+    /// What is noted there.
+    pub(super) fn read(dir: &Path) -> Option<Noted> {
+        File::open(dir.join(NOTE_FILE)).ok().and_then(|file| Self(file).get())
+    }
+
     pub(super) fn get(&self) -> Option<Noted> {
         let mut bytes = [0; NOTE_BYTES];
         self.0.read_exact_at(&mut bytes, 0).ok()?;

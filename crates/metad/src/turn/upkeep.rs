@@ -111,5 +111,5 @@ fn tell_kept(error: &Error) {
 }
 
 fn tell_end(session: SessionId) {
-    tracing::warn!(%session, "a client was not heard of for too long: its session has ended");
+    tracing::warn!(%session, "a client was not heard of for too long, or left while it might still write: its session has ended");
 }

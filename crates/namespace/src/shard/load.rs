@@ -51,6 +51,7 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
         stage: Stage::Known,
         has_told_locks: false,
         reclaims: true,
+        closing: false,
         fencing: false,
         fenced: false,
         replies: Replies::default(),

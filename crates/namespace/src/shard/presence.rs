@@ -59,12 +59,18 @@ impl<K: Kv> Shard<K> {
         Ok(Retold { opened, lost, unreadable })
     }
 
-    /// Ends the session and releases what it held. Closing one that is not there is no error.
+    /// Ends the session and releases what it held; where it may yet write to objects, when that is over: see
+    /// [`super::Ticked::to_fence`]. Closing one that is not there is no error.
     ///
     /// # Errors
     /// Where the store fails.
     pub fn session_close(&mut self, session: SessionId) -> Result<()> {
-        match self.sessions.get(&session) {
+        let may_write = self.holds.has_intents(session);
+        match self.sessions.get_mut(&session) {
+            Some(known) if !known.is_over() && may_write => {
+                known.closing = true;
+                Ok(())
+            }
             Some(known) if !known.is_over() => self.end_session(session, AT_ONCE),
             _ => Ok(()),
         }
@@ -203,6 +209,7 @@ impl<K: Kv> Shard<K> {
             stage: Stage::Open,
             has_told_locks: false,
             reclaims: false,
+            closing: false,
             fencing: false,
             fenced: false,
             replies: Replies::default(),
