@@ -175,7 +175,7 @@ struct Session {
     has_told_locks: bool,
     /// It was there before a restart of the shard, and has not ended since: what it says it held is its own.
     reclaims: bool,
-    /// Its client has left while something that it had asked of objects may still be on its way: it ends as one that is overdue.
+    /// Its client has left, and something that it had asked of objects may still be on its way: it ends as if it were overdue.
     closing: bool,
     /// It is overdue, or late with what it holds, and what it may yet do to objects is being ended.
     fencing: bool,
