@@ -273,6 +273,8 @@ impl Shared {
         let lost = lock(&self.answering).get(&shard).is_some_and(|&latest| latest < kept_since);
         if lost {
             *lock(&self.memory_losses).entry(shard).or_default() += 1;
+            // Before and after: files are opened and closed meanwhile.
+            lock(&self.closed).shard_lost(shard);
             self.change_files(shard, |file| file.unsynced.shard_lost());
             lock(&self.closed).shard_lost(shard);
         }

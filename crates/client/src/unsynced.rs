@@ -109,10 +109,17 @@ impl Unsynced {
     }
 }
 
-/// Of files that are closed: whoever opens one again, to sync it, is told of what was lost all the same. Those are remembered
-/// that were closed last: when the young are too many, they become the old, and the old are forgotten.
+/// Of files that are closed: whoever opens one again, to sync it, is told of what was lost all the same. Those of which only
+/// the record was changed are many, as when all files of a tree are given to somebody else: they do not count among the others.
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
+    with_objects: Generations,
+    records: Generations,
+}
+
+/// Those are remembered that were closed last: when the young are too many, they become the old, and the old are forgotten.
+#[derive(Debug, Default)]
+struct Generations {
     young: FxHashMap<InodeId, Unsynced>,
     old: FxHashMap<InodeId, Unsynced>,
     /// Of the young.
@@ -121,15 +128,11 @@ pub(crate) struct Closed {
 
 impl Closed {
     pub(crate) fn closed(&mut self, inode: InodeId, unsynced: Unsynced) {
-        if unsynced.is_empty() {
-            return;
+        if !unsynced.objects.is_empty() {
+            self.with_objects.put(inode, unsynced);
+        } else if !unsynced.is_empty() {
+            self.records.put(inode, unsynced);
         }
-        if self.weight >= CLOSED_MAX {
-            self.old = mem::take(&mut self.young);
-            self.weight = 0;
-        }
-        self.weight += unsynced.weight();
-        self.weight -= self.young.insert(inode, unsynced).map_or(0, |before| before.weight());
     }
 
     /// The shard has answered a change of the record of a file that is not open.
@@ -141,14 +144,31 @@ impl Closed {
 
     /// A shard has lost its memory: what is remembered of its files.
     pub(crate) fn shard_lost(&mut self, shard: ShardId) {
-        let of_it = self.young.iter_mut().chain(&mut self.old).filter(|(inode, _)| inode.home() == shard);
-        of_it.for_each(|(_, unsynced)| unsynced.shard_lost());
+        for Generations { young, old, .. } in [&mut self.with_objects, &mut self.records] {
+            let of_it = young.iter_mut().chain(old).filter(|(inode, _)| inode.home() == shard);
+            of_it.for_each(|(_, unsynced)| unsynced.shard_lost());
+        }
     }
 
     pub(crate) fn opened(&mut self, inode: InodeId) -> Unsynced {
-        let Some(young) = self.young.remove(&inode) else { return self.old.remove(&inode).unwrap_or_default() };
+        self.with_objects.take(inode).or_else(|| self.records.take(inode)).unwrap_or_default()
+    }
+}
+
+impl Generations {
+    fn put(&mut self, inode: InodeId, unsynced: Unsynced) {
+        if self.weight >= CLOSED_MAX {
+            self.old = mem::take(&mut self.young);
+            self.weight = 0;
+        }
+        self.weight += unsynced.weight();
+        self.weight -= self.young.insert(inode, unsynced).map_or(0, |before| before.weight());
+    }
+
+    fn take(&mut self, inode: InodeId) -> Option<Unsynced> {
+        let Some(young) = self.young.remove(&inode) else { return self.old.remove(&inode) };
         self.weight -= young.weight();
-        young
+        Some(young)
     }
 }
 
@@ -169,7 +189,7 @@ mod tests {
             closed.closed(InodeId(inode), changed(inode + 1));
             closed.closed(InodeId(all + inode), Unsynced::default());
         }
-        assert!(closed.young.len() + closed.old.len() <= CLOSED_MAX + 2);
+        assert!(closed.with_objects.young.len() + closed.with_objects.old.len() <= CLOSED_MAX + 2);
         for inode in all - CLOSED_MAX as u64 / 2..all {
             assert_eq!(closed.opened(InodeId(inode)).since(0), inode + 1);
             assert_eq!(closed.opened(InodeId(inode)).since(0), 0, "the open file has it now");
@@ -186,8 +206,21 @@ mod tests {
             closed.closed(InodeId(inode), unsynced);
         }
         let spans = |files: &FxHashMap<InodeId, Unsynced>| files.values().map(|file| file.objects.len()).sum::<usize>();
-        assert!(spans(&closed.young) + spans(&closed.old) <= 2 * (CLOSED_MAX + 256));
+        let Generations { young, old, .. } = &closed.with_objects;
+        assert!(spans(young) + spans(old) <= 2 * (CLOSED_MAX + 256));
         assert_eq!(closed.opened(InodeId(CLOSED_MAX as u64 - 1)).stripes().count(), 256);
+    }
+
+    #[test]
+    fn many_files_of_which_only_the_record_was_changed_make_no_other_forgotten() {
+        let mut closed = Closed::default();
+        let mut unsynced = Unsynced::default();
+        unsynced.changed(0, 7);
+        closed.closed(InodeId(1), unsynced);
+        closed.record_changed(InodeId(1));
+        (2..3 * CLOSED_MAX as u64).for_each(|inode| closed.record_changed(InodeId(inode)));
+        let opened = closed.opened(InodeId(1));
+        assert_eq!((opened.since(0), opened.record_changes()), (7, 1));
     }
 
     #[test]

@@ -238,7 +238,8 @@ impl Reopening {
         match opened {
             // What was replayed is in a table file now, which is synced.
             Ok(_) => shared.note_synced(shared.committed.load(Ordering::Acquire)),
-            Err(_) => shared.note_loss(),
+            Err(KvError::Lost(_)) => shared.note_loss(),
+            Err(_) => {}
         }
         // Before a syncer has it: a failure of the new database is not to be taken for one of the old.
         failed.store(opened.is_err(), Ordering::Release);
@@ -270,7 +271,8 @@ impl Shared {
 
     /// What the disk has refused the kernel may forget, in this epoch: a later start is to take it for another one.
     fn note_loss(&self) {
-        let noted = self.note.as_ref().and_then(Note::get).unwrap_or_default();
+        // Where nothing is noted, a start takes even less for kept.
+        let Some(noted) = self.note.as_ref().and_then(Note::get) else { return };
         self.note(Noted { ended: 0, epoch: !self.page_cache_epoch, ..noted });
     }
 
@@ -409,6 +411,8 @@ impl Syncer for RocksSyncer {
         };
         match result {
             Ok(()) => self.shared.note_synced(covered),
+            // RocksDB says again how a write has failed, and does not ask the disk.
+            Err(_) if self.shared.failed.load(Ordering::Acquire) => {}
             Err(_) => self.shared.note_loss(),
         }
         self.shared.noting_failure(result)
@@ -483,6 +487,39 @@ mod tests {
         drop(kv);
         let kv = RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens");
         assert_eq!(kv.kept(), Kept::Synced, "its epoch is over");
+    }
+
+    /// It may be opened again later, and nothing is lost.
+    #[test]
+    fn a_reopening_that_only_fails_takes_nothing_for_lost() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let kv = RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens");
+        kv.syncer().sync().expect("syncs");
+        let mut batch = kv.batch();
+        batch.put(b"key", b"value");
+        kv.commit(&mut batch).expect("commits");
+        let (current, away) = (dir.path().join("CURRENT"), dir.path().join("away"));
+        std::fs::rename(&current, &away).expect("is renamed");
+        assert!(kv.reopen().is_err());
+        std::fs::rename(&away, &current).expect("is renamed");
+        drop(kv);
+        assert_eq!(RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens").kept(), Kept::All);
+    }
+
+    /// As after a backup was put back, and a first sync that failed.
+    #[test]
+    fn a_loss_makes_no_note_where_nothing_is_known() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let open = || RocksKv::open(dir.path(), &RocksConfig::small()).expect("opens");
+        drop(open());
+        std::fs::remove_file(dir.path().join(NOTE_FILE)).expect("is removed");
+        let kv = open();
+        kv.shared.note_loss();
+        let mut batch = kv.batch();
+        batch.put(b"key", b"value");
+        kv.commit(&mut batch).expect("commits");
+        drop(kv);
+        assert_eq!(open().kept(), Kept::Unknown);
     }
 
     /// What a log is replayed into is synced.
