@@ -602,37 +602,6 @@ fn ids_are_never_used_twice() {
 }
 
 #[test]
-fn ids_are_not_used_again_after_a_power_cut() {
-    let mut bed = Bed::new();
-    let lost = bed.file(ROOT, "lost");
-    bed.turn();
-    bed.kv.crash();
-    bed.restart();
-    bed.check();
-    bed.shard.session_open(A, b"").unwrap();
-    assert_eq!(refused(bed.lookup(ROOT, "lost")), Errno::ENOENT);
-    assert!(bed.file(ROOT, "new") > lost, "objects of the lost file may be on storage");
-}
-
-#[test]
-fn ids_are_not_used_again_where_the_store_may_have_lost_what_was_synced() {
-    let mut bed = Bed::new();
-    let first = bed.file(ROOT, "first");
-    bed.turn();
-    bed.restart();
-    bed.shard.session_open(A, b"").unwrap();
-    let second = bed.file(ROOT, "second");
-    bed.turn();
-    bed.kv.doubt();
-    bed.restart();
-    bed.check();
-    bed.shard.session_open(A, b"").unwrap();
-    let third = bed.file(ROOT, "third");
-    let least = first.counter() + 1000 * (second.counter() - first.counter());
-    assert!(third.counter() > least, "{first}, {second}, {third}");
-}
-
-#[test]
 fn foreign_and_damaged_stores_are_refused() {
     use kv::{Batch, Kv};
     use namespace::shard::Shard;
