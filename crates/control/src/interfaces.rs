@@ -1,7 +1,7 @@
 //! Under which addresses a service registers: its rails.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use cluster::map::Rail;
@@ -71,6 +71,16 @@ impl Watched {
     }
 }
 
+/// Where others find what listens on `endpoint` at a node with these `rails`: "all addresses" would lead each of them to itself.
+#[must_use]
+pub fn seen_at(endpoint: SocketAddr, rails: &[Rail]) -> SocketAddr {
+    let leads_there = |rail: &&Rail| endpoint.is_ipv6() || rail.address.is_ipv4();
+    match rails.iter().find(leads_there) {
+        Some(rail) if endpoint.ip().is_unspecified() => SocketAddr::new(rail.address, endpoint.port()),
+        _ => endpoint,
+    }
+}
+
 fn found() -> Result<Vec<Interface>, Fatal> {
     interfaces().map_err(|error| Fatal::failed(format!("cannot list network interfaces: {error}")))
 }
@@ -133,9 +143,13 @@ fn names(found: &[Interface]) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Whether `host:port` is on this host's loopback interface.
+/// Whether `host:port` says that it is for this host alone. Its own name does not, though it often stands for a loopback address
+/// there (127.0.1.1 on Debian): others know it by that name too.
 fn is_local(management: &str) -> bool {
-    management.to_socket_addrs().is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
+    let is_loopback =
+        || management.to_socket_addrs().is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()));
+    let is_address = management.parse::<SocketAddr>().is_ok();
+    (is_address || management.contains("localhost")) && is_loopback()
 }
 
 #[cfg(test)]
@@ -155,6 +169,12 @@ mod tests {
         vec![one("lo", "127.0.0.1"), one("eth0", "10.0.0.1"), one("eth1", "10.0.1.1"), one("eth0", "fd00::1")]
     }
 
+    /// Which may stand for a loopback address here, or for none.
+    fn hostname() -> String {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("it has one");
+        if name.contains("localhost") { "unnamed".to_owned() } else { name.trim().to_owned() }
+    }
+
     fn addresses(listen: IpAddr, wanted: &[&str], local: bool) -> Result<Vec<String>, String> {
         let wanted: Vec<String> = wanted.iter().map(|&name| name.to_owned()).collect();
         let rails = choose(&found(), listen, &wanted, local).map_err(|fatal| fatal.message)?;
@@ -167,7 +187,19 @@ mod tests {
         assert_eq!(addresses(ANY, &[], true), Ok(vec!["127.0.0.1".into()]));
         let any6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         assert_eq!(addresses(any6, &[], false).map(|rails| rails.len()), Ok(3));
-        assert!(is_local("127.0.0.1:7600") && !is_local("192.0.2.1:7600"));
+        assert!(["127.0.0.1:7600", "[::1]:7600", "localhost:7600"].iter().all(|local| is_local(local)));
+        assert!(!is_local("192.0.2.1:7600") && !is_local(&format!("{}:7600", hostname())));
+    }
+
+    #[test]
+    fn what_listens_everywhere_is_found_at_the_first_rail() {
+        let rails = choose(&found(), IpAddr::V6(Ipv6Addr::UNSPECIFIED), &[], false).expect("rails");
+        let at = |endpoint: &str| seen_at(endpoint.parse().expect("an address"), &rails[1..]).to_string();
+        assert_eq!(at("0.0.0.0:9"), "10.0.1.1:9");
+        assert_eq!(at("[::]:9"), "10.0.1.1:9");
+        assert_eq!(at("192.0.2.1:9"), "192.0.2.1:9");
+        let only_sixth = seen_at("0.0.0.0:9".parse().expect("an address"), &rails[2..]);
+        assert!(only_sixth.ip().is_unspecified(), "it is not there");
     }
 
     #[test]

@@ -30,7 +30,8 @@ conf::knobs! {
         /// them from mgmtd.
         listen: SocketAddr = "0.0.0.0:0",
         /// Interfaces (names, addresses, or networks as in 10.1.0.0/16) that clients reach this service over, and that it
-        /// goes out by, best first. None: all that are up; where mgmtd is on this host's loopback interface, that one.
+        /// goes out by, best first. None: all that are up; where mgmtd is `localhost` or a loopback address, the loopback
+        /// interface.
         interfaces: Vec<String>,
         /// CPU to bind the first shard's thread to; the others take the ones after it. Not set: the kernel chooses.
         cpu: Option<usize>,

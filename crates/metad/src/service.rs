@@ -1,5 +1,6 @@
 //! Start, run and ordered stop: what can be wrong on this host first, then mgmtd, then the shards.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +8,7 @@ use anyhow::Context;
 use cluster::event::Registration;
 use cluster::map::ServiceKind;
 use conf::{Fatal, Reread};
-use control::interfaces::Watched;
+use control::interfaces::{Watched, rails, seen_at};
 use control::{Agent, AgentConfig, Update, View};
 use net::{ClusterKey, Identity};
 use telemetry::metrics::Metrics;
@@ -44,7 +45,7 @@ pub fn run(config: Config, reread: Reread<Config>) -> anyhow::Result<()> {
         ),
         None => None,
     };
-    let seen_at = endpoint.as_ref().map(|endpoint| endpoint.address().to_string()).unwrap_or_default();
+    let endpoint_at = endpoint.as_ref().map(telemetry::http::Server::address);
     let key = ClusterKey::from_file(&config.key_file).map_err(|error| Fatal::usage(error.to_string()))?;
     let runtime = telemetry::runtime::current_thread()?;
     // To open a large store may take long. A SIGHUP waits until that is done, and those that stop end it at once.
@@ -54,7 +55,7 @@ pub fn run(config: Config, reread: Reread<Config>) -> anyhow::Result<()> {
         // From here on a signal stops in order.
         let mut signals = Signals::new(hangup)?;
         let (events, inbox) = unbounded_channel();
-        let mut server = Server::start(config, (key, seats, fail_points), metrics, &seen_at, events)?;
+        let mut server = Server::start(config, (key, seats, fail_points), metrics, endpoint_at, events)?;
         let outcome = server.run(inbox, &mut signals, &reread).await;
         server.stop()?;
         outcome
@@ -121,7 +122,7 @@ impl Server {
         config: Config,
         (key, seats, fail_points): (ClusterKey, Vec<Seat>, Option<PathBuf>),
         metrics: Metrics,
-        seen_at: &str,
+        endpoint: Option<SocketAddr>,
         events: UnboundedSender<Event>,
     ) -> anyhow::Result<Self> {
         let incarnation = nanoseconds();
@@ -131,6 +132,7 @@ impl Server {
             identity: identity(&key, &known.cluster, incarnation),
             rails: Some(Watched::new(config.listen.ip(), &config.interfaces, &config.mgmtd)),
         };
+        let rails = rails(config.listen.ip(), &config.interfaces, &config.mgmtd)?;
         let registration = Registration {
             cluster: known.cluster.clone(),
             uuid: known.node_uuid.clone(),
@@ -138,8 +140,8 @@ impl Server {
             id: known.node_id,
             alias: config.alias.clone(),
             incarnation,
-            rails: control::interfaces::rails(config.listen.ip(), &config.interfaces, &config.mgmtd)?,
-            metrics: seen_at.to_owned(),
+            metrics: endpoint.map(|endpoint| seen_at(endpoint, &rails).to_string()).unwrap_or_default(),
+            rails,
             targets: seats.iter().map(Seat::spec).collect(),
         };
         let reporter = seat::reporter(&seats.iter().collect::<Vec<_>>());

@@ -38,7 +38,7 @@ conf::knobs! {
         /// where they are still free.
         port: u16 = "0",
         /// Interfaces (names, addresses, or networks as in 10.1.0.0/16) under which other hosts reach this one, best
-        /// first. None: all that are up, or only the loopback interface where mgmtd is there.
+        /// first. None: all that are up, or the loopback interface where mgmtd is `localhost` or on it.
         interfaces: Vec<String>,
         /// Threads that serve; each owns a part of the objects of all targets. 0: one for each of `cpus`; without them, one
         /// per two CPUs of the host or the NUMA zone, at most 8.

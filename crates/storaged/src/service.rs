@@ -11,7 +11,7 @@ use cluster::map::{Rail, ServiceKind};
 use conf::identity::Home;
 use conf::{Fatal, Reread};
 use control::agent::OnUpdate;
-use control::interfaces::Watched;
+use control::interfaces::{Watched, seen_at};
 use control::{Agent, AgentConfig, Registered, Update, View};
 use net::bench::Asker;
 use net::{ClusterKey, Identity, Limits};
@@ -351,7 +351,7 @@ fn registration(
         alias: config.alias.clone(),
         incarnation,
         rails: rails.to_vec(),
-        metrics: endpoint.map(|address| address.to_string()).unwrap_or_default(),
+        metrics: endpoint.map(|address| seen_at(address, rails).to_string()).unwrap_or_default(),
         targets: homes.iter().map(|home| target_registration(home, ports)).collect(),
     }
 }

@@ -63,16 +63,15 @@ impl Selection {
         }
     }
 
-    /// The directory of a local cluster, by the same rules; `./.weft` where nothing else tells.
+    /// The directory of a local cluster, by the same rules.
+    ///
+    /// # Errors
+    /// Also where they lead to a cluster that was not made on this machine.
     pub(crate) fn find_dir(&self) -> Result<ClusterDir, Failure> {
-        let named = self.dir.clone().or_else(|| env::var_os("WEFT_DIR").map(PathBuf::from));
-        if let Some(dir) = named {
-            return Ok(ClusterDir::at(&dir)?);
-        }
-        match above(&env::current_dir()?) {
-            Some(dir) => Ok(dir),
-            None => Ok(ClusterDir::at(Path::new(".weft"))?),
-        }
+        let Cluster { mgmtd, dir, .. } = self.find(None)?;
+        dir.ok_or_else(|| {
+            usage!("the cluster at {mgmtd} was not made by `weft up` on this host: give the --dir of one that was")
+        })
     }
 
     fn from_environment() -> Self {
@@ -123,6 +122,30 @@ fn of_mount(mount: &mounts::Mount, key: Option<&Path>) -> Result<Cluster, Failur
     }
 }
 
+/// Where `weft up` makes or starts a cluster that nobody has named: in the working directory.
+///
+/// # Errors
+/// Where that is in the folder of another one, which may be the one that is meant, or on a mount.
+pub(crate) fn default_dir() -> Result<ClusterDir, Failure> {
+    let (here, dir) = (env::current_dir()?, ClusterDir::at(Path::new(".weft"))?);
+    if dir.exists() {
+        return Ok(dir);
+    }
+    if let Some(mount) = mounts::containing(&here)? {
+        return Err(usage!(
+            "this directory is on a mount of Weft, at {}: say with --dir where to",
+            mount.point.display()
+        ));
+    }
+    match above(&here) {
+        Some(other) => Err(usage!(
+            "{} is a cluster: say with --dir whether you mean that one, or another one here (--dir .weft)",
+            other.root().display()
+        )),
+        None => Ok(dir),
+    }
+}
+
 /// A `.weft` in `folder` or above it.
 fn above(folder: &Path) -> Option<ClusterDir> {
     let dirs = folder.ancestors().filter_map(|folder| ClusterDir::at(&folder.join(".weft")).ok());
@@ -153,6 +176,8 @@ mod tests {
         assert_eq!(both.code(), 2);
         let nothing = selection(Some(Path::new("/nonexistent")), None, None).find(None).expect_err("not there");
         assert!(nothing.to_string().contains("weft up"), "{nothing}");
+        let elsewhere = selection(None, Some("h:1"), Some("k")).find_dir().expect_err("of another host");
+        assert!(elsewhere.code() == 2 && elsewhere.to_string().contains("h:1"), "{elsewhere}");
     }
 
     #[test]

@@ -76,6 +76,13 @@ fn a_cluster_is_found_by_directory_address_environment_mount_or_not_at_all() {
     let info = weft(nowhere, &[("WEFT_DIR", "/nonexistent")], &["entry", "info", file.to_str().unwrap()]);
     info.expect_ok();
 
+    // One that another host made is not stopped here, nor is another one in its place.
+    for words in [&["--mgmtd", &mgmtd, "--key-file", &key][..], &["--mgmtd", &mgmtd, "--dir", dir]] {
+        let refused = weft(Path::new(mount), &[], &[&["down"], words].concat());
+        assert_eq!(refused.code, Some(2), "{refused}");
+    }
+    fs::write(&file, b"x").unwrap();
+
     let lost = weft(nowhere, &[], &list);
     assert_eq!(lost.code, Some(2), "{lost}");
     for word in ["--dir", "--mgmtd", "--key-file", "WEFT_DIR", "WEFT_MGMTD", "mount"] {
@@ -88,6 +95,27 @@ fn a_cluster_is_found_by_directory_address_environment_mount_or_not_at_all() {
     assert_eq!((down.code, down.stderr.contains("weft up --dir")), (Some(1), true), "{down}");
     let silent = weft(nowhere, &[], &[&list[..], &["--mgmtd", &mgmtd, "--key-file", &key]].concat());
     assert_eq!((silent.code, silent.stderr.contains("no mgmtd answers")), (Some(1), true), "{silent}");
+}
+
+#[test]
+fn no_cluster_is_made_where_another_one_may_be_meant() {
+    let cluster = Cluster::unborn(Shape { targets: 1, ..Shape::default() });
+    let place = cluster.beside("");
+    let (dir, mount) = (place.join(".weft"), place.join("mnt"));
+    let up =
+        |folder: &Path, words: &[&str]| weft(folder, &[], &[&["up", "--detach", "--timeout", "60"], words].concat());
+    up(&place, &["--targets", "1"]).expect_ok();
+    let below = place.join("below");
+    fs::create_dir(&below).unwrap();
+    fs::create_dir(mount.join("inside")).unwrap();
+    for (folder, word) in [(&below, ".weft is a cluster"), (&mount.join("inside"), "on a mount of Weft")] {
+        let refused = up(folder, &[]);
+        assert!(refused.code == Some(2) && refused.stderr.contains(word), "{refused}");
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+    }
+    up(&below, &["--dir", dir.to_str().unwrap()]).expect_ok();
+    weft(&below, &[], &["down"]).expect_ok();
+    assert!(!harness::mounts::is_mounted(&mount));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -289,4 +289,66 @@ fn a_cluster_of_one_host_is_opened_to_others() {
     cluster.down().expect_ok();
     let refused = cluster.weft(&["up", "--listen", "127.0.0.3"]);
     assert!(refused.code == Some(2) && refused.stderr.contains("cannot move to 127.0.0.3"), "{refused}");
+}
+
+/// All files that say what the cluster is to be.
+fn written_down(cluster: &Cluster) -> Vec<(PathBuf, String)> {
+    let files = fs::read_dir(cluster.dir()).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = files.filter(|file| file.extension().is_some_and(|is| is == "toml")).collect();
+    files.sort();
+    files.into_iter().map(|file| (file.clone(), fs::read_to_string(file).unwrap())).collect()
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_changed() {
+    let cluster = Cluster::of(Shape { storage: 2, targets: 1, ..Shape::default() });
+    cluster.down().expect_ok();
+    // For documentation: no host has it.
+    let before = written_down(&cluster);
+    let refused = cluster.weft(&["up", "--detach", "--listen", "192.0.2.1"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("--listen 192.0.2.1"), "{refused}");
+    assert_eq!(written_down(&cluster), before);
+    // A list of the user's own.
+    let config = cluster.dir().join("storaged-1.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let target = cluster.dir().join("storaged-1/target-1").display().to_string();
+    fs::write(&config, text.replace(&target, "storaged-1/target-1")).unwrap();
+    let before = written_down(&cluster);
+    let is_refused = || {
+        let refused = cluster.weft(&["up", "--detach", "--targets", "3"]);
+        assert!(refused.code == Some(2) && refused.stderr.contains("targets of your own, 1"), "{refused}");
+        assert_eq!(written_down(&cluster), before);
+        assert!(!cluster.dir().join("storaged-2/target-2").exists());
+    };
+    is_refused();
+    cluster.up().expect_ok();
+    is_refused();
+}
+
+#[test]
+fn a_growth_that_fails_is_taken_back() {
+    let cluster = Cluster::of(Shape { targets: 1, ..Shape::default() });
+    fs::write(cluster.path("f"), "before").unwrap();
+    for name in ["storaged-2/target-1", "metad-2"] {
+        fs::create_dir_all(cluster.dir().join(name)).unwrap();
+        fs::write(cluster.dir().join(name).join("foreign"), "").unwrap();
+    }
+    let up = |flags: &[&str]| cluster.weft(&[&["up", "--detach", "--timeout", "60"], flags].concat());
+    for (flag, name) in [("--storage", "storaged-2"), ("--metadata", "metad-2")] {
+        let is_refused = |flags: &[&str]| {
+            let refused = up(flags);
+            assert!(refused.code == Some(2) && refused.stderr.contains("is not empty"), "{refused}");
+            assert!(refused.stderr.contains(&format!("`weft up {flag} 1` does without it")), "{refused}");
+        };
+        is_refused(&[flag, "2"]);
+        up(&[flag, "1"]).expect_ok();
+        wait::until("it is given up", PATIENCE, || (!cluster.names().contains(&name.to_owned())).then_some(()));
+        is_refused(&[flag, "2"]);
+        assert_eq!(fs::read_to_string(cluster.path("f")).unwrap(), "before", "what runs goes on");
+        cluster.down().expect_ok();
+        is_refused(&[]);
+        up(&[flag, "1"]).expect_ok();
+        assert_eq!(fs::read_to_string(cluster.path("f")).unwrap(), "before");
+    }
+    cluster.assert_sound();
 }

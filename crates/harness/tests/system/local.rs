@@ -76,6 +76,43 @@ fn two_who_start_one_cluster_at_once_have_one() {
 }
 
 #[test]
+fn who_starts_a_cluster_that_is_being_stopped_waits_for_that() {
+    let cluster = Cluster::of(small());
+    let storage = cluster.pid("storaged-1").unwrap();
+    process::stop(storage);
+    let mut down = spawn(&cluster, &["down"]);
+    until::until("it is being stopped", SOON, || (!mounts::is_mounted(&cluster.mount_point())).then_some(()));
+    let point = cluster.mount_point();
+    let mut up = spawn(&cluster, &["up", "--detach", "--timeout", "60", "--mount", point.to_str().unwrap()]);
+    thread::sleep(Duration::from_secs(1));
+    assert!(up.try_wait().unwrap().is_none(), "it waits");
+    process::signal(storage, libc::SIGCONT);
+    assert_eq!(wait(&mut down, SOON), Some(Code(Some(0))));
+    assert_eq!(wait(&mut up, SOON), Some(Code(Some(0))));
+    fs::write(cluster.path("f"), "x").unwrap();
+}
+
+#[test]
+fn of_two_who_mount_at_one_place_one_does() {
+    let cluster = Cluster::of(small());
+    let point = cluster.beside("second");
+    fs::create_dir(&point).unwrap();
+    // Both get ready while there is nobody who could tell them of the cluster.
+    let mgmtd = cluster.pid("mgmtd").unwrap();
+    process::stop(mgmtd);
+    let mut both = [0; 2].map(|_| spawn(&cluster, &["mount", point.to_str().unwrap()]));
+    thread::sleep(Duration::from_millis(500));
+    process::signal(mgmtd, libc::SIGCONT);
+    let mut codes = both.each_mut().map(|child| wait(child, SOON).unwrap().0);
+    codes.sort();
+    assert_eq!(codes, [Some(0), Some(2)]);
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let place = format!(" {} ", point.display());
+    assert_eq!(table.lines().filter(|line| line.contains(&place)).count(), 1);
+    cluster.weft_alone(&["umount", point.to_str().unwrap()]).expect_ok();
+}
+
+#[test]
 fn a_start_that_is_interrupted_leaves_nothing_that_starts() {
     for delay in (8..=20).chain([80, 320]) {
         let cluster = Cluster::unborn(small());

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use harness::cluster::{Cluster, Shape};
@@ -26,7 +27,8 @@ struct User {
 
 impl User {
     fn new() -> Self {
-        let name = format!("weft-test-{}", std::process::id());
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("weft-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         run(Command::new("useradd").args(["--no-create-home", "--shell", "/bin/sh", &name]), SOON).expect_ok();
         let id = |flag: &str| -> u32 {
             let ended = run(Command::new("id").args([flag, &name]), SOON).expect_ok();
@@ -103,6 +105,22 @@ impl Place {
     fn shell(&self, script: &str) -> Ended {
         self.command("/bin/sh".into(), &["-euc", script]).expect_ok()
     }
+}
+
+#[test]
+fn a_cluster_of_somebody_else_is_not_called_missing() {
+    // SAFETY: geteuid cannot fail and touches no memory.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("only root can add the user that this test needs: not tested");
+        return;
+    }
+    let place = Place::new();
+    place.cluster.up().expect_ok();
+    for words in [&["status"][..], &["down"], &["up", "--detach"]] {
+        let refused = place.weft(words);
+        assert!(refused.code != Some(0) && refused.stderr.contains("Permission denied"), "{refused}");
+    }
+    place.cluster.down().expect_ok();
 }
 
 #[test]

@@ -93,7 +93,7 @@ pub(super) fn stop_supervisor(dir: &ClusterDir, limit: Duration) -> Result<(), F
 }
 
 /// Names this process for ever, whoever gets its number later.
-fn process_handle(pid: i32) -> io::Result<OwnedFd> {
+pub(super) fn process_handle(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: a plain system call; its result is checked before it is owned.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if fd < 0 {
@@ -104,7 +104,7 @@ fn process_handle(pid: i32) -> io::Result<OwnedFd> {
 }
 
 /// Waits for the end of a process for `limit` at most.
-fn has_ended(process: &OwnedFd, limit: Duration) -> io::Result<bool> {
+pub(super) fn has_ended(process: &OwnedFd, limit: Duration) -> io::Result<bool> {
     let end = Instant::now() + limit;
     loop {
         let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };

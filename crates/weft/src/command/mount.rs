@@ -1,7 +1,7 @@
 //! Mounts a cluster.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -61,8 +61,16 @@ impl Args {
     pub(crate) fn run(mut self, output: Output) -> Result<(), Failure> {
         let dir = self.complete()?;
         let config = conf::load(self.config.as_deref(), &self.flags).map_err(anyhow::Error::new)?;
-        check_mount_point(&config.mountpoint)?;
-        if self.foreground { serve(config, dir) } else { detach(&config, output) }
+        if !self.foreground {
+            check_mount_point(&config.mountpoint)?;
+            return detach(&config, output);
+        }
+        let point = mounts::resolve(&config.mountpoint);
+        let Some(turn) = RunState::lock(&point)? else {
+            return Err(usage!("another `weft mount` is about to mount at {}", point.display()));
+        };
+        check_mount_point(&point)?;
+        serve(config, dir, turn)
     }
 
     /// Fills in what the command line leaves out: the cluster, and what an ordinary user may do. Answers the directory
@@ -127,7 +135,8 @@ fn check_mount_point(point: &Path) -> Result<(), Failure> {
     }
 }
 
-fn serve(config: mount::config::Config, dir: Option<PathBuf>) -> Result<(), Failure> {
+/// `turn`: see [`RunState::lock`].
+fn serve(config: mount::config::Config, dir: Option<PathBuf>, turn: File) -> Result<(), Failure> {
     let mut state = RunState {
         mount: mounts::resolve(&config.mountpoint),
         mgmtd: config.mgmtd.clone(),
@@ -147,6 +156,7 @@ fn serve(config: mount::config::Config, dir: Option<PathBuf>) -> Result<(), Fail
             // Where it was started may be on a file system that is to be unmounted before this one.
             std::env::set_current_dir("/").context("cannot leave the working directory")?;
         }
+        drop(turn);
         state.write()
     });
     RunState::remove(&point, pid);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 
+use super::down::{has_ended, process_handle};
 use crate::failure::{Failure, usage};
 use crate::local::runstate::RunState;
 use crate::local::{mounts, users};
@@ -83,11 +84,27 @@ fn busy(point: &Path) -> Failure {
     anyhow!("{} is in use by {who}: end that first, or add --force", point.display()).into()
 }
 
-/// So that a command after this one finds the session closed.
+/// So that a command after this one finds the session closed. One that has ended and that nobody waits for, as in containers
+/// whose first process reaps no others, has ended.
 fn wait_for_end(pid: u32) {
-    let begin = Instant::now();
-    let process = PathBuf::from(format!("/proc/{pid}"));
-    while process.exists() && begin.elapsed() < PATIENCE {
-        thread::sleep(Duration::from_millis(10));
+    if let Ok(process) = process_handle(pid as i32) {
+        // After that, it is nobody's loss but that of who mounts again at once.
+        let _ = has_ended(&process, PATIENCE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn who_has_ended_is_not_waited_for_though_nobody_reaps_them() {
+        let mut child = Command::new("true").spawn().expect("it can be started");
+        let begin = Instant::now();
+        wait_for_end(child.id());
+        assert!(begin.elapsed() < PATIENCE / 2);
+        child.wait().expect("it was not reaped before");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use admin::Admin;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 
 use crate::command::down::stop_supervisor;
@@ -22,6 +22,7 @@ use crate::local::plan;
 use crate::local::ready::Missed;
 use crate::local::state::{Phase, ProcessState, State};
 use crate::local::{configs, grow, log, mounts, ready, supervisor};
+use crate::locate::default_dir;
 use crate::output::{Output, Table, patiently};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
@@ -89,17 +90,18 @@ struct Running {
 
 impl Args {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
-        let dir = ClusterDir::at(self.dir.as_deref().unwrap_or(Path::new(".weft")))?;
+        let dir = self.dir.as_deref().map_or_else(default_dir, |dir| Ok(ClusterDir::at(dir)?))?;
         refuse_foreign(&dir)?;
         // What another one is about to start neither runs nor rests: all is looked at and changed in turn.
         let turn = patiently("waiting for another `weft up` of this cluster", || dir.lock_growing())?;
         let mut spec = self.spec(&dir)?;
         let limit = Duration::from_secs(self.timeout);
-        if goes_on_running(&dir)? {
+        if patiently("waiting for the cluster to stop", || goes_on_running(&dir, limit))? {
             return already_running(&dir, &spec, limit, output);
         }
         wait_for_leftovers(&dir)?;
         check_mount_point(&spec.mount)?;
+        grow::refuse_edited(&dir, &spec)?;
         leave_taken_ports(&dir, &mut spec)?;
         make(&dir, &spec)?;
         let interrupted = catch_interrupts()?;
@@ -124,10 +126,11 @@ impl Args {
         let old = old.map_or(LOOPBACK, |old| old.address);
         match self.listen {
             None => Ok(old),
-            Some(listen) if listen == old || old == LOOPBACK && !listen.is_unspecified() => Ok(listen),
+            Some(listen) if listen == old => Ok(listen),
             Some(listen) if listen.is_unspecified() => {
                 Err(usage!("--listen {listen}: give the address itself at which other hosts reach this one"))
             }
+            Some(listen) if old == LOOPBACK => must_be_here(listen).map(|()| listen),
             Some(listen) => Err(usage!(
                 "{} is reached at {old} and cannot move to {listen} in this release: leave the flag away",
                 dir.root().display()
@@ -158,13 +161,22 @@ impl Args {
             (Some(asked), Some(old)) if asked < old.storage => after_deletions(dir, old, asked)?,
             (asked, old) => count(asked, old.as_ref().map(|old| old.storage), 1, "storage services")?,
         };
+        let metadata = match (self.metadata, &old) {
+            (Some(asked), Some(old))
+                if (old.made.metadata..old.metadata).contains(&asked)
+                    && never_joined(dir, plan::metadata_names(old), asked)? =>
+            {
+                asked
+            }
+            (asked, old) => count(asked, old.as_ref().map(|old| old.metadata), 1, "metadata services")?,
+        };
         let made = old.as_ref().map(|old| old.made).unwrap_or_default();
         Ok(Spec {
             address: self.address(dir, old.as_ref())?,
             mgmtd_port,
             mgmtd_metrics_port,
             made: Made { storage: made.storage.min(storage), ..made },
-            metadata: count(self.metadata, old.as_ref().map(|old| old.metadata), 1, "metadata services")?,
+            metadata,
             shards: count(self.shards, old.as_ref().map(|old| old.shards), 1, "shards per metadata service")?,
             storage,
             targets: count(self.targets, old.as_ref().map(|old| old.targets), 4, "targets per storage service")?,
@@ -173,9 +185,28 @@ impl Args {
     }
 }
 
-/// Less storage services than there were: those above were deleted, as the running cluster says.
+/// What is written down of an address stays: one that no interface has would keep the cluster from starting ever again.
+fn must_be_here(address: IpAddr) -> Result<(), Failure> {
+    let bound = TcpListener::bind((address, 0));
+    bound.map(drop).map_err(|error| usage!("--listen {address}: {error}: give an address that `ip address` shows here"))
+}
+
+/// Those of the services above so many that were to be part of the cluster never were: they did not start.
+fn never_joined(dir: &ClusterDir, names: impl Iterator<Item = String>, asked: u32) -> Result<bool> {
+    for name in names.skip(asked as usize) {
+        if !grow::never_joined(dir, &name)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Less storage services than there were: those above were deleted, as the running cluster says, or never were part of it.
 fn after_deletions(dir: &ClusterDir, old: &Spec, asked: u32) -> Result<u32, Failure> {
     let (has, place) = (old.storage, dir.root().display());
+    if asked >= old.made.storage && never_joined(dir, plan::storage_names(old), asked)? {
+        return Ok(asked);
+    }
     if !dir.is_running()? {
         return Err(usage!(
             "{place} has {has} storage services: `weft up` first, as it is, and then --storage {asked}"
@@ -200,7 +231,7 @@ enum Before {
     /// It ran as it is.
     Same,
     Smaller,
-    /// With services that were deleted.
+    /// With services that were deleted, or never came up.
     Larger,
 }
 
@@ -216,15 +247,25 @@ fn wait_for_all(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: &At
     Ok(state)
 }
 
-/// A supervisor that was killed a moment ago has its lock until the kernel has taken it apart.
-fn goes_on_running(dir: &ClusterDir) -> Result<bool> {
-    for _ in 0..DYING.as_millis() / DYING_LOOK.as_millis() {
-        if !dir.is_running()? {
-            return Ok(false);
+/// A supervisor that was killed a moment ago has its lock until the kernel has taken it apart, and one that was told to stop has
+/// it until all has ended: that is waited for.
+fn goes_on_running(dir: &ClusterDir, limit: Duration) -> Result<bool> {
+    let begin = Instant::now();
+    let is_stopping = || Ok::<bool, anyhow::Error>(State::read(dir)?.is_some_and(|state| state.stopping));
+    while dir.is_running()? {
+        let is_stopping = is_stopping()?;
+        if begin.elapsed() >= if is_stopping { limit.max(DYING) } else { DYING } {
+            ensure!(
+                !is_stopping,
+                "it is still stopping after {} s: see {}",
+                limit.as_secs(),
+                dir.log_file("supervisor").display()
+            );
+            return Ok(true);
         }
         std::thread::sleep(DYING_LOOK);
     }
-    dir.is_running()
+    Ok(false)
 }
 
 /// Nothing that runs is stopped for it, so what takes a start is refused.
@@ -238,12 +279,13 @@ fn already_running(dir: &ClusterDir, spec: &Spec, limit: Duration, output: Outpu
         return Err(usage!("{place} is running already, reached at {}: `weft down` first", old.address));
     }
     // Else it is to be made larger, or what was never made of it is given up.
-    if old.made == spec.all_made() && old.storage == spec.storage {
+    let is_smaller = spec.storage < old.storage || spec.metadata < old.metadata;
+    if old.made == spec.all_made() && !is_smaller {
         let state = State::read(dir)?.unwrap_or_default();
         return report(dir, spec, state, Before::Same, output);
     }
     let state = grow::grow(dir, spec, limit, catch_interrupts()?)?;
-    let before = if spec.storage < old.storage { Before::Larger } else { Before::Smaller };
+    let before = if is_smaller { Before::Larger } else { Before::Smaller };
     report(dir, spec, state, before, output)
 }
 

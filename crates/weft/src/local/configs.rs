@@ -47,45 +47,63 @@ fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 }
 
 fn make(dir: &ClusterDir, spec: &Spec) -> Result<()> {
-    let key_file = text(&dir.key_file())?;
-    let mgmtd = mgmtd_address(spec);
-    let metrics = "127.0.0.1:0";
     once(dir, "mgmtd", || {
         Ok(conf::template::<mgmtd::config::Config>(&[
             ("dir", &text(&dir.data("mgmtd"))?),
-            ("key_file", &key_file),
-            ("listen", &mgmtd),
+            ("key_file", &text(&dir.key_file())?),
+            ("listen", &mgmtd_address(spec)),
             ("metrics_listen", &mgmtd_metrics_address(spec)),
         ]))
     })?;
     for name in metadata_names(spec) {
-        let file = |shards: u32| -> Result<String> {
-            Ok(conf::template::<metad::config::Config>(&[
-                ("dir", &text(&dir.data(&name))?),
-                ("shards", &shards.to_string()),
-                ("mgmtd", &mgmtd),
-                ("key_file", &key_file),
-                ("alias", &name),
-                ("metrics_listen", metrics),
-            ]))
-        };
-        once(dir, &name, || file(spec.shards))?;
-        grow(&dir.config_file(&name), "shards", spec.made.shards..spec.shards, file)?;
+        once(dir, &name, || metad(dir, spec, &name, spec.shards))?;
+        grow(dir, &name, grown_shards(dir, spec, &name)?)?;
     }
     for name in storage_names(spec) {
-        let file = |targets: u32| -> Result<String> {
-            Ok(conf::template::<storaged::config::Config>(&[
-                ("targets", &targets_of(dir, &name, targets)?),
-                ("mgmtd", &mgmtd),
-                ("key_file", &key_file),
-                ("alias", &name),
-                ("metrics_listen", metrics),
-            ]))
-        };
-        once(dir, &name, || file(spec.targets))?;
-        grow(&dir.config_file(&name), "targets", spec.made.targets..spec.targets, file)?;
+        once(dir, &name, || storaged(dir, spec, &name, spec.targets))?;
+        grow(dir, &name, grown_targets(dir, spec, &name)?)?;
     }
     Ok(())
+}
+
+/// Where the endpoint of a service's metrics listens.
+const METRICS: &str = "127.0.0.1:0";
+
+fn metad(dir: &ClusterDir, spec: &Spec, name: &str, shards: u32) -> Result<String> {
+    Ok(conf::template::<metad::config::Config>(&[
+        ("dir", &text(&dir.data(name))?),
+        ("shards", &shards.to_string()),
+        ("mgmtd", &mgmtd_address(spec)),
+        ("key_file", &text(&dir.key_file())?),
+        ("alias", name),
+        ("metrics_listen", METRICS),
+    ]))
+}
+
+fn storaged(dir: &ClusterDir, spec: &Spec, name: &str, targets: u32) -> Result<String> {
+    Ok(conf::template::<storaged::config::Config>(&[
+        ("targets", &targets_of(dir, name, targets)?),
+        ("mgmtd", &mgmtd_address(spec)),
+        ("key_file", &text(&dir.key_file())?),
+        ("alias", name),
+        ("metrics_listen", METRICS),
+    ]))
+}
+
+/// The file of a metadata service with as many shards as there are to be; `None` where the number there is the user's.
+///
+/// # Errors
+/// Where it cannot be read.
+pub(crate) fn grown_shards(dir: &ClusterDir, spec: &Spec, name: &str) -> Result<Option<String>> {
+    grown(dir, name, "shards", spec.made.shards..spec.shards, |shards| metad(dir, spec, name, shards))
+}
+
+/// The same of a storage service and its targets.
+///
+/// # Errors
+/// Where it cannot be read.
+pub(crate) fn grown_targets(dir: &ClusterDir, spec: &Spec, name: &str) -> Result<Option<String>> {
+    grown(dir, name, "targets", spec.made.targets..spec.targets, |targets| storaged(dir, spec, name, targets))
 }
 
 /// Directories of the targets of a storage service.
@@ -101,21 +119,31 @@ pub(crate) fn target_dir(dir: &ClusterDir, name: &str, number: u32) -> PathBuf {
 
 /// Raises the number of what `key` is about to the end of `numbers` in a file that has one of them, as this program once wrote
 /// it. One that somebody has changed is left alone, also by taking something out.
-fn grow(path: &Path, key: &str, numbers: Range<u32>, file: impl Fn(u32) -> Result<String>) -> Result<()> {
-    let begin = format!("{key} = ");
+fn grown(
+    dir: &ClusterDir,
+    name: &str,
+    key: &str,
+    numbers: Range<u32>,
+    file: impl Fn(u32) -> Result<String>,
+) -> Result<Option<String>> {
+    let (path, begin) = (dir.config_file(name), format!("{key} = "));
     let line = |count: u32| -> Result<String> {
         let file = file(count)?;
         let line = file.lines().find(|line| line.starts_with(&begin));
         Ok(line.expect("the template has the keys that it was given").to_owned() + "\n")
     };
-    let old = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     for count in numbers.start.max(1)..numbers.end {
         let before = line(count)?;
         if old.contains(&before) {
-            return write_durably(path, old.replace(&before, &line(numbers.end)?).as_bytes());
+            return Ok(Some(old.replace(&before, &line(numbers.end)?)));
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+fn grow(dir: &ClusterDir, name: &str, grown: Option<String>) -> Result<()> {
+    grown.map_or(Ok(()), |text| write_durably(&dir.config_file(name), text.as_bytes()))
 }
 
 fn once(dir: &ClusterDir, name: &str, make: impl FnOnce() -> Result<String>) -> Result<()> {

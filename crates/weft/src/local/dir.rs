@@ -136,19 +136,25 @@ impl ClusterDir {
         Ok(())
     }
 
-    /// A cluster was made here before.
+    /// A cluster was made here before. So it is taken where this user may not look: [`Self::spec`] tells that.
     pub(crate) fn exists(&self) -> bool {
-        self.spec_file().exists()
+        let is_hidden = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
+        self.spec_file().try_exists().unwrap_or_else(|error| is_hidden(&error))
     }
 
     /// # Errors
     /// Where there is none, or it cannot be read.
     pub(crate) fn spec(&self) -> Result<Spec, Failure> {
         let path = self.spec_file();
-        if !path.exists() {
-            return Err(usage!("no cluster in {}: make one with `weft up --dir {0}`", self.root.display()));
-        }
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = match fs::read_to_string(&path) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Err(usage!("no cluster in {}: make one with `weft up --dir {0}`", self.root.display()));
+            }
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Err(usage!("{}: {error}: be the user who made that cluster, or root", path.display()));
+            }
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
+        };
         toml::from_str(&text).map_err(|error| usage!("{}: {}", path.display(), error.message()))
     }
 

@@ -19,7 +19,7 @@ use conf::identity::{self, Expect, Home, IDENTITY_FILE, Identity, Service};
 use types::id::{NodeId, TargetId};
 
 use super::dir::{ClusterDir, Spec};
-use super::plan::{metadata_names, mgmtd_address, storage_names};
+use super::plan::{STORAGE, metadata_names, mgmtd_address, storage_names};
 use super::state::State;
 use super::{configs, log, ready};
 use crate::failure::{Failure, usage};
@@ -39,13 +39,13 @@ const TAIL: usize = 5;
 /// Where a directory cannot be made, a configuration was edited so that it cannot be changed here, a service refuses, or
 /// `limit` passes. What runs goes on in each case, and the same may be tried again.
 pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &AtomicBool) -> Result<State, Failure> {
+    refuse_edited(dir, spec)?;
     let map = match spec.made.targets < spec.targets {
         true => Some(Admin::connect(&mgmtd_address(spec), &dir.key_file())?.view()?.map),
         false => None,
     };
     prepare(dir, spec, map.as_deref())?;
     configs::write(dir, spec)?;
-    refuse_edited(dir, spec)?;
     dir.save_spec(spec)?;
     let state = wait(dir, spec, Occasion::Growth, limit, stop)?;
     dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
@@ -118,6 +118,24 @@ pub(crate) fn is_gone(dir: &ClusterDir, name: &str, map: &ClusterMap) -> Result<
     let has_node = storage.into_iter().any(|node| node.alias == name || uuids.contains(&node.uuid));
     let paths = map.targets.values().map(|target| dir.root().join(&target.path));
     Ok(!has_node && !paths.into_iter().any(|path| config.targets.contains(&path)))
+}
+
+/// Whether a service that was to be part of the cluster never was: no directory of its has a number from mgmtd.
+///
+/// # Errors
+/// Where its configuration cannot be read.
+pub(crate) fn never_joined(dir: &ClusterDir, name: &str) -> Result<bool> {
+    let dirs = if name.starts_with(STORAGE) {
+        storaged(dir, name)?.targets
+    } else {
+        let config = metad(dir, name)?;
+        (1..=config.shards).map(|number| config.shard_dir(number)).chain([config.dir.clone()]).collect()
+    };
+    let has_joined = |dir: &PathBuf| {
+        let identity = identity::read(&dir.join(IDENTITY_FILE)).ok();
+        identity.is_some_and(|identity| identity.node_id.is_some() || identity.target_id.is_some())
+    };
+    Ok(!dirs.iter().any(has_joined))
 }
 
 /// What a cluster is waited for after.
@@ -239,8 +257,11 @@ fn make_targets(service: Service, known: &[PathBuf], new: &[PathBuf]) -> Result<
     Ok(())
 }
 
-/// What the user has written into a configuration stays, and may be less than what is asked for.
-fn refuse_edited(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
+/// What the user has written into a configuration stays, and may be less than what is asked for now. Before anything is changed.
+///
+/// # Errors
+/// Says what to write there.
+pub(crate) fn refuse_edited(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
     let check = |name: &str, key: &str, has: usize, asked: u32| {
         if has >= asked as usize {
             return Ok(());
@@ -248,11 +269,20 @@ fn refuse_edited(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
         let file = dir.config_file(name);
         Err(usage!("{} has {key} of your own, {has}: raise it there to {asked}, then try again", file.display()))
     };
-    for name in metadata_names(spec) {
-        check(&name, "shards", metad(dir, &name)?.shards.into(), spec.shards)?;
+    let is_there = |name: &String| dir.config_file(name).exists();
+    if spec.made.shards < spec.shards {
+        for name in metadata_names(spec).filter(is_there) {
+            if configs::grown_shards(dir, spec, &name)?.is_none() {
+                check(&name, "shards", metad(dir, &name)?.shards.into(), spec.shards)?;
+            }
+        }
     }
-    for name in storage_names(spec) {
-        check(&name, "targets", storaged(dir, &name)?.targets.len(), spec.targets)?;
+    if spec.made.targets < spec.targets {
+        for name in storage_names(spec).filter(is_there) {
+            if configs::grown_targets(dir, spec, &name)?.is_none() {
+                check(&name, "targets", storaged(dir, &name)?.targets.len(), spec.targets)?;
+            }
+        }
     }
     Ok(())
 }
@@ -412,13 +442,31 @@ mod tests {
         let path = dir.config_file("storaged-1");
         let text = std::fs::read_to_string(&path).expect("made");
         std::fs::write(&path, text.replace("target-1", "mine")).expect("writable");
-        configs::write(&dir, &spec(made, 1, 2)).expect("writable");
         let failure = refuse_edited(&dir, &spec(made, 1, 2)).expect_err("it has one target");
         assert_eq!(failure.code(), 2);
         assert!(
             failure.to_string().contains("storaged-1.toml has targets of your own, 1: raise it there to 2"),
             "{failure}"
         );
+        let more = Spec { storage: 2, ..spec(made, 2, 1) };
+        refuse_edited(&dir, &more).expect("of something else there is to be more");
+        configs::write(&dir, &more).expect("writable");
+        assert_eq!(metad(&dir, "metad-1").expect("readable").shards, 2);
+    }
+
+    #[test]
+    fn a_service_that_never_got_a_number_has_never_joined() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        configs::write(&dir, &spec(Made::default(), 2, 2)).expect("writable");
+        let none = |name: &str| never_joined(&dir, name).expect("readable");
+        assert!(none("storaged-1") && none("metad-1"));
+        let mut home = open(Service::Storage, &configs::target_dir(&dir, "storaged-1", 2), true).expect("new");
+        assert!(none("storaged-1"), "it may have started");
+        home.update(|identity| identity.target_id = Some(TargetId(3))).expect("writable");
+        let mut home = open(Service::Metadata, &dir.data("metad-1"), true).expect("new");
+        home.update(|identity| identity.node_id = Some(NodeId(3))).expect("writable");
+        assert!(!none("storaged-1") && !none("metad-1"));
     }
 
     #[test]

@@ -10,6 +10,9 @@ use anyhow::{Result, anyhow};
 
 use super::dir::{ClusterDir, LOOPBACK, Spec};
 
+/// Name of the management service's process.
+pub(crate) const MGMTD: &str = "mgmtd";
+
 /// Name of the mount's process.
 pub(crate) const MOUNT: &str = "mount";
 
@@ -56,7 +59,7 @@ pub(crate) fn processes(dir: &ClusterDir, spec: &Spec) -> Vec<Process> {
         Process { name, role, args, mount: None }
     };
     let made = spec.made;
-    let mut processes = vec![service(Role::Mgmtd, "mgmtd".to_owned(), made.metadata == 0)];
+    let mut processes = vec![service(Role::Mgmtd, MGMTD.to_owned(), made.metadata == 0)];
     let metadata = metadata_names(spec).zip(1..);
     processes.extend(metadata.map(|(name, number)| service(Role::Metad, name, number > made.metadata)));
     let storage = storage_names(spec).zip(1..);

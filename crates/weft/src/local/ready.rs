@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::dir::{ClusterDir, Spec};
-use super::plan::{MOUNT, STORAGE, mgmtd_address, storage_names};
+use super::plan::{MGMTD, MOUNT, STORAGE, metadata_names, mgmtd_address, storage_names};
 use super::state::{Phase, ProcessState, State};
 use super::{log, mounts};
 use crate::failure::{Failure, usage};
@@ -70,7 +70,20 @@ pub(super) fn refusal(dir: &ClusterDir, spec: &Spec, state: &State) -> Option<Fa
     // One that dies again and again may yet come up.
     let missed = dispensable(spec, state, is_refused);
     let (name, process) = parts(spec, state, is_refused).find(|(name, _)| !missed.contains(name))?;
-    Some(usage!("{name} does not start: {}", reason(dir, name, process)))
+    Some(usage!("{name} does not start: {}{}", reason(dir, name, process), way_out(spec, name)))
+}
+
+/// How to go on without a service that was to be part of the cluster and is not yet; nothing of others.
+fn way_out(spec: &Spec, name: &str) -> String {
+    let is_new = |at: Option<usize>, made: u32| made > 0 && at.is_some_and(|at| at >= made as usize);
+    let made = spec.made;
+    if is_new(storage_names(spec).position(|new| new == name), made.storage) {
+        return format!("; `weft up --storage {}` does without it", made.storage);
+    }
+    if is_new(metadata_names(spec).position(|new| new == name), made.metadata) {
+        return format!("; `weft up --metadata {}` does without it", made.metadata);
+    }
+    String::new()
 }
 
 /// The processes that have trouble, of those that the cluster is to have: one that has just been taken out of it may still be
@@ -80,8 +93,8 @@ fn parts<'a>(
     state: &'a State,
     has_trouble: fn(&ProcessState) -> bool,
 ) -> impl Iterator<Item = (&'a String, &'a ProcessState)> + use<'a> {
-    let storage: Vec<String> = storage_names(spec).collect();
-    let is_part = move |name: &String| !name.starts_with(STORAGE) || storage.contains(name);
+    let services: Vec<String> = storage_names(spec).chain(metadata_names(spec)).collect();
+    let is_part = move |name: &String| [MGMTD, MOUNT].contains(&name.as_str()) || services.contains(name);
     state.processes.iter().filter(move |(name, process)| has_trouble(process) && is_part(name))
 }
 
@@ -148,7 +161,7 @@ fn culprit(dir: &ClusterDir, spec: &Spec, state: &State, waited: Duration) -> Fa
     };
     // Those that others need come first, and cause their trouble.
     let mut names: Vec<&String> = state.processes.keys().filter(troubled).collect();
-    names.sort_by_key(|name| (*name != "mgmtd", *name == MOUNT));
+    names.sort_by_key(|name| (*name != MGMTD, *name == MOUNT));
     let (name, exit) = match names.first() {
         Some(name) => (name.as_str(), state.processes[*name].last_exit.as_str()),
         None => (MOUNT, ""),
@@ -253,11 +266,14 @@ mod tests {
         assert_eq!(without(&["storaged-1"], 2), (vec!["storaged-1: storaged-1 has no disk".to_owned()], None));
         let fatal = |refused: &[&str], made, name: &str| {
             let (missed, failure) = without(refused, made);
-            let is_named = failure.is_some_and(|text| text == format!("{name} does not start: {name} has no disk"));
+            let is_named =
+                failure.is_some_and(|text| text.starts_with(&format!("{name} does not start: {name} has no disk")));
             is_named && (missed.is_empty() || refused.len() > 1)
         };
         assert!(fatal(&["storaged-1", "storaged-2"], 2, "storaged-1"), "none is left");
         assert!(fatal(&["storaged-2"], 1, "storaged-2"), "it is new");
+        let new = without(&["storaged-2"], 1).1.expect("it is fatal");
+        assert!(new.ends_with("; `weft up --storage 1` does without it"), "{new}");
         assert_eq!(without_of(1, &["storaged-2"], 1), (vec![], None), "it is no part any more");
         assert!(fatal(&["metad-1"], 2, "metad-1") && fatal(&["metad-1", "storaged-2"], 2, "metad-1"));
     }

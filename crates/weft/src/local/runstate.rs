@@ -58,6 +58,22 @@ impl RunState {
         write_atomically(&path, &serde_json::to_vec_pretty(self).context("cannot write down the mount")?)
     }
 
+    /// Held by who is about to mount there, from before the look at the place until it is done: of two at once each would see an
+    /// empty directory, and mount over the other one. `None` where somebody else is.
+    pub(crate) fn lock(mount: &Path) -> Result<Option<fs::File>> {
+        make_folder(&folder())?;
+        let path = file_of(mount).with_extension("lock");
+        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("cannot lock {}", path.display()))
+            }
+        }
+    }
+
     /// Where a mount in the background logs.
     pub(crate) fn log_file(mount: &Path) -> PathBuf {
         file_of(mount).with_extension("log")

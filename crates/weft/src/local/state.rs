@@ -12,6 +12,9 @@ use super::dir::{ClusterDir, write_atomically};
 pub(crate) struct State {
     /// Process id of the supervisor.
     pub(crate) supervisor: i32,
+    /// It was told to end, and so will all of them.
+    #[serde(default)]
+    pub(crate) stopping: bool,
     /// By name, in the order of their start.
     pub(crate) processes: BTreeMap<String, ProcessState>,
 }

@@ -94,6 +94,7 @@ impl Supervisor {
             }
         }
         tracing::info!("stopping");
+        self.note_stopping();
         stop(kept).await;
         tracing::info!("stopped");
         Ok(())
@@ -252,6 +253,15 @@ impl Supervisor {
             // The number may be somebody else's soon.
             let _ = std::fs::remove_file(self.pid_file(name));
         }
+        if let Err(error) = state.write(&self.dir) {
+            tracing::error!("{error:#}");
+        }
+    }
+
+    /// Before the first of them ends: who looks from then on is not to take the rest for a cluster that runs.
+    fn note_stopping(&self) {
+        let mut state = self.state.borrow_mut();
+        state.stopping = true;
         if let Err(error) = state.write(&self.dir) {
             tracing::error!("{error:#}");
         }
