@@ -143,8 +143,8 @@ fn names(found: &[Interface]) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Whether `host:port` says that it is for this host alone. Its own name does not, though it often stands for a loopback address
-/// there (127.0.1.1 on Debian): others know it by that name too.
+/// Whether `host:port` says that it is for this host alone. Its own name does not, though it often stands for a loopback
+/// address there (127.0.1.1 on Debian): others know it by that name too.
 fn is_local(management: &str) -> bool {
     let is_loopback =
         || management.to_socket_addrs().is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()));

@@ -247,8 +247,8 @@ fn wait_for_all(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: &At
     Ok(state)
 }
 
-/// A supervisor that was killed a moment ago has its lock until the kernel has taken it apart, and one that was told to stop has
-/// it until all has ended: that is waited for.
+/// A supervisor that was killed a moment ago has its lock until the kernel has taken it apart, and one that was told to stop
+/// has it until all has ended: that is waited for.
 fn goes_on_running(dir: &ClusterDir, limit: Duration) -> Result<bool> {
     let begin = Instant::now();
     let is_stopping = || Ok::<bool, anyhow::Error>(State::read(dir)?.is_some_and(|state| state.stopping));

@@ -257,7 +257,8 @@ fn make_targets(service: Service, known: &[PathBuf], new: &[PathBuf]) -> Result<
     Ok(())
 }
 
-/// What the user has written into a configuration stays, and may be less than what is asked for now. Before anything is changed.
+/// What the user has written into a configuration stays, and may be less than what is asked for now. Before anything is
+/// changed.
 ///
 /// # Errors
 /// Says what to write there.

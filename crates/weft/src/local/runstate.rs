@@ -58,8 +58,8 @@ impl RunState {
         write_atomically(&path, &serde_json::to_vec_pretty(self).context("cannot write down the mount")?)
     }
 
-    /// Held by who is about to mount there, from before the look at the place until it is done: of two at once each would see an
-    /// empty directory, and mount over the other one. `None` where somebody else is.
+    /// Held by who is about to mount there, from before the look at the place until it is done: of two at once each would
+    /// see an empty directory, and mount over the other one. `None` where somebody else is.
     pub(crate) fn lock(mount: &Path) -> Result<Option<fs::File>> {
         make_folder(&folder())?;
         let path = file_of(mount).with_extension("lock");
