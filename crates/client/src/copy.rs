@@ -68,9 +68,9 @@ impl Client {
         self.must_have_kept_locks(caller, source).await?;
         let from = self.shared.with_file(source, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
         let size = self.getattr(caller, source).await?.attr.size;
-        // After the size is known: it may be that of what is kept back.
-        self.write_out_to_read(caller, source).await?;
         let len = len.min(CALL_MAX).min(size.saturating_sub(source_offset));
+        // After the size is known: it may be that of what is kept back.
+        self.write_out_to_read(caller, source, &(source_offset..source_offset + len)).await?;
         if len == 0 {
             return Ok(0);
         }

@@ -74,7 +74,7 @@ impl Client {
                 Some(end)
             }
             Own::Unknown => {
-                self.write_out_to_read(caller, inode).await?;
+                self.write_out_to_read(caller, inode, &(offset..end)).await?;
                 (end <= size_hint).then_some(end)
             }
         };
@@ -176,8 +176,9 @@ impl Client {
                 }
             });
             // The size may be that of what was written here since, and is kept back.
-            self.write_out_to_read(caller, inode).await?;
-            let pieces = self.read_pieces(caller, inode, layout, range.start, range.end.min(known.size)).await?;
+            let end = range.end.min(known.size);
+            self.write_out_to_read(caller, inode, &(range.start..end)).await?;
+            let pieces = self.read_pieces(caller, inode, layout, range.start, end).await?;
             let before = known;
             if !pieces.iter().all(Piece::is_full) {
                 known = self.size_now(caller, inode).await?;

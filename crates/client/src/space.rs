@@ -82,7 +82,7 @@ impl Client {
         let layout = self.shared.with_file(inode, |file| file.layout.clone()).ok_or(Errno::EBADF)?;
         let size = self.getattr(caller, inode).await?.attr.size;
         // After the size is known: it may be that of what is kept back.
-        self.write_out_to_read(caller, inode).await?;
+        self.write_out_to_read(caller, inode, &(offset..u64::MAX)).await?;
         if offset >= size {
             return Err(Errno::ENXIO);
         }

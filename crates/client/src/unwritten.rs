@@ -559,12 +559,24 @@ impl Client {
         ring::join_all(both).await.into_iter().collect()
     }
 
-    /// The same for who only reads the file: `fsync` and `close` tell what stood in the way.
+    /// The same for who only reads `range` of the file: `fsync` and `close` tell what stood in the way, and what is still here of
+    /// other ranges does not concern them.
     ///
     /// # Errors
     /// `EINTR`, or else `EIO`.
-    pub(crate) async fn write_out_to_read(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        self.write_out(caller, inode).await.map_err(errno_of_reader)
+    pub(crate) async fn write_out_to_read(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        range: &Range<u64>,
+    ) -> Result<(), Errno> {
+        let Err(errno) = self.write_out(caller, inode).await else { return Ok(()) };
+        let is_elsewhere =
+            |file: &mut File| file.draft.is_none() && !file.unwritten.lost && !file.unwritten.has_some_of(range);
+        if errno != Errno::EINTR && self.shared.with_file(inode, is_elsewhere) == Some(true) {
+            return Ok(());
+        }
+        Err(errno_of_reader(errno))
     }
 
     /// The same of what objects are to have.

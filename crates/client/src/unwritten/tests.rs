@@ -113,6 +113,19 @@ fn who_reads_is_not_told_why_others_could_not_write() {
     assert_eq!(told, [Errno::EIO, Errno::EIO, Errno::EINTR]);
 }
 
+#[test]
+fn who_reads_elsewhere_does_not_need_what_cannot_be_written() {
+    let caller = Caller::patient(Credentials::default());
+    nowhere::run(async |client| {
+        keep_back(&client, b"some");
+        for (range, outcome) in [(4..9, Ok(())), (3..9, Err(Errno::EIO)), (0..1, Err(Errno::EIO))] {
+            assert_eq!(client.write_out_to_read(&caller, FILE, &range).await, outcome, "{range:?}");
+        }
+        client.shared.with_file(FILE, |file| give_up(&client.shared, FILE, file, "so it is"));
+        assert_eq!(client.write_out_to_read(&caller, FILE, &(4..9)).await, Err(Errno::EIO), "who knows what it had");
+    });
+}
+
 /// Nothing is left that could not be written, so that the truncate goes on, and fails at its objects.
 #[test]
 fn what_was_taken_out_for_a_truncate_that_fails_later_is_still_to_be_written() {

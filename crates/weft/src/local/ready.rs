@@ -98,7 +98,7 @@ fn parts<'a>(
     state.processes.iter().filter(move |(name, process)| has_trouble(process) && is_part(name))
 }
 
-/// It has refused its configuration, or dies again and again: its disk fails, is full or hangs.
+/// It has refused to start, or dies again and again: its disk fails, is full or hangs.
 fn is_down(process: &ProcessState) -> bool {
     process.phase == Phase::Refused || process.phase == Phase::Waiting && process.restarts >= RESTARTS_MISSED
 }

@@ -38,7 +38,7 @@ pub(crate) enum Phase {
     Running,
     /// Died, and waits to be started again.
     Waiting,
-    /// Refused its configuration: not started again.
+    /// Refused to start, until somebody changes what its log says: not started again.
     Refused,
     /// Ended as it was meant to.
     Stopped,
@@ -80,7 +80,7 @@ impl Phase {
         match self {
             Phase::Running => "running",
             Phase::Waiting => "waiting to restart",
-            Phase::Refused => "refused its configuration",
+            Phase::Refused => "refused to start",
             Phase::Stopped => "stopped",
         }
     }
