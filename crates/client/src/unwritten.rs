@@ -48,6 +48,7 @@ use crate::unwritten::runs::Runs;
 
 pub(crate) mod crowd;
 mod flight;
+mod readers;
 mod runs;
 pub(crate) mod taken;
 
@@ -272,11 +273,6 @@ impl File {
         total.change(before, unwritten.weight());
         !std::mem::replace(&mut unwritten.watched, true)
     }
-}
-
-/// What who reads is told where what was kept back could not be written.
-fn errno_of_reader(errno: Errno) -> Errno {
-    if errno == Errno::EINTR { errno } else { Errno::EIO }
 }
 
 /// What is kept back will not be written: who has the file open is told, and its objects tell the size.
@@ -557,26 +553,6 @@ impl Client {
         let both: [Part<'_>; 2] =
             [Box::pin(self.write_runs_out(caller, inode)), Box::pin(self.publish_changes(caller, inode))];
         ring::join_all(both).await.into_iter().collect()
-    }
-
-    /// The same for who only reads `range` of the file: `fsync` and `close` tell what stood in the way, and what is still here of
-    /// other ranges does not concern them.
-    ///
-    /// # Errors
-    /// `EINTR`, or else `EIO`.
-    pub(crate) async fn write_out_to_read(
-        &self,
-        caller: &Caller<'_>,
-        inode: InodeId,
-        range: &Range<u64>,
-    ) -> Result<(), Errno> {
-        let Err(errno) = self.write_out(caller, inode).await else { return Ok(()) };
-        let is_elsewhere =
-            |file: &mut File| file.draft.is_none() && !file.unwritten.lost && !file.unwritten.has_some_of(range);
-        if errno != Errno::EINTR && self.shared.with_file(inode, is_elsewhere) == Some(true) {
-            return Ok(());
-        }
-        Err(errno_of_reader(errno))
     }
 
     /// The same of what objects are to have.

@@ -1,6 +1,7 @@
 use types::attr::{Attr, SetAttr};
 use wire::v1::meta::InodeReply;
 
+use super::readers::errno_of_reader;
 use super::*;
 use crate::file::Intent;
 use crate::nowhere;
