@@ -469,32 +469,11 @@ impl ObjectStore for Files {
     }
 
     async fn stat(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno> {
-        let mut found = vec![None; objects.len()];
-        let mut elsewhere = Vec::new();
-        for (index, &object) in objects.iter().enumerate() {
-            match self.open.borrow().get(object) {
-                Some(file) => found[index] = Some(syscall::stat(file.fd()).map_err(|e| self.failed(e, "stat"))?.0),
-                None => elsewhere.push((index, object)),
-            }
-        }
-        if elsewhere.is_empty() {
-            return Ok(found);
-        }
-        let root = Arc::clone(&self.root);
-        let stats = self
-            .unblock(move || {
-                let stat = |(index, object)| Ok((index, syscall::stat_at(root.as_raw_fd(), &folders::path(object))?));
-                elsewhere.into_iter().map(stat).collect::<Result<Vec<_>, Errno>>()
-            })
-            .await
-            .map_err(|errno| self.failed(errno, "stat"))?;
-        for (index, stat) in stats {
-            found[index] = stat;
-        }
-        if found.contains(&None) {
-            self.check_root()?;
-        }
-        Ok(found)
+        self.stat_files(objects).await
+    }
+
+    async fn stat_whole(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno> {
+        self.stat_as_summed(objects).await
     }
 
     async fn sync(&self, object: ObjectId) -> Result<(), Errno> {
