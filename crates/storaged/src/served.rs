@@ -191,6 +191,8 @@ impl<S: ObjectStore> Served<S> {
         let _place = self.queue.read().await;
         let count = request.count.clamp(1, LIST_MAX) as usize;
         let page = self.store.list(request.after, count, self.share).await?;
+        // Who asks takes what is not named for not there.
+        page.failed.map_or(Ok(()), Err)?;
         let listed =
             |(object, stored): (ObjectId, Stored)| ListedObject { object, size: stored.size, blocks: stored.blocks };
         Ok(ListReply { objects: page.objects.into_iter().map(listed).collect(), end: page.end })

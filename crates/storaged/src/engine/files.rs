@@ -387,6 +387,22 @@ impl Files {
         self.target.syncer.run(sync).await
     }
 
+    /// What is below this descriptor, as requests find it: what has the path of the target may be another one by now, or none.
+    async fn list_below(
+        &self,
+        root: Arc<OwnedFd>,
+        after: Option<ObjectId>,
+        count: usize,
+        share: Share,
+    ) -> Result<Page, Errno> {
+        let list = move || listing::list(&path_of_fd(&root), after, count, share);
+        let page = self.unblock(list).await.map_err(|errno| self.failed(errno, "list"))?;
+        if let Some(errno) = page.failed {
+            self.failed(errno, "list");
+        }
+        Ok(page)
+    }
+
     async fn sync_entry(&self, object: ObjectId) -> Result<(), Errno> {
         if !self.entries.borrow().is_unsynced(object) {
             return Ok(());
@@ -502,11 +518,9 @@ impl ObjectStore for Files {
     }
 
     async fn list(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
-        let path = self.path.clone();
+        let page = self.list_below(Arc::clone(&self.root), after, count, share).await?;
         self.check_root()?;
-        self.unblock(move || listing::list(&path, after, count, share))
-            .await
-            .map_err(|errno| self.failed(errno, "list"))
+        Ok(page)
     }
 
     async fn place(&self, object: ObjectId) -> Result<(PathBuf, bool), Errno> {
@@ -548,10 +562,10 @@ impl ObjectStore for Files {
     }
 
     async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
-        let path = self.target.path.join(SUMS);
-        self.unblock(move || listing::list(&path, after, count, share))
-            .await
-            .map_err(|errno| self.failed(errno, "list"))
+        match self.sums.shared_root() {
+            Some(sums) => self.list_below(sums, after, count, share).await,
+            None => Ok(Page { objects: Vec::new(), end: true, failed: None }),
+        }
     }
 
     async fn remove_leftover(&self, object: ObjectId) -> Result<Leftover, Errno> {
@@ -582,7 +596,8 @@ impl ObjectStore for Files {
 pub(crate) fn holds_objects(path: &std::path::Path) -> bool {
     let everything = Share { lane: 0, lanes: 1 };
     // What cannot be listed may hold some.
-    listing::list(&path.join(OBJECTS), None, 1, everything).map_or(true, |page| !page.objects.is_empty())
+    let is_empty = |page: Page| page.objects.is_empty() && page.failed.is_none();
+    !listing::list(&path.join(OBJECTS), None, 1, everything).is_ok_and(is_empty)
 }
 
 /// Data of the object that was acknowledged could not be written.
@@ -593,6 +608,11 @@ fn note_loss(target: &Target, failures: &Failures, object: ObjectId, errno: Errn
 }
 
 type LocalBox<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
+
+/// Good while it is open.
+fn path_of_fd(fd: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
 
 pub(super) fn clamp(len: u64) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)

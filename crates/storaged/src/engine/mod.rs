@@ -31,6 +31,8 @@ mod kill_tests;
 #[cfg(test)]
 mod kill_work;
 mod listing;
+#[cfg(test)]
+mod listing_tests;
 mod look;
 mod lost;
 #[cfg(test)]
@@ -74,6 +76,8 @@ pub(crate) struct Page {
     pub(crate) objects: Vec<(ObjectId, Stored)>,
     /// Nothing follows.
     pub(crate) end: bool,
+    /// Why some of what there is on the way to these objects, or of what they are, could not be read.
+    pub(crate) failed: Option<Errno>,
 }
 
 /// What a look at a range of an object found.
