@@ -464,8 +464,10 @@ impl ObjectStore for Files {
         file.durability.changes();
         let outcome = self.resize_summed(object, &file, size).await;
         file.changed(0..u64::MAX);
+        if outcome.is_ok() || has_size(&file, size) {
+            file.size.set(size);
+        }
         outcome?;
-        file.size.set(size);
         if size == 0 {
             self.failures.forget(object);
         }
@@ -598,6 +600,11 @@ pub(crate) fn holds_objects(path: &std::path::Path) -> bool {
     // What cannot be listed may hold some.
     let is_empty = |page: Page| page.objects.is_empty() && page.failed.is_none();
     !listing::list(&path.join(OBJECTS), None, 1, everything).is_ok_and(is_empty)
+}
+
+/// After a truncate that failed: a file system that could not free what it cut off has cut it off all the same.
+pub(super) fn has_size(file: &OpenFile, size: u64) -> bool {
+    syscall::stat(file.fd()).is_ok_and(|(stored, _)| stored.size == size)
 }
 
 /// Data of the object that was acknowledged could not be written.
