@@ -199,7 +199,8 @@ impl Service {
         }
     }
 
-    /// Locks and registers what is new: who opens it waits for its disk, and nobody else does. Dropping it before it is registered leaves all as it was.
+    /// Locks and registers what is new: who opens it waits for its disk, and nobody else does. Dropping it before it is
+    /// registered leaves all as it was.
     async fn register_more(&self, reread: &Reread<Config>) -> anyhow::Result<Option<More>> {
         let again = reread()?;
         again.validate()?;
@@ -339,8 +340,8 @@ fn open_new(
     Ok((opened.into_iter().map(|(home, _)| home).collect(), targets))
 }
 
-/// Runs `call`, which a disk may hold up for ever, in a thread of its own. Who waits no more leaves it behind: what it opens is
-/// closed again, or ends with the service.
+/// Runs `call`, which a disk may hold up for ever, in a thread of its own. Who waits no more leaves it behind: what it
+/// opens is closed again, or ends with the service.
 ///
 /// # Errors
 /// Where a thread cannot be made, or has panicked.

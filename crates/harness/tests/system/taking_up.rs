@@ -1,5 +1,5 @@
-//! What stands in the way of a new shard or target of a running service keeps it from nothing else: it goes on, takes it up later,
-//! and ends when it is told to.
+//! What stands in the way of a new shard or target of a running service keeps it from nothing else: it goes on, takes
+//! it up later, and ends when it is told to.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -387,7 +387,7 @@ impl Files {
         self.target.syncer.run(sync).await
     }
 
-    /// What is below this descriptor, as requests find it: what has the path of the target may be another one by now, or none.
+    /// What is below this descriptor, as requests find it: what has the target's path may be another one by now, or none.
     async fn list_below(
         &self,
         root: Arc<OwnedFd>,

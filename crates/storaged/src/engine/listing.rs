@@ -12,8 +12,8 @@ use types::time::Timestamp;
 use super::folders::{Folder, file_name, parse_file_name};
 use super::{Page, Share, Stored};
 
-/// Up to `count` objects of the share after `after`: by folder, then by inode and stripe. What the disk does not give of the
-/// folders takes nothing else away.
+/// Up to `count` objects of the share after `after`: by folder, then by inode and stripe. What the disk does not give of
+/// the folders takes nothing else away.
 ///
 /// # Errors
 /// Those of reading `root` itself, also where it is not there.
