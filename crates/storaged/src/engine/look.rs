@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use types::error::Errno;
 use types::id::ObjectId;
+use types::time::Timestamp;
 
 use super::files::Files;
 use super::{Stored, folders, lost, syscall};
@@ -13,8 +14,8 @@ use super::{Stored, folders, lost, syscall};
 #[derive(Clone, Copy, Default)]
 struct Seen {
     stored: Option<Stored>,
-    /// By its checksums it should be there, or longer.
-    lacks: bool,
+    /// Bytes, where it should be there by its checksums, or longer.
+    expected: Option<u64>,
 }
 
 impl Files {
@@ -28,14 +29,29 @@ impl Files {
         let sums = self.sums.shared_root().filter(|_| self.sums.is_on());
         let mut found = Vec::with_capacity(objects.len());
         for (&object, seen) in objects.iter().zip(self.look_at(objects, sums).await?) {
-            found.push(if seen.lacks { self.stat_opened(object).await? } else { seen.stored });
+            found.push(match seen.expected {
+                Some(expected) => self.stat_opened(object, seen.stored, expected).await?,
+                None => seen.stored,
+            });
         }
         Ok(found)
     }
 
-    /// Who opens an object tells what is missing of it, and gives it its size.
-    async fn stat_opened(&self, object: ObjectId) -> Result<Option<Stored>, Errno> {
-        let Some(file) = self.open_existing(object).await? else { return Ok(None) };
+    /// Who opens an object tells what is missing of it, and gives it its size. One that is lost has the size that it had, so
+    /// that its file is neither read as shorter nor settled so, and can be removed: who reads it is told.
+    async fn stat_opened(
+        &self,
+        object: ObjectId,
+        stored: Option<Stored>,
+        expected: u64,
+    ) -> Result<Option<Stored>, Errno> {
+        let file = match self.open_existing(object).await {
+            Err(Errno::EIO) if stored.is_none() && self.check_root().is_ok() => {
+                return Ok(Some(Stored { size: expected, blocks: 0, mtime: Timestamp(0) }));
+            }
+            opened => opened?,
+        };
+        let Some(file) = file else { return Ok(None) };
         let (stored, _) = syscall::stat(file.fd()).map_err(|errno| self.failed(errno, "stat"))?;
         // Where the file system takes no change, only we know of it.
         Ok(Some(Stored { size: stored.size.max(file.size.get()), ..stored }))
@@ -80,6 +96,6 @@ impl Files {
 fn look(root: RawFd, sums: Option<RawFd>, object: ObjectId) -> Result<Seen, Errno> {
     let stored = syscall::stat_at(root, &folders::path(object))?;
     let expected = sums.map_or(Ok(None), |sums| lost::size(sums, object))?;
-    let lacks = expected.is_some_and(|expected| stored.is_none_or(|stored| stored.size < expected));
-    Ok(Seen { stored, lacks })
+    let is_missing = |expected: &u64| stored.is_none_or(|stored| stored.size < *expected);
+    Ok(Seen { stored, expected: expected.filter(is_missing) })
 }
