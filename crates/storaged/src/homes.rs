@@ -83,22 +83,10 @@ impl Homes {
         if homes.is_empty() { Err(first_reason(absent)) } else { Ok((Self { homes, memory }, absent)) }
     }
 
-    /// The targets of `config` that are neither among these nor absent, opened as [`Late`] does.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub(crate) fn open_more(
-        &self,
-        config: &Config,
-        is_absent: impl Fn(&Path) -> bool,
-    ) -> Result<Vec<(Home, u64)>, Fatal> {
-        let late = self.late();
+    /// The targets of `config` that are neither among these nor absent.
+    pub(crate) fn new_of(&self, config: &Config, is_absent: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
         let is_new = |dir: &&PathBuf| !self.homes.iter().any(|home| home.dir() == dir.as_path()) && !is_absent(dir);
-        let new: Vec<PathBuf> = config.targets.iter().filter(is_new).cloned().collect();
-        match ask(&new)?.first() {
-            Some(dir) => Err(does_not_answer(dir)),
-            None => new.iter().map(|dir| late.open(dir, config.init)).collect(),
-        }
+        config.targets.iter().filter(is_new).cloned().collect()
     }
 
     /// What opens further targets of this node.
@@ -222,6 +210,17 @@ impl Late {
         Memory { incarnation, ..self.memory.clone() }.write(&home)?;
         Ok((home, incarnation))
     }
+
+    /// Opens all of these or none. Blocks for as long as their disks do.
+    ///
+    /// # Errors
+    /// As [`Homes::open`].
+    pub(crate) fn open_all(&self, dirs: &[PathBuf], init: bool) -> Result<Vec<(Home, u64)>, Fatal> {
+        match ask(dirs)?.first() {
+            Some(dir) => Err(does_not_answer(dir)),
+            None => dirs.iter().map(|dir| self.open(dir, init)).collect(),
+        }
+    }
 }
 
 /// Those of `dirs` whose disks hang.
@@ -289,7 +288,7 @@ mod tests {
     }
 
     fn more(homes: &Homes, config: &Config) -> Result<Vec<(Home, u64)>, Fatal> {
-        homes.open_more(config, |_| false)
+        homes.late().open_all(&homes.new_of(config, |_| false), config.init)
     }
 
     fn refusal(config: &Config) -> String {

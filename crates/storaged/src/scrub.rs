@@ -173,6 +173,9 @@ enum Listed {
 }
 
 /// Until the run is stopped.
+///
+/// # Errors
+/// Where the target has gone, or nothing of it can be listed.
 async fn for_each_object<S: ObjectStore>(
     served: &Rc<Served<S>>,
     what: Listed,
@@ -180,10 +183,15 @@ async fn for_each_object<S: ObjectStore>(
 ) -> Result<(), Errno> {
     let mut after = None;
     loop {
+        served.target.check_present()?;
         let page = match what {
             Listed::Objects => served.store.list(after, PAGE, served.share).await?,
             Listed::Checksums => served.store.list_checksums(after, PAGE, served.share).await?,
         };
+        if let Some(errno) = page.failed {
+            let text = format!("some objects, or folders of them, cannot be read: {errno}");
+            served.scrub.record(|run| run.failure = Bytes(text.into_bytes()));
+        }
         for (object, stored) in &page.objects {
             if served.scrub.stop.get() {
                 return Ok(());

@@ -177,7 +177,7 @@ impl<S: ObjectStore> Served<S> {
         let _place = self.queue.read().await;
         // From before the look: who writes on if nothing has changed since that version must not have seen less than it has.
         let versions: Vec<u64> = objects.iter().map(|&object| self.table.version(object)).collect();
-        let found = self.store.stat(objects).await?;
+        let found = self.store.stat_whole(objects).await?;
         let describe = |((&object, version), found): ((&ObjectId, u64), Option<Stored>)| {
             let found = found.filter(|_| !self.table.is_buried(object));
             let Stored { size, blocks, mtime } = found.unwrap_or(Stored { size: 0, blocks: 0, mtime: Timestamp(0) });
@@ -191,6 +191,8 @@ impl<S: ObjectStore> Served<S> {
         let _place = self.queue.read().await;
         let count = request.count.clamp(1, LIST_MAX) as usize;
         let page = self.store.list(request.after, count, self.share).await?;
+        // Who asks takes what is not named for not there.
+        page.failed.map_or(Ok(()), Err)?;
         let listed =
             |(object, stored): (ObjectId, Stored)| ListedObject { object, size: stored.size, blocks: stored.blocks };
         Ok(ListReply { objects: page.objects.into_iter().map(listed).collect(), end: page.end })

@@ -1,8 +1,9 @@
 //! Start, run and ordered stop.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use cluster::capacity::Capacity;
@@ -18,6 +19,7 @@ use net::{ClusterKey, Identity, Limits};
 use ring::mailbox::Sender;
 use telemetry::metrics::Metrics;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::absent::{Absent, Found, Search};
 use crate::bench;
@@ -25,7 +27,7 @@ use crate::config::Config;
 use crate::engine::Share;
 use crate::engine::files::{self, Options};
 use crate::fault::Fault;
-use crate::homes::Homes;
+use crate::homes::{Homes, Late};
 use crate::lane::{Lane, Order, Setup};
 use crate::netbench::NetBench;
 use crate::ports::{self, Listeners};
@@ -145,23 +147,25 @@ impl Service {
     async fn until_told(&mut self, mut hangup: Signal, reread: &Reread<Config>) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let stop = async {
+        let fault = self.fault.clone();
+        let end = async {
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+                _ = terminate.recv() => Ok(()),
+                _ = interrupt.recv() => Ok(()),
+                fatal = fault.told() => Err(fatal.into()),
             }
         };
-        tokio::pin!(stop);
+        tokio::pin!(end);
         loop {
+            // Whatever waits for a disk, or for mgmtd, is left where it is told to end.
             tokio::select! {
-                () = &mut stop => return Ok(()),
-                fatal = self.fault.told() => return Err(fatal.into()),
+                ended = &mut end => return ended,
                 _ = hangup.recv() => tokio::select! {
-                    () = &mut stop => return Ok(()),
+                    ended = &mut end => return ended,
                     grown = self.grow(reread) => grown?,
                 },
                 found = self.absent.next() => tokio::select! {
-                    () = &mut stop => return Ok(()),
+                    ended = &mut end => return ended,
                     taken = self.take_back(found) => taken?,
                 },
             }
@@ -195,17 +199,17 @@ impl Service {
         }
     }
 
-    /// Locks and registers what is new. Dropping it before it is registered leaves all as it was.
+    /// Locks and registers what is new: who opens it waits for its disk, and nobody else does. Dropping it before it is
+    /// registered leaves all as it was.
     async fn register_more(&self, reread: &Reread<Config>) -> anyhow::Result<Option<More>> {
         let again = reread()?;
         again.validate()?;
-        let opened = self.homes.open_more(&again, |dir| self.absent.has(dir))?;
-        if opened.is_empty() {
+        let dirs = self.homes.new_of(&again, |dir| self.absent.has(dir));
+        if dirs.is_empty() {
             return Ok(None);
         }
-        let open = |(home, incarnation): &(Home, u64)| open_target(home, *incarnation, Opening::of(&self.config));
-        let targets = opened.iter().map(open).collect::<Result<_, Fatal>>()?;
-        let homes = opened.into_iter().map(|(home, _)| home).collect();
+        let (late, opening) = (self.homes.late(), Opening::of(&self.config));
+        let (homes, targets) = apart(move || open_new(&late, &dirs, again.init, opening)).await??;
         Ok(Some(self.register(homes, targets).await?))
     }
 
@@ -322,6 +326,32 @@ fn open_target(home: &Home, incarnation: u64, opening: Opening) -> Result<Arc<Ta
         .map_err(|error| Fatal::unusable(format!("{} cannot be used: {error}", target.path.display()), &error))?;
     target.probe(&watch::identity_file(&target));
     Ok(Arc::new(target))
+}
+
+fn open_new(
+    late: &Late,
+    dirs: &[PathBuf],
+    init: bool,
+    opening: Opening,
+) -> Result<(Vec<Home>, Vec<Arc<Target>>), Fatal> {
+    let opened = late.open_all(dirs, init)?;
+    let open = |(home, incarnation): &(Home, u64)| open_target(home, *incarnation, opening);
+    let targets = opened.iter().map(open).collect::<Result<_, Fatal>>()?;
+    Ok((opened.into_iter().map(|(home, _)| home).collect(), targets))
+}
+
+/// Runs `call`, which a disk may hold up for ever, in a thread of its own. Who waits no more leaves it behind: what it
+/// opens is closed again, or ends with the service.
+///
+/// # Errors
+/// Where a thread cannot be made, or has panicked.
+async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let (sender, outcome) = oneshot::channel();
+    thread::Builder::new().name("grow".into()).spawn(move || {
+        // Where nobody listens any more, the locks go with it.
+        let _ = sender.send(call());
+    })?;
+    outcome.await.map_err(|_| io::Error::other("the thread that opens targets has panicked"))
 }
 
 fn search(absent: Vec<Absent>, homes: &Homes, opening: Opening) -> io::Result<Search> {
@@ -470,6 +500,23 @@ mod tests {
     fn the_limit_of_descriptors_is_raised_as_far_as_it_goes() {
         let before = raise_descriptors(0).expect("there is a limit");
         assert!(raise_descriptors(before).expect("unchanged") >= before);
+    }
+
+    #[test]
+    fn who_is_told_to_end_does_not_wait_for_a_disk_that_hangs() {
+        let (thaw, hangs) = std::sync::mpsc::channel::<()>();
+        let runtime = telemetry::runtime::current_thread().expect("a runtime");
+        let opened = runtime.block_on(async {
+            tokio::select! {
+                opened = apart(move || hangs.recv()) => Some(opened),
+                () = tokio::time::sleep(Duration::from_millis(10)) => None,
+            }
+        });
+        drop(runtime);
+        assert!(opened.is_none());
+        thaw.send(()).expect("it hangs still");
+        let runtime = telemetry::runtime::current_thread().expect("a runtime");
+        assert_eq!(runtime.block_on(apart(|| 5)).expect("run"), 5);
     }
 
     #[test]

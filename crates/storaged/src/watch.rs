@@ -75,7 +75,9 @@ pub(crate) fn identity_file(target: &Target) -> PathBuf {
 
 fn look(target: &Target, metrics: &TargetMetrics, searched: &mut Option<Instant>) {
     target.probe(&identity_file(target));
-    if searched.is_none_or(|searched| searched.elapsed() >= SEARCH_EVERY) {
+    let is_due = searched.is_none_or(|searched| searched.elapsed() >= SEARCH_EVERY);
+    // What has its path while it is away says nothing of what it holds.
+    if is_due && target.check_present().is_ok() {
         target.probe_empty(|| holds_objects(&target.path));
         *searched = Some(Instant::now());
     }
@@ -84,4 +86,31 @@ fn look(target: &Target, metrics: &TargetMetrics, searched: &mut Option<Instant>
     metrics.total.set(gauge(capacity.total_bytes));
     metrics.free.set(gauge(capacity.free_bytes));
     metrics.free_inodes.set(gauge(capacity.free_inodes));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_not_empty() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (path, away) = (root.path().join("target"), root.path().join("away"));
+        std::fs::create_dir_all(path.join("objects")).expect("made");
+        std::fs::write(path.join(IDENTITY_FILE), "").expect("written");
+        let metrics = TargetMetrics::new(&Metrics::new("test"), types::id::TargetId(1));
+        let look = |target: &Target| look(target, &metrics, &mut None);
+        let target = Target::new(path.clone(), 0);
+        std::fs::rename(&path, &away).expect("renamed");
+        look(&target);
+        assert!(!target.is_empty() && holds_objects(&path));
+        // Where its disk is to be mounted.
+        std::fs::create_dir(&path).expect("made");
+        look(&target);
+        assert!(!target.is_empty() && holds_objects(&path));
+        std::fs::remove_dir(&path).expect("removed");
+        std::fs::rename(&away, &path).expect("renamed");
+        look(&target);
+        assert!(target.is_empty() && !holds_objects(&path));
+    }
 }

@@ -14,7 +14,7 @@ use wire::frame::crc32c;
 use wire::sums::Joined;
 
 use super::failed::{Failed, Reached};
-use super::files::Files;
+use super::files::{Files, has_size};
 use super::keeping::AS_SOURCE;
 use super::recompute::recompute;
 use super::sidecar::{Change, Sidecar};
@@ -320,11 +320,12 @@ impl Files {
             }
         }
         let outcome = self.resize(file, size).await;
-        if outcome.is_err() {
-            if let Some(block) = edge {
-                self.repair(object, file, &sums, block..block + 1).await;
-            }
-        } else if shrinks {
+        if outcome.is_err()
+            && let Some(block) = edge
+        {
+            self.repair(object, file, &sums, block..block + 1).await;
+        }
+        if shrinks && (outcome.is_ok() || has_size(file, size)) {
             let in_place = file.size.get() - size <= IN_PLACE_MAX * BLOCK && self.pace.is_calm(Instant::now());
             let cut = if in_place { self.pace.timed(|| sums.cut(size)) } else { self.cut_apart(&sums, size).await };
             if cut.is_err() {

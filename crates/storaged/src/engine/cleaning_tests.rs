@@ -20,7 +20,7 @@ use super::files::Options;
 use super::sums_tests::{
     OBJECT, check_all, flip, forget_pages, header, options, read_errno, sidecar, store, store_of_another_epoch,
 };
-use super::tests::{bytes, object, on_ring, open, read, target, write};
+use super::tests::{Mounted, bytes, object, on_ring, open, read, run, target, write};
 use super::{Found, ObjectStore};
 use crate::scrub;
 use crate::sums::header::State;
@@ -372,5 +372,31 @@ fn what_is_in_doubt_is_not_looked_at_twice() {
         let mut verify = pin!(store.verify(OBJECT, &file, 0, 20_000, &mut data));
         let at_once = poll_fn(|context| Poll::Ready(verify.as_mut().poll(context))).await;
         assert_eq!(at_once, Poll::Ready(Ok(Some(crc))));
+    });
+}
+
+/// The file system may be made writable again under the service.
+#[test]
+fn what_is_gone_over_while_the_disk_takes_no_change_stays_in_doubt() {
+    let Some(mounted) = Mounted::new(16, "rw") else { return };
+    let path = mounted.path();
+    let remount = |how| assert!(run("mount", &["-o", how, path.to_str().expect("plain path")]), "{how}");
+    on_ring(async {
+        let store = store(&mounted.path());
+        write(&store, OBJECT, 0, &bytes(50_000, 1)).await.expect("written");
+        drop(store.open.borrow_mut().remove(OBJECT));
+        remount("remount,ro");
+        let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+        store.distrust(OBJECT, file.sums().expect("kept"), 1..2).await;
+        drop(file);
+        assert_eq!(store.doubtful(), Some(OBJECT));
+        let since = store.going_over();
+        assert_eq!(check_all(&store, OBJECT).await.corrupt, Vec::<u64>::new());
+        store.believe(OBJECT, since).await.expect("nothing to do");
+        remount("remount,rw");
+        flip(&store, OBJECT, 5000);
+        assert_eq!(store.allocate(OBJECT, 45_000, 10, Allocation::Punch).await, Ok(50_000), "it takes changes again");
+        assert_eq!(read_errno(&store, 5000, 10).await, None, "its checksum may not be right");
+        assert_eq!(store.doubtful(), Some(OBJECT));
     });
 }

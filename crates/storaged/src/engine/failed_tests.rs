@@ -86,6 +86,28 @@ fn a_healthy_object_is_what_it_was_after_changes_that_fail() {
 }
 
 #[test]
+fn a_truncate_that_fails_when_it_has_cut_the_file_leaves_nothing_corrupt() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let first = store(dir.path());
+        write(&first, OBJECT, 0, &bytes(LEN, 1)).await.expect("written");
+        refuse(&first, async || {
+            let file = OpenOptions::new().write(true).open(first.object_path(OBJECT)).expect("there");
+            file.set_len(2 * BLOCK).expect("cut");
+            assert!(first.truncate(OBJECT, 2 * BLOCK).await.is_err());
+        })
+        .await;
+        assert_eq!(read(&first, OBJECT, 2 * BLOCK, 100).await, b"");
+        first.sync_all().await;
+        let second = store(dir.path());
+        assert_eq!(check_all(&second, OBJECT).await.corrupt, Vec::<u64>::new());
+        assert!(read(&second, OBJECT, 0, LEN as u32).await == bytes(2 * BLOCK as usize, 1));
+        assert_eq!(write(&second, OBJECT, 4 * BLOCK, b"x").await, Ok(4 * BLOCK + 1));
+        assert!(read(&second, OBJECT, 2 * BLOCK, BLOCK as u32).await == [0; BLOCK as usize], "a hole");
+    });
+}
+
+#[test]
 fn a_hole_may_reach_beyond_what_a_file_can() {
     let dir = tempfile::tempdir().expect("a directory");
     on_ring(async {

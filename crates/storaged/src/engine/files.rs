@@ -387,6 +387,22 @@ impl Files {
         self.target.syncer.run(sync).await
     }
 
+    /// What is below this descriptor, as requests find it: what has the target's path may be another one by now, or none.
+    async fn list_below(
+        &self,
+        root: Arc<OwnedFd>,
+        after: Option<ObjectId>,
+        count: usize,
+        share: Share,
+    ) -> Result<Page, Errno> {
+        let list = move || listing::list(&path_of_fd(&root), after, count, share);
+        let page = self.unblock(list).await.map_err(|errno| self.failed(errno, "list"))?;
+        if let Some(errno) = page.failed {
+            self.failed(errno, "list");
+        }
+        Ok(page)
+    }
+
     async fn sync_entry(&self, object: ObjectId) -> Result<(), Errno> {
         if !self.entries.borrow().is_unsynced(object) {
             return Ok(());
@@ -448,8 +464,10 @@ impl ObjectStore for Files {
         file.durability.changes();
         let outcome = self.resize_summed(object, &file, size).await;
         file.changed(0..u64::MAX);
+        if outcome.is_ok() || has_size(&file, size) {
+            file.size.set(size);
+        }
         outcome?;
-        file.size.set(size);
         if size == 0 {
             self.failures.forget(object);
         }
@@ -469,32 +487,11 @@ impl ObjectStore for Files {
     }
 
     async fn stat(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno> {
-        let mut found = vec![None; objects.len()];
-        let mut elsewhere = Vec::new();
-        for (index, &object) in objects.iter().enumerate() {
-            match self.open.borrow().get(object) {
-                Some(file) => found[index] = Some(syscall::stat(file.fd()).map_err(|e| self.failed(e, "stat"))?.0),
-                None => elsewhere.push((index, object)),
-            }
-        }
-        if elsewhere.is_empty() {
-            return Ok(found);
-        }
-        let root = Arc::clone(&self.root);
-        let stats = self
-            .unblock(move || {
-                let stat = |(index, object)| Ok((index, syscall::stat_at(root.as_raw_fd(), &folders::path(object))?));
-                elsewhere.into_iter().map(stat).collect::<Result<Vec<_>, Errno>>()
-            })
-            .await
-            .map_err(|errno| self.failed(errno, "stat"))?;
-        for (index, stat) in stats {
-            found[index] = stat;
-        }
-        if found.contains(&None) {
-            self.check_root()?;
-        }
-        Ok(found)
+        self.stat_files(objects).await
+    }
+
+    async fn stat_whole(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno> {
+        self.stat_as_summed(objects).await
     }
 
     async fn sync(&self, object: ObjectId) -> Result<(), Errno> {
@@ -523,11 +520,9 @@ impl ObjectStore for Files {
     }
 
     async fn list(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
-        let path = self.path.clone();
+        let page = self.list_below(Arc::clone(&self.root), after, count, share).await?;
         self.check_root()?;
-        self.unblock(move || listing::list(&path, after, count, share))
-            .await
-            .map_err(|errno| self.failed(errno, "list"))
+        Ok(page)
     }
 
     async fn place(&self, object: ObjectId) -> Result<(PathBuf, bool), Errno> {
@@ -569,10 +564,10 @@ impl ObjectStore for Files {
     }
 
     async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
-        let path = self.target.path.join(SUMS);
-        self.unblock(move || listing::list(&path, after, count, share))
-            .await
-            .map_err(|errno| self.failed(errno, "list"))
+        match self.sums.shared_root() {
+            Some(sums) => self.list_below(sums, after, count, share).await,
+            None => Ok(Page { objects: Vec::new(), end: true, failed: None }),
+        }
     }
 
     async fn remove_leftover(&self, object: ObjectId) -> Result<Leftover, Errno> {
@@ -603,7 +598,13 @@ impl ObjectStore for Files {
 pub(crate) fn holds_objects(path: &std::path::Path) -> bool {
     let everything = Share { lane: 0, lanes: 1 };
     // What cannot be listed may hold some.
-    listing::list(&path.join(OBJECTS), None, 1, everything).map_or(true, |page| !page.objects.is_empty())
+    let is_empty = |page: Page| page.objects.is_empty() && page.failed.is_none();
+    !listing::list(&path.join(OBJECTS), None, 1, everything).is_ok_and(is_empty)
+}
+
+/// After a truncate that failed: a file system that could not free what it cut off has cut it off all the same.
+pub(super) fn has_size(file: &OpenFile, size: u64) -> bool {
+    syscall::stat(file.fd()).is_ok_and(|(stored, _)| stored.size == size)
 }
 
 /// Data of the object that was acknowledged could not be written.
@@ -614,6 +615,11 @@ fn note_loss(target: &Target, failures: &Failures, object: ObjectId, errno: Errn
 }
 
 type LocalBox<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
+
+/// Good while it is open.
+fn path_of_fd(fd: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
 
 pub(super) fn clamp(len: u64) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)

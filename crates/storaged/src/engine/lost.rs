@@ -18,7 +18,7 @@ use crate::sums::header::{HEADER_LEN, Header, State, place};
 /// Entries that are read at once.
 const STEP: u64 = 8192;
 
-/// Bytes of an object that is not there and should be; `None` where it need not be, or the disk does not tell. Blocks.
+/// Bytes that an object should have; `None` where it need not have any, or the disk does not tell. Blocks.
 pub(super) fn size(sums: RawFd, object: ObjectId) -> Result<Option<u64>, Errno> {
     Ok(open(sums, object)?.map(|(_, size)| size))
 }

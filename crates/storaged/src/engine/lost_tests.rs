@@ -50,6 +50,41 @@ fn a_lost_object_is_no_hole() {
     });
 }
 
+/// Of a file that is not settled, its objects say the size: it would be read as shorter, and settled so.
+#[test]
+fn a_lost_object_has_the_size_that_it_had() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let served = served(dir.path(), lose(dir.path()).await);
+        // Also once the kernel knows that it is not there.
+        for _ in 0..2 {
+            let lost = served.stat(&[OBJECT, object(3, 0)]).await.expect("answered").objects;
+            assert_eq!((lost[0].exists, lost[0].size, lost[0].blocks), (true, LEN, 0));
+            assert_eq!((lost[1].exists, lost[1].size), (false, 0), "a hole");
+        }
+        assert_eq!(read_errno(&served.store, 0, 10).await, Some(Errno::EIO));
+        assert_eq!(served.store.stat(&[OBJECT]).await, Ok(vec![None]), "a scrub looks what is there");
+        served.remove(OBJECT).await.expect("removed");
+        assert!(!served.stat(&[OBJECT]).await.expect("gone").objects[0].exists);
+    });
+}
+
+#[test]
+fn what_is_missing_at_the_end_of_an_object_counts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let first = store(dir.path());
+        write(&first, OBJECT, 0, &bytes(LEN as usize, 1)).await.expect("written");
+        first.sync_all().await;
+        let file = fs::OpenOptions::new().write(true).open(first.object_path(OBJECT)).expect("there");
+        file.set_len(BLOCK).expect("cut");
+        let served = served(dir.path(), store(dir.path()));
+        assert_eq!(served.stat(&[OBJECT]).await.expect("there").objects[0].size, LEN);
+        assert_eq!(read_errno(&served.store, BLOCK, 10).await, Some(Errno::EIO));
+        assert_eq!(read(&served.store, OBJECT, 0, 10).await, bytes(10, 1));
+    });
+}
+
 #[test]
 fn what_is_written_to_a_lost_object_is_there_and_the_rest_is_not() {
     let dir = tempfile::tempdir().expect("a directory");

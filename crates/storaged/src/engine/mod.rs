@@ -31,6 +31,9 @@ mod kill_tests;
 #[cfg(test)]
 mod kill_work;
 mod listing;
+#[cfg(test)]
+mod listing_tests;
+mod look;
 mod lost;
 #[cfg(test)]
 mod lost_tests;
@@ -73,6 +76,8 @@ pub(crate) struct Page {
     pub(crate) objects: Vec<(ObjectId, Stored)>,
     /// Nothing follows.
     pub(crate) end: bool,
+    /// Why some of what there is on the way to these objects, or of what they are, could not be read.
+    pub(crate) failed: Option<Errno>,
 }
 
 /// What a look at a range of an object found.
@@ -190,6 +195,10 @@ pub(crate) trait ObjectStore {
 
     /// In the order asked; `None` for what does not exist.
     async fn stat(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno>;
+
+    /// The same for who goes by it: what is lost, or missing at an object's end, counts as there, since reading it is an
+    /// error.
+    async fn stat_whole(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno>;
 
     /// All that was changed before is on disk. Errors of earlier write-back come out here or have come to
     /// [`crate::failures::Failures`].

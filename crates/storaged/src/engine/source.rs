@@ -70,12 +70,12 @@ fn first_bad(root: RawFd, sums: RawFd, source: ObjectId, bytes: Range<u64>, me: 
     let sums = sums.as_raw_fd();
     let Some(data) = data else { return first_lost(sums, source, &bytes) };
     let data = data.as_raw_fd();
-    if let Some(bad) = verify_end(data, sums, &bytes)? {
+    if let Some(bad) = verify_end((data, sums), source, &bytes)? {
         return Ok(Some(bad));
     }
     let size = size_of(data)?;
     for block in blocks::covering(&(bytes.start.min(size)..bytes.end.min(size))) {
-        if let Some(bad) = verify_block(data, sums, block, me)? {
+        if let Some(bad) = verify_block((data, sums), source, block, me)? {
             return Ok(Some(bad));
         }
     }
@@ -84,8 +84,8 @@ fn first_bad(root: RawFd, sums: RawFd, source: ObjectId, bytes: Range<u64>, me: 
 
 /// The first block of an object that is not there and should be: who removes one removes its sidecar first.
 fn first_lost(sums: RawFd, source: ObjectId, bytes: &Range<u64>) -> Result<Option<Bad>, Broken> {
-    match read_header(sums)? {
-        Some(header @ Header { state: State::Clean { size }, .. }) if is_of(&header, source) && bytes.start < size => {
+    match read_header(sums, source)? {
+        Some(Header { state: State::Clean { size }, .. }) if bytes.start < size => {
             let block = bytes.start / blocks::BLOCK;
             Ok(Some(Bad { block, entry: read_entry(sums, block)?, sum: 0 }))
         }
@@ -94,11 +94,13 @@ fn first_lost(sums: RawFd, source: ObjectId, bytes: &Range<u64>) -> Result<Optio
 }
 
 /// The first block that is missing in the file: a clean object ends where its header says.
-fn verify_end(data: RawFd, sums: RawFd, bytes: &Range<u64>) -> Result<Option<Bad>, Broken> {
+fn verify_end((data, sums): (RawFd, RawFd), source: ObjectId, bytes: &Range<u64>) -> Result<Option<Bad>, Broken> {
     let mut attempt = 0;
     loop {
         let size = size_of(data)?;
-        let Some(Header { state: State::Clean { size: known }, .. }) = read_header(sums)? else { return Ok(None) };
+        let Some(Header { state: State::Clean { size: known }, .. }) = read_header(sums, source)? else {
+            return Ok(None);
+        };
         let missing = bytes.start.max(size)..bytes.end.min(known);
         if missing.is_empty() {
             return Ok(None);
@@ -121,10 +123,11 @@ fn of_sums(errno: Errno) -> Broken {
     if errno == Errno::EIO { Broken::Unreadable } else { Broken::Failed(errno) }
 }
 
-fn read_header(sums: RawFd) -> Result<Option<Header>, Broken> {
+/// That of another object is none.
+fn read_header(sums: RawFd, source: ObjectId) -> Result<Option<Header>, Broken> {
     let mut bytes = [0; HEADER_LEN];
     let count = syscall::read_at(sums, &mut bytes, 0).map_err(of_sums)?;
-    Ok(Header::decode(&bytes[..count]))
+    Ok(Header::decode(&bytes[..count]).filter(|header| is_of(header, source)))
 }
 
 fn read_entry(sums: RawFd, block: u64) -> Result<Entry, Broken> {
@@ -133,10 +136,10 @@ fn read_entry(sums: RawFd, block: u64) -> Result<Entry, Broken> {
     Ok(Entry::decode(entry))
 }
 
-fn verify_block(data: RawFd, sums: RawFd, block: u64, me: Owner) -> Result<Option<Bad>, Broken> {
+fn verify_block((data, sums): (RawFd, RawFd), source: ObjectId, block: u64, me: Owner) -> Result<Option<Bad>, Broken> {
     let mut attempt = 0;
     loop {
-        let header = read_header(sums)?;
+        let header = read_header(sums, source)?;
         let pending = match header.as_ref().map(|header| &header.state) {
             Some(State::Dirty { pending: Some(pending), .. }) => pending.contains(&block),
             _ => false,

@@ -45,7 +45,8 @@ impl Files {
             match self.open_existing(object).await? {
                 None => return Ok(0),
                 Some(file) if file.writable => file,
-                Some(_) => return Err(Errno::EROFS),
+                // It was opened while the file system took no changes.
+                Some(_) => self.open_or_create(object).await?,
             }
         } else {
             let file = self.open_for_data(object, len).await?;

@@ -470,6 +470,9 @@ fn a_sidecar_of_another_object_is_none() {
         std::fs::copy(sidecar(dir.path(), OBJECT), sidecar(dir.path(), object(2, 0))).expect("misplaced");
         let second = store(dir.path());
         assert_eq!(read(&second, object(2, 0), 0, 5000).await, bytes(5000, 2));
+        // Nor does one lane believe it that copies from another one's object.
+        let range = Range { source_offset: 0, offset: 0, len: 5000 };
+        assert_eq!(second.copy(object(2, 0), object(3, 0), range).await, Ok(5000));
         assert!(File::open(sidecar(dir.path(), OBJECT)).is_ok());
     });
 }

@@ -391,7 +391,7 @@ impl Drop for Mounted {
     }
 }
 
-fn run(program: &str, arguments: &[&str]) -> bool {
+pub(super) fn run(program: &str, arguments: &[&str]) -> bool {
     Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
 }
 
