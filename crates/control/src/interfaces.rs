@@ -1,7 +1,7 @@
 //! Under which addresses a service registers: its rails.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use cluster::map::Rail;
@@ -16,7 +16,17 @@ use net::pairs::{Interface, NoSelector, Selector, select};
 /// # Errors
 /// Where a wanted interface is not there, or the kernel does not tell.
 pub fn rails(listen: IpAddr, wanted: &[String], management: &str) -> Result<Vec<Rail>, Fatal> {
-    choose(&found()?, listen, wanted, is_local(management))
+    choose(&found()?, listen, wanted, Reach::of(management))
+}
+
+/// Whom a service is for, by the address of its mgmtd.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reach {
+    /// This host alone.
+    Here,
+    /// All hosts; while this one is in no network, itself.
+    HereAtLeast,
+    Everywhere,
 }
 
 /// The rails of a service that runs, as they change: what was registered, and what there is now.
@@ -24,7 +34,7 @@ pub fn rails(listen: IpAddr, wanted: &[String], management: &str) -> Result<Vec<
 pub struct Watched {
     listen: IpAddr,
     wanted: Vec<String>,
-    local: bool,
+    reach: Reach,
     /// Rails that are registered and are not there now: since how many looks.
     missing: u32,
 }
@@ -35,7 +45,7 @@ const MISSING_MAX: u32 = 10;
 impl Watched {
     #[must_use]
     pub fn new(listen: IpAddr, wanted: &[String], management: &str) -> Self {
-        Self { listen, wanted: wanted.to_vec(), local: is_local(management), missing: 0 }
+        Self { listen, wanted: wanted.to_vec(), reach: Reach::of(management), missing: 0 }
     }
 
     /// The rails to register now, where they are others than `registered`.
@@ -56,7 +66,7 @@ impl Watched {
         if wanted.is_empty() && !self.wanted.is_empty() {
             return None;
         }
-        let now = choose(found, self.listen, &wanted, self.local).ok()?;
+        let now = choose(found, self.listen, &wanted, self.reach).ok()?;
         let is_missing = registered.iter().any(|rail| !now.contains(rail));
         self.missing = if is_missing { self.missing + 1 } else { 0 };
         let is_new = now.iter().any(|rail| !registered.contains(rail));
@@ -78,6 +88,18 @@ pub fn seen_at(endpoint: SocketAddr, rails: &[Rail]) -> SocketAddr {
     match rails.iter().find(leads_there) {
         Some(rail) if endpoint.ip().is_unspecified() => SocketAddr::new(rail.address, endpoint.port()),
         _ => endpoint,
+    }
+}
+
+/// The same after the rails have changed.
+pub(crate) fn seen_now(endpoint: &str, before: &[Rail], now: &[Rail]) -> String {
+    let is_of = |rails: &[Rail], ip: IpAddr| rails.iter().any(|rail| rail.address == ip);
+    match endpoint.parse::<SocketAddr>() {
+        Ok(at) if is_of(before, at.ip()) && !is_of(now, at.ip()) => {
+            let anywhere = if at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            seen_at(SocketAddr::new(anywhere, at.port()), now).to_string()
+        }
+        _ => endpoint.to_owned(),
     }
 }
 
@@ -114,7 +136,7 @@ fn rail(interface: &Interface) -> Rail {
     Rail { interface: interface.name.clone(), address: interface.address }
 }
 
-fn choose(found: &[Interface], listen: IpAddr, wanted: &[String], local: bool) -> Result<Vec<Rail>, Fatal> {
+fn choose(found: &[Interface], listen: IpAddr, wanted: &[String], reach: Reach) -> Result<Vec<Rail>, Fatal> {
     if !listen.is_unspecified() {
         let known = found.iter().find(|interface| interface.address == listen).map(rail);
         return Ok(vec![known.unwrap_or_else(|| Rail { interface: String::new(), address: listen })]);
@@ -130,8 +152,14 @@ fn choose(found: &[Interface], listen: IpAddr, wanted: &[String], local: bool) -
     if !selectors.is_empty() {
         return Ok(select(&found, &selectors).iter().map(rail).collect());
     }
-    let rails: Vec<Rail> =
-        found.iter().filter(|interface| interface.address.is_loopback() == local).map(rail).collect();
+    let (loopback, others): (Vec<&Interface>, Vec<&Interface>) =
+        found.iter().partition(|interface| interface.address.is_loopback());
+    let chosen = match reach {
+        Reach::Here => loopback,
+        Reach::HereAtLeast if others.is_empty() => loopback,
+        Reach::HereAtLeast | Reach::Everywhere => others,
+    };
+    let rails: Vec<Rail> = chosen.into_iter().map(rail).collect();
     if rails.is_empty() {
         return Err(Fatal::usage(format!("no interface to register: set `interfaces`; there are {}", names(&found))));
     }
@@ -143,19 +171,25 @@ fn names(found: &[Interface]) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Whether `host:port` says that it is for this host alone. Its own name does not, though it often stands for a loopback
-/// address there (127.0.1.1 on Debian): others know it by that name too.
-fn is_local(management: &str) -> bool {
-    let is_loopback =
-        || management.to_socket_addrs().is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()));
-    let is_address = management.parse::<SocketAddr>().is_ok();
-    (is_address || management.contains("localhost")) && is_loopback()
+impl Reach {
+    /// By `host:port`. The own name of a host does not say that it is for this one alone, though it often stands for a loopback
+    /// address there (127.0.1.1 on Debian): others know it by that name too.
+    fn of(management: &str) -> Self {
+        let is_loopback = || {
+            let found = management.to_socket_addrs();
+            found.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
+        };
+        let is_address = management.parse::<SocketAddr>().is_ok();
+        match is_loopback() {
+            true if is_address || management.contains("localhost") || management.contains("loopback") => Self::Here,
+            true => Self::HereAtLeast,
+            false => Self::Everywhere,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, Ipv6Addr};
-
     use super::*;
 
     const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -175,37 +209,46 @@ mod tests {
         if name.contains("localhost") { "unnamed".to_owned() } else { name.trim().to_owned() }
     }
 
-    fn addresses(listen: IpAddr, wanted: &[&str], local: bool) -> Result<Vec<String>, String> {
+    fn addresses(listen: IpAddr, wanted: &[&str], reach: Reach) -> Result<Vec<String>, String> {
         let wanted: Vec<String> = wanted.iter().map(|&name| name.to_owned()).collect();
-        let rails = choose(&found(), listen, &wanted, local).map_err(|fatal| fatal.message)?;
+        let rails = choose(&found(), listen, &wanted, reach).map_err(|fatal| fatal.message)?;
         Ok(rails.iter().map(|rail| rail.address.to_string()).collect())
     }
 
     #[test]
     fn all_interfaces_but_loopback_unless_mgmtd_is_there() {
-        assert_eq!(addresses(ANY, &[], false), Ok(vec!["10.0.0.1".into(), "10.0.1.1".into()]));
-        assert_eq!(addresses(ANY, &[], true), Ok(vec!["127.0.0.1".into()]));
+        assert_eq!(addresses(ANY, &[], Reach::Everywhere), Ok(vec!["10.0.0.1".into(), "10.0.1.1".into()]));
+        assert_eq!(addresses(ANY, &[], Reach::Here), Ok(vec!["127.0.0.1".into()]));
+        assert_eq!(addresses(ANY, &[], Reach::HereAtLeast), addresses(ANY, &[], Reach::Everywhere));
+        let alone = choose(&found()[..1], ANY, &[], Reach::HereAtLeast).expect("it is in no network");
+        assert_eq!(alone[0].address, Ipv4Addr::LOCALHOST);
+        assert!(choose(&found()[..1], ANY, &[], Reach::Everywhere).is_err());
         let any6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        assert_eq!(addresses(any6, &[], false).map(|rails| rails.len()), Ok(3));
-        assert!(["127.0.0.1:7600", "[::1]:7600", "localhost:7600"].iter().all(|local| is_local(local)));
-        assert!(!is_local("192.0.2.1:7600") && !is_local(&format!("{}:7600", hostname())));
+        assert_eq!(addresses(any6, &[], Reach::Everywhere).map(|rails| rails.len()), Ok(3));
+        assert!(["127.0.0.1:7600", "[::1]:7600", "localhost:7600"].iter().all(|at| Reach::of(at) == Reach::Here));
+        assert_eq!(Reach::of("192.0.2.1:7600"), Reach::Everywhere);
+        assert_ne!(Reach::of(&format!("{}:7600", hostname())), Reach::Here);
     }
 
     #[test]
     fn what_listens_everywhere_is_found_at_the_first_rail() {
-        let rails = choose(&found(), IpAddr::V6(Ipv6Addr::UNSPECIFIED), &[], false).expect("rails");
+        let rails = choose(&found(), IpAddr::V6(Ipv6Addr::UNSPECIFIED), &[], Reach::Everywhere).expect("rails");
         let at = |endpoint: &str| seen_at(endpoint.parse().expect("an address"), &rails[1..]).to_string();
         assert_eq!(at("0.0.0.0:9"), "10.0.1.1:9");
         assert_eq!(at("[::]:9"), "10.0.1.1:9");
         assert_eq!(at("192.0.2.1:9"), "192.0.2.1:9");
         let only_sixth = seen_at("0.0.0.0:9".parse().expect("an address"), &rails[2..]);
         assert!(only_sixth.ip().is_unspecified(), "it is not there");
+        assert_eq!(seen_now("10.0.0.1:9", &rails[..1], &rails[1..]), "10.0.1.1:9");
+        for stays in ["10.0.0.1:9", "192.0.2.1:9", ""] {
+            assert_eq!(seen_now(stays, &rails[..1], &rails), stays);
+        }
     }
 
     #[test]
     fn what_comes_is_registered_at_once_and_what_goes_after_a_while() {
         let mut watched = Watched::new(ANY, &[], "192.0.2.1:1");
-        let all = choose(&found(), ANY, &[], false).expect("rails");
+        let all = choose(&found(), ANY, &[], Reach::Everywhere).expect("rails");
         assert_eq!(watched.compare(&found(), &all), None);
         assert_eq!(watched.compare(&found(), &all[..1]), Some(all.clone()));
         for _ in 1..MISSING_MAX {
@@ -222,13 +265,17 @@ mod tests {
 
     #[test]
     fn what_is_named_is_taken_in_its_order_or_refused() {
-        assert_eq!(addresses(ANY, &["eth1", "10.0.0.1"], true), Ok(vec!["10.0.1.1".into(), "10.0.0.1".into()]));
-        let refusal = addresses(ANY, &["ib0"], false).unwrap_err();
+        assert_eq!(addresses(ANY, &["eth1", "10.0.0.1"], Reach::Here), Ok(vec!["10.0.1.1".into(), "10.0.0.1".into()]));
+        let refusal = addresses(ANY, &["ib0"], Reach::Everywhere).unwrap_err();
         assert!(refusal.contains("no interface ib0") && refusal.contains("eth0, eth1, lo"), "{refusal}");
-        assert_eq!(addresses(ANY, &["10.0.1.0/24"], false), Ok(vec!["10.0.1.1".into()]));
-        let refusal = addresses(ANY, &["eth0/x"], false).unwrap_err();
+        assert_eq!(addresses(ANY, &["10.0.1.0/24"], Reach::Everywhere), Ok(vec!["10.0.1.1".into()]));
+        let refusal = addresses(ANY, &["eth0/x"], Reach::Everywhere).unwrap_err();
         assert!(refusal.contains("eth0/x is no network"), "{refusal}");
         let one = "192.0.2.7".parse().expect("an address");
-        assert_eq!(addresses(one, &["eth1"], false), Ok(vec!["192.0.2.7".into()]), "a given address is the only one");
+        assert_eq!(
+            addresses(one, &["eth1"], Reach::Everywhere),
+            Ok(vec!["192.0.2.7".into()]),
+            "a given address is the only one"
+        );
     }
 }

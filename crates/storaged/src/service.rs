@@ -199,8 +199,8 @@ impl Service {
         }
     }
 
-    /// Locks and registers what is new: who opens it waits for its disk, and nobody else does. Dropping it before it is
-    /// registered leaves all as it was.
+    /// Locks and registers what is new. While its disk is waited for, other targets are served, and a stop is heard; what else
+    /// is to be taken up waits for it. Dropping it before it is registered leaves all as it was.
     async fn register_more(&self, reread: &Reread<Config>) -> anyhow::Result<Option<More>> {
         let again = reread()?;
         again.validate()?;

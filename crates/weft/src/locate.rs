@@ -146,10 +146,10 @@ pub(crate) fn default_dir() -> Result<ClusterDir, Failure> {
     }
 }
 
-/// A `.weft` in `folder` or above it.
+/// A `.weft` in `folder` or above it. One that this user may not look into is somebody else's, and in nobody's way.
 fn above(folder: &Path) -> Option<ClusterDir> {
     let dirs = folder.ancestors().filter_map(|folder| ClusterDir::at(&folder.join(".weft")).ok());
-    dirs.into_iter().find(ClusterDir::exists)
+    dirs.into_iter().find(|dir| dir.spec_file().exists())
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::shared::Shared;
 use super::{AgentConfig, OnUpdate, Update};
 use crate::client::{Backoff, Client, Watch};
 use crate::error::ControlError;
+use crate::interfaces::seen_now;
 use crate::node::{Registered, Reporter};
 use crate::view::View;
 
@@ -265,6 +266,7 @@ impl Task {
         let changed = self.config.rails.as_mut().and_then(|rails| rails.changed(&registration.rails));
         if let Some(rails) = changed {
             tracing::info!(?rails, "the interfaces have changed: registering them");
+            registration.metrics = seen_now(&registration.metrics, &registration.rails, &rails);
             registration.rails = rails;
             client.register_node(registration, &reporter()).await?;
             return Ok(());

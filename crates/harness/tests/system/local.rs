@@ -81,7 +81,9 @@ fn who_starts_a_cluster_that_is_being_stopped_waits_for_that() {
     let storage = cluster.pid("storaged-1").unwrap();
     process::stop(storage);
     let mut down = spawn(&cluster, &["down"]);
-    until::until("it is being stopped", SOON, || (!mounts::is_mounted(&cluster.mount_point())).then_some(()));
+    let state = cluster.dir().join("run/state.json");
+    let is_stopping = || fs::read_to_string(&state).is_ok_and(|state| state.contains("\"stopping\": true"));
+    until::until("it is being stopped", SOON, || is_stopping().then_some(()));
     let point = cluster.mount_point();
     let mut up = spawn(&cluster, &["up", "--detach", "--timeout", "60", "--mount", point.to_str().unwrap()]);
     thread::sleep(Duration::from_secs(1));

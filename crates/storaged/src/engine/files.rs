@@ -444,7 +444,7 @@ impl ObjectStore for Files {
                 Ok(Written { size: file.size.get(), durable })
             }
             Err(errno) => {
-                if let Ok((stored, _)) = syscall::stat(file.fd()) {
+                if let Some((stored, _)) = syscall::stat(file.fd()).ok().filter(|_| has_begun_change(&file)) {
                     file.size.set(stored.size);
                 }
                 Err(errno)
@@ -464,7 +464,7 @@ impl ObjectStore for Files {
         file.durability.changes();
         let outcome = self.resize_summed(object, &file, size).await;
         file.changed(0..u64::MAX);
-        if outcome.is_ok() || has_size(&file, size) {
+        if outcome.is_ok() || has_begun_change(&file) && has_size(&file, size) {
             file.size.set(size);
         }
         outcome?;
@@ -600,6 +600,11 @@ pub(crate) fn holds_objects(path: &std::path::Path) -> bool {
     // What cannot be listed may hold some.
     let is_empty = |page: Page| page.objects.is_empty() && page.failed.is_none();
     !listing::list(&path.join(OBJECTS), None, 1, everything).is_ok_and(is_empty)
+}
+
+/// The change has begun, though it failed: before, the file had the size that its clean header says.
+fn has_begun_change(file: &OpenFile) -> bool {
+    file.sums().is_none_or(|sums| sums.is_dirty())
 }
 
 /// After a truncate that failed: a file system that could not free what it cut off has cut it off all the same.

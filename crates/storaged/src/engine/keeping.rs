@@ -363,6 +363,11 @@ impl Files {
     /// Counts it each time, and logs it once while it is remembered.
     pub(super) fn tell_lost(&self, object: ObjectId, size: u64) {
         self.sums.corrupt.inc();
+        self.note_lost(object, size);
+    }
+
+    /// For who only looks how long it is.
+    pub(super) fn note_lost(&self, object: ObjectId, size: u64) {
         if self.sums.remembers(object, LOST) {
             return;
         }

@@ -30,41 +30,43 @@ impl Files {
         let mut found = Vec::with_capacity(objects.len());
         for (&object, seen) in objects.iter().zip(self.look_at(objects, sums).await?) {
             found.push(match seen.expected {
-                Some(expected) => self.stat_opened(object, seen.stored, expected).await?,
+                Some(expected) => self.stat_missing(object, seen.stored, expected).await?,
                 None => seen.stored,
             });
         }
         Ok(found)
     }
 
-    /// Who opens an object tells what is missing of it, and gives it its size. One that is lost has the size that it had, so
-    /// that its file is neither read as shorter nor settled so, and can be removed: who reads it is told.
-    async fn stat_opened(
+    /// One that is lost has the size that it had, so that its file is neither read as shorter nor settled so, and can be
+    /// removed: who reads it is told. Who opens one that is there gives it its size.
+    async fn stat_missing(
         &self,
         object: ObjectId,
         stored: Option<Stored>,
         expected: u64,
     ) -> Result<Option<Stored>, Errno> {
-        let file = match self.open_existing(object).await {
-            Err(Errno::EIO) if stored.is_none() && self.check_root().is_ok() => {
-                return Ok(Some(Stored { size: expected, blocks: 0, mtime: Timestamp(0) }));
-            }
-            opened => opened?,
-        };
-        let Some(file) = file else { return Ok(None) };
+        if stored.is_none() {
+            self.check_root()?;
+            self.note_lost(object, expected);
+            return Ok(Some(Stored { size: expected, blocks: 0, mtime: Timestamp(0) }));
+        }
+        let Some(file) = self.open_existing(object).await? else { return Ok(None) };
         let (stored, _) = syscall::stat(file.fd()).map_err(|errno| self.failed(errno, "stat"))?;
-        // Where the file system takes no change, only we know of it.
         Ok(Some(Stored { size: stored.size.max(file.size.get()), ..stored }))
     }
 
-    /// `sums`: where their checksums are, if these have a say. Those that are open have the size that they should.
+    /// `sums`: where their checksums are, if these have a say.
     async fn look_at(&self, objects: &[ObjectId], sums: Option<Arc<OwnedFd>>) -> Result<Vec<Seen>, Errno> {
         let mut found = vec![Seen::default(); objects.len()];
         let mut elsewhere = Vec::new();
         for (index, &object) in objects.iter().enumerate() {
             match self.open.borrow().get(object) {
                 Some(file) => {
-                    let (stored, _) = syscall::stat(file.fd()).map_err(|errno| self.failed(errno, "stat"))?;
+                    let (mut stored, _) = syscall::stat(file.fd()).map_err(|errno| self.failed(errno, "stat"))?;
+                    if sums.is_some() && file.sums().is_some() {
+                        // Where the file system takes no change, only we know of what is missing at the end.
+                        stored.size = stored.size.max(file.size.get());
+                    }
                     found[index].stored = Some(stored);
                 }
                 None => elsewhere.push((index, object)),

@@ -66,9 +66,7 @@ impl Args {
             return detach(&config, output);
         }
         let point = mounts::resolve(&config.mountpoint);
-        let Some(turn) = RunState::lock(&point)? else {
-            return Err(usage!("another `weft mount` is about to mount at {}", point.display()));
-        };
+        let turn = turn_at(&point, *config.start_timeout)?;
         check_mount_point(&point)?;
         serve(config, dir, turn)
     }
@@ -111,6 +109,20 @@ impl Args {
             None => environment(variable),
         };
         (word("mgmtd", "WEFT_MOUNT_MGMTD"), word("key_file", "WEFT_MOUNT_KEY_FILE"))
+    }
+}
+
+/// Who else is about to mount there has that done, or has given up, after `limit`.
+fn turn_at(point: &Path, limit: Duration) -> Result<File, Failure> {
+    let begin = Instant::now();
+    loop {
+        match RunState::lock(point)? {
+            Some(turn) => return Ok(turn),
+            None if begin.elapsed() > limit => {
+                return Err(anyhow!("another `weft mount` is about to mount at {}", point.display()).into());
+            }
+            None => thread::sleep(POLL),
+        }
     }
 }
 

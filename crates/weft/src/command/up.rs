@@ -101,7 +101,9 @@ impl Args {
         }
         wait_for_leftovers(&dir)?;
         check_mount_point(&spec.mount)?;
-        grow::refuse_edited(&dir, &spec)?;
+        if dir.exists() {
+            grow::refuse_edited(&dir, &spec, &dir.spec()?)?;
+        }
         leave_taken_ports(&dir, &mut spec)?;
         make(&dir, &spec)?;
         let interrupted = catch_interrupts()?;
@@ -158,15 +160,14 @@ impl Args {
             None => plan::free_ports()?,
         };
         let storage = match (self.storage, &old) {
-            (Some(asked), Some(old)) if asked < old.storage => after_deletions(dir, old, asked)?,
+            (Some(asked), Some(old)) if asked < old.storage => {
+                fewer(dir, old, (plan::storage_names(old).collect(), asked, old.made.storage), "storage")?
+            }
             (asked, old) => count(asked, old.as_ref().map(|old| old.storage), 1, "storage services")?,
         };
         let metadata = match (self.metadata, &old) {
-            (Some(asked), Some(old))
-                if (old.made.metadata..old.metadata).contains(&asked)
-                    && never_joined(dir, plan::metadata_names(old), asked)? =>
-            {
-                asked
+            (Some(asked), Some(old)) if asked < old.metadata && asked >= old.made.metadata => {
+                fewer(dir, old, (plan::metadata_names(old).collect(), asked, old.made.metadata), "metadata")?
             }
             (asked, old) => count(asked, old.as_ref().map(|old| old.metadata), 1, "metadata services")?,
         };
@@ -191,37 +192,41 @@ fn must_be_here(address: IpAddr) -> Result<(), Failure> {
     bound.map(drop).map_err(|error| usage!("--listen {address}: {error}: give an address that `ip address` shows here"))
 }
 
-/// Those of the services above so many that were to be part of the cluster never were: they did not start.
-fn never_joined(dir: &ClusterDir, names: impl Iterator<Item = String>, asked: u32) -> Result<bool> {
-    for name in names.skip(asked as usize) {
-        if !grow::never_joined(dir, &name)? {
-            return Ok(false);
-        }
+/// Whether the cluster has nothing of these services, as it says where it runs; else as far as what they have says. None of them
+/// `made`: they never were part of it.
+fn has_none_of(dir: &ClusterDir, old: &Spec, names: &[String], made: bool) -> Result<bool> {
+    if dir.is_running()? {
+        let view = Admin::connect(&plan::mgmtd_address(old), &dir.key_file())?.view()?;
+        return all(names, |name| grow::is_gone(dir, name, &view.map));
     }
-    Ok(true)
+    Ok(!made && all(names, |name| grow::never_joined(dir, name))?)
 }
 
-/// Less storage services than there were: those above were deleted, as the running cluster says, or never were part of it.
-fn after_deletions(dir: &ClusterDir, old: &Spec, asked: u32) -> Result<u32, Failure> {
-    let (has, place) = (old.storage, dir.root().display());
-    if asked >= old.made.storage && never_joined(dir, plan::storage_names(old), asked)? {
+fn all(names: &[String], is: impl Fn(&str) -> Result<bool>) -> Result<bool> {
+    names.iter().try_fold(true, |all, name| Ok(all && is(name)?))
+}
+
+/// Less services than there were, of `old` so many of which so many were `made`: those above were deleted, or never were part of it.
+fn fewer(
+    dir: &ClusterDir,
+    old: &Spec,
+    (names, asked, made): (Vec<String>, u32, u32),
+    what: &str,
+) -> Result<u32, Failure> {
+    let (has, place) = (names.len(), dir.root().display());
+    let above = &names[asked as usize..];
+    if has_none_of(dir, old, above, asked < made)? {
         return Ok(asked);
     }
-    if !dir.is_running()? {
-        return Err(usage!(
-            "{place} has {has} storage services: `weft up` first, as it is, and then --storage {asked}"
-        ));
-    }
-    let view = Admin::connect(&plan::mgmtd_address(old), &dir.key_file())?.view()?;
-    for name in plan::storage_names(old).skip(asked as usize) {
-        if !grow::is_gone(dir, &name, &view.map)? {
-            return Err(usage!(
-                "{place} has {has} storage services and cannot shrink to {asked}: {name} is part of the cluster; only after \
-                 `weft node delete` it can go"
-            ));
+    Err(usage!(
+        "{place} has {has} {what} services and cannot shrink to {asked}: {} is part of the cluster{}",
+        above.join(", "),
+        match (what, dir.is_running()?) {
+            ("storage", true) => "; only after `weft node delete` it can go",
+            ("storage", false) => ", or may be: `weft up` first, as it is, and then with that number",
+            _ => ", which has no way out for it in this release: leave the flag away",
         }
-    }
-    Ok(asked)
+    ))
 }
 
 /// What a cluster was before the command.
@@ -251,9 +256,10 @@ fn wait_for_all(dir: &ClusterDir, spec: &Spec, limit: Duration, interrupted: &At
 /// has it until all has ended: that is waited for.
 fn goes_on_running(dir: &ClusterDir, limit: Duration) -> Result<bool> {
     let begin = Instant::now();
-    let is_stopping = || Ok::<bool, anyhow::Error>(State::read(dir)?.is_some_and(|state| state.stopping));
+    let mut is_stopping = false;
     while dir.is_running()? {
-        let is_stopping = is_stopping()?;
+        // What says so goes a moment before the lock does.
+        is_stopping |= State::read(dir)?.is_some_and(|state| state.stopping);
         if begin.elapsed() >= if is_stopping { limit.max(DYING) } else { DYING } {
             ensure!(
                 !is_stopping,

@@ -90,12 +90,15 @@ fn storaged(dir: &ClusterDir, spec: &Spec, name: &str, targets: u32) -> Result<S
     ]))
 }
 
-/// The file of a metadata service with as many shards as there are to be; `None` where the number there is the user's.
+/// The file of a metadata service with as many shards as there are to be; `None` where the number there is the user's. One that
+/// is new may have been so before, and be behind.
 ///
 /// # Errors
 /// Where it cannot be read.
 pub(crate) fn grown_shards(dir: &ClusterDir, spec: &Spec, name: &str) -> Result<Option<String>> {
-    grown(dir, name, "shards", spec.made.shards..spec.shards, |shards| metad(dir, spec, name, shards))
+    let is_new = metadata_names(spec).skip(spec.made.metadata as usize).any(|new| new == name);
+    let made = if is_new { 1 } else { spec.made.shards };
+    grown(dir, name, "shards", made..spec.shards, |shards| metad(dir, spec, name, shards))
 }
 
 /// The same of a storage service and its targets.
@@ -103,7 +106,9 @@ pub(crate) fn grown_shards(dir: &ClusterDir, spec: &Spec, name: &str) -> Result<
 /// # Errors
 /// Where it cannot be read.
 pub(crate) fn grown_targets(dir: &ClusterDir, spec: &Spec, name: &str) -> Result<Option<String>> {
-    grown(dir, name, "targets", spec.made.targets..spec.targets, |targets| storaged(dir, spec, name, targets))
+    let is_new = storage_names(spec).skip(spec.made.storage as usize).any(|new| new == name);
+    let made = if is_new { 1 } else { spec.made.targets };
+    grown(dir, name, "targets", made..spec.targets, |targets| storaged(dir, spec, name, targets))
 }
 
 /// Directories of the targets of a storage service.

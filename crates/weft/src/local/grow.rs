@@ -39,7 +39,8 @@ const TAIL: usize = 5;
 /// Where a directory cannot be made, a configuration was edited so that it cannot be changed here, a service refuses, or
 /// `limit` passes. What runs goes on in each case, and the same may be tried again.
 pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &AtomicBool) -> Result<State, Failure> {
-    refuse_edited(dir, spec)?;
+    let old = dir.spec()?;
+    refuse_edited(dir, spec, &old)?;
     let map = match spec.made.targets < spec.targets {
         true => Some(Admin::connect(&mgmtd_address(spec), &dir.key_file())?.view()?.map),
         false => None,
@@ -47,9 +48,27 @@ pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &Atomic
     prepare(dir, spec, map.as_deref())?;
     configs::write(dir, spec)?;
     dir.save_spec(spec)?;
+    let begin = Instant::now();
     let state = wait(dir, spec, Occasion::Growth, limit, stop)?;
+    let services = |spec: &Spec| metadata_names(spec).chain(storage_names(spec)).collect::<BTreeSet<String>>();
+    let gone: Vec<String> = services(&old).difference(&services(spec)).cloned().collect();
+    wait_until_gone(dir, &gone, limit.saturating_sub(begin.elapsed()))?;
     dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
     Ok(state)
+}
+
+/// Until the supervisor has given these services up: one that ends yet has its directories, and would be in the way of itself.
+fn wait_until_gone(dir: &ClusterDir, names: &[String], limit: Duration) -> Result<(), Failure> {
+    let begin = Instant::now();
+    loop {
+        let state = State::read(dir)?.unwrap_or_default();
+        let Some(name) = names.iter().find(|name| state.processes.contains_key(*name)) else { return Ok(()) };
+        if begin.elapsed() > limit {
+            let log = dir.log_file(name);
+            return Err(anyhow!("{name} has not ended yet: see {}", log.display()).into());
+        }
+        thread::sleep(POLL);
+    }
 }
 
 /// Waits until all that the configurations name is part of the cluster that has just been started, but for the storage services
@@ -106,36 +125,42 @@ fn served_now(admin: &mut Option<Admin>, dir: &ClusterDir, spec: &Spec) -> BTree
     }
 }
 
-/// Whether the cluster knows nothing any more of a storage service that it had: neither its node nor one of its targets.
+/// Whether the cluster knows nothing of a service, or nothing any more: neither its node nor one of its targets.
 ///
 /// # Errors
 /// Where its configuration cannot be read.
 pub(crate) fn is_gone(dir: &ClusterDir, name: &str, map: &ClusterMap) -> Result<bool> {
-    let config = storaged(dir, name)?;
-    let identities = config.targets.iter().filter_map(|target| identity::read(&target.join(IDENTITY_FILE)).ok());
+    let dirs = dirs_of(dir, name)?;
+    let identities = dirs.iter().filter_map(|dir| identity::read(&dir.join(IDENTITY_FILE)).ok());
     let uuids: BTreeSet<String> = identities.map(|identity| identity.node_uuid).collect();
-    let storage = map.nodes.values().filter(|node| node.kind == ServiceKind::Storage);
-    let has_node = storage.into_iter().any(|node| node.alias == name || uuids.contains(&node.uuid));
-    let paths = map.targets.values().map(|target| dir.root().join(&target.path));
-    Ok(!has_node && !paths.into_iter().any(|path| config.targets.contains(&path)))
+    let has_node = map.nodes.values().any(|node| node.alias == name || uuids.contains(&node.uuid));
+    let mut paths = map.targets.values().map(|target| dir.root().join(&target.path));
+    Ok(!has_node && !paths.any(|path| dirs.contains(&path)))
 }
 
-/// Whether a service that was to be part of the cluster never was: no directory of its has a number from mgmtd.
+/// Where a service has its data.
+fn dirs_of(dir: &ClusterDir, name: &str) -> Result<Vec<PathBuf>> {
+    if name.starts_with(STORAGE) {
+        return Ok(storaged(dir, name)?.targets);
+    }
+    let config = metad(dir, name)?;
+    Ok((1..=config.shards).map(|number| config.shard_dir(number)).collect())
+}
+
+/// Whether a service that was to be part of the cluster never was: no directory of its has a number from mgmtd. One that cannot
+/// be read may have one.
 ///
 /// # Errors
 /// Where its configuration cannot be read.
 pub(crate) fn never_joined(dir: &ClusterDir, name: &str) -> Result<bool> {
-    let dirs = if name.starts_with(STORAGE) {
-        storaged(dir, name)?.targets
-    } else {
-        let config = metad(dir, name)?;
-        (1..=config.shards).map(|number| config.shard_dir(number)).chain([config.dir.clone()]).collect()
-    };
     let has_joined = |dir: &PathBuf| {
-        let identity = identity::read(&dir.join(IDENTITY_FILE)).ok();
-        identity.is_some_and(|identity| identity.node_id.is_some() || identity.target_id.is_some())
+        let file = dir.join(IDENTITY_FILE);
+        match identity::read(&file) {
+            Ok(identity) => identity.node_id.is_some() || identity.target_id.is_some(),
+            Err(_) => file.try_exists().unwrap_or(true),
+        }
     };
-    Ok(!dirs.iter().any(has_joined))
+    Ok(!dirs_of(dir, name)?.iter().any(has_joined))
 }
 
 /// What a cluster is waited for after.
@@ -257,12 +282,12 @@ fn make_targets(service: Service, known: &[PathBuf], new: &[PathBuf]) -> Result<
     Ok(())
 }
 
-/// What the user has written into a configuration stays, and may be less than what is asked for now. Before anything is
-/// changed.
+/// What the user has written into a configuration stays, and may be less than what is asked for now, where that is more than in
+/// `old`. Before anything is changed.
 ///
 /// # Errors
 /// Says what to write there.
-pub(crate) fn refuse_edited(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
+pub(crate) fn refuse_edited(dir: &ClusterDir, spec: &Spec, old: &Spec) -> Result<(), Failure> {
     let check = |name: &str, key: &str, has: usize, asked: u32| {
         if has >= asked as usize {
             return Ok(());
@@ -271,18 +296,14 @@ pub(crate) fn refuse_edited(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure
         Err(usage!("{} has {key} of your own, {has}: raise it there to {asked}, then try again", file.display()))
     };
     let is_there = |name: &String| dir.config_file(name).exists();
-    if spec.made.shards < spec.shards {
-        for name in metadata_names(spec).filter(is_there) {
-            if configs::grown_shards(dir, spec, &name)?.is_none() {
-                check(&name, "shards", metad(dir, &name)?.shards.into(), spec.shards)?;
-            }
+    for name in metadata_names(spec).filter(is_there).filter(|_| old.shards < spec.shards) {
+        if configs::grown_shards(dir, spec, &name)?.is_none() {
+            check(&name, "shards", metad(dir, &name)?.shards.into(), spec.shards)?;
         }
     }
-    if spec.made.targets < spec.targets {
-        for name in storage_names(spec).filter(is_there) {
-            if configs::grown_targets(dir, spec, &name)?.is_none() {
-                check(&name, "targets", storaged(dir, &name)?.targets.len(), spec.targets)?;
-            }
+    for name in storage_names(spec).filter(is_there).filter(|_| old.targets < spec.targets) {
+        if configs::grown_targets(dir, spec, &name)?.is_none() {
+            check(&name, "targets", storaged(dir, &name)?.targets.len(), spec.targets)?;
         }
     }
     Ok(())
@@ -443,14 +464,15 @@ mod tests {
         let path = dir.config_file("storaged-1");
         let text = std::fs::read_to_string(&path).expect("made");
         std::fs::write(&path, text.replace("target-1", "mine")).expect("writable");
-        let failure = refuse_edited(&dir, &spec(made, 1, 2)).expect_err("it has one target");
+        let failure = refuse_edited(&dir, &spec(made, 1, 2), &spec(made, 1, 1)).expect_err("it has one target");
         assert_eq!(failure.code(), 2);
         assert!(
             failure.to_string().contains("storaged-1.toml has targets of your own, 1: raise it there to 2"),
             "{failure}"
         );
         let more = Spec { storage: 2, ..spec(made, 2, 1) };
-        refuse_edited(&dir, &more).expect("of something else there is to be more");
+        refuse_edited(&dir, &more, &spec(made, 1, 1)).expect("of something else there is to be more");
+        refuse_edited(&dir, &spec(made, 1, 2), &spec(made, 1, 2)).expect("it was asked for before");
         configs::write(&dir, &more).expect("writable");
         assert_eq!(metad(&dir, "metad-1").expect("readable").shards, 2);
     }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::dir::{ClusterDir, Spec};
 use super::plan::{MGMTD, MOUNT, STORAGE, metadata_names, mgmtd_address, storage_names};
 use super::state::{Phase, ProcessState, State};
-use super::{log, mounts};
+use super::{grow, log, mounts};
 use crate::failure::{Failure, usage};
 use crate::output::Progress;
 
@@ -70,11 +70,14 @@ pub(super) fn refusal(dir: &ClusterDir, spec: &Spec, state: &State) -> Option<Fa
     // One that dies again and again may yet come up.
     let missed = dispensable(spec, state, is_refused);
     let (name, process) = parts(spec, state, is_refused).find(|(name, _)| !missed.contains(name))?;
-    Some(usage!("{name} does not start: {}{}", reason(dir, name, process), way_out(spec, name)))
+    Some(usage!("{name} does not start: {}{}", reason(dir, name, process), way_out(dir, spec, name)))
 }
 
 /// How to go on without a service that was to be part of the cluster and is not yet; nothing of others.
-fn way_out(spec: &Spec, name: &str) -> String {
+fn way_out(dir: &ClusterDir, spec: &Spec, name: &str) -> String {
+    if !grow::never_joined(dir, name).unwrap_or(false) {
+        return String::new();
+    }
     let is_new = |at: Option<usize>, made: u32| made > 0 && at.is_some_and(|at| at >= made as usize);
     let made = spec.made;
     if is_new(storage_names(spec).position(|new| new == name), made.storage) {
