@@ -21,7 +21,16 @@ impl Client {
             return Err(Errno::ENODATA);
         }
         let request = meta::GetXattr { inode, name: Bytes(name.to_vec()) };
-        Ok(self.call(caller, Destination::home(inode), &request).await?.value.0)
+        match self.call(caller, Destination::home(inode), &request).await {
+            // What it had is not known: above all, no list for the kernel, which asks for one at each path from there.
+            Err(Errno::ESTALE) if self.is_in_grave(inode) => Err(check_name(name).err().unwrap_or(Errno::ENODATA)),
+            reply => Ok(reply?.value.0),
+        }
+    }
+
+    /// It was removed here, and may still be used.
+    pub(crate) fn is_in_grave(&self, inode: InodeId) -> bool {
+        self.shared.graves.attr(inode).is_some()
     }
 
     /// `flags` as in `setxattr(2)`.
@@ -65,8 +74,10 @@ impl Client {
         if self.is_bare(inode) {
             return Ok(Vec::new());
         }
-        let reply = self.call(caller, Destination::home(inode), &meta::ListXattr { inode }).await?;
-        Ok(reply.names.into_iter().map(|name| name.0).collect())
+        match self.call(caller, Destination::home(inode), &meta::ListXattr { inode }).await {
+            Err(Errno::ESTALE) if self.is_in_grave(inode) => Ok(Vec::new()),
+            reply => Ok(reply?.names.into_iter().map(|name| name.0).collect()),
+        }
     }
 
     /// # Errors
