@@ -401,6 +401,10 @@ impl<K: Kv> Shard<K> {
         }
         self.namespace.set_xattr(inode, name, value, flags)?;
         self.record(exactly, Outcome::Done);
+        // The permission bits follow a list.
+        if self.namespace.existing(inode)?.concerns_writers(&found) {
+            self.tell_openers(exactly.session, inode);
+        }
         Ok(())
     }
 
