@@ -30,8 +30,8 @@ use crate::view::{
 impl<K: Kv> Shard<K> {
     /// # Errors
     /// `ESTALE`; `EPERM` by its flags; with a size `EISDIR`, `EINVAL` (no regular file), `EFBIG`, and `EOPNOTSUPP` where
-    /// contents in the metadata would pass their limit, or, with `inline`, where they are not there; `EOPNOTSUPP` for the
-    /// mode of a symlink, or flags of what has none.
+    /// contents in the metadata would pass their limit, or, with `inline`, where they are not there, or where there are
+    /// objects, and the session has no write intent; `EOPNOTSUPP` for the mode of a symlink, or flags of what has none.
     pub fn set(&mut self, exactly: Exactly, inode: InodeId, change: &SetAttr, inline: bool) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly, outcome);
@@ -40,7 +40,7 @@ impl<K: Kv> Shard<K> {
         let before = self.namespace.existing(inode)?;
         before.may_be_set(change)?;
         if let Some(size) = change.size {
-            self.may_truncate(inode, &before, size, inline)?;
+            self.may_truncate(exactly.session, inode, &before, size, inline)?;
         }
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         self.reform(exactly, inode, &before, DirectoryChange::Set(*change))?;

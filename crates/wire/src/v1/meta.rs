@@ -117,7 +117,8 @@ messages! {
     /// Replied with `InodeReply`, or `ENOENT`/`ESTALE`.
     GetAttr { inode: InodeId }
     /// Replied with `InodeReply`. `size` only after the objects were truncated under a write intent; or `inline`: the
-    /// contents are in the metadata, and are truncated with it. `EOPNOTSUPP` where they are not, or no longer fit.
+    /// contents are in the metadata, and are truncated with it. `EOPNOTSUPP` where they are not, or no longer fit, or
+    /// where there are objects and the session has no write intent.
     Set { exactly: Exactly, inode: InodeId, change: SetAttr, inline: bool }
 
     /// Makes a regular file, device node, fifo or socket; replied with `InodeReply`.
