@@ -22,6 +22,7 @@ use crate::ops::xattr;
 use crate::schema::inode::{Inode, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::shard::Shard;
+use crate::shard::holds::Told;
 use crate::transaction::plan::DirectoryChange;
 use crate::view::{
     Changed, Create, Deletion, Drafted, EntryInfo, Exactly, InodeView, PolicyChange, Rename, Settle, Settled,
@@ -51,7 +52,7 @@ impl<K: Kv> Shard<K> {
         }
         let after = self.namespace.existing(inode)?;
         if change.size.is_some() || change.mtime.is_some() {
-            self.holds.mtime_set(inode, after.ctime);
+            self.holds.mtime_set(exactly.session, inode, after.ctime);
         }
         if change.size.is_some() && after.inline_limit().is_some() {
             self.contents_changed(inode);
@@ -323,7 +324,7 @@ impl<K: Kv> Shard<K> {
             return Err(Errno::EFBIG.into());
         }
         let inode = match drafted {
-            Some(drafted) => self.publish(settle.inode, inode, drafted)?,
+            Some(drafted) => self.publish(exactly.session, settle.inode, inode, drafted)?,
             None => inode,
         };
         let settled = self.may_settle(exactly.session, settle, &inode);
@@ -334,11 +335,11 @@ impl<K: Kv> Shard<K> {
         let inode = self.namespace.existing(settle.inode)?;
         if settled && inode.has(UNSETTLED) {
             let last = self.knows_best_after(exactly.session, settle);
-            let written_after = self.holds.told(exactly.session, settle.inode).written_after;
-            self.namespace.take_over(settle, inode, last, written_after);
+            let Told { written_after, overruled, .. } = self.holds.told(exactly.session, settle.inode);
+            self.namespace.take_over(settle, inode, last, written_after, overruled);
             let after = self.namespace.existing(settle.inode)?;
             if after.mtime != inode.mtime {
-                self.holds.mtime_set(settle.inode, after.mtime);
+                self.holds.mtime_set(exactly.session, settle.inode, after.mtime);
             }
         }
         if settle.release {
