@@ -36,7 +36,7 @@ use crate::shard::unwritten::Unwritten;
 use crate::transaction::Transactions;
 use crate::view::{DirectoryView, Exactly, InodeView, PoolSpace, Standing};
 
-mod changes;
+pub(crate) mod changes;
 mod drafts;
 mod ending;
 mod foresight;

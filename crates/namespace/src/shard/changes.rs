@@ -185,7 +185,7 @@ impl<K: Kv> Shard<K> {
     /// `ENOENT`, `ENOTDIR`, `EISDIR`.
     pub fn unlink(&mut self, exactly: Exactly, parent: InodeId, name: &Name) -> Result<Changed> {
         if let Some(outcome) = self.begin(exactly)? {
-            return repeat_done(outcome).map(|()| Changed::default());
+            return self.repeat_removal(exactly, outcome);
         }
         self.take_back_entry(exactly.session, parent, name)?;
         if self.is_spread() {
@@ -246,7 +246,7 @@ impl<K: Kv> Shard<K> {
     /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EEXIST` (NOREPLACE), `ENOTEMPTY`, `EINVAL` (into itself, or flags), `EMLINK`.
     pub fn rename(&mut self, exactly: Exactly, rename: &Rename<'_>) -> Result<Changed> {
         if let Some(outcome) = self.begin(exactly)? {
-            return repeat_done(outcome).map(|()| Changed::default());
+            return self.repeat_removal(exactly, outcome);
         }
         let (source, target) = ((rename.source_parent, rename.source_name), (rename.target_parent, rename.target_name));
         self.take_back_both(exactly.session, source, target)?;
@@ -401,11 +401,11 @@ impl<K: Kv> Shard<K> {
             self.reform(exactly, inode, &found, DirectoryChange::SetXattr { name, value, flags })?;
         }
         self.namespace.set_xattr(inode, name, value, flags)?;
-        self.record(exactly, Outcome::Done);
         // The permission bits follow a list.
         if self.namespace.existing(inode)?.concerns_writers(&found) {
             self.tell_openers(exactly.session, inode);
         }
+        self.record(exactly, Outcome::Done);
         Ok(())
     }
 
@@ -515,6 +515,12 @@ impl<K: Kv> Shard<K> {
         Ok(self.view(session, id, &inode, layout))
     }
 
+    /// The answer to one that happened already, just now where it took a transaction.
+    fn repeat_removal(&mut self, exactly: Exactly, outcome: Outcome) -> Result<Changed> {
+        repeat_done(outcome)?;
+        Ok(Changed { removed: self.removed_elsewhere(exactly), ..Changed::default() })
+    }
+
     /// The session's figures are right. An inode that is settled needs none: that is no error.
     fn may_settle(&self, session: SessionId, settle: &Settle, inode: &Inode) -> bool {
         if !inode.has(UNSETTLED) {
@@ -543,6 +549,6 @@ fn repeat_done(outcome: Outcome) -> Result<()> {
     if outcome == Outcome::Done { Ok(()) } else { Err(Errno::EPROTO.into()) }
 }
 
-fn nameless(attr: Attr, now: Timestamp) -> Box<Attr> {
+pub(crate) fn nameless(attr: Attr, now: Timestamp) -> Box<Attr> {
     Box::new(Attr { nlink: 0, ctime: now, ..attr })
 }

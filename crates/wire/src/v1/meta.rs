@@ -102,7 +102,7 @@ messages! {
         /// There are no others than these.
         told: bool,
         /// The directory, symbolic link, FIFO, socket or device that was removed or replaced, as it is without a name: its id
-        /// is never asked for with success again. Absent also where it was at home in another shard.
+        /// is never asked for with success again. Absent also of a directory that was at home in another shard.
         removed: Option<Box<Attr>>,
     }
 
