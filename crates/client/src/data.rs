@@ -492,7 +492,7 @@ impl Client {
     pub async fn fsync_inode(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         match self.sync_record(caller, inode, false).await {
             // Of a directory that is removed nothing is left to be lost.
-            Err(Errno::ESTALE) if self.shared.graves.attr(inode).is_some() => Ok(()),
+            Err(Errno::ESTALE) if self.is_in_grave(inode) => Ok(()),
             result => result,
         }
     }

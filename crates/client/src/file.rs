@@ -43,8 +43,9 @@ pub(crate) struct File {
     pub(crate) blocks: u64,
     /// The time of the last write that no settling has told the shard, unless the times were set explicitly since.
     pub(crate) mtime: Option<Timestamp>,
-    /// The modification time as the shard last told it.
+    /// The modification time as the shard last told it, and after which writes count, as it told under the intent.
     told_mtime: Timestamp,
+    written_after: Option<Timestamp>,
     /// The access time as the shard last told it, and the last change of data or inode that is known here.
     pub(crate) atime: Timestamp,
     pub(crate) changed: Timestamp,
@@ -112,6 +113,7 @@ impl File {
             blocks: reply.attr.blocks,
             mtime: None,
             told_mtime: reply.attr.mtime,
+            written_after: reply.written_after,
             atime: reply.attr.atime,
             changed: reply.attr.mtime.max(reply.attr.ctime),
             read_at: None,
@@ -288,7 +290,7 @@ impl File {
             self.size = reply.attr.size;
             self.blocks = reply.attr.blocks;
             self.uneven = is_uneven(&reply.attr);
-            self.told_mtime = reply.attr.mtime;
+            (self.told_mtime, self.written_after) = (reply.attr.mtime, reply.written_after);
         }
     }
 
@@ -350,10 +352,12 @@ impl File {
     }
 
     /// The shard told these attributes: takes its times over, and puts the last read over them. Where somebody else has
-    /// changed a time since it was told last, that goes: over the reads, and over writes from before.
+    /// changed a time since it was told last, that goes: over the reads, and over writes from before. It may have been
+    /// set to what it was.
     pub(crate) fn meets(&mut self, attr: &mut Attr, written_after: Option<Timestamp>) {
-        if attr.mtime != self.told_mtime {
+        if attr.mtime != self.told_mtime || written_after > self.written_after {
             self.told_mtime = attr.mtime;
+            self.written_after = self.written_after.max(written_after);
             self.mtime = self.mtime.filter(|&written| written > written_after.unwrap_or(attr.ctime));
         }
         if attr.atime != self.atime {
@@ -584,6 +588,29 @@ mod tests {
         assert_eq!(file.write_time(), None);
         file.wrote(0, 1, Timestamp(500));
         assert_eq!(seen(&mut file, told(400, 600)), 500, "the shard has what it was told");
+    }
+
+    #[test]
+    fn a_time_that_others_set_to_what_it_was_goes_over_writes_before_it() {
+        let told = |after: i64| InodeReply { written_after: Some(Timestamp(after)), ..reply(0, 0, true) };
+        let seen = |file: &mut File, reply: &InodeReply| {
+            let mut attr = reply.attr;
+            file.meets(&mut attr, reply.written_after);
+            file.overlay(&mut attr);
+            attr.mtime.0
+        };
+        let mut file = file(0, 0);
+        let before = told(200).attr.mtime.0;
+        file.granted(&told(200));
+        file.wrote(0, 1, Timestamp(100));
+        assert_eq!(seen(&mut file, &told(200)), 100, "by a clock that is behind");
+        assert_eq!(seen(&mut file, &told(300)), before);
+        assert_eq!(file.write_time(), None);
+        file.wrote(0, 1, Timestamp(250));
+        assert_eq!(seen(&mut file, &told(300)), 250, "nobody has set it since");
+        assert_eq!(seen(&mut file, &told(200)), 250, "an answer that was overtaken");
+        file.wrote(0, 1, Timestamp(400));
+        assert_eq!(seen(&mut file, &told(350)), 400, "the write came later");
     }
 
     #[test]

@@ -58,7 +58,10 @@ impl Client {
     /// # Errors
     /// `ESTALE` where the inode is gone.
     pub async fn flags(&self, caller: &Caller<'_>, inode: InodeId) -> Result<FileFlags, Errno> {
-        Ok(self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?.flags)
+        match self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await {
+            Err(Errno::ESTALE) if self.is_in_grave(inode) => Ok(FileFlags::NONE),
+            reply => Ok(reply?.flags),
+        }
     }
 
     /// Sets all flags of a file or directory. What was kept back of it is written before.

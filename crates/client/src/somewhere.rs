@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use cluster::map::{CapacityClass, ClusterMap, Group, Node, NodeState, Rail, ServiceKind, Target, TargetState};
 use net::{ClusterKey, Identity, Limits, Request, Service};
+use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, NodeId, SessionId, ShardId, TargetId};
+use wire::frame::Status;
 use wire::op::Op;
 use wire::v1::session::{Empty, SessionOpened};
 
@@ -65,7 +67,12 @@ impl Script {
         self.next(op).await.responder.reply(&Empty {});
     }
 
-    /// The same of two, over two connections.
+    /// Refuses what comes next, which is this.
+    pub(crate) async fn refuses(&self, op: Op, errno: Errno) {
+        self.next(op).await.responder.fail(Status::Errno(errno));
+    }
+
+    /// Answers two, over two connections, with success.
     pub(crate) async fn does_both(&self, one: Op, other: Op) {
         let both = [self.any().await, self.any().await];
         let ops = both.each_ref().map(|request| request.header.op);

@@ -29,7 +29,8 @@ const TELL_AGAIN: Duration = Duration::from_secs(1);
 /// What became of a truncate.
 enum Cut {
     Whole(Box<InodeReply>),
-    /// Another session has got a write intent since this one was alone. This one is not exclusive any more.
+    /// Another session has got a write intent since this one was alone, or this one has lost its own since, and others
+    /// may have written. This one is not exclusive any more.
     Raced,
 }
 
@@ -109,7 +110,11 @@ impl Client {
             reply.has_objects
         };
         if !has_objects {
-            return self.set_at_shard(caller, inode, change, false).await;
+            match self.set_at_shard(caller, inode, change, false).await {
+                // Somebody has begun to write since.
+                Err(Errno::EOPNOTSUPP) => {}
+                set => return set,
+            }
         }
         let turn = self.turn_at_end(caller, inode).await?;
         let unannounced = self.cut_unannounced(caller, inode, size, change).await.transpose();
@@ -260,12 +265,16 @@ impl Client {
                 file.mtime = file.mtime.or(Some(Shared::wall_clock()));
             }
         });
-        let reply = told?;
-        if alone && !reply.exclusive {
+        let is_raced = match &told {
+            Ok(reply) => alone && !reply.exclusive,
+            // The session had ended, and with it the intent.
+            Err(errno) => *errno == Errno::EOPNOTSUPP,
+        };
+        if is_raced {
             self.shared.with_file(inode, File::lose_exclusivity);
             return Ok(Cut::Raced);
         }
-        Ok(Cut::Whole(reply))
+        told.map(Cut::Whole)
     }
 
     async fn truncate_objects(
@@ -311,6 +320,8 @@ mod tests {
     use ring::buf::Slice;
     use types::time::Timestamp;
 
+    use wire::codec::decode_body;
+    use wire::frame::Status;
     use wire::op::Op;
 
     use super::*;
@@ -359,6 +370,49 @@ mod tests {
                 shard.nothing_comes().await;
             };
             somewhere::join(cuts(), answers()).await;
+        });
+    }
+
+    /// Between the two questions another mount has begun to write it.
+    #[test]
+    fn what_is_refused_without_an_intent_is_cut_under_one() {
+        let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
+        somewhere::run(async |shard, [client, _]| {
+            client.shared.with_new_file(file, || nowhere::file(file), |file| file.add_handle(true));
+            let cuts = async {
+                let cut = client.truncate_written(&caller, file, 0, SetAttr::default()).await;
+                assert_eq!(cut.err(), Some(Errno::ESTALE));
+            };
+            let answers = async {
+                shard.opens_session(1).await;
+                let reply = InodeReply { has_objects: false, ..nowhere::reply(file) };
+                shard.next(Op::GetAttr).await.responder.reply(&reply);
+                shard.refuses(Op::Set, Errno::EOPNOTSUPP).await;
+                let asked = shard.next(Op::WriteIntent).await;
+                let message: meta::WriteIntent = decode_body(&asked.body).expect("for an intent");
+                assert!(message.cuts);
+                asked.responder.fail(Status::Errno(Errno::ESTALE));
+            };
+            somewhere::join(cuts, answers).await;
+        });
+    }
+
+    /// It stood still between the cut and that, and others have written since.
+    #[test]
+    fn a_truncate_whose_intent_was_lost_before_the_shard_was_told_begins_anew() {
+        let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
+        somewhere::run(async |shard, [client, _]| {
+            with_intent(&client.shared, file, |_| {});
+            let cuts = async {
+                let cut = client.cut(&caller, file, &nowhere::layout(), 0, SetAttr::default()).await;
+                assert!(matches!(cut, Ok(Cut::Raced)), "{:?}", cut.err());
+            };
+            let answers = async {
+                shard.opens_session(1).await;
+                shard.refuses(Op::Set, Errno::EOPNOTSUPP).await;
+            };
+            somewhere::join(cuts, answers).await;
+            assert_eq!(client.shared.with_file(file, |file| file.is_exclusive()), Some(false));
         });
     }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use types::error::Errno;
 use types::id::InodeId;
-use types::xattr::check_name;
+use types::xattr::{ACCESS_ACL, check_name};
 use wire::codec::Bytes;
 use wire::v1::meta;
 
@@ -21,7 +21,16 @@ impl Client {
             return Err(Errno::ENODATA);
         }
         let request = meta::GetXattr { inode, name: Bytes(name.to_vec()) };
-        Ok(self.call(caller, Destination::home(inode), &request).await?.value.0)
+        match self.call(caller, Destination::home(inode), &request).await {
+            // What it had is not known: above all, no list for the kernel, which asks for one at each path from there.
+            Err(Errno::ESTALE) if self.is_in_grave(inode) => Err(check_name(name).err().unwrap_or(Errno::ENODATA)),
+            reply => Ok(reply?.value.0),
+        }
+    }
+
+    /// It was removed here, and may still be used.
+    pub(crate) fn is_in_grave(&self, inode: InodeId) -> bool {
+        self.shared.graves.attr(inode).is_some()
     }
 
     /// `flags` as in `setxattr(2)`.
@@ -38,16 +47,25 @@ impl Client {
     ) -> Result<(), Errno> {
         self.publish(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
-        let (name, value) = (Bytes(name.to_vec()), Bytes(value.to_vec()));
-        let request = meta::SetXattr { exactly: numbered.exactly.clone(), inode, name, value, flags };
+        let (exactly, value) = (numbered.exactly.clone(), Bytes(value.to_vec()));
+        let request = meta::SetXattr { exactly, inode, name: Bytes(name.to_vec()), value, flags };
         let concerned = || Concerned::inode(inode);
         let result = self.change(caller, Destination::home(inode), &numbered, &request, concerned).await;
         self.parts_changed(inode);
         self.shared.kept.changed(&self.shared.board, inode, &result, Instant::now());
         self.shared.contents.forget(inode);
+        self.rights_changed(inode, name);
         result?;
         self.shared.record_changed(inode);
         Ok(())
+    }
+
+    /// The permission bits follow an access control list: who writes the file asks for them before the next write, as
+    /// that may have to clear set-group-id.
+    fn rights_changed(&self, inode: InodeId, name: &[u8]) {
+        if name == ACCESS_ACL {
+            self.shared.with_file(inode, |file| file.flags.recalled());
+        }
     }
 
     /// It is known to have none. Own changes of them end what is known before they are answered.
@@ -65,8 +83,10 @@ impl Client {
         if self.is_bare(inode) {
             return Ok(Vec::new());
         }
-        let reply = self.call(caller, Destination::home(inode), &meta::ListXattr { inode }).await?;
-        Ok(reply.names.into_iter().map(|name| name.0).collect())
+        match self.call(caller, Destination::home(inode), &meta::ListXattr { inode }).await {
+            Err(Errno::ESTALE) if self.is_in_grave(inode) => Ok(Vec::new()),
+            reply => Ok(reply?.names.into_iter().map(|name| name.0).collect()),
+        }
     }
 
     /// # Errors
@@ -83,5 +103,89 @@ impl Client {
         result?;
         self.shared.record_changed(inode);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::attr::{Attr, FileType};
+    use types::cred::Credentials;
+    use types::flags::FileFlags;
+    use wire::op::Op;
+
+    use super::*;
+    use crate::somewhere::{self, join};
+    use crate::{nowhere, set_ids};
+
+    const INODE: InodeId = InodeId(77);
+
+    #[test]
+    fn a_removed_directory_has_no_attributes_but_its_own() {
+        let caller = Caller::patient(Credentials::default());
+        somewhere::run(async |shard, [client, _]| {
+            let attr = Attr { kind: FileType::Directory, nlink: 0, ..nowhere::reply(INODE).attr };
+            let asks = async {
+                let list = async || client.getxattr(&caller, INODE, ACCESS_ACL).await;
+                assert_eq!(list().await, Err(Errno::ESTALE), "somebody else has removed it");
+                client.shared.graves.dig(attr);
+                assert_eq!(list().await, Err(Errno::ENODATA));
+                assert_eq!(client.listxattr(&caller, INODE).await, Ok(Vec::new()));
+                assert_eq!(client.flags(&caller, INODE).await, Ok(FileFlags::NONE));
+            };
+            let answers = async {
+                shard.opens_session(1).await;
+                for op in [Op::GetXattr, Op::GetXattr, Op::ListXattr, Op::GetAttr] {
+                    shard.refuses(op, Errno::ESTALE).await;
+                }
+            };
+            join(asks, answers).await;
+        });
+    }
+
+    /// Neither owner nor privileged, and in every group.
+    struct Writer;
+
+    impl set_ids::Standing for Writer {
+        fn uid(&self) -> u32 {
+            5
+        }
+        fn is_privileged(&self) -> bool {
+            false
+        }
+        fn has_over(&self, _: u32, _: u32, _: set_ids::Right) -> bool {
+            false
+        }
+        fn is_in_group(&self, _: u32) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_write_after_a_list_was_set_asks_who_may_do_what() {
+        let caller = Caller::patient(Credentials::default());
+        somewhere::run(async |shard, [client, _]| {
+            let of_mode = |mode| {
+                let reply = nowhere::reply(INODE);
+                wire::v1::meta::InodeReply { attr: Attr { mode, ..reply.attr }, ..reply }
+            };
+            let file = || crate::file::File::new(&of_mode(0o2666), nowhere::layout());
+            client.shared.with_new_file(INODE, file, |file| file.add_handle(true));
+            let writes = async {
+                let clears = async || client.kill_suid_sgid(&caller, INODE, &Writer).await;
+                assert_eq!(clears().await, Ok(false), "the group may not execute it");
+                client.setxattr(&caller, INODE, b"user.x", b"", 0).await.expect("set");
+                assert_eq!(clears().await, Ok(false), "nobody has to be asked");
+                client.setxattr(&caller, INODE, ACCESS_ACL, b"a list", 0).await.expect("set");
+                assert_eq!(clears().await, Ok(true));
+            };
+            let answers = async {
+                shard.opens_session(1).await;
+                shard.does(Op::SetXattr).await;
+                shard.does(Op::SetXattr).await;
+                shard.next(Op::GetAttr).await.responder.reply(&of_mode(0o2676));
+                shard.next(Op::Set).await.responder.reply(&of_mode(0o676));
+            };
+            join(writes, answers).await;
+        });
     }
 }

@@ -36,7 +36,7 @@ use crate::shard::unwritten::Unwritten;
 use crate::transaction::Transactions;
 use crate::view::{DirectoryView, Exactly, InodeView, PoolSpace, Standing};
 
-mod changes;
+pub(crate) mod changes;
 mod drafts;
 mod ending;
 mod foresight;
@@ -462,7 +462,7 @@ impl<K: Kv> Shard<K> {
 
     /// What `session` is told of an inode.
     pub(crate) fn view(&self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
-        let Told { exclusive, alone, draft, intents, cutting, cuts, written_after } = self.holds.told(session, id);
+        let Told { exclusive, alone, draft, intents, cutting, cuts, written_after, .. } = self.holds.told(session, id);
         InodeView {
             attr: inode.attr(id),
             // Of a directory, its parts know better.

@@ -88,7 +88,8 @@ pub struct Changed {
     pub others: Vec<InodeId>,
     /// There are no others than these.
     pub told: bool,
-    /// What was removed or replaced, if that was no regular file, as it is without a name, where it was at home here.
+    /// What was removed or replaced, if that was no regular file, as it is without a name. Of a directory where it was
+    /// at home here.
     pub removed: Option<Box<Attr>>,
 }
 

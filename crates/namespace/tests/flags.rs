@@ -11,6 +11,7 @@ use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::{InodeId, SessionId};
 use types::time::{AccessTimes, Timestamp};
+use types::xattr::ACCESS_ACL;
 
 const NONE: SetAttr = SetAttr {
     mode: None,
@@ -273,8 +274,21 @@ fn who_has_a_file_open_hears_that_it_must_not_be_written_any_more() {
         assert_eq!(others.map(|session| heard(&mut bed, session)), [is_told; 2], "{flags}");
         assert!(!heard(&mut bed, A), "its own change");
     }
-    // Who has an intent already keeps it until it has settled, and may end a cut.
+    // The permission bits follow an access control list: whether a write clears set-group-id, too.
     flag(&mut bed, file, FileFlags::NONE);
+    bed.set(file, SetAttr { mode: Some(0o2666), ..NONE }).expect("set");
+    assert_eq!(others.map(|session| heard(&mut bed, session)), [true; 2]);
+    let list = |group: u16| {
+        let entry = |(tag, may): (u16, u16)| [&tag.to_le_bytes()[..], &may.to_le_bytes(), &[0xff; 4]].concat();
+        [2u32.to_le_bytes().to_vec(), [(1, 6), (4, group), (0x20, 6)].map(entry).concat()].concat()
+    };
+    for (group, is_told) in [(6, false), (7, true)] {
+        bed.set_xattr(file, ACCESS_ACL, &list(group), 0).expect("set");
+        assert_eq!(others.map(|session| heard(&mut bed, session)), [is_told; 2], "{group}");
+        assert_eq!(bed.stat(file).expect("there").attr.mode, 0o2606 | u32::from(group) << 3);
+    }
+    bed.set(file, SetAttr { mode: Some(0o644), ..NONE }).expect("set");
+    // Who has an intent already keeps it until it has settled, and may end a cut.
     loop {
         match bed.write_intent(B, file) {
             Err(Error::Growing | Error::Recalling) => {

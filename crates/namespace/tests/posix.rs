@@ -248,6 +248,39 @@ fn a_write_after_the_time_was_set_counts_whatever_changes_then() {
     }
 }
 
+/// Whoever sets it may have seen it before the write, as who puts it back after a backup.
+#[test]
+fn a_time_that_is_set_to_what_it_was_goes_over_writes_before_it() {
+    for (by, later, counts) in [(A, 0, false), (A, 1, true), (B, 0, true)] {
+        let mut bed = Bed::in_objects();
+        let f = bed.file(ROOT, "f");
+        bed.turn();
+        let before = bed.write_intent(B, f).unwrap().attr.mtime;
+        bed.turn();
+        for mtime in [Timestamp(5), before] {
+            let exactly = bed.next(by);
+            let change = SetAttr { mtime: Some(SetTime::At(mtime)), ..SetAttr::default() };
+            bed.shard.set(exactly, f, &change, false).unwrap();
+            bed.turn();
+        }
+        let written = Timestamp(bed.stat(f).unwrap().attr.ctime.0 + later);
+        let exactly = bed.next(B);
+        let (mtime, gathered) = (Some((written, before)), None);
+        let (release, close, untouched) = (true, false, false);
+        let settle = Settle { inode: f, size: 3, blocks: 8, mtime, gathered, release, close, untouched, read: None };
+        assert!(bed.shard.settle(exactly, &settle, None).unwrap().settled);
+        assert_eq!(bed.stat(f).unwrap().attr.mtime == written, counts, "{by:?} {later}");
+        bed.turn();
+        // What was set under one intent does not concern the next.
+        let before = bed.write_intent(B, f).unwrap().attr.mtime;
+        let exactly = bed.next(B);
+        let settle = Settle { mtime: Some((Timestamp(4), before)), ..settle };
+        assert!(bed.shard.settle(exactly, &settle, None).unwrap().settled);
+        assert_eq!(bed.stat(f).unwrap().attr.mtime, Timestamp(4), "by a clock that is behind");
+        bed.turn();
+    }
+}
+
 fn tmpfile(bed: &mut Bed, parent: InodeId) -> InodeId {
     let exactly = bed.next(A);
     let view = bed.shard.tmpfile(exactly, parent, 0o666, Credentials { umask: 0o22, ..CRED }, true).expect("made");

@@ -216,6 +216,33 @@ fn of_two_writers_the_last_one_gathers() {
     bed.turn();
 }
 
+/// Its objects would bring back what was cut off here alone.
+#[test]
+fn a_size_is_set_under_an_intent_where_there_are_objects() {
+    let mut bed = Bed::in_objects();
+    let f = bed.file(ROOT, "f");
+    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    bed.set(f, size(0)).expect("there are no objects");
+    bed.turn();
+    bed.write_intent(B, f).expect("given");
+    assert_eq!(refused(bed.set(f, size(0))), Errno::EOPNOTSUPP, "another one writes it");
+    assert!(bed.settle(B, f, 5, None, true).settled);
+    bed.turn();
+    assert_eq!(refused(bed.set(f, size(0))), Errno::EOPNOTSUPP, "another one has written it");
+    assert_eq!(bed.stat(f).unwrap().attr.size, 5);
+    bed.write_intent(A, f).expect("given");
+    assert_eq!(bed.set(f, size(0)).expect("set").attr.size, 0);
+    bed.turn();
+    // Who was away so long that its session has ended has lost its intent.
+    bed.shard.session_close(A).expect("ends");
+    bed.tick();
+    bed.turn();
+    bed.shard.session_open(A, b"a").expect("anew");
+    assert_eq!(refused(bed.set(f, size(3))), Errno::EOPNOTSUPP);
+    bed.set(f, SetAttr { mode: Some(0o600), ..SetAttr::default() }).expect("of a mode nothing is asked");
+    bed.turn();
+}
+
 #[test]
 fn a_truncate_is_told_until_it_ends() {
     type End = fn(&mut Bed, InodeId);

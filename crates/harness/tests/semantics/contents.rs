@@ -302,6 +302,24 @@ pub(super) fn set_times_win(place: &Place) {
     assert_eq!((stamp(&a).0, stamp(&a).1), (5, 6));
     drop(file);
     assert_eq!((stamp(&a).0, stamp(&b).1), (5, 6), "also after the close");
+
+    // To what they were, as who puts them back.
+    let (a, b) = place.both("g");
+    fs::write(&a, bytes(100_000)).unwrap();
+    let (atime, mtime, _) = stamp(&b);
+    tick();
+    let file = open(&a);
+    file.write_all_at(b"more", 0).unwrap();
+    assert!(stamp(&a).1 > mtime);
+    tick();
+    syscall::utimens(&b, atime, mtime).unwrap();
+    assert_eq!((stamp(&a).1, stamp(&b).1), (mtime, mtime));
+    drop(file);
+    assert_eq!((stamp(&a).1, stamp(&b).1), (mtime, mtime), "also after the close");
+    let file = open(&a);
+    file.write_all_at(b"again", 0).unwrap();
+    drop(file);
+    assert!(stamp(&a).1 > mtime && stamp(&b).1 > mtime);
 }
 
 pub(super) fn other_changes_leave_the_time_of_the_last_write(place: &Place) {

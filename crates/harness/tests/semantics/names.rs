@@ -144,6 +144,10 @@ pub(super) fn removed_directories_live_while_used(place: &Place) {
     }
     let script = "mkdir d; cd d; rmdir ../d; test $(stat -c %h .) = 0; test -z \"$(ls -a)\"; ! touch x";
     harness::run::shell(&place.here, script);
+    // Also by somebody else than its owner, for whom the kernel asks for an access control list.
+    let script =
+        "mkdir e; chown 1000 e; cd e; rmdir ../e; stat .; stat .; test -z \"$(ls -a)\"; ls -ld .; cd -P ..; test -d .";
+    harness::run::shell(&place.here, script);
 }
 
 pub(super) fn nodes_without_a_name_keep_their_attributes(place: &Place) {
@@ -171,6 +175,25 @@ pub(super) fn nodes_without_a_name_keep_their_attributes(place: &Place) {
         &place.here,
         "mkfifo p; exec 3<>p; rm p; echo through >&3; test \"$(head -n 1 <&3)\" = through",
     );
+    // Over several shards some of them are at home in another one than what they are removed from.
+    for number in 0..8 {
+        let [made, moved] = ["made", "moved"].map(|name| place.here.join(format!("{name}-{number}")));
+        [&made, &moved].into_iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        let gone = moved.join("p");
+        syscall::mkfifo(&made.join("p"), 0o640).unwrap();
+        fs::rename(made.join("p"), &gone).unwrap();
+        let open = no_wait(&gone);
+        if number % 2 == 0 {
+            fs::remove_file(&gone).unwrap();
+        } else {
+            fs::write(made.join("f"), "").unwrap();
+            fs::rename(made.join("f"), &gone).unwrap();
+        }
+        let after = open.metadata().unwrap();
+        assert_eq!((after.mode(), after.nlink()), (libc::S_IFIFO | 0o640, 0), "{number}");
+        open.set_permissions(Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(open.metadata().unwrap().mode() & 0o7777, 0o600, "{number}");
+    }
 }
 
 pub(super) fn hard_links_are_one_file(place: &Place) {

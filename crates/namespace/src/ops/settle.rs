@@ -32,14 +32,21 @@ impl<K: Kv> Namespace<K> {
     }
 
     /// The inode takes over what the objects are known to hold; `last`: and knows best from here on. `written_after`: as it is
-    /// told.
-    pub(crate) fn take_over(&mut self, settle: &Settle, inode: Inode, last: bool, written_after: Option<Timestamp>) {
+    /// told. `overruled`: the time was set by somebody else while the session wrote.
+    pub(crate) fn take_over(
+        &mut self,
+        settle: &Settle,
+        inode: Inode,
+        last: bool,
+        written_after: Option<Timestamp>,
+        overruled: bool,
+    ) {
         let inode = self.inodes.modify(settle.inode, inode);
         inode.size = settle.size;
         inode.blocks = settle.blocks;
-        // Set by somebody else while the session wrote: that goes over the writes before it.
+        // Set by somebody else while the session wrote, also to what it was: that goes over the writes before it.
         let written_after = written_after.unwrap_or(inode.ctime);
-        let counts = |before, written| before == inode.mtime || written > written_after;
+        let counts = |before, written| (before == inode.mtime && !overruled) || written > written_after;
         if let Some((written, _)) = settle.mtime.filter(|&(written, before)| counts(before, written)) {
             inode.mtime = written;
             // A write changes ctime too, but never back.

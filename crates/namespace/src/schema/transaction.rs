@@ -12,7 +12,7 @@ use types::parts::PartNumber;
 use types::placement::Placement;
 use types::time::Timestamp;
 
-use types::attr::FileType;
+use types::attr::{Attr, FileType};
 use types::flags::FileFlags;
 use types::id::PoolId;
 
@@ -177,6 +177,7 @@ pub fn ser_votes(votes: &[Vote]) -> Vec<u8> {
                 value.push(6);
                 ser_inodes(&mut value, parts);
             }
+            Vote::Last(attr) => ser_attr(&mut value, 7, attr),
         }
     }
     value
@@ -199,10 +200,38 @@ pub fn deser_votes(value: &[u8]) -> Result<Vec<Vote>, Damage> {
                 Vote::EntryOfPart { there: deser_edge(&mut fields)?, of }
             }
             6 => Vote::Parts(deser_inodes(&mut fields)?),
+            7 => Vote::Last(Box::new(deser_attr(&mut fields)?)),
             _ => return Err(fields.damage("vote of an unknown kind")),
         });
     }
     Ok(votes)
+}
+
+fn ser_attr(value: &mut Vec<u8>, tag: u8, attr: &Attr) {
+    let Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime } = *attr;
+    ser_inode(value, tag, inode);
+    value.push(kind as u8);
+    [mode, uid, gid, nlink, rdev].iter().for_each(|number| value.extend_from_slice(&number.to_le_bytes()));
+    [size, blocks].iter().for_each(|number| value.extend_from_slice(&number.to_le_bytes()));
+    [atime, mtime, ctime, btime].iter().for_each(|time| value.extend_from_slice(&time.0.to_le_bytes()));
+}
+
+fn deser_attr(fields: &mut Fields<'_>) -> Result<Attr, Damage> {
+    Ok(Attr {
+        inode: InodeId(fields.u64()?),
+        kind: deser_kind(fields)?,
+        mode: fields.u32()?,
+        uid: fields.u32()?,
+        gid: fields.u32()?,
+        nlink: fields.u32()?,
+        rdev: fields.u32()?,
+        size: fields.u64()?,
+        blocks: fields.u64()?,
+        atime: Timestamp(fields.i64()?),
+        mtime: Timestamp(fields.i64()?),
+        ctime: Timestamp(fields.i64()?),
+        btime: Timestamp(fields.i64()?),
+    })
 }
 
 /// Before a part that has flags, and them: without any it is as it was before there were flags.
@@ -601,6 +630,24 @@ mod tests {
         prop::collection::vec(any::<u64>().prop_map(InodeId), 0..9)
     }
 
+    fn attrs() -> impl Strategy<Value = Attr> {
+        any::<([u64; 3], [u32; 5], [i64; 4])>().prop_map(|(long, short, times)| Attr {
+            inode: InodeId(long[0]),
+            kind: FileType::Socket,
+            mode: short[0],
+            uid: short[1],
+            gid: short[2],
+            nlink: short[3],
+            rdev: short[4],
+            size: long[1],
+            blocks: long[2],
+            atime: Timestamp(times[0]),
+            mtime: Timestamp(times[1]),
+            ctime: Timestamp(times[2]),
+            btime: Timestamp(times[3]),
+        })
+    }
+
     fn votes() -> impl Strategy<Value = Vote> {
         prop_oneof![
             edges().prop_map(Vote::Entry),
@@ -609,6 +656,7 @@ mod tests {
             Just(Vote::Token),
             (edges(), any::<u64>()).prop_map(|(there, of)| Vote::EntryOfPart { there, of: InodeId(of) }),
             inodes().prop_map(Vote::Parts),
+            attrs().prop_map(|attr| Vote::Last(Box::new(attr))),
         ]
     }
 

@@ -22,6 +22,7 @@ use crate::ops::xattr;
 use crate::schema::inode::{Inode, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::shard::Shard;
+use crate::shard::holds::Told;
 use crate::transaction::plan::DirectoryChange;
 use crate::view::{
     Changed, Create, Deletion, Drafted, EntryInfo, Exactly, InodeView, PolicyChange, Rename, Settle, Settled,
@@ -30,8 +31,8 @@ use crate::view::{
 impl<K: Kv> Shard<K> {
     /// # Errors
     /// `ESTALE`; `EPERM` by its flags; with a size `EISDIR`, `EINVAL` (no regular file), `EFBIG`, and `EOPNOTSUPP` where
-    /// contents in the metadata would pass their limit, or, with `inline`, where they are not there; `EOPNOTSUPP` for the
-    /// mode of a symlink, or flags of what has none.
+    /// contents in the metadata would pass their limit, or, with `inline`, where they are not there, or where there are
+    /// objects, and the session has no write intent; `EOPNOTSUPP` for the mode of a symlink, or flags of what has none.
     pub fn set(&mut self, exactly: Exactly, inode: InodeId, change: &SetAttr, inline: bool) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly, outcome);
@@ -40,7 +41,7 @@ impl<K: Kv> Shard<K> {
         let before = self.namespace.existing(inode)?;
         before.may_be_set(change)?;
         if let Some(size) = change.size {
-            self.may_truncate(inode, &before, size, inline)?;
+            self.may_truncate(exactly.session, inode, &before, size, inline)?;
         }
         self.take_back(exactly.session, &[Touched::inode(inode)])?;
         self.reform(exactly, inode, &before, DirectoryChange::Set(*change))?;
@@ -51,7 +52,7 @@ impl<K: Kv> Shard<K> {
         }
         let after = self.namespace.existing(inode)?;
         if change.size.is_some() || change.mtime.is_some() {
-            self.holds.mtime_set(inode, after.ctime);
+            self.holds.mtime_set(exactly.session, inode, after.ctime);
         }
         if change.size.is_some() && after.inline_limit().is_some() {
             self.contents_changed(inode);
@@ -184,7 +185,7 @@ impl<K: Kv> Shard<K> {
     /// `ENOENT`, `ENOTDIR`, `EISDIR`.
     pub fn unlink(&mut self, exactly: Exactly, parent: InodeId, name: &Name) -> Result<Changed> {
         if let Some(outcome) = self.begin(exactly)? {
-            return repeat_done(outcome).map(|()| Changed::default());
+            return self.repeat_removal(exactly, outcome);
         }
         self.take_back_entry(exactly.session, parent, name)?;
         if self.is_spread() {
@@ -245,7 +246,7 @@ impl<K: Kv> Shard<K> {
     /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EEXIST` (NOREPLACE), `ENOTEMPTY`, `EINVAL` (into itself, or flags), `EMLINK`.
     pub fn rename(&mut self, exactly: Exactly, rename: &Rename<'_>) -> Result<Changed> {
         if let Some(outcome) = self.begin(exactly)? {
-            return repeat_done(outcome).map(|()| Changed::default());
+            return self.repeat_removal(exactly, outcome);
         }
         let (source, target) = ((rename.source_parent, rename.source_name), (rename.target_parent, rename.target_name));
         self.take_back_both(exactly.session, source, target)?;
@@ -323,7 +324,7 @@ impl<K: Kv> Shard<K> {
             return Err(Errno::EFBIG.into());
         }
         let inode = match drafted {
-            Some(drafted) => self.publish(settle.inode, inode, drafted)?,
+            Some(drafted) => self.publish(exactly.session, settle.inode, inode, drafted)?,
             None => inode,
         };
         let settled = self.may_settle(exactly.session, settle, &inode);
@@ -334,11 +335,11 @@ impl<K: Kv> Shard<K> {
         let inode = self.namespace.existing(settle.inode)?;
         if settled && inode.has(UNSETTLED) {
             let last = self.knows_best_after(exactly.session, settle);
-            let written_after = self.holds.told(exactly.session, settle.inode).written_after;
-            self.namespace.take_over(settle, inode, last, written_after);
+            let Told { written_after, overruled, .. } = self.holds.told(exactly.session, settle.inode);
+            self.namespace.take_over(settle, inode, last, written_after, overruled);
             let after = self.namespace.existing(settle.inode)?;
             if after.mtime != inode.mtime {
-                self.holds.mtime_set(settle.inode, after.mtime);
+                self.holds.mtime_set(exactly.session, settle.inode, after.mtime);
             }
         }
         if settle.release {
@@ -400,6 +401,10 @@ impl<K: Kv> Shard<K> {
             self.reform(exactly, inode, &found, DirectoryChange::SetXattr { name, value, flags })?;
         }
         self.namespace.set_xattr(inode, name, value, flags)?;
+        // The permission bits follow a list.
+        if self.namespace.existing(inode)?.concerns_writers(&found) {
+            self.tell_openers(exactly.session, inode);
+        }
         self.record(exactly, Outcome::Done);
         Ok(())
     }
@@ -510,6 +515,12 @@ impl<K: Kv> Shard<K> {
         Ok(self.view(session, id, &inode, layout))
     }
 
+    /// The answer to one that happened already, just now where it took a transaction.
+    fn repeat_removal(&mut self, exactly: Exactly, outcome: Outcome) -> Result<Changed> {
+        repeat_done(outcome)?;
+        Ok(Changed { removed: self.removed_elsewhere(exactly), ..Changed::default() })
+    }
+
     /// The session's figures are right. An inode that is settled needs none: that is no error.
     fn may_settle(&self, session: SessionId, settle: &Settle, inode: &Inode) -> bool {
         if !inode.has(UNSETTLED) {
@@ -538,6 +549,6 @@ fn repeat_done(outcome: Outcome) -> Result<()> {
     if outcome == Outcome::Done { Ok(()) } else { Err(Errno::EPROTO.into()) }
 }
 
-fn nameless(attr: Attr, now: Timestamp) -> Box<Attr> {
+pub(crate) fn nameless(attr: Attr, now: Timestamp) -> Box<Attr> {
     Box::new(Attr { nlink: 0, ctime: now, ..attr })
 }

@@ -93,7 +93,13 @@ impl<K: Kv> Shard<K> {
     ///
     /// # Errors
     /// `EOPNOTSUPP` with contents that cannot be in the metadata.
-    pub(super) fn publish(&mut self, id: InodeId, inode: Inode, drafted: &Drafted) -> Result<Inode> {
+    pub(super) fn publish(
+        &mut self,
+        session: SessionId,
+        id: InodeId,
+        inode: Inode,
+        drafted: &Drafted,
+    ) -> Result<Inode> {
         if let Some(contents) = &drafted.contents
             && inode.inline_limit().is_none_or(|limit| contents.len() > limit as usize)
         {
@@ -102,7 +108,7 @@ impl<K: Kv> Shard<K> {
         self.holds.end_draft(id);
         let inode = self.namespace.publish(id, inode, drafted);
         // By the clock of the client, as the times of its writes.
-        self.holds.mtime_set(id, inode.ctime);
+        self.holds.mtime_set(session, id, inode.ctime);
         Ok(inode)
     }
 

@@ -73,6 +73,8 @@ struct Holder {
     intent: bool,
     /// It is truncating the objects, under its intent.
     cuts: bool,
+    /// Somebody else has set the modification time under its intent, perhaps to the one that it knows.
+    overruled: bool,
 }
 
 /// See `InodeReply` of the protocol for the meaning of each field.
@@ -84,6 +86,8 @@ pub(crate) struct Told {
     pub(crate) cutting: bool,
     pub(crate) cuts: u64,
     pub(crate) written_after: Option<Timestamp>,
+    /// Of its writes those count that came after that.
+    pub(crate) overruled: bool,
 }
 
 impl Holds {
@@ -155,12 +159,16 @@ impl Holds {
         self.left.remove(&inode);
     }
 
-    /// The modification time was set: it goes over writes before.
-    pub(crate) fn mtime_set(&mut self, inode: InodeId, at: Timestamp) {
+    /// The modification time was set, by this session: it goes over writes before.
+    pub(crate) fn mtime_set(&mut self, session: SessionId, inode: InodeId, at: Timestamp) {
         self.left.entry(inode).and_modify(|left| left.written_after = left.written_after.max(at));
         if self.held.contains_key(&inode) {
             self.save(inode);
-            self.held.entry(inode).and_modify(|held| held.written_after = held.written_after.max(at));
+            self.held.entry(inode).and_modify(|held| {
+                held.written_after = held.written_after.max(at);
+                let others = held.holders.iter_mut().filter(|holder| holder.session != session && holder.intent);
+                others.for_each(|holder| holder.overruled = true);
+            });
         }
     }
 
@@ -202,7 +210,7 @@ impl Holds {
                 held.exclusive = None;
             }
         }
-        self.change(session, inode, |holder| (holder.intent, holder.cuts) = (false, false));
+        self.change(session, inode, |holder| (holder.intent, holder.cuts, holder.overruled) = (false, false, false));
     }
 
     /// The session intends to write something.
@@ -236,8 +244,8 @@ impl Holds {
         let Epochs { intents, cuts } = self.epochs(inode);
         let left = self.left.get(&inode).map(|left| left.written_after);
         let Some(held) = self.held.get(&inode) else {
-            let (exclusive, alone, draft, cutting) = (false, false, false, false);
-            return Told { exclusive, alone, draft, intents, cutting, cuts, written_after: left };
+            let (exclusive, alone, draft, cutting, overruled) = (false, false, false, false, false);
+            return Told { exclusive, alone, draft, intents, cutting, cuts, written_after: left, overruled };
         };
         let exclusive = held.exclusive == Some(session);
         Told {
@@ -252,6 +260,7 @@ impl Holds {
             } else {
                 left
             },
+            overruled: self.holder(session, inode).is_some_and(|holder| holder.overruled),
         }
     }
 
@@ -391,7 +400,7 @@ impl Holds {
             written_after: Timestamp(0),
         });
         let at = held.holders.iter().position(|holder| holder.session == session).unwrap_or_else(|| {
-            held.holders.push(Holder { session, open: false, intent: false, cuts: false });
+            held.holders.push(Holder { session, open: false, intent: false, cuts: false, overruled: false });
             self.by_session.entry(session).or_default().insert(inode);
             held.holders.len() - 1
         });

@@ -153,12 +153,22 @@ impl<K: Kv> Shard<K> {
         Ok(())
     }
 
-    /// Before a truncate, with what the client believes of the contents.
-    pub(super) fn may_truncate(&mut self, id: InodeId, inode: &Inode, size: u64, inline: bool) -> Result<()> {
+    /// Before a truncate, with what the client believes of the contents. Where there are objects, it has cut them under a
+    /// write intent: one that has lost that since, or did not know of them, has to cut them first, or what it cuts off
+    /// would come back.
+    pub(super) fn may_truncate(
+        &mut self,
+        session: SessionId,
+        id: InodeId,
+        inode: &Inode,
+        size: u64,
+        inline: bool,
+    ) -> Result<()> {
         match inode.inline_limit() {
             Some(limit) if size > u64::from(limit) => Err(Errno::EOPNOTSUPP.into()),
             Some(_) => self.must_not_grow(id),
             None if inline => Err(Errno::EOPNOTSUPP.into()),
+            None if inode.has(HAS_OBJECTS) && !self.holds.intends(session, id) => Err(Errno::EOPNOTSUPP.into()),
             None => Ok(()),
         }
     }

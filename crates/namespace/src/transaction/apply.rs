@@ -68,11 +68,7 @@ impl<K: Kv> Shard<K> {
                 self.namespace.can_be_linked(&found)?;
                 Ok(Vote::Inode(found.kind))
             }
-            Part::Unlink(inode) => {
-                let found = self.named(*inode)?;
-                found.must_be_free()?;
-                if found.is_dir() { Err(Errno::EISDIR.into()) } else { Ok(Vote::Inode(found.kind)) }
-            }
+            Part::Unlink(inode) => self.check_unlink(*inode),
             Part::Rmdir(inode) => {
                 let found = self.named(*inode)?;
                 found.must_be_free()?;
@@ -95,6 +91,16 @@ impl<K: Kv> Shard<K> {
                 Ok(Vote::Inode(self.moving(*id, moved)?.kind))
             }
             Part::Token => Ok(Vote::Token),
+        }
+    }
+
+    fn check_unlink(&mut self, inode: InodeId) -> Result<Vote> {
+        let found = self.named(inode)?;
+        found.must_be_free()?;
+        match found.kind {
+            FileType::Directory => Err(Errno::EISDIR.into()),
+            kind if kind == FileType::Regular || found.nlink > 1 => Ok(Vote::Inode(kind)),
+            _ => Ok(Vote::Last(Box::new(found.attr(inode)))),
         }
     }
 

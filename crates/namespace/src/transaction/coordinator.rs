@@ -3,6 +3,7 @@
 use std::mem;
 
 use kv::Kv;
+use types::attr::Attr;
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 
@@ -12,6 +13,7 @@ use crate::schema::edge::Edge;
 use crate::schema::session;
 use crate::schema::transaction as record;
 use crate::shard::Shard;
+use crate::shard::changes::nameless;
 use crate::transaction::part::{Part, Vote};
 use crate::transaction::plan::{Operation, Plan, Step};
 use crate::transaction::{Decided, Ending, Haste, Message, NOBODY, Outcome, Outgoing, Reply};
@@ -88,7 +90,7 @@ impl<K: Kv> Shard<K> {
         match self.transactions.endings.remove(&change) {
             Some(Ending::Refused(errno)) => return Err(errno.into()),
             Some(Ending::Again) => return Err(Error::Again),
-            Some(Ending::Made(_)) | None => {}
+            Some(Ending::Made(_) | Ending::Removed(_)) | None => {}
         }
         self.transactions.by_change.get(&change).map_or(Ok(()), |id| Err(Error::Blocked(*id)))
     }
@@ -97,6 +99,14 @@ impl<K: Kv> Shard<K> {
     pub(crate) fn made_elsewhere(&mut self, exactly: Exactly) -> Option<InodeView> {
         match self.transactions.endings.remove(&(exactly.session, exactly.sequence)) {
             Some(Ending::Made(view)) => Some(*view),
+            _ => None,
+        }
+    }
+
+    /// What was at home in another shard, and was removed, in the same way.
+    pub(crate) fn removed_elsewhere(&mut self, exactly: Exactly) -> Option<Box<Attr>> {
+        match self.transactions.endings.remove(&(exactly.session, exactly.sequence)) {
+            Some(Ending::Removed(attr)) => Some(attr),
             _ => None,
         }
     }
@@ -347,7 +357,7 @@ impl<K: Kv> Shard<K> {
         }
         let change = running.plan.change();
         let (making, first, inode) = (running.plan.made(&votes), running.plan.first(), running.plan.told());
-        let mover = running.plan.moves().then_some(exactly.session);
+        let (removed, mover) = (running.plan.removed(), running.plan.moves().then_some(exactly.session));
         let awaited = running.awaited || running.plan.is_upkeep();
         let applied = self.load_parts(&parts).and_then(|loaded| {
             // Its parts are loaded: they may not be aborted once it has changed.
@@ -366,6 +376,9 @@ impl<K: Kv> Shard<K> {
         if let Some(making) = &making {
             let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &making.new) };
             self.keep_ending(exactly, Ending::Made(Box::new(view)));
+        }
+        if let Some(removed) = removed {
+            self.keep_ending(exactly, Ending::Removed(nameless(*removed, self.namespace.now)));
         }
         let made = making.as_ref().map(|making| making.new.id);
         let outcome = made.or(inode).map_or(session::Outcome::Done, session::Outcome::Inode);

@@ -46,6 +46,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use types::attr::Attr;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 
 use crate::transaction::coordinator::Running;
@@ -162,6 +163,8 @@ type Change = (SessionId, u64);
 #[derive(Clone, Debug)]
 enum Ending {
     Made(Box<InodeView>),
+    /// As it is without a name.
+    Removed(Box<Attr>),
     Refused(types::error::Errno),
     Again,
 }

@@ -1,6 +1,6 @@
 //! The parts that an operation over several shards consists of. Each concerns one inode or one name, and so one shard.
 
-use types::attr::FileType;
+use types::attr::{Attr, FileType};
 use types::flags::FileFlags;
 use types::id::{InodeId, ShardId};
 use types::layout::LayoutPolicy;
@@ -111,6 +111,8 @@ pub enum Vote {
     /// The new directory's id.
     Made(InodeId),
     Inode(FileType),
+    /// As it is before it loses its last name; no regular file or directory.
+    Last(Box<Attr>),
     Token,
     /// What the name leads to, in a part of the directory `of`.
     EntryOfPart {
@@ -127,7 +129,7 @@ impl Vote {
         match self {
             Self::Entry(there) => Some((*there, parent)),
             Self::EntryOfPart { there, of } => Some((*there, *of)),
-            Self::Made(_) | Self::Inode(_) | Self::Token | Self::Parts(_) => None,
+            Self::Made(_) | Self::Inode(_) | Self::Last(_) | Self::Token | Self::Parts(_) => None,
         }
     }
 }

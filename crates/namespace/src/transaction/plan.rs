@@ -3,7 +3,7 @@
 //! A plan is asked for its next step with the votes on the step before. It checks what a single shard checks for the same
 //! operation, in the same order, and answers with the same errors.
 
-use types::attr::{FileType, SetAttr};
+use types::attr::{Attr, FileType, SetAttr};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, ShardId, TransactionId};
@@ -133,6 +133,8 @@ pub(crate) struct Plan {
     stays: bool,
     /// The new parts of a directory, in their order.
     parts_made: Vec<InodeId>,
+    /// What loses its last name, as it is before.
+    removed: Option<Box<Attr>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,8 +155,8 @@ impl Plan {
     pub(crate) fn new(operation: Operation) -> Self {
         let nowhere = InodeId(0);
         let (moved, other, source_in, target_in) = (None, None, nowhere, nowhere);
-        let (stage, stays, parts_made) = (Stage::Begin, false, Vec::new());
-        Self { operation, stage, moved, other, source_in, target_in, stays, parts_made }
+        let (stage, stays, parts_made, removed) = (Stage::Begin, false, Vec::new(), None);
+        Self { operation, stage, moved, other, source_in, target_in, stays, parts_made, removed }
     }
 
     /// The new directory, when there is one.
@@ -174,6 +176,11 @@ impl Plan {
             Operation::MakeAgain { first, .. } => Some(first),
             _ => None,
         }
+    }
+
+    /// What the client is told of, since nobody can ask for it any more.
+    pub(crate) fn removed(&self) -> Option<Box<Attr>> {
+        self.removed.clone()
     }
 
     pub(crate) fn parts_made(&self) -> Vec<InodeId> {
@@ -230,6 +237,8 @@ impl Plan {
 
     /// `votes` on what was asked for last.
     pub(crate) fn next(&mut self, votes: &[Vote]) -> Step {
+        let last = |vote: &Vote| if let Vote::Last(attr) = vote { Some(attr.clone()) } else { None };
+        self.removed = self.removed.take().or_else(|| votes.iter().find_map(last));
         match &self.operation {
             Operation::Rename(_) => self.next_of_rename(votes),
             Operation::Split { parts, .. } => {
@@ -288,7 +297,7 @@ impl Plan {
                 _ => Step::Decide(None),
             },
             (Stage::Last, [Vote::Parts(parts)]) => self.ask_parts(parts),
-            (Stage::Parts, _) => Step::Decide(None),
+            (Stage::Last, [Vote::Last(_)]) | (Stage::Parts, _) => Step::Decide(None),
             _ => Step::Refuse(Errno::EIO),
         }
     }

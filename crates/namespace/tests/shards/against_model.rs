@@ -87,7 +87,7 @@ impl World {
                 model.readdir(*inode, 0, 1)?;
                 if self.split.insert(*inode) { Ok(None) } else { Err(Errno::EEXIST) }
             }
-            Op::Open { .. } | Op::Close { .. } => Err(Errno::EINVAL),
+            Op::Open { .. } | Op::Close { .. } | Op::Fifo { .. } => Err(Errno::EINVAL),
             Op::TmpFile { .. } | Op::SetXattr { .. } | Op::GetXattr { .. } => Err(Errno::EINVAL),
         }
     }

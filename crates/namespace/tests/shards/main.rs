@@ -16,6 +16,7 @@ mod holding;
 mod leases;
 mod node;
 mod racing;
+mod removing;
 mod repeat;
 mod seeds;
 mod sim;

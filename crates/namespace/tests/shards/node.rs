@@ -32,6 +32,10 @@ pub(crate) enum Op {
         parent: InodeId,
         name: Name,
     },
+    Fifo {
+        parent: InodeId,
+        name: Name,
+    },
     Mkdir {
         parent: InodeId,
         name: Name,
@@ -120,6 +124,7 @@ impl Op {
     pub(crate) fn places(&self) -> Vec<(InodeId, Name)> {
         match self.clone() {
             Self::Create { parent, name }
+            | Self::Fifo { parent, name }
             | Self::Mkdir { parent, name }
             | Self::Link { parent, name, .. }
             | Self::Unlink { parent, name }
@@ -135,6 +140,7 @@ impl Op {
         let mut op = self.clone();
         match &mut op {
             Self::Create { parent, name }
+            | Self::Fifo { parent, name }
             | Self::Mkdir { parent, name }
             | Self::Link { parent, name, .. }
             | Self::Unlink { parent, name }
@@ -165,6 +171,7 @@ impl Op {
     pub(crate) fn home(&self) -> ShardId {
         match self {
             Self::Create { parent, .. }
+            | Self::Fifo { parent, .. }
             | Self::Mkdir { parent, .. }
             | Self::TmpFile { parent }
             | Self::Link { parent, .. }
@@ -393,8 +400,9 @@ impl Node {
     pub(crate) fn perform(&mut self, exactly: Exactly, op: &Op) -> Result<Answer> {
         let shard = &mut self.shard;
         Ok(match op {
-            Op::Create { parent, name } => {
-                let (parent, kind, mode, cred) = (*parent, FileType::Regular, 0o644, CRED);
+            Op::Create { parent, name } | Op::Fifo { parent, name } => {
+                let kind = if matches!(op, Op::Fifo { .. }) { FileType::Fifo } else { FileType::Regular };
+                let (parent, mode, cred) = (*parent, 0o644, CRED);
                 let (open, write_intent, exclusive, rdev) = (false, false, true, 0);
                 let create =
                     Create { parent, name, kind, mode, rdev, cred, open, write_intent, exclusive, draft: false };

@@ -20,6 +20,7 @@ use namespace::transaction::{Message, Outgoing, Reply};
 use namespace::view::Recall;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use types::attr::Attr;
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId};
 use types::name::Name;
@@ -97,6 +98,8 @@ pub(crate) struct Sim {
     /// The latest one of each client.
     attempts: BTreeMap<u64, u64>,
     pub(crate) answers: BTreeMap<u64, Answer>,
+    /// What the last answer to a removal or a rename told of what was removed.
+    pub(crate) removed: Option<Attr>,
     pub(crate) now_ms: u64,
     /// Nothing is reordered, dropped or delayed.
     pub(crate) orderly: bool,
@@ -143,6 +146,7 @@ impl Sim {
             sequences: BTreeMap::new(),
             attempts: BTreeMap::new(),
             answers: BTreeMap::new(),
+            removed: None,
             now_ms: 1,
             orderly: false,
             events: 0,
@@ -359,7 +363,13 @@ impl Sim {
                 if self.asked.remove(&client).is_some() {
                     self.believe(client, &answer);
                 }
-                let answer = if let Answer::Changed(_) = answer { Answer::Done } else { answer };
+                let answer = match answer {
+                    Answer::Changed(changed) => {
+                        self.removed = changed.removed.map(|attr| *attr);
+                        Answer::Done
+                    }
+                    answer => answer,
+                };
                 for (from, recalls) in self.late_recalls.remove(&client).unwrap_or_default() {
                     self.packets.push(Packet::Recalls { client, from, recalls });
                 }

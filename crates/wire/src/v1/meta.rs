@@ -102,7 +102,7 @@ messages! {
         /// There are no others than these.
         told: bool,
         /// The directory, symbolic link, FIFO, socket or device that was removed or replaced, as it is without a name: its id
-        /// is never asked for with success again. Absent also where it was at home in another shard.
+        /// is never asked for with success again. Absent also of a directory that was at home in another shard.
         removed: Option<Box<Attr>>,
     }
 
@@ -117,7 +117,8 @@ messages! {
     /// Replied with `InodeReply`, or `ENOENT`/`ESTALE`.
     GetAttr { inode: InodeId }
     /// Replied with `InodeReply`. `size` only after the objects were truncated under a write intent; or `inline`: the
-    /// contents are in the metadata, and are truncated with it. `EOPNOTSUPP` where they are not, or no longer fit.
+    /// contents are in the metadata, and are truncated with it. `EOPNOTSUPP` where they are not, or no longer fit, or
+    /// where there are objects and the session has no write intent.
     Set { exactly: Exactly, inode: InodeId, change: SetAttr, inline: bool }
 
     /// Makes a regular file, device node, fifo or socket; replied with `InodeReply`.
