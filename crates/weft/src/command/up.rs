@@ -192,8 +192,8 @@ fn must_be_here(address: IpAddr) -> Result<(), Failure> {
     bound.map(drop).map_err(|error| usage!("--listen {address}: {error}: give an address that `ip address` shows here"))
 }
 
-/// Whether the cluster has nothing of these services, as it says where it runs; else as far as what they have says. None of them
-/// `made`: they never were part of it.
+/// Whether the cluster has nothing of these services, as it says where it runs; else as far as what they have says, unless
+/// some of them were `made`, and so were part of it.
 fn has_none_of(dir: &ClusterDir, old: &Spec, names: &[String], made: bool) -> Result<bool> {
     if dir.is_running()? {
         let view = Admin::connect(&plan::mgmtd_address(old), &dir.key_file())?.view()?;
@@ -206,7 +206,7 @@ fn all(names: &[String], is: impl Fn(&str) -> Result<bool>) -> Result<bool> {
     names.iter().try_fold(true, |all, name| Ok(all && is(name)?))
 }
 
-/// Less services than there were, of `old` so many of which so many were `made`: those above were deleted, or never were part of it.
+/// Less services than `names`, of which so many were made: those above were deleted, or never were part of the cluster.
 fn fewer(
     dir: &ClusterDir,
     old: &Spec,
