@@ -46,6 +46,8 @@ pub(crate) struct File {
     /// The modification time as the shard last told it, and after which writes count, as it told under the intent.
     told_mtime: Timestamp,
     written_after: Option<Timestamp>,
+    /// When somebody else has set it, by the shard's clock, as was told here: what is written from then on is later.
+    set_at: Option<Timestamp>,
     /// The access time as the shard last told it, and the last change of data or inode that is known here.
     pub(crate) atime: Timestamp,
     pub(crate) changed: Timestamp,
@@ -114,6 +116,7 @@ impl File {
             mtime: None,
             told_mtime: reply.attr.mtime,
             written_after: reply.written_after,
+            set_at: None,
             atime: reply.attr.atime,
             changed: reply.attr.mtime.max(reply.attr.ctime),
             read_at: None,
@@ -319,6 +322,7 @@ impl File {
     }
 
     fn modified(&mut self, now: Timestamp) {
+        let now = self.set_at.map_or(now, |set| now.max(Timestamp(set.0 + 1)));
         self.mtime = Some(now);
         self.changed = self.changed.max(now);
     }
@@ -357,7 +361,9 @@ impl File {
     pub(crate) fn meets(&mut self, attr: &mut Attr, written_after: Option<Timestamp>) {
         if attr.mtime != self.told_mtime || written_after > self.written_after {
             self.told_mtime = attr.mtime;
-            self.written_after = self.written_after.max(written_after);
+            if written_after > self.written_after {
+                (self.written_after, self.set_at) = (written_after, written_after);
+            }
             self.mtime = self.mtime.filter(|&written| written > written_after.unwrap_or(attr.ctime));
         }
         if attr.atime != self.atime {
@@ -607,8 +613,8 @@ mod tests {
         assert_eq!(seen(&mut file, &told(300)), before);
         assert_eq!(file.write_time(), None);
         file.wrote(0, 1, Timestamp(250));
-        assert_eq!(seen(&mut file, &told(300)), 250, "nobody has set it since");
-        assert_eq!(seen(&mut file, &told(200)), 250, "an answer that was overtaken");
+        assert_eq!(seen(&mut file, &told(300)), 301, "nobody has set it since, whatever our clock says");
+        assert_eq!(seen(&mut file, &told(200)), 301, "an answer that was overtaken");
         file.wrote(0, 1, Timestamp(400));
         assert_eq!(seen(&mut file, &told(350)), 400, "the write came later");
     }

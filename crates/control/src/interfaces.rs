@@ -1,7 +1,7 @@
 //! Under which addresses a service registers: its rails.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use cluster::map::Rail;
@@ -37,6 +37,8 @@ pub struct Watched {
     reach: Reach,
     /// Rails that are registered and are not there now: since how many looks.
     missing: u32,
+    /// Where the metrics are served.
+    metrics: Option<SocketAddr>,
 }
 
 /// Looks after which what is missing is withdrawn: an interface that is down for some moments keeps its place.
@@ -45,7 +47,18 @@ const MISSING_MAX: u32 = 10;
 impl Watched {
     #[must_use]
     pub fn new(listen: IpAddr, wanted: &[String], management: &str) -> Self {
-        Self { listen, wanted: wanted.to_vec(), reach: Reach::of(management), missing: 0 }
+        Self { listen, wanted: wanted.to_vec(), reach: Reach::of(management), missing: 0, metrics: None }
+    }
+
+    /// The same, with the address at which the service's metrics are served.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Option<SocketAddr>) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// Where others find these metrics while the service has these rails.
+    pub(crate) fn metrics_at(&self, rails: &[Rail]) -> Option<String> {
+        self.metrics.map(|metrics| seen_at(metrics, rails).to_string())
     }
 
     /// The rails to register now, where they are others than `registered`.
@@ -67,6 +80,10 @@ impl Watched {
             return None;
         }
         let now = choose(found, self.listen, &wanted, self.reach).ok()?;
+        let is_here_alone = |rails: &[Rail]| rails.iter().all(|rail| rail.address.is_loopback());
+        if self.reach == Reach::HereAtLeast && is_here_alone(&now) && !is_here_alone(registered) {
+            return None;
+        }
         let is_missing = registered.iter().any(|rail| !now.contains(rail));
         self.missing = if is_missing { self.missing + 1 } else { 0 };
         let is_new = now.iter().any(|rail| !registered.contains(rail));
@@ -88,18 +105,6 @@ pub fn seen_at(endpoint: SocketAddr, rails: &[Rail]) -> SocketAddr {
     match rails.iter().find(leads_there) {
         Some(rail) if endpoint.ip().is_unspecified() => SocketAddr::new(rail.address, endpoint.port()),
         _ => endpoint,
-    }
-}
-
-/// The same after the rails have changed.
-pub(crate) fn seen_now(endpoint: &str, before: &[Rail], now: &[Rail]) -> String {
-    let is_of = |rails: &[Rail], ip: IpAddr| rails.iter().any(|rail| rail.address == ip);
-    match endpoint.parse::<SocketAddr>() {
-        Ok(at) if is_of(before, at.ip()) && !is_of(now, at.ip()) => {
-            let anywhere = if at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-            seen_at(SocketAddr::new(anywhere, at.port()), now).to_string()
-        }
-        _ => endpoint.to_owned(),
     }
 }
 
@@ -190,6 +195,8 @@ impl Reach {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
 
     const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -239,10 +246,23 @@ mod tests {
         assert_eq!(at("192.0.2.1:9"), "192.0.2.1:9");
         let only_sixth = seen_at("0.0.0.0:9".parse().expect("an address"), &rails[2..]);
         assert!(only_sixth.ip().is_unspecified(), "it is not there");
-        assert_eq!(seen_now("10.0.0.1:9", &rails[..1], &rails[1..]), "10.0.1.1:9");
-        for stays in ["10.0.0.1:9", "192.0.2.1:9", ""] {
-            assert_eq!(seen_now(stays, &rails[..1], &rails), stays);
-        }
+        let mut watched = Watched::new(ANY, &[], "192.0.2.1:1");
+        assert_eq!(watched.metrics_at(&rails), None, "it serves none");
+        watched = watched.with_metrics(Some("0.0.0.0:9".parse().expect("an address")));
+        assert_eq!(watched.metrics_at(&rails), Some("10.0.0.1:9".to_owned()));
+        assert_eq!(watched.metrics_at(&rails[1..]), Some("10.0.1.1:9".to_owned()));
+    }
+
+    #[test]
+    fn a_host_that_is_in_no_network_for_a_while_keeps_what_others_know() {
+        let name = format!("{}:1", hostname());
+        let mut watched = Watched { reach: Reach::HereAtLeast, ..Watched::new(ANY, &[], &name) };
+        let all = choose(&found(), ANY, &[], Reach::HereAtLeast).expect("rails");
+        assert!((0..2 * MISSING_MAX).all(|_| watched.compare(&found()[..1], &all).is_none()));
+        let alone = choose(&found()[..1], ANY, &[], Reach::HereAtLeast).expect("rails");
+        assert_eq!(watched.compare(&found()[..1], &alone), None);
+        let now = watched.compare(&found(), &alone).expect("it is in one now");
+        assert_eq!(now[..all.len()], all[..]);
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Server {
         let management = AgentConfig {
             management: config.mgmtd.clone(),
             identity: identity(&key, &known.cluster, incarnation),
-            rails: Some(Watched::new(config.listen.ip(), &config.interfaces, &config.mgmtd)),
+            rails: Some(Watched::new(config.listen.ip(), &config.interfaces, &config.mgmtd).with_metrics(endpoint)),
         };
         let rails = rails(config.listen.ip(), &config.interfaces, &config.mgmtd)?;
         let registration = Registration {

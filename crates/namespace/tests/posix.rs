@@ -251,13 +251,13 @@ fn a_write_after_the_time_was_set_counts_whatever_changes_then() {
 /// Whoever sets it may have seen it before the write, as who puts it back after a backup.
 #[test]
 fn a_time_that_is_set_to_what_it_was_goes_over_writes_before_it() {
-    for (by, later, counts) in [(A, 0, false), (A, 1, true), (B, 0, true)] {
+    for (by, later, counts) in [([A, A], 0, false), ([A, A], 1, true), ([B, B], 0, true), ([A, B], 0, true)] {
         let mut bed = Bed::in_objects();
         let f = bed.file(ROOT, "f");
         bed.turn();
         let before = bed.write_intent(B, f).unwrap().attr.mtime;
         bed.turn();
-        for mtime in [Timestamp(5), before] {
+        for (by, mtime) in by.into_iter().zip([Timestamp(5), before]) {
             let exactly = bed.next(by);
             let change = SetAttr { mtime: Some(SetTime::At(mtime)), ..SetAttr::default() };
             bed.shard.set(exactly, f, &change, false).unwrap();

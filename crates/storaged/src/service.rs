@@ -116,7 +116,7 @@ impl Service {
             AgentConfig {
                 management: config.mgmtd.clone(),
                 identity: identity.clone(),
-                rails: Some(Watched::new(config.listen, &config.interfaces, &config.mgmtd)),
+                rails: Some(Watched::new(config.listen, &config.interfaces, &config.mgmtd).with_metrics(endpoint)),
             },
             registration,
             reporter(targets.clone()),

@@ -13,7 +13,6 @@ use super::shared::Shared;
 use super::{AgentConfig, OnUpdate, Update};
 use crate::client::{Backoff, Client, Watch};
 use crate::error::ControlError;
-use crate::interfaces::seen_now;
 use crate::node::{Registered, Reporter};
 use crate::view::View;
 
@@ -266,7 +265,8 @@ impl Task {
         let changed = self.config.rails.as_mut().and_then(|rails| rails.changed(&registration.rails));
         if let Some(rails) = changed {
             tracing::info!(?rails, "the interfaces have changed: registering them");
-            registration.metrics = seen_now(&registration.metrics, &registration.rails, &rails);
+            let metrics = self.config.rails.as_ref().and_then(|watched| watched.metrics_at(&rails));
+            registration.metrics = metrics.unwrap_or_default();
             registration.rails = rails;
             client.register_node(registration, &reporter()).await?;
             return Ok(());

@@ -166,8 +166,9 @@ impl Holds {
             self.save(inode);
             self.held.entry(inode).and_modify(|held| {
                 held.written_after = held.written_after.max(at);
-                let others = held.holders.iter_mut().filter(|holder| holder.session != session && holder.intent);
-                others.for_each(|holder| holder.overruled = true);
+                // Who sets it knows of all that it writes later that it is later.
+                let writers = held.holders.iter_mut().filter(|holder| holder.intent);
+                writers.for_each(|holder| holder.overruled = holder.session != session);
             });
         }
     }

@@ -67,7 +67,11 @@ impl Args {
         }
         let point = mounts::resolve(&config.mountpoint);
         let turn = turn_at(&point, *config.start_timeout)?;
-        check_mount_point(&point)?;
+        check_mount_point(&point).map_err(|refused| match mounts::of_cluster(&point, &config.mgmtd) {
+            // What is asked for is there, and may go: a supervisor tries again.
+            Ok(Some(_)) => anyhow!("{refused}").into(),
+            Ok(None) | Err(_) => refused,
+        })?;
         serve(config, dir, turn)
     }
 

@@ -192,18 +192,24 @@ fn must_be_here(address: IpAddr) -> Result<(), Failure> {
     bound.map(drop).map_err(|error| usage!("--listen {address}: {error}: give an address that `ip address` shows here"))
 }
 
-/// Whether the cluster has nothing of these services, as it says where it runs; else as far as what they have says, unless
-/// some of them were `made`, and so were part of it.
-fn has_none_of(dir: &ClusterDir, old: &Spec, names: &[String], made: bool) -> Result<bool> {
-    if dir.is_running()? {
-        let view = Admin::connect(&plan::mgmtd_address(old), &dir.key_file())?.view()?;
-        return all(names, |name| grow::is_gone(dir, name, &view.map));
+/// Those of the services that the cluster has something of, as it says where it runs; else as far as what they have says, and all
+/// where some of them were `made`, and so were part of it.
+fn still_there(dir: &ClusterDir, old: &Spec, names: &[String], made: bool) -> Result<Vec<String>> {
+    let mut there = Vec::new();
+    let view = match dir.is_running()? {
+        true => Some(Admin::connect(&plan::mgmtd_address(old), &dir.key_file())?.view()?),
+        false => None,
+    };
+    for name in names {
+        let is_gone = match &view {
+            Some(view) => grow::is_gone(dir, name, &view.map)?,
+            None => !made && grow::never_joined(dir, name)?,
+        };
+        if !is_gone {
+            there.push(name.clone());
+        }
     }
-    Ok(!made && all(names, |name| grow::never_joined(dir, name))?)
-}
-
-fn all(names: &[String], is: impl Fn(&str) -> Result<bool>) -> Result<bool> {
-    names.iter().try_fold(true, |all, name| Ok(all && is(name)?))
+    Ok(there)
 }
 
 /// Less services than `names`, of which so many were made: those above were deleted, or never were part of the cluster.
@@ -214,19 +220,16 @@ fn fewer(
     what: &str,
 ) -> Result<u32, Failure> {
     let (has, place) = (names.len(), dir.root().display());
-    let above = &names[asked as usize..];
-    if has_none_of(dir, old, above, asked < made)? {
+    let there = still_there(dir, old, &names[asked as usize..], asked < made)?;
+    if there.is_empty() {
         return Ok(asked);
     }
-    Err(usage!(
-        "{place} has {has} {what} services and cannot shrink to {asked}: {} is part of the cluster{}",
-        above.join(", "),
-        match (what, dir.is_running()?) {
-            ("storage", true) => "; only after `weft node delete` it can go",
-            ("storage", false) => ", or may be: `weft up` first, as it is, and then with that number",
-            _ => ", which has no way out for it in this release: leave the flag away",
-        }
-    ))
+    let then = match (what, dir.is_running()?) {
+        ("storage", true) => "is part of the cluster; only after `weft node delete` it can go",
+        ("storage", false) => "is part of the cluster, or may be: `weft up` first, as it is, and then with that number",
+        _ => "is part of the cluster, or may be, and cannot go in this release: leave the flag away",
+    };
+    Err(usage!("{place} has {has} {what} services and cannot shrink to {asked}: {} {then}", there.join(", ")))
 }
 
 /// What a cluster was before the command.

@@ -91,14 +91,23 @@ fn storaged(dir: &ClusterDir, spec: &Spec, name: &str, targets: u32) -> Result<S
 }
 
 /// The file of a metadata service with as many shards as there are to be; `None` where the number there is the user's. One that
-/// is new may have been so before, and be behind.
+/// is new, by what was written down last, may have been so before, and be behind.
 ///
 /// # Errors
 /// Where it cannot be read.
 pub(crate) fn grown_shards(dir: &ClusterDir, spec: &Spec, name: &str) -> Result<Option<String>> {
-    let is_new = metadata_names(spec).skip(spec.made.metadata as usize).any(|new| new == name);
+    let old = written_down(dir, |old| old.metadata)?.unwrap_or(spec.made.metadata);
+    let is_new = metadata_names(spec).skip(old as usize).any(|new| new == name);
     let made = if is_new { 1 } else { spec.made.shards };
     grown(dir, name, "shards", made..spec.shards, |shards| metad(dir, spec, name, shards))
+}
+
+/// A number of the cluster as it was to be before this command, where there was one.
+fn written_down(dir: &ClusterDir, number: impl FnOnce(&Spec) -> u32) -> Result<Option<u32>> {
+    match dir.exists() {
+        true => dir.spec().map(|old| Some(number(&old))).map_err(|failure| anyhow!("{failure}")),
+        false => Ok(None),
+    }
 }
 
 /// The same of a storage service and its targets.
@@ -106,7 +115,8 @@ pub(crate) fn grown_shards(dir: &ClusterDir, spec: &Spec, name: &str) -> Result<
 /// # Errors
 /// Where it cannot be read.
 pub(crate) fn grown_targets(dir: &ClusterDir, spec: &Spec, name: &str) -> Result<Option<String>> {
-    let is_new = storage_names(spec).skip(spec.made.storage as usize).any(|new| new == name);
+    let old = written_down(dir, |old| old.storage)?.unwrap_or(spec.made.storage);
+    let is_new = storage_names(spec).skip(old as usize).any(|new| new == name);
     let made = if is_new { 1 } else { spec.made.targets };
     grown(dir, name, "targets", made..spec.targets, |targets| storaged(dir, spec, name, targets))
 }
@@ -245,5 +255,36 @@ mod tests {
         fs::write(&path, &edited).expect("writable");
         write(&dir, &Spec { targets: 3, shards: 2, made, ..spec }).expect("writable");
         assert_eq!(fs::read_to_string(&path).expect("kept"), edited);
+    }
+    #[test]
+    fn a_service_that_comes_again_has_as_many_as_the_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let spec = |services: u32, each: u32, made: Made| Spec {
+            address: LOOPBACK,
+            mgmtd_port: 1,
+            mgmtd_metrics_port: 2,
+            metadata: services,
+            shards: each,
+            storage: services,
+            targets: each,
+            mount: "/m".into(),
+            made,
+        };
+        let made = |each: u32| Made { metadata: 1, shards: each, storage: 1, targets: each };
+        for (services, each, was) in [(2, 1, 1), (1, 3, 1), (2, 3, 3)] {
+            write(&dir, &spec(services, each, made(was))).expect("writable");
+            dir.save_spec(&spec(services, each, made(was))).expect("writable");
+        }
+        let second = |name: &str| fs::read_to_string(dir.config_file(name)).expect("made");
+        assert!(second("metad-2").contains("shards = 3") && second("storaged-2").contains("storaged-2/target-3"));
+        // It is being tried again, and somebody has taken out what stood in the way.
+        let config = second("storaged-2");
+        let all = targets_of(&dir, "storaged-2", 3).expect("plain").replace(',', "\", \"");
+        let less = config.replace(&all, &targets_of(&dir, "storaged-2", 2).expect("plain").replace(',', "\", \""));
+        assert_ne!(less, config);
+        fs::write(dir.config_file("storaged-2"), &less).expect("writable");
+        write(&dir, &spec(2, 3, made(3))).expect("writable");
+        assert_eq!(second("storaged-2"), less);
     }
 }

@@ -52,23 +52,37 @@ pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &Atomic
     let state = wait(dir, spec, Occasion::Growth, limit, stop)?;
     let services = |spec: &Spec| metadata_names(spec).chain(storage_names(spec)).collect::<BTreeSet<String>>();
     let gone: Vec<String> = services(&old).difference(&services(spec)).cloned().collect();
-    wait_until_gone(dir, &gone, limit.saturating_sub(begin.elapsed()))?;
+    give_up(dir, spec, &gone, limit.saturating_sub(begin.elapsed()), stop)?;
     dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
     Ok(state)
 }
 
-/// Until the supervisor has given these services up: one that ends yet has its directories, and would be in the way of itself.
-fn wait_until_gone(dir: &ClusterDir, names: &[String], limit: Duration) -> Result<(), Failure> {
+/// Until the supervisor has given these services up, so that it can have them again; what takes longer, as a disk that hangs
+/// does, is not waited for.
+///
+/// # Errors
+/// Where one has become a part of the cluster just before.
+fn give_up(dir: &ClusterDir, spec: &Spec, names: &[String], limit: Duration, stop: &AtomicBool) -> Result<(), Failure> {
     let begin = Instant::now();
-    loop {
+    while begin.elapsed() < limit && !stop.load(Ordering::Relaxed) {
         let state = State::read(dir)?.unwrap_or_default();
-        let Some(name) = names.iter().find(|name| state.processes.contains_key(*name)) else { return Ok(()) };
-        if begin.elapsed() > limit {
-            let log = dir.log_file(name);
-            return Err(anyhow!("{name} has not ended yet: see {}", log.display()).into());
+        if !names.iter().any(|name| state.processes.contains_key(name)) {
+            break;
         }
         thread::sleep(POLL);
     }
+    if names.is_empty() {
+        return Ok(());
+    }
+    let map = Admin::connect(&mgmtd_address(spec), &dir.key_file())?.view()?.map;
+    for name in names {
+        if !is_gone(dir, name, &map)? {
+            return Err(
+                anyhow!("{name} has joined the cluster just before it was given up: `weft up` with it again").into()
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Waits until all that the configurations name is part of the cluster that has just been started, but for the storage services

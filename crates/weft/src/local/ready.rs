@@ -78,13 +78,13 @@ fn way_out(dir: &ClusterDir, spec: &Spec, name: &str) -> String {
     if !grow::never_joined(dir, name).unwrap_or(false) {
         return String::new();
     }
-    let is_new = |at: Option<usize>, made: u32| made > 0 && at.is_some_and(|at| at >= made as usize);
+    let is_new = |at: &usize, made: u32| made > 0 && *at >= made as usize;
     let made = spec.made;
-    if is_new(storage_names(spec).position(|new| new == name), made.storage) {
-        return format!("; `weft up --storage {}` does without it", made.storage);
+    if let Some(at) = storage_names(spec).position(|new| new == name).filter(|at| is_new(at, made.storage)) {
+        return format!("; `weft up --storage {at}` does without it");
     }
-    if is_new(metadata_names(spec).position(|new| new == name), made.metadata) {
-        return format!("; `weft up --metadata {}` does without it", made.metadata);
+    if let Some(at) = metadata_names(spec).position(|new| new == name).filter(|at| is_new(at, made.metadata)) {
+        return format!("; `weft up --metadata {at}` does without it");
     }
     String::new()
 }
@@ -215,6 +215,7 @@ fn ask(mount: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::configs;
     use crate::local::dir::{LOOPBACK, Made};
 
     fn spec(storage: u32, made: u32) -> Spec {
@@ -256,6 +257,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = ClusterDir::at(folder.path()).expect("absolute");
         dir.make_folders().expect("writable");
+        configs::write(&dir, spec).expect("writable");
         for name in state.processes.keys() {
             std::fs::write(dir.log_file(name), format!("weft: {name} has no disk\n")).expect("writable");
         }

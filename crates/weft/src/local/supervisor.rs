@@ -2,7 +2,7 @@
 //! order. The only owner of their state, which it writes down at each change.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::rc::Rc;
@@ -35,6 +35,8 @@ struct Supervisor {
     state: RefCell<State>,
     /// When each process was started last.
     started: RefCell<BTreeMap<String, Instant>>,
+    /// Of what was given up, those that have not ended yet: they have their directories.
+    ending: RefCell<BTreeSet<String>>,
 }
 
 /// One process under supervision.
@@ -59,6 +61,7 @@ pub(crate) fn run(dir: &ClusterDir) -> Result<(), Failure> {
         dir: dir.clone(),
         state: RefCell::new(State { supervisor: std::process::id() as i32, ..State::default() }),
         started: RefCell::default(),
+        ending: RefCell::default(),
     });
     let runtime = telemetry::runtime::current_thread().context("cannot start the supervisor")?;
     // Of one that was killed.
@@ -119,12 +122,17 @@ impl Supervisor {
             std::mem::take(kept).into_iter().partition(|known| all.iter().any(|process| process.name == known.name));
         *kept = stay;
         if !gone.is_empty() {
+            self.ending.borrow_mut().extend(gone.iter().map(|kept| kept.name.clone()));
             tokio::task::spawn_local(Rc::clone(self).give_up(gone));
         }
         if spec.made == spec.all_made() {
             return;
         }
         for process in all {
+            if self.ending.borrow().contains(&process.name) {
+                // Who wants it says so again.
+                continue;
+            }
             if kept.iter().all(|known| known.name != process.name) {
                 kept.push(self.keep(process));
             } else if matches!(process.role, Role::Metad | Role::Storaged) {
@@ -137,6 +145,7 @@ impl Supervisor {
     async fn give_up(self: Rc<Self>, gone: Vec<Kept>) {
         let names: Vec<String> = gone.iter().map(|kept| kept.name.clone()).collect();
         stop(gone).await;
+        self.ending.borrow_mut().retain(|name| !names.contains(name));
         let mut state = self.state.borrow_mut();
         state.processes.retain(|name, _| !names.contains(name));
         if let Err(error) = state.write(&self.dir) {
