@@ -192,8 +192,8 @@ fn must_be_here(address: IpAddr) -> Result<(), Failure> {
     bound.map(drop).map_err(|error| usage!("--listen {address}: {error}: give an address that `ip address` shows here"))
 }
 
-/// Those of the services that the cluster has something of, as it says where it runs; else as far as what they have says, and all
-/// where some of them were `made`, and so were part of it.
+/// Those of the services that the cluster has something of, as it says where it runs; else as far as what they have says, and
+/// all where some of them were `made`, and so were part of it.
 fn still_there(dir: &ClusterDir, old: &Spec, names: &[String], made: bool) -> Result<Vec<String>> {
     let mut there = Vec::new();
     let view = match dir.is_running()? {
