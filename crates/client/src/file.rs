@@ -294,6 +294,8 @@ impl File {
             self.blocks = reply.attr.blocks;
             self.uneven = is_uneven(&reply.attr);
             (self.told_mtime, self.written_after) = (reply.attr.mtime, reply.written_after);
+            // What was told before was said of others' writes, too.
+            self.set_at = None;
         }
     }
 
@@ -607,6 +609,7 @@ mod tests {
         };
         let mut file = file(0, 0);
         let before = told(200).attr.mtime.0;
+        assert_eq!(seen(&mut file, &told(150)), before, "while others write");
         file.granted(&told(200));
         file.wrote(0, 1, Timestamp(100));
         assert_eq!(seen(&mut file, &told(200)), 100, "by a clock that is behind");

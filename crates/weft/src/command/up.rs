@@ -413,7 +413,8 @@ fn leave_taken_ports(dir: &ClusterDir, spec: &mut Spec) -> Result<(), Failure> {
     }
     if !plan::is_free(spec.address, spec.mgmtd_port) || !plan::is_free(LOOPBACK, spec.mgmtd_metrics_port) {
         (spec.mgmtd_port, spec.mgmtd_metrics_port) = plan::free_ports()?;
-        dir.save_spec(spec)?;
+        let Spec { mgmtd_port, mgmtd_metrics_port, .. } = *spec;
+        dir.save_spec(&Spec { mgmtd_port, mgmtd_metrics_port, ..dir.spec()? })?;
     }
     Ok(())
 }

@@ -30,6 +30,8 @@ const POLL: Duration = Duration::from_millis(20);
 const TELL_EVERY: Duration = Duration::from_secs(2);
 /// Longest wait for services to say whether they start, where all else is there.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for services that are given up: the supervisor kills them when it has waited a little less.
+const GIVING_UP: Duration = Duration::from_secs(11);
 /// Lines of a log that are shown.
 const TAIL: usize = 5;
 
@@ -48,11 +50,11 @@ pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &Atomic
     prepare(dir, spec, map.as_deref())?;
     configs::write(dir, spec)?;
     dir.save_spec(spec)?;
-    let begin = Instant::now();
-    let state = wait(dir, spec, Occasion::Growth, limit, stop)?;
+    let state = wait(dir, spec, Occasion::Growth, limit, stop);
     let services = |spec: &Spec| metadata_names(spec).chain(storage_names(spec)).collect::<BTreeSet<String>>();
     let gone: Vec<String> = services(&old).difference(&services(spec)).cloned().collect();
-    give_up(dir, spec, &gone, limit.saturating_sub(begin.elapsed()), stop)?;
+    give_up(dir, (&old, spec), &gone, stop)?;
+    let state = state?;
     dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
     Ok(state)
 }
@@ -61,25 +63,27 @@ pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &Atomic
 /// does, is not waited for.
 ///
 /// # Errors
-/// Where one has become a part of the cluster just before.
-fn give_up(dir: &ClusterDir, spec: &Spec, names: &[String], limit: Duration, stop: &AtomicBool) -> Result<(), Failure> {
+/// Where one has become a part of the cluster just before: it is as it was in `old`, and to be started again.
+fn give_up(dir: &ClusterDir, (old, spec): (&Spec, &Spec), names: &[String], stop: &AtomicBool) -> Result<(), Failure> {
+    if names.is_empty() {
+        return Ok(());
+    }
     let begin = Instant::now();
-    while begin.elapsed() < limit && !stop.load(Ordering::Relaxed) {
+    while begin.elapsed() < GIVING_UP && !stop.load(Ordering::Relaxed) && dir.is_running()? {
         let state = State::read(dir)?.unwrap_or_default();
         if !names.iter().any(|name| state.processes.contains_key(name)) {
             break;
         }
         thread::sleep(POLL);
     }
-    if names.is_empty() {
-        return Ok(());
-    }
     let map = Admin::connect(&mgmtd_address(spec), &dir.key_file())?.view()?.map;
     for name in names {
         if !is_gone(dir, name, &map)? {
-            return Err(
-                anyhow!("{name} has joined the cluster just before it was given up: `weft up` with it again").into()
-            );
+            dir.save_spec(&Spec { storage: old.storage, metadata: old.metadata, ..spec.clone() })?;
+            return Err(anyhow!(
+                "{name} has joined the cluster just before it was given up: `weft up` starts it again"
+            )
+            .into());
         }
     }
     Ok(())

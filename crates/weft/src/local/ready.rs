@@ -73,20 +73,15 @@ pub(super) fn refusal(dir: &ClusterDir, spec: &Spec, state: &State) -> Option<Fa
     Some(usage!("{name} does not start: {}{}", reason(dir, name, process), way_out(dir, spec, name)))
 }
 
-/// How to go on without a service that was to be part of the cluster and is not yet; nothing of others.
+/// How to go on without a service that was to be part of the cluster and is not yet, as those after it; nothing of others.
 fn way_out(dir: &ClusterDir, spec: &Spec, name: &str) -> String {
-    if !grow::never_joined(dir, name).unwrap_or(false) {
-        return String::new();
-    }
-    let is_new = |at: &usize, made: u32| made > 0 && *at >= made as usize;
-    let made = spec.made;
-    if let Some(at) = storage_names(spec).position(|new| new == name).filter(|at| is_new(at, made.storage)) {
-        return format!("; `weft up --storage {at}` does without it");
-    }
-    if let Some(at) = metadata_names(spec).position(|new| new == name).filter(|at| is_new(at, made.metadata)) {
-        return format!("; `weft up --metadata {at}` does without it");
-    }
-    String::new()
+    let hint = |names: Vec<String>, made: u32, flag: &str| {
+        let at = names.iter().position(|new| new == name).filter(|&at| made > 0 && at >= made as usize)?;
+        let is_new = |name: &String| grow::never_joined(dir, name).unwrap_or(false);
+        names[at..].iter().all(is_new).then(|| format!("; `weft up {flag} {at}` does without it"))
+    };
+    let storage = hint(storage_names(spec).collect(), spec.made.storage, "--storage");
+    storage.or_else(|| hint(metadata_names(spec).collect(), spec.made.metadata, "--metadata")).unwrap_or_default()
 }
 
 /// The processes that have trouble, of those that the cluster is to have: one that has just been taken out of it may still be

@@ -121,9 +121,9 @@ impl Supervisor {
         let (stay, gone): (Vec<Kept>, Vec<Kept>) =
             std::mem::take(kept).into_iter().partition(|known| all.iter().any(|process| process.name == known.name));
         *kept = stay;
-        if !gone.is_empty() {
-            self.ending.borrow_mut().extend(gone.iter().map(|kept| kept.name.clone()));
-            tokio::task::spawn_local(Rc::clone(self).give_up(gone));
+        for kept in gone {
+            self.ending.borrow_mut().insert(kept.name.clone());
+            tokio::task::spawn_local(Rc::clone(self).give_up(kept));
         }
         if spec.made == spec.all_made() {
             return;
@@ -142,12 +142,12 @@ impl Supervisor {
     }
 
     /// What is no part of the cluster any more.
-    async fn give_up(self: Rc<Self>, gone: Vec<Kept>) {
-        let names: Vec<String> = gone.iter().map(|kept| kept.name.clone()).collect();
-        stop(gone).await;
-        self.ending.borrow_mut().retain(|name| !names.contains(name));
+    async fn give_up(self: Rc<Self>, gone: Kept) {
+        let name = gone.name.clone();
+        stop(vec![gone]).await;
+        self.ending.borrow_mut().remove(&name);
         let mut state = self.state.borrow_mut();
-        state.processes.retain(|name, _| !names.contains(name));
+        state.processes.remove(&name);
         if let Err(error) = state.write(&self.dir) {
             tracing::error!("{error:#}");
         }
