@@ -44,10 +44,10 @@ pub(crate) struct File {
     /// The time of the last write that no settling has told the shard, unless the times were set explicitly since.
     pub(crate) mtime: Option<Timestamp>,
     /// The modification time as the shard last told it, and after which writes count, as it told under the intent.
-    told_mtime: Timestamp,
-    written_after: Option<Timestamp>,
+    pub(crate) told_mtime: Timestamp,
+    pub(crate) written_after: Option<Timestamp>,
     /// When somebody else has set it, by the shard's clock, as was told here: what is written from then on is later.
-    set_at: Option<Timestamp>,
+    pub(crate) set_at: Option<Timestamp>,
     /// The access time as the shard last told it, and the last change of data or inode that is known here.
     pub(crate) atime: Timestamp,
     pub(crate) changed: Timestamp,
@@ -355,40 +355,6 @@ impl File {
             && !self.settling
             && !self.has_lost_lock
             && self.draft.is_none()
-    }
-
-    /// The shard told these attributes: takes its times over, and puts the last read over them. Where somebody else has
-    /// changed a time since it was told last, that goes: over the reads, and over writes from before. It may have been
-    /// set to what it was.
-    pub(crate) fn meets(&mut self, attr: &mut Attr, written_after: Option<Timestamp>) {
-        if attr.mtime != self.told_mtime || written_after > self.written_after {
-            self.told_mtime = attr.mtime;
-            if written_after > self.written_after {
-                (self.written_after, self.set_at) = (written_after, written_after);
-            }
-            self.mtime = self.mtime.filter(|&written| written > written_after.unwrap_or(attr.ctime));
-        }
-        if attr.atime != self.atime {
-            let is_own = self.telling_read == Some(attr.atime);
-            self.atime = attr.atime;
-            self.read_at.take_if(|at| !is_own || *at == attr.atime);
-        }
-        self.changed = self.changed.max(attr.mtime).max(attr.ctime);
-        if let Some(at) = self.read_at {
-            attr.atime = at;
-        }
-    }
-
-    /// For the shard, at the close.
-    pub(crate) fn read_time(&self) -> Option<TimeChange> {
-        let at = self.read_at.filter(|&at| !self.outdated.is_read(at))?;
-        Some(TimeChange { at, before: self.atime })
-    }
-
-    /// For the shard, where this client knows best.
-    pub(crate) fn write_time(&self) -> Option<TimeChange> {
-        let at = self.mtime.filter(|&at| !self.outdated.is_write(at))?;
-        Some(TimeChange { at, before: self.told_mtime })
     }
 
     /// Something was done to the draft.

@@ -1,11 +1,13 @@
-//! Times of an open file that are set at the shard, beside what this client knows of them and the shard does not.
+//! Times of an open file that are set at the shard, here or by others, beside what this client knows of them and the shard does
+//! not.
 //!
 //! Until the shard has answered, who looks here sees the times of the writes and reads before, as ever. But a settling that
 //! begins meanwhile does not tell of these: where the time that is set is the one that the shard knew, the write's would
 //! be put over it.
 
-use types::attr::SetAttr;
+use types::attr::{Attr, SetAttr};
 use types::time::Timestamp;
+use wire::v1::meta::TimeChange;
 
 use crate::file::File;
 
@@ -42,6 +44,40 @@ impl File {
     /// That is over. Where it failed, all is as before.
     pub(crate) fn times_are_set_no_more(&mut self) {
         self.outdated = Outdated::default();
+    }
+
+    /// The shard told these attributes: takes its times over, and puts the last read over them. Where somebody else has
+    /// changed a time since it was told last, that goes: over the reads, and over writes from before. It may have been
+    /// set to what it was.
+    pub(crate) fn meets(&mut self, attr: &mut Attr, written_after: Option<Timestamp>) {
+        if attr.mtime != self.told_mtime || written_after > self.written_after {
+            self.told_mtime = attr.mtime;
+            if written_after > self.written_after {
+                (self.written_after, self.set_at) = (written_after, written_after);
+            }
+            self.mtime = self.mtime.filter(|&written| written > written_after.unwrap_or(attr.ctime));
+        }
+        if attr.atime != self.atime {
+            let is_own = self.telling_read == Some(attr.atime);
+            self.atime = attr.atime;
+            self.read_at.take_if(|at| !is_own || *at == attr.atime);
+        }
+        self.changed = self.changed.max(attr.mtime).max(attr.ctime);
+        if let Some(at) = self.read_at {
+            attr.atime = at;
+        }
+    }
+
+    /// For the shard, at the close.
+    pub(crate) fn read_time(&self) -> Option<TimeChange> {
+        let at = self.read_at.filter(|&at| !self.outdated.is_read(at))?;
+        Some(TimeChange { at, before: self.atime })
+    }
+
+    /// For the shard, where this client knows best.
+    pub(crate) fn write_time(&self) -> Option<TimeChange> {
+        let at = self.mtime.filter(|&at| !self.outdated.is_write(at))?;
+        Some(TimeChange { at, before: self.told_mtime })
     }
 }
 
