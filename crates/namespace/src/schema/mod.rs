@@ -25,6 +25,7 @@ use types::id::InodeId;
 
 use crate::error::Damage;
 
+mod attr;
 pub mod contents;
 pub mod deletion;
 pub mod edge;

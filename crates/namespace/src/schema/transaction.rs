@@ -12,14 +12,14 @@ use types::parts::PartNumber;
 use types::placement::Placement;
 use types::time::Timestamp;
 
-use types::attr::{Attr, FileType};
+use types::attr::FileType;
 use types::flags::FileFlags;
 use types::id::PoolId;
 
 use crate::acl::Acl;
 use crate::error::Damage;
-use crate::schema::Fields;
 use crate::schema::edge::Edge;
+use crate::schema::{Fields, attr};
 use crate::transaction::part::{Conformed, Moved, NewDirectory, Part, Vote};
 
 pub const PREFIX: u8 = b'T';
@@ -177,7 +177,10 @@ pub fn ser_votes(votes: &[Vote]) -> Vec<u8> {
                 value.push(6);
                 ser_inodes(&mut value, parts);
             }
-            Vote::Last(attr) => ser_attr(&mut value, 7, attr),
+            Vote::Last(attr) => {
+                value.push(7);
+                attr::ser(&mut value, attr);
+            }
         }
     }
     value
@@ -200,38 +203,11 @@ pub fn deser_votes(value: &[u8]) -> Result<Vec<Vote>, Damage> {
                 Vote::EntryOfPart { there: deser_edge(&mut fields)?, of }
             }
             6 => Vote::Parts(deser_inodes(&mut fields)?),
-            7 => Vote::Last(Box::new(deser_attr(&mut fields)?)),
+            7 => Vote::Last(Box::new(attr::deser(&mut fields)?)),
             _ => return Err(fields.damage("vote of an unknown kind")),
         });
     }
     Ok(votes)
-}
-
-fn ser_attr(value: &mut Vec<u8>, tag: u8, attr: &Attr) {
-    let Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime } = *attr;
-    ser_inode(value, tag, inode);
-    value.push(kind as u8);
-    [mode, uid, gid, nlink, rdev].iter().for_each(|number| value.extend_from_slice(&number.to_le_bytes()));
-    [size, blocks].iter().for_each(|number| value.extend_from_slice(&number.to_le_bytes()));
-    [atime, mtime, ctime, btime].iter().for_each(|time| value.extend_from_slice(&time.0.to_le_bytes()));
-}
-
-fn deser_attr(fields: &mut Fields<'_>) -> Result<Attr, Damage> {
-    Ok(Attr {
-        inode: InodeId(fields.u64()?),
-        kind: deser_kind(fields)?,
-        mode: fields.u32()?,
-        uid: fields.u32()?,
-        gid: fields.u32()?,
-        nlink: fields.u32()?,
-        rdev: fields.u32()?,
-        size: fields.u64()?,
-        blocks: fields.u64()?,
-        atime: Timestamp(fields.i64()?),
-        mtime: Timestamp(fields.i64()?),
-        ctime: Timestamp(fields.i64()?),
-        btime: Timestamp(fields.i64()?),
-    })
 }
 
 /// Before a part that has flags, and them: without any it is as it was before there were flags.
@@ -472,7 +448,7 @@ fn deser_edge(fields: &mut Fields<'_>) -> Result<Option<Edge>, Damage> {
     Ok(Some(Edge { child, kind: deser_kind(fields)? }))
 }
 
-fn deser_kind(fields: &mut Fields<'_>) -> Result<FileType, Damage> {
+pub(super) fn deser_kind(fields: &mut Fields<'_>) -> Result<FileType, Damage> {
     FileType::from_u8(fields.u8()?).ok_or_else(|| fields.damage("transaction with an unknown kind"))
 }
 
@@ -524,6 +500,7 @@ fn deser_new(fields: &mut Fields<'_>, inline_limit: u32) -> Result<NewDirectory,
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use types::attr::Attr;
     use types::layout::INLINE_MAX;
     use types::name_hash::HASH_MAX;
 
