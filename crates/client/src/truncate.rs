@@ -267,11 +267,14 @@ impl Client {
         });
         let is_raced = match &told {
             Ok(reply) => alone && !reply.exclusive,
-            // The session had ended, and with it the intent.
+            // The session had ended, and with it the intent; or the shard has given the end to others, who waited too long for it.
             Err(errno) => *errno == Errno::EOPNOTSUPP,
         };
         if is_raced {
-            self.shared.with_file(inode, File::lose_exclusivity);
+            self.shared.with_file(inode, |file| {
+                file.lose_exclusivity();
+                file.end.given_up();
+            });
             return Ok(Cut::Raced);
         }
         told.map(Cut::Whole)
@@ -397,22 +400,25 @@ mod tests {
         });
     }
 
-    /// It stood still between the cut and that, and others have written since.
+    /// It stood still between the cut and that, and others have written since: its intent is gone, or the end that it held.
     #[test]
-    fn a_truncate_whose_intent_was_lost_before_the_shard_was_told_begins_anew() {
+    fn a_truncate_that_lost_what_it_held_before_the_shard_was_told_begins_anew() {
         let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
         somewhere::run(async |shard, [client, _]| {
             with_intent(&client.shared, file, |_| {});
             let cuts = async {
+                client.hold_end(&caller, file).await.expect("it is granted");
                 let cut = client.cut(&caller, file, &nowhere::layout(), 0, SetAttr::default()).await;
                 assert!(matches!(cut, Ok(Cut::Raced)), "{:?}", cut.err());
             };
             let answers = async {
                 shard.opens_session(1).await;
+                shard.does(Op::Lock).await;
                 shard.refuses(Op::Set, Errno::EOPNOTSUPP).await;
             };
             somewhere::join(cuts, answers).await;
-            assert_eq!(client.shared.with_file(file, |file| file.is_exclusive()), Some(false));
+            let holds = client.shared.with_file(file, |file| (file.is_exclusive(), file.end.is_held()));
+            assert_eq!(holds, Some((false, false)), "all is asked for again");
         });
     }
 

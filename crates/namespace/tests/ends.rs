@@ -4,20 +4,13 @@
 
 mod common;
 
-use common::{A, B, Bed, EXPIRY_MS, ROOT, held, refused};
-use namespace::error::Result;
-use namespace::locks::{END_PATIENCE_MS, HeldLock, LockAnswer, LockOwner, LockRequest, Ticket, Wait};
+use common::{A, B, Bed, EXPIRY_MS, ROOT, WHOLE, held, refused};
+use namespace::locks::{END_PATIENCE_MS, HeldLock, LockAnswer, Ticket};
 use namespace::view::Telling;
+use types::attr::SetAttr;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
-use types::lock::{Held, LockKind, LockMode, LockRange};
-
-const WHOLE: Held = Held { range: LockRange::ALL, mode: LockMode::Exclusive, pid: 0 };
-
-fn ask(bed: &mut Bed, session: SessionId, inode: InodeId, number: u64) -> Result<Option<LockAnswer>> {
-    let owner = LockOwner { session, kind: LockKind::End, id: 0 };
-    bed.shard.lock(Ticket { session, number }, LockRequest { inode, owner, wanted: WHOLE, wait: Wait::Yes })
-}
+use types::lock::LockKind;
 
 fn done(session: SessionId, number: u64) -> Vec<(Ticket, LockAnswer)> {
     vec![(Ticket { session, number }, LockAnswer::Done)]
@@ -31,18 +24,18 @@ fn of(inode: InodeId) -> HeldLock {
 fn an_end_goes_with_the_write_intent_however_that_ends() {
     let mut bed = Bed::new();
     let f = bed.file(ROOT, "f");
-    assert_eq!(refused(ask(&mut bed, A, f, 1)), Errno::EBADF, "nobody appends without an intent");
+    assert_eq!(refused(bed.ask_for_end(A, f, 1)), Errno::EBADF, "nobody appends without an intent");
     let mut number = 1;
     let mut holder = A;
     bed.shard.open_inode(A, f, false).unwrap();
     bed.write_intent(A, f).unwrap();
-    assert_eq!(ask(&mut bed, A, f, 1).unwrap(), Some(LockAnswer::Done));
+    assert_eq!(bed.ask_for_end(A, f, 1).unwrap(), Some(LockAnswer::Done));
     for way in ["settle", "close", "expire"] {
         let other = if holder == A { B } else { A };
         number += 1;
         bed.shard.open_inode(other, f, false).unwrap();
         bed.write_intent(other, f).unwrap();
-        assert_eq!(ask(&mut bed, other, f, number).unwrap(), None, "{way}");
+        assert_eq!(bed.ask_for_end(other, f, number).unwrap(), None, "{way}");
         bed.turn();
         assert!(bed.shard.take_lock_answers().is_empty(), "{way}");
         match way {
@@ -62,18 +55,39 @@ fn an_end_goes_with_the_write_intent_however_that_ends() {
 }
 
 #[test]
+fn who_lost_the_end_while_it_cut_the_file_has_not_truncated_it() {
+    let mut bed = Bed::in_objects();
+    let f = bed.file(ROOT, "f");
+    for session in [A, B] {
+        bed.shard.open_inode(session, f, false).unwrap();
+        bed.write_intent(session, f).unwrap();
+    }
+    let shorter = SetAttr { size: Some(0), ..SetAttr::default() };
+    assert_eq!(bed.ask_for_end(A, f, 1).unwrap(), Some(LockAnswer::Done));
+    assert_eq!(bed.ask_for_end(B, f, 1).unwrap(), None);
+    bed.set(f, shorter).expect("A has cut the objects, and nobody can have appended");
+    bed.wait_ms(END_PATIENCE_MS);
+    bed.tick();
+    bed.turn();
+    assert_eq!(bed.shard.take_lock_answers(), done(B, 1));
+    assert_eq!(refused(bed.set(f, shorter)), Errno::EOPNOTSUPP, "B may have appended to what A was cutting");
+    bed.shard.close_inode(B, f, None).unwrap();
+    bed.set(f, shorter).expect("who writes alone needs not hold the end");
+}
+
+#[test]
 fn a_restarted_shard_hears_of_ends_before_it_gives_them_to_others() {
     let mut bed = Bed::new();
     let (f, g) = (bed.file(ROOT, "f"), bed.file(ROOT, "g"));
     for inode in [f, g] {
         bed.shard.open_inode(A, inode, false).unwrap();
         bed.write_intent(A, inode).unwrap();
-        assert_eq!(ask(&mut bed, A, inode, 1).unwrap(), Some(LockAnswer::Done));
+        assert_eq!(bed.ask_for_end(A, inode, 1).unwrap(), Some(LockAnswer::Done));
     }
     bed.turn();
     bed.restart();
     bed.shard.session_tell(B, b"", &Telling::whole(&[held(f, true), held(g, true)], &[])).unwrap();
-    assert_eq!((ask(&mut bed, B, f, 1).unwrap(), ask(&mut bed, B, g, 2).unwrap()), (None, None));
+    assert_eq!((bed.ask_for_end(B, f, 1).unwrap(), bed.ask_for_end(B, g, 2).unwrap()), (None, None));
     // A has lost one of them before, or never says so.
     let lost = bed.shard.session_tell(A, b"", &Telling::whole(&[held(f, true), held(g, true)], &[of(f)])).unwrap().lost;
     assert!(lost.is_empty());
@@ -94,7 +108,7 @@ fn who_does_not_come_back_is_waited_for_a_while() {
     bed.shard.session_tell(B, b"", &Telling::whole(&[], &[])).unwrap();
     bed.shard.open_inode(B, f, false).unwrap();
     bed.write_intent(B, f).unwrap();
-    assert_eq!(ask(&mut bed, B, f, 1).unwrap(), None);
+    assert_eq!(bed.ask_for_end(B, f, 1).unwrap(), None);
     for (ms, expected) in [(END_PATIENCE_MS - 10, vec![]), (20, done(B, 1))] {
         bed.wait_ms(ms);
         bed.shard.touch(B);

@@ -155,7 +155,8 @@ impl<K: Kv> Shard<K> {
 
     /// Before a truncate, with what the client believes of the contents. Where there are objects, it has cut them under a
     /// write intent: one that has lost that since, or did not know of them, has to cut them first, or what it cuts off
-    /// would come back.
+    /// would come back. Beside others who may write it has held the end meanwhile: where that was taken away, it may have cut
+    /// the half of what one of them has appended, and has to begin anew.
     pub(super) fn may_truncate(
         &mut self,
         session: SessionId,
@@ -168,9 +169,15 @@ impl<K: Kv> Shard<K> {
             Some(limit) if size > u64::from(limit) => Err(Errno::EOPNOTSUPP.into()),
             Some(_) => self.must_not_grow(id),
             None if inline => Err(Errno::EOPNOTSUPP.into()),
-            None if inode.has(HAS_OBJECTS) && !self.holds.intends(session, id) => Err(Errno::EOPNOTSUPP.into()),
+            None if inode.has(HAS_OBJECTS) && !self.has_cut_alone(session, id) => Err(Errno::EOPNOTSUPP.into()),
             None => Ok(()),
         }
+    }
+
+    /// Whether nobody else can have written to the end of the file while the session cut its objects.
+    fn has_cut_alone(&self, session: SessionId, id: InodeId) -> bool {
+        let others_write = self.holds.others_intend(session, id);
+        self.holds.intends(session, id) && (!others_write || self.locks.holds_end(session, id))
     }
 
     /// The inode, with its contents in objects; begins their move where they are not.

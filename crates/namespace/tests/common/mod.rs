@@ -7,6 +7,7 @@ use kv::KvError;
 use kv::memory::MemoryKv;
 use namespace::check::check;
 use namespace::error::{Error, Result};
+use namespace::locks::{LockAnswer, LockOwner, LockRequest, Ticket, Wait};
 use namespace::shard::{Config, Limits, Shard, Ticked};
 use namespace::view::{
     Create, Exactly, GroupSpace, HeldOpen, InodeView, PolicyChange, PoolSpace, Rename, Settle, Settled, SpaceClass,
@@ -15,6 +16,7 @@ use types::attr::{FileType, SetAttr};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{GroupId, InodeId, PoolId, SessionId, ShardId};
+use types::lock::{Held, LockKind, LockMode, LockRange};
 use types::name::Name;
 use types::time::Timestamp;
 
@@ -23,6 +25,9 @@ pub const EXPIRY_MS: u64 = 10_000;
 pub const CRED: Credentials = Credentials { uid: 1000, gid: 100, umask: 0 };
 pub const A: SessionId = SessionId(1);
 pub const B: SessionId = SessionId(2);
+
+/// All of a file, as clients hold its end.
+pub const WHOLE: Held = Held { range: LockRange::ALL, mode: LockMode::Exclusive, pid: 0 };
 
 pub fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).expect("a name")
@@ -227,6 +232,12 @@ impl Bed {
     pub fn write_intent(&mut self, session: SessionId, inode: InodeId) -> Result<InodeView> {
         let exactly = self.next(session);
         self.shard.write_intent(exactly, inode, false)
+    }
+
+    pub fn ask_for_end(&mut self, session: SessionId, inode: InodeId, number: u64) -> Result<Option<LockAnswer>> {
+        let owner = LockOwner { session, kind: LockKind::End, id: 0 };
+        let request = LockRequest { inode, owner, wanted: WHOLE, wait: Wait::Yes };
+        self.shard.lock(Ticket { session, number }, request)
     }
 
     pub fn settle(
