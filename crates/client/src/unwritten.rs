@@ -66,7 +66,7 @@ const WRITE_MAX: usize = 2 << 20;
 const LONG_FILE_MAX: usize = 4 << 20;
 /// With so much of a file that is worth being written by itself ([`Runs::ripe`], bytes), writing that begins...
 const ENOUGH: usize = 1 << 20;
-/// ...and with so much of whatever kind ([`Runs::weight`], bytes) writing all...
+/// ...and with so much of whatever kind ([`Runs::work`], bytes) writing all...
 const ENOUGH_OF_ALL: usize = 4 << 20;
 /// ...and with so much, whoever writes more waits for it.
 const FILE_MAX: usize = 8 << 20;
@@ -186,7 +186,7 @@ impl Unwritten {
     /// It is time to write some: there is enough, or all that was here at some time is wanted.
     fn is_due(&self, now: Instant) -> bool {
         let is_wanted = self.wanted > self.written && !self.waiting.is_empty();
-        let is_enough = self.waiting.ripe() >= ENOUGH || self.waiting.weight() >= ENOUGH_OF_ALL || is_wanted;
+        let is_enough = self.waiting.ripe() >= ENOUGH || self.waiting.work() >= ENOUGH_OF_ALL || is_wanted;
         is_enough && self.flying.is_none() && self.try_at.is_none_or(|at| now >= at)
     }
 
@@ -194,7 +194,7 @@ impl Unwritten {
     /// is enough.
     fn take(&mut self, all: bool) -> Runs {
         if all || self.wanted > self.written || self.waiting.ripe() < ENOUGH {
-            std::mem::take(&mut self.waiting)
+            self.waiting.take_all()
         } else {
             self.waiting.take_ripe()
         }

@@ -16,8 +16,10 @@ use crate::shared::{self, Loan, Memory, Place};
 use crate::slab::{self, Slab};
 
 mod common;
+mod growing;
 
 pub use common::Common;
+pub use growing::Growing;
 
 const PAGE: usize = 4096;
 /// Regions above this length are rounded to multiples of it, so that the pool has few sizes.

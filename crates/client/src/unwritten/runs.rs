@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use ring::buf::{Buf, Common, Slice};
+use ring::buf::{Buf, Common, Growing, Slice};
 
 /// Each run is a request of its own, and takes memory of its own: as much as so many bytes.
 pub(crate) const RUN_WEIGHT: usize = 4 << 10;
@@ -14,12 +14,18 @@ const WHOLE_WEIGHT: usize = 1 << 20;
 const RIPE: usize = 512 << 10;
 /// Where such a run is still being added to, its end stays behind a multiple of this.
 const ALIGN: u64 = 512 << 10;
+/// A run that goes on at its end moves to memory that it will be sent from once it has so many bytes...
+const GROWING_MIN: usize = if cfg!(test) { 24 } else { 64 << 10 };
+/// ...with room up to the next multiple of this in the file. Both are small in tests, so that few bytes see all of it.
+const GROWING_STEP: u64 = if cfg!(test) { 64 } else { 1 << 20 };
 
 /// Bytes that follow each other.
 #[derive(Debug)]
 pub(crate) enum Run {
     /// Of several writes.
     Gathered(Vec<u8>),
+    /// The same of which each went on where the one before it ended: to be sent from where they are.
+    Growing(Growing),
     /// Of one long write, as it came.
     Whole(Common),
 }
@@ -28,6 +34,7 @@ impl Run {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Run::Gathered(bytes) => bytes,
+            Run::Growing(bytes) => bytes,
             Run::Whole(bytes) => bytes,
         }
     }
@@ -35,12 +42,12 @@ impl Run {
     /// To be sent.
     pub(crate) fn slice(&self, range: Range<usize>) -> Slice {
         match self {
-            Run::Gathered(bytes) => {
+            Run::Whole(bytes) => Slice::from_common(bytes).slice(range),
+            Run::Gathered(_) | Run::Growing(_) => {
                 let mut data = Buf::shareable(range.len());
-                data.copy_from_slice(&bytes[range]);
+                data.copy_from_slice(&self.bytes()[range]);
                 data.freeze()
             }
-            Run::Whole(bytes) => Slice::from_common(bytes).slice(range),
         }
     }
 
@@ -48,26 +55,70 @@ impl Run {
         self.bytes().len()
     }
 
-    /// Bytes of memory, and what it takes to write it.
-    fn weight(&self) -> usize {
-        match self {
-            Run::Gathered(bytes) => RUN_WEIGHT + bytes.len(),
-            Run::Whole(bytes) => RUN_WEIGHT + bytes.len().max(WHOLE_WEIGHT),
-        }
+    fn measures(&self) -> Measures {
+        let (len, is_whole) = (self.len(), matches!(self, Run::Whole(_)));
+        let memory = match self {
+            Run::Gathered(bytes) => bytes.len(),
+            Run::Growing(bytes) => bytes.capacity(),
+            Run::Whole(bytes) => bytes.len().max(WHOLE_WEIGHT),
+        };
+        let ripe = if is_whole || len >= RIPE { len } else { 0 };
+        Measures { weight: RUN_WEIGHT + memory, work: RUN_WEIGHT + len, ripe }
     }
 
     fn ripe(&self) -> usize {
-        match self {
-            Run::Gathered(bytes) if bytes.len() < RIPE => 0,
-            _ => self.len(),
-        }
+        self.measures().ripe
     }
 
     fn into_gathered(self) -> Vec<u8> {
         match self {
             Run::Gathered(bytes) => bytes,
+            Run::Growing(bytes) => bytes.to_vec(),
             Run::Whole(bytes) => bytes.to_vec(),
         }
+    }
+
+    /// Splits off what comes after the first `len` bytes.
+    fn split_off(&mut self, len: usize) -> Option<Run> {
+        match self {
+            Run::Gathered(bytes) => Some(Run::Gathered(bytes.split_off(len))),
+            Run::Growing(bytes) => {
+                let rest = bytes[len..].to_vec();
+                bytes.truncate(len);
+                Some(Run::Gathered(rest))
+            }
+            Run::Whole(_) => None,
+        }
+    }
+
+    /// Nothing is added any more: what has grown is as one long write.
+    fn sealed(self) -> Self {
+        match self {
+            Run::Growing(bytes) => Run::Whole(bytes.into_common()),
+            other => other,
+        }
+    }
+}
+
+/// See the functions of [`Runs`] of these names. Bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Measures {
+    weight: usize,
+    work: usize,
+    ripe: usize,
+}
+
+impl Measures {
+    fn add(&mut self, other: Measures) {
+        self.weight += other.weight;
+        self.work += other.work;
+        self.ripe += other.ripe;
+    }
+
+    fn subtract(&mut self, other: Measures) {
+        self.weight -= other.weight;
+        self.work -= other.work;
+        self.ripe -= other.ripe;
     }
 }
 
@@ -75,19 +126,25 @@ impl Run {
 #[derive(Default, Debug)]
 pub(crate) struct Runs {
     runs: BTreeMap<u64, Run>,
-    weight: usize,
-    ripe: usize,
+    measures: Measures,
+    /// Where the last write ended, a short one.
+    last_end: u64,
 }
 
 impl Runs {
-    /// What it takes to keep and to write them: the bytes that they hold, and [`RUN_WEIGHT`] for each.
+    /// What it takes to keep them: the memory that they are in, and [`RUN_WEIGHT`] for each.
     pub(crate) fn weight(&self) -> usize {
-        self.weight
+        self.measures.weight
+    }
+
+    /// What it takes to write them: the bytes that they hold, and [`RUN_WEIGHT`] for each.
+    pub(crate) fn work(&self) -> usize {
+        self.measures.work
     }
 
     /// Bytes in runs that are worth being written by themselves.
     pub(crate) fn ripe(&self) -> usize {
-        self.ripe
+        self.measures.ripe
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -113,15 +170,13 @@ impl Runs {
     }
 
     fn insert(&mut self, begin: u64, run: Run) {
-        self.weight += run.weight();
-        self.ripe += run.ripe();
+        self.measures.add(run.measures());
         self.runs.insert(begin, run);
     }
 
     fn remove(&mut self, begin: u64) -> Option<Run> {
         let run = self.runs.remove(&begin)?;
-        self.weight -= run.weight();
-        self.ripe -= run.ripe();
+        self.measures.subtract(run.measures());
         Some(run)
     }
 
@@ -129,16 +184,54 @@ impl Runs {
     fn joins(&self, begin: u64, at: u64) -> bool {
         match self.runs.get(&begin) {
             Some(Run::Gathered(bytes)) => begin + bytes.len() as u64 >= at,
-            Some(Run::Whole(bytes)) => begin + bytes.len() as u64 > at,
+            Some(run) => begin + run.len() as u64 > at,
             None => false,
         }
     }
 
     /// Puts `data` to `offset`, over what is there.
     pub(crate) fn put(&mut self, offset: u64, data: &[u8]) {
-        if data.is_empty() {
+        let rest = self.put_at_end(offset, data);
+        if !rest.is_empty() {
+            self.put_anywhere(offset + (data.len() - rest.len()) as u64, rest);
+        }
+        self.last_end = offset + data.len() as u64;
+    }
+
+    /// Puts what there is room for into a growing run that has `offset` or ends there; the rest is given back.
+    fn put_at_end<'a>(&mut self, offset: u64, data: &'a [u8]) -> &'a [u8] {
+        let end = offset + data.len() as u64;
+        let next = self.runs.range(offset + 1..).next().map(|(&begin, _)| begin);
+        let Some((&begin, run)) = self.runs.range_mut(..=offset).next_back() else { return data };
+        let (at, before) = ((offset - begin) as usize, run.measures());
+        let Run::Growing(bytes) = run else { return data };
+        if at > bytes.len() || next.is_some_and(|next| next < end) {
+            return data;
+        }
+        let (over, behind) = data.split_at(data.len().min(bytes.len() - at));
+        bytes[at..at + over.len()].copy_from_slice(over);
+        let rest = bytes.fill(behind);
+        self.measures.subtract(before);
+        self.measures.add(run.measures());
+        if rest.is_empty() {
+            self.take_in(end);
+        }
+        rest
+    }
+
+    /// A growing run may end at `end`: what was gathered from there on goes on with it.
+    fn take_in(&mut self, end: u64) {
+        if !matches!(self.runs.get(&end), Some(Run::Gathered(_))) {
             return;
         }
+        let follower = self.remove(end).map(Run::into_gathered).unwrap_or_default();
+        let rest = self.put_at_end(end, &follower);
+        if !rest.is_empty() {
+            self.insert(end + (follower.len() - rest.len()) as u64, Run::Gathered(rest.to_vec()));
+        }
+    }
+
+    fn put_anywhere(&mut self, offset: u64, data: &[u8]) {
         let before = self.runs.range(..=offset).next_back().map(|(&begin, _)| begin);
         let mut begin = before.filter(|&begin| self.joins(begin, offset)).unwrap_or(offset);
         let mut run = self.remove(begin).map(Run::into_gathered).unwrap_or_default();
@@ -150,19 +243,21 @@ impl Runs {
             run.splice(..0, front);
             begin = first;
         }
-        let at = (offset - begin) as usize;
+        let (at, was) = ((offset - begin) as usize, run.len());
         let over = (run.len() - at).min(data.len());
         run[at..at + over].copy_from_slice(&data[..over]);
         run.extend_from_slice(&data[over..]);
+        let goes_on = run.len() > was && (was > 0 || offset == self.last_end);
         while let Some((&next, follower)) = self.runs.range(offset..).next() {
             let end = begin + run.len() as u64;
-            if next > end || next == end && matches!(follower, Run::Whole(_)) {
+            if next > end || next == end && !matches!(follower, Run::Gathered(_)) {
                 break;
             }
             let tail = self.remove(next).map(Run::into_gathered).unwrap_or_default();
             run.extend_from_slice(tail.get((end - next) as usize..).unwrap_or_default());
         }
-        self.insert(begin, Run::Gathered(run));
+        let is_to_grow = goes_on && run.len() >= GROWING_MIN;
+        self.insert(begin, if is_to_grow { growing(begin, &run) } else { Run::Gathered(run) });
     }
 
     /// As [`Self::put`], of a long write: without copying it where nothing else is at its place.
@@ -182,19 +277,26 @@ impl Runs {
         let ripe: Vec<u64> = self.runs.iter().filter(|(_, run)| run.ripe() > 0).map(|(&begin, _)| begin).collect();
         let mut taken = Self::default();
         for begin in ripe {
-            match self.remove(begin) {
-                Some(Run::Gathered(mut bytes)) => {
-                    let end = (begin + bytes.len() as u64) / ALIGN * ALIGN;
-                    let len = end.saturating_sub(begin) as usize;
-                    if len >= RIPE && len < bytes.len() {
-                        let rest = bytes.split_off(len);
-                        self.insert(end, Run::Gathered(rest));
-                    }
-                    taken.insert(begin, Run::Gathered(bytes));
-                }
-                Some(whole) => taken.insert(begin, whole),
-                None => {}
+            let Some(mut run) = self.remove(begin) else { continue };
+            let end = (begin + run.len() as u64) / ALIGN * ALIGN;
+            let len = end.saturating_sub(begin) as usize;
+            if len >= RIPE
+                && len < run.len()
+                && let Some(rest) = run.split_off(len)
+            {
+                self.insert(end, rest);
             }
+            taken.insert(begin, run.sealed());
+        }
+        taken
+    }
+
+    /// Takes out all.
+    pub(crate) fn take_all(&mut self) -> Self {
+        let mut taken = Self::default();
+        self.measures = Measures::default();
+        for (begin, run) in std::mem::take(&mut self.runs) {
+            taken.insert(begin, run.sealed());
         }
         taken
     }
@@ -224,11 +326,19 @@ impl Runs {
     pub(crate) fn put_all(&mut self, newer: &Runs) {
         for (offset, run) in newer.iter() {
             match run {
-                Run::Gathered(bytes) => self.put(offset, bytes),
                 Run::Whole(bytes) => self.put_whole(offset, bytes.clone()),
+                Run::Gathered(_) | Run::Growing(_) => self.put(offset, run.bytes()),
             }
         }
     }
+}
+
+/// What was gathered so far, with room for what goes on at its end.
+fn growing(begin: u64, bytes: &[u8]) -> Run {
+    let end = (begin + bytes.len() as u64).next_multiple_of(GROWING_STEP);
+    let mut growing = Growing::with_capacity((end - begin) as usize);
+    growing.fill(bytes);
+    Run::Growing(growing)
 }
 
 #[cfg(test)]
@@ -285,22 +395,63 @@ mod tests {
         assert_eq!((runs.ripe(), taken.ripe()), (0, 2 * RIPE + 1010));
     }
 
+    #[test]
+    fn what_goes_on_is_sent_from_where_it_was_put() {
+        let mut runs = Runs::default();
+        runs.put(10, &[1; 20]);
+        runs.put(30, &[2; 10]);
+        assert!(
+            matches!(&runs.runs[&10], Run::Growing(bytes) if bytes.capacity() == 54),
+            "up to a multiple in the file"
+        );
+        let address = runs.runs[&10].bytes().as_ptr().addr();
+        runs.put(50, &[4; 10]);
+        runs.put(40, &[3; 10]);
+        assert_eq!(runs.iter().count(), 1, "what filled the gap has taken in what came behind it");
+        runs.put(60, &[5; 10]);
+        let pieces = |runs: &Runs| runs.iter().map(|(at, run)| (at, run.len())).collect::<Vec<_>>();
+        assert_eq!(pieces(&runs), [(10, 54), (64, 6)], "there is no room for more");
+        runs.put(12, &[6; 40]);
+        let measures = (runs.weight(), runs.work(), runs.ripe());
+        assert_eq!(measures, (2 * RUN_WEIGHT + 60, 2 * RUN_WEIGHT + 60, 0));
+
+        let taken = runs.take_all();
+        runs.put(64, &[7; GROWING_MIN]);
+        assert!(matches!(runs.runs[&64], Run::Gathered(_)), "it was not written where the last one ended");
+        runs.take_all();
+        runs.put(64 + GROWING_MIN as u64, &[7; GROWING_MIN]);
+        assert!(matches!(runs.runs[&88], Run::Growing(_)), "it was");
+        runs.take_all();
+        assert!(runs.is_empty() && runs.measures == Measures::default());
+        let expected = [vec![1; 2], vec![6; 40], vec![4; 8], vec![5; 4]].concat();
+        assert_eq!(all(&taken), [(10, expected), (64, vec![5; 6])]);
+        assert_eq!(taken.runs[&10].slice(0..54).as_ptr().addr(), address);
+    }
+
     proptest! {
         #[test]
         fn is_as_bytes_written_one_after_the_other(
-            writes in prop::collection::vec((0usize..200, prop::collection::vec(1u8.., 0..40), any::<bool>()), 0..30),
+            writes in prop::collection::vec(
+                (0usize..200, prop::collection::vec(1u8.., 0..40), any::<bool>(), any::<bool>()), 0..30),
             half in 0usize..30,
+            is_taken in any::<bool>(),
             cut in prop::option::of(0usize..250),
             read in (0usize..260, 1usize..30),
         ) {
             let mut model = vec![0u8; 300];
             let (mut older, mut newer) = (Runs::default(), Runs::default());
-            for (number, (offset, data, is_whole)) in writes.iter().enumerate() {
-                model[*offset..offset + data.len()].copy_from_slice(data);
+            let mut end = 0;
+            for (number, (offset, data, is_whole, goes_on)) in writes.iter().enumerate() {
+                let offset = if *goes_on && end < 250 { end } else { *offset };
+                end = offset + data.len();
+                model[offset..end].copy_from_slice(data);
                 let runs = if number < half { &mut older } else { &mut newer };
-                if *is_whole { runs.put_whole(*offset as u64, common(data)) } else { runs.put(*offset as u64, data) }
+                if *is_whole { runs.put_whole(offset as u64, common(data)) } else { runs.put(offset as u64, data) }
             }
             older.put_all(&newer);
+            if is_taken {
+                older = older.take_all();
+            }
             if let Some(cut) = cut {
                 let whole = all(&older);
                 let taken = older.cut(cut as u64);
@@ -338,8 +489,9 @@ mod tests {
             }
             let bytes: usize = older.iter().map(|(_, run)| run.len()).sum();
             prop_assert_eq!(bytes, model.iter().filter(|&&byte| byte != 0).count());
-            prop_assert_eq!(older.weight(), older.iter().map(|(_, run)| run.weight()).sum::<usize>());
-            prop_assert_eq!(older.ripe(), older.iter().map(|(_, run)| run.ripe()).sum::<usize>());
+            let mut measures = Measures::default();
+            older.iter().for_each(|(_, run)| measures.add(run.measures()));
+            prop_assert_eq!(older.measures, measures);
         }
     }
 }

@@ -20,15 +20,15 @@ thread_local! {
 /// A shared, read-only range of bytes for any thread; clones share the memory.
 #[derive(Clone)]
 pub struct Common {
-    given: Arc<Given>,
-    start: usize,
-    len: usize,
+    pub(super) given: Arc<Given>,
+    pub(super) start: usize,
+    pub(super) len: usize,
 }
 
-struct Given {
+pub(super) struct Given {
     /// What keeps the memory: never itself a [`Common`]. Only the thread that it came from touches it.
     region: ManuallyDrop<Returned>,
-    memory: NonNull<u8>,
+    pub(super) memory: NonNull<u8>,
     /// Of the region's beginning.
     place: Option<Place>,
     home: Arc<Home>,
