@@ -33,7 +33,7 @@ use crate::metrics::Bytes;
 use crate::names::Known;
 use crate::retry::{Failure, Ladder, Step};
 use crate::router::{Client, Destination};
-use crate::settle::checked_layout;
+use crate::settle::{Purpose, checked_layout};
 use crate::shared::{Change, Shared};
 use crate::unwritten::{AGE_MAX, MARGIN, TRY_AGAIN};
 
@@ -349,7 +349,7 @@ impl Client {
         let mut ladder = Ladder::new(Instant::now(), self.shared.config.retry_timeout);
         loop {
             let ticket = self.shared.board.ticket();
-            let (before, reply) = match self.write_intent(caller, inode, false, true).await {
+            let (before, reply) = match self.write_intent(caller, inode, Purpose::KeepDraft).await {
                 Err(errno @ (Errno::ECANCELED | Errno::ESTALE)) => return self.refused(inode, errno),
                 reply => reply?,
             };

@@ -249,7 +249,7 @@ impl Client {
         let known = self.shared.with_file(inode, |file| (file.intent != Intent::None).then(|| file.layout.clone()));
         match known.flatten() {
             Some(layout) => Ok(layout),
-            None => self.ask_for_intent(caller, inode, false).await,
+            None => self.ask_for_intent(caller, inode, Purpose::Write).await,
         }
     }
 
@@ -280,7 +280,7 @@ impl Client {
             Some((true, _)) => Err(Errno::EIO),
             // What was kept back under the one that is lost; and a settling may wait for it, which would be waited for here.
             Some((false, true)) | None if caller.needs_held_intent() => Err(Errno::EIO),
-            Some((false, true)) => Box::pin(self.ask_for_intent(caller, inode, false)).await.map(drop),
+            Some((false, true)) => Box::pin(self.ask_for_intent(caller, inode, Purpose::Write)).await.map(drop),
             // The connection is younger than what the shard has said.
             Some((false, false)) | None if was_sure => {
                 let asked = ring::timeout(ASK_MAX, ask()).await;
@@ -298,10 +298,11 @@ impl Client {
         }
     }
 
-    /// Gets the intent, also where it is held, and tells whether this session is going to truncate the objects.
-    pub(crate) async fn intend(&self, caller: &Caller<'_>, inode: InodeId, cuts: bool) -> Result<Layout, Errno> {
+    /// Gets the write intent, also where it is held, and tells the shard with it that this session is going to truncate
+    /// the objects.
+    pub(crate) async fn announce_truncate(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Layout, Errno> {
         self.about_to_change(caller, inode).await?;
-        self.ask_for_intent(caller, inode, cuts).await
+        self.ask_for_intent(caller, inode, Purpose::Truncate).await
     }
 
     async fn about_to_change(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
@@ -311,14 +312,15 @@ impl Client {
         Ok(())
     }
 
+    /// Asks the shard for the write intent until it gives one that has not ended meanwhile, and notes it in the open file.
     pub(crate) async fn ask_for_intent(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
-        cuts: bool,
+        purpose: Purpose,
     ) -> Result<Layout, Errno> {
         loop {
-            let (before, reply) = self.write_intent(caller, inode, cuts, false).await?;
+            let (before, reply) = self.write_intent(caller, inode, purpose).await?;
             let layout = checked_layout(&reply)?;
             if self.shared.granted(inode, &reply, &before) {
                 return Ok(layout);
@@ -329,19 +331,24 @@ impl Client {
         }
     }
 
-    /// `draft`: for one that is to stay that.
+    /// Asks the shard for the write intent once; the answer is for the caller to note. The moment before it was asked tells
+    /// whether the answer was overtaken by the end of an intent.
     pub(crate) async fn write_intent(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
-        cuts: bool,
-        draft: bool,
+        purpose: Purpose,
     ) -> Result<(Before, Box<InodeReply>), Errno> {
         let before = self.shared.endings.now();
         // A settling under way ends the intent, also one that the shard would give us before it.
         self.while_settling(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
-        let request = meta::WriteIntent { exactly: numbered.exactly.clone(), inode, cuts, draft };
+        let request = meta::WriteIntent {
+            exactly: numbered.exactly.clone(),
+            inode,
+            cuts: purpose == Purpose::Truncate,
+            draft: purpose == Purpose::KeepDraft,
+        };
         Ok((before, self.call(caller, Destination::home(inode), &request).await?))
     }
 
@@ -482,6 +489,17 @@ impl File {
         self.settling = how == Settling::Close || self.writers == 0;
         Some(self.settling)
     }
+}
+
+/// What a write intent is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// To write to the objects. It also ends a truncate that this session has announced.
+    Write,
+    /// To truncate the objects: until the size is set, or the next intent is asked for, who wants to know the size waits.
+    Truncate,
+    /// To write to the objects of a file that stays a draft.
+    KeepDraft,
 }
 
 /// What ends with a settling.

@@ -20,6 +20,7 @@ use crate::caller::Caller;
 use crate::end::Turn;
 use crate::file::{File, Intent};
 use crate::router::{Client, Destination};
+use crate::settle::Purpose;
 use crate::shared::Shared;
 use crate::unwritten::taken::Taken;
 
@@ -163,7 +164,7 @@ impl Client {
     ) -> Result<Box<InodeReply>, Errno> {
         loop {
             self.shared.with_file(inode, File::cut_is_announced);
-            let layout = self.intend(caller, inode, true).await?;
+            let layout = self.announce_truncate(caller, inode).await?;
             if let Cut::Whole(reply) = self.cut(caller, inode, &layout, size, change).await? {
                 return Ok(reply);
             }
@@ -186,7 +187,7 @@ impl Client {
         ring::spawn(async move {
             let caller = Caller::patient(Credentials::default());
             loop {
-                let told = client.ask_for_intent(&caller, inode, false).await;
+                let told = client.ask_for_intent(&caller, inode, Purpose::Write).await;
                 client.leave_end(turn, false);
                 if !matches!(told, Err(Errno::EIO)) || client.shared.has_ended() {
                     break;
