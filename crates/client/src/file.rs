@@ -86,6 +86,15 @@ pub(crate) struct File {
     pub(crate) patience: Patience,
 }
 
+/// Who tells the shard of the reads of a file.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum ReadTold {
+    /// Another task, which also tells of those that come meanwhile.
+    ByAnother,
+    /// Who has asked; `None` where there is nothing to tell.
+    Here(Option<TimeChange>),
+}
+
 /// The state of this session's write intent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Intent {
@@ -394,9 +403,9 @@ impl File {
         }
     }
 
-    /// `None` where another task is telling the shard of reads. Else as [`Self::tell_of_read`].
-    pub(crate) fn begin_telling_read(&mut self) -> Option<Option<TimeChange>> {
-        if self.telling_read.is_some() { None } else { Some(self.tell_of_read()) }
+    /// As [`Self::tell_of_read`], unless another task is telling the shard of reads.
+    pub(crate) fn begin_telling_read(&mut self) -> ReadTold {
+        if self.telling_read.is_some() { ReadTold::ByAnother } else { ReadTold::Here(self.tell_of_read()) }
     }
 
     /// What the shard has to be told of reads before the file may linger: the task that asks for it tells it, after what
@@ -612,8 +621,8 @@ mod tests {
         let change = |at, before| Some(TimeChange { at: Timestamp(at), before: Timestamp(before) });
         let first = file.atime.0;
         access(&mut file, 1000);
-        assert_eq!(file.begin_telling_read(), Some(change(1000, first)));
-        assert_eq!(file.begin_telling_read(), None, "it is being told");
+        assert_eq!(file.begin_telling_read(), ReadTold::Here(change(1000, first)));
+        assert_eq!(file.begin_telling_read(), ReadTold::ByAnother, "it is being told");
         access(&mut file, 2000);
         // What is asked meanwhile may know the first one already.
         let mut attr = Attr { atime: Timestamp(1000), ..reply(0, 0, false).attr };
@@ -629,7 +638,7 @@ mod tests {
         file.add_handle(false);
         assert_eq!(file.tell_of_read(), None, "it is open again");
         file.handles = 0;
-        assert_eq!(file.begin_telling_read(), Some(change(3000, 7)));
+        assert_eq!(file.begin_telling_read(), ReadTold::Here(change(3000, 7)));
     }
 
     /// The first answer was overtaken by the close that told of a read.

@@ -16,7 +16,7 @@ use wire::op::Call;
 use wire::v1::meta::{self, InodeReply};
 
 use crate::caller::Caller;
-use crate::file::{File, Intent};
+use crate::file::{File, Intent, ReadTold};
 use crate::given_up::Concerned;
 use crate::lease::{Board, Subject, Ticket};
 use crate::looks::Looks;
@@ -358,7 +358,7 @@ impl Client {
     async fn linger_when_told(self: &Rc<Self>, caller: &Caller<'_>, inode: InodeId) -> Option<u64> {
         if self.may_linger(inode) {
             // Where another task is telling it, that one sees to the rest.
-            let mut next = self.shared.with_file(inode, File::begin_telling_read)??;
+            let ReadTold::Here(mut next) = self.shared.with_file(inode, File::begin_telling_read)? else { return None };
             while let Some(read) = next {
                 if self.was_read(caller, inode, read).await.is_err() {
                     self.shared.with_file(inode, |file| file.telling_read = None);

@@ -39,6 +39,14 @@ pub(crate) struct Gathered {
     pub(crate) mtime: Option<Timestamp>,
 }
 
+/// What asking the objects of an unsettled file came to.
+enum Found {
+    /// It is still unsettled, and this is what its objects said at one moment.
+    Unsettled(Gathered),
+    /// It was settled meanwhile, and these are its attributes.
+    Settled(Attr),
+}
+
 /// Combines the objects' answers, in the order of the stripes.
 pub(crate) fn combine(layout: &Layout, objects: &[ObjectStat]) -> Gathered {
     Gathered {
@@ -100,8 +108,8 @@ impl Client {
         }
         let written_after = reply.written_after;
         let gathered = match self.gather_between_cuts(caller, reply).await? {
-            Ok(gathered) => gathered,
-            Err(settled) => return Ok(settled),
+            Found::Unsettled(gathered) => gathered,
+            Found::Settled(attr) => return Ok(attr),
         };
         attr.size = gathered.size;
         attr.blocks = gathered.blocks;
@@ -138,27 +146,22 @@ impl Client {
     }
 
     /// Asks the objects for the size at one moment. Each is asked by itself: where a truncate has begun meanwhile, of what they
-    /// say some is from before it, and some from after, and it is asked anew. The file may be settled when that is over: then
-    /// these are its attributes.
-    async fn gather_between_cuts(
-        &self,
-        caller: &Caller<'_>,
-        mut reply: Box<InodeReply>,
-    ) -> Result<Result<Gathered, Attr>, Errno> {
+    /// say some is from before it, and some from after, and it is asked anew, unless the file is settled when that is over.
+    async fn gather_between_cuts(&self, caller: &Caller<'_>, mut reply: Box<InodeReply>) -> Result<Found, Errno> {
         let inode = reply.attr.inode;
         loop {
             let layout = checked_layout(&reply)?;
             let gathered = self.sweep(caller, inode, &layout).await?;
             if layout.groups.len() == 1 {
-                return Ok(Ok(gathered));
+                return Ok(Found::Unsettled(gathered));
             }
             let again = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
             if again.cuts == reply.cuts {
-                return Ok(Ok(gathered));
+                return Ok(Found::Unsettled(gathered));
             }
             reply = self.after_cuts(caller, again).await?;
             if !reply.unsettled {
-                return Ok(Err(reply.attr));
+                return Ok(Found::Settled(reply.attr));
             }
             if caller.is_ending() {
                 return Err(Errno::EINTR);
@@ -356,16 +359,14 @@ impl Client {
     /// file open for writing by now, whose writes may be on their way under that intent, and whose close will settle it. False
     /// where nothing was told, since there is no intent any more: then a close has still to be told as well.
     pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<bool, Errno> {
-        let begun = loop {
+        loop {
             self.while_settling(caller, inode).await?;
             match self.shared.with_file(inode, |file| file.begin_settling(how)) {
+                Some(Begun::Ours) => break,
                 // Another thread has begun one meanwhile.
-                Some(None) => {}
-                begun => break begun.flatten(),
+                Some(Begun::UnderWay) => {}
+                Some(Begun::LeftToWriters) | None => return Ok(false),
             }
-        };
-        if begun != Some(true) {
-            return Ok(false);
         }
         let result = self.settle_until_accepted(caller, inode, how).await;
         if result.is_err() {
@@ -480,15 +481,28 @@ impl Client {
 }
 
 impl File {
-    /// False where somebody has it open for writing, who will settle it; `None` where a settling is under way: of two, the one
-    /// that is told late would end an intent that was got after the other.
-    fn begin_settling(&mut self, how: Settling) -> Option<bool> {
+    /// Marks the file as being settled, where it is for the caller to settle it.
+    fn begin_settling(&mut self, how: Settling) -> Begun {
         if self.settling {
-            return None;
+            return Begun::UnderWay;
         }
-        self.settling = how == Settling::Close || self.writers == 0;
-        Some(self.settling)
+        if how == Settling::Release && self.writers > 0 {
+            return Begun::LeftToWriters;
+        }
+        self.settling = true;
+        Begun::Ours
     }
+}
+
+/// Who settles a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Begun {
+    /// A settling is under way already. Of two, the one that is told late would end an intent that was got after the other.
+    UnderWay,
+    /// Those who have it open for writing: the last of them will, when it closes the file.
+    LeftToWriters,
+    /// Who has asked.
+    Ours,
 }
 
 /// What a write intent is asked for.
@@ -601,12 +615,12 @@ mod tests {
     fn of_two_settlings_of_a_file_the_second_waits_for_the_first() {
         let mut file = nowhere::file(FILE);
         file.add_handle(true);
-        assert_eq!(file.begin_settling(Settling::Release), Some(false), "it is being written");
-        assert_eq!(file.begin_settling(Settling::Close), Some(true));
-        assert_eq!(file.begin_settling(Settling::Close), None);
-        assert_eq!(file.begin_settling(Settling::Release), None);
+        assert_eq!(file.begin_settling(Settling::Release), Begun::LeftToWriters, "it is being written");
+        assert_eq!(file.begin_settling(Settling::Close), Begun::Ours);
+        assert_eq!(file.begin_settling(Settling::Close), Begun::UnderWay);
+        assert_eq!(file.begin_settling(Settling::Release), Begun::UnderWay);
         (file.settling, file.writers) = (false, 0);
-        assert_eq!(file.begin_settling(Settling::Release), Some(true));
+        assert_eq!(file.begin_settling(Settling::Release), Begun::Ours);
     }
 
     #[test]
