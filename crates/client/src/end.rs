@@ -70,9 +70,9 @@ impl Default for End {
 enum Wanted {
     /// Nobody works at it: it is the caller's turn.
     Free,
-    /// Not yet.
+    /// Somebody works at it: it can be given back only after that.
     Busy,
-    /// It was given back already.
+    /// The end was given back already, and there is nothing left to do.
     Gone,
 }
 

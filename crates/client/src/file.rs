@@ -152,28 +152,28 @@ impl File {
         }
     }
 
-    /// As told now, of a file without handles.
+    /// Begins anew with what the shard tells now of a file that has no handles.
     pub(crate) fn renew(&mut self, reply: &InodeReply, layout: Layout) {
         let unsynced = std::mem::take(&mut self.unsynced);
         *self = Self { closes: self.closes, closing: self.closing, unsynced, ..Self::new(reply, layout) };
     }
 
-    /// An answer to an open.
+    /// Takes over what an answer to an open says.
     pub(crate) fn opened(&mut self, reply: &InodeReply) {
         self.told_size(&reply.attr);
         self.inline_limit = self.inline_limit.min(reply.inline_limit);
         self.flags.told(reply.flags);
     }
 
-    /// The same, to who has asked once more: what was told before may be from before a close of our own.
+    /// An answer to an open that was asked for once more: what was told before may be from before a close of our own.
     pub(crate) fn confirmed(&mut self, reply: &InodeReply) {
         self.unconfirmed = false;
         self.meets(&mut reply.attr.clone(), reply.written_after);
         self.opened(reply);
     }
 
-    /// Without a word of the shard. A file that has only not been closed there yet may have been removed by others, unless
-    /// there is a lease that they would have taken back: on what is known of it (`is_known`), or on its draft.
+    /// It may be opened without asking the shard. A file that has only not been closed there yet may have been removed by
+    /// others, unless there is a lease that they would have taken back: on what is known of it (`is_known`), or on its draft.
     pub(crate) fn may_be_opened_again(&self, is_known: bool) -> bool {
         !self.closing && !self.unconfirmed && (self.handles > 0 || is_known || self.draft.is_some())
     }

@@ -186,7 +186,7 @@ impl Kept {
         }
     }
 
-    /// The same, of which directory is not known.
+    /// An own change made something else of some directory than what is known of it, and it is not known of which.
     pub(crate) fn forget_all(&self, board: &Board) {
         if self.is_enabled() {
             self.table().forget_all(board);

@@ -106,7 +106,7 @@ impl Lease {
         if self.0.is_none() { Duration::ZERO } else { self.rest_of(now, ring::asleep()) }
     }
 
-    /// The same, as the machine has slept for so long in all.
+    /// What [`Self::rest`] says, where the machine has slept for `asleep` in all.
     fn rest_of(self, now: Instant, asleep: Duration) -> Duration {
         let Some(term) = self.0 else { return Duration::ZERO };
         let slept = Some(asleep.saturating_sub(term.asleep)).filter(|slept| *slept >= SLEPT).unwrap_or_default();
@@ -181,13 +181,13 @@ impl Board {
         }
     }
 
-    /// What was asked for before this is not to be kept.
+    /// Notes a recall of `subject`: what was asked for before this is not to be kept.
     pub(crate) fn note(&self, subject: Subject) {
         let number = self.recalls.fetch_add(1, Ordering::SeqCst) + 1;
         self.places[usize::from(subject.0)].fetch_max(number, Ordering::SeqCst);
     }
 
-    /// The same of all subjects.
+    /// Notes a recall of all subjects: nothing that was asked for before this is to be kept.
     pub(crate) fn note_all(&self) {
         let number = self.recalls.fetch_add(1, Ordering::SeqCst) + 1;
         self.all.fetch_max(number, Ordering::SeqCst);
@@ -234,32 +234,34 @@ impl Board {
         self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the answer may be given now to who asks. (Who keeps it for later enters a [`Gate`].)
+    /// The lease is held: neither over nor recalled, so that the answer may be given now to who asks. (Who keeps it for later
+    /// enters a [`Gate`].)
     pub(crate) fn holds(&self, lease: Lease, now: Instant) -> bool {
         !self.remaining(lease, now).is_zero()
     }
 
-    /// The same, and that for longer than `margin`.
+    /// The lease is held, and more than `margin` of its term is left.
     pub(crate) fn holds_for(&self, lease: Lease, now: Instant, margin: Duration) -> bool {
         self.remaining(lease, now) > margin
     }
 
-    /// The same, and three quarters of its term are not over: it need not be renewed yet.
+    /// The lease is held, and more than a quarter of its term is left: it need not be renewed yet.
     pub(crate) fn holds_long(&self, lease: Lease, now: Instant) -> bool {
         self.remaining(lease, now) > lease.term() / 4
     }
 
-    /// The same, and not even one quarter of its term is over.
+    /// The lease is held, and more than three quarters of its term are left: it has only just begun.
     pub(crate) fn holds_most(&self, lease: Lease, now: Instant) -> bool {
         self.remaining(lease, now) > lease.term() / 4 * 3
     }
 
-    /// It is held, but half of its term is over: time to renew it, if it is to be held on.
+    /// The lease is held, and at most half of its term is left: time to renew it, if it is to be held on.
     pub(crate) fn is_to_be_renewed(&self, lease: Lease, now: Instant) -> bool {
         let rest = self.remaining(lease, now);
         !rest.is_zero() && rest <= lease.term() / 2
     }
 
+    /// What is left of the lease's term; zero where it was recalled, or its subject is in doubt.
     fn remaining(&self, lease: Lease, now: Instant) -> Duration {
         let Some(term) = lease.0 else { return Duration::ZERO };
         let recalled = self.places[usize::from(term.subject.0)].load(Ordering::SeqCst);

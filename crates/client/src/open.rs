@@ -38,7 +38,7 @@ enum Rest {
     Settle,
     /// The last one of all: the close of this number.
     Close(u64),
-    /// The same, but where a lease allows it, the file may stay open at the shard.
+    /// The last one of all, after which the file may stay open at the shard, where a lease allows it.
     Leave,
 }
 
@@ -416,7 +416,7 @@ impl Client {
         }
     }
 
-    /// The same, and waits for it, unless the caller ends first: the shard is told all the same.
+    /// Gives a handle back, and waits until the shard knows, unless the caller ends first: the shard is told all the same.
     pub(crate) async fn close_now(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) {
         let (Some(rest), Some(client)) = (self.give_back(inode, writable), self.itself()) else { return };
         let (finished, patient, under_way) = (oneshot(), Caller::patient(caller.cred), self.later.begin());

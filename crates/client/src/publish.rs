@@ -527,7 +527,7 @@ impl Client {
         next.unwrap_or(Place::Elsewhere)
     }
 
-    /// The same of a draft to which something was done.
+    /// Tells the shard of a draft to which something was done, and waits for its answer. Others stay as they are.
     pub(crate) async fn publish_changes(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         self.publish_if(caller, inode, Draft::is_changed).await
     }

@@ -261,7 +261,7 @@ impl Client {
         sent.unanswered_since().is_some_and(|since| self.has_forgotten_since(destination, since))
     }
 
-    /// The same, of what was sent at that time.
+    /// The shard has lost this session since this moment, and with it the answers to changes that it may have done.
     pub(crate) fn has_forgotten_since(&self, destination: Destination, since: Instant) -> bool {
         let Destination::Shard(shard) = destination else { return false };
         self.shared.has_forgotten_since(shard, since)

@@ -67,7 +67,8 @@ impl Client {
         self.attr_asked_at(caller, reply, None).await
     }
 
-    /// The same of a reply to what was asked `at` a moment before which it may be from.
+    /// The attributes as they are now, from a reply to what was asked `at` this moment: the reply may not know of reads of
+    /// which the shard was told since.
     pub(crate) async fn attr_asked_at(
         &self,
         caller: &Caller<'_>,
