@@ -43,7 +43,8 @@ impl<'a> Caller<'a> {
         Self { interrupted: self.ending, ..*self }
     }
 
-    /// This caller, whose waits for locks end when `interrupted` says so; it has to ask what interrupts this one as well.
+    /// This caller, whose waits for locks end when `interrupted` says so; it has to ask what interrupts this one as
+    /// well.
     pub(crate) fn interrupted_by(&self, interrupted: &'a dyn Fn() -> bool) -> Self {
         Self { interrupted: Some(interrupted), ..*self }
     }

@@ -172,8 +172,9 @@ impl File {
         self.opened(reply);
     }
 
-    /// It may be opened without asking the shard. A file that has only not been closed there yet may have been removed by
-    /// others, unless there is a lease that they would have taken back: on what is known of it (`is_known`), or on its draft.
+    /// It may be opened without asking the shard. A file that has only not been closed there yet may have been removed
+    /// by others, unless there is a lease that they would have taken back: on what is known of it (`is_known`), or on
+    /// its draft.
     pub(crate) fn may_be_opened_again(&self, is_known: bool) -> bool {
         !self.closing && !self.unconfirmed && (self.handles > 0 || is_known || self.draft.is_some())
     }
@@ -448,19 +449,19 @@ fn is_uneven(attr: &Attr) -> bool {
     attr.blocks != blocks_of(attr.size) && attr.blocks != attr.size.div_ceil(512)
 }
 
-/// Where the file of one inode is kept among the parts of the table.
-pub(crate) fn shard_of(inode: InodeId, parts: usize) -> usize {
-    (inode.counter() % parts as u64) as usize
+/// Which of the `buckets` of a hash table has what is known of one inode.
+pub(crate) fn bucket_of(inode: InodeId, buckets: usize) -> usize {
+    (inode.counter() % buckets as u64) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
     use types::id::GroupId;
 
     fn reply(size: u64, blocks: u64, exclusive: bool) -> InodeReply {
-        let whole = nowhere::reply(InodeId(99));
+        let whole = test_client::reply(InodeId(99));
         let attr = Attr { size, blocks, ..whole.attr };
         InodeReply { attr, exclusive, alone: exclusive, layout: None, ..whole }
     }

@@ -206,17 +206,17 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::lease::Board;
-    use crate::nowhere;
+    use crate::lease::Lease;
+    use crate::test_client;
 
     #[test]
     fn what_a_change_that_was_given_up_concerns_is_not_believed_until_it_is_answered() {
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let (shared, directory) = (&client.shared, InodeId(7));
             let name = Name::new(&b"x"[..]).expect("a name");
             let concerned = Concerned::entry(directory, directory, &name);
             let holds = |subject| {
-                let lease = Board::lease(shared.board.ticket(), subject, 10_000);
+                let lease = Lease::granted(shared.board.ticket(), subject, 10_000);
                 shared.board.holds(lease, Instant::now())
             };
             let subjects = [Subject::name(directory, &name), Subject::inode(directory)];
@@ -224,7 +224,7 @@ mod tests {
             assert!(subjects.iter().all(|&subject| !holds(subject)) && holds(Subject::inode(InodeId(8))));
             drop(one);
             assert!(subjects.iter().all(|&subject| !holds(subject)), "there is another one");
-            let asked_before = Board::lease(shared.board.ticket(), subjects[0], 10_000);
+            let asked_before = Lease::granted(shared.board.ticket(), subjects[0], 10_000);
             client.forget_concerned(&concerned).await;
             drop(other);
             assert!(subjects.iter().all(|&subject| holds(subject)));

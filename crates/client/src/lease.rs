@@ -101,6 +101,17 @@ struct Term {
 impl Lease {
     pub(crate) const NONE: Lease = Lease(None);
 
+    /// What an answer grants with a term of `lease_ms` milliseconds; with 0 it grants nothing. A part of the term is
+    /// kept back: clocks may run differently, and what we pass on takes its time.
+    pub(crate) fn granted(ticket: Ticket, subject: Subject, lease_ms: u32) -> Lease {
+        if lease_ms == 0 {
+            return Lease::NONE;
+        }
+        let term = Duration::from_millis(u64::from(lease_ms - lease_ms / 20));
+        let Ticket { recalls, at, asleep } = ticket;
+        Lease(Some(Term { subject, recalls, from: at, until: at + term, asleep }))
+    }
+
     /// For how long it would last if it were not recalled: as long as a recall is not acknowledged, the shard counts on that.
     pub(crate) fn rest(self, now: Instant) -> Duration {
         if self.0.is_none() { Duration::ZERO } else { self.rest_of(now, ring::asleep()) }
@@ -154,17 +165,6 @@ impl Board {
     /// Before a request is sent.
     pub(crate) fn ticket(&self) -> Ticket {
         Ticket { recalls: self.recalls.load(Ordering::SeqCst), at: Instant::now(), asleep: ring::asleep() }
-    }
-
-    /// What an answer with a term of `lease_ms` is worth. A part of the term is kept back: clocks may run differently,
-    /// and what we pass on takes its time.
-    pub(crate) fn lease(ticket: Ticket, subject: Subject, lease_ms: u32) -> Lease {
-        if lease_ms == 0 {
-            return Lease::NONE;
-        }
-        let term = Duration::from_millis(u64::from(lease_ms - lease_ms / 20));
-        let Ticket { recalls, at, asleep } = ticket;
-        Lease(Some(Term { subject, recalls, from: at, until: at + term, asleep }))
     }
 
     /// Notes recalls of these. When it returns, nobody passes on an answer from before as good any more.
@@ -234,8 +234,8 @@ impl Board {
         self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lease is held: neither over nor recalled, so that the answer may be given now to who asks. (Who keeps it for later
-    /// enters a [`Gate`].)
+    /// The lease is held: neither over nor recalled, so that the answer may be given now to who asks. (Who keeps it for
+    /// later enters a [`Gate`].)
     pub(crate) fn holds(&self, lease: Lease, now: Instant) -> bool {
         !self.remaining(lease, now).is_zero()
     }
@@ -337,24 +337,24 @@ mod tests {
         let board = Board::new();
         let (file, other) = (Subject::inode(InodeId(77)), Subject::name(InodeId(77), &name("x")));
         let before = board.ticket();
-        let lease = Board::lease(before, file, 10_000);
+        let lease = Lease::granted(before, file, 10_000);
         assert!(board.remaining(lease, before.at) == Duration::from_millis(9_500));
         board.recall([other].into_iter());
         assert!(!board.remaining(lease, before.at).is_zero(), "something else was recalled");
         board.recall([file].into_iter());
         assert!(board.remaining(lease, before.at).is_zero());
         let after = board.ticket();
-        assert!(!board.remaining(Board::lease(after, file, 10_000), after.at).is_zero());
-        assert!(board.remaining(Board::lease(after, file, 0), after.at).is_zero());
+        assert!(!board.remaining(Lease::granted(after, file, 10_000), after.at).is_zero());
+        assert!(board.remaining(Lease::granted(after, file, 0), after.at).is_zero());
         let late = after.at + Duration::from_millis(9_500);
-        assert!(board.remaining(Board::lease(after, file, 10_000), late).is_zero());
+        assert!(board.remaining(Lease::granted(after, file, 10_000), late).is_zero());
     }
 
     #[test]
     fn the_time_of_a_term_goes_on_while_the_machine_sleeps() {
         let (board, seconds) = (Board::new(), Duration::from_secs);
         let ticket = Ticket { asleep: seconds(100), ..board.ticket() };
-        let lease = Board::lease(ticket, Subject::inode(InodeId(5)), 10_000);
+        let lease = Lease::granted(ticket, Subject::inode(InodeId(5)), 10_000);
         let rest = |after: u64, asleep| lease.rest_of(ticket.at + seconds(after), asleep);
         assert_eq!(rest(1, seconds(100)), Duration::from_millis(8_500));
         assert_eq!(rest(1, seconds(100) + SLEPT / 2), Duration::from_millis(8_500), "two clocks");
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn what_was_told_before_the_machine_slept_is_not_believed_after_it() {
         let (board, file) = (Board::new(), Subject::inode(InodeId(5)));
-        let lease = || Board::lease(board.ticket(), file, 10_000);
+        let lease = || Lease::granted(board.ticket(), file, 10_000);
         assert!(board.has_slept(Duration::from_secs(100)), "before the mount began");
         let before = lease();
         assert!(!board.has_slept(Duration::from_secs(100) + SLEPT / 2));

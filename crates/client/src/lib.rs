@@ -46,8 +46,6 @@ mod losses;
 mod making;
 mod metrics;
 mod names;
-#[cfg(test)]
-mod nowhere;
 mod open;
 mod overlaps;
 mod own;
@@ -66,14 +64,16 @@ mod set_times;
 mod settle;
 mod shared;
 mod sightings;
-#[cfg(test)]
-mod somewhere;
 mod space;
 mod splits;
 mod statfs;
 mod streams;
 mod sync_habit;
 mod telling;
+#[cfg(test)]
+mod test_client;
+#[cfg(test)]
+mod test_cluster;
 mod tours;
 mod truncate;
 mod unsettled;

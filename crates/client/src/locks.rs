@@ -442,12 +442,12 @@ mod tests {
     use std::future::pending;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     /// Over io_uring the kernel may forget to tell of a signal: the caller is looked at.
     #[test]
     fn who_ends_waits_for_no_lock_though_nobody_has_told_of_a_signal() {
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let (interrupted, ending) = (|| false, || true);
             let caller = Caller::interruptible(Credentials::default(), &interrupted, &ending);
             let soon = Duration::from_millis(10);

@@ -14,7 +14,7 @@ use crate::caller::Caller;
 use crate::contents::Asked;
 use crate::file::File;
 use crate::given_up::Concerned;
-use crate::lease::{Board, Lease, Subject, Ticket};
+use crate::lease::{Lease, Subject, Ticket};
 use crate::parts::{gone, is_split};
 use crate::router::{Client, Destination};
 use crate::shared::{Change, Shared};
@@ -73,7 +73,7 @@ impl Client {
             let ticket = self.shared.board.ticket();
             let reply = self.call(caller, Destination::home(parent), &request).await?;
             let Some(found) = reply.found else {
-                return Ok(Looked::Absent(Board::lease(ticket, subject, reply.absent_lease_ms)));
+                return Ok(Looked::Absent(Lease::granted(ticket, subject, reply.absent_lease_ms)));
             };
             match self.named(caller, ticket, subject, found).await {
                 // It went between the two questions: the name says what is there now.
@@ -198,14 +198,14 @@ impl Client {
     pub(crate) fn inode_lease(&self, ticket: Ticket, reply: &InodeReply) -> Lease {
         if is_split(reply) {
             // On its own record: none is on what its parts say.
-            let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+            let lease = Lease::granted(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
             self.shared.splits.while_known(reply.attr.inode, || self.learn_under(lease, reply));
             return Lease::NONE;
         }
         if reply.unsettled && !self.knows_size(reply) {
             return Lease::NONE;
         }
-        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+        let lease = Lease::granted(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
         self.learn_under(lease, reply);
         lease
     }
@@ -231,7 +231,7 @@ impl Client {
         let (kept, board) = (&self.shared.kept, &self.shared.board);
         match told.filter(|told| told.attr.inode == directory) {
             Some(told) => {
-                let lease = Board::lease(ticket, Subject::inode(directory), told.lease_ms);
+                let lease = Lease::granted(ticket, Subject::inode(directory), told.lease_ms);
                 kept.learn(board, told.attr, &told.standing, lease, Instant::now());
             }
             None => kept.forget(board, directory),
@@ -246,7 +246,7 @@ impl Client {
         name: Subject,
         reply: Box<InodeReply>,
     ) -> Result<Named, Errno> {
-        let name_lease = Board::lease(ticket, name, reply.name_lease_ms);
+        let name_lease = Lease::granted(ticket, name, reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
         let (ticket, reply) = self.up_to_date(caller, ticket, reply).await?;
         let lease = self.inode_lease(ticket, &reply);
@@ -280,10 +280,10 @@ impl Client {
     ) -> Result<(Named, Box<InodeReply>), Errno> {
         let concerned = || Concerned::entry(parent, part, name);
         let (ticket, reply) = self.change_in(caller, (part, name), numbered, request, concerned).await?;
-        let name_lease = Board::lease(ticket, Subject::name(parent, name), reply.name_lease_ms);
+        let name_lease = Lease::granted(ticket, Subject::name(parent, name), reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
         // New: its size is known.
-        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+        let lease = Lease::granted(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
         self.learn_under(lease, &reply);
         Ok((Named { attr: reply.attr, lease, name_lease }, reply))
     }
@@ -609,16 +609,16 @@ mod tests {
     use wire::v1::meta::TimeChange;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     const FILE: InodeId = InodeId(77);
 
     #[test]
     fn who_looks_while_times_are_set_sees_the_last_write() {
         let caller = Caller::patient(Credentials::default());
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let shared = &client.shared;
-            shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
+            shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
             shared.with_file(FILE, |file| file.wrote(0, 1, Timestamp(9)));
             let (mtime, seen) =
                 (Some(SetTime::At(Timestamp(3))), || shared.with_file(FILE, |file| file.mtime).flatten());
@@ -633,13 +633,13 @@ mod tests {
     #[test]
     fn a_read_that_the_shard_was_not_told_of_outlives_looks_at_what_is_kept() {
         let caller = Caller::patient(Credentials::default());
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let shared = &client.shared;
-            shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(false));
+            shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(false));
             shared.with_file(FILE, |file| file.accessed(Timestamp(1000), AccessTimes::Strictatime));
             let asked = shared.contents.asks(FILE);
-            let lease = Board::lease(shared.board.ticket(), Subject::inode(FILE), 100_000);
-            let attr = client.attr_of(&caller, Box::new(nowhere::reply(FILE))).await.expect("it is settled");
+            let lease = Lease::granted(shared.board.ticket(), Subject::inode(FILE), 100_000);
+            let attr = client.attr_of(&caller, Box::new(test_client::reply(FILE))).await.expect("it is settled");
             client.keep_told(asked, lease, attr);
             let known = client.getattr(&caller, FILE).await.map(|known| known.attr.atime);
             assert_eq!((attr.atime, known), (Timestamp(1000), Ok(Timestamp(1000))));

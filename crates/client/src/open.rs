@@ -18,7 +18,7 @@ use wire::v1::meta::{self, InodeReply};
 use crate::caller::Caller;
 use crate::file::{File, Intent, ReadTold};
 use crate::given_up::Concerned;
-use crate::lease::{Board, Subject, Ticket};
+use crate::lease::{Lease, Subject, Ticket};
 use crate::looks::Looks;
 use crate::names::Named;
 use crate::retry::{Attempts, Sent};
@@ -216,7 +216,7 @@ impl Client {
             let asked = self.shared.contents.asks(inode);
             let (ticket, reply) = self.open_anew(caller, inode, writable).await?;
             if !reply.unsettled {
-                let lease = Board::lease(ticket, Subject::inode(inode), reply.lease_ms);
+                let lease = Lease::granted(ticket, Subject::inode(inode), reply.lease_ms);
                 let bytes = reply.contents.filter(|bytes| bytes.0.len() as u64 == reply.attr.size);
                 self.shared.learn(asked, lease, reply.attr, bytes.map(|bytes| bytes.0.into()));
             }
@@ -416,7 +416,8 @@ impl Client {
         }
     }
 
-    /// Gives a handle back, and waits until the shard knows, unless the caller ends first: the shard is told all the same.
+    /// Gives a handle back, and waits until the shard knows, unless the caller ends first: the shard is told all the
+    /// same.
     pub(crate) async fn close_now(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) {
         let (Some(rest), Some(client)) = (self.give_back(inode, writable), self.itself()) else { return };
         let (finished, patient, under_way) = (oneshot(), Caller::patient(caller.cred), self.later.begin());
@@ -575,19 +576,19 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     /// With a `retry_timeout` that is longer than a directory stays in doubt.
     #[test]
     fn a_name_whose_making_is_in_doubt_is_not_absent_until_that_is_over() {
         let (parent, name) = (InodeId(7), Name::new(b"late").expect("a name"));
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let Shared { kept, board, .. } = &*client.shared;
             kept.enable();
             let learn = |order: u64| {
-                let lease = Board::lease(board.ticket(), Subject::inode(parent), 100_000);
+                let lease = Lease::granted(board.ticket(), Subject::inode(parent), 100_000);
                 let standing = meta::Standing { order, empty: true };
-                kept.learn(board, nowhere::reply(parent).attr, &standing, lease, Instant::now());
+                kept.learn(board, test_client::reply(parent).attr, &standing, lease, Instant::now());
             };
             let is_absent = || kept.is_absent(board, parent, &name, Instant::now());
             learn(1);
@@ -623,8 +624,8 @@ mod tests {
     #[test]
     fn a_close_that_the_shard_has_not_heard_of_is_not_forgotten() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
-            client.shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
+        test_client::run(async |client| {
+            client.shared.with_new_file(file, || test_client::file(file), |open| open.add_handle(false));
             client.close_now(&Caller::patient(Credentials::default()), file, false).await;
             let left = |file: &mut File| (file.handles, file.closing, file.lingers);
             assert_eq!(client.shared.with_file(file, left), Some((0, false, true)), "it is to be closed");
@@ -636,10 +637,10 @@ mod tests {
     #[test]
     fn a_file_is_closed_for_whose_reads_the_shard_has_no_ear() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
-            let (shared, reply) = (&client.shared, nowhere::reply(file));
-            shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
-            let lease = Board::lease(shared.board.ticket(), Subject::inode(file), 100_000);
+        test_client::run(async |client| {
+            let (shared, reply) = (&client.shared, test_client::reply(file));
+            shared.with_new_file(file, || test_client::file(file), |open| open.add_handle(false));
+            let lease = Lease::granted(shared.board.ticket(), Subject::inode(file), 100_000);
             shared.learn(shared.contents.asks(file), lease, reply.attr, None);
             shared.with_file(file, |open| open.read_at = Some(types::time::Timestamp(i64::MAX)));
             assert!(client.may_linger(file) && client.give_back(file, false).is_some());
@@ -654,8 +655,8 @@ mod tests {
     #[test]
     fn an_open_that_a_close_has_overtaken_is_asked_for_again() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
-            let (shared, reply) = (&client.shared, nowhere::reply(file));
+        test_client::run(async |client| {
+            let (shared, reply) = (&client.shared, test_client::reply(file));
             let before = shared.endings.now();
             assert_eq!(client.add_handle(&reply, false, &before), Ok(true));
             assert!(client.open_again(file, false));
@@ -673,13 +674,13 @@ mod tests {
     #[test]
     fn a_close_is_told_though_the_intent_was_ended_without_it() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             client.shared.with_new_file(
                 file,
-                || nowhere::file(file),
+                || test_client::file(file),
                 |open| {
                     open.add_handle(false);
-                    open.granted(&nowhere::reply(file));
+                    open.granted(&test_client::reply(file));
                     open.settling = true;
                 },
             );

@@ -27,7 +27,7 @@ use wire::v1::meta::{self, InodeReply};
 use crate::caller::Caller;
 use crate::draft::Draft;
 use crate::file::File;
-use crate::lease::{Board, Lease, Subject};
+use crate::lease::{Lease, Subject};
 use crate::looks::Looks;
 use crate::metrics::Bytes;
 use crate::names::Known;
@@ -354,7 +354,7 @@ impl Client {
                 reply => reply?,
             };
             checked_layout(&reply)?;
-            let lease = Board::lease(ticket, Subject::inode(inode), reply.lease_ms);
+            let lease = Lease::granted(ticket, Subject::inode(inode), reply.lease_ms);
             let is_held = self.shared.with_file(inode, |file| {
                 if self.shared.may_be_gone(inode, &before) {
                     return false;

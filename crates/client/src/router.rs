@@ -590,12 +590,12 @@ mod tests {
     use types::cred::Credentials;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     /// A lease runs out while what was kept back under it is being written: `ring::timeout` drops the request.
     #[test]
     fn a_change_that_is_dropped_before_its_answer_is_in_doubt() {
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let object = ObjectId { inode: InodeId(77), stripe: 0 };
             let destination = Destination::Object(GroupId(1), object);
             let caller = Caller::patient(Credentials::default());

@@ -67,8 +67,8 @@ impl Client {
         self.attr_asked_at(caller, reply, None).await
     }
 
-    /// The attributes as they are now, from a reply to what was asked `at` this moment: the reply may not know of reads of
-    /// which the shard was told since.
+    /// The attributes as they are now, from a reply to what was asked `at` this moment: the reply may not know of reads
+    /// of which the shard was told since.
     pub(crate) async fn attr_asked_at(
         &self,
         caller: &Caller<'_>,
@@ -146,8 +146,9 @@ impl Client {
         completed.unwrap_or_else(|| (!reply.draft || !may_be_old) && !lacks_read())
     }
 
-    /// Asks the objects for the size at one moment. Each is asked by itself: where a truncate has begun meanwhile, of what they
-    /// say some is from before it, and some from after, and it is asked anew, unless the file is settled when that is over.
+    /// Asks the objects for the size at one moment. Each is asked by itself: where a truncate has begun meanwhile, of
+    /// what they say some is from before it, and some from after, and it is asked anew, unless the file is settled when
+    /// that is over.
     async fn gather_between_cuts(&self, caller: &Caller<'_>, mut reply: Box<InodeReply>) -> Result<Found, Errno> {
         let inode = reply.attr.inode;
         loop {
@@ -316,7 +317,8 @@ impl Client {
         Ok(())
     }
 
-    /// Asks the shard for the write intent until it gives one that has not ended meanwhile, and notes it in the open file.
+    /// Asks the shard for the write intent until it gives one that has not ended meanwhile, and notes it in the open
+    /// file.
     pub(crate) async fn ask_for_intent(
         &self,
         caller: &Caller<'_>,
@@ -335,8 +337,8 @@ impl Client {
         }
     }
 
-    /// Asks the shard for the write intent once; the answer is for the caller to note. The moment before it was asked tells
-    /// whether the answer was overtaken by the end of an intent.
+    /// Asks the shard for the write intent once; the answer is for the caller to note. The moment before it was asked
+    /// tells whether the answer was overtaken by the end of an intent.
     pub(crate) async fn write_intent(
         &self,
         caller: &Caller<'_>,
@@ -498,7 +500,8 @@ impl File {
 /// Who settles a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Begun {
-    /// A settling is under way already. Of two, the one that is told late would end an intent that was got after the other.
+    /// A settling is under way already. Of two, the one that is told late would end an intent that was got after the
+    /// other.
     UnderWay,
     /// Those who have it open for writing: the last of them will, when it closes the file.
     LeftToWriters,
@@ -511,7 +514,8 @@ enum Begun {
 pub(crate) enum Purpose {
     /// To write to the objects. It also ends a truncate that this session has announced.
     Write,
-    /// To truncate the objects: until the size is set, or the next intent is asked for, who wants to know the size waits.
+    /// To truncate the objects: until the size is set, or the next intent is asked for, who wants to know the size
+    /// waits.
     Truncate,
     /// To write to the objects of a file that stays a draft.
     KeepDraft,
@@ -568,7 +572,7 @@ mod tests {
     use types::cred::Credentials;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     const FILE: InodeId = InodeId(77);
 
@@ -589,9 +593,9 @@ mod tests {
     #[test]
     fn a_flight_that_has_lost_its_intent_does_not_wait_for_the_settling() {
         let (caller, object) = (Caller::patient(Credentials::default()), ObjectId { inode: FILE, stripe: 0 });
-        let regained = nowhere::run(async |client| {
+        let regained = test_client::run(async |client| {
             client.shared.assurances.opened(FILE.home(), Sending::now(), Duration::from_secs(60));
-            client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.settling = true);
+            client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.settling = true);
             let destination = Destination::Object(GroupId(1), object);
             assert!(!client.may_change(destination, Instant::now()));
             ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
@@ -603,7 +607,7 @@ mod tests {
     #[test]
     fn a_flight_does_not_outlive_its_file() {
         let (caller, object) = (Caller::patient(Credentials::default()), ObjectId { inode: FILE, stripe: 0 });
-        let regained = nowhere::run(async |client| {
+        let regained = test_client::run(async |client| {
             client.shared.assurances.opened(FILE.home(), Sending::now(), Duration::from_secs(60));
             let destination = Destination::Object(GroupId(1), object);
             ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
@@ -614,7 +618,7 @@ mod tests {
     /// On two threads both may find that none is under way.
     #[test]
     fn of_two_settlings_of_a_file_the_second_waits_for_the_first() {
-        let mut file = nowhere::file(FILE);
+        let mut file = test_client::file(FILE);
         file.add_handle(true);
         assert_eq!(file.begin_settling(Settling::Release), Begun::LeftToWriters, "it is being written");
         assert_eq!(file.begin_settling(Settling::Close), Begun::Ours);
@@ -627,13 +631,13 @@ mod tests {
     #[test]
     fn an_answer_from_before_a_draft_was_told_is_asked_for_again() {
         let caller = Caller::patient(Credentials::default());
-        let answered = nowhere::run(async |client| {
+        let answered = test_client::run(async |client| {
             client.shared.with_new_file(
                 FILE,
-                || nowhere::file(FILE),
+                || test_client::file(FILE),
                 |file| file.told_times(Timestamp(8), Timestamp(9)),
             );
-            let reply = InodeReply { draft: true, ..nowhere::reply(FILE) };
+            let reply = InodeReply { draft: true, ..test_client::reply(FILE) };
             let answered = client.attr_of(&caller, Box::new(reply)).await;
             let known = client.shared.with_file(FILE, |file| file.atime);
             (answered, known)
@@ -646,9 +650,9 @@ mod tests {
     #[test]
     fn what_is_settled_is_what_was_known_when_the_intent_ended() {
         let caller = Caller::patient(Credentials::default());
-        let settled = nowhere::run(async |client| {
-            let reply = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(FILE) };
-            client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
+        let settled = test_client::run(async |client| {
+            let reply = InodeReply { unsettled: true, exclusive: true, ..test_client::reply(FILE) };
+            client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
             client.shared.granted(FILE, &reply, &client.shared.endings.now());
             let ended = client.shared.with_file(FILE, |file| {
                 file.wrote(0, 8192, Timestamp(9));
@@ -667,9 +671,9 @@ mod tests {
     #[test]
     fn after_a_settling_that_failed_the_shard_is_not_believed_what_it_says_of_the_size() {
         let caller = Caller::patient(Credentials::default());
-        nowhere::run(async |client| {
-            let reply = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(FILE) };
-            client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
+        test_client::run(async |client| {
+            let reply = InodeReply { unsettled: true, exclusive: true, ..test_client::reply(FILE) };
+            client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
             client.shared.granted(FILE, &reply, &client.shared.endings.now());
             let written = client.shared.with_file(FILE, |file| {
                 file.wrote(8192, 10, Timestamp(9));

@@ -140,9 +140,9 @@ mod tests {
     use super::*;
     use crate::LockAsk;
     use crate::caller::Caller;
-    use crate::nowhere;
     use crate::router::Destination;
-    use crate::somewhere::{self, SHARD, join};
+    use crate::test_client;
+    use crate::test_cluster::{self, SHARD, join};
 
     fn open(n: u64) -> HeldOpen {
         HeldOpen { inode: InodeId(n), write_intent: false, draft: false }
@@ -181,7 +181,7 @@ mod tests {
     /// Of two threads that find at the same time that the shard has restarted one tells it; the other one goes on then.
     #[test]
     fn what_is_held_is_told_once() {
-        somewhere::run(async |shard, [one, other]| {
+        test_cluster::run(async |shard, [one, other]| {
             let caller = Caller::patient(Credentials::default());
             let asks = async |client: &Client| {
                 client.reopen_session(SHARD);
@@ -193,7 +193,7 @@ mod tests {
                 if incarnation == 2 {
                     let telling = shard.next(Op::SessionOpen).await;
                     shard.nothing_comes().await;
-                    somewhere::opened(telling, incarnation);
+                    test_cluster::opened(telling, incarnation);
                 }
                 shard.does_both(Op::Ping, Op::Ping).await;
             };
@@ -206,7 +206,7 @@ mod tests {
     /// The session had expired. One thread tells what is held, while another one, which has an older connection, unlocks.
     #[test]
     fn what_is_unlocked_while_the_shard_is_told_of_it_is_unlocked_there_after_that() {
-        somewhere::run(async |shard, [one, other]| {
+        test_cluster::run(async |shard, [one, other]| {
             let caller = Caller::patient(Credentials::default());
             let (file, owner, range) = (InodeId(77), 7, LockRange::ALL);
             let ask = LockAsk { kind: LockKind::Posix, owner, range, mode: LockMode::Exclusive, pid: 1, detect: false };
@@ -239,7 +239,7 @@ mod tests {
                 assert!(told.tells && told.locks.len() == 1);
                 shard.opens_session(2).await;
                 shard.nothing_comes().await;
-                somewhere::opened(telling, 2);
+                test_cluster::opened(telling, 2);
                 shard.does_both(Op::Ping, Op::Unlock).await;
             };
             join(join(tells(), unlocks()), hears()).await;
@@ -250,11 +250,11 @@ mod tests {
     /// The power of its host was cut before the shard had synced what it had answered.
     #[test]
     fn who_syncs_what_a_shard_has_lost_is_told_once() {
-        somewhere::run(async |shard, [client, _]| {
+        test_cluster::run(async |shard, [client, _]| {
             let (file, shared) = (InodeId(77), &client.shared);
             let caller = Caller::patient(Credentials::default());
             let in_metadata = || {
-                let mut file = nowhere::file(file);
+                let mut file = test_client::file(file);
                 file.inline_limit = 4096;
                 file.add_handle(true);
                 file
@@ -268,7 +268,7 @@ mod tests {
                 client.reopen_session(SHARD);
                 let answers = async || {
                     for _ in 0..2 {
-                        somewhere::opened_since(shard.next(Op::SessionOpen).await, incarnation, kept_since);
+                        test_cluster::opened_since(shard.next(Op::SessionOpen).await, incarnation, kept_since);
                     }
                     shard.does(Op::Fsync).await;
                 };

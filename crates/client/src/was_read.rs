@@ -38,17 +38,17 @@ mod tests {
     use wire::v1::session::Empty;
 
     use super::*;
-    use crate::nowhere;
-    use crate::somewhere::{self, join};
+    use crate::test_client;
+    use crate::test_cluster::{self, join};
 
     const FILE: InodeId = InodeId(77);
 
     #[test]
     fn a_close_waits_at_the_shard_for_nobody() {
-        somewhere::run(async |shard, [client, _]| {
+        test_cluster::run(async |shard, [client, _]| {
             client.shared.with_new_file(
                 FILE,
-                || nowhere::file(FILE),
+                || test_client::file(FILE),
                 |open| {
                     open.add_handle(false);
                     open.read_at = Some(Timestamp(i64::MAX));

@@ -59,8 +59,8 @@ enum OpState {
     Done(i32),
     /// Its future is gone; what the kernel may still touch lives here until the completion.
     Abandoned(Box<dyn Any>),
-    /// Its future is gone, and the kernel cannot be asked to end it: that happens with the device, or the ring. What the
-    /// kernel may still touch lives here until then.
+    /// Its future is gone, and the kernel cannot be asked to end it: that happens with the device, or the ring. What
+    /// the kernel may still touch lives here until then.
     Left(Box<dyn Any>),
 }
 

@@ -130,8 +130,8 @@ pub async fn write_at(fd: RawFd, data: Slice, offset: u64) -> io::Result<usize> 
     write_with(fd, data, offset, 0).await
 }
 
-/// Writes all of `data` at `offset`, and it is on the disk then, as after an `fdatasync`; what was written to the file before
-/// need not be.
+/// Writes all of `data` at `offset`, and it is on the disk then, as after an `fdatasync`; what was written to the file
+/// before need not be.
 ///
 /// # Errors
 /// Those of [`write_at`] and [`fsync`].

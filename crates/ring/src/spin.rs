@@ -15,8 +15,8 @@ const YIELDS_FOR_MIN: Duration = Duration::from_millis(10);
 const YIELDS_FOR_MAX: Duration = Duration::from_secs(1);
 /// Giving way took longer than this: somebody else ran, or the kernel had to see to an interrupt.
 const SLOW: Duration = Duration::from_micros(12);
-/// Giving way took longer than this among loops that stay awake for each other's sake: what ran for less may have been their
-/// program, which shares a CPU with them on purpose, from an answer to the next request.
+/// Giving way took longer than this among loops that stay awake for each other's sake: what ran for less may have been
+/// their program, which shares a CPU with them on purpose, from an answer to the next request.
 const SLOW_IN_COMPANY: Duration = Duration::from_micros(500);
 /// Pauses of keeping company after others have wanted this CPU. Longer, since whoever belongs to another session is let in
 /// only when the kernel's slice of some milliseconds is over.

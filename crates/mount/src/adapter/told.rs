@@ -53,11 +53,12 @@ impl Adapter {
         self.entry_inside(named, Instant::now())
     }
 
-    /// What the kernel may keep of an inode that was found by its file handle, and for how long. No wait may follow until the
-    /// answer is out.
+    /// What the kernel may keep of an inode that was found by its file handle, and for how long. No wait may follow
+    /// until the answer is out.
     ///
     /// # Errors
-    /// `ESTALE` where it has no name: its file handle is good for nothing but what has it open, and of that the kernel knows.
+    /// `ESTALE` where it has no name: its file handle is good for nothing but what has it open, and of that the kernel
+    /// knows.
     pub(super) async fn entry_without_name(&self, known: &Known) -> Result<Entry, Errno> {
         if known.attr.nlink == 0 {
             return Err(Errno::ESTALE);
