@@ -23,6 +23,16 @@ use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unsynced::Unsynced;
 
+/// What a sync makes durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// What is needed to read the contents again, as `fdatasync`: of a file that is being written the shard need not
+    /// have more on disk than that its objects have to be asked.
+    Data,
+    /// The contents and all attributes, as `fsync`.
+    All,
+}
+
 impl Client {
     /// Up to `len` bytes from `offset`; fewer only at the end of the file. The file is open. Where it is not `direct`, more
     /// than that may be asked for: see [`crate::ahead`].
@@ -370,9 +380,9 @@ impl Client {
         caller: &Caller<'_>,
         inode: InodeId,
         number: u64,
-        data: bool,
+        durability: Durability,
     ) -> Result<(), Errno> {
-        let synced = self.fsync(caller, inode, data).await;
+        let synced = self.fsync(caller, inode, durability).await;
         if synced == Err(Errno::EINTR) {
             return synced;
         }
@@ -380,14 +390,13 @@ impl Client {
         if tells { synced.and(Err(Errno::EIO)) } else { synced }
     }
 
-    /// Makes the file durable: its objects, and the shard's record of it. With `data` alone the record has to be there no more
-    /// than once: while the file is being written, that the objects have to be asked.
+    /// Makes the file durable: its objects, and the shard's record of it.
     ///
     /// # Errors
     /// An error of an earlier write that only the disk noticed, such as `EIO` or `ENOSPC`.
-    pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId, data: bool) -> Result<(), Errno> {
+    pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId, durability: Durability) -> Result<(), Errno> {
         self.shared.with_file(inode, |file| file.sync_habit.syncs());
-        let synced = self.sync_all(caller, inode, data).await;
+        let synced = self.sync_all(caller, inode, durability).await;
         // Also what was found by the way: the shard may have restarted over this.
         let is_lost = self.shared.with_file(inode, |file| {
             let is_lost = file.unsynced.take_lost_record();
@@ -403,7 +412,7 @@ impl Client {
         synced
     }
 
-    async fn sync_all(&self, caller: &Caller<'_>, inode: InodeId, data: bool) -> Result<(), Errno> {
+    async fn sync_all(&self, caller: &Caller<'_>, inode: InodeId, durability: Durability) -> Result<(), Errno> {
         self.publish_changes(caller, inode).await?;
         self.must_not_be_lost(inode)?;
         if self.fsync_inline(caller, inode).await? {
@@ -417,7 +426,7 @@ impl Client {
         }
         let intent = self.shared.with_file(inode, |file| file.intent);
         match intent {
-            Some(Intent::Held { recorded: true, .. }) if data => Ok(()),
+            Some(Intent::Held { recorded: true, .. }) if durability == Durability::Data => Ok(()),
             Some(Intent::Held { intents, .. }) => {
                 self.fsync_inode(caller, inode).await?;
                 self.shared.with_file(inode, |file| file.is_recorded(intents));

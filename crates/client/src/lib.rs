@@ -85,6 +85,7 @@ mod xattr;
 
 pub use caller::Caller;
 pub use connect::{Cluster, Connected, connect};
+pub use data::Durability;
 pub use directory::Listing;
 pub use lease::{Gate, Lease};
 pub use listings::MayKeep;

@@ -138,6 +138,7 @@ mod tests {
     use wire::op::{Op, Ping};
 
     use super::*;
+    use crate::Durability;
     use crate::LockAsk;
     use crate::caller::Caller;
     use crate::router::Destination;
@@ -262,7 +263,7 @@ mod tests {
             let number = shared.number_open_file();
             shared.with_new_file(file, in_metadata, |_| ());
             let syncs = async |outcome: Result<(), Errno>| {
-                assert_eq!(client.fsync_open_file(&caller, file, number, false).await, outcome);
+                assert_eq!(client.fsync_open_file(&caller, file, number, Durability::All).await, outcome);
             };
             let restarted = async |incarnation, kept_since, outcome| {
                 client.reopen_session(SHARD);

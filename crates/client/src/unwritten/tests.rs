@@ -152,7 +152,11 @@ fn what_was_taken_out_under_a_lease_that_has_ended_does_not_come_back() {
         client.shared.with_file(FILE, |file| file.know_objects_anew(lease));
         client.put_back_unwritten(FILE, &taken);
         let is_clean = client.shared.with_file(FILE, |file| file.unwritten.is_clean());
-        assert_eq!((is_clean, client.fsync(&caller, FILE, true).await), (Some(true), Err(Errno::EIO)), "fsync tells");
+        assert_eq!(
+            (is_clean, client.fsync(&caller, FILE, crate::Durability::Data).await),
+            (Some(true), Err(Errno::EIO)),
+            "fsync tells"
+        );
     });
 }
 
