@@ -25,7 +25,7 @@ use crate::names::Looked;
 use crate::recall::{forget_inode_aside, forget_names};
 use crate::retry::{Attempts, Failure};
 use crate::router::{Client, Destination};
-use crate::shared::{Change, Shared};
+use crate::shared::{NumberedChange, Shared};
 
 /// Between two questions to a shard that has no answer yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -102,7 +102,7 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         destination: Destination,
-        numbered: &Change,
+        numbered: &NumberedChange,
         request: &C,
         concerned: impl FnOnce() -> Concerned,
     ) -> Result<C::Reply, Errno> {
@@ -119,7 +119,7 @@ impl Client {
         &self,
         destination: Destination,
         request: C,
-        numbered: Change,
+        numbered: NumberedChange,
         sent: Attempts,
         concerned: Concerned,
     ) {

@@ -17,7 +17,7 @@ use crate::given_up::Concerned;
 use crate::lease::{Lease, Subject, Ticket};
 use crate::parts::{gone, is_split};
 use crate::router::{Client, Destination};
-use crate::shared::{Change, Shared};
+use crate::shared::{NumberedChange, Shared};
 
 /// `RENAME_NOREPLACE`, `RENAME_EXCHANGE` and `RENAME_WHITEOUT` of `<linux/fs.h>`.
 const RENAME_FLAGS: u32 = 7;
@@ -275,7 +275,7 @@ impl Client {
         caller: &Caller<'_>,
         (parent, part): (InodeId, InodeId),
         name: &Name,
-        numbered: &Change,
+        numbered: &NumberedChange,
         request: &C,
     ) -> Result<(Named, Box<InodeReply>), Errno> {
         let concerned = || Concerned::entry(parent, part, name);
@@ -293,7 +293,7 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         (parent, name): (InodeId, &Name),
-        numbered: &Change,
+        numbered: &NumberedChange,
         request: &C,
         concerned: impl FnOnce() -> Concerned,
     ) -> Result<(Ticket, Box<InodeReply>), Errno> {
@@ -313,7 +313,7 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         directories: [InodeId; 2],
-        numbered: &Change,
+        numbered: &NumberedChange,
         request: &C,
         names: [&(InodeId, Name); 2],
     ) -> Result<(), Errno> {

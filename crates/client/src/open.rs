@@ -24,7 +24,7 @@ use crate::names::Named;
 use crate::retry::{Attempts, Sent};
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
-use crate::shared::{Before, Change, Shared};
+use crate::shared::{Before, NumberedChange, Shared};
 
 /// From a close that the shard has not answered to the next attempt.
 const CLOSE_AGAIN: Duration = Duration::from_secs(5);
@@ -142,7 +142,7 @@ impl Client {
         &self,
         (directory, concerned): (InodeId, Concerned),
         request: C,
-        numbered: Change,
+        numbered: NumberedChange,
         (writable, sent): (bool, Attempts),
     ) {
         let Some(client) = self.itself() else { return };

@@ -34,14 +34,14 @@ use crate::names::Known;
 use crate::retry::{Failure, Ladder, Step};
 use crate::router::{Client, Destination};
 use crate::settle::{Purpose, checked_layout};
-use crate::shared::{Change, Shared};
+use crate::shared::{NumberedChange, Shared};
 use crate::unwritten::{AGE_MAX, MARGIN, TRY_AGAIN};
 
 /// A draft on its way to the shard, with its number, which stays taken until the answer.
 pub(crate) struct Publication {
     message: meta::Settle,
     drafted: meta::Drafted,
-    _numbered: Change,
+    _numbered: NumberedChange,
 }
 
 impl std::fmt::Debug for Publication {
@@ -87,7 +87,7 @@ impl Drafts {
 }
 
 /// What can be done to a draft now.
-enum Place<T> {
+enum DraftAccess<T> {
     Here(T),
     /// It is none.
     Elsewhere,
@@ -190,12 +190,12 @@ impl Client {
                 |draft| draft.fits(offset, data.len()),
                 |draft, _, now| draft.write(offset, data, now),
             ) {
-                Place::Here(_) => return Ok(true),
-                Place::Elsewhere => return Ok(false),
-                Place::Busy => wait_for_other(caller, &mut looks).await?,
-                Place::Tell => self.publish(caller, inode).await?,
-                Place::Long if self.grows_on(inode, offset, data.len()) => {}
-                Place::Long => self.outgrow(caller, inode, &mut looks).await?,
+                DraftAccess::Here(_) => return Ok(true),
+                DraftAccess::Elsewhere => return Ok(false),
+                DraftAccess::Busy => wait_for_other(caller, &mut looks).await?,
+                DraftAccess::Tell => self.publish(caller, inode).await?,
+                DraftAccess::Long if self.grows_on(inode, offset, data.len()) => {}
+                DraftAccess::Long => self.outgrow(caller, inode, &mut looks).await?,
             }
         }
     }
@@ -218,10 +218,10 @@ impl Client {
                 written.take_if(|_| change.mtime.is_some());
             };
             match self.try_to_draft(inode, |_| true, set) {
-                Place::Here(attr) => return Ok(Some(attr)),
-                Place::Elsewhere | Place::Long => return Ok(None),
-                Place::Busy => wait_for_other(caller, &mut looks).await?,
-                Place::Tell => self.publish(caller, inode).await?,
+                DraftAccess::Here(attr) => return Ok(Some(attr)),
+                DraftAccess::Elsewhere | DraftAccess::Long => return Ok(None),
+                DraftAccess::Busy => wait_for_other(caller, &mut looks).await?,
+                DraftAccess::Tell => self.publish(caller, inode).await?,
             }
         }
     }
@@ -231,28 +231,28 @@ impl Client {
         inode: InodeId,
         fits: impl FnOnce(&Draft) -> bool,
         change: impl FnOnce(&mut Draft, &mut Option<Timestamp>, Timestamp),
-    ) -> Place<Attr> {
+    ) -> DraftAccess<Attr> {
         let (shared, now) = (&self.shared, Instant::now());
         let place = shared.with_file(inode, |file| {
             let before = file.draft_weight();
             let is_open = file.handles > 0 && !file.closing;
-            let Some(draft) = &mut file.draft else { return Place::Elsewhere };
+            let Some(draft) = &mut file.draft else { return DraftAccess::Elsewhere };
             if draft.busy {
-                return Place::Busy;
+                return DraftAccess::Busy;
             }
             if !is_open && !draft.is_changed() && draft.is_free() {
                 // By its name, while the close is on its way, which would not tell of it.
                 file.draft = None;
-                return Place::Elsewhere;
+                return DraftAccess::Elsewhere;
             }
             if !is_open || !draft.is_free() || !shared.board.holds_for(draft.lease, now, MARGIN) {
-                return Place::Tell;
+                return DraftAccess::Tell;
             }
             if !fits(draft) {
-                return if draft.contents().is_some() { Place::Long } else { Place::Elsewhere };
+                return if draft.contents().is_some() { DraftAccess::Long } else { DraftAccess::Elsewhere };
             }
             if shared.metrics.unwritten.get() > shared.config.write_back {
-                return Place::Tell;
+                return DraftAccess::Tell;
             }
             let is_first = !draft.is_changed();
             change(draft, &mut file.mtime, Shared::wall_clock());
@@ -264,9 +264,9 @@ impl Client {
             if watch {
                 self.watch(inode, now + AGE_MAX);
             }
-            Place::Here(attr)
+            DraftAccess::Here(attr)
         });
-        place.unwrap_or(Place::Elsewhere)
+        place.unwrap_or(DraftAccess::Elsewhere)
     }
 
     fn has_contents_in_draft(&self, inode: InodeId) -> bool {
@@ -432,12 +432,12 @@ impl Client {
         let mut looks = Looks::default();
         loop {
             let (turn, publication) = match self.next_publication(inode, is_due) {
-                Place::Here(publication) => publication,
-                Place::Busy => {
+                DraftAccess::Here(publication) => publication,
+                DraftAccess::Busy => {
                     wait_for_other(caller, &mut looks).await?;
                     continue;
                 }
-                Place::Long => {
+                DraftAccess::Long => {
                     self.outgrow(caller, inode, &mut looks).await?;
                     continue;
                 }
@@ -487,22 +487,22 @@ impl Client {
         }
     }
 
-    fn next_publication(&self, inode: InodeId, is_due: fn(&Draft) -> bool) -> Place<(Turn, Arc<Publication>)> {
+    fn next_publication(&self, inode: InodeId, is_due: fn(&Draft) -> bool) -> DraftAccess<(Turn, Arc<Publication>)> {
         let shared = &self.shared;
         let next = shared.with_file(inode, |file| {
             let (exclusive, size, blocks) = (file.is_exclusive(), file.size, file.estimated_blocks());
             let written = file.mtime;
-            let Some(draft) = file.draft.as_mut().filter(|draft| is_due(draft)) else { return Place::Elsewhere };
+            let Some(draft) = file.draft.as_mut().filter(|draft| is_due(draft)) else { return DraftAccess::Elsewhere };
             if draft.asking || draft.busy {
-                return Place::Busy;
+                return DraftAccess::Busy;
             }
             if draft.is_long() {
-                return Place::Long;
+                return DraftAccess::Long;
             }
             draft.busy = true;
             let turn = Turn { shared: Arc::clone(shared), inode, mark: |draft| &mut draft.busy };
             if let Some(publication) = &draft.telling {
-                return Place::Here((turn, Arc::clone(publication)));
+                return DraftAccess::Here((turn, Arc::clone(publication)));
             }
             let numbered = shared.begin_change(inode.home());
             let drafted = draft.drafted(written.filter(|_| draft.contents().is_none()));
@@ -522,9 +522,9 @@ impl Client {
             };
             let publication = Arc::new(Publication { message, drafted, _numbered: numbered });
             draft.telling = Some(Arc::clone(&publication));
-            Place::Here((turn, publication))
+            DraftAccess::Here((turn, publication))
         });
-        next.unwrap_or(Place::Elsewhere)
+        next.unwrap_or(DraftAccess::Elsewhere)
     }
 
     /// Tells the shard of a draft to which something was done, and waits for its answer. Others stay as they are.

@@ -557,7 +557,7 @@ impl Outcome {
 /// A settling with its number, which stays taken until the answer.
 struct SettleRequest {
     message: meta::Settle,
-    _numbered: crate::shared::Change,
+    _numbered: crate::shared::NumberedChange,
 }
 
 pub(crate) fn checked_layout(reply: &InodeReply) -> Result<Layout, Errno> {

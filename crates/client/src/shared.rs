@@ -244,9 +244,9 @@ impl Shared {
     }
 
     /// Numbers a change for exactly-once execution.
-    pub(crate) fn begin_change(self: &Arc<Self>, shard: ShardId) -> Change {
+    pub(crate) fn begin_change(self: &Arc<Self>, shard: ShardId) -> NumberedChange {
         let exactly = lock(&self.windows).entry(shard).or_insert_with(Window::new).begin();
-        Change { shared: Arc::clone(self), shard, exactly }
+        NumberedChange { shared: Arc::clone(self), shard, exactly }
     }
 
     /// What is to be told to shards that keep many answers for one change that is not answered: see [`Window::answered`].
@@ -498,14 +498,14 @@ impl Shared {
     }
 }
 
-/// A change under way. Dropped when it was answered or given up.
-pub(crate) struct Change {
+/// A change under way, with the number under which the shard does it once. Dropped when it was answered or given up.
+pub(crate) struct NumberedChange {
     shared: Arc<Shared>,
     shard: ShardId,
     pub(crate) exactly: Exactly,
 }
 
-impl Change {
+impl NumberedChange {
     /// For somebody else who asks for the answer of the same.
     pub(crate) fn again(&self) -> Self {
         if let Some(window) = lock(&self.shared.windows).get_mut(&self.shard) {
@@ -515,7 +515,7 @@ impl Change {
     }
 }
 
-impl Drop for Change {
+impl Drop for NumberedChange {
     fn drop(&mut self) {
         if let Some(window) = lock(&self.shared.windows).get_mut(&self.shard) {
             window.end(self.exactly.sequence);

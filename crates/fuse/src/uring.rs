@@ -90,8 +90,8 @@ pub(crate) struct Uring {
     team: Arc<Team>,
 }
 
-/// What a loop needs for it, beside its descriptor.
-pub(crate) struct Share {
+/// What a loop needs to be told by io_uring, beside the descriptor of the mount.
+pub(crate) struct RingSetup {
     /// Numbers of the queues that this loop serves.
     pub(crate) queues: Vec<u16>,
     /// Requests in flight in this loop.
@@ -131,14 +131,14 @@ impl Uring {
     ///
     /// # Errors
     /// Where there is no memory for them, or the kernel refuses them.
-    pub(crate) async fn register(fd: Arc<OwnedFd>, share: Share, team: Arc<Team>) -> io::Result<Self> {
-        let base = (share.requests_max / share.queues.len().max(1)).max(1);
+    pub(crate) async fn register(fd: Arc<OwnedFd>, setup: RingSetup, team: Arc<Team>) -> io::Result<Self> {
+        let base = (setup.requests_max / setup.queues.len().max(1)).max(1);
         let this = Self {
             fd,
-            queues: share.queues.into_iter().map(|number| Queue::new(number, base)).collect(),
-            payload_max: share.payload_max as usize,
-            spare: Spare::new(share.payload_max),
-            device: share.device,
+            queues: setup.queues.into_iter().map(|number| Queue::new(number, base)).collect(),
+            payload_max: setup.payload_max as usize,
+            spare: Spare::new(setup.payload_max),
+            device: setup.device,
             first: RefCell::default(),
             waiting: RefCell::default(),
             closed: Cell::new(false),
