@@ -300,7 +300,7 @@ impl Client {
     }
 
     fn version(&self, inode: InodeId, stripe: u32) -> Option<u64> {
-        self.shared.with_file(inode, |file| file.end.versions.get(&stripe).copied()).flatten()
+        self.shared.in_file(inode, |file| file.end.versions.get(&stripe).copied())
     }
 
     fn saw(&self, inode: InodeId, stripe: u32, version: u64) {

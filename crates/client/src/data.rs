@@ -53,9 +53,7 @@ impl Client {
         self.must_have_kept_locks(caller, inode).await?;
         self.must_not_be_lost(inode)?;
         if let Some(content) = self.content(inode) {
-            if content.is_ending
-                && self.shared.with_file(inode, |file| file.patience.may_ask(Instant::now())) == Some(true)
-            {
+            if content.is_ending && self.shared.file_is(inode, |file| file.patience.may_ask(Instant::now())) {
                 self.ask_for_lease(inode);
             }
             return self.read_known(caller, inode, &content, offset..end, direct).await;
@@ -72,7 +70,7 @@ impl Client {
         if let Some(parts) = self.read_inline(caller, inode, offset..end).await? {
             return Ok(parts);
         }
-        if !direct && self.shared.with_file(inode, |file| file.goes_without_lease(Instant::now())) == Some(true) {
+        if !direct && self.shared.file_is(inode, |file| file.goes_without_lease(Instant::now())) {
             self.ask_for_lease(inode);
         }
         let within = match self.look_at_own(inode, offset..end, direct) {
@@ -105,8 +103,7 @@ impl Client {
 
     /// Asks the shard for a lease on a file that is read, and has it when it comes: no reader waits for that.
     fn ask_for_lease(&self, inode: InodeId) {
-        let Some(client) = self.itself() else { return };
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             let caller = Caller::patient(Credentials::default());
             let asked = client.shared.contents.asks(inode);
             match client.ask(&caller, inode).await {
@@ -386,7 +383,7 @@ impl Client {
         if synced == Err(Errno::EINTR) {
             return synced;
         }
-        let tells = self.shared.with_file(inode, |file| file.losses.tells(number)) == Some(true);
+        let tells = self.shared.file_is(inode, |file| file.losses.tells(number));
         if tells { synced.and(Err(Errno::EIO)) } else { synced }
     }
 
@@ -398,14 +395,14 @@ impl Client {
         self.shared.with_file(inode, |file| file.sync_habit.syncs());
         let synced = self.sync_all(caller, inode, durability).await;
         // Also what was found by the way: the shard may have restarted over this.
-        let is_lost = self.shared.with_file(inode, |file| {
+        let is_lost = self.shared.file_is(inode, |file| {
             let is_lost = file.unsynced.take_lost_record();
             if is_lost {
                 self.shared.lost(file);
             }
             is_lost
         });
-        if is_lost == Some(true) {
+        if is_lost {
             error!(%inode, "what was changed may be lost: a shard's host has lost its memory");
             return synced.and(Err(Errno::EIO));
         }

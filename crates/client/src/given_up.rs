@@ -123,10 +123,12 @@ impl Client {
         sent: Attempts,
         concerned: Concerned,
     ) {
-        let Some(client) = self.itself().filter(|_| self.shared.board.doubts() < ASKED_MAX) else { return };
+        if self.shared.board.doubts() >= ASKED_MAX {
+            return;
+        }
         // Before anybody hears that it was given up.
         let doubt = Doubt::begin(&self.shared, &concerned);
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             client.forget_concerned(&concerned).await;
             let behind = client.behind_names(&concerned).await;
             let doubt_of_those = Doubt::begin(&client.shared, &behind);

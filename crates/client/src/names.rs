@@ -152,14 +152,14 @@ impl Client {
     fn kept_attr(&self, inode: InodeId) -> Option<Known> {
         let (Shared { contents, board, .. }, now) = (&*self.shared, Instant::now());
         let mut known = contents.attr(board, inode, now, || self.shared.may_keep(inode))?;
-        let met = self.shared.with_file(inode, |file| {
+        let met = self.shared.file_is(inode, |file| {
             let is_new = !self.shared.may_lack_read(inode, now);
             if is_new {
                 file.meets(&mut known.attr, None);
             }
             is_new
         });
-        (met == Some(true)).then_some(known)
+        met.then_some(known)
     }
 
     /// What is kept of a directory, in place of what was just told: an own change of it may have been answered meanwhile,
@@ -186,7 +186,7 @@ impl Client {
         reply: Box<InodeReply>,
     ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let inode = reply.attr.inode;
-        let knows_draft = || self.shared.with_file(inode, |file| file.draft.is_some()) == Some(true);
+        let knows_draft = || self.shared.file_is(inode, |file| file.draft.is_some());
         let is_old = reply.unsettled && reply.exclusive && self.shared.with_file(inode, |_| ()).is_none();
         if is_old || (reply.draft && !knows_draft()) {
             return self.ask(caller, inode).await;
@@ -620,8 +620,7 @@ mod tests {
             let shared = &client.shared;
             shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
             shared.with_file(FILE, |file| file.wrote(0, 1, Timestamp(9)));
-            let (mtime, seen) =
-                (Some(SetTime::At(Timestamp(3))), || shared.with_file(FILE, |file| file.mtime).flatten());
+            let (mtime, seen) = (Some(SetTime::At(Timestamp(3))), || shared.in_file(FILE, |file| file.mtime));
             let mut setting = pin!(client.setattr(&caller, FILE, SetAttr { mtime, ..SetAttr::default() }));
             assert!(poll_fn(|context| Poll::Ready(setting.as_mut().poll(context).is_pending())).await);
             assert_eq!(seen(), Some(Timestamp(9)));

@@ -145,8 +145,7 @@ impl Client {
         numbered: NumberedChange,
         (writable, sent): (bool, Attempts),
     ) {
-        let Some(client) = self.itself() else { return };
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             let (caller, before) = (Caller::patient(Credentials::default()), client.shared.endings.now());
             let destination = Destination::home(directory);
             if client.has_forgotten_since(destination, sent.first) {
@@ -198,9 +197,9 @@ impl Client {
         self.shared.look_for_sleep();
         let doubt = Cell::new(None);
         let opened = self.try_open(&caller.noting(&doubt), inode, writable).await;
-        if let Some(client) = self.itself().filter(|_| opened.is_err() && doubt.get().is_some()) {
+        if opened.is_err() && doubt.get().is_some() {
             // Nobody waits for it any more, but the shard may open it: once more then, to be closed.
-            ring::spawn(async move {
+            self.in_background(async move |client| {
                 let caller = Caller::patient(Credentials::default());
                 if client.open_anew(&caller, inode, false).await.is_ok() {
                     client.close(caller.cred, inode, false);
@@ -227,15 +226,14 @@ impl Client {
     /// Counts a handle of a file that is open here.
     pub(crate) fn open_again(&self, inode: InodeId, writable: bool) -> bool {
         let is_known = self.shared.contents.knows(&self.shared.board, inode, Instant::now());
-        let known = self.shared.with_file(inode, |file| {
+        self.shared.file_is(inode, |file| {
             if !file.may_be_opened_again(is_known) {
                 return false;
             }
             file.lingers = false;
             file.add_handle(writable);
             true
-        });
-        known == Some(true)
+        })
     }
 
     async fn open_anew(
@@ -246,7 +244,7 @@ impl Client {
     ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let before = self.shared.endings.now();
         let asked = self.ask_to_open(caller, inode, writable).await?;
-        let is_open = self.shared.with_file(inode, |file| file.handles > 0) == Some(true);
+        let is_open = self.shared.file_is(inode, |file| file.handles > 0);
         let is_noted = self.add_handle(&asked.1, writable, &before)?;
         // By a handle, before the close of the last who had it open here has gone out: it is as good as gone.
         if asked.1.attr.nlink == 0 && !is_open {
@@ -340,11 +338,11 @@ impl Client {
     /// The last handle went, and there is nothing to tell the shard but that.
     fn linger(self: &Rc<Self>, inode: InodeId) -> bool {
         let may = self.may_linger(inode);
-        let lingers = self.shared.with_file(inode, |file| {
+        let lingers = self.shared.file_is(inode, |file| {
             file.lingers = may && file.is_left() && file.read_at.is_none();
             file.lingers
         });
-        if lingers != Some(true) {
+        if !lingers {
             return false;
         }
         if let Some(oldest) = self.shared.lingering.leave(inode, Instant::now()) {
@@ -364,7 +362,7 @@ impl Client {
                     self.shared.with_file(inode, |file| file.telling_read = None);
                     break;
                 }
-                next = self.shared.with_file(inode, File::tell_of_read).flatten();
+                next = self.shared.in_file(inode, File::tell_of_read);
             }
             if self.linger(inode) {
                 return None;
@@ -403,7 +401,7 @@ impl Client {
         let now = Instant::now();
         let (lingering, contents) = (&self.shared.lingering, &self.shared.contents);
         for inode in lingering.due(now) {
-            if self.shared.with_file(inode, |file| file.lingers) != Some(true) {
+            if !self.shared.file_is(inode, |file| file.lingers) {
                 continue;
             }
             let overdue = match contents.knows(&self.shared.board, inode, now) {
@@ -431,7 +429,7 @@ impl Client {
     }
 
     fn give_back(&self, inode: InodeId, writable: bool) -> Option<Rest> {
-        let rest = self.shared.with_file(inode, |file| {
+        self.shared.in_file(inode, |file| {
             file.handles -= 1;
             file.writers -= u32::from(writable);
             if file.handles == 0 {
@@ -440,8 +438,7 @@ impl Client {
                 return Some(Rest::Close(file.closes));
             }
             (writable && file.writers == 0 && file.intent != Intent::None).then_some(Rest::Settle)
-        });
-        rest.flatten()
+        })
     }
 
     async fn finish(self: &Rc<Self>, caller: &Caller<'_>, inode: InodeId, rest: Rest) {
@@ -464,13 +461,13 @@ impl Client {
 
     /// Unless somebody has opened it again since the close of this number.
     async fn end_open_of(&self, caller: &Caller<'_>, inode: InodeId, number: u64) {
-        let due = self.shared.with_file(inode, |file| {
+        let due = self.shared.file_is(inode, |file| {
             let due = file.handles == 0 && !file.closing && file.closes == number;
             file.closing |= due;
             file.lingers &= !due;
             due
         });
-        if due == Some(true) {
+        if due {
             self.end_open(caller, inode).await;
         }
     }
@@ -484,7 +481,7 @@ impl Client {
         let _ = self.while_settling(caller, inode).await;
         // Nor is anything to be written of a file that nobody has open: where the intent was lost, no settling waits for that.
         let _ = self.while_flying(caller, inode).await;
-        let intends = self.shared.with_file(inode, |file| file.intent != Intent::None) == Some(true);
+        let intends = self.shared.file_is(inode, |file| file.intent != Intent::None);
         let tellings = self.before_close(inode);
         let is_told = intends && self.try_settle(caller, inode, Settling::Close).await;
         if is_told && self.shared.forget_closed(inode, tellings) {
@@ -525,8 +522,8 @@ impl Client {
     /// Nobody knows whether the shard has heard of the close: it is told again, unless somebody opens the file before.
     fn close_again(&self, inode: InodeId) {
         self.shared.contents.forget(inode);
-        let (Some(number), Some(client)) = (self.shared.closed_in_doubt(inode), self.itself()) else { return };
-        ring::spawn(async move {
+        let Some(number) = self.shared.closed_in_doubt(inode) else { return };
+        self.in_background(async move |client| {
             ring::sleep(CLOSE_AGAIN).await;
             client.finish(&Caller::patient(Credentials::default()), inode, Rest::Close(number)).await;
         });
@@ -561,7 +558,7 @@ impl Client {
         is_so: impl Fn(&mut File) -> bool,
     ) -> Result<(), Errno> {
         let mut looks = Looks::default();
-        while self.shared.with_file(inode, &is_so) == Some(true) {
+        while self.shared.file_is(inode, &is_so) {
             if caller.is_ending() {
                 return Err(Errno::EINTR);
             }

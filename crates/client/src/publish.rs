@@ -271,26 +271,25 @@ impl Client {
 
     fn has_contents_in_draft(&self, inode: InodeId) -> bool {
         let has = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.contents().is_some());
-        self.shared.with_file(inode, has) == Some(true)
+        self.shared.file_is(inode, has)
     }
 
     /// What a draft has of `range`; `None` where its contents are not here, or it has to be told first.
     pub(crate) fn read_draft(&self, inode: InodeId, range: &std::ops::Range<u64>) -> Option<Vec<Slice>> {
         let board = &self.shared.board;
-        let read = self.shared.with_file(inode, |file| {
+        self.shared.in_file(inode, |file| {
             let draft = file.draft.as_ref().filter(|draft| board.holds(draft.lease, Instant::now()))?;
             let contents = draft.contents()?;
             let begin = range.start.min(contents.len() as u64) as usize;
             let end = range.end.min(contents.len() as u64) as usize;
             Some(if begin < end { vec![Slice::from_vec(contents[begin..end].to_vec())] } else { Vec::new() })
-        });
-        read.flatten()
+        })
     }
 
     /// The attributes of a draft, where they are known without asking.
     pub(crate) fn attr_of_draft(&self, inode: InodeId) -> Option<Known> {
         let (board, renamed, now) = (&self.shared.board, self.shared.contents.renames(), Instant::now());
-        let known = self.shared.with_file(inode, |file| {
+        self.shared.in_file(inode, |file| {
             let draft = file.draft.as_ref()?;
             let lease = draft.lease;
             let knows_size = draft.contents().is_some() || (file.is_exclusive() && file.estimated_blocks().is_some());
@@ -299,19 +298,18 @@ impl Client {
             let mut attr = *draft.attr();
             file.overlay_draft(&mut attr);
             is_known.then_some(Known { attr, lease })
-        });
-        known.flatten()
+        })
     }
 
     /// Begins to ask for objects, where contents of `len` bytes more may stay here meanwhile, so that nobody waits for the
     /// answer. False where they have to go there at once.
     fn grows_on(&self, inode: InodeId, offset: Option<u64>, len: usize) -> bool {
         let may_grow = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.may_grow(offset, len));
-        if self.shared.with_file(inode, may_grow) != Some(true) || !self.has_room(inode) {
+        if !self.shared.file_is(inode, may_grow) || !self.has_room(inode) {
             return false;
         }
-        let (Some(turn), Some(client)) = (self.begin_asking(inode), self.itself()) else { return false };
-        ring::spawn(async move {
+        let Some(turn) = self.begin_asking(inode) else { return false };
+        self.in_background(async move |client| {
             if let Err(error) = client.ask_for_objects(&Caller::patient(Credentials::default()), turn).await {
                 warn!(%inode, "cannot write a new file to objects yet: {error}; fsync and close will tell");
             }
@@ -329,13 +327,12 @@ impl Client {
 
     fn begin_asking(&self, inode: InodeId) -> Option<Turn> {
         let mark: fn(&mut Draft) -> &mut bool = |draft| &mut draft.asking;
-        let begun = self.shared.with_file(inode, |file| {
+        self.shared.in_file(inode, |file| {
             let draft =
                 file.draft.as_mut().filter(|draft| draft.contents().is_some() && draft.is_free() && !draft.asking)?;
             *mark(draft) = true;
             Some(Turn { shared: Arc::clone(&self.shared), inode, mark })
-        });
-        begun.flatten()
+        })
     }
 
     /// From the answer on the contents that there are by then are to be written to objects. The file is no draft any more as
@@ -390,7 +387,7 @@ impl Client {
 
     fn move_to_objects(&self, inode: InodeId) {
         let has_room = self.has_room(inode);
-        let watch = self.shared.with_file(inode, |file| {
+        let watch = self.shared.file_is(inode, |file| {
             let Some(mut draft) = file.draft.take() else { return false };
             let (weight, written) = (draft.weight(), draft.written());
             let watch = file.keep_back_all(&self.shared.metrics.unwritten, &mut draft, has_room);
@@ -401,7 +398,7 @@ impl Client {
             file.draft = Some(draft);
             watch
         });
-        if watch == Some(true) {
+        if watch {
             self.watch_unwritten(inode);
         }
     }
@@ -413,7 +410,7 @@ impl Client {
     pub(crate) async fn place_contents(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         let is_due = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.asking || draft.is_long());
         let mut looks = Looks::default();
-        while self.shared.with_file(inode, is_due) == Some(true) {
+        while self.shared.file_is(inode, is_due) {
             self.outgrow(caller, inode, &mut looks).await?;
         }
         Ok(())
@@ -553,7 +550,7 @@ impl Client {
             let Some(rest) = rest.flatten() else { return };
             let is_draft = |file: &mut File| file.draft.is_some();
             match ring::timeout(rest, self.publish(&caller, inode)).await {
-                Ok(Err(_)) if self.shared.with_file(inode, is_draft) == Some(true) => {
+                Ok(Err(_)) if self.shared.file_is(inode, is_draft) => {
                     ring::sleep(TRY_AGAIN.min(rest)).await;
                 }
                 Ok(_) | Err(_) => {}
@@ -566,8 +563,7 @@ impl Client {
         if !self.shared.drafts.push(inode, due) {
             return;
         }
-        let Some(client) = self.itself() else { return };
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             while let Some(next) = client.shared.drafts.next(Instant::now()) {
                 match next {
                     Ok(inode) => client.publish_later(inode),
@@ -579,10 +575,10 @@ impl Client {
 
     fn publish_later(&self, inode: InodeId) {
         let is_changed = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.is_changed());
-        let Some(client) = self.itself().filter(|_| self.shared.with_file(inode, is_changed) == Some(true)) else {
+        if !self.shared.file_is(inode, is_changed) {
             return;
-        };
-        ring::spawn(async move {
+        }
+        self.in_background(async move |client| {
             if let Err(error) = client.publish(&Caller::patient(Credentials::default()), inode).await {
                 warn!(%inode, "cannot tell what was kept back of a new file: {error}; fsync and close will say so");
                 client.watch(inode, Instant::now() + AGE_MAX);

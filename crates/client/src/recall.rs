@@ -163,7 +163,7 @@ fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, re
             client.give_back_draft(inode).await;
             client.give_back_unwritten(inode).await;
             client.forgotten(inode);
-            let is_open = client.shared.with_file(inode, |file| file.handles > 0) == Some(true);
+            let is_open = client.shared.file_is(inode, |file| file.handles > 0);
             client.shared.listings.forgotten(inode);
             if is_open {
                 forget_inode_aside(&keeper, inode).await;

@@ -387,7 +387,14 @@ impl Client {
         self.shared.number_open_file()
     }
 
-    /// For tasks that outlive the operation that started them.
+    /// Starts a task on this thread that outlives the operation which started it.
+    pub(crate) fn in_background(&self, task: impl AsyncFnOnce(Rc<Client>) + 'static) {
+        if let Some(client) = self.itself() {
+            ring::spawn(async move { task(client).await });
+        }
+    }
+
+    /// For tasks that outlive the operation that started them: see [`Self::in_background`].
     pub(crate) fn itself(&self) -> Option<Rc<Client>> {
         self.itself.upgrade()
     }

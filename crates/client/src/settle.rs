@@ -91,11 +91,11 @@ impl Client {
             return Ok(attr);
         }
         if reply.exclusive {
-            let known = self.shared.with_file(attr.inode, |file| {
+            let known = self.shared.in_file(attr.inode, |file| {
                 // An answer from before our own grant knows nothing of it.
                 file.completes_exclusive().then(|| file.overlay(&mut attr)).map(|()| file.estimated_blocks().is_some())
             });
-            match known.flatten() {
+            match known {
                 Some(true) => return Ok(attr),
                 Some(false) => {
                     attr.blocks = self.gather(caller, attr.inode, &checked_layout(&reply)?).await?.blocks;
@@ -194,7 +194,7 @@ impl Client {
     /// Whether this client knows size and blocks of an unsettled file without asking anybody.
     pub(crate) fn knows_size(&self, reply: &InodeReply) -> bool {
         let knows = |file: &mut File| file.completes_exclusive() && file.estimated_blocks().is_some();
-        reply.exclusive && self.shared.with_file(reply.attr.inode, knows) == Some(true)
+        reply.exclusive && self.shared.file_is(reply.attr.inode, knows)
     }
 
     /// Asks all objects of a file, each once: the size is right where nobody writes meanwhile.
@@ -251,8 +251,8 @@ impl Client {
     /// Gets this session's write intent, if it has none yet; before each change of data.
     pub(crate) async fn ensure_intent(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Layout, Errno> {
         self.about_to_change(caller, inode).await?;
-        let known = self.shared.with_file(inode, |file| (file.intent != Intent::None).then(|| file.layout.clone()));
-        match known.flatten() {
+        let known = self.shared.in_file(inode, |file| (file.intent != Intent::None).then(|| file.layout.clone()));
+        match known {
             Some(layout) => Ok(layout),
             None => self.ask_for_intent(caller, inode, Purpose::Write).await,
         }
@@ -387,7 +387,7 @@ impl Client {
         }
         // The intent ends with the first request, whatever its answer: a write from here on gets a new one, which the
         // shard notices by the number of intents.
-        let state = self.shared.with_file(inode, |file| {
+        let state = self.shared.in_file(inode, |file| {
             if how == Settling::Release && file.writers > 0 {
                 return None;
             }
@@ -398,7 +398,7 @@ impl Client {
             self.shared.gives_up(inode);
             Some((outcome, std::mem::replace(&mut file.intent, Intent::None)))
         });
-        let Some((outcome, Intent::Held { exclusive, intents, .. })) = state.flatten() else { return Ok(false) };
+        let Some((outcome, Intent::Held { exclusive, intents, .. })) = state else { return Ok(false) };
         let mut gathered = (!exclusive).then_some(intents);
         for attempt in 0..SETTLE_ATTEMPTS {
             match self.settle_once(caller, inode, &outcome, gathered, how).await {

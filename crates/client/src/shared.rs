@@ -323,6 +323,16 @@ impl Shared {
         self.bucket(inode).get_mut(&inode).map(look)
     }
 
+    /// Whether a file is open here (see [`Self::with_file`]) and is as asked for.
+    pub(crate) fn file_is(&self, inode: InodeId, look: impl FnOnce(&mut File) -> bool) -> bool {
+        self.with_file(inode, look) == Some(true)
+    }
+
+    /// What is found at an open file; `None` also where it is not open here.
+    pub(crate) fn in_file<R>(&self, inode: InodeId, look: impl FnOnce(&mut File) -> Option<R>) -> Option<R> {
+        self.with_file(inode, look).flatten()
+    }
+
     /// The shard granted (or confirmed) the write intent of an open file, which ends what was known of it as of one that
     /// nobody writes. False where that may be gone again: it has to be asked once more.
     pub(crate) fn granted(&self, inode: InodeId, reply: &InodeReply, before: &Before) -> bool {
@@ -371,7 +381,7 @@ impl Shared {
 
     /// Holding a lease on a file's attributes is all that it takes to know its data.
     pub(crate) fn may_keep(&self, inode: InodeId) -> bool {
-        self.with_file(inode, |file| file.is_only_read()) == Some(true)
+        self.file_is(inode, |file| file.is_only_read())
     }
 
     /// An open file has these attributes under `lease`, and these bytes, where they are given.
@@ -565,7 +575,7 @@ mod tests {
             shared.with_new_file(file, || test_client::file(file), |open| open.closing = true);
             let before = shared.endings.tellings();
             shared.endings.tells();
-            assert!(!shared.forget_closed(file, before) && shared.with_file(file, |open| open.closing) == Some(true));
+            assert!(!shared.forget_closed(file, before) && shared.file_is(file, |open| open.closing));
             assert!(shared.forget_closed(file, shared.endings.tellings()) && shared.with_file(file, |_| ()).is_none());
         });
     }
@@ -579,7 +589,7 @@ mod tests {
             shared.with_new_file(file, || test_client::file(file), |open| open.add_handle(false));
             shared.with_file(file, |open| open.accessed(Timestamp(i64::MAX), AccessTimes::Strictatime));
             assert!(!shared.may_lack_read(file, before), "it is not told");
-            let read = shared.with_file(file, |open| open.read_time()).flatten();
+            let read = shared.in_file(file, |open| open.read_time());
             shared.has_told_of_read(file, read.as_ref());
             assert!(shared.forget_closed(file, shared.endings.tellings()));
             assert!(shared.may_lack_read(file, before) && !shared.may_lack_read(file, Instant::now()));

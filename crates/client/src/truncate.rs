@@ -178,13 +178,12 @@ impl Client {
     /// Each time that is told it is this task's turn: told while the next truncate is under way, it would end the announcement
     /// of that. Between two times it is anybody's, so that who comes while the shard is away hears of that as well.
     fn end_announcement(&self, inode: InodeId, mut turn: Turn) {
-        let Some(client) = self.itself() else { return };
         let announced = self.shared.with_file(inode, |file| {
             // The truncate has it open.
             file.add_handle(true);
             file.cuts_announced()
         });
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             let caller = Caller::patient(Credentials::default());
             loop {
                 let told = client.ask_for_intent(&caller, inode, Purpose::Write).await;
@@ -458,7 +457,7 @@ mod tests {
         test_client::run(async |client| {
             let shared = &client.shared;
             with_intent(shared, file, |file| file.wrote(0, 0, Timestamp(9)));
-            let (layout, seen) = (test_client::layout(), || shared.with_file(file, |file| file.mtime).flatten());
+            let (layout, seen) = (test_client::layout(), || shared.in_file(file, |file| file.mtime));
             // No object is as long, so that nothing is asked but the shard.
             let mut cutting = pin!(client.cut(&caller, file, &layout, 0, SetAttr::default()));
             assert!(poll_fn(|context| Poll::Ready(cutting.as_mut().poll(context).is_pending())).await);

@@ -19,7 +19,7 @@ impl Client {
     /// Before a close and not with it, since the shard keeps that waiting for others who believe the access time that there is:
     /// a close that is given up here and carried out there would end the open of who has opened the file again since.
     pub(crate) async fn tell_of_read(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let Some(read) = self.shared.with_file(inode, |file| file.read_time()).flatten() else { return Ok(()) };
+        let Some(read) = self.shared.in_file(inode, |file| file.read_time()) else { return Ok(()) };
         let told = self.was_read(caller, inode, read).await;
         if told.is_err() {
             // Nobody knows which access time it has now.
