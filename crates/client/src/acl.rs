@@ -13,7 +13,7 @@ use types::id::InodeId;
 
 use crate::caller::Caller;
 use crate::given_up::ASKED_MAX;
-use crate::lease::{Board, Lease, Subject};
+use crate::lease::{Lease, Subject};
 use crate::recall::Keeper;
 use crate::router::Client;
 
@@ -71,7 +71,7 @@ impl Client {
                 Ok((ticket, reply)) => {
                     self.inode_lease(ticket, &reply);
                     // Also where others know the size.
-                    Board::lease(ticket, Subject::inode(inode), reply.lease_ms)
+                    Lease::granted(ticket, Subject::inode(inode), reply.lease_ms)
                 }
                 Err(_) => Lease::NONE,
             },

@@ -179,8 +179,7 @@ impl Client {
     /// Begins when the caller waits for something.
     fn fetch(&self, inode: InodeId, range: Range<u64>, size: u64, fetch: Arc<Fetch>) {
         let errand = Errand::new(&fetch.promise);
-        let Some(client) = self.itself() else { return };
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             let caller = Caller::patient(Credentials::default());
             let layout = client.shared.with_file(inode, |file| file.layout.clone());
             let pieces = match &layout {

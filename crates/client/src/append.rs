@@ -25,7 +25,7 @@ use wire::v1::storage::{self, ObjectStat};
 
 use crate::caller::Caller;
 use crate::file::File;
-use crate::lease::{Board, Subject};
+use crate::lease::{Lease, Subject};
 use crate::retry::Sent;
 use crate::router::{Client, Destination};
 use crate::settle::combine;
@@ -153,7 +153,7 @@ impl Client {
         }
         let ticket = self.shared.board.ticket();
         let reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
-        let lease = Board::lease(ticket, Subject::inode(inode), reply.lease_ms);
+        let lease = Lease::granted(ticket, Subject::inode(inode), reply.lease_ms);
         let size = self.shared.with_file(inode, |file| {
             if !reply.exclusive {
                 file.lose_exclusivity();
@@ -300,7 +300,7 @@ impl Client {
     }
 
     fn version(&self, inode: InodeId, stripe: u32) -> Option<u64> {
-        self.shared.with_file(inode, |file| file.end.versions.get(&stripe).copied()).flatten()
+        self.shared.in_file(inode, |file| file.end.versions.get(&stripe).copied())
     }
 
     fn saw(&self, inode: InodeId, stripe: u32, version: u64) {
@@ -313,7 +313,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
     use types::id::GroupId;
 
     #[test]
@@ -352,8 +352,8 @@ mod tests {
     fn who_appends_begins_when_those_before_have_their_turn_or_are_gone() {
         let caller = Caller::patient(types::cred::Credentials::default());
         let inode = InodeId(77);
-        nowhere::run(async |client| {
-            client.shared.with_new_file(inode, || nowhere::file(inode), |file| file.add_handle(true));
+        test_client::run(async |client| {
+            client.shared.with_new_file(inode, || test_client::file(inode), |file| file.add_handle(true));
             let soon = async || ring::timeout(Duration::from_millis(10), client.place_at_end(&caller, inode)).await;
             let first = soon().await.expect("nobody is before").expect("no signal");
             assert!(soon().await.is_err());

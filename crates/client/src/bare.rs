@@ -8,45 +8,46 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 use types::id::InodeId;
 
+use crate::file::bucket_of;
 use crate::lease::Lease;
 
-/// Parts of the table, each behind a lock of its own.
-const PARTS: usize = 16;
-/// Inodes in one generation of one part: 6 MiB in all.
+/// Buckets of the table, each behind a lock of its own.
+const BUCKETS: usize = 16;
+/// Inodes in one generation of one bucket: 6 MiB in all.
 const GENERATION_MAX: usize = 1 << 11;
 
 /// A bounded table. What is not there is not known.
 #[derive(Default)]
 pub(crate) struct Bare {
-    parts: [Mutex<Part>; PARTS],
+    buckets: [Mutex<Bucket>; BUCKETS],
 }
 
 /// What was learnt lately, and what before that. When `young` is full, `old` goes.
 #[derive(Default)]
-struct Part {
+struct Bucket {
     young: FxHashMap<InodeId, Lease>,
     old: FxHashMap<InodeId, Lease>,
 }
 
 impl Bare {
-    fn part(&self, inode: InodeId) -> MutexGuard<'_, Part> {
-        let part = &self.parts[(inode.counter() % PARTS as u64) as usize];
-        part.lock().unwrap_or_else(PoisonError::into_inner)
+    fn bucket(&self, inode: InodeId) -> MutexGuard<'_, Bucket> {
+        let bucket = &self.buckets[bucket_of(inode, BUCKETS)];
+        bucket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// It has none as long as `lease` is held.
     pub(crate) fn learn(&self, inode: InodeId, lease: Lease) {
-        let mut part = self.part(inode);
-        part.young.insert(inode, lease);
-        if part.young.len() >= GENERATION_MAX {
-            part.old = std::mem::take(&mut part.young);
+        let mut bucket = self.bucket(inode);
+        bucket.young.insert(inode, lease);
+        if bucket.young.len() >= GENERATION_MAX {
+            bucket.old = std::mem::take(&mut bucket.young);
         }
     }
 
     /// As long as this is held, it has none; whoever asks looks whether it is.
     pub(crate) fn lease(&self, inode: InodeId) -> Lease {
-        let part = self.part(inode);
-        part.young.get(&inode).or_else(|| part.old.get(&inode)).copied().unwrap_or(Lease::NONE)
+        let bucket = self.bucket(inode);
+        bucket.young.get(&inode).or_else(|| bucket.old.get(&inode)).copied().unwrap_or(Lease::NONE)
     }
 }
 
@@ -61,7 +62,7 @@ mod tests {
     fn what_was_learnt_is_good_until_its_recall() {
         let (board, bare) = (Board::new(), Bare::default());
         let holds = |inode| board.holds(bare.lease(inode), Instant::now());
-        let learn = |inode| bare.learn(inode, Board::lease(board.ticket(), Subject::inode(inode), 10_000));
+        let learn = |inode| bare.learn(inode, Lease::granted(board.ticket(), Subject::inode(inode), 10_000));
         assert!(!holds(InodeId(1)));
         learn(InodeId(1));
         learn(InodeId(2));
@@ -75,13 +76,13 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_the_latest_are_known() {
         let (board, bare) = (Board::new(), Bare::default());
-        let count = 3 * (GENERATION_MAX * PARTS) as u64;
+        let count = 3 * (GENERATION_MAX * BUCKETS) as u64;
         for inode in (1..=count).map(InodeId) {
-            bare.learn(inode, Board::lease(board.ticket(), Subject::inode(inode), 10_000));
+            bare.learn(inode, Lease::granted(board.ticket(), Subject::inode(inode), 10_000));
         }
         let holds = |inode| board.holds(bare.lease(InodeId(inode)), Instant::now());
-        assert!(holds(count) && holds(count + 1 - (GENERATION_MAX * PARTS) as u64) && !holds(1));
-        let part = bare.part(InodeId(1));
-        assert!(part.young.len() < GENERATION_MAX && part.old.len() <= GENERATION_MAX);
+        assert!(holds(count) && holds(count + 1 - (GENERATION_MAX * BUCKETS) as u64) && !holds(1));
+        let bucket = bare.bucket(InodeId(1));
+        assert!(bucket.young.len() < GENERATION_MAX && bucket.old.len() <= GENERATION_MAX);
     }
 }

@@ -38,45 +38,50 @@ impl<'a> Caller<'a> {
         Self { cred, interrupted: Some(interrupted), ending: Some(ending), doubt: None, needs_held_intent: false }
     }
 
-    /// The same one, where a wait for a lock belongs to an operation that signals do not end.
+    /// This caller, in an operation that signals do not end: a wait for a lock ends only where the caller itself does.
     pub(crate) fn but_for_its_end(&self) -> Self {
         Self { interrupted: self.ending, ..*self }
     }
 
-    /// The same one, whose wait for a lock also ends when `interrupted`, which knows of what interrupts this one, says so.
+    /// This caller, whose waits for locks end when `interrupted` says so; it has to ask what interrupts this one as
+    /// well.
     pub(crate) fn interrupted_by(&self, interrupted: &'a dyn Fn() -> bool) -> Self {
         Self { interrupted: Some(interrupted), ..*self }
     }
 
-    /// The same one, who wants to know of what may be carried out though it was given up.
+    /// This caller, who has it noted in `doubt` when an operation was given up that may be carried out all the same.
     pub(crate) fn noting(&self, doubt: &'a Cell<Option<Attempts>>) -> Self {
         Self { doubt: Some(doubt), ..*self }
     }
 
-    /// The same one, who asks for no other write intent where that is lost.
+    /// This caller, in an operation that fails where the write intent is lost, instead of asking for another one.
     pub(crate) fn under_held_intent(&self) -> Self {
         Self { needs_held_intent: true, ..*self }
     }
 
+    /// Whether what it writes is written under the write intent that is held, or not at all.
     pub(crate) fn needs_held_intent(&self) -> bool {
         self.needs_held_intent
     }
 
+    /// An operation was given up that may be carried out all the same; `unanswered` says when it was sent.
     pub(crate) fn note_doubt(&self, unanswered: Attempts) {
         if let Some(doubt) = self.doubt {
             doubt.set(Some(unanswered));
         }
     }
 
+    /// The application was signalled: its waits for locks end with `EINTR`.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupted.is_some_and(|interrupted| interrupted())
     }
 
+    /// The application ends: whatever waits for a server ends with `EINTR`.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.is_some_and(|ending| ending())
     }
 
-    /// Waits for no lock any more. The one may not be heard of where the other is looked for.
+    /// It waits for no lock any more, since it was signalled or ends. Either may be known of alone.
     pub(crate) fn gives_up(&self) -> bool {
         self.is_interrupted() || self.is_ending()
     }

@@ -19,6 +19,7 @@ use types::attr::Attr;
 use types::id::InodeId;
 use wire::v1::meta::TimeChange;
 
+use crate::file::bucket_of;
 use crate::kept::DOUBT;
 use crate::lease::{Board, Lease};
 use crate::metrics::Bytes;
@@ -27,16 +28,16 @@ use crate::names::Known;
 /// Largest file whose contents are kept, bytes. Any part of it that is read brings all of it.
 pub(crate) const FILE_MAX: u64 = 64 << 10;
 
-/// Parts of the table, each behind a lock of its own.
-const PARTS: usize = 16;
-/// Files in one part, also those of which no bytes are kept.
+/// Buckets of the table, each behind a lock of its own.
+const BUCKETS: usize = 16;
+/// Files in one bucket, also those of which no bytes are kept.
 const FILES_MAX: usize = 1 << 13;
 /// Changes made here are counted by inode number modulo this.
 const PLACES: usize = 1 << 10;
 
 pub(crate) struct Contents {
-    parts: [Mutex<Part>; PARTS],
-    /// Of one part.
+    buckets: [Mutex<Bucket>; BUCKETS],
+    /// Bytes that one bucket may have.
     bytes_max: usize,
     /// Of what was learnt last.
     number: AtomicU64,
@@ -66,12 +67,12 @@ pub(crate) struct Told {
 }
 
 #[derive(Default)]
-struct Part {
+struct Bucket {
     files: FxHashMap<InodeId, Kept>,
     /// In the order in which they came, or had their turn last; with the numbers that they had then.
     order: VecDeque<(InodeId, u64)>,
     bytes: usize,
-    /// Of all parts.
+    /// What all buckets together count as kept.
     total: Bytes,
 }
 
@@ -105,8 +106,8 @@ impl Contents {
     pub(crate) fn new(bytes_max: usize, kept: &Bytes) -> Self {
         let forgotten = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
         Self {
-            parts: std::array::from_fn(|_| Mutex::new(Part { total: kept.clone(), ..Part::default() })),
-            bytes_max: bytes_max / PARTS,
+            buckets: std::array::from_fn(|_| Mutex::new(Bucket { total: kept.clone(), ..Bucket::default() })),
+            bytes_max: bytes_max / BUCKETS,
             number: AtomicU64::new(0),
             forgotten,
             renamed: AtomicU64::new(0),
@@ -136,9 +137,9 @@ impl Contents {
         Asked { forgotten: self.forgotten(inode).load(Ordering::SeqCst), renamed: self.renamed.load(Ordering::SeqCst) }
     }
 
-    fn part(&self, inode: InodeId) -> MutexGuard<'_, Part> {
-        let part = &self.parts[(inode.counter() % PARTS as u64) as usize];
-        part.lock().unwrap_or_else(PoisonError::into_inner)
+    fn bucket(&self, inode: InodeId) -> MutexGuard<'_, Bucket> {
+        let bucket = &self.buckets[bucket_of(inode, BUCKETS)];
+        bucket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The file has these attributes under `lease`. `may_keep`, here and below: nobody here may write it; asked while
@@ -151,15 +152,15 @@ impl Contents {
         may_keep: impl FnOnce() -> bool,
     ) {
         let inode = attr.inode;
-        let mut part = self.part(inode);
+        let mut bucket = self.bucket(inode);
         if asked.forgotten != self.asks(inode).forgotten {
             return;
         }
         if !self.holds(board, lease, now) || !may_keep() {
-            part.remove(inode);
+            bucket.remove(inode);
             return;
         }
-        if let Some(kept) = part.files.get_mut(&inode)
+        if let Some(kept) = bucket.files.get_mut(&inode)
             && self.holds(board, kept.lease, now)
             && kept.attr.size == attr.size
         {
@@ -167,24 +168,24 @@ impl Contents {
             (kept.attr, kept.renamed) = (attr, asked.renamed);
             let number = kept.number;
             if let Some(bytes) = bytes {
-                part.keep(inode, number, &bytes, self.bytes_max);
+                bucket.keep(inode, number, &bytes, self.bytes_max);
             }
             return;
         }
-        part.remove(inode);
+        bucket.remove(inode);
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let kept = Kept { lease, attr, renamed: asked.renamed, number, used: false, read_at: now, bytes: None };
-        part.files.insert(inode, kept);
-        part.order.push_back((inode, number));
+        bucket.files.insert(inode, kept);
+        bucket.order.push_back((inode, number));
         if let Some(bytes) = bytes {
-            part.keep(inode, number, &bytes, self.bytes_max);
+            bucket.keep(inode, number, &bytes, self.bytes_max);
         }
-        part.make_room(self.bytes_max);
+        bucket.make_room(self.bytes_max);
     }
 
     /// The lease goes on: the same was told again while it was held.
     pub(crate) fn extend(&self, board: &Board, inode: InodeId, lease: Lease, now: Instant) {
-        if let Some(kept) = self.part(inode).files.get_mut(&inode)
+        if let Some(kept) = self.bucket(inode).files.get_mut(&inode)
             && self.holds(board, kept.lease, now)
         {
             kept.lease = kept.lease.later(lease);
@@ -196,17 +197,17 @@ impl Contents {
         let is_due = |kept: &Kept| {
             now.saturating_duration_since(kept.read_at) < used_within && board.is_to_be_renewed(kept.lease, now)
         };
-        let parts = self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner));
-        parts
-            .flat_map(|part| {
-                part.files.iter().filter(|(_, kept)| is_due(kept)).map(|(&inode, _)| inode).collect::<Vec<_>>()
+        let buckets = self.buckets.iter().map(|bucket| bucket.lock().unwrap_or_else(PoisonError::into_inner));
+        buckets
+            .flat_map(|bucket| {
+                bucket.files.iter().filter(|(_, kept)| is_due(kept)).map(|(&inode, _)| inode).collect::<Vec<_>>()
             })
             .collect()
     }
 
     /// The shard has taken over that it was read here.
     pub(crate) fn was_read(&self, inode: InodeId, read: &TimeChange) {
-        if let Some(kept) = self.part(inode).files.get_mut(&inode)
+        if let Some(kept) = self.bucket(inode).files.get_mut(&inode)
             && kept.attr.atime == read.before
         {
             kept.attr.atime = read.at;
@@ -215,7 +216,7 @@ impl Contents {
 
     /// Something is known of the file.
     pub(crate) fn knows(&self, board: &Board, inode: InodeId, now: Instant) -> bool {
-        self.part(inode).files.get(&inode).is_some_and(|kept| self.holds(board, kept.lease, now))
+        self.bucket(inode).files.get(&inode).is_some_and(|kept| self.holds(board, kept.lease, now))
     }
 
     pub(crate) fn look(
@@ -225,8 +226,8 @@ impl Contents {
         now: Instant,
         may_keep: impl FnOnce() -> bool,
     ) -> Option<Content> {
-        let mut part = self.part(inode);
-        let kept = part.files.get_mut(&inode).filter(|kept| self.holds(board, kept.lease, now))?;
+        let mut bucket = self.bucket(inode);
+        let kept = bucket.files.get_mut(&inode).filter(|kept| self.holds(board, kept.lease, now))?;
         if !may_keep() {
             return None;
         }
@@ -244,8 +245,8 @@ impl Contents {
         now: Instant,
         may_keep: impl FnOnce() -> bool,
     ) -> Option<Known> {
-        let part = self.part(inode);
-        let kept = part
+        let bucket = self.bucket(inode);
+        let kept = bucket
             .files
             .get(&inode)
             .filter(|kept| self.holds(board, kept.lease, now) && board.holds_long(kept.lease, now))?;
@@ -260,9 +261,9 @@ impl Contents {
 
     /// These are all bytes of the file, read since [`Self::look`] gave this number.
     pub(crate) fn keep(&self, board: &Board, inode: InodeId, number: u64, bytes: &Arc<[u8]>, now: Instant) {
-        let mut part = self.part(inode);
-        if part.files.get(&inode).is_some_and(|kept| self.holds(board, kept.lease, now)) {
-            part.keep(inode, number, bytes, self.bytes_max);
+        let mut bucket = self.bucket(inode);
+        if bucket.files.get(&inode).is_some_and(|kept| self.holds(board, kept.lease, now)) {
+            bucket.keep(inode, number, bytes, self.bytes_max);
         }
     }
 
@@ -278,13 +279,13 @@ impl Contents {
 
     /// It was changed here, or its lease is recalled.
     pub(crate) fn forget(&self, inode: InodeId) {
-        let mut part = self.part(inode);
+        let mut bucket = self.bucket(inode);
         self.forgotten(inode).fetch_add(1, Ordering::SeqCst);
-        part.remove(inode);
+        bucket.remove(inode);
     }
 }
 
-impl Part {
+impl Bucket {
     fn remove(&mut self, inode: InodeId) {
         if let Some(kept) = self.files.remove(&inode) {
             let bytes = kept.bytes.map_or(0, |bytes| bytes.len());
@@ -322,7 +323,7 @@ impl Part {
 mod tests {
     use super::*;
     use crate::lease::Subject;
-    use crate::nowhere;
+    use crate::test_client;
     use types::time::Timestamp;
 
     const FILE: InodeId = InodeId(7);
@@ -334,16 +335,16 @@ mod tests {
     }
 
     fn bed() -> Bed {
-        Bed { board: Board::new(), contents: Contents::new(PARTS * 100_000, &Bytes::default()), now: Instant::now() }
+        Bed { board: Board::new(), contents: Contents::new(BUCKETS * 100_000, &Bytes::default()), now: Instant::now() }
     }
 
     impl Bed {
         fn lease(&self, inode: InodeId) -> Lease {
-            Board::lease(self.board.ticket(), Subject::inode(inode), 10_000)
+            Lease::granted(self.board.ticket(), Subject::inode(inode), 10_000)
         }
 
         fn told(&self, inode: InodeId, size: u64) -> Told {
-            let attr = Attr { size, ..nowhere::reply(inode).attr };
+            let attr = Attr { size, ..test_client::reply(inode).attr };
             Told { asked: self.contents.asks(inode), lease: self.lease(inode), attr, bytes: None }
         }
 
@@ -381,7 +382,7 @@ mod tests {
         bed.now += Duration::from_secs(9);
         assert!(bed.look(FILE).expect("it is known").is_ending);
         // Told again in time.
-        let later = Board::lease(bed.board.ticket(), Subject::inode(FILE), 100_000);
+        let later = Lease::granted(bed.board.ticket(), Subject::inode(FILE), 100_000);
         bed.contents.extend(&bed.board, FILE, later, bed.now);
         bed.now += Duration::from_secs(9);
         assert!(!bed.look(FILE).expect("it is known").is_ending);
@@ -474,7 +475,7 @@ mod tests {
         bed.learn(FILE, 3);
         assert!(bed.look(FILE).is_none());
         bed.now += DOUBT + Duration::from_millis(1);
-        let late = Board::lease(bed.board.ticket(), Subject::inode(FILE), 100_000);
+        let late = Lease::granted(bed.board.ticket(), Subject::inode(FILE), 100_000);
         let told = Told { lease: late, ..bed.told(FILE, 3) };
         bed.contents.learn(&bed.board, told, bed.now, || true);
         assert!(bed.look(FILE).is_some());
@@ -492,7 +493,7 @@ mod tests {
         assert!(renewed(&bed, Duration::from_secs(6)).is_empty(), "nobody reads it");
         assert!(bed.look(FILE).is_some());
         assert_eq!(renewed(&bed, Duration::from_secs(6)), [FILE], "it was just read");
-        let late = Board::lease(bed.board.ticket(), Subject::inode(FILE), 100_000);
+        let late = Lease::granted(bed.board.ticket(), Subject::inode(FILE), 100_000);
         bed.contents.extend(&bed.board, FILE, late, bed.now);
         assert!(renewed(&bed, LATELY).is_empty());
         bed.board.recall([Subject::inode(FILE)].into_iter());
@@ -515,21 +516,21 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_what_is_used_stays() {
         let bed = bed();
-        // All in one part.
-        let file = |index: u64| InodeId(index * PARTS as u64);
+        // All in one bucket.
+        let file = |index: u64| InodeId(index * BUCKETS as u64);
         for index in 1..1000 {
             bed.learn(file(index), 1000);
             let number = bed.look(file(index)).expect("it is known").number;
             bed.keep(file(index), number, &[0; 1000]);
             assert!(bed.look(file(1)).is_some(), "{index}");
-            assert!(bed.contents.part(file(1)).bytes <= 100_000);
+            assert!(bed.contents.bucket(file(1)).bytes <= 100_000);
         }
         assert!(bed.bytes(file(1)).is_some() && bed.bytes(file(999)).is_some() && bed.bytes(file(500)).is_none());
         for index in 1..3 * FILES_MAX as u64 {
             bed.learn(file(index), 1 << 30);
         }
-        let part = bed.contents.part(file(1));
-        assert!(part.files.len() <= FILES_MAX && part.order.len() <= 2 * FILES_MAX, "{} files", part.files.len());
-        assert_eq!(part.bytes, 0);
+        let bucket = bed.contents.bucket(file(1));
+        assert!(bucket.files.len() <= FILES_MAX && bucket.order.len() <= 2 * FILES_MAX, "{} files", bucket.files.len());
+        assert_eq!(bucket.bytes, 0);
     }
 }

@@ -23,6 +23,16 @@ use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unsynced::Unsynced;
 
+/// What a sync makes durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// What is needed to read the contents again, as `fdatasync`: of a file that is being written the shard need not
+    /// have more on disk than that its objects have to be asked.
+    Data,
+    /// The contents and all attributes, as `fsync`.
+    All,
+}
+
 impl Client {
     /// Up to `len` bytes from `offset`; fewer only at the end of the file. The file is open. Where it is not `direct`, more
     /// than that may be asked for: see [`crate::ahead`].
@@ -43,9 +53,7 @@ impl Client {
         self.must_have_kept_locks(caller, inode).await?;
         self.must_not_be_lost(inode)?;
         if let Some(content) = self.content(inode) {
-            if content.is_ending
-                && self.shared.with_file(inode, |file| file.patience.may_ask(Instant::now())) == Some(true)
-            {
+            if content.is_ending && self.shared.file_is(inode, |file| file.patience.may_ask(Instant::now())) {
                 self.ask_for_lease(inode);
             }
             return self.read_known(caller, inode, &content, offset..end, direct).await;
@@ -62,7 +70,7 @@ impl Client {
         if let Some(parts) = self.read_inline(caller, inode, offset..end).await? {
             return Ok(parts);
         }
-        if !direct && self.shared.with_file(inode, |file| file.goes_without_lease(Instant::now())) == Some(true) {
+        if !direct && self.shared.file_is(inode, |file| file.goes_without_lease(Instant::now())) {
             self.ask_for_lease(inode);
         }
         let within = match self.look_at_own(inode, offset..end, direct) {
@@ -95,8 +103,7 @@ impl Client {
 
     /// Asks the shard for a lease on a file that is read, and has it when it comes: no reader waits for that.
     fn ask_for_lease(&self, inode: InodeId) {
-        let Some(client) = self.itself() else { return };
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             let caller = Caller::patient(Credentials::default());
             let asked = client.shared.contents.asks(inode);
             match client.ask(&caller, inode).await {
@@ -370,40 +377,39 @@ impl Client {
         caller: &Caller<'_>,
         inode: InodeId,
         number: u64,
-        data: bool,
+        durability: Durability,
     ) -> Result<(), Errno> {
-        let synced = self.fsync(caller, inode, data).await;
+        let synced = self.fsync(caller, inode, durability).await;
         if synced == Err(Errno::EINTR) {
             return synced;
         }
-        let tells = self.shared.with_file(inode, |file| file.losses.tells(number)) == Some(true);
+        let tells = self.shared.file_is(inode, |file| file.losses.tells(number));
         if tells { synced.and(Err(Errno::EIO)) } else { synced }
     }
 
-    /// Makes the file durable: its objects, and the shard's record of it. With `data` alone the record has to be there no more
-    /// than once: while the file is being written, that the objects have to be asked.
+    /// Makes the file durable: its objects, and the shard's record of it.
     ///
     /// # Errors
     /// An error of an earlier write that only the disk noticed, such as `EIO` or `ENOSPC`.
-    pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId, data: bool) -> Result<(), Errno> {
+    pub async fn fsync(&self, caller: &Caller<'_>, inode: InodeId, durability: Durability) -> Result<(), Errno> {
         self.shared.with_file(inode, |file| file.sync_habit.syncs());
-        let synced = self.sync_all(caller, inode, data).await;
+        let synced = self.sync_all(caller, inode, durability).await;
         // Also what was found by the way: the shard may have restarted over this.
-        let is_lost = self.shared.with_file(inode, |file| {
+        let is_lost = self.shared.file_is(inode, |file| {
             let is_lost = file.unsynced.take_lost_record();
             if is_lost {
                 self.shared.lost(file);
             }
             is_lost
         });
-        if is_lost == Some(true) {
+        if is_lost {
             error!(%inode, "what was changed may be lost: a shard's host has lost its memory");
             return synced.and(Err(Errno::EIO));
         }
         synced
     }
 
-    async fn sync_all(&self, caller: &Caller<'_>, inode: InodeId, data: bool) -> Result<(), Errno> {
+    async fn sync_all(&self, caller: &Caller<'_>, inode: InodeId, durability: Durability) -> Result<(), Errno> {
         self.publish_changes(caller, inode).await?;
         self.must_not_be_lost(inode)?;
         if self.fsync_inline(caller, inode).await? {
@@ -417,7 +423,7 @@ impl Client {
         }
         let intent = self.shared.with_file(inode, |file| file.intent);
         match intent {
-            Some(Intent::Held { recorded: true, .. }) if data => Ok(()),
+            Some(Intent::Held { recorded: true, .. }) if durability == Durability::Data => Ok(()),
             Some(Intent::Held { intents, .. }) => {
                 self.fsync_inode(caller, inode).await?;
                 self.shared.with_file(inode, |file| file.is_recorded(intents));

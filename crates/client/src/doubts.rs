@@ -77,12 +77,12 @@ impl Client {
     /// A change of this object was given up. Whoever answers over a new connection to its server has ended what was asked for
     /// over the old one.
     pub(crate) fn doubt(&self, object: Destination) {
-        let (Destination::Object(group, id), Some(client)) = (object, self.itself()) else { return };
+        let Destination::Object(group, id) = object else { return };
         self.shared.doubts.begin(id);
         // Who asks from here on waits for the end of the doubt.
         self.shared.with_file(id.inode, |file| file.streams.clear());
         let doubt = Doubt { shared: Arc::clone(&self.shared), object: id };
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             let ask = async || client.attempt(object, &TargetStat { group }, &[], 0, &Sent::default()).await;
             // Any answer will do, also that the target is gone.
             while let Err(Failure::Unreachable(_) | Failure::NoRoute) = ask().await

@@ -172,12 +172,12 @@ mod tests {
     use types::id::InodeId;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     const LIMIT: u32 = 100;
 
     fn draft() -> Draft {
-        let (time, whole) = (Timestamp(1000), nowhere::reply(InodeId(7)));
+        let (time, whole) = (Timestamp(1000), test_client::reply(InodeId(7)));
         let attr = Attr { uid: 1, gid: 2, atime: time, mtime: time, ctime: time, btime: time, ..whole.attr };
         let reply = InodeReply {
             attr,

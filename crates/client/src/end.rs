@@ -70,9 +70,9 @@ impl Default for End {
 enum Wanted {
     /// Nobody works at it: it is the caller's turn.
     Free,
-    /// Not yet.
+    /// Somebody works at it: it can be given back only after that.
     Busy,
-    /// It was given back already.
+    /// The end was given back already, and there is nothing left to do.
     Gone,
 }
 
@@ -184,7 +184,7 @@ impl Client {
     /// `EINTR`.
     pub(crate) async fn place_at_end(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Place, Errno> {
         let place = self.queue_at_end(inode);
-        while self.shared.with_file(inode, |file| file.end.is_behind(place.number)) == Some(true) {
+        while self.shared.file_is(inode, |file| file.end.is_behind(place.number)) {
             if caller.is_ending() {
                 return Err(Errno::EINTR);
             }
@@ -218,7 +218,7 @@ impl Client {
             self.reopen_session(shard);
         }
         for _ in 0..INTENTS_MAX {
-            if self.shared.with_file(inode, |file| file.end.held) == Some(true) {
+            if self.shared.file_is(inode, |file| file.end.held) {
                 return Ok(());
             }
             let number = self.shared.locks.number();
@@ -255,8 +255,7 @@ impl Client {
 
     /// Nobody waits for this request any more, but the shard may grant it yet.
     fn abandon_end(&self, inode: InodeId, number: u64) {
-        let Some(client) = self.itself() else { return };
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             client.insist(inode, &lock::CancelLock { number }).await;
             client.give_back_wanted_end(inode).await;
         });
@@ -267,19 +266,18 @@ impl Client {
         let now = Instant::now();
         // Who does not hear what others wait for keeps nothing.
         let keeps = self.shared.kept.is_enabled();
-        let due = self.shared.with_file(turn.inode, |file| {
+        let due = self.shared.file_is(turn.inode, |file| {
             let end = &mut file.end;
             end.wanted |= !keeps;
             end.unfinished_until = unfinished.then(|| now + REST_PATIENCE);
             end.wanted && end.held && !unfinished
         });
-        let Some(client) = self.itself() else { return };
-        if due == Some(true) {
-            ring::spawn(async move { client.give_end_back(turn).await });
+        if due {
+            self.in_background(async move |client| client.give_end_back(turn).await);
         } else if unfinished && !keeps {
             let inode = turn.inode;
             drop(turn);
-            ring::spawn(client.give_back_wanted_end(inode));
+            self.in_background(async move |client| client.give_back_wanted_end(inode).await);
         }
     }
 

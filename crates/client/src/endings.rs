@@ -11,18 +11,19 @@ use std::time::Instant;
 
 use types::id::InodeId;
 
-/// Of each part of the table of open files so many endings are known by name; with more in between each may be the one.
+/// Of each bucket of the table of open files so many endings are known by name; with more in between each may be the
+/// one.
 const LAST: usize = 16;
 
-/// `PARTS`: as many as the table of open files has.
-pub(crate) struct Endings<const PARTS: usize> {
-    parts: [Part; PARTS],
+/// What was given up lately, for each bucket of the table of open files, of which there are `BUCKETS`.
+pub(crate) struct Endings<const BUCKETS: usize> {
+    buckets: [Bucket; BUCKETS],
     tellings: AtomicU64,
     begun: Instant,
 }
 
 #[derive(Default)]
-struct Part {
+struct Bucket {
     count: AtomicU64,
     last: [AtomicU64; LAST],
     /// How often shards were told of reads.
@@ -39,20 +40,20 @@ struct Read {
 
 /// A moment before a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Since<const PARTS: usize> {
-    counts: [u64; PARTS],
+pub(crate) struct Since<const BUCKETS: usize> {
+    counts: [u64; BUCKETS],
     tellings: u64,
 }
 
-impl<const PARTS: usize> Default for Endings<PARTS> {
+impl<const BUCKETS: usize> Default for Endings<BUCKETS> {
     fn default() -> Self {
-        Self { parts: std::array::from_fn(|_| Part::default()), tellings: AtomicU64::new(0), begun: Instant::now() }
+        Self { buckets: std::array::from_fn(|_| Bucket::default()), tellings: AtomicU64::new(0), begun: Instant::now() }
     }
 }
 
-impl<const PARTS: usize> Endings<PARTS> {
-    pub(crate) fn now(&self) -> Since<PARTS> {
-        let counts = std::array::from_fn(|part| self.parts[part].count.load(Ordering::SeqCst));
+impl<const BUCKETS: usize> Endings<BUCKETS> {
+    pub(crate) fn now(&self) -> Since<BUCKETS> {
+        let counts = std::array::from_fn(|bucket| self.buckets[bucket].count.load(Ordering::SeqCst));
         Since { counts, tellings: self.tellings.load(Ordering::SeqCst) }
     }
 
@@ -61,26 +62,26 @@ impl<const PARTS: usize> Endings<PARTS> {
         self.tellings.load(Ordering::SeqCst)
     }
 
-    /// An open or a write intent of this file is given up, or was. The caller has the lock on its part of the table, here and
-    /// below.
-    pub(crate) fn ended(&self, part: usize, inode: InodeId) {
-        let Part { count, last, .. } = &self.parts[part];
+    /// An open or a write intent of this file is given up, or was. The caller has the lock on its bucket of the table,
+    /// here and below.
+    pub(crate) fn ended(&self, bucket: usize, inode: InodeId) {
+        let Bucket { count, last, .. } = &self.buckets[bucket];
         let number = count.load(Ordering::SeqCst);
         last[number as usize % LAST].store(inode.0, Ordering::SeqCst);
         count.store(number + 1, Ordering::SeqCst);
     }
 
     /// The shard was told of a read, which what is known of the open file says no more. The caller has the lock.
-    pub(crate) fn told_of_read(&self, part: usize, inode: InodeId, now: Instant) {
-        let Part { reads, last_reads, .. } = &self.parts[part];
+    pub(crate) fn told_of_read(&self, bucket: usize, inode: InodeId, now: Instant) {
+        let Bucket { reads, last_reads, .. } = &self.buckets[bucket];
         let read = &last_reads[reads.fetch_add(1, Ordering::SeqCst) as usize % LAST];
         read.at.store(self.nanoseconds(now), Ordering::SeqCst);
         read.inode.store(inode.0, Ordering::SeqCst);
     }
 
     /// An answer to what was asked `at` this moment may be older than that.
-    pub(crate) fn may_be_before_read(&self, part: usize, inode: InodeId, at: Instant) -> bool {
-        let Part { last_reads, .. } = &self.parts[part];
+    pub(crate) fn may_be_before_read(&self, bucket: usize, inode: InodeId, at: Instant) -> bool {
+        let Bucket { last_reads, .. } = &self.buckets[bucket];
         let at = self.nanoseconds(at);
         let is_after = |read: &Read| read.at.load(Ordering::SeqCst) >= at;
         let is_it = |read: &Read| read.inode.load(Ordering::SeqCst) == inode.0;
@@ -99,9 +100,9 @@ impl<const PARTS: usize> Endings<PARTS> {
     }
 
     /// What an answer gave of this file that was asked for at `since` may be gone.
-    pub(crate) fn may_have_ended(&self, part: usize, inode: InodeId, since: &Since<PARTS>) -> bool {
-        let Part { count, last, .. } = &self.parts[part];
-        let (from, to) = (since.counts[part], count.load(Ordering::SeqCst));
+    pub(crate) fn may_have_ended(&self, bucket: usize, inode: InodeId, since: &Since<BUCKETS>) -> bool {
+        let Bucket { count, last, .. } = &self.buckets[bucket];
+        let (from, to) = (since.counts[bucket], count.load(Ordering::SeqCst));
         let is_it = |number: u64| last[number as usize % LAST].load(Ordering::SeqCst) == inode.0;
         self.tellings.load(Ordering::SeqCst) != since.tellings || to - from > LAST as u64 || (from..to).any(is_it)
     }

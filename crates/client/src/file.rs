@@ -86,6 +86,15 @@ pub(crate) struct File {
     pub(crate) patience: Patience,
 }
 
+/// Who tells the shard of the reads of a file.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum ReadTold {
+    /// Another task, which also tells of those that come meanwhile.
+    ByAnother,
+    /// Who has asked; `None` where there is nothing to tell.
+    Here(Option<TimeChange>),
+}
+
 /// The state of this session's write intent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Intent {
@@ -143,28 +152,29 @@ impl File {
         }
     }
 
-    /// As told now, of a file without handles.
+    /// Begins anew with what the shard tells now of a file that has no handles.
     pub(crate) fn renew(&mut self, reply: &InodeReply, layout: Layout) {
         let unsynced = std::mem::take(&mut self.unsynced);
         *self = Self { closes: self.closes, closing: self.closing, unsynced, ..Self::new(reply, layout) };
     }
 
-    /// An answer to an open.
+    /// Takes over what an answer to an open says.
     pub(crate) fn opened(&mut self, reply: &InodeReply) {
         self.told_size(&reply.attr);
         self.inline_limit = self.inline_limit.min(reply.inline_limit);
         self.flags.told(reply.flags);
     }
 
-    /// The same, to who has asked once more: what was told before may be from before a close of our own.
+    /// An answer to an open that was asked for once more: what was told before may be from before a close of our own.
     pub(crate) fn confirmed(&mut self, reply: &InodeReply) {
         self.unconfirmed = false;
         self.meets(&mut reply.attr.clone(), reply.written_after);
         self.opened(reply);
     }
 
-    /// Without a word of the shard. A file that has only not been closed there yet may have been removed by others, unless
-    /// there is a lease that they would have taken back: on what is known of it (`is_known`), or on its draft.
+    /// It may be opened without asking the shard. A file that has only not been closed there yet may have been removed
+    /// by others, unless there is a lease that they would have taken back: on what is known of it (`is_known`), or on
+    /// its draft.
     pub(crate) fn may_be_opened_again(&self, is_known: bool) -> bool {
         !self.closing && !self.unconfirmed && (self.handles > 0 || is_known || self.draft.is_some())
     }
@@ -394,9 +404,9 @@ impl File {
         }
     }
 
-    /// `None` where another task is telling the shard of reads. Else as [`Self::tell_of_read`].
-    pub(crate) fn begin_telling_read(&mut self) -> Option<Option<TimeChange>> {
-        if self.telling_read.is_some() { None } else { Some(self.tell_of_read()) }
+    /// As [`Self::tell_of_read`], unless another task is telling the shard of reads.
+    pub(crate) fn begin_telling_read(&mut self) -> ReadTold {
+        if self.telling_read.is_some() { ReadTold::ByAnother } else { ReadTold::Here(self.tell_of_read()) }
     }
 
     /// What the shard has to be told of reads before the file may linger: the task that asks for it tells it, after what
@@ -439,19 +449,19 @@ fn is_uneven(attr: &Attr) -> bool {
     attr.blocks != blocks_of(attr.size) && attr.blocks != attr.size.div_ceil(512)
 }
 
-/// Where the file of one inode is kept among the parts of the table.
-pub(crate) fn shard_of(inode: InodeId, parts: usize) -> usize {
-    (inode.counter() % parts as u64) as usize
+/// Which of the `buckets` of a hash table has what is known of one inode.
+pub(crate) fn bucket_of(inode: InodeId, buckets: usize) -> usize {
+    (inode.counter() % buckets as u64) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
     use types::id::GroupId;
 
     fn reply(size: u64, blocks: u64, exclusive: bool) -> InodeReply {
-        let whole = nowhere::reply(InodeId(99));
+        let whole = test_client::reply(InodeId(99));
         let attr = Attr { size, blocks, ..whole.attr };
         InodeReply { attr, exclusive, alone: exclusive, layout: None, ..whole }
     }
@@ -612,8 +622,8 @@ mod tests {
         let change = |at, before| Some(TimeChange { at: Timestamp(at), before: Timestamp(before) });
         let first = file.atime.0;
         access(&mut file, 1000);
-        assert_eq!(file.begin_telling_read(), Some(change(1000, first)));
-        assert_eq!(file.begin_telling_read(), None, "it is being told");
+        assert_eq!(file.begin_telling_read(), ReadTold::Here(change(1000, first)));
+        assert_eq!(file.begin_telling_read(), ReadTold::ByAnother, "it is being told");
         access(&mut file, 2000);
         // What is asked meanwhile may know the first one already.
         let mut attr = Attr { atime: Timestamp(1000), ..reply(0, 0, false).attr };
@@ -629,7 +639,7 @@ mod tests {
         file.add_handle(false);
         assert_eq!(file.tell_of_read(), None, "it is open again");
         file.handles = 0;
-        assert_eq!(file.begin_telling_read(), Some(change(3000, 7)));
+        assert_eq!(file.begin_telling_read(), ReadTold::Here(change(3000, 7)));
     }
 
     /// The first answer was overtaken by the close that told of a read.

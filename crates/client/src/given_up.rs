@@ -25,7 +25,7 @@ use crate::names::Looked;
 use crate::recall::{forget_inode_aside, forget_names};
 use crate::retry::{Attempts, Failure};
 use crate::router::{Client, Destination};
-use crate::shared::{Change, Shared};
+use crate::shared::{NumberedChange, Shared};
 
 /// Between two questions to a shard that has no answer yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -102,7 +102,7 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         destination: Destination,
-        numbered: &Change,
+        numbered: &NumberedChange,
         request: &C,
         concerned: impl FnOnce() -> Concerned,
     ) -> Result<C::Reply, Errno> {
@@ -119,14 +119,16 @@ impl Client {
         &self,
         destination: Destination,
         request: C,
-        numbered: Change,
+        numbered: NumberedChange,
         sent: Attempts,
         concerned: Concerned,
     ) {
-        let Some(client) = self.itself().filter(|_| self.shared.board.doubts() < ASKED_MAX) else { return };
+        if self.shared.board.doubts() >= ASKED_MAX {
+            return;
+        }
         // Before anybody hears that it was given up.
         let doubt = Doubt::begin(&self.shared, &concerned);
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             client.forget_concerned(&concerned).await;
             let behind = client.behind_names(&concerned).await;
             let doubt_of_those = Doubt::begin(&client.shared, &behind);
@@ -206,17 +208,17 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::lease::Board;
-    use crate::nowhere;
+    use crate::lease::Lease;
+    use crate::test_client;
 
     #[test]
     fn what_a_change_that_was_given_up_concerns_is_not_believed_until_it_is_answered() {
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let (shared, directory) = (&client.shared, InodeId(7));
             let name = Name::new(&b"x"[..]).expect("a name");
             let concerned = Concerned::entry(directory, directory, &name);
             let holds = |subject| {
-                let lease = Board::lease(shared.board.ticket(), subject, 10_000);
+                let lease = Lease::granted(shared.board.ticket(), subject, 10_000);
                 shared.board.holds(lease, Instant::now())
             };
             let subjects = [Subject::name(directory, &name), Subject::inode(directory)];
@@ -224,7 +226,7 @@ mod tests {
             assert!(subjects.iter().all(|&subject| !holds(subject)) && holds(Subject::inode(InodeId(8))));
             drop(one);
             assert!(subjects.iter().all(|&subject| !holds(subject)), "there is another one");
-            let asked_before = Board::lease(shared.board.ticket(), subjects[0], 10_000);
+            let asked_before = Lease::granted(shared.board.ticket(), subjects[0], 10_000);
             client.forget_concerned(&concerned).await;
             drop(other);
             assert!(subjects.iter().all(|&subject| holds(subject)));

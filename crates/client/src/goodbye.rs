@@ -57,11 +57,11 @@ mod tests {
     use wire::op::{Op, Ping};
 
     use super::*;
-    use crate::somewhere::{self, SHARD, join};
+    use crate::test_cluster::{self, SHARD, join};
 
     #[test]
     fn the_last_thread_ends_the_session_also_where_another_ones_goodbye_was_given_up() {
-        somewhere::run(async |script, [one, other]| {
+        test_cluster::run(async |script, [one, other]| {
             let asks = async {
                 let asked =
                     one.call(&Caller::patient(Credentials::default()), Destination::Shard(SHARD), &Ping {}).await;
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn who_gives_up_its_goodbye_as_the_last_one_is_counted_out_as_well() {
-        somewhere::run(async |script, [one, other]| {
+        test_cluster::run(async |script, [one, other]| {
             other.shutdown().await;
             let never_answered = one.later.begin();
             assert!(ring::timeout(Duration::from_millis(5), one.shutdown()).await.is_err());

@@ -76,11 +76,11 @@ mod tests {
     use types::attr::FileType;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     fn directory(inode: u64) -> Attr {
         let inode = InodeId(inode);
-        Attr { kind: FileType::Directory, mode: 0o755, nlink: 0, ..nowhere::reply(inode).attr }
+        Attr { kind: FileType::Directory, mode: 0o755, nlink: 0, ..test_client::reply(inode).attr }
     }
 
     #[test]

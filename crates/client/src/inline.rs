@@ -16,7 +16,7 @@ use wire::v1::meta::{self, InodeReply};
 
 use crate::caller::Caller;
 use crate::file::File;
-use crate::lease::{Board, Subject};
+use crate::lease::{Lease, Subject};
 use crate::router::{Client, Destination};
 
 impl File {
@@ -93,7 +93,7 @@ impl Client {
         };
         let mut bytes = reply.bytes.0;
         if keeps {
-            let lease = Board::lease(ticket, Subject::inode(inode), reply.inode.lease_ms);
+            let lease = Lease::granted(ticket, Subject::inode(inode), reply.inode.lease_ms);
             self.shared.learn(asked, lease, reply.inode.attr, Some(Arc::from(&bytes[..])));
             bytes.truncate(range.end.min(bytes.len() as u64) as usize);
             bytes.drain(..range.start.min(bytes.len() as u64) as usize);

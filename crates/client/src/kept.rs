@@ -186,7 +186,7 @@ impl Kept {
         }
     }
 
-    /// The same, of which directory is not known.
+    /// An own change made something else of some directory than what is known of it, and it is not known of which.
     pub(crate) fn forget_all(&self, board: &Board) {
         if self.is_enabled() {
             self.table().forget_all(board);
@@ -273,7 +273,7 @@ impl Drop for Making<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
     use types::attr::FileType;
 
     const DIR: InodeId = InodeId(7);
@@ -295,12 +295,12 @@ mod tests {
     }
 
     fn attr(nlink: u32) -> Attr {
-        Attr { kind: FileType::Directory, mode: 0o755, nlink, ..nowhere::reply(DIR).attr }
+        Attr { kind: FileType::Directory, mode: 0o755, nlink, ..test_client::reply(DIR).attr }
     }
 
     impl Bed {
         fn lease(&self) -> Lease {
-            Board::lease(self.board.ticket(), Subject::inode(DIR), 10_000)
+            Lease::granted(self.board.ticket(), Subject::inode(DIR), 10_000)
         }
 
         /// `order` also goes into the attributes, to tell them apart.
@@ -368,7 +368,7 @@ mod tests {
         assert!(!bed.is_absent("x") && bed.is_absent("y"));
         // Renewed in time.
         bed.now += Duration::from_secs(9);
-        let later = Board::lease(bed.board.ticket(), Subject::inode(DIR), 100_000);
+        let later = Lease::granted(bed.board.ticket(), Subject::inode(DIR), 100_000);
         bed.learn(3, false, later);
         assert!(!bed.is_absent("x") && bed.is_absent("y"));
         // Somebody else changed something.
@@ -426,7 +426,7 @@ mod tests {
         bed.learn(2, true, bed.lease());
         assert!(bed.known().is_none());
         bed.now += DOUBT;
-        bed.learn(3, true, Board::lease(bed.board.ticket(), Subject::inode(DIR), 100_000));
+        bed.learn(3, true, Lease::granted(bed.board.ticket(), Subject::inode(DIR), 100_000));
         assert!(bed.known().is_some());
     }
 
@@ -439,7 +439,7 @@ mod tests {
         }
         assert!(bed.kept.table().names <= NAMES_MAX && !bed.is_absent("y"));
         for inode in 0..DIRECTORIES_MAX as u64 + 10 {
-            let lease = Board::lease(bed.board.ticket(), Subject::inode(InodeId(inode)), 10_000);
+            let lease = Lease::granted(bed.board.ticket(), Subject::inode(InodeId(inode)), 10_000);
             let attr = Attr { inode: InodeId(inode), ..attr(1) };
             bed.kept.learn(&bed.board, attr, &Standing { order: 1, empty: true }, lease, bed.now);
         }

@@ -101,12 +101,23 @@ struct Term {
 impl Lease {
     pub(crate) const NONE: Lease = Lease(None);
 
+    /// What an answer grants with a term of `lease_ms` milliseconds; with 0 it grants nothing. A part of the term is
+    /// kept back: clocks may run differently, and what we pass on takes its time.
+    pub(crate) fn granted(ticket: Ticket, subject: Subject, lease_ms: u32) -> Lease {
+        if lease_ms == 0 {
+            return Lease::NONE;
+        }
+        let term = Duration::from_millis(u64::from(lease_ms - lease_ms / 20));
+        let Ticket { recalls, at, asleep } = ticket;
+        Lease(Some(Term { subject, recalls, from: at, until: at + term, asleep }))
+    }
+
     /// For how long it would last if it were not recalled: as long as a recall is not acknowledged, the shard counts on that.
     pub(crate) fn rest(self, now: Instant) -> Duration {
         if self.0.is_none() { Duration::ZERO } else { self.rest_of(now, ring::asleep()) }
     }
 
-    /// The same, as the machine has slept for so long in all.
+    /// What [`Self::rest`] says, where the machine has slept for `asleep` in all.
     fn rest_of(self, now: Instant, asleep: Duration) -> Duration {
         let Some(term) = self.0 else { return Duration::ZERO };
         let slept = Some(asleep.saturating_sub(term.asleep)).filter(|slept| *slept >= SLEPT).unwrap_or_default();
@@ -156,17 +167,6 @@ impl Board {
         Ticket { recalls: self.recalls.load(Ordering::SeqCst), at: Instant::now(), asleep: ring::asleep() }
     }
 
-    /// What an answer with a term of `lease_ms` is worth. A part of the term is kept back: clocks may run differently,
-    /// and what we pass on takes its time.
-    pub(crate) fn lease(ticket: Ticket, subject: Subject, lease_ms: u32) -> Lease {
-        if lease_ms == 0 {
-            return Lease::NONE;
-        }
-        let term = Duration::from_millis(u64::from(lease_ms - lease_ms / 20));
-        let Ticket { recalls, at, asleep } = ticket;
-        Lease(Some(Term { subject, recalls, from: at, until: at + term, asleep }))
-    }
-
     /// Notes recalls of these. When it returns, nobody passes on an answer from before as good any more.
     pub(crate) fn recall(&self, subjects: impl Iterator<Item = Subject>) {
         for subject in subjects {
@@ -181,13 +181,13 @@ impl Board {
         }
     }
 
-    /// What was asked for before this is not to be kept.
+    /// Notes a recall of `subject`: what was asked for before this is not to be kept.
     pub(crate) fn note(&self, subject: Subject) {
         let number = self.recalls.fetch_add(1, Ordering::SeqCst) + 1;
         self.places[usize::from(subject.0)].fetch_max(number, Ordering::SeqCst);
     }
 
-    /// The same of all subjects.
+    /// Notes a recall of all subjects: nothing that was asked for before this is to be kept.
     pub(crate) fn note_all(&self) {
         let number = self.recalls.fetch_add(1, Ordering::SeqCst) + 1;
         self.all.fetch_max(number, Ordering::SeqCst);
@@ -234,32 +234,34 @@ impl Board {
         self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the answer may be given now to who asks. (Who keeps it for later enters a [`Gate`].)
+    /// The lease is held: neither over nor recalled, so that the answer may be given now to who asks. (Who keeps it for
+    /// later enters a [`Gate`].)
     pub(crate) fn holds(&self, lease: Lease, now: Instant) -> bool {
         !self.remaining(lease, now).is_zero()
     }
 
-    /// The same, and that for longer than `margin`.
+    /// The lease is held, and more than `margin` of its term is left.
     pub(crate) fn holds_for(&self, lease: Lease, now: Instant, margin: Duration) -> bool {
         self.remaining(lease, now) > margin
     }
 
-    /// The same, and three quarters of its term are not over: it need not be renewed yet.
+    /// The lease is held, and more than a quarter of its term is left: it need not be renewed yet.
     pub(crate) fn holds_long(&self, lease: Lease, now: Instant) -> bool {
         self.remaining(lease, now) > lease.term() / 4
     }
 
-    /// The same, and not even one quarter of its term is over.
+    /// The lease is held, and more than three quarters of its term are left: it has only just begun.
     pub(crate) fn holds_most(&self, lease: Lease, now: Instant) -> bool {
         self.remaining(lease, now) > lease.term() / 4 * 3
     }
 
-    /// It is held, but half of its term is over: time to renew it, if it is to be held on.
+    /// The lease is held, and at most half of its term is left: time to renew it, if it is to be held on.
     pub(crate) fn is_to_be_renewed(&self, lease: Lease, now: Instant) -> bool {
         let rest = self.remaining(lease, now);
         !rest.is_zero() && rest <= lease.term() / 2
     }
 
+    /// What is left of the lease's term; zero where it was recalled, or its subject is in doubt.
     fn remaining(&self, lease: Lease, now: Instant) -> Duration {
         let Some(term) = lease.0 else { return Duration::ZERO };
         let recalled = self.places[usize::from(term.subject.0)].load(Ordering::SeqCst);
@@ -335,24 +337,24 @@ mod tests {
         let board = Board::new();
         let (file, other) = (Subject::inode(InodeId(77)), Subject::name(InodeId(77), &name("x")));
         let before = board.ticket();
-        let lease = Board::lease(before, file, 10_000);
+        let lease = Lease::granted(before, file, 10_000);
         assert!(board.remaining(lease, before.at) == Duration::from_millis(9_500));
         board.recall([other].into_iter());
         assert!(!board.remaining(lease, before.at).is_zero(), "something else was recalled");
         board.recall([file].into_iter());
         assert!(board.remaining(lease, before.at).is_zero());
         let after = board.ticket();
-        assert!(!board.remaining(Board::lease(after, file, 10_000), after.at).is_zero());
-        assert!(board.remaining(Board::lease(after, file, 0), after.at).is_zero());
+        assert!(!board.remaining(Lease::granted(after, file, 10_000), after.at).is_zero());
+        assert!(board.remaining(Lease::granted(after, file, 0), after.at).is_zero());
         let late = after.at + Duration::from_millis(9_500);
-        assert!(board.remaining(Board::lease(after, file, 10_000), late).is_zero());
+        assert!(board.remaining(Lease::granted(after, file, 10_000), late).is_zero());
     }
 
     #[test]
     fn the_time_of_a_term_goes_on_while_the_machine_sleeps() {
         let (board, seconds) = (Board::new(), Duration::from_secs);
         let ticket = Ticket { asleep: seconds(100), ..board.ticket() };
-        let lease = Board::lease(ticket, Subject::inode(InodeId(5)), 10_000);
+        let lease = Lease::granted(ticket, Subject::inode(InodeId(5)), 10_000);
         let rest = |after: u64, asleep| lease.rest_of(ticket.at + seconds(after), asleep);
         assert_eq!(rest(1, seconds(100)), Duration::from_millis(8_500));
         assert_eq!(rest(1, seconds(100) + SLEPT / 2), Duration::from_millis(8_500), "two clocks");
@@ -363,7 +365,7 @@ mod tests {
     #[test]
     fn what_was_told_before_the_machine_slept_is_not_believed_after_it() {
         let (board, file) = (Board::new(), Subject::inode(InodeId(5)));
-        let lease = || Board::lease(board.ticket(), file, 10_000);
+        let lease = || Lease::granted(board.ticket(), file, 10_000);
         assert!(board.has_slept(Duration::from_secs(100)), "before the mount began");
         let before = lease();
         assert!(!board.has_slept(Duration::from_secs(100) + SLEPT / 2));

@@ -104,8 +104,7 @@ impl Client {
     }
 
     fn list_later(&self, directory: InodeId, count: u32, errand: Errand<Coming>) {
-        let Some(client) = self.itself() else { return };
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             let caller = Caller::patient(Credentials::default());
             let page = client.list_for_later(&caller, directory, count).await;
             if let Ok(None) = page {

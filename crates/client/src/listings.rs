@@ -102,7 +102,7 @@ impl Listed {
 
     pub(crate) fn told(ticket: Ticket, told: &DirectoryReply) -> Self {
         let subject = Subject::inode(told.attr.inode);
-        Self { lease: Board::lease(ticket, subject, told.lease_ms), ctime: Some(told.attr.ctime) }
+        Self { lease: Lease::granted(ticket, subject, told.lease_ms), ctime: Some(told.attr.ctime) }
     }
 }
 
@@ -249,13 +249,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::nowhere;
     use crate::shared::Shared;
+    use crate::test_client;
 
     const DIRECTORY: InodeId = InodeId(77);
 
     fn begun(board: &Board) -> Listed {
-        let lease = Board::lease(board.ticket(), Subject::inode(DIRECTORY), 10_000);
+        let lease = Lease::granted(board.ticket(), Subject::inode(DIRECTORY), 10_000);
         Listed { lease, ctime: Some(Timestamp::default()) }
     }
 
@@ -330,7 +330,7 @@ mod tests {
     /// The shard told of its attributes beside a name, and not by themselves.
     #[test]
     fn what_may_be_kept_is_known_to_be() {
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let Shared { listings, board, .. } = &*client.shared;
             assert_eq!(client.may_keep_listing(DIRECTORY), MayKeep::Nothing);
             assert!(!listings.may_be_kept(DIRECTORY));
@@ -364,7 +364,7 @@ mod tests {
         assert!(listings.listed().contains_key(&InodeId(DIRECTORIES_MAX as u64)));
         for number in 0..=DIRECTORIES_MAX as u64 {
             let directory = InodeId(number);
-            let lease = Board::lease(board.ticket(), Subject::inode(directory), 10_000);
+            let lease = Lease::granted(board.ticket(), Subject::inode(directory), 10_000);
             let begun = Listed { lease, ctime: None };
             assert!(listings.goes_on(&board, directory, begun, listings.changes(directory), Instant::now()));
         }

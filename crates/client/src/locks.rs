@@ -282,8 +282,8 @@ impl Client {
             self.reopen_session(shard);
             self.call(caller, Destination::Shard(shard), &Ping {}).await?;
         }
-        let has_lost = self.shared.with_file(inode, |file| file.has_lost_lock);
-        if has_lost == Some(true) { Err(Errno::EIO) } else { Ok(()) }
+        let has_lost = self.shared.file_is(inode, |file| file.has_lost_lock);
+        if has_lost { Err(Errno::EIO) } else { Ok(()) }
     }
 
     /// Asks until the shard has decided, however long that takes. The bound of other calls counts only while the shard
@@ -361,8 +361,7 @@ impl Client {
 
     /// Asks the shard once to answer a request that waits. Where that cannot be, the request is over anyway.
     fn cancel(&self, shard: ShardId, number: u64) {
-        let Some(client) = self.itself() else { return };
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             let request = lock::CancelLock { number };
             if let Err(failure) = client.attempt(Destination::Shard(shard), &request, &[], 0, &Sent::default()).await {
                 tracing::debug!(%shard, %failure, "could not cancel a wait for a lock");
@@ -373,9 +372,8 @@ impl Client {
     /// Makes the shard agree with the table about a range, in a task of its own: the application has its answer already.
     /// `number`: of a request that may still wait there.
     fn resolve(&self, inode: InodeId, key: Key, number: Option<u64>, range: LockRange) {
-        let Some(client) = self.itself() else { return };
         self.shared.locks.doubt(inode, key);
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             if let Some(number) = number {
                 client.insist(inode, &lock::CancelLock { number }).await;
             }
@@ -442,12 +440,12 @@ mod tests {
     use std::future::pending;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     /// Over io_uring the kernel may forget to tell of a signal: the caller is looked at.
     #[test]
     fn who_ends_waits_for_no_lock_though_nobody_has_told_of_a_signal() {
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let (interrupted, ending) = (|| false, || true);
             let caller = Caller::interruptible(Credentials::default(), &interrupted, &ending);
             let soon = Duration::from_millis(10);

@@ -14,10 +14,10 @@ use crate::caller::Caller;
 use crate::contents::Asked;
 use crate::file::File;
 use crate::given_up::Concerned;
-use crate::lease::{Board, Lease, Subject, Ticket};
+use crate::lease::{Lease, Subject, Ticket};
 use crate::parts::{gone, is_split};
 use crate::router::{Client, Destination};
-use crate::shared::{Change, Shared};
+use crate::shared::{NumberedChange, Shared};
 
 /// `RENAME_NOREPLACE`, `RENAME_EXCHANGE` and `RENAME_WHITEOUT` of `<linux/fs.h>`.
 const RENAME_FLAGS: u32 = 7;
@@ -73,7 +73,7 @@ impl Client {
             let ticket = self.shared.board.ticket();
             let reply = self.call(caller, Destination::home(parent), &request).await?;
             let Some(found) = reply.found else {
-                return Ok(Looked::Absent(Board::lease(ticket, subject, reply.absent_lease_ms)));
+                return Ok(Looked::Absent(Lease::granted(ticket, subject, reply.absent_lease_ms)));
             };
             match self.named(caller, ticket, subject, found).await {
                 // It went between the two questions: the name says what is there now.
@@ -152,14 +152,14 @@ impl Client {
     fn kept_attr(&self, inode: InodeId) -> Option<Known> {
         let (Shared { contents, board, .. }, now) = (&*self.shared, Instant::now());
         let mut known = contents.attr(board, inode, now, || self.shared.may_keep(inode))?;
-        let met = self.shared.with_file(inode, |file| {
+        let met = self.shared.file_is(inode, |file| {
             let is_new = !self.shared.may_lack_read(inode, now);
             if is_new {
                 file.meets(&mut known.attr, None);
             }
             is_new
         });
-        (met == Some(true)).then_some(known)
+        met.then_some(known)
     }
 
     /// What is kept of a directory, in place of what was just told: an own change of it may have been answered meanwhile,
@@ -186,7 +186,7 @@ impl Client {
         reply: Box<InodeReply>,
     ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let inode = reply.attr.inode;
-        let knows_draft = || self.shared.with_file(inode, |file| file.draft.is_some()) == Some(true);
+        let knows_draft = || self.shared.file_is(inode, |file| file.draft.is_some());
         let is_old = reply.unsettled && reply.exclusive && self.shared.with_file(inode, |_| ()).is_none();
         if is_old || (reply.draft && !knows_draft()) {
             return self.ask(caller, inode).await;
@@ -198,14 +198,14 @@ impl Client {
     pub(crate) fn inode_lease(&self, ticket: Ticket, reply: &InodeReply) -> Lease {
         if is_split(reply) {
             // On its own record: none is on what its parts say.
-            let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+            let lease = Lease::granted(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
             self.shared.splits.while_known(reply.attr.inode, || self.learn_under(lease, reply));
             return Lease::NONE;
         }
         if reply.unsettled && !self.knows_size(reply) {
             return Lease::NONE;
         }
-        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+        let lease = Lease::granted(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
         self.learn_under(lease, reply);
         lease
     }
@@ -231,7 +231,7 @@ impl Client {
         let (kept, board) = (&self.shared.kept, &self.shared.board);
         match told.filter(|told| told.attr.inode == directory) {
             Some(told) => {
-                let lease = Board::lease(ticket, Subject::inode(directory), told.lease_ms);
+                let lease = Lease::granted(ticket, Subject::inode(directory), told.lease_ms);
                 kept.learn(board, told.attr, &told.standing, lease, Instant::now());
             }
             None => kept.forget(board, directory),
@@ -246,7 +246,7 @@ impl Client {
         name: Subject,
         reply: Box<InodeReply>,
     ) -> Result<Named, Errno> {
-        let name_lease = Board::lease(ticket, name, reply.name_lease_ms);
+        let name_lease = Lease::granted(ticket, name, reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
         let (ticket, reply) = self.up_to_date(caller, ticket, reply).await?;
         let lease = self.inode_lease(ticket, &reply);
@@ -275,15 +275,15 @@ impl Client {
         caller: &Caller<'_>,
         (parent, part): (InodeId, InodeId),
         name: &Name,
-        numbered: &Change,
+        numbered: &NumberedChange,
         request: &C,
     ) -> Result<(Named, Box<InodeReply>), Errno> {
         let concerned = || Concerned::entry(parent, part, name);
         let (ticket, reply) = self.change_in(caller, (part, name), numbered, request, concerned).await?;
-        let name_lease = Board::lease(ticket, Subject::name(parent, name), reply.name_lease_ms);
+        let name_lease = Lease::granted(ticket, Subject::name(parent, name), reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
         // New: its size is known.
-        let lease = Board::lease(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
+        let lease = Lease::granted(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
         self.learn_under(lease, &reply);
         Ok((Named { attr: reply.attr, lease, name_lease }, reply))
     }
@@ -293,7 +293,7 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         (parent, name): (InodeId, &Name),
-        numbered: &Change,
+        numbered: &NumberedChange,
         request: &C,
         concerned: impl FnOnce() -> Concerned,
     ) -> Result<(Ticket, Box<InodeReply>), Errno> {
@@ -313,7 +313,7 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         directories: [InodeId; 2],
-        numbered: &Change,
+        numbered: &NumberedChange,
         request: &C,
         names: [&(InodeId, Name); 2],
     ) -> Result<(), Errno> {
@@ -609,19 +609,18 @@ mod tests {
     use wire::v1::meta::TimeChange;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     const FILE: InodeId = InodeId(77);
 
     #[test]
     fn who_looks_while_times_are_set_sees_the_last_write() {
         let caller = Caller::patient(Credentials::default());
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let shared = &client.shared;
-            shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
+            shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
             shared.with_file(FILE, |file| file.wrote(0, 1, Timestamp(9)));
-            let (mtime, seen) =
-                (Some(SetTime::At(Timestamp(3))), || shared.with_file(FILE, |file| file.mtime).flatten());
+            let (mtime, seen) = (Some(SetTime::At(Timestamp(3))), || shared.in_file(FILE, |file| file.mtime));
             let mut setting = pin!(client.setattr(&caller, FILE, SetAttr { mtime, ..SetAttr::default() }));
             assert!(poll_fn(|context| Poll::Ready(setting.as_mut().poll(context).is_pending())).await);
             assert_eq!(seen(), Some(Timestamp(9)));
@@ -633,13 +632,13 @@ mod tests {
     #[test]
     fn a_read_that_the_shard_was_not_told_of_outlives_looks_at_what_is_kept() {
         let caller = Caller::patient(Credentials::default());
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let shared = &client.shared;
-            shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(false));
+            shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(false));
             shared.with_file(FILE, |file| file.accessed(Timestamp(1000), AccessTimes::Strictatime));
             let asked = shared.contents.asks(FILE);
-            let lease = Board::lease(shared.board.ticket(), Subject::inode(FILE), 100_000);
-            let attr = client.attr_of(&caller, Box::new(nowhere::reply(FILE))).await.expect("it is settled");
+            let lease = Lease::granted(shared.board.ticket(), Subject::inode(FILE), 100_000);
+            let attr = client.attr_of(&caller, Box::new(test_client::reply(FILE))).await.expect("it is settled");
             client.keep_told(asked, lease, attr);
             let known = client.getattr(&caller, FILE).await.map(|known| known.attr.atime);
             assert_eq!((attr.atime, known), (Timestamp(1000), Ok(Timestamp(1000))));

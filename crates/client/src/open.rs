@@ -16,15 +16,15 @@ use wire::op::Call;
 use wire::v1::meta::{self, InodeReply};
 
 use crate::caller::Caller;
-use crate::file::{File, Intent};
+use crate::file::{File, Intent, ReadTold};
 use crate::given_up::Concerned;
-use crate::lease::{Board, Subject, Ticket};
+use crate::lease::{Lease, Subject, Ticket};
 use crate::looks::Looks;
 use crate::names::Named;
 use crate::retry::{Attempts, Sent};
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
-use crate::shared::{Before, Change, Shared};
+use crate::shared::{Before, NumberedChange, Shared};
 
 /// From a close that the shard has not answered to the next attempt.
 const CLOSE_AGAIN: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ enum Rest {
     Settle,
     /// The last one of all: the close of this number.
     Close(u64),
-    /// The same, but where a lease allows it, the file may stay open at the shard.
+    /// The last one of all, after which the file may stay open at the shard, where a lease allows it.
     Leave,
 }
 
@@ -142,11 +142,10 @@ impl Client {
         &self,
         (directory, concerned): (InodeId, Concerned),
         request: C,
-        numbered: Change,
+        numbered: NumberedChange,
         (writable, sent): (bool, Attempts),
     ) {
-        let Some(client) = self.itself() else { return };
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             let (caller, before) = (Caller::patient(Credentials::default()), client.shared.endings.now());
             let destination = Destination::home(directory);
             if client.has_forgotten_since(destination, sent.first) {
@@ -198,9 +197,9 @@ impl Client {
         self.shared.look_for_sleep();
         let doubt = Cell::new(None);
         let opened = self.try_open(&caller.noting(&doubt), inode, writable).await;
-        if let Some(client) = self.itself().filter(|_| opened.is_err() && doubt.get().is_some()) {
+        if opened.is_err() && doubt.get().is_some() {
             // Nobody waits for it any more, but the shard may open it: once more then, to be closed.
-            ring::spawn(async move {
+            self.in_background(async move |client| {
                 let caller = Caller::patient(Credentials::default());
                 if client.open_anew(&caller, inode, false).await.is_ok() {
                     client.close(caller.cred, inode, false);
@@ -216,7 +215,7 @@ impl Client {
             let asked = self.shared.contents.asks(inode);
             let (ticket, reply) = self.open_anew(caller, inode, writable).await?;
             if !reply.unsettled {
-                let lease = Board::lease(ticket, Subject::inode(inode), reply.lease_ms);
+                let lease = Lease::granted(ticket, Subject::inode(inode), reply.lease_ms);
                 let bytes = reply.contents.filter(|bytes| bytes.0.len() as u64 == reply.attr.size);
                 self.shared.learn(asked, lease, reply.attr, bytes.map(|bytes| bytes.0.into()));
             }
@@ -227,15 +226,14 @@ impl Client {
     /// Counts a handle of a file that is open here.
     pub(crate) fn open_again(&self, inode: InodeId, writable: bool) -> bool {
         let is_known = self.shared.contents.knows(&self.shared.board, inode, Instant::now());
-        let known = self.shared.with_file(inode, |file| {
+        self.shared.file_is(inode, |file| {
             if !file.may_be_opened_again(is_known) {
                 return false;
             }
             file.lingers = false;
             file.add_handle(writable);
             true
-        });
-        known == Some(true)
+        })
     }
 
     async fn open_anew(
@@ -246,7 +244,7 @@ impl Client {
     ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let before = self.shared.endings.now();
         let asked = self.ask_to_open(caller, inode, writable).await?;
-        let is_open = self.shared.with_file(inode, |file| file.handles > 0) == Some(true);
+        let is_open = self.shared.file_is(inode, |file| file.handles > 0);
         let is_noted = self.add_handle(&asked.1, writable, &before)?;
         // By a handle, before the close of the last who had it open here has gone out: it is as good as gone.
         if asked.1.attr.nlink == 0 && !is_open {
@@ -340,11 +338,11 @@ impl Client {
     /// The last handle went, and there is nothing to tell the shard but that.
     fn linger(self: &Rc<Self>, inode: InodeId) -> bool {
         let may = self.may_linger(inode);
-        let lingers = self.shared.with_file(inode, |file| {
+        let lingers = self.shared.file_is(inode, |file| {
             file.lingers = may && file.is_left() && file.read_at.is_none();
             file.lingers
         });
-        if lingers != Some(true) {
+        if !lingers {
             return false;
         }
         if let Some(oldest) = self.shared.lingering.leave(inode, Instant::now()) {
@@ -358,13 +356,13 @@ impl Client {
     async fn linger_when_told(self: &Rc<Self>, caller: &Caller<'_>, inode: InodeId) -> Option<u64> {
         if self.may_linger(inode) {
             // Where another task is telling it, that one sees to the rest.
-            let mut next = self.shared.with_file(inode, File::begin_telling_read)??;
+            let ReadTold::Here(mut next) = self.shared.with_file(inode, File::begin_telling_read)? else { return None };
             while let Some(read) = next {
                 if self.was_read(caller, inode, read).await.is_err() {
                     self.shared.with_file(inode, |file| file.telling_read = None);
                     break;
                 }
-                next = self.shared.with_file(inode, File::tell_of_read).flatten();
+                next = self.shared.in_file(inode, File::tell_of_read);
             }
             if self.linger(inode) {
                 return None;
@@ -403,7 +401,7 @@ impl Client {
         let now = Instant::now();
         let (lingering, contents) = (&self.shared.lingering, &self.shared.contents);
         for inode in lingering.due(now) {
-            if self.shared.with_file(inode, |file| file.lingers) != Some(true) {
+            if !self.shared.file_is(inode, |file| file.lingers) {
                 continue;
             }
             let overdue = match contents.knows(&self.shared.board, inode, now) {
@@ -416,7 +414,8 @@ impl Client {
         }
     }
 
-    /// The same, and waits for it, unless the caller ends first: the shard is told all the same.
+    /// Gives a handle back, and waits until the shard knows, unless the caller ends first: the shard is told all the
+    /// same.
     pub(crate) async fn close_now(&self, caller: &Caller<'_>, inode: InodeId, writable: bool) {
         let (Some(rest), Some(client)) = (self.give_back(inode, writable), self.itself()) else { return };
         let (finished, patient, under_way) = (oneshot(), Caller::patient(caller.cred), self.later.begin());
@@ -430,7 +429,7 @@ impl Client {
     }
 
     fn give_back(&self, inode: InodeId, writable: bool) -> Option<Rest> {
-        let rest = self.shared.with_file(inode, |file| {
+        self.shared.in_file(inode, |file| {
             file.handles -= 1;
             file.writers -= u32::from(writable);
             if file.handles == 0 {
@@ -439,8 +438,7 @@ impl Client {
                 return Some(Rest::Close(file.closes));
             }
             (writable && file.writers == 0 && file.intent != Intent::None).then_some(Rest::Settle)
-        });
-        rest.flatten()
+        })
     }
 
     async fn finish(self: &Rc<Self>, caller: &Caller<'_>, inode: InodeId, rest: Rest) {
@@ -463,13 +461,13 @@ impl Client {
 
     /// Unless somebody has opened it again since the close of this number.
     async fn end_open_of(&self, caller: &Caller<'_>, inode: InodeId, number: u64) {
-        let due = self.shared.with_file(inode, |file| {
+        let due = self.shared.file_is(inode, |file| {
             let due = file.handles == 0 && !file.closing && file.closes == number;
             file.closing |= due;
             file.lingers &= !due;
             due
         });
-        if due == Some(true) {
+        if due {
             self.end_open(caller, inode).await;
         }
     }
@@ -483,7 +481,7 @@ impl Client {
         let _ = self.while_settling(caller, inode).await;
         // Nor is anything to be written of a file that nobody has open: where the intent was lost, no settling waits for that.
         let _ = self.while_flying(caller, inode).await;
-        let intends = self.shared.with_file(inode, |file| file.intent != Intent::None) == Some(true);
+        let intends = self.shared.file_is(inode, |file| file.intent != Intent::None);
         let tellings = self.before_close(inode);
         let is_told = intends && self.try_settle(caller, inode, Settling::Close).await;
         if is_told && self.shared.forget_closed(inode, tellings) {
@@ -524,8 +522,8 @@ impl Client {
     /// Nobody knows whether the shard has heard of the close: it is told again, unless somebody opens the file before.
     fn close_again(&self, inode: InodeId) {
         self.shared.contents.forget(inode);
-        let (Some(number), Some(client)) = (self.shared.closed_in_doubt(inode), self.itself()) else { return };
-        ring::spawn(async move {
+        let Some(number) = self.shared.closed_in_doubt(inode) else { return };
+        self.in_background(async move |client| {
             ring::sleep(CLOSE_AGAIN).await;
             client.finish(&Caller::patient(Credentials::default()), inode, Rest::Close(number)).await;
         });
@@ -560,7 +558,7 @@ impl Client {
         is_so: impl Fn(&mut File) -> bool,
     ) -> Result<(), Errno> {
         let mut looks = Looks::default();
-        while self.shared.with_file(inode, &is_so) == Some(true) {
+        while self.shared.file_is(inode, &is_so) {
             if caller.is_ending() {
                 return Err(Errno::EINTR);
             }
@@ -575,19 +573,19 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     /// With a `retry_timeout` that is longer than a directory stays in doubt.
     #[test]
     fn a_name_whose_making_is_in_doubt_is_not_absent_until_that_is_over() {
         let (parent, name) = (InodeId(7), Name::new(b"late").expect("a name"));
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let Shared { kept, board, .. } = &*client.shared;
             kept.enable();
             let learn = |order: u64| {
-                let lease = Board::lease(board.ticket(), Subject::inode(parent), 100_000);
+                let lease = Lease::granted(board.ticket(), Subject::inode(parent), 100_000);
                 let standing = meta::Standing { order, empty: true };
-                kept.learn(board, nowhere::reply(parent).attr, &standing, lease, Instant::now());
+                kept.learn(board, test_client::reply(parent).attr, &standing, lease, Instant::now());
             };
             let is_absent = || kept.is_absent(board, parent, &name, Instant::now());
             learn(1);
@@ -623,8 +621,8 @@ mod tests {
     #[test]
     fn a_close_that_the_shard_has_not_heard_of_is_not_forgotten() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
-            client.shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
+        test_client::run(async |client| {
+            client.shared.with_new_file(file, || test_client::file(file), |open| open.add_handle(false));
             client.close_now(&Caller::patient(Credentials::default()), file, false).await;
             let left = |file: &mut File| (file.handles, file.closing, file.lingers);
             assert_eq!(client.shared.with_file(file, left), Some((0, false, true)), "it is to be closed");
@@ -636,10 +634,10 @@ mod tests {
     #[test]
     fn a_file_is_closed_for_whose_reads_the_shard_has_no_ear() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
-            let (shared, reply) = (&client.shared, nowhere::reply(file));
-            shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
-            let lease = Board::lease(shared.board.ticket(), Subject::inode(file), 100_000);
+        test_client::run(async |client| {
+            let (shared, reply) = (&client.shared, test_client::reply(file));
+            shared.with_new_file(file, || test_client::file(file), |open| open.add_handle(false));
+            let lease = Lease::granted(shared.board.ticket(), Subject::inode(file), 100_000);
             shared.learn(shared.contents.asks(file), lease, reply.attr, None);
             shared.with_file(file, |open| open.read_at = Some(types::time::Timestamp(i64::MAX)));
             assert!(client.may_linger(file) && client.give_back(file, false).is_some());
@@ -654,8 +652,8 @@ mod tests {
     #[test]
     fn an_open_that_a_close_has_overtaken_is_asked_for_again() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
-            let (shared, reply) = (&client.shared, nowhere::reply(file));
+        test_client::run(async |client| {
+            let (shared, reply) = (&client.shared, test_client::reply(file));
             let before = shared.endings.now();
             assert_eq!(client.add_handle(&reply, false, &before), Ok(true));
             assert!(client.open_again(file, false));
@@ -673,13 +671,13 @@ mod tests {
     #[test]
     fn a_close_is_told_though_the_intent_was_ended_without_it() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             client.shared.with_new_file(
                 file,
-                || nowhere::file(file),
+                || test_client::file(file),
                 |open| {
                     open.add_handle(false);
-                    open.granted(&nowhere::reply(file));
+                    open.granted(&test_client::reply(file));
                     open.settling = true;
                 },
             );

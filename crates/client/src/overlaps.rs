@@ -63,7 +63,7 @@ mod tests {
     use types::time::Timestamp;
 
     use crate::file::Intent;
-    use crate::nowhere;
+    use crate::test_client;
 
     /// What happens to one file, in this order.
     #[derive(Clone, Copy)]
@@ -76,7 +76,7 @@ mod tests {
 
     /// Whether it is still known what the objects have.
     fn is_known_after(steps: &[Step]) -> bool {
-        let mut file = nowhere::file(InodeId(77));
+        let mut file = test_client::file(InodeId(77));
         file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
         file.size = 8192;
         let mut began = file.change_begins();

@@ -107,16 +107,16 @@ mod tests {
 
     use super::*;
     use crate::file::Intent;
-    use crate::lease::{Board, Lease, Subject};
-    use crate::nowhere;
+    use crate::lease::{Lease, Subject};
     use crate::router::Destination;
+    use crate::test_client;
 
     const FILE: InodeId = InodeId(77);
     const SIZE: u64 = 1 << 20;
     const PIECE: u64 = 64 << 10;
 
     fn leased(client: &Client) -> Lease {
-        Board::lease(client.shared.board.ticket(), Subject::inode(FILE), 100_000)
+        Lease::granted(client.shared.board.ticket(), Subject::inode(FILE), 100_000)
     }
 
     /// A file that its client alone writes.
@@ -124,7 +124,7 @@ mod tests {
         let lease = leased(client);
         client.shared.with_new_file(
             FILE,
-            || nowhere::file(FILE),
+            || test_client::file(FILE),
             |file| {
                 file.add_handle(true);
                 file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn who_writes_alone_reads_ahead_until_others_may_write() {
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             write_alone(&client);
             assert_eq!(read_on(&client), Some(1));
             client.shared.board.note(Subject::inode(FILE));
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn nothing_that_was_read_ahead_outlives_a_change() {
         let at = Timestamp(9);
-        let object = Destination::Object(nowhere::layout().groups[0], ObjectId { inode: FILE, stripe: 0 });
+        let object = Destination::Object(test_client::layout().groups[0], ObjectId { inode: FILE, stripe: 0 });
         let change = |client: &Client, change: &dyn Fn(&mut File)| client.shared.with_file(FILE, change).unwrap_or(());
         let changes: [&dyn Fn(&Client); 5] = [
             &|client| change(client, &|file| file.wrote(5 * PIECE + 9, 1, at)),
@@ -181,7 +181,7 @@ mod tests {
             &|client| client.doubt(object),
         ];
         for (number, change) in changes.iter().enumerate() {
-            nowhere::run(async |client| {
+            test_client::run(async |client| {
                 write_alone(&client);
                 let runs = || match client.look_at_own(FILE, 5 * PIECE..6 * PIECE, false) {
                     Own::Objects { runs, .. } => runs.len(),
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_back_is_read_from_there_and_not_asked_for() {
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             write_alone(&client);
             let keep_back = |offset: u64, bytes: &[u8]| {
                 let kept = client.shared.with_file(FILE, |file| {
@@ -227,7 +227,7 @@ mod tests {
     /// It cannot be written, and nobody knows yet whether it will be cut off.
     #[test]
     fn what_is_to_be_cut_off_is_not_read_from_the_objects() {
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             write_alone(&client);
             let kept = client.shared.with_file(FILE, |file| {
                 file.unwritten.keep_for_test(8 * PIECE, b"some");

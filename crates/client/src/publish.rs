@@ -27,21 +27,21 @@ use wire::v1::meta::{self, InodeReply};
 use crate::caller::Caller;
 use crate::draft::Draft;
 use crate::file::File;
-use crate::lease::{Board, Lease, Subject};
+use crate::lease::{Lease, Subject};
 use crate::looks::Looks;
 use crate::metrics::Bytes;
 use crate::names::Known;
 use crate::retry::{Failure, Ladder, Step};
 use crate::router::{Client, Destination};
-use crate::settle::checked_layout;
-use crate::shared::{Change, Shared};
+use crate::settle::{Purpose, checked_layout};
+use crate::shared::{NumberedChange, Shared};
 use crate::unwritten::{AGE_MAX, MARGIN, TRY_AGAIN};
 
 /// A draft on its way to the shard, with its number, which stays taken until the answer.
 pub(crate) struct Publication {
     message: meta::Settle,
     drafted: meta::Drafted,
-    _numbered: Change,
+    _numbered: NumberedChange,
 }
 
 impl std::fmt::Debug for Publication {
@@ -87,7 +87,7 @@ impl Drafts {
 }
 
 /// What can be done to a draft now.
-enum Place<T> {
+enum DraftAccess<T> {
     Here(T),
     /// It is none.
     Elsewhere,
@@ -190,12 +190,12 @@ impl Client {
                 |draft| draft.fits(offset, data.len()),
                 |draft, _, now| draft.write(offset, data, now),
             ) {
-                Place::Here(_) => return Ok(true),
-                Place::Elsewhere => return Ok(false),
-                Place::Busy => wait_for_other(caller, &mut looks).await?,
-                Place::Tell => self.publish(caller, inode).await?,
-                Place::Long if self.grows_on(inode, offset, data.len()) => {}
-                Place::Long => self.outgrow(caller, inode, &mut looks).await?,
+                DraftAccess::Here(_) => return Ok(true),
+                DraftAccess::Elsewhere => return Ok(false),
+                DraftAccess::Busy => wait_for_other(caller, &mut looks).await?,
+                DraftAccess::Tell => self.publish(caller, inode).await?,
+                DraftAccess::Long if self.grows_on(inode, offset, data.len()) => {}
+                DraftAccess::Long => self.outgrow(caller, inode, &mut looks).await?,
             }
         }
     }
@@ -218,10 +218,10 @@ impl Client {
                 written.take_if(|_| change.mtime.is_some());
             };
             match self.try_to_draft(inode, |_| true, set) {
-                Place::Here(attr) => return Ok(Some(attr)),
-                Place::Elsewhere | Place::Long => return Ok(None),
-                Place::Busy => wait_for_other(caller, &mut looks).await?,
-                Place::Tell => self.publish(caller, inode).await?,
+                DraftAccess::Here(attr) => return Ok(Some(attr)),
+                DraftAccess::Elsewhere | DraftAccess::Long => return Ok(None),
+                DraftAccess::Busy => wait_for_other(caller, &mut looks).await?,
+                DraftAccess::Tell => self.publish(caller, inode).await?,
             }
         }
     }
@@ -231,28 +231,28 @@ impl Client {
         inode: InodeId,
         fits: impl FnOnce(&Draft) -> bool,
         change: impl FnOnce(&mut Draft, &mut Option<Timestamp>, Timestamp),
-    ) -> Place<Attr> {
+    ) -> DraftAccess<Attr> {
         let (shared, now) = (&self.shared, Instant::now());
         let place = shared.with_file(inode, |file| {
             let before = file.draft_weight();
             let is_open = file.handles > 0 && !file.closing;
-            let Some(draft) = &mut file.draft else { return Place::Elsewhere };
+            let Some(draft) = &mut file.draft else { return DraftAccess::Elsewhere };
             if draft.busy {
-                return Place::Busy;
+                return DraftAccess::Busy;
             }
             if !is_open && !draft.is_changed() && draft.is_free() {
                 // By its name, while the close is on its way, which would not tell of it.
                 file.draft = None;
-                return Place::Elsewhere;
+                return DraftAccess::Elsewhere;
             }
             if !is_open || !draft.is_free() || !shared.board.holds_for(draft.lease, now, MARGIN) {
-                return Place::Tell;
+                return DraftAccess::Tell;
             }
             if !fits(draft) {
-                return if draft.contents().is_some() { Place::Long } else { Place::Elsewhere };
+                return if draft.contents().is_some() { DraftAccess::Long } else { DraftAccess::Elsewhere };
             }
             if shared.metrics.unwritten.get() > shared.config.write_back {
-                return Place::Tell;
+                return DraftAccess::Tell;
             }
             let is_first = !draft.is_changed();
             change(draft, &mut file.mtime, Shared::wall_clock());
@@ -264,33 +264,32 @@ impl Client {
             if watch {
                 self.watch(inode, now + AGE_MAX);
             }
-            Place::Here(attr)
+            DraftAccess::Here(attr)
         });
-        place.unwrap_or(Place::Elsewhere)
+        place.unwrap_or(DraftAccess::Elsewhere)
     }
 
     fn has_contents_in_draft(&self, inode: InodeId) -> bool {
         let has = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.contents().is_some());
-        self.shared.with_file(inode, has) == Some(true)
+        self.shared.file_is(inode, has)
     }
 
     /// What a draft has of `range`; `None` where its contents are not here, or it has to be told first.
     pub(crate) fn read_draft(&self, inode: InodeId, range: &std::ops::Range<u64>) -> Option<Vec<Slice>> {
         let board = &self.shared.board;
-        let read = self.shared.with_file(inode, |file| {
+        self.shared.in_file(inode, |file| {
             let draft = file.draft.as_ref().filter(|draft| board.holds(draft.lease, Instant::now()))?;
             let contents = draft.contents()?;
             let begin = range.start.min(contents.len() as u64) as usize;
             let end = range.end.min(contents.len() as u64) as usize;
             Some(if begin < end { vec![Slice::from_vec(contents[begin..end].to_vec())] } else { Vec::new() })
-        });
-        read.flatten()
+        })
     }
 
     /// The attributes of a draft, where they are known without asking.
     pub(crate) fn attr_of_draft(&self, inode: InodeId) -> Option<Known> {
         let (board, renamed, now) = (&self.shared.board, self.shared.contents.renames(), Instant::now());
-        let known = self.shared.with_file(inode, |file| {
+        self.shared.in_file(inode, |file| {
             let draft = file.draft.as_ref()?;
             let lease = draft.lease;
             let knows_size = draft.contents().is_some() || (file.is_exclusive() && file.estimated_blocks().is_some());
@@ -299,19 +298,18 @@ impl Client {
             let mut attr = *draft.attr();
             file.overlay_draft(&mut attr);
             is_known.then_some(Known { attr, lease })
-        });
-        known.flatten()
+        })
     }
 
     /// Begins to ask for objects, where contents of `len` bytes more may stay here meanwhile, so that nobody waits for the
     /// answer. False where they have to go there at once.
     fn grows_on(&self, inode: InodeId, offset: Option<u64>, len: usize) -> bool {
         let may_grow = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.may_grow(offset, len));
-        if self.shared.with_file(inode, may_grow) != Some(true) || !self.has_room(inode) {
+        if !self.shared.file_is(inode, may_grow) || !self.has_room(inode) {
             return false;
         }
-        let (Some(turn), Some(client)) = (self.begin_asking(inode), self.itself()) else { return false };
-        ring::spawn(async move {
+        let Some(turn) = self.begin_asking(inode) else { return false };
+        self.in_background(async move |client| {
             if let Err(error) = client.ask_for_objects(&Caller::patient(Credentials::default()), turn).await {
                 warn!(%inode, "cannot write a new file to objects yet: {error}; fsync and close will tell");
             }
@@ -329,13 +327,12 @@ impl Client {
 
     fn begin_asking(&self, inode: InodeId) -> Option<Turn> {
         let mark: fn(&mut Draft) -> &mut bool = |draft| &mut draft.asking;
-        let begun = self.shared.with_file(inode, |file| {
+        self.shared.in_file(inode, |file| {
             let draft =
                 file.draft.as_mut().filter(|draft| draft.contents().is_some() && draft.is_free() && !draft.asking)?;
             *mark(draft) = true;
             Some(Turn { shared: Arc::clone(&self.shared), inode, mark })
-        });
-        begun.flatten()
+        })
     }
 
     /// From the answer on the contents that there are by then are to be written to objects. The file is no draft any more as
@@ -349,12 +346,12 @@ impl Client {
         let mut ladder = Ladder::new(Instant::now(), self.shared.config.retry_timeout);
         loop {
             let ticket = self.shared.board.ticket();
-            let (before, reply) = match self.write_intent(caller, inode, false, true).await {
+            let (before, reply) = match self.write_intent(caller, inode, Purpose::KeepDraft).await {
                 Err(errno @ (Errno::ECANCELED | Errno::ESTALE)) => return self.refused(inode, errno),
                 reply => reply?,
             };
             checked_layout(&reply)?;
-            let lease = Board::lease(ticket, Subject::inode(inode), reply.lease_ms);
+            let lease = Lease::granted(ticket, Subject::inode(inode), reply.lease_ms);
             let is_held = self.shared.with_file(inode, |file| {
                 if self.shared.may_be_gone(inode, &before) {
                     return false;
@@ -390,7 +387,7 @@ impl Client {
 
     fn move_to_objects(&self, inode: InodeId) {
         let has_room = self.has_room(inode);
-        let watch = self.shared.with_file(inode, |file| {
+        let watch = self.shared.file_is(inode, |file| {
             let Some(mut draft) = file.draft.take() else { return false };
             let (weight, written) = (draft.weight(), draft.written());
             let watch = file.keep_back_all(&self.shared.metrics.unwritten, &mut draft, has_room);
@@ -401,7 +398,7 @@ impl Client {
             file.draft = Some(draft);
             watch
         });
-        if watch == Some(true) {
+        if watch {
             self.watch_unwritten(inode);
         }
     }
@@ -413,7 +410,7 @@ impl Client {
     pub(crate) async fn place_contents(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         let is_due = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.asking || draft.is_long());
         let mut looks = Looks::default();
-        while self.shared.with_file(inode, is_due) == Some(true) {
+        while self.shared.file_is(inode, is_due) {
             self.outgrow(caller, inode, &mut looks).await?;
         }
         Ok(())
@@ -432,12 +429,12 @@ impl Client {
         let mut looks = Looks::default();
         loop {
             let (turn, publication) = match self.next_publication(inode, is_due) {
-                Place::Here(publication) => publication,
-                Place::Busy => {
+                DraftAccess::Here(publication) => publication,
+                DraftAccess::Busy => {
                     wait_for_other(caller, &mut looks).await?;
                     continue;
                 }
-                Place::Long => {
+                DraftAccess::Long => {
                     self.outgrow(caller, inode, &mut looks).await?;
                     continue;
                 }
@@ -487,22 +484,22 @@ impl Client {
         }
     }
 
-    fn next_publication(&self, inode: InodeId, is_due: fn(&Draft) -> bool) -> Place<(Turn, Arc<Publication>)> {
+    fn next_publication(&self, inode: InodeId, is_due: fn(&Draft) -> bool) -> DraftAccess<(Turn, Arc<Publication>)> {
         let shared = &self.shared;
         let next = shared.with_file(inode, |file| {
             let (exclusive, size, blocks) = (file.is_exclusive(), file.size, file.estimated_blocks());
             let written = file.mtime;
-            let Some(draft) = file.draft.as_mut().filter(|draft| is_due(draft)) else { return Place::Elsewhere };
+            let Some(draft) = file.draft.as_mut().filter(|draft| is_due(draft)) else { return DraftAccess::Elsewhere };
             if draft.asking || draft.busy {
-                return Place::Busy;
+                return DraftAccess::Busy;
             }
             if draft.is_long() {
-                return Place::Long;
+                return DraftAccess::Long;
             }
             draft.busy = true;
             let turn = Turn { shared: Arc::clone(shared), inode, mark: |draft| &mut draft.busy };
             if let Some(publication) = &draft.telling {
-                return Place::Here((turn, Arc::clone(publication)));
+                return DraftAccess::Here((turn, Arc::clone(publication)));
             }
             let numbered = shared.begin_change(inode.home());
             let drafted = draft.drafted(written.filter(|_| draft.contents().is_none()));
@@ -522,12 +519,12 @@ impl Client {
             };
             let publication = Arc::new(Publication { message, drafted, _numbered: numbered });
             draft.telling = Some(Arc::clone(&publication));
-            Place::Here((turn, publication))
+            DraftAccess::Here((turn, publication))
         });
-        next.unwrap_or(Place::Elsewhere)
+        next.unwrap_or(DraftAccess::Elsewhere)
     }
 
-    /// The same of a draft to which something was done.
+    /// Tells the shard of a draft to which something was done, and waits for its answer. Others stay as they are.
     pub(crate) async fn publish_changes(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         self.publish_if(caller, inode, Draft::is_changed).await
     }
@@ -553,7 +550,7 @@ impl Client {
             let Some(rest) = rest.flatten() else { return };
             let is_draft = |file: &mut File| file.draft.is_some();
             match ring::timeout(rest, self.publish(&caller, inode)).await {
-                Ok(Err(_)) if self.shared.with_file(inode, is_draft) == Some(true) => {
+                Ok(Err(_)) if self.shared.file_is(inode, is_draft) => {
                     ring::sleep(TRY_AGAIN.min(rest)).await;
                 }
                 Ok(_) | Err(_) => {}
@@ -566,8 +563,7 @@ impl Client {
         if !self.shared.drafts.push(inode, due) {
             return;
         }
-        let Some(client) = self.itself() else { return };
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             while let Some(next) = client.shared.drafts.next(Instant::now()) {
                 match next {
                     Ok(inode) => client.publish_later(inode),
@@ -579,10 +575,10 @@ impl Client {
 
     fn publish_later(&self, inode: InodeId) {
         let is_changed = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.is_changed());
-        let Some(client) = self.itself().filter(|_| self.shared.with_file(inode, is_changed) == Some(true)) else {
+        if !self.shared.file_is(inode, is_changed) {
             return;
-        };
-        ring::spawn(async move {
+        }
+        self.in_background(async move |client| {
             if let Err(error) = client.publish(&Caller::patient(Credentials::default()), inode).await {
                 warn!(%inode, "cannot tell what was kept back of a new file: {error}; fsync and close will say so");
                 client.watch(inode, Instant::now() + AGE_MAX);

@@ -163,7 +163,7 @@ fn obey(client: &Rc<Client>, keeper: &Arc<dyn Keeper>, obeying: &Rc<Obeying>, re
             client.give_back_draft(inode).await;
             client.give_back_unwritten(inode).await;
             client.forgotten(inode);
-            let is_open = client.shared.with_file(inode, |file| file.handles > 0) == Some(true);
+            let is_open = client.shared.file_is(inode, |file| file.handles > 0);
             client.shared.listings.forgotten(inode);
             if is_open {
                 forget_inode_aside(&keeper, inode).await;
@@ -262,7 +262,7 @@ mod tests {
     use std::sync::{Mutex, mpsc};
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     /// Learns of each inode when it was asked so often to forget it.
     struct Late {
@@ -343,8 +343,8 @@ mod tests {
     #[test]
     fn a_file_that_is_read_just_now_holds_up_no_other_recalls() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
-            client.shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
+        test_client::run(async |client| {
+            client.shared.with_new_file(file, || test_client::file(file), |open| open.add_handle(false));
             let (read, until_read) = mpsc::channel();
             let keeper: Arc<dyn Keeper> = Arc::new(Slow(Mutex::new(until_read)));
             let obeying = Rc::new(Obeying::default());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use types::id::{InodeId, ShardId};
 use wire::v1::session::{RENEWED_MAX, Renew};
 
-use crate::lease::{Board, Subject};
+use crate::lease::{Lease, Subject};
 use crate::retry::Sent;
 use crate::router::{Client, Destination};
 
@@ -55,7 +55,7 @@ impl Client {
         let Ok(answer) = answer else { return };
         let now = Instant::now();
         for (&inode, lease_ms) in inodes.iter().zip(answer.message.lease_ms) {
-            let lease = Board::lease(ticket, Subject::inode(inode), lease_ms);
+            let lease = Lease::granted(ticket, Subject::inode(inode), lease_ms);
             self.shared.contents.extend(&self.shared.board, inode, lease, now);
         }
     }

@@ -261,7 +261,7 @@ impl Client {
         sent.unanswered_since().is_some_and(|since| self.has_forgotten_since(destination, since))
     }
 
-    /// The same, of what was sent at that time.
+    /// The shard has lost this session since this moment, and with it the answers to changes that it may have done.
     pub(crate) fn has_forgotten_since(&self, destination: Destination, since: Instant) -> bool {
         let Destination::Shard(shard) = destination else { return false };
         self.shared.has_forgotten_since(shard, since)
@@ -387,7 +387,14 @@ impl Client {
         self.shared.number_open_file()
     }
 
-    /// For tasks that outlive the operation that started them.
+    /// Starts a task on this thread that outlives the operation which started it.
+    pub(crate) fn in_background(&self, task: impl AsyncFnOnce(Rc<Client>) + 'static) {
+        if let Some(client) = self.itself() {
+            ring::spawn(async move { task(client).await });
+        }
+    }
+
+    /// For tasks that outlive the operation that started them: see [`Self::in_background`].
     pub(crate) fn itself(&self) -> Option<Rc<Client>> {
         self.itself.upgrade()
     }
@@ -590,12 +597,12 @@ mod tests {
     use types::cred::Credentials;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     /// A lease runs out while what was kept back under it is being written: `ring::timeout` drops the request.
     #[test]
     fn a_change_that_is_dropped_before_its_answer_is_in_doubt() {
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let object = ObjectId { inode: InodeId(77), stripe: 0 };
             let destination = Destination::Object(GroupId(1), object);
             let caller = Caller::patient(Credentials::default());

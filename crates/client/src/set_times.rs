@@ -88,7 +88,7 @@ mod tests {
     use types::time::AccessTimes;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     fn change() -> SetAttr {
         let at = Some(SetTime::At(Timestamp(3)));
@@ -97,7 +97,7 @@ mod tests {
 
     /// Written and read, and nobody was told of it.
     fn used_file() -> File {
-        let mut file = nowhere::file(InodeId(77));
+        let mut file = test_client::file(InodeId(77));
         file.wrote(0, 1, Timestamp(100));
         file.accessed(Timestamp(200), AccessTimes::Strictatime);
         file

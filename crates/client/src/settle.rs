@@ -39,6 +39,14 @@ pub(crate) struct Gathered {
     pub(crate) mtime: Option<Timestamp>,
 }
 
+/// What asking the objects of an unsettled file came to.
+enum Found {
+    /// It is still unsettled, and this is what its objects said at one moment.
+    Unsettled(Gathered),
+    /// It was settled meanwhile, and these are its attributes.
+    Settled(Attr),
+}
+
 /// Combines the objects' answers, in the order of the stripes.
 pub(crate) fn combine(layout: &Layout, objects: &[ObjectStat]) -> Gathered {
     Gathered {
@@ -59,7 +67,8 @@ impl Client {
         self.attr_asked_at(caller, reply, None).await
     }
 
-    /// The same of a reply to what was asked `at` a moment before which it may be from.
+    /// The attributes as they are now, from a reply to what was asked `at` this moment: the reply may not know of reads
+    /// of which the shard was told since.
     pub(crate) async fn attr_asked_at(
         &self,
         caller: &Caller<'_>,
@@ -82,11 +91,11 @@ impl Client {
             return Ok(attr);
         }
         if reply.exclusive {
-            let known = self.shared.with_file(attr.inode, |file| {
+            let known = self.shared.in_file(attr.inode, |file| {
                 // An answer from before our own grant knows nothing of it.
                 file.completes_exclusive().then(|| file.overlay(&mut attr)).map(|()| file.estimated_blocks().is_some())
             });
-            match known.flatten() {
+            match known {
                 Some(true) => return Ok(attr),
                 Some(false) => {
                     attr.blocks = self.gather(caller, attr.inode, &checked_layout(&reply)?).await?.blocks;
@@ -100,8 +109,8 @@ impl Client {
         }
         let written_after = reply.written_after;
         let gathered = match self.gather_between_cuts(caller, reply).await? {
-            Ok(gathered) => gathered,
-            Err(settled) => return Ok(settled),
+            Found::Unsettled(gathered) => gathered,
+            Found::Settled(attr) => return Ok(attr),
         };
         attr.size = gathered.size;
         attr.blocks = gathered.blocks;
@@ -137,28 +146,24 @@ impl Client {
         completed.unwrap_or_else(|| (!reply.draft || !may_be_old) && !lacks_read())
     }
 
-    /// Asks the objects for the size at one moment. Each is asked by itself: where a truncate has begun meanwhile, of what they
-    /// say some is from before it, and some from after, and it is asked anew. The file may be settled when that is over: then
-    /// these are its attributes.
-    async fn gather_between_cuts(
-        &self,
-        caller: &Caller<'_>,
-        mut reply: Box<InodeReply>,
-    ) -> Result<Result<Gathered, Attr>, Errno> {
+    /// Asks the objects for the size at one moment. Each is asked by itself: where a truncate has begun meanwhile, of
+    /// what they say some is from before it, and some from after, and it is asked anew, unless the file is settled when
+    /// that is over.
+    async fn gather_between_cuts(&self, caller: &Caller<'_>, mut reply: Box<InodeReply>) -> Result<Found, Errno> {
         let inode = reply.attr.inode;
         loop {
             let layout = checked_layout(&reply)?;
             let gathered = self.sweep(caller, inode, &layout).await?;
             if layout.groups.len() == 1 {
-                return Ok(Ok(gathered));
+                return Ok(Found::Unsettled(gathered));
             }
             let again = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
             if again.cuts == reply.cuts {
-                return Ok(Ok(gathered));
+                return Ok(Found::Unsettled(gathered));
             }
             reply = self.after_cuts(caller, again).await?;
             if !reply.unsettled {
-                return Ok(Err(reply.attr));
+                return Ok(Found::Settled(reply.attr));
             }
             if caller.is_ending() {
                 return Err(Errno::EINTR);
@@ -189,7 +194,7 @@ impl Client {
     /// Whether this client knows size and blocks of an unsettled file without asking anybody.
     pub(crate) fn knows_size(&self, reply: &InodeReply) -> bool {
         let knows = |file: &mut File| file.completes_exclusive() && file.estimated_blocks().is_some();
-        reply.exclusive && self.shared.with_file(reply.attr.inode, knows) == Some(true)
+        reply.exclusive && self.shared.file_is(reply.attr.inode, knows)
     }
 
     /// Asks all objects of a file, each once: the size is right where nobody writes meanwhile.
@@ -246,10 +251,10 @@ impl Client {
     /// Gets this session's write intent, if it has none yet; before each change of data.
     pub(crate) async fn ensure_intent(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Layout, Errno> {
         self.about_to_change(caller, inode).await?;
-        let known = self.shared.with_file(inode, |file| (file.intent != Intent::None).then(|| file.layout.clone()));
-        match known.flatten() {
+        let known = self.shared.in_file(inode, |file| (file.intent != Intent::None).then(|| file.layout.clone()));
+        match known {
             Some(layout) => Ok(layout),
-            None => self.ask_for_intent(caller, inode, false).await,
+            None => self.ask_for_intent(caller, inode, Purpose::Write).await,
         }
     }
 
@@ -280,7 +285,7 @@ impl Client {
             Some((true, _)) => Err(Errno::EIO),
             // What was kept back under the one that is lost; and a settling may wait for it, which would be waited for here.
             Some((false, true)) | None if caller.needs_held_intent() => Err(Errno::EIO),
-            Some((false, true)) => Box::pin(self.ask_for_intent(caller, inode, false)).await.map(drop),
+            Some((false, true)) => Box::pin(self.ask_for_intent(caller, inode, Purpose::Write)).await.map(drop),
             // The connection is younger than what the shard has said.
             Some((false, false)) | None if was_sure => {
                 let asked = ring::timeout(ASK_MAX, ask()).await;
@@ -298,10 +303,11 @@ impl Client {
         }
     }
 
-    /// Gets the intent, also where it is held, and tells whether this session is going to truncate the objects.
-    pub(crate) async fn intend(&self, caller: &Caller<'_>, inode: InodeId, cuts: bool) -> Result<Layout, Errno> {
+    /// Gets the write intent, also where it is held, and tells the shard with it that this session is going to truncate
+    /// the objects.
+    pub(crate) async fn announce_truncate(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Layout, Errno> {
         self.about_to_change(caller, inode).await?;
-        self.ask_for_intent(caller, inode, cuts).await
+        self.ask_for_intent(caller, inode, Purpose::Truncate).await
     }
 
     async fn about_to_change(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
@@ -311,14 +317,16 @@ impl Client {
         Ok(())
     }
 
+    /// Asks the shard for the write intent until it gives one that has not ended meanwhile, and notes it in the open
+    /// file.
     pub(crate) async fn ask_for_intent(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
-        cuts: bool,
+        purpose: Purpose,
     ) -> Result<Layout, Errno> {
         loop {
-            let (before, reply) = self.write_intent(caller, inode, cuts, false).await?;
+            let (before, reply) = self.write_intent(caller, inode, purpose).await?;
             let layout = checked_layout(&reply)?;
             if self.shared.granted(inode, &reply, &before) {
                 return Ok(layout);
@@ -329,19 +337,24 @@ impl Client {
         }
     }
 
-    /// `draft`: for one that is to stay that.
+    /// Asks the shard for the write intent once; the answer is for the caller to note. The moment before it was asked
+    /// tells whether the answer was overtaken by the end of an intent.
     pub(crate) async fn write_intent(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
-        cuts: bool,
-        draft: bool,
+        purpose: Purpose,
     ) -> Result<(Before, Box<InodeReply>), Errno> {
         let before = self.shared.endings.now();
         // A settling under way ends the intent, also one that the shard would give us before it.
         self.while_settling(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
-        let request = meta::WriteIntent { exactly: numbered.exactly.clone(), inode, cuts, draft };
+        let request = meta::WriteIntent {
+            exactly: numbered.exactly.clone(),
+            inode,
+            cuts: purpose == Purpose::Truncate,
+            draft: purpose == Purpose::KeepDraft,
+        };
         Ok((before, self.call(caller, Destination::home(inode), &request).await?))
     }
 
@@ -349,16 +362,14 @@ impl Client {
     /// file open for writing by now, whose writes may be on their way under that intent, and whose close will settle it. False
     /// where nothing was told, since there is no intent any more: then a close has still to be told as well.
     pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<bool, Errno> {
-        let begun = loop {
+        loop {
             self.while_settling(caller, inode).await?;
             match self.shared.with_file(inode, |file| file.begin_settling(how)) {
+                Some(Begun::Ours) => break,
                 // Another thread has begun one meanwhile.
-                Some(None) => {}
-                begun => break begun.flatten(),
+                Some(Begun::UnderWay) => {}
+                Some(Begun::LeftToWriters) | None => return Ok(false),
             }
-        };
-        if begun != Some(true) {
-            return Ok(false);
         }
         let result = self.settle_until_accepted(caller, inode, how).await;
         if result.is_err() {
@@ -376,7 +387,7 @@ impl Client {
         }
         // The intent ends with the first request, whatever its answer: a write from here on gets a new one, which the
         // shard notices by the number of intents.
-        let state = self.shared.with_file(inode, |file| {
+        let state = self.shared.in_file(inode, |file| {
             if how == Settling::Release && file.writers > 0 {
                 return None;
             }
@@ -387,7 +398,7 @@ impl Client {
             self.shared.gives_up(inode);
             Some((outcome, std::mem::replace(&mut file.intent, Intent::None)))
         });
-        let Some((outcome, Intent::Held { exclusive, intents, .. })) = state.flatten() else { return Ok(false) };
+        let Some((outcome, Intent::Held { exclusive, intents, .. })) = state else { return Ok(false) };
         let mut gathered = (!exclusive).then_some(intents);
         for attempt in 0..SETTLE_ATTEMPTS {
             match self.settle_once(caller, inode, &outcome, gathered, how).await {
@@ -473,15 +484,41 @@ impl Client {
 }
 
 impl File {
-    /// False where somebody has it open for writing, who will settle it; `None` where a settling is under way: of two, the one
-    /// that is told late would end an intent that was got after the other.
-    fn begin_settling(&mut self, how: Settling) -> Option<bool> {
+    /// Marks the file as being settled, where it is for the caller to settle it.
+    fn begin_settling(&mut self, how: Settling) -> Begun {
         if self.settling {
-            return None;
+            return Begun::UnderWay;
         }
-        self.settling = how == Settling::Close || self.writers == 0;
-        Some(self.settling)
+        if how == Settling::Release && self.writers > 0 {
+            return Begun::LeftToWriters;
+        }
+        self.settling = true;
+        Begun::Ours
     }
+}
+
+/// Who settles a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Begun {
+    /// A settling is under way already. Of two, the one that is told late would end an intent that was got after the
+    /// other.
+    UnderWay,
+    /// Those who have it open for writing: the last of them will, when it closes the file.
+    LeftToWriters,
+    /// Who has asked.
+    Ours,
+}
+
+/// What a write intent is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// To write to the objects. It also ends a truncate that this session has announced.
+    Write,
+    /// To truncate the objects: until the size is set, or the next intent is asked for, who wants to know the size
+    /// waits.
+    Truncate,
+    /// To write to the objects of a file that stays a draft.
+    KeepDraft,
 }
 
 /// What ends with a settling.
@@ -520,7 +557,7 @@ impl Outcome {
 /// A settling with its number, which stays taken until the answer.
 struct SettleRequest {
     message: meta::Settle,
-    _numbered: crate::shared::Change,
+    _numbered: crate::shared::NumberedChange,
 }
 
 pub(crate) fn checked_layout(reply: &InodeReply) -> Result<Layout, Errno> {
@@ -535,7 +572,7 @@ mod tests {
     use types::cred::Credentials;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     const FILE: InodeId = InodeId(77);
 
@@ -556,9 +593,9 @@ mod tests {
     #[test]
     fn a_flight_that_has_lost_its_intent_does_not_wait_for_the_settling() {
         let (caller, object) = (Caller::patient(Credentials::default()), ObjectId { inode: FILE, stripe: 0 });
-        let regained = nowhere::run(async |client| {
+        let regained = test_client::run(async |client| {
             client.shared.assurances.opened(FILE.home(), Sending::now(), Duration::from_secs(60));
-            client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.settling = true);
+            client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.settling = true);
             let destination = Destination::Object(GroupId(1), object);
             assert!(!client.may_change(destination, Instant::now()));
             ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
@@ -570,7 +607,7 @@ mod tests {
     #[test]
     fn a_flight_does_not_outlive_its_file() {
         let (caller, object) = (Caller::patient(Credentials::default()), ObjectId { inode: FILE, stripe: 0 });
-        let regained = nowhere::run(async |client| {
+        let regained = test_client::run(async |client| {
             client.shared.assurances.opened(FILE.home(), Sending::now(), Duration::from_secs(60));
             let destination = Destination::Object(GroupId(1), object);
             ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
@@ -581,26 +618,26 @@ mod tests {
     /// On two threads both may find that none is under way.
     #[test]
     fn of_two_settlings_of_a_file_the_second_waits_for_the_first() {
-        let mut file = nowhere::file(FILE);
+        let mut file = test_client::file(FILE);
         file.add_handle(true);
-        assert_eq!(file.begin_settling(Settling::Release), Some(false), "it is being written");
-        assert_eq!(file.begin_settling(Settling::Close), Some(true));
-        assert_eq!(file.begin_settling(Settling::Close), None);
-        assert_eq!(file.begin_settling(Settling::Release), None);
+        assert_eq!(file.begin_settling(Settling::Release), Begun::LeftToWriters, "it is being written");
+        assert_eq!(file.begin_settling(Settling::Close), Begun::Ours);
+        assert_eq!(file.begin_settling(Settling::Close), Begun::UnderWay);
+        assert_eq!(file.begin_settling(Settling::Release), Begun::UnderWay);
         (file.settling, file.writers) = (false, 0);
-        assert_eq!(file.begin_settling(Settling::Release), Some(true));
+        assert_eq!(file.begin_settling(Settling::Release), Begun::Ours);
     }
 
     #[test]
     fn an_answer_from_before_a_draft_was_told_is_asked_for_again() {
         let caller = Caller::patient(Credentials::default());
-        let answered = nowhere::run(async |client| {
+        let answered = test_client::run(async |client| {
             client.shared.with_new_file(
                 FILE,
-                || nowhere::file(FILE),
+                || test_client::file(FILE),
                 |file| file.told_times(Timestamp(8), Timestamp(9)),
             );
-            let reply = InodeReply { draft: true, ..nowhere::reply(FILE) };
+            let reply = InodeReply { draft: true, ..test_client::reply(FILE) };
             let answered = client.attr_of(&caller, Box::new(reply)).await;
             let known = client.shared.with_file(FILE, |file| file.atime);
             (answered, known)
@@ -613,9 +650,9 @@ mod tests {
     #[test]
     fn what_is_settled_is_what_was_known_when_the_intent_ended() {
         let caller = Caller::patient(Credentials::default());
-        let settled = nowhere::run(async |client| {
-            let reply = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(FILE) };
-            client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
+        let settled = test_client::run(async |client| {
+            let reply = InodeReply { unsettled: true, exclusive: true, ..test_client::reply(FILE) };
+            client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
             client.shared.granted(FILE, &reply, &client.shared.endings.now());
             let ended = client.shared.with_file(FILE, |file| {
                 file.wrote(0, 8192, Timestamp(9));
@@ -634,9 +671,9 @@ mod tests {
     #[test]
     fn after_a_settling_that_failed_the_shard_is_not_believed_what_it_says_of_the_size() {
         let caller = Caller::patient(Credentials::default());
-        nowhere::run(async |client| {
-            let reply = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(FILE) };
-            client.shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(true));
+        test_client::run(async |client| {
+            let reply = InodeReply { unsettled: true, exclusive: true, ..test_client::reply(FILE) };
+            client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
             client.shared.granted(FILE, &reply, &client.shared.endings.now());
             let written = client.shared.with_file(FILE, |file| {
                 file.wrote(8192, 10, Timestamp(9));

@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::contents::{Asked, Contents, Told};
 use crate::doubts::Doubts;
 use crate::endings::{Endings, Since};
-use crate::file::{File, Intent, shard_of};
+use crate::file::{File, Intent, bucket_of};
 use crate::graves::Graves;
 use crate::kept::Kept;
 use crate::lease::{Board, Gate, Lease};
@@ -42,11 +42,11 @@ use crate::unsettled::Unsettled;
 use crate::unsynced::Closed;
 use crate::unwritten::crowd::Crowd;
 
-/// Parts of the table of open files, each behind a lock of its own.
-const PARTS: usize = 16;
+/// Buckets of the table of open files, each behind a lock of its own.
+const BUCKETS: usize = 16;
 
 /// Before something is asked that a shard notes.
-pub(crate) type Before = Since<PARTS>;
+pub(crate) type Before = Since<BUCKETS>;
 
 /// No shard has this incarnation.
 const UNKNOWN_INCARNATION: u64 = 0;
@@ -68,10 +68,10 @@ pub struct Shared {
     memory_losses: Mutex<BTreeMap<ShardId, u64>>,
     /// When a shard was last found to have lost the session, with the answers to its changes.
     forgotten: Mutex<BTreeMap<ShardId, Instant>>,
-    files: [Mutex<FxHashMap<InodeId, File>>; PARTS],
+    files: [Mutex<FxHashMap<InodeId, File>>; BUCKETS],
     /// Taken within those.
     closed: Mutex<Closed>,
-    pub(crate) endings: Endings<PARTS>,
+    pub(crate) endings: Endings<BUCKETS>,
     pub(crate) locks: LockTable,
     pub(crate) assurances: Assurances,
     pub(crate) tellers: Tellers,
@@ -244,9 +244,9 @@ impl Shared {
     }
 
     /// Numbers a change for exactly-once execution.
-    pub(crate) fn begin_change(self: &Arc<Self>, shard: ShardId) -> Change {
+    pub(crate) fn begin_change(self: &Arc<Self>, shard: ShardId) -> NumberedChange {
         let exactly = lock(&self.windows).entry(shard).or_insert_with(Window::new).begin();
-        Change { shared: Arc::clone(self), shard, exactly }
+        NumberedChange { shared: Arc::clone(self), shard, exactly }
     }
 
     /// What is to be told to shards that keep many answers for one change that is not answered: see [`Window::answered`].
@@ -283,9 +283,9 @@ impl Shared {
 
     /// The shard has answered a change of what it has of this inode.
     pub(crate) fn record_changed(&self, inode: InodeId) {
-        // Under the lock of its part: it may be being opened.
-        let mut part = self.part(inode);
-        match part.get_mut(&inode) {
+        // Under the lock of its bucket: it may be being opened.
+        let mut bucket = self.bucket(inode);
+        match bucket.get_mut(&inode) {
             Some(file) => file.unsynced.record_changed(),
             None => lock(&self.closed).record_changed(inode),
         }
@@ -314,13 +314,23 @@ impl Shared {
         lock(&self.forgotten).get(&shard).is_some_and(|last| *last >= since)
     }
 
-    fn part(&self, inode: InodeId) -> MutexGuard<'_, FxHashMap<InodeId, File>> {
-        lock(&self.files[shard_of(inode, PARTS)])
+    fn bucket(&self, inode: InodeId) -> MutexGuard<'_, FxHashMap<InodeId, File>> {
+        lock(&self.files[bucket_of(inode, BUCKETS)])
     }
 
     /// Looks at an open file; `None` where this client has it not open.
     pub(crate) fn with_file<R>(&self, inode: InodeId, look: impl FnOnce(&mut File) -> R) -> Option<R> {
-        self.part(inode).get_mut(&inode).map(look)
+        self.bucket(inode).get_mut(&inode).map(look)
+    }
+
+    /// Whether a file is open here (see [`Self::with_file`]) and is as asked for.
+    pub(crate) fn file_is(&self, inode: InodeId, look: impl FnOnce(&mut File) -> bool) -> bool {
+        self.with_file(inode, look) == Some(true)
+    }
+
+    /// What is found at an open file; `None` also where it is not open here.
+    pub(crate) fn in_file<R>(&self, inode: InodeId, look: impl FnOnce(&mut File) -> Option<R>) -> Option<R> {
+        self.with_file(inode, look).flatten()
     }
 
     /// The shard granted (or confirmed) the write intent of an open file, which ends what was known of it as of one that
@@ -344,7 +354,7 @@ impl Shared {
     /// The shard may not hold any more for this client what it noted of this file in an answer to what was asked at `before`.
     /// To be asked while looking at the file.
     pub(crate) fn may_be_gone(&self, inode: InodeId, before: &Before) -> bool {
-        self.endings.may_have_ended(shard_of(inode, PARTS), inode, before)
+        self.endings.may_have_ended(bucket_of(inode, BUCKETS), inode, before)
     }
 
     /// The shard was told of a read.
@@ -352,7 +362,7 @@ impl Shared {
         let note = |file: &mut File| {
             file.told_of_read(read);
             if read.is_some() {
-                self.endings.told_of_read(shard_of(inode, PARTS), inode, Instant::now());
+                self.endings.told_of_read(bucket_of(inode, BUCKETS), inode, Instant::now());
             }
         };
         self.with_file(inode, note);
@@ -361,17 +371,17 @@ impl Shared {
     /// What the shard says of the access time, which it was asked for `at` this moment, may not know of a read here. While
     /// looking at the file, or when there is none.
     pub(crate) fn may_lack_read(&self, inode: InodeId, at: Instant) -> bool {
-        self.endings.may_be_before_read(shard_of(inode, PARTS), inode, at)
+        self.endings.may_be_before_read(bucket_of(inode, BUCKETS), inode, at)
     }
 
     /// While looking at the file: what the shard holds of it for this client is going to end, or has.
     pub(crate) fn gives_up(&self, inode: InodeId) {
-        self.endings.ended(shard_of(inode, PARTS), inode);
+        self.endings.ended(bucket_of(inode, BUCKETS), inode);
     }
 
     /// Holding a lease on a file's attributes is all that it takes to know its data.
     pub(crate) fn may_keep(&self, inode: InodeId) -> bool {
-        self.with_file(inode, |file| file.is_only_read()) == Some(true)
+        self.file_is(inode, |file| file.is_only_read())
     }
 
     /// An open file has these attributes under `lease`, and these bytes, where they are given.
@@ -392,25 +402,25 @@ impl Shared {
             file.unsynced = lock(&self.closed).opened(inode);
             file
         };
-        look(self.part(inode).entry(inode).or_insert_with(new))
+        look(self.bucket(inode).entry(inode).or_insert_with(new))
     }
 
     /// The shard knows that the file was closed: forgets it, unless it got a handle meanwhile. False where a shard was told
     /// what is held here since it had been told so often, and so perhaps of this file: the shard may have it open again.
     #[must_use]
     pub(crate) fn forget_closed(&self, inode: InodeId, tellings: u64) -> bool {
-        let mut part = self.part(inode);
+        let mut bucket = self.bucket(inode);
         if self.endings.tellings() != tellings {
             return false;
         }
         self.gives_up(inode);
-        match part.get_mut(&inode) {
+        match bucket.get_mut(&inode) {
             Some(file) if file.handles > 0 => {
                 file.closing = false;
                 file.end_draft(&self.metrics.unwritten, inode);
             }
             _ => {
-                if let Some(mut file) = part.remove(&inode) {
+                if let Some(mut file) = bucket.remove(&inode) {
                     file.end_draft(&self.metrics.unwritten, inode);
                     file.unwritten.end(&self.metrics.unwritten, inode);
                     lock(&self.closed).closed(inode, file.unsynced);
@@ -423,9 +433,9 @@ impl Shared {
     /// The shard may not know that the file was closed: it is as good as open there. The number of the close, unless the file
     /// got a handle meanwhile.
     pub(crate) fn closed_in_doubt(&self, inode: InodeId) -> Option<u64> {
-        let mut part = self.part(inode);
+        let mut bucket = self.bucket(inode);
         self.gives_up(inode);
-        let file = part.get_mut(&inode)?;
+        let file = bucket.get_mut(&inode)?;
         file.closing = false;
         file.end_draft(&self.metrics.unwritten, inode);
         if file.handles > 0 {
@@ -439,15 +449,16 @@ impl Shared {
     /// Forgets what was read ahead and nobody comes for. False where nobody reads on any more.
     pub(crate) fn tidy_streams(&self, now: Instant) -> bool {
         let some = |file: &mut File| file.streams.tidy(now);
-        let count = |part: &Mutex<FxHashMap<InodeId, File>>| lock(part).values_mut().map(some).filter(|&is| is).count();
+        let count =
+            |bucket: &Mutex<FxHashMap<InodeId, File>>| lock(bucket).values_mut().map(some).filter(|&is| is).count();
         self.files.iter().map(count).sum::<usize>() > 0
     }
 
     /// Files of which something is kept back.
     pub(crate) fn unwritten_files(&self) -> Vec<InodeId> {
-        let dirty = |part: &Mutex<FxHashMap<InodeId, File>>| {
-            let part = lock(part);
-            part.iter().filter(|(_, file)| file.keeps_back()).map(|(&inode, _)| inode).collect::<Vec<_>>()
+        let dirty = |bucket: &Mutex<FxHashMap<InodeId, File>>| {
+            let bucket = lock(bucket);
+            bucket.iter().filter(|(_, file)| file.keeps_back()).map(|(&inode, _)| inode).collect::<Vec<_>>()
         };
         self.files.iter().flat_map(dirty).collect()
     }
@@ -455,9 +466,9 @@ impl Shared {
     /// All that this client holds open in `shard`, for a shard that has restarted.
     pub(crate) fn held_opens(&self, shard: ShardId) -> Vec<HeldOpen> {
         let mut opens = Vec::new();
-        for part in &self.files {
-            let part = lock(part);
-            opens.extend(part.iter().filter(|(inode, _)| inode.home() == shard).map(|(&inode, file)| {
+        for bucket in &self.files {
+            let bucket = lock(bucket);
+            opens.extend(bucket.iter().filter(|(inode, _)| inode.home() == shard).map(|(&inode, file)| {
                 let (write_intent, draft) = (file.intent != Intent::None, file.draft.is_some());
                 HeldOpen { inode, write_intent, draft }
             }));
@@ -468,9 +479,9 @@ impl Shared {
     /// The ends of files that this client holds in `shard`.
     pub(crate) fn held_ends(&self, shard: ShardId) -> Vec<HeldLock> {
         let mut ends = Vec::new();
-        for part in &self.files {
-            let part = lock(part);
-            let held = part.iter().filter(|(inode, file)| inode.home() == shard && file.end.is_held());
+        for bucket in &self.files {
+            let bucket = lock(bucket);
+            let held = bucket.iter().filter(|(inode, file)| inode.home() == shard && file.end.is_held());
             ends.extend(held.map(|(&inode, _)| crate::end::held(inode)));
         }
         ends
@@ -478,16 +489,16 @@ impl Shared {
 
     /// All files that are open here and at home there.
     pub(crate) fn change_files(&self, shard: ShardId, change: impl Fn(&mut File)) {
-        for part in &self.files {
-            lock(part).iter_mut().filter(|(inode, _)| inode.home() == shard).for_each(|(_, file)| change(file));
+        for bucket in &self.files {
+            lock(bucket).iter_mut().filter(|(inode, _)| inode.home() == shard).for_each(|(_, file)| change(file));
         }
     }
 
     /// The session had ended at that shard, and with it the write intents. Another thread, which has heard so before, may have
     /// got some anew since: the shard keeps these, and does not know what was written under them.
     pub(crate) fn lose_intents(&self, shard: ShardId) {
-        for part in &self.files {
-            for (&inode, file) in lock(part).iter_mut().filter(|(inode, _)| inode.home() == shard) {
+        for bucket in &self.files {
+            for (&inode, file) in lock(bucket).iter_mut().filter(|(inode, _)| inode.home() == shard) {
                 if file.intent != Intent::None {
                     self.unsettled.failed(inode);
                 }
@@ -497,14 +508,14 @@ impl Shared {
     }
 }
 
-/// A change under way. Dropped when it was answered or given up.
-pub(crate) struct Change {
+/// A change under way, with the number under which the shard does it once. Dropped when it was answered or given up.
+pub(crate) struct NumberedChange {
     shared: Arc<Shared>,
     shard: ShardId,
     pub(crate) exactly: Exactly,
 }
 
-impl Change {
+impl NumberedChange {
     /// For somebody else who asks for the answer of the same.
     pub(crate) fn again(&self) -> Self {
         if let Some(window) = lock(&self.shared.windows).get_mut(&self.shard) {
@@ -514,7 +525,7 @@ impl Change {
     }
 }
 
-impl Drop for Change {
+impl Drop for NumberedChange {
     fn drop(&mut self) {
         if let Some(window) = lock(&self.shared.windows).get_mut(&self.shard) {
             window.end(self.exactly.sequence);
@@ -532,15 +543,15 @@ mod tests {
     use types::time::AccessTimes;
 
     use super::*;
-    use crate::nowhere;
+    use crate::test_client;
 
     #[test]
     fn an_intent_that_was_lost_together_with_older_ones_is_not_taken_for_a_new_one() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let shared = &client.shared;
-            let granted = InodeReply { unsettled: true, exclusive: true, ..nowhere::reply(file) };
-            shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(true));
+            let granted = InodeReply { unsettled: true, exclusive: true, ..test_client::reply(file) };
+            shared.with_new_file(file, || test_client::file(file), |open| open.add_handle(true));
             shared.granted(file, &granted, &shared.endings.now());
             let knows = |open: &mut File| (open.is_exclusive(), open.size);
             assert_eq!(shared.with_file(file, knows), Some((true, 0)));
@@ -559,12 +570,12 @@ mod tests {
     #[test]
     fn a_file_is_not_forgotten_that_a_shard_was_told_of_meanwhile() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let shared = &client.shared;
-            shared.with_new_file(file, || nowhere::file(file), |open| open.closing = true);
+            shared.with_new_file(file, || test_client::file(file), |open| open.closing = true);
             let before = shared.endings.tellings();
             shared.endings.tells();
-            assert!(!shared.forget_closed(file, before) && shared.with_file(file, |open| open.closing) == Some(true));
+            assert!(!shared.forget_closed(file, before) && shared.file_is(file, |open| open.closing));
             assert!(shared.forget_closed(file, shared.endings.tellings()) && shared.with_file(file, |_| ()).is_none());
         });
     }
@@ -573,12 +584,12 @@ mod tests {
     #[test]
     fn a_read_is_not_forgotten_with_the_file_for_answers_from_before() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let (shared, before) = (&client.shared, Instant::now());
-            shared.with_new_file(file, || nowhere::file(file), |open| open.add_handle(false));
+            shared.with_new_file(file, || test_client::file(file), |open| open.add_handle(false));
             shared.with_file(file, |open| open.accessed(Timestamp(i64::MAX), AccessTimes::Strictatime));
             assert!(!shared.may_lack_read(file, before), "it is not told");
-            let read = shared.with_file(file, |open| open.read_time()).flatten();
+            let read = shared.in_file(file, |open| open.read_time());
             shared.has_told_of_read(file, read.as_ref());
             assert!(shared.forget_closed(file, shared.endings.tellings()));
             assert!(shared.may_lack_read(file, before) && !shared.may_lack_read(file, Instant::now()));
@@ -587,9 +598,9 @@ mod tests {
 
     #[test]
     fn what_was_written_and_not_synced_is_known_when_the_file_is_opened_again() {
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let shared = &client.shared;
-            let since = |inode| shared.with_new_file(inode, || nowhere::file(inode), |file| file.unsynced.since(3));
+            let since = |inode| shared.with_new_file(inode, || test_client::file(inode), |file| file.unsynced.since(3));
             assert_eq!(since(InodeId(1)), 0);
             shared.with_file(InodeId(1), |file| file.unsynced.changed(3, 77));
             assert!(shared.forget_closed(InodeId(1), shared.endings.tellings()));

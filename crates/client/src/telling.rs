@@ -138,11 +138,12 @@ mod tests {
     use wire::op::{Op, Ping};
 
     use super::*;
+    use crate::Durability;
     use crate::LockAsk;
     use crate::caller::Caller;
-    use crate::nowhere;
     use crate::router::Destination;
-    use crate::somewhere::{self, SHARD, join};
+    use crate::test_client;
+    use crate::test_cluster::{self, SHARD, join};
 
     fn open(n: u64) -> HeldOpen {
         HeldOpen { inode: InodeId(n), write_intent: false, draft: false }
@@ -181,7 +182,7 @@ mod tests {
     /// Of two threads that find at the same time that the shard has restarted one tells it; the other one goes on then.
     #[test]
     fn what_is_held_is_told_once() {
-        somewhere::run(async |shard, [one, other]| {
+        test_cluster::run(async |shard, [one, other]| {
             let caller = Caller::patient(Credentials::default());
             let asks = async |client: &Client| {
                 client.reopen_session(SHARD);
@@ -193,7 +194,7 @@ mod tests {
                 if incarnation == 2 {
                     let telling = shard.next(Op::SessionOpen).await;
                     shard.nothing_comes().await;
-                    somewhere::opened(telling, incarnation);
+                    test_cluster::opened(telling, incarnation);
                 }
                 shard.does_both(Op::Ping, Op::Ping).await;
             };
@@ -206,7 +207,7 @@ mod tests {
     /// The session had expired. One thread tells what is held, while another one, which has an older connection, unlocks.
     #[test]
     fn what_is_unlocked_while_the_shard_is_told_of_it_is_unlocked_there_after_that() {
-        somewhere::run(async |shard, [one, other]| {
+        test_cluster::run(async |shard, [one, other]| {
             let caller = Caller::patient(Credentials::default());
             let (file, owner, range) = (InodeId(77), 7, LockRange::ALL);
             let ask = LockAsk { kind: LockKind::Posix, owner, range, mode: LockMode::Exclusive, pid: 1, detect: false };
@@ -239,7 +240,7 @@ mod tests {
                 assert!(told.tells && told.locks.len() == 1);
                 shard.opens_session(2).await;
                 shard.nothing_comes().await;
-                somewhere::opened(telling, 2);
+                test_cluster::opened(telling, 2);
                 shard.does_both(Op::Ping, Op::Unlock).await;
             };
             join(join(tells(), unlocks()), hears()).await;
@@ -250,11 +251,11 @@ mod tests {
     /// The power of its host was cut before the shard had synced what it had answered.
     #[test]
     fn who_syncs_what_a_shard_has_lost_is_told_once() {
-        somewhere::run(async |shard, [client, _]| {
+        test_cluster::run(async |shard, [client, _]| {
             let (file, shared) = (InodeId(77), &client.shared);
             let caller = Caller::patient(Credentials::default());
             let in_metadata = || {
-                let mut file = nowhere::file(file);
+                let mut file = test_client::file(file);
                 file.inline_limit = 4096;
                 file.add_handle(true);
                 file
@@ -262,13 +263,13 @@ mod tests {
             let number = shared.number_open_file();
             shared.with_new_file(file, in_metadata, |_| ());
             let syncs = async |outcome: Result<(), Errno>| {
-                assert_eq!(client.fsync_open_file(&caller, file, number, false).await, outcome);
+                assert_eq!(client.fsync_open_file(&caller, file, number, Durability::All).await, outcome);
             };
             let restarted = async |incarnation, kept_since, outcome| {
                 client.reopen_session(SHARD);
                 let answers = async || {
                     for _ in 0..2 {
-                        somewhere::opened_since(shard.next(Op::SessionOpen).await, incarnation, kept_since);
+                        test_cluster::opened_since(shard.next(Op::SessionOpen).await, incarnation, kept_since);
                     }
                     shard.does(Op::Fsync).await;
                 };

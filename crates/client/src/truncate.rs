@@ -20,6 +20,7 @@ use crate::caller::Caller;
 use crate::end::Turn;
 use crate::file::{File, Intent};
 use crate::router::{Client, Destination};
+use crate::settle::Purpose;
 use crate::shared::Shared;
 use crate::unwritten::taken::Taken;
 
@@ -163,7 +164,7 @@ impl Client {
     ) -> Result<Box<InodeReply>, Errno> {
         loop {
             self.shared.with_file(inode, File::cut_is_announced);
-            let layout = self.intend(caller, inode, true).await?;
+            let layout = self.announce_truncate(caller, inode).await?;
             if let Cut::Whole(reply) = self.cut(caller, inode, &layout, size, change).await? {
                 return Ok(reply);
             }
@@ -177,16 +178,15 @@ impl Client {
     /// Each time that is told it is this task's turn: told while the next truncate is under way, it would end the announcement
     /// of that. Between two times it is anybody's, so that who comes while the shard is away hears of that as well.
     fn end_announcement(&self, inode: InodeId, mut turn: Turn) {
-        let Some(client) = self.itself() else { return };
         let announced = self.shared.with_file(inode, |file| {
             // The truncate has it open.
             file.add_handle(true);
             file.cuts_announced()
         });
-        ring::spawn(async move {
+        self.in_background(async move |client| {
             let caller = Caller::patient(Credentials::default());
             loop {
-                let told = client.ask_for_intent(&caller, inode, false).await;
+                let told = client.ask_for_intent(&caller, inode, Purpose::Write).await;
                 client.leave_end(turn, false);
                 if !matches!(told, Err(Errno::EIO)) || client.shared.has_ended() {
                     break;
@@ -328,7 +328,7 @@ mod tests {
     use wire::op::Op;
 
     use super::*;
-    use crate::{nowhere, somewhere};
+    use crate::{test_client, test_cluster};
 
     #[test]
     fn what_a_truncate_cuts() {
@@ -353,7 +353,7 @@ mod tests {
     /// A file that its client alone writes, with what `change` makes of it.
     fn with_intent(shared: &Shared, inode: InodeId, change: impl FnOnce(&mut File)) {
         let intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
-        shared.with_new_file(inode, || nowhere::file(inode), |file| file.intent = intent);
+        shared.with_new_file(inode, || test_client::file(inode), |file| file.intent = intent);
         shared.with_file(inode, change);
     }
 
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn who_makes_a_file_longer_unannounced_asks_whether_it_is_alone_still() {
         let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
-        somewhere::run(async |shard, [client, _]| {
+        test_cluster::run(async |shard, [client, _]| {
             with_intent(&client.shared, file, |file| file.size = 100);
             let cuts = async || {
                 let cut = client.cut_unannounced(&caller, file, 8192, SetAttr::default()).await;
@@ -369,10 +369,10 @@ mod tests {
             };
             let answers = async || {
                 shard.opens_session(1).await;
-                shard.next(Op::GetAttr).await.responder.reply(&nowhere::reply(file));
+                shard.next(Op::GetAttr).await.responder.reply(&test_client::reply(file));
                 shard.nothing_comes().await;
             };
-            somewhere::join(cuts(), answers()).await;
+            test_cluster::join(cuts(), answers()).await;
         });
     }
 
@@ -380,15 +380,15 @@ mod tests {
     #[test]
     fn what_is_refused_without_an_intent_is_cut_under_one() {
         let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
-        somewhere::run(async |shard, [client, _]| {
-            client.shared.with_new_file(file, || nowhere::file(file), |file| file.add_handle(true));
+        test_cluster::run(async |shard, [client, _]| {
+            client.shared.with_new_file(file, || test_client::file(file), |file| file.add_handle(true));
             let cuts = async {
                 let cut = client.truncate_written(&caller, file, 0, SetAttr::default()).await;
                 assert_eq!(cut.err(), Some(Errno::ESTALE));
             };
             let answers = async {
                 shard.opens_session(1).await;
-                let reply = InodeReply { has_objects: false, ..nowhere::reply(file) };
+                let reply = InodeReply { has_objects: false, ..test_client::reply(file) };
                 shard.next(Op::GetAttr).await.responder.reply(&reply);
                 shard.refuses(Op::Set, Errno::EOPNOTSUPP).await;
                 let asked = shard.next(Op::WriteIntent).await;
@@ -396,7 +396,7 @@ mod tests {
                 assert!(message.cuts);
                 asked.responder.fail(Status::Errno(Errno::ESTALE));
             };
-            somewhere::join(cuts, answers).await;
+            test_cluster::join(cuts, answers).await;
         });
     }
 
@@ -404,11 +404,11 @@ mod tests {
     #[test]
     fn a_truncate_that_lost_what_it_held_before_the_shard_was_told_begins_anew() {
         let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
-        somewhere::run(async |shard, [client, _]| {
+        test_cluster::run(async |shard, [client, _]| {
             with_intent(&client.shared, file, |_| {});
             let cuts = async {
                 client.hold_end(&caller, file).await.expect("it is granted");
-                let cut = client.cut(&caller, file, &nowhere::layout(), 0, SetAttr::default()).await;
+                let cut = client.cut(&caller, file, &test_client::layout(), 0, SetAttr::default()).await;
                 assert!(matches!(cut, Ok(Cut::Raced)), "{:?}", cut.err());
             };
             let answers = async {
@@ -416,7 +416,7 @@ mod tests {
                 shard.does(Op::Lock).await;
                 shard.refuses(Op::Set, Errno::EOPNOTSUPP).await;
             };
-            somewhere::join(cuts, answers).await;
+            test_cluster::join(cuts, answers).await;
             let holds = client.shared.with_file(file, |file| (file.is_exclusive(), file.end.is_held()));
             assert_eq!(holds, Some((false, false)), "all is asked for again");
         });
@@ -425,9 +425,9 @@ mod tests {
     #[test]
     fn who_comes_after_a_truncate_that_has_not_begun_hears_of_the_error_too() {
         let file = InodeId(77);
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let state = |file: &mut File| (file.handles, file.writers);
-            client.shared.with_new_file(file, || nowhere::file(file), |file| file.add_handle(true));
+            client.shared.with_new_file(file, || test_client::file(file), |file| file.add_handle(true));
             for _ in 0..2 {
                 assert_eq!(truncate(&client, file, 8192).await, Some(Err(Errno::EIO)), "nobody grants an intent");
                 assert_eq!(client.shared.with_file(file, state), Some((1, 1)), "there is nothing to be told");
@@ -438,7 +438,7 @@ mod tests {
     #[test]
     fn who_comes_after_a_truncate_whose_end_cannot_be_told_hears_of_the_error_too() {
         let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let shared = &client.shared;
             with_intent(shared, file, |file| file.add_handle(true));
             for _ in 0..2 {
@@ -460,10 +460,10 @@ mod tests {
     #[test]
     fn who_looks_while_a_file_is_truncated_sees_the_last_write() {
         let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
-        nowhere::run(async |client| {
+        test_client::run(async |client| {
             let shared = &client.shared;
             with_intent(shared, file, |file| file.wrote(0, 0, Timestamp(9)));
-            let (layout, seen) = (nowhere::layout(), || shared.with_file(file, |file| file.mtime).flatten());
+            let (layout, seen) = (test_client::layout(), || shared.in_file(file, |file| file.mtime));
             // No object is as long, so that nothing is asked but the shard.
             let mut cutting = pin!(client.cut(&caller, file, &layout, 0, SetAttr::default()));
             assert!(poll_fn(|context| Poll::Ready(cutting.as_mut().poll(context).is_pending())).await);

@@ -438,7 +438,7 @@ impl Client {
 
     fn told_if_alone(&self, ticket: Ticket, reply: &meta::InodeReply) {
         let inode = reply.attr.inode;
-        let lease = Board::lease(ticket, Subject::inode(inode), if reply.alone { reply.lease_ms } else { 0 });
+        let lease = Lease::granted(ticket, Subject::inode(inode), if reply.alone { reply.lease_ms } else { 0 });
         let (board, now) = (&self.shared.board, Instant::now());
         self.shared.with_file(inode, |file| {
             if !reply.exclusive {

@@ -19,7 +19,7 @@ impl Client {
     /// Before a close and not with it, since the shard keeps that waiting for others who believe the access time that there is:
     /// a close that is given up here and carried out there would end the open of who has opened the file again since.
     pub(crate) async fn tell_of_read(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let Some(read) = self.shared.with_file(inode, |file| file.read_time()).flatten() else { return Ok(()) };
+        let Some(read) = self.shared.in_file(inode, |file| file.read_time()) else { return Ok(()) };
         let told = self.was_read(caller, inode, read).await;
         if told.is_err() {
             // Nobody knows which access time it has now.
@@ -38,17 +38,17 @@ mod tests {
     use wire::v1::session::Empty;
 
     use super::*;
-    use crate::nowhere;
-    use crate::somewhere::{self, join};
+    use crate::test_client;
+    use crate::test_cluster::{self, join};
 
     const FILE: InodeId = InodeId(77);
 
     #[test]
     fn a_close_waits_at_the_shard_for_nobody() {
-        somewhere::run(async |shard, [client, _]| {
+        test_cluster::run(async |shard, [client, _]| {
             client.shared.with_new_file(
                 FILE,
-                || nowhere::file(FILE),
+                || test_client::file(FILE),
                 |open| {
                     open.add_handle(false);
                     open.read_at = Some(Timestamp(i64::MAX));

@@ -114,16 +114,16 @@ mod tests {
     use wire::op::Op;
 
     use super::*;
-    use crate::somewhere::{self, join};
-    use crate::{nowhere, set_ids};
+    use crate::test_cluster::{self, join};
+    use crate::{set_ids, test_client};
 
     const INODE: InodeId = InodeId(77);
 
     #[test]
     fn a_removed_directory_has_no_attributes_but_its_own() {
         let caller = Caller::patient(Credentials::default());
-        somewhere::run(async |shard, [client, _]| {
-            let attr = Attr { kind: FileType::Directory, nlink: 0, ..nowhere::reply(INODE).attr };
+        test_cluster::run(async |shard, [client, _]| {
+            let attr = Attr { kind: FileType::Directory, nlink: 0, ..test_client::reply(INODE).attr };
             let asks = async {
                 let list = async || client.getxattr(&caller, INODE, ACCESS_ACL).await;
                 assert_eq!(list().await, Err(Errno::ESTALE), "somebody else has removed it");
@@ -163,12 +163,12 @@ mod tests {
     #[test]
     fn a_write_after_a_list_was_set_asks_who_may_do_what() {
         let caller = Caller::patient(Credentials::default());
-        somewhere::run(async |shard, [client, _]| {
+        test_cluster::run(async |shard, [client, _]| {
             let of_mode = |mode| {
-                let reply = nowhere::reply(INODE);
+                let reply = test_client::reply(INODE);
                 wire::v1::meta::InodeReply { attr: Attr { mode, ..reply.attr }, ..reply }
             };
-            let file = || crate::file::File::new(&of_mode(0o2666), nowhere::layout());
+            let file = || crate::file::File::new(&of_mode(0o2666), test_client::layout());
             client.shared.with_new_file(INODE, file, |file| file.add_handle(true));
             let writes = async {
                 let clears = async || client.kill_suid_sgid(&caller, INODE, &Writer).await;

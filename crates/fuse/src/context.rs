@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use types::cred::Credentials;
 
 use crate::abi::InHeader;
-use crate::decode::Operation;
 use crate::dying;
+use crate::operation::Operation;
 
 /// A request that has waited for so long asks for itself whether its caller ends, and again each time. The kernel may not
 /// have told: over io_uring it forgets to where the signal came between the request and its delivery, and over the device

@@ -3,187 +3,15 @@
 
 use types::attr::{FileType, SetAttr, SetTime};
 use types::error::Errno;
-use types::flags::FileFlags;
 use types::id::InodeId;
 use types::lock::{LockKind, LockMode, LockRange};
 use types::name::Name;
 use types::time::Timestamp;
 
 use crate::abi::{self, InHeader, Layout, Opcode, fattr, read_front};
-use crate::file_flags::{self, Form};
-use crate::filesystem::Lock;
-use crate::filesystem::SETXATTR_KILL_SGID;
-
-/// One request.
-#[derive(Debug)]
-pub(crate) enum Operation {
-    Lookup {
-        name: Name,
-    },
-    /// `.`, which no path brings here: the inode of a file handle.
-    LookupInode,
-    /// `..`, likewise.
-    LookupParent,
-    Forget {
-        count: u64,
-    },
-    BatchForget {
-        inodes: Vec<(InodeId, u64)>,
-    },
-    Getattr {
-        handle: Option<u64>,
-    },
-    Setattr {
-        handle: Option<u64>,
-        change: SetAttr,
-    },
-    Readlink,
-    Symlink {
-        name: Name,
-        target: Vec<u8>,
-    },
-    Mknod {
-        name: Name,
-        kind: FileType,
-        mode: u32,
-        rdev: u32,
-        umask: u32,
-    },
-    Mkdir {
-        name: Name,
-        mode: u32,
-        umask: u32,
-    },
-    Unlink {
-        name: Name,
-    },
-    Rmdir {
-        name: Name,
-    },
-    Rename {
-        name: Name,
-        target_parent: InodeId,
-        target_name: Name,
-        flags: u32,
-    },
-    Link {
-        inode: InodeId,
-        name: Name,
-    },
-    Open {
-        flags: u32,
-        kill_suid_sgid: bool,
-    },
-    /// The data is the last `size` bytes of the message.
-    Write {
-        handle: u64,
-        offset: u64,
-        size: u32,
-        flags: u32,
-        kill_suid_sgid: bool,
-        from_cache: bool,
-    },
-    Read {
-        handle: u64,
-        offset: u64,
-        size: u32,
-    },
-    Statfs,
-    Release {
-        handle: u64,
-        flags: u32,
-    },
-    Fsync {
-        handle: u64,
-        datasync: bool,
-    },
-    Setxattr {
-        name: Vec<u8>,
-        value: Vec<u8>,
-        flags: u32,
-    },
-    Getxattr {
-        name: Vec<u8>,
-        size: u32,
-    },
-    Listxattr {
-        size: u32,
-    },
-    Removexattr {
-        name: Vec<u8>,
-    },
-    Flush {
-        handle: u64,
-        lock_owner: u64,
-    },
-    GetLock {
-        lock: Lock,
-        mode: LockMode,
-    },
-    /// Without a mode: unlock.
-    SetLock {
-        lock: Lock,
-        mode: Option<LockMode>,
-        wait: bool,
-    },
-    Opendir,
-    Readdir {
-        handle: u64,
-        offset: u64,
-        size: u32,
-        plus: bool,
-    },
-    Releasedir {
-        handle: u64,
-    },
-    Fsyncdir {
-        handle: u64,
-        datasync: bool,
-    },
-    Fallocate {
-        handle: u64,
-        offset: u64,
-        len: u64,
-        mode: u32,
-    },
-    CopyFileRange {
-        source: (u64, u64),
-        target: (InodeId, u64, u64),
-        len: u64,
-        /// The reply has 64 bits for the count.
-        wide: bool,
-    },
-    Seek {
-        handle: u64,
-        offset: u64,
-        hole: bool,
-    },
-    Create {
-        name: Name,
-        mode: u32,
-        flags: u32,
-        umask: u32,
-    },
-    /// A file without a name in the directory.
-    Tmpfile {
-        mode: u32,
-        flags: u32,
-        umask: u32,
-    },
-    Statx {
-        handle: Option<u64>,
-    },
-    GetFlags {
-        form: Form,
-    },
-    SetFlags {
-        flags: FileFlags,
-    },
-    Interrupt {
-        unique: u64,
-    },
-    Destroy,
-}
+use crate::file_flags;
+use crate::filesystem::{Lock, SETXATTR_KILL_SGID};
+use crate::operation::Operation;
 
 /// Why there is no operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -245,106 +73,102 @@ pub fn asked(message: &[u8], extended_setxattr: bool) -> Option<&'static str> {
 
 /// What is asked in `arguments`, the bytes after the header. `extended_setxattr`: that feature was agreed on.
 pub(crate) fn operation(opcode: Opcode, arguments: &[u8], extended_setxattr: bool) -> Result<Operation, Refusal> {
-    let mut r = Reader(arguments);
-    Ok(match opcode {
-        Opcode::Lookup => match r.string()? {
-            b"." => Operation::LookupInode,
-            b".." => Operation::LookupParent,
-            name => Operation::Lookup { name: Name::new(name)? },
-        },
-        Opcode::Forget => Operation::Forget { count: r.layout::<abi::ForgetIn>()?.nlookup },
-        Opcode::BatchForget => batch_forget(&mut r)?,
-        Opcode::Getattr => {
-            let args: abi::GetattrIn = r.layout()?;
-            Operation::Getattr { handle: (args.getattr_flags & abi::GETATTR_FH != 0).then_some(args.fh) }
-        }
-        Opcode::Setattr => setattr(&r.layout()?),
-        Opcode::Readlink => Operation::Readlink,
-        Opcode::Symlink | Opcode::Mknod | Opcode::Mkdir | Opcode::Create | Opcode::Tmpfile => making(opcode, &mut r)?,
-        Opcode::Unlink => Operation::Unlink { name: r.name()? },
-        Opcode::Rmdir => Operation::Rmdir { name: r.name()? },
-        Opcode::Rename => {
-            let args: abi::RenameIn = r.layout()?;
-            rename(&mut r, args.newdir, 0)?
-        }
-        Opcode::Rename2 => {
-            let args: abi::Rename2In = r.layout()?;
-            rename(&mut r, args.newdir, args.flags)?
-        }
-        Opcode::Link => {
-            let args: abi::LinkIn = r.layout()?;
-            Operation::Link { inode: InodeId(args.oldnodeid), name: r.name()? }
-        }
-        Opcode::Statx => {
-            let args: abi::StatxIn = r.layout()?;
-            Operation::Statx { handle: (args.getattr_flags & abi::GETATTR_FH != 0).then_some(args.fh) }
-        }
-        Opcode::Statfs => Operation::Statfs,
-        Opcode::Setxattr => setxattr(&mut r, extended_setxattr)?,
-        Opcode::Getxattr => {
-            let args: abi::GetxattrIn = r.layout()?;
-            Operation::Getxattr { name: r.string()?.to_vec(), size: args.size }
-        }
-        Opcode::Listxattr => Operation::Listxattr { size: r.layout::<abi::GetxattrIn>()?.size },
-        Opcode::Removexattr => Operation::Removexattr { name: r.string()?.to_vec() },
-        Opcode::Interrupt => Operation::Interrupt { unique: r.layout::<abi::InterruptIn>()?.unique },
-        Opcode::Destroy => Operation::Destroy,
+    let r = &mut Reader(arguments);
+    match opcode {
+        Opcode::Lookup => lookup(r),
+        Opcode::Forget => Ok(Operation::Forget { count: r.layout::<abi::ForgetIn>()?.nlookup }),
+        Opcode::BatchForget => batch_forget(r),
+        Opcode::Getattr => getattr(r),
+        Opcode::Setattr => Ok(setattr(&r.layout()?)),
+        Opcode::Readlink => Ok(Operation::Readlink),
+        Opcode::Symlink => Ok(Operation::Symlink { name: r.name()?, target: r.string()?.to_vec() }),
+        Opcode::Mknod => mknod(r),
+        Opcode::Mkdir => mkdir(r),
+        Opcode::Create => create(r),
+        Opcode::Tmpfile => tmpfile(r),
+        Opcode::Unlink => Ok(Operation::Unlink { name: r.name()? }),
+        Opcode::Rmdir => Ok(Operation::Rmdir { name: r.name()? }),
+        Opcode::Rename => rename(r),
+        Opcode::Rename2 => rename2(r),
+        Opcode::Link => link(r),
+        Opcode::Statx => statx(r),
+        Opcode::Statfs => Ok(Operation::Statfs),
+        Opcode::Setxattr => setxattr(r, extended_setxattr),
+        Opcode::Getxattr => getxattr(r),
+        Opcode::Listxattr => Ok(Operation::Listxattr { size: r.layout::<abi::GetxattrIn>()?.size }),
+        Opcode::Removexattr => Ok(Operation::Removexattr { name: r.string()?.to_vec() }),
         // The kernels that have the one check who sets flags as well.
-        Opcode::Ioctl => file_flags::operation(&r.layout()?, r.0, extended_setxattr)?,
+        Opcode::Ioctl => file_flags::operation(&r.layout()?, r.0, extended_setxattr),
+        Opcode::Open => open(r),
+        Opcode::Read => read(r),
+        Opcode::Write => write(r),
+        Opcode::Release => release(r),
+        Opcode::Fsync => fsync(r).map(|(handle, datasync)| Operation::Fsync { handle, datasync }),
+        Opcode::Flush => flush(r),
+        Opcode::Getlk => getlk(r),
+        Opcode::Setlk => setlk(r, false),
+        Opcode::Setlkw => setlk(r, true),
+        Opcode::Fallocate => fallocate(r),
+        Opcode::Lseek => lseek(r),
+        Opcode::CopyFileRange => copy_file_range(r, false),
+        Opcode::CopyFileRange64 => copy_file_range(r, true),
+        Opcode::Opendir => Ok(Operation::Opendir),
+        Opcode::Readdir => readdir(r, false),
+        Opcode::Readdirplus => readdir(r, true),
+        Opcode::Releasedir => Ok(Operation::Releasedir { handle: r.layout::<abi::ReleaseIn>()?.fh }),
+        Opcode::Fsyncdir => fsync(r).map(|(handle, datasync)| Operation::Fsyncdir { handle, datasync }),
+        Opcode::Interrupt => Ok(Operation::Interrupt { unique: r.layout::<abi::InterruptIn>()?.unique }),
+        Opcode::Destroy => Ok(Operation::Destroy),
         // Once per mount, and answered before any loop runs.
-        Opcode::Init => return Err(Refusal::Malformed),
-        Opcode::Open
-        | Opcode::Read
-        | Opcode::Write
-        | Opcode::Release
-        | Opcode::Fsync
-        | Opcode::Flush
-        | Opcode::Getlk
-        | Opcode::Setlk
-        | Opcode::Setlkw
-        | Opcode::Opendir
-        | Opcode::Readdir
-        | Opcode::Readdirplus
-        | Opcode::Releasedir
-        | Opcode::Fallocate
-        | Opcode::Lseek
-        | Opcode::CopyFileRange
-        | Opcode::CopyFileRange64
-        | Opcode::Fsyncdir => on_open_file(opcode, &mut r)?,
+        Opcode::Init => Err(Refusal::Malformed),
+    }
+}
+
+fn lookup(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    Ok(match r.string()? {
+        b"." => Operation::LookupInode,
+        b".." => Operation::LookupParent,
+        name => Operation::Lookup { name: Name::new(name)? },
     })
 }
 
-/// What makes an inode.
-fn making(opcode: Opcode, r: &mut Reader<'_>) -> Result<Operation, Refusal> {
-    Ok(match opcode {
-        Opcode::Symlink => Operation::Symlink { name: r.name()?, target: r.string()?.to_vec() },
-        Opcode::Mknod => {
-            let args: abi::MknodIn = r.layout()?;
-            let kind = FileType::from_mode(args.mode).ok_or(Errno::EINVAL)?;
-            Operation::Mknod {
-                kind,
-                mode: permissions(args.mode),
-                rdev: args.rdev,
-                umask: permissions(args.umask),
-                name: r.name()?,
-            }
-        }
-        Opcode::Mkdir => {
-            let args: abi::MkdirIn = r.layout()?;
-            Operation::Mkdir { mode: permissions(args.mode), umask: permissions(args.umask), name: r.name()? }
-        }
-        Opcode::Create => {
-            let args: abi::CreateIn = r.layout()?;
-            let (mode, umask) = (permissions(args.mode), permissions(args.umask));
-            Operation::Create { mode, flags: args.flags, umask, name: r.name()? }
-        }
-        Opcode::Tmpfile => {
-            // The name that follows is no entry's.
-            let args: abi::CreateIn = r.layout()?;
-            Operation::Tmpfile { mode: permissions(args.mode), flags: args.flags, umask: permissions(args.umask) }
-        }
-        _ => unreachable!("`operation` sends only what makes"),
-    })
+fn getattr(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::GetattrIn = r.layout()?;
+    Ok(Operation::Getattr { handle: (args.getattr_flags & abi::GETATTR_FH != 0).then_some(args.fh) })
+}
+
+fn statx(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::StatxIn = r.layout()?;
+    Ok(Operation::Statx { handle: (args.getattr_flags & abi::GETATTR_FH != 0).then_some(args.fh) })
+}
+
+fn mknod(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::MknodIn = r.layout()?;
+    let kind = FileType::from_mode(args.mode).ok_or(Errno::EINVAL)?;
+    let (mode, umask) = (permissions(args.mode), permissions(args.umask));
+    Ok(Operation::Mknod { kind, mode, rdev: args.rdev, umask, name: r.name()? })
+}
+
+fn mkdir(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::MkdirIn = r.layout()?;
+    Ok(Operation::Mkdir { mode: permissions(args.mode), umask: permissions(args.umask), name: r.name()? })
+}
+
+fn create(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::CreateIn = r.layout()?;
+    let (mode, umask) = (permissions(args.mode), permissions(args.umask));
+    Ok(Operation::Create { mode, flags: args.flags, umask, name: r.name()? })
+}
+
+/// The name that follows is no entry's.
+fn tmpfile(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::CreateIn = r.layout()?;
+    Ok(Operation::Tmpfile { mode: permissions(args.mode), flags: args.flags, umask: permissions(args.umask) })
+}
+
+fn link(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::LinkIn = r.layout()?;
+    Ok(Operation::Link { inode: InodeId(args.oldnodeid), name: r.name()? })
 }
 
 fn setxattr(r: &mut Reader<'_>, extended: bool) -> Result<Operation, Refusal> {
@@ -356,107 +180,118 @@ fn setxattr(r: &mut Reader<'_>, extended: bool) -> Result<Operation, Refusal> {
     Ok(Operation::Setxattr { name, value, flags: args.flags | kill_sgid })
 }
 
-/// On the space of an open file.
-fn on_space(opcode: Opcode, r: &mut Reader<'_>) -> Result<Operation, Refusal> {
-    Ok(match opcode {
-        Opcode::Fallocate => {
-            let args: abi::FallocateIn = r.layout()?;
-            Operation::Fallocate { handle: args.fh, offset: args.offset, len: args.length, mode: args.mode }
-        }
-        Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
-            let args: abi::CopyFileRangeIn = r.layout()?;
-            Operation::CopyFileRange {
-                source: (args.fh_in, args.off_in),
-                target: (InodeId(args.nodeid_out), args.fh_out, args.off_out),
-                len: args.len,
-                wide: opcode == Opcode::CopyFileRange64,
-            }
-        }
-        Opcode::Lseek => {
-            let args: abi::LseekIn = r.layout()?;
-            let hole = match args.whence {
-                abi::SEEK_DATA => false,
-                abi::SEEK_HOLE => true,
-                _ => return Err(Errno::EINVAL.into()),
-            };
-            Operation::Seek { handle: args.fh, offset: args.offset, hole }
-        }
-        _ => unreachable!("`on_open_file` sends only these"),
+fn getxattr(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::GetxattrIn = r.layout()?;
+    Ok(Operation::Getxattr { name: r.string()?.to_vec(), size: args.size })
+}
+
+fn fallocate(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::FallocateIn = r.layout()?;
+    Ok(Operation::Fallocate { handle: args.fh, offset: args.offset, len: args.length, mode: args.mode })
+}
+
+fn copy_file_range(r: &mut Reader<'_>, wide: bool) -> Result<Operation, Refusal> {
+    let args: abi::CopyFileRangeIn = r.layout()?;
+    Ok(Operation::CopyFileRange {
+        source: (args.fh_in, args.off_in),
+        target: (InodeId(args.nodeid_out), args.fh_out, args.off_out),
+        len: args.len,
+        wide,
     })
 }
 
-fn on_open_file(opcode: Opcode, r: &mut Reader<'_>) -> Result<Operation, Refusal> {
-    Ok(match opcode {
-        Opcode::Open => {
-            let args: abi::OpenIn = r.layout()?;
-            let kill_suid_sgid = args.open_flags & abi::OPEN_KILL_SUIDGID != 0;
-            Operation::Open { flags: args.flags, kill_suid_sgid }
-        }
-        Opcode::Read => {
-            let args: abi::ReadIn = r.layout()?;
-            Operation::Read { handle: args.fh, offset: args.offset, size: args.size }
-        }
-        Opcode::Write => {
-            let args: abi::WriteIn = r.layout()?;
-            if r.0.len() != args.size as usize {
-                return Err(Refusal::Malformed);
-            }
-            Operation::Write {
-                handle: args.fh,
-                offset: args.offset,
-                size: args.size,
-                flags: args.flags,
-                kill_suid_sgid: args.write_flags & abi::WRITE_KILL_SUIDGID != 0,
-                from_cache: args.write_flags & abi::WRITE_CACHE != 0,
-            }
-        }
-        Opcode::Release => {
-            let args: abi::ReleaseIn = r.layout()?;
-            Operation::Release { handle: args.fh, flags: args.flags }
-        }
-        Opcode::Fsync | Opcode::Fsyncdir => {
-            let args: abi::FsyncIn = r.layout()?;
-            let (handle, datasync) = (args.fh, args.fsync_flags & abi::FSYNC_DATASYNC != 0);
-            if opcode == Opcode::Fsync {
-                Operation::Fsync { handle, datasync }
-            } else {
-                Operation::Fsyncdir { handle, datasync }
-            }
-        }
-        Opcode::Flush => {
-            let args: abi::FlushIn = r.layout()?;
-            Operation::Flush { handle: args.fh, lock_owner: args.lock_owner }
-        }
-        Opcode::Getlk | Opcode::Setlk | Opcode::Setlkw => locking(opcode, &r.layout()?)?,
-        Opcode::Opendir => Operation::Opendir,
-        Opcode::Readdir | Opcode::Readdirplus => {
-            let args: abi::ReadIn = r.layout()?;
-            let plus = opcode == Opcode::Readdirplus;
-            Operation::Readdir { handle: args.fh, offset: args.offset, size: args.size, plus }
-        }
-        Opcode::Releasedir => Operation::Releasedir { handle: r.layout::<abi::ReleaseIn>()?.fh },
-        Opcode::Fallocate | Opcode::Lseek | Opcode::CopyFileRange | Opcode::CopyFileRange64 => on_space(opcode, r)?,
-        _ => unreachable!("`operation` sends only what has a handle"),
+fn lseek(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::LseekIn = r.layout()?;
+    let hole = match args.whence {
+        abi::SEEK_DATA => false,
+        abi::SEEK_HOLE => true,
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    Ok(Operation::Seek { handle: args.fh, offset: args.offset, hole })
+}
+
+fn open(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::OpenIn = r.layout()?;
+    let kill_suid_sgid = args.open_flags & abi::OPEN_KILL_SUIDGID != 0;
+    Ok(Operation::Open { flags: args.flags, kill_suid_sgid })
+}
+
+fn read(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::ReadIn = r.layout()?;
+    Ok(Operation::Read { handle: args.fh, offset: args.offset, size: args.size })
+}
+
+fn write(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::WriteIn = r.layout()?;
+    if r.0.len() != args.size as usize {
+        return Err(Refusal::Malformed);
+    }
+    Ok(Operation::Write {
+        handle: args.fh,
+        offset: args.offset,
+        size: args.size,
+        flags: args.flags,
+        kill_suid_sgid: args.write_flags & abi::WRITE_KILL_SUIDGID != 0,
+        from_cache: args.write_flags & abi::WRITE_CACHE != 0,
     })
 }
 
-fn locking(opcode: Opcode, args: &abi::LkIn) -> Result<Operation, Refusal> {
+fn release(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::ReleaseIn = r.layout()?;
+    Ok(Operation::Release { handle: args.fh, flags: args.flags })
+}
+
+/// The handle, and whether data alone is to be synced: of a file or of a directory.
+fn fsync(r: &mut Reader<'_>) -> Result<(u64, bool), Refusal> {
+    let args: abi::FsyncIn = r.layout()?;
+    Ok((args.fh, args.fsync_flags & abi::FSYNC_DATASYNC != 0))
+}
+
+fn flush(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::FlushIn = r.layout()?;
+    Ok(Operation::Flush { handle: args.fh, lock_owner: args.lock_owner })
+}
+
+fn readdir(r: &mut Reader<'_>, plus: bool) -> Result<Operation, Refusal> {
+    let args: abi::ReadIn = r.layout()?;
+    Ok(Operation::Readdir { handle: args.fh, offset: args.offset, size: args.size, plus })
+}
+
+fn getlk(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let (lock, mode) = lock(r)?;
+    Ok(Operation::GetLock { lock, mode: mode.ok_or(Errno::EINVAL)? })
+}
+
+fn setlk(r: &mut Reader<'_>, wait: bool) -> Result<Operation, Refusal> {
+    let (lock, mode) = lock(r)?;
+    Ok(Operation::SetLock { lock, mode, wait })
+}
+
+/// A lock and its mode, which is `None` where it is to be given back.
+fn lock(r: &mut Reader<'_>) -> Result<(Lock, Option<LockMode>), Refusal> {
+    let args: abi::LkIn = r.layout()?;
     let kind = if args.lk_flags & abi::LK_FLOCK != 0 { LockKind::Flock } else { LockKind::Posix };
     let range = LockRange::new(args.start, args.end).ok_or(Refusal::Malformed)?;
-    let lock = Lock { handle: args.fh, kind, owner: args.owner, range, pid: args.pid };
     let mode = match args.kind {
         abi::LOCK_SHARED => Some(LockMode::Shared),
         abi::LOCK_EXCLUSIVE => Some(LockMode::Exclusive),
         abi::LOCK_NONE => None,
         _ => return Err(Errno::EINVAL.into()),
     };
-    Ok(match opcode {
-        Opcode::Getlk => Operation::GetLock { lock, mode: mode.ok_or(Errno::EINVAL)? },
-        _ => Operation::SetLock { lock, mode, wait: opcode == Opcode::Setlkw },
-    })
+    Ok((Lock { handle: args.fh, kind, owner: args.owner, range, pid: args.pid }, mode))
 }
 
-fn rename(r: &mut Reader<'_>, newdir: u64, flags: u32) -> Result<Operation, Refusal> {
+fn rename(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::RenameIn = r.layout()?;
+    both_names(r, args.newdir, 0)
+}
+
+fn rename2(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
+    let args: abi::Rename2In = r.layout()?;
+    both_names(r, args.newdir, args.flags)
+}
+
+fn both_names(r: &mut Reader<'_>, newdir: u64, flags: u32) -> Result<Operation, Refusal> {
     let name = r.name()?;
     Ok(Operation::Rename { name, target_parent: InodeId(newdir), target_name: r.name()?, flags })
 }
@@ -498,34 +333,6 @@ fn setattr(args: &abi::SetattrIn) -> Operation {
 
 fn permissions(mode: u32) -> u32 {
     mode & types::attr::PERMISSION_BITS
-}
-
-impl Operation {
-    /// Of the caller; 0 where nothing is made.
-    pub(crate) fn umask(&self) -> u32 {
-        match self {
-            Self::Mknod { umask, .. }
-            | Self::Mkdir { umask, .. }
-            | Self::Create { umask, .. }
-            | Self::Tmpfile { umask, .. } => *umask,
-            _ => 0,
-        }
-    }
-
-    /// It may wait for another application, however long. To unlock waits for nobody, though the kernel says with `flock` and
-    /// `F_SETLKW` that it may.
-    pub(crate) fn may_wait_for_long(&self) -> bool {
-        matches!(self, Self::SetLock { mode: Some(_), wait: true, .. })
-    }
-
-    /// Nobody but the caller has something of it. What is written of the page cache others have changed as well, and what is
-    /// closed is closed though its process ends.
-    pub(crate) fn ends_with_its_caller(&self) -> bool {
-        !matches!(
-            self,
-            Self::Write { from_cache: true, .. } | Self::Flush { .. } | Self::Release { .. } | Self::Releasedir { .. }
-        )
-    }
 }
 
 #[cfg(test)]

@@ -26,8 +26,9 @@ pub(crate) fn is_dying(thread: u32) -> bool {
 /// Beside others that may wait for who is to be looked at.
 static LOOKERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new("look", 4));
 
-/// The same of one that is there. On another thread: to look at a process keeps its memory for that moment, and whoever is the
-/// last to do so when it ends takes that down, for which requests of this very thread may have to be answered.
+/// Whether a signal waits for this thread that it does not survive; false where nobody knows the thread any more. Looks
+/// on another thread: to look at a process keeps its memory for that moment, and whoever is the last to do so when it
+/// ends takes that down, for which requests of this very thread may have to be answered.
 pub(crate) async fn is_killed(thread: u32) -> bool {
     let look = move || fs::read_to_string(format!("/proc/{thread}/status"));
     LOOKERS.run(look).await.is_ok_and(|status| has_fatal_signal(&status))

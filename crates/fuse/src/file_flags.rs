@@ -7,7 +7,8 @@ use types::error::Errno;
 use types::flags::FileFlags;
 
 use crate::abi::{self, FsXattr, IoctlIn, bytes_of, ioctl, read_front};
-use crate::decode::{Operation, Refusal};
+use crate::decode::Refusal;
+use crate::operation::Operation;
 
 /// Length of the flags by themselves, in bytes.
 const WORD: u32 = 4;

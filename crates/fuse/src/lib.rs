@@ -24,6 +24,7 @@ mod metrics;
 pub mod model_fs;
 mod mount;
 mod notify;
+mod operation;
 pub mod options;
 mod reply;
 mod session;

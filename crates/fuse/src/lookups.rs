@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 use types::id::InodeId;
 
-use crate::decode::Operation;
+use crate::operation::Operation;
 
 /// Parts of the table, so that loops seldom meet.
 const PARTS: usize = 64;

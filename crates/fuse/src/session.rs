@@ -25,7 +25,7 @@ use crate::signals::{Ended, Signals};
 use crate::team::Team;
 use crate::transport::Transport;
 use crate::uring::{self, Uring, queues};
-use crate::worker::{Control, Loop, Patience, Place};
+use crate::worker::{Control, Loop, Patience, TeamMember};
 
 /// How long the kernel gets to begin talking after a mount.
 const INIT_WAIT: Duration = Duration::from_secs(10);
@@ -186,7 +186,7 @@ impl Handle {
                 agreed,
                 options: self.options.clone(),
                 cpu: bound[index],
-                place: Place {
+                member: TeamMember {
                     index,
                     team: Arc::clone(&team),
                     lookups: Arc::clone(&lookups),
@@ -305,7 +305,7 @@ struct Plan {
     agreed: Agreed,
     options: Options,
     cpu: Option<usize>,
-    place: Place,
+    member: TeamMember,
     control: mailbox::Receiver<Control>,
 }
 
@@ -313,7 +313,7 @@ type Started = mpsc::Sender<Result<(), String>>;
 
 impl Plan {
     fn run<F: FileSystem>(self, factory: impl FnOnce() -> F, started: &Started) {
-        let (spin, company) = (self.options.spin, self.place.company.clone());
+        let (spin, company) = (self.options.spin, self.member.company.clone());
         let config = ring::Config { entries: RING_ENTRIES, cpu: self.cpu, spin, company, ..ring::Config::default() };
         match ring::Ring::new(&config) {
             Ok(mut ring) => ring.run(self.serve(factory, started)),
@@ -342,8 +342,8 @@ impl Plan {
             fd,
             self.agreed.max_write,
             self.options.requests_max.unwrap_or(REQUESTS_MAX),
-            self.place.index,
-            Arc::clone(&self.place.team),
+            self.member.index,
+            Arc::clone(&self.member.team),
         )
     }
 
@@ -352,13 +352,13 @@ impl Plan {
             Some(bound) => self.over_ring_max.max(PER_QUEUE_MIN * queues.len()).min(bound),
             None => self.over_ring_max.min(REQUESTS_MAX).max(PER_QUEUE_MIN * queues.len()),
         };
-        let share = uring::Share {
+        let setup = uring::RingSetup {
             queues,
             requests_max,
             payload_max: self.agreed.max_write.max(abi::READ_BUFFER_MIN as u32),
-            device: if self.place.index == 0 { Some(self.device()?) } else { None },
+            device: if self.member.index == 0 { Some(self.device()?) } else { None },
         };
-        let registered = Uring::register(Arc::clone(&self.fd), share, Arc::clone(&self.place.team)).await;
+        let registered = Uring::register(Arc::clone(&self.fd), setup, Arc::clone(&self.member.team)).await;
         registered.map_err(|error| {
             io::Error::other(format!(
                 "the kernel refuses FUSE over io_uring: {error} (fuse_channel = dev does without)"
@@ -389,7 +389,7 @@ impl Plan {
         let fs = factory();
         let _ = started.send(Ok(()));
         let patience = Patience { orphans: self.options.orphans_wait, shutdown: self.options.drain_wait };
-        Loop::new(fs, transport, shape, metrics, self.place, patience).run(self.control).await;
+        Loop::new(fs, transport, shape, metrics, self.member, patience).run(self.control).await;
     }
 }
 

@@ -36,18 +36,15 @@ impl Signals {
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Does in another thread what may take long, and gives what comes of it; or, where a signal comes first, its number.
-    /// The work is left to itself then: the process is expected to end.
+    /// Does in another thread what may take long, and waits for its end or for a signal, whichever comes first. After a
+    /// signal the work is left to itself: the process is expected to end.
     ///
     /// # Errors
     /// Where the thread cannot be made.
     ///
     /// # Panics
     /// Where `work` panics.
-    pub fn or_result_of<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> io::Result<Result<T, u32>> {
+    pub fn or_result_of<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<Waited<T>> {
         let ended = Ended::new()?;
         let running = ended.running();
         let worker = std::thread::Builder::new().spawn(move || {
@@ -56,10 +53,10 @@ impl Signals {
             result
         })?;
         if let Some(signal) = ended.wait(Some(self)) {
-            return Ok(Err(signal));
+            return Ok(Waited::Signal(signal));
         }
         match worker.join() {
-            Ok(result) => Ok(Ok(result)),
+            Ok(result) => Ok(Waited::Done(result)),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
@@ -72,6 +69,15 @@ impl Signals {
             info.ssi_signo
         }
     }
+}
+
+/// What came first of the end of some work and a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited<T> {
+    /// The end of the work, and its result.
+    Done(T),
+    /// The signal of this number.
+    Signal(u32),
 }
 
 /// Knows when the last loop of a mount has ended: the write end of a pipe is held by all of them.
@@ -140,12 +146,12 @@ mod tests {
         // The signals of a thread of its own: those of the other tests go on as before.
         let thread = std::thread::spawn(|| {
             let signals = Signals::block().expect("blockable");
-            assert_eq!(signals.or_result_of(|| 7).expect("a thread"), Ok(7));
+            assert_eq!(signals.or_result_of(|| 7).expect("a thread"), Waited::Done(7));
             let (release, wait) = mpsc::channel::<()>();
             // SAFETY: both calls take numbers and thread ids, and this thread has the signal blocked.
             unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
             let ended = signals.or_result_of(move || wait.recv().is_ok()).expect("a thread");
-            assert_eq!(ended, Err(libc::SIGTERM as u32));
+            assert_eq!(ended, Waited::Signal(libc::SIGTERM as u32));
             drop(release);
         });
         thread.join().expect("no panic");

@@ -90,8 +90,8 @@ pub(crate) struct Uring {
     team: Arc<Team>,
 }
 
-/// What a loop needs for it, beside its descriptor.
-pub(crate) struct Share {
+/// What a loop needs to be told by io_uring, beside the descriptor of the mount.
+pub(crate) struct RingSetup {
     /// Numbers of the queues that this loop serves.
     pub(crate) queues: Vec<u16>,
     /// Requests in flight in this loop.
@@ -131,14 +131,14 @@ impl Uring {
     ///
     /// # Errors
     /// Where there is no memory for them, or the kernel refuses them.
-    pub(crate) async fn register(fd: Arc<OwnedFd>, share: Share, team: Arc<Team>) -> io::Result<Self> {
-        let base = (share.requests_max / share.queues.len().max(1)).max(1);
+    pub(crate) async fn register(fd: Arc<OwnedFd>, setup: RingSetup, team: Arc<Team>) -> io::Result<Self> {
+        let base = (setup.requests_max / setup.queues.len().max(1)).max(1);
         let this = Self {
             fd,
-            queues: share.queues.into_iter().map(|number| Queue::new(number, base)).collect(),
-            payload_max: share.payload_max as usize,
-            spare: Spare::new(share.payload_max),
-            device: share.device,
+            queues: setup.queues.into_iter().map(|number| Queue::new(number, base)).collect(),
+            payload_max: setup.payload_max as usize,
+            spare: Spare::new(setup.payload_max),
+            device: setup.device,
             first: RefCell::default(),
             waiting: RefCell::default(),
             closed: Cell::new(false),
@@ -271,6 +271,12 @@ impl Uring {
         }
         fits
     }
+
+    /// # Panics
+    /// Where this is not the loop that has it: no other has entries of it.
+    fn device(&self) -> &Device {
+        self.device.as_ref().expect("only the loop with a device has its entries")
+    }
 }
 
 impl Transport for Uring {
@@ -281,10 +287,9 @@ impl Transport for Uring {
     }
 
     async fn receive(&self, entry: &mut Entry) -> Result<Message, Closed> {
-        match (entry, &self.device) {
-            (Entry::Ring(entry), _) => self.receive_from_ring(entry).await,
-            (Entry::Device(entry), Some(device)) => device.receive(entry).await,
-            (Entry::Device(_), None) => unreachable!("only the loop with a device has such entries"),
+        match entry {
+            Entry::Ring(entry) => self.receive_from_ring(entry).await,
+            Entry::Device(entry) => self.device().receive(entry).await,
         }
     }
 
@@ -293,10 +298,9 @@ impl Transport for Uring {
     }
 
     fn park(&self, entry: &mut Entry) -> Option<Entry> {
-        let entry = match (entry, &self.device) {
-            (Entry::Ring(entry), _) => entry,
-            (Entry::Device(entry), Some(device)) => return device.park(entry).map(Entry::Device),
-            (Entry::Device(_), None) => unreachable!("only the loop with a device has such entries"),
+        let entry = match entry {
+            Entry::Ring(entry) => entry,
+            Entry::Device(entry) => return self.device().park(entry).map(Entry::Device),
         };
         let queue = &self.queues[entry.queue];
         if queue.entries.get() >= queue.base + queue.long.get() || self.closed.get() {
@@ -328,8 +332,8 @@ impl Transport for Uring {
     }
 
     fn reply(&self, entry: &mut Entry, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
-        match (entry, &self.device) {
-            (Entry::Ring(entry), _) => {
+        match entry {
+            Entry::Ring(entry) => {
                 let arrived = match entry.state {
                     State::Serving(arrived) if arrived.unique == unique => arrived,
                     // Answered already.
@@ -338,8 +342,7 @@ impl Transport for Uring {
                 let fits = self.answer(entry, arrived, error, parts);
                 if fits { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
             }
-            (Entry::Device(entry), Some(device)) => device.reply(entry, unique, error, parts),
-            (Entry::Device(_), None) => unreachable!("only the loop with a device has such entries"),
+            Entry::Device(entry) => self.device().reply(entry, unique, error, parts),
         }
     }
 

@@ -17,12 +17,13 @@ use types::id::InodeId;
 use crate::abi::{InHeader, Opcode};
 use crate::arrivals::Awaited;
 use crate::context::{Context, Interrupt};
-use crate::decode::{self, Operation, Refusal};
+use crate::decode::{self, Refusal};
 use crate::dispatch::{Shape, dispatch};
 use crate::early::EarlyInterrupts;
 use crate::filesystem::FileSystem;
 use crate::lookups::Lookups;
 use crate::metrics::OperationMetrics;
+use crate::operation::Operation;
 use crate::reply::{Outcome, error_number};
 use crate::team::Team;
 use crate::transport::{Message, Transport};
@@ -45,8 +46,8 @@ pub(crate) enum Control {
     Stop(Duration),
 }
 
-/// A loop's place among those of its mount.
-pub(crate) struct Place {
+/// Which of the loops of its mount a loop is, and what it shares with the others.
+pub(crate) struct TeamMember {
     pub(crate) index: usize,
     pub(crate) team: Arc<Team>,
     pub(crate) lookups: Arc<Lookups>,
@@ -68,7 +69,7 @@ pub(crate) struct Loop<F, T> {
     pub(crate) transport: T,
     pub(crate) shape: Shape,
     pub(crate) metrics: OperationMetrics,
-    place: Place,
+    member: TeamMember,
     patience: Patience,
     lines: RefCell<Vec<Rc<Interrupt>>>,
     early: EarlyInterrupts,
@@ -82,7 +83,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         transport: T,
         shape: Shape,
         metrics: OperationMetrics,
-        place: Place,
+        member: TeamMember,
         patience: Patience,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -90,7 +91,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             transport,
             shape,
             metrics,
-            place,
+            member,
             patience,
             lines: RefCell::default(),
             early: EarlyInterrupts::default(),
@@ -183,7 +184,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
 
     async fn serve(self: &Rc<Self>, entry: &mut T::Entry, line: &Rc<Interrupt>, message: Message) {
         let started = Instant::now();
-        if let Some(company) = &self.place.company {
+        if let Some(company) = &self.member.company {
             company.works(started);
         }
         let Some(header) = decode::header(message.bytes()) else {
@@ -204,7 +205,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         }
         let _in_flight = self.metrics.begin();
         let inode = InodeId(header.nodeid);
-        self.place.lookups.heed(inode, &operation);
+        self.member.lookups.heed(inode, &operation);
         // Only a write needs the message for longer; the others have copied the few bytes that they need.
         let kept = if opcode == Opcode::Write {
             Some(message)
@@ -252,7 +253,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
     }
 
     fn reply(&self, entry: &mut T::Entry, unique: u64, outcome: Outcome) {
-        let lookups = &self.place.lookups;
+        let lookups = &self.member.lookups;
         let sent = match &outcome {
             None => return,
             Some(Ok(body)) => {
@@ -278,7 +279,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         if self.raise(unique) {
             return;
         }
-        self.place.team.interrupt(self.place.index, unique);
+        self.member.team.interrupt(self.member.index, unique);
     }
 
     /// False where the request is with another loop, has been answered, or is about to come.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use client::{Caller, Client, Gate, LockAsk, MayKeep};
+use client::{Caller, Client, Durability, Gate, LockAsk, MayKeep};
 use fuse::filesystem::{Attributes, CopyRange, Entry, Lock, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::{Arrivals, Context, FileSystem, Notifier};
@@ -18,21 +18,23 @@ use types::lock::{Held, LockKind, LockMode};
 use types::name::Name;
 use types::xattr;
 
+use self::handle::{FileHandle, is_writable, o_flags};
 use crate::habits::{self, Habits};
 use crate::process;
 use crate::who::Who;
 
-/// `O_*` of Linux as they come with FUSE requests.
-const O_ACCMODE: u32 = 3;
-const O_RDONLY: u32 = 0;
-const O_EXCL: u32 = 0o200;
-const O_APPEND: u32 = 0o2000;
-const O_DIRECT: u32 = 0o40000;
-/// `O_SYNC` has it, too; and so have writes that ask for it by themselves (`RWF_DSYNC`).
-const O_DSYNC: u32 = 0o10000;
-/// What `O_SYNC` has beside that.
-const O_FULL_SYNC: u32 = 0o4_000_000;
-const O_NOATIME: u32 = 0o1_000_000;
+/// Runs `$body` with the caller of `$context`.
+macro_rules! as_caller {
+    ($context:expr, $caller:ident => $body:expr) => {{
+        let interrupted = || $context.is_interrupted();
+        let ending = || $context.is_ending();
+        let $caller = &Caller::interruptible($context.credentials(), &interrupted, &ending);
+        $body
+    }};
+}
+
+mod handle;
+mod told;
 
 /// Unit of `statfs`; the larger of the two that Linux programs expect.
 const BLOCK_SIZE: u32 = 4096;
@@ -51,18 +53,6 @@ pub(crate) struct Adapter {
     /// Nothing is to be done when a file is closed: locks do not leave the kernel, and no writes are kept back.
     hears_no_close: bool,
 }
-
-/// Runs `$body` with the caller of `$context`.
-macro_rules! as_caller {
-    ($context:expr, $caller:ident => $body:expr) => {{
-        let interrupted = || $context.is_interrupted();
-        let ending = || $context.is_ending();
-        let $caller = &Caller::interruptible($context.credentials(), &interrupted, &ending);
-        $body
-    }};
-}
-
-mod told;
 
 impl Adapter {
     pub(crate) fn new(
@@ -87,28 +77,29 @@ impl Adapter {
             parallel_direct_writes: true,
             ..OpenFlags::default()
         };
-        Opened { handle: self.new_handle(flags), flags: flags_out }
-    }
-
-    /// Says what the open was for, and is no other open file's: locks belong to it. All else is kept per inode.
-    fn new_handle(&self, flags: u32) -> u64 {
-        let bit = |on: bool, bit: u64| if on { bit } else { 0 };
-        self.client.number_open_file() << OPENED_SHIFT
-            | bit(is_writable(flags), HANDLE_WRITES)
-            | bit(flags & O_NOATIME != 0, HANDLE_LEAVES_ATIME)
-            | bit(flags & O_DIRECT != 0, HANDLE_DIRECT)
-            | bit(flags & O_DSYNC != 0, HANDLE_SYNCS_DATA)
-            | bit(flags & O_FULL_SYNC != 0, HANDLE_SYNCS_ALL)
+        Opened { handle: FileHandle::new(self.client.number_open_file(), flags).0, flags: flags_out }
     }
 
     /// The contents were changed through this open file, which may want that on the disks, as may the request by its `flags`.
     async fn sync_if_wanted(&self, context: &Context, inode: InodeId, handle: u64, flags: u32) -> Result<(), Errno> {
-        if handle & HANDLE_SYNCS_DATA == 0 && flags & O_DSYNC == 0 {
-            return Ok(());
+        let handle = FileHandle(handle);
+        match handle.syncs(flags) {
+            None => Ok(()),
+            Some(durability) => self.sync(context, inode, handle, durability).await,
         }
-        let all = handle & HANDLE_SYNCS_ALL != 0 || flags & O_FULL_SYNC != 0;
-        let (number, data) = (handle >> OPENED_SHIFT, !all);
-        as_caller!(context, caller => self.client.fsync_open_file(caller, inode, number, data).await)
+    }
+
+    /// Brings the file to the disks, and tells what was lost while this open file was open.
+    async fn sync(
+        &self,
+        context: &Context,
+        inode: InodeId,
+        handle: FileHandle,
+        durability: Durability,
+    ) -> Result<(), Errno> {
+        as_caller!(context, caller => {
+            self.client.fsync_open_file(caller, inode, handle.number(), durability).await
+        })
     }
 
     /// The client knows of all that was closed on this mount before.
@@ -129,15 +120,6 @@ impl Adapter {
     }
 }
 
-/// In a file's handle, below the number of the open file.
-const HANDLE_WRITES: u64 = 1;
-const HANDLE_LEAVES_ATIME: u64 = 2;
-const HANDLE_DIRECT: u64 = 4;
-/// `O_DSYNC` and `O_SYNC`, which stay as they are for as long as the file is open.
-const HANDLE_SYNCS_DATA: u64 = 8;
-const HANDLE_SYNCS_ALL: u64 = 16;
-const OPENED_SHIFT: u32 = 5;
-
 fn ask(lock: &Lock, mode: LockMode) -> LockAsk {
     // Of `flock` the owners are open files: while one waits, another thread may still unlock.
     let detect = lock.kind == LockKind::Posix;
@@ -146,10 +128,6 @@ fn ask(lock: &Lock, mode: LockMode) -> LockAsk {
 
 fn is_acl(name: &[u8]) -> bool {
     [xattr::ACCESS_ACL, xattr::DEFAULT_ACL].contains(&name)
-}
-
-fn is_writable(flags: u32) -> bool {
-    flags & O_ACCMODE != O_RDONLY
 }
 
 impl FileSystem for Adapter {
@@ -289,7 +267,7 @@ impl FileSystem for Adapter {
         _kill_suid_sgid: bool,
     ) -> Result<Opened, Errno> {
         as_caller!(context, caller => match is_writable(flags) {
-            true => self.client.open_to_write(caller, inode, flags & O_APPEND != 0).await,
+            true => self.client.open_to_write(caller, inode, flags & o_flags::APPEND != 0).await,
             false => self.client.open(caller, inode, false).await,
         })?;
         Ok(self.file_opened(flags))
@@ -311,7 +289,7 @@ impl FileSystem for Adapter {
                 Ok((self.entry(&named).await, self.file_opened(flags)))
             }
             // Another client was faster: the kernel looks again, and opens it with all checks.
-            Err(Errno::EEXIST) if flags & O_EXCL == 0 => Err(Errno::ESTALE),
+            Err(Errno::EEXIST) if flags & o_flags::EXCL == 0 => Err(Errno::ESTALE),
             Err(errno) => Err(errno),
         }
     }
@@ -335,17 +313,18 @@ impl FileSystem for Adapter {
         offset: u64,
         size: u32,
     ) -> Result<Vec<Slice>, Errno> {
+        let handle = FileHandle(handle);
         let data = as_caller!(context, caller => {
-            self.client.read(caller, inode, offset, size, handle & HANDLE_DIRECT != 0).await
+            self.client.read(caller, inode, offset, size, handle.is_direct()).await
         })?;
-        if handle & HANDLE_LEAVES_ATIME == 0 {
+        if !handle.leaves_atime() {
             self.client.accessed(inode);
         }
         Ok(data)
     }
 
     async fn write(&self, context: &Context, write: Write) -> Result<u32, Errno> {
-        let append = write.flags & O_APPEND != 0 && !write.from_cache;
+        let append = write.flags & o_flags::APPEND != 0 && !write.from_cache;
         let len = write.data.len() as u32;
         as_caller!(context, caller => {
             // What was changed through a mapping was permitted when it was mapped.
@@ -360,7 +339,7 @@ impl FileSystem for Adapter {
             } else if write.from_cache {
                 self.client.write_mapped(caller, write.inode, write.offset, &write.data).await
             } else {
-                let direct = write.flags & (O_DIRECT | O_DSYNC) != 0;
+                let direct = write.flags & (o_flags::DIRECT | o_flags::DSYNC) != 0;
                 self.client.write(caller, write.inode, write.offset, &write.data, direct).await
             }
         })?;
@@ -372,7 +351,8 @@ impl FileSystem for Adapter {
 
     async fn flush(&self, context: &Context, inode: InodeId, handle: u64, lock_owner: u64) -> Result<(), Errno> {
         as_caller!(context, caller => {
-            let written = if handle & HANDLE_WRITES == 0 { Ok(()) } else { self.client.write_out(caller, inode).await };
+            let writes = FileHandle(handle).writes();
+            let written = if writes { self.client.write_out(caller, inode).await } else { Ok(()) };
             self.client.release_owner(caller, inode, lock_owner).await;
             written
         })
@@ -424,13 +404,13 @@ impl FileSystem for Adapter {
     async fn release(&self, context: &Context, inode: InodeId, handle: u64, _flags: u32) -> Result<(), Errno> {
         let caller = Caller::patient(context.credentials());
         self.client.release_handle(&caller, inode, handle).await;
-        self.client.close(context.credentials(), inode, handle & HANDLE_WRITES != 0);
+        self.client.close(context.credentials(), inode, FileHandle(handle).writes());
         Ok(())
     }
 
     async fn fsync(&self, context: &Context, inode: InodeId, handle: u64, datasync: bool) -> Result<(), Errno> {
-        let number = handle >> OPENED_SHIFT;
-        as_caller!(context, caller => self.client.fsync_open_file(caller, inode, number, datasync).await)
+        let durability = if datasync { Durability::Data } else { Durability::All };
+        self.sync(context, inode, FileHandle(handle), durability).await
     }
 
     async fn fallocate(
@@ -462,7 +442,7 @@ impl FileSystem for Adapter {
             self.drop_privileges(caller, target.inode, Who::of(context, false)).await?;
             self.client.copy_range(caller, from, to, len).await
         })?;
-        if count > 0 && source.handle & HANDLE_LEAVES_ATIME == 0 {
+        if count > 0 && !FileHandle(source.handle).leaves_atime() {
             self.client.accessed(source.inode);
         }
         if count > 0 {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use client::{Client, Cluster};
 use conf::Fatal;
-use fuse::signals::Signals;
+use fuse::signals::{Signals, Waited};
 use telemetry::metrics::Metrics;
 use tracing::info;
 
@@ -67,8 +67,8 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         patience: *config.start_timeout,
     };
     let connected = match signals.or_result_of(move || client::connect(&cluster, client_config)) {
-        Ok(Ok(connected)) => connected?,
-        Ok(Err(signal)) => return Err(ended_early(signal, &config.mgmtd).into()),
+        Ok(Waited::Done(connected)) => connected?,
+        Ok(Waited::Signal(signal)) => return Err(ended_early(signal, &config.mgmtd).into()),
         Err(error) => return Err(Fatal::failed(format!("cannot start a thread: {error}")).into()),
     };
     let options = options(&config, metrics);

@@ -133,14 +133,14 @@ impl Drop for Handle {
 
 /// Where the other side is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum Locality {
     SameHost,
     Elsewhere,
 }
 
 struct Inner {
     socket: OwnedFd,
-    place: Place,
+    locality: Locality,
     /// Of the interfaces at both ends.
     load: Option<Load>,
     /// Other rails lead there: this one is given up as soon as it is seen to be cut.
@@ -199,11 +199,11 @@ impl Connection {
         if let Ok(Some(connection)) = Self::connect_locally(address, identity, limits).await {
             return Ok(connection);
         }
-        let place = match sharing::is_local(&socket) {
-            true => Place::SameHost,
-            false => Place::Elsewhere,
+        let locality = match sharing::is_local(&socket) {
+            true => Locality::SameHost,
+            false => Locality::Elsewhere,
         };
-        let connection = Self::over(socket, place, address, established, limits);
+        let connection = Self::over(socket, locality, address, established, limits);
         connection.set_several(way.several);
         Ok(connection)
     }
@@ -221,7 +221,7 @@ impl Connection {
             return Ok(None);
         };
         match shake(socket.as_raw_fd(), Initiator::new(identity), limits.handshake).await {
-            Ok(established) => Ok(Some(Self::over(socket, Place::SameHost, address, established, limits))),
+            Ok(established) => Ok(Some(Self::over(socket, Locality::SameHost, address, established, limits))),
             // Somebody else has the name.
             Err(error @ (HandshakeError::Ended | HandshakeError::Forged)) => {
                 debug!(peer = %address, %error, "no connection through a local socket");
@@ -233,22 +233,22 @@ impl Connection {
 
     fn over(
         socket: OwnedFd,
-        place: Place,
+        locality: Locality,
         address: SocketAddr,
         established: Established,
         limits: &Limits,
     ) -> Connection {
         assert!((1..=Limits::REQUESTS_MAX / 2).contains(&limits.requests), "requests in flight out of range");
         let (ours, peer) = (metrics::local_address(&socket), address.ip().to_string());
-        let load = match (place, ours) {
-            (Place::Elsewhere, Some(ours)) => Some(Load::between(ours, address.ip())),
+        let load = match (locality, ours) {
+            (Locality::Elsewhere, Some(ours)) => Some(Load::between(ours, address.ip())),
             _ => None,
         };
         let rail = RailState::of(&ours.map_or_else(|| WITHIN_HOST.to_owned(), |ours| ours.to_string()), &peer);
         rail.began();
         let inner = Rc::new(Inner {
-            lending: Lending::new(place == Place::SameHost),
-            place,
+            lending: Lending::new(locality == Locality::SameHost),
+            locality,
             load,
             meter: Meter::made(&socket, &peer),
             rail,
@@ -270,7 +270,7 @@ impl Connection {
         ring::spawn(send(Rc::clone(&inner)));
         ring::spawn(receive(Rc::clone(&inner)));
         ring::spawn(vigil::watch(Rc::downgrade(&inner)));
-        if place == Place::Elsewhere {
+        if locality == Locality::Elsewhere {
             ring::spawn(vigil::keep(Rc::downgrade(&inner)));
         }
         let handle = Rc::new(Handle(Rc::clone(&inner)));
@@ -351,7 +351,7 @@ impl Connection {
     /// The other side is on this host: it has no rails.
     #[must_use]
     pub fn is_within_host(&self) -> bool {
-        self.inner.place == Place::SameHost
+        self.inner.locality == Locality::SameHost
     }
 
     /// Other rails lead there as well, or do no more.

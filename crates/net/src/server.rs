@@ -81,12 +81,12 @@ pub async fn serve<S: Service>(
         fences: RefCell::default(),
     });
     let _closer = Closer(Rc::clone(&server));
-    ring::join_all([Way::Tcp, Way::Local].map(|way| server.accept_all(&listener, way))).await;
+    ring::join_all([ListenerKind::Tcp, ListenerKind::Local].map(|kind| server.accept_all(&listener, kind))).await;
 }
 
 /// How connections come in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ListenerKind {
     Tcp,
     /// From this host.
     Local,
@@ -126,8 +126,8 @@ impl<S> Drop for Closer<S> {
 }
 
 impl<S: Service> Server<S> {
-    async fn accept_all(self: &Rc<Self>, tcp: &OwnedFd, way: Way) {
-        let local = if way == Way::Local { Some(listen_beside(tcp).await) } else { None };
+    async fn accept_all(self: &Rc<Self>, tcp: &OwnedFd, kind: ListenerKind) {
+        let local = if kind == ListenerKind::Local { Some(listen_beside(tcp).await) } else { None };
         let listener = local.as_ref().map_or(tcp, |(socket, _)| socket);
         loop {
             match op::accept(listener.as_raw_fd()).await {
@@ -150,8 +150,8 @@ impl<S: Service> Server<S> {
             warn!(peer = %address, limit = self.limits.connections, "refused a connection: too many");
             return;
         }
-        let place = Place { key: self.connections.borrow_mut().insert(Weak::new()), server: Rc::clone(self) };
-        ring::spawn(place.attend(socket, address));
+        let slot = ConnectionSlot { key: self.connections.borrow_mut().insert(Weak::new()), server: Rc::clone(self) };
+        ring::spawn(slot.attend(socket, address));
     }
 }
 
@@ -178,18 +178,18 @@ fn peer_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
 }
 
 /// A connection's place in the server's list, for as long as it lives.
-struct Place<S> {
+struct ConnectionSlot<S> {
     server: Rc<Server<S>>,
     key: usize,
 }
 
-impl<S> Drop for Place<S> {
+impl<S> Drop for ConnectionSlot<S> {
     fn drop(&mut self) {
         self.server.connections.borrow_mut().try_remove(self.key);
     }
 }
 
-impl<S: Service> Place<S> {
+impl<S: Service> ConnectionSlot<S> {
     /// The whole life of a connection.
     async fn attend(self, socket: OwnedFd, address: SocketAddr) {
         let server = &self.server;

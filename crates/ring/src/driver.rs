@@ -16,19 +16,36 @@ use crate::company::Company;
 use crate::executor::Config;
 use crate::spin::{Look, Spinner};
 
-/// Which ring pair an operation goes through.
+/// Which ring pair an operation goes through, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lane {
+pub(crate) enum Via {
     /// Sockets, timers, devices, wake-ups.
-    Main = 0,
-    FileRead = 1,
-    FileWrite = 2,
+    Main,
     /// On the main ring, and not to be cancelled: commands to devices.
-    Command = 3,
+    Command,
+    File(FileRing),
+}
+
+/// A ring pair for files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FileRing {
+    Read,
+    Write,
+}
+
+impl FileRing {
+    const ALL: [Self; 2] = [Self::Read, Self::Write];
+
+    fn index(self) -> usize {
+        match self {
+            Self::Read => 0,
+            Self::Write => 1,
+        }
+    }
 }
 
 /// One for each ring pair.
-const LANES: [Lane; 3] = [Lane::Main, Lane::FileRead, Lane::FileWrite];
+const RINGS: [Via; 3] = [Via::Main, Via::File(FileRing::Read), Via::File(FileRing::Write)];
 
 /// User data of operations that belong to the driver itself; slab keys stay below.
 const REMOTE: u64 = u64::MAX;
@@ -41,6 +58,7 @@ const TEARDOWN_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Driver {
     /// Entries of twice the length, since commands to devices need them.
     main: IoUring<Entry128>,
+    /// By [`FileRing::index`], as what follows; each made when it is needed first.
     files: [Option<IoUring>; 2],
     /// A poll of the file ring's descriptor is armed on the main ring.
     file_poll_armed: [bool; 2],
@@ -59,7 +77,8 @@ enum OpState {
     Done(i32),
     /// Its future is gone; what the kernel may still touch lives here until the completion.
     Abandoned(Box<dyn Any>),
-    /// The same of what the kernel cannot be asked to end: that happens with the device, or the ring.
+    /// Its future is gone, and the kernel cannot be asked to end it: that happens with the device, or the ring. What
+    /// the kernel may still touch lives here until then.
     Left(Box<dyn Any>),
 }
 
@@ -109,24 +128,24 @@ impl Driver {
     }
 
     /// Queues an operation; `entry`'s pointers must stay good until its completion, which [`Op`](crate::op) sees to.
-    pub(crate) fn submit(&mut self, lane: Lane, entry: Entry) -> io::Result<usize> {
-        self.start(lane, |driver, key| {
+    pub(crate) fn submit(&mut self, via: Via, entry: Entry) -> io::Result<usize> {
+        self.start(via, |driver, key| {
             let entry = entry.user_data(key);
-            match lane {
-                Lane::Main | Lane::Command => push(&mut driver.main, entry),
-                Lane::FileRead | Lane::FileWrite => driver.push_file(lane as usize - 1, entry),
+            match via {
+                Via::Main | Via::Command => push(&mut driver.main, entry),
+                Via::File(file) => driver.push_file(file, entry),
             }
         })
     }
 
     /// As [`Self::submit`], of a command to a device.
     pub(crate) fn submit_command(&mut self, entry: Entry128) -> io::Result<usize> {
-        self.start(Lane::Command, |driver, key| push(&mut driver.main, entry.user_data(key)))
+        self.start(Via::Command, |driver, key| push(&mut driver.main, entry.user_data(key)))
     }
 
-    fn start(&mut self, lane: Lane, push: impl FnOnce(&mut Self, u64) -> io::Result<()>) -> io::Result<usize> {
+    fn start(&mut self, via: Via, push: impl FnOnce(&mut Self, u64) -> io::Result<()>) -> io::Result<usize> {
         let key = self.ops.insert(OpState::Waiting(None));
-        let pushed = push(self, key as u64 | lane_tag(lane));
+        let pushed = push(self, key as u64 | ring_tag(via));
         if let Err(error) = pushed {
             self.ops.remove(key);
             return Err(error);
@@ -139,7 +158,8 @@ impl Driver {
         submit(&mut self.main)
     }
 
-    fn push_file(&mut self, index: usize, entry: Entry) -> io::Result<()> {
+    fn push_file(&mut self, file: FileRing, entry: Entry) -> io::Result<()> {
+        let index = file.index();
         let ring = match &mut self.files[index] {
             Some(ring) => ring,
             slot => {
@@ -179,30 +199,27 @@ impl Driver {
     }
 
     /// The operation's future is dropped: keep `resources` until the kernel is done, and ask it to hurry.
-    pub(crate) fn abandon(&mut self, key: usize, resources: Box<dyn Any>, lane: Lane) {
+    pub(crate) fn abandon(&mut self, key: usize, resources: Box<dyn Any>, via: Via) {
         if let Some(&OpState::Done(result)) = self.ops.get(key) {
             self.ops.remove(key);
             return discard(result, &*resources);
         }
-        if lane == Lane::Command {
+        if via == Via::Command {
             self.ops[key] = OpState::Left(resources);
             return;
         }
         self.ops[key] = OpState::Abandoned(resources);
         // Its descriptor may be closed next, and stand for something else by the turn's end: the kernel takes it as it is now.
         // What it does not take yet goes with the next turn.
-        let _ = match lane {
-            Lane::Main | Lane::Command => submit(&mut self.main),
-            Lane::FileRead | Lane::FileWrite => self.files[lane as usize - 1].as_mut().map_or(Ok(()), submit),
+        let _ = match via {
+            Via::Main | Via::Command => submit(&mut self.main),
+            Via::File(file) => self.files[file.index()].as_mut().map_or(Ok(()), submit),
         };
-        let cancel = opcode::AsyncCancel::new(key as u64 | lane_tag(lane)).build().user_data(CANCEL);
+        let cancel = opcode::AsyncCancel::new(key as u64 | ring_tag(via)).build().user_data(CANCEL);
         // A cancellation that finds no room is given up: the operation then ends in its own time.
-        let _ = match lane {
-            Lane::Main | Lane::Command => push(&mut self.main, cancel),
-            Lane::FileRead | Lane::FileWrite => {
-                let index = lane as usize - 1;
-                self.files[index].as_mut().map_or(Ok(()), |ring| push(ring, cancel))
-            }
+        let _ = match via {
+            Via::Main | Via::Command => push(&mut self.main, cancel),
+            Via::File(file) => self.files[file.index()].as_mut().map_or(Ok(()), |ring| push(ring, cancel)),
         };
     }
 
@@ -278,7 +295,7 @@ impl Driver {
 
     /// The main ring sleeps for all three: a file ring's descriptor is readable when it has completions.
     fn arm_file_polls(&mut self) -> io::Result<()> {
-        for index in 0..2 {
+        for index in FileRing::ALL.map(FileRing::index) {
             let Some(ring) = &self.files[index] else { continue };
             if self.files_in_flight[index] == 0 || self.file_poll_armed[index] {
                 continue;
@@ -302,8 +319,8 @@ impl Driver {
         let mut finished = Vec::new();
         {
             let driver = &mut *driver.borrow_mut();
-            for lane in LANES {
-                driver.complete_lane(lane, &mut woken, &mut finished);
+            for via in RINGS {
+                driver.complete_ring(via, &mut woken, &mut finished);
             }
             if driver.remote_signalled {
                 driver.arm_remote().expect("the submission queue has room after submitting");
@@ -314,13 +331,11 @@ impl Driver {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    fn complete_lane(&mut self, lane: Lane, woken: &mut Vec<Waker>, finished: &mut Vec<Box<dyn Any>>) {
+    fn complete_ring(&mut self, via: Via, woken: &mut Vec<Waker>, finished: &mut Vec<Box<dyn Any>>) {
         loop {
-            let completion = match lane {
-                Lane::Main | Lane::Command => self.main.completion().next(),
-                Lane::FileRead | Lane::FileWrite => {
-                    self.files[lane as usize - 1].as_mut().and_then(|ring| ring.completion().next())
-                }
+            let completion = match via {
+                Via::Main | Via::Command => self.main.completion().next(),
+                Via::File(file) => self.files[file.index()].as_mut().and_then(|ring| ring.completion().next()),
             };
             let Some(completion) = completion else { return };
             match completion.user_data() {
@@ -329,8 +344,8 @@ impl Driver {
                 SECONDARY => self.file_poll_armed[0] = false,
                 data if data == SECONDARY + 1 => self.file_poll_armed[1] = false,
                 data => {
-                    if lane != Lane::Main {
-                        self.files_in_flight[lane as usize - 1] -= 1;
+                    if let Via::File(file) = via {
+                        self.files_in_flight[file.index()] -= 1;
                     }
                     self.complete_op((data & KEY_MASK) as usize, completion.result(), woken, finished);
                 }
@@ -363,8 +378,8 @@ impl Drop for Driver {
         let (mut woken, mut finished) = (Vec::new(), Vec::new());
         while self.any_abandoned() && Instant::now() < end {
             let _ = self.enter(Some(Duration::from_millis(10)));
-            for lane in LANES {
-                self.complete_lane(lane, &mut woken, &mut finished);
+            for via in RINGS {
+                self.complete_ring(via, &mut woken, &mut finished);
             }
         }
         for (_, state) in std::mem::take(&mut self.ops) {
@@ -379,9 +394,15 @@ impl Drop for Driver {
 const ENTER_GETEVENTS: u32 = 1;
 const KEY_MASK: u64 = (1 << 48) - 1;
 
-/// The lane is part of the user data, so that a cancellation finds its operation on its own ring only.
-fn lane_tag(lane: Lane) -> u64 {
-    (lane as u64) << 48
+/// The ring is part of the user data, so that a cancellation finds its operation on its own ring only.
+fn ring_tag(via: Via) -> u64 {
+    let number: u64 = match via {
+        Via::Main => 0,
+        Via::File(FileRing::Read) => 1,
+        Via::File(FileRing::Write) => 2,
+        Via::Command => 3,
+    };
+    number << 48
 }
 
 fn push<E: EntryMarker>(ring: &mut IoUring<E>, entry: impl Into<E>) -> io::Result<()> {

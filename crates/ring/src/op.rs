@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use io_uring::{opcode, squeue, types};
 
 use crate::buf::{Buf, Slice};
-use crate::driver::{GivesDescriptor, Lane};
+use crate::driver::{FileRing, GivesDescriptor, Via};
 use crate::executor::{try_with_core, with_core};
 
 mod command;
@@ -27,7 +27,7 @@ pub use socket::{
 /// `T` moves.
 pub(crate) struct Op<T: 'static> {
     state: OpState,
-    lane: Lane,
+    via: Via,
     resources: Option<T>,
 }
 
@@ -39,16 +39,16 @@ enum OpState {
 }
 
 impl<T: 'static> Op<T> {
-    pub(crate) fn new(lane: Lane, entry: squeue::Entry, resources: T) -> Self {
-        Self::submitted(lane, with_core(|core| core.driver.borrow_mut().submit(lane, entry)), resources)
+    pub(crate) fn new(via: Via, entry: squeue::Entry, resources: T) -> Self {
+        Self::submitted(via, with_core(|core| core.driver.borrow_mut().submit(via, entry)), resources)
     }
 
-    fn submitted(lane: Lane, key: io::Result<usize>, resources: T) -> Self {
+    fn submitted(via: Via, key: io::Result<usize>, resources: T) -> Self {
         let state = match key {
             Ok(key) => OpState::InFlight(key),
             Err(error) => OpState::Failed(error),
         };
-        Self { state, lane, resources: Some(resources) }
+        Self { state, via, resources: Some(resources) }
     }
 }
 
@@ -75,10 +75,10 @@ impl<T: 'static> Drop for Op<T> {
     fn drop(&mut self) {
         let OpState::InFlight(key) = self.state else { return };
         let mut resources: Option<Box<dyn Any>> = self.resources.take().map(|resources| Box::new(resources) as _);
-        let lane = self.lane;
+        let via = self.via;
         try_with_core(|core| {
             if let Some(resources) = resources.take() {
-                core.driver.borrow_mut().abandon(key, resources, lane);
+                core.driver.borrow_mut().abandon(key, resources, via);
             }
         });
         // Outside any ring nobody learns when the kernel is done: better leaked than freed under its hands.
@@ -97,7 +97,7 @@ fn length(bytes: &[u8]) -> u32 {
 /// Reads at `offset` into the whole of `buf`; fewer bytes only at the end of the file.
 pub async fn read_at(fd: RawFd, mut buf: Buf, offset: u64) -> (io::Result<usize>, Buf) {
     let entry = opcode::Read::new(types::Fd(fd), buf.as_raw(), length(&buf)).offset(offset).build();
-    let (first, mut buf) = Op::new(Lane::FileRead, entry, buf).await;
+    let (first, mut buf) = Op::new(Via::File(FileRing::Read), entry, buf).await;
     let mut done = match first {
         Ok(0) | Err(_) => return (first, buf),
         Ok(count) => count,
@@ -119,7 +119,7 @@ pub async fn read_at(fd: RawFd, mut buf: Buf, offset: u64) -> (io::Result<usize>
 /// Reads at `offset` into `buf` once: fewer bytes also where more are there.
 pub async fn read_once(fd: RawFd, mut buf: Buf, offset: u64) -> (io::Result<usize>, Buf) {
     let entry = opcode::Read::new(types::Fd(fd), buf.as_raw(), length(&buf)).offset(offset).build();
-    Op::new(Lane::FileRead, entry, buf).await
+    Op::new(Via::File(FileRing::Read), entry, buf).await
 }
 
 /// Writes all of `data` at `offset`.
@@ -130,7 +130,8 @@ pub async fn write_at(fd: RawFd, data: Slice, offset: u64) -> io::Result<usize> 
     write_with(fd, data, offset, 0).await
 }
 
-/// The same, and it is on the disk then, as after an `fdatasync`; what was written to the file before need not be.
+/// Writes all of `data` at `offset`, and it is on the disk then, as after an `fdatasync`; what was written to the file
+/// before need not be.
 ///
 /// # Errors
 /// Those of [`write_at`] and [`fsync`].
@@ -146,7 +147,7 @@ async fn write_with(fd: RawFd, data: Slice, offset: u64, flags: i32) -> io::Resu
             .offset(offset + done as u64)
             .rw_flags(flags)
             .build();
-        match Op::new(Lane::FileWrite, entry, rest).await.0? {
+        match Op::new(Via::File(FileRing::Write), entry, rest).await.0? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             count => done += count,
         }
@@ -161,7 +162,7 @@ async fn write_with(fd: RawFd, data: Slice, offset: u64, flags: i32) -> io::Resu
 pub async fn fsync(fd: RawFd, datasync: bool) -> io::Result<()> {
     let flags = if datasync { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
     let entry = opcode::Fsync::new(types::Fd(fd)).flags(flags).build();
-    Op::new(Lane::FileWrite, entry, ()).await.0.map(drop)
+    Op::new(Via::File(FileRing::Write), entry, ()).await.0.map(drop)
 }
 
 /// Starts writing back the dirty pages of the range; does not wait for them, and promises nothing.
@@ -171,7 +172,7 @@ pub async fn fsync(fd: RawFd, datasync: bool) -> io::Result<()> {
 pub async fn sync_range(fd: RawFd, offset: u64, len: u32) -> io::Result<()> {
     let entry =
         opcode::SyncFileRange::new(types::Fd(fd), len).offset(offset).flags(libc::SYNC_FILE_RANGE_WRITE).build();
-    Op::new(Lane::FileWrite, entry, ()).await.0.map(drop)
+    Op::new(Via::File(FileRing::Write), entry, ()).await.0.map(drop)
 }
 
 /// Tells the kernel how the range will be used (`POSIX_FADV_*`).
@@ -180,7 +181,7 @@ pub async fn sync_range(fd: RawFd, offset: u64, len: u32) -> io::Result<()> {
 /// The kernel's.
 pub async fn fadvise(fd: RawFd, offset: u64, len: u32, advice: i32) -> io::Result<()> {
     let entry = opcode::Fadvise::new(types::Fd(fd), i64::from(len), advice).offset(offset).build();
-    Op::new(Lane::FileRead, entry, ()).await.0.map(drop)
+    Op::new(Via::File(FileRing::Read), entry, ()).await.0.map(drop)
 }
 
 /// As [`poll_readable`], only that of all who wait so for the same event (on other rings, too) one is woken.
@@ -190,7 +191,7 @@ pub async fn fadvise(fd: RawFd, offset: u64, len: u32, advice: i32) -> io::Resul
 pub async fn poll_exclusive(fd: RawFd) -> io::Result<()> {
     let events = libc::POLLIN as u32 | libc::EPOLLEXCLUSIVE as u32;
     let entry = opcode::PollAdd::new(types::Fd(fd), events).build();
-    Op::new(Lane::Main, entry, ()).await.0.map(drop)
+    Op::new(Via::Main, entry, ()).await.0.map(drop)
 }
 
 /// Writes one message of a device in parts, at once.
@@ -217,7 +218,7 @@ pub async fn accept(fd: RawFd) -> io::Result<OwnedFd> {
     let entry = opcode::Accept::new(types::Fd(fd), std::ptr::null_mut(), std::ptr::null_mut())
         .flags(libc::SOCK_CLOEXEC)
         .build();
-    let fd = Op::new(Lane::Main, entry, GivesDescriptor).await.0?;
+    let fd = Op::new(Via::Main, entry, GivesDescriptor).await.0?;
     // SAFETY: a fresh descriptor from the kernel, owned by nobody else.
     let socket = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
     match socket::set_no_delay(&socket) {

@@ -15,8 +15,8 @@ const YIELDS_FOR_MIN: Duration = Duration::from_millis(10);
 const YIELDS_FOR_MAX: Duration = Duration::from_secs(1);
 /// Giving way took longer than this: somebody else ran, or the kernel had to see to an interrupt.
 const SLOW: Duration = Duration::from_micros(12);
-/// The same among loops that stay awake for each other's sake: it may have been their program, which shares a CPU with them
-/// on purpose, from an answer to the next request.
+/// Giving way took longer than this among loops that stay awake for each other's sake: what ran for less may have been
+/// their program, which shares a CPU with them on purpose, from an answer to the next request.
 const SLOW_IN_COMPANY: Duration = Duration::from_micros(500);
 /// Pauses of keeping company after others have wanted this CPU. Longer, since whoever belongs to another session is let in
 /// only when the kernel's slice of some milliseconds is over.
@@ -50,11 +50,12 @@ pub(crate) struct Spinner {
     /// Sleeps that still go without a look, and how many it will be after the next look in vain.
     skips: u32,
     skips_next: u32,
+    /// Until then nothing is looked for, since others have wanted this CPU; and how long the next such pause lasts.
     not_before: Option<Instant>,
     yields_for: Duration,
     /// The last sleep was a long one.
     is_idle: bool,
-    /// The same for keeping company.
+    /// Until then no company is kept, since others have wanted this CPU; and how long the next such pause lasts.
     no_company_before: Option<Instant>,
     leaves_for: Duration,
 }

@@ -100,7 +100,7 @@ impl Group {
     }
 
     fn work(&self) {
-        let place = Place(self);
+        let slot = ThreadSlot(self);
         let mut state = self.lock();
         loop {
             while let Some(job) = state.jobs.pop_front() {
@@ -115,7 +115,7 @@ impl Group {
             if wait.timed_out() && state.jobs.is_empty() {
                 // At once: who gives a job from here on starts a thread for it.
                 state.threads -= 1;
-                mem::forget(place);
+                mem::forget(slot);
                 return;
             }
         }
@@ -123,9 +123,9 @@ impl Group {
 }
 
 /// A thread's place in its group, given back where a call panics.
-struct Place<'a>(&'a Group);
+struct ThreadSlot<'a>(&'a Group);
 
-impl Drop for Place<'_> {
+impl Drop for ThreadSlot<'_> {
     fn drop(&mut self) {
         self.0.lock().threads -= 1;
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use client::{Caller, Client, Cluster, Connected, Looked};
+use client::{Caller, Client, Cluster, Connected, Durability, Looked};
 use ring::buf::{Buf, Slice};
 use types::attr::FileType;
 use types::cred::Credentials;
@@ -238,12 +238,12 @@ impl Store for Core {
 
     fn sync(&mut self, file: &Open) -> io::Result<()> {
         let inode = file.inode;
-        self.wait(async |client| client.fsync(&caller(), inode, false).await)
+        self.wait(async |client| client.fsync(&caller(), inode, Durability::All).await)
     }
 
     fn sync_data(&mut self, file: &Open) -> io::Result<()> {
         let inode = file.inode;
-        self.wait(async |client| client.fsync(&caller(), inode, true).await)
+        self.wait(async |client| client.fsync(&caller(), inode, Durability::Data).await)
     }
 
     fn close(&mut self, file: Open) -> io::Result<()> {

@@ -77,9 +77,9 @@ impl Assurances {
         self.lock().get(&shard).is_some_and(|assurance| assurance.is_sure(now, asleep()))
     }
 
-    /// The same for a change that goes over a connection to storage of that age. The shard was heard of since: where it ends
-    /// the session from then on, it has that connection ended first, whatever our clock says. (That may have stood still with
-    /// the whole machine.)
+    /// The shard cannot have ended the session before a change over a connection to storage that was made at
+    /// `connected` is refused. The shard was heard of since: where it ends the session from then on, it has that
+    /// connection ended first, whatever our clock says. (That may have stood still with the whole machine.)
     pub(crate) fn covers(&self, shard: ShardId, connected: Instant, now: Instant) -> bool {
         let covers = |assurance: &Assurance| assurance.heard.max(assurance.excused) >= connected;
         self.lock().get(&shard).is_some_and(|assurance| assurance.is_sure(now, asleep()) && covers(assurance))

@@ -4,15 +4,15 @@ use wire::v1::meta::InodeReply;
 use super::readers::errno_of_reader;
 use super::*;
 use crate::file::Intent;
-use crate::nowhere;
 use crate::patience::PATIENCE;
 use crate::settle::Settling;
+use crate::test_client as nowhere;
 
 const FILE: InodeId = InodeId(77);
 
 /// A file that its client alone writes, with `data` at its beginning, which no server takes.
 fn keep_back(client: &Client, data: &[u8]) {
-    let lease = Board::lease(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
+    let lease = Lease::granted(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
     client.shared.with_new_file(
         FILE,
         || nowhere::file(FILE),
@@ -148,11 +148,15 @@ fn what_was_taken_out_under_a_lease_that_has_ended_does_not_come_back() {
     nowhere::run(async |client| {
         keep_back(&client, b"some and more");
         let taken = client.cut_unwritten(FILE, 0);
-        let lease = Board::lease(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
+        let lease = Lease::granted(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
         client.shared.with_file(FILE, |file| file.know_objects_anew(lease));
         client.put_back_unwritten(FILE, &taken);
         let is_clean = client.shared.with_file(FILE, |file| file.unwritten.is_clean());
-        assert_eq!((is_clean, client.fsync(&caller, FILE, true).await), (Some(true), Err(Errno::EIO)), "fsync tells");
+        assert_eq!(
+            (is_clean, client.fsync(&caller, FILE, crate::Durability::Data).await),
+            (Some(true), Err(Errno::EIO)),
+            "fsync tells"
+        );
     });
 }
 
@@ -188,7 +192,7 @@ fn what_is_left_of_a_file_is_not_read_where_writes_were_lost() {
     nowhere::run(async |client| {
         let shared = &client.shared;
         shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(false));
-        let lease = Board::lease(shared.board.ticket(), Subject::inode(FILE), 100_000);
+        let lease = Lease::granted(shared.board.ticket(), Subject::inode(FILE), 100_000);
         let attr = Attr { size: 3, ..nowhere::reply(FILE).attr };
         shared.learn(shared.contents.asks(FILE), lease, attr, Some(Arc::from(&b"old"[..])));
         let read = async || client.read(&caller, FILE, 0, 10, false).await.map(|parts| crate::data::joined(&parts));
@@ -205,7 +209,7 @@ fn what_is_kept_back_has_half_a_term_to_be_written_in() {
         keep_back(&client, b"some");
         let (board, term) = (&client.shared.board, Duration::from_millis(9_500));
         let again = |age: Duration| {
-            let lease = Board::lease(board.ticket().before(age), Subject::inode(FILE), 10_000);
+            let lease = Lease::granted(board.ticket().before(age), Subject::inode(FILE), 10_000);
             client.shared.with_file(FILE, |file| file.unwritten.lease = lease);
             let kept = client.try_to_keep_back(FILE, &nowhere::layout(), 4, &Slice::from_vec(b"more".to_vec()));
             (kept, board.holds_most(lease, Instant::now()))

@@ -53,8 +53,12 @@ impl Adapter {
         self.entry_inside(named, Instant::now())
     }
 
-    /// The same for who came by a file handle. That of a file without a name is good for nothing but what has it open, and
-    /// of that the kernel knows.
+    /// What the kernel may keep of an inode that was found by its file handle, and for how long. No wait may follow
+    /// until the answer is out.
+    ///
+    /// # Errors
+    /// `ESTALE` where it has no name: its file handle is good for nothing but what has it open, and of that the kernel
+    /// knows.
     pub(super) async fn entry_without_name(&self, known: &Known) -> Result<Entry, Errno> {
         if known.attr.nlink == 0 {
             return Err(Errno::ESTALE);

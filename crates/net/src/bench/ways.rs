@@ -15,7 +15,7 @@ pub enum Over {
     AllRails,
     /// The node is on this host: a local socket.
     WithinHost,
-    /// The same, over TCP and without memory that both see, as if the node were elsewhere.
+    /// The node is on this host, but asked over TCP and without memory that both see, as if it were elsewhere.
     Loopback,
 }
 

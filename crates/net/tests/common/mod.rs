@@ -252,7 +252,7 @@ impl Raw {
         self.changed(request, message, payload, |_| ())
     }
 
-    /// The same after `change` to its header.
+    /// A whole frame with a message of `C` and a payload, after `change` to its header.
     pub fn changed<C: Call>(
         &self,
         request: u64,

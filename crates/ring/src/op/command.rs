@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use io_uring::squeue::Entry128;
 use io_uring::{opcode, types};
 
-use crate::driver::Lane;
+use crate::driver::Via;
 use crate::executor::with_core;
 use crate::op::Op;
 
@@ -41,7 +41,7 @@ impl<T: 'static> Command<T> {
             Some((address, count)) => with_length(command.addr(Some(address)).build(), count),
         };
         let key = with_core(|core| core.driver.borrow_mut().submit_command(entry));
-        Self(Op::submitted(Lane::Command, key, resources))
+        Self(Op::submitted(Via::Command, key, resources))
     }
 }
 

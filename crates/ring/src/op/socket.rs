@@ -10,7 +10,7 @@ use io_uring::{opcode, types};
 
 use super::{Op, length};
 use crate::buf::{Buf, Slice};
-use crate::driver::Lane;
+use crate::driver::Via;
 
 /// Most parts of one `sendmsg` (the kernel's `UIO_MAXIOV` is 1024).
 const PARTS_MAX: usize = 256;
@@ -19,7 +19,7 @@ const BACKLOG: i32 = 1024;
 /// One receive into `buf`; 0 = the other side has closed.
 pub async fn recv(fd: RawFd, mut buf: Buf) -> (io::Result<usize>, Buf) {
     let entry = opcode::Recv::new(types::Fd(fd), buf.as_raw(), length(&buf)).build();
-    Op::new(Lane::Main, entry, buf).await
+    Op::new(Via::Main, entry, buf).await
 }
 
 /// Fills the whole of `buf`.
@@ -30,7 +30,7 @@ pub async fn recv_exact(fd: RawFd, mut buf: Buf) -> (io::Result<()>, Buf) {
     while done < buf.len() {
         let mut rest = buf.split_off(done);
         let entry = opcode::Recv::new(types::Fd(fd), rest.as_raw(), length(&rest)).flags(libc::MSG_WAITALL).build();
-        let (count, rest) = Op::new(Lane::Main, entry, rest).await;
+        let (count, rest) = Op::new(Via::Main, entry, rest).await;
         buf.unsplit(rest).expect("the two halves of one buffer");
         match count {
             Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
@@ -95,7 +95,7 @@ async fn send_some(fd: RawFd, mut parts: Vec<Slice>) -> io::Result<()> {
         message.header.msg_iovlen = message.vectors.len();
         let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
         let entry = opcode::SendMsg::new(types::Fd(fd), &raw const *message.header).flags(flags).build();
-        let (sent, back) = Op::new(Lane::Main, entry, message).await;
+        let (sent, back) = Op::new(Via::Main, entry, message).await;
         message = back;
         advance(&mut message.vectors, sent?);
         message.vectors.retain(|vector| vector.iov_len > 0);
@@ -170,7 +170,7 @@ pub async fn connect_from(from: Option<IpAddr>, device: Option<&str>, address: S
     let (storage, len) = raw_address(&address);
     let storage = Box::new(storage);
     let entry = opcode::Connect::new(types::Fd(socket.as_raw_fd()), (&raw const *storage).cast(), len).build();
-    Op::new(Lane::Main, entry, storage).await.0?;
+    Op::new(Via::Main, entry, storage).await.0?;
     Ok(socket)
 }
 
@@ -189,7 +189,7 @@ pub async fn connect_local(name: &[u8]) -> io::Result<OwnedFd> {
     let socket = stream_socket(libc::AF_UNIX)?;
     let raw = (&raw const *address).cast();
     let entry = opcode::Connect::new(types::Fd(socket.as_raw_fd()), raw, len as libc::socklen_t).build();
-    Op::new(Lane::Main, entry, address).await.0?;
+    Op::new(Via::Main, entry, address).await.0?;
     Ok(socket)
 }
 

@@ -85,12 +85,12 @@ impl Script {
     }
 }
 
-/// Answers a `SessionOpen`.
+/// Answers a `SessionOpen` as a shard that keeps all that incarnations before it have answered.
 pub(crate) fn opened(request: Request, incarnation: u64) {
     opened_since(request, incarnation, 0);
 }
 
-/// The same, of a shard that has lost what an incarnation before `kept_since` had answered.
+/// Answers a `SessionOpen` as a shard that has lost what an incarnation before `kept_since` had answered.
 pub(crate) fn opened_since(request: Request, incarnation: u64, kept_since: u64) {
     let (expiry_ms, lost, keeps_intents) = (60_000, Vec::new(), true);
     request.responder.reply(&SessionOpened { incarnation, kept_since, expiry_ms, lost, keeps_intents });
