@@ -135,7 +135,7 @@ messages! {
         /// With `open`: also give the write intent, as `WriteIntent` does, since who makes a file mostly writes it. Not
         /// where its contents begin in the metadata (`inline_limit`).
         write_intent: bool,
-        /// An existing regular file is opened and no error (`O_CREAT` without `O_EXCL`).
+        /// An existing name is `EEXIST` (`O_EXCL`). Otherwise an existing regular file is opened, which is no error.
         exclusive: bool,
         /// With `write_intent` and `exclusive`: where its contents begin in the metadata, the session wants to keep back what
         /// is done to it. Whether it may, `InodeReply::draft` says.
