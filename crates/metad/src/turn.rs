@@ -580,7 +580,7 @@ impl State {
         }
         let session = match self.connections.session(queued.connection) {
             Some(session) if self.shard.touch(session) => session,
-            None if dispatch::is_open_to_all(op) => SessionId(0),
+            None if op.is_open_to_all() => SessionId(0),
             Some(_) | None => return Answer::Failed(Status::NoSession),
         };
         if let Some(errno) = refused
