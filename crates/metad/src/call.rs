@@ -8,11 +8,10 @@ use namespace::transaction::part::Part;
 use namespace::transaction::{Finished, Haste};
 use namespace::view::{
     Changed, Create, Drafted, EntryInfo, Exactly, HeldOpen, InodeView, Parts, PolicyChange, Rename, Retold, Settle,
-    Settled, Telling, WriteInline,
+    Settled, Telling, TimeChange, WriteInline,
 };
 use types::error::Errno;
 use types::id::SessionId;
-use types::time::Timestamp;
 use wire::codec::{Bytes, DecodeError, decode_body};
 use wire::frame::Status;
 use wire::op::Op;
@@ -426,8 +425,9 @@ fn changed(result: Result<Changed>) -> Outcome {
     Ok(Answer::Changed(convert::changed(result?)))
 }
 
-fn time_change(change: meta::TimeChange) -> (Timestamp, Timestamp) {
-    (change.at, change.before)
+fn time_change(change: meta::TimeChange) -> TimeChange {
+    let meta::TimeChange { at, before } = change;
+    TimeChange { at, before }
 }
 
 fn drafted(drafted: meta::Drafted) -> Drafted {
