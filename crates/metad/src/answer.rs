@@ -75,13 +75,13 @@ impl Answer {
         Self::errno(store_errno(error))
     }
 
-    /// Must be on disk before it goes out, and how soon; `None` where it goes out at once.
+    /// How soon the log is to be on disk, before which the answer may not go out. `None`: it goes out unsynced, at once.
     pub(crate) fn needs_sync(&self) -> Option<Haste> {
         match self {
             Self::Synced | Self::NewParts(_) | Self::OpenedAnew(_) => Some(Haste::Now),
             // What is undecided, or unknown, promises nothing.
             Self::Outcome(outcome) => (*outcome == Outcome::Commit).then_some(Haste::Now),
-            Self::Finished(_) => Some(Haste::None),
+            Self::Finished(_) => Some(Haste::WithNextSync),
             Self::Prepared(_, waits) | Self::Transacted(_, waits) => *waits,
             _ => None,
         }

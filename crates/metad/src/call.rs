@@ -297,7 +297,7 @@ impl<K: Kv> Call<'_, K> {
             let finished = self.shard.finish(finish.transaction, finish.commit, finish.made);
             endings.push(match finished.map_err(|error| status_of(&error.into(), Op::Finish)) {
                 Ok(finished) => {
-                    waits = waits.max(Some(Haste::None));
+                    waits = waits.max(Some(Haste::WithNextSync));
                     ending(finished)
                 }
                 Err(_) => transaction::Ending::Later,

@@ -154,7 +154,7 @@ impl<K: Kv> Shard<K> {
         let haste = match decided.made {
             _ if awaited => Haste::Now,
             // Its shard locks nothing meanwhile.
-            Some(_) => Haste::None,
+            Some(_) => Haste::WithNextSync,
             None => Haste::Soon,
         };
         for &to in &decided.participants {

@@ -83,8 +83,8 @@ pub struct Outgoing {
 /// How soon a change is to be on disk that something waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Haste {
-    /// As soon as any other.
-    None,
+    /// With the next sync that comes by itself, at the end of the log's interval.
+    WithNextSync,
     /// Within a few milliseconds: those of all that come meanwhile go together.
     Soon,
     /// As soon as the disk can.
