@@ -69,7 +69,7 @@ pub enum Wait {
     No,
     /// As long as it takes.
     Yes,
-    /// The same, but `EDEADLK` where that would be for ever.
+    /// As long as it takes, but `EDEADLK` where that would be for ever.
     UnlessDeadlock,
 }
 

@@ -227,7 +227,7 @@ impl<S: ObjectStore> Served<S> {
         (turn, self.queue.read().await)
     }
 
-    /// The same of who changes something, or sees that it is kept.
+    /// Its turn at the object, and then a place at the disk, for who changes something, or sees that it is kept.
     async fn changing(&self, object: ObjectId, access: Access) -> (Running, AtDisk) {
         let turn = self.turn(object, access).await;
         (turn, self.queue.change().await)

@@ -63,8 +63,8 @@ impl<K: Kv> Namespace<K> {
         Ok(Place { parent, directory, name, hash, edge })
     }
 
-    /// The same where a new entry is to be made, unless there is one. `ENOSPC` as of `has_room`, `EPERM` in a directory that
-    /// is immutable.
+    /// As `place`, for a new entry that is to be made unless there is one. `ENOSPC` as of `has_room`, `EPERM` in a
+    /// directory that is immutable.
     pub(crate) fn place_for_new<'a>(&mut self, parent: InodeId, name: &'a Name) -> Result<Place<'a>> {
         let directory = self.directory(parent)?;
         if directory.nlink == 0 {

@@ -25,12 +25,12 @@ impl<K: Kv> Shard<K> {
         self.enroll(session, description)
     }
 
-    /// The same, and the session tells all that it holds. The first telling counts: what comes late by a second one may have
-    /// been closed and unlocked since. What `opens` names is added to what it is known to have open; nothing is taken away.
-    /// Inodes that are gone are passed over, and so are those that cannot be read. Write intents and drafts count only where
-    /// the session has not ended since it got them: else others may believe that nobody writes; nor where one is on a file
-    /// whose contents a power cut has brought back, and others have changed since. What comes in pieces counts as told with
-    /// the last.
+    /// As `session_open`, and the session tells all that it holds. The first telling counts: what comes late by a
+    /// second one may have been closed and unlocked since. What `opens` names is added to what it is known to have
+    /// open; nothing is taken away. Inodes that are gone are passed over, and so are those that cannot be read. Write
+    /// intents and drafts count only where the session has not ended since it got them: else others may believe that
+    /// nobody writes; nor where one is on a file whose contents a power cut has brought back, and others have changed
+    /// since. What comes in pieces counts as told with the last.
     ///
     /// # Errors
     /// `EINVAL` for session 0, `EBUSY` with too many sessions or opens, `ENOTCONN` where another incarnation was told before.

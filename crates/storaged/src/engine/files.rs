@@ -225,7 +225,7 @@ impl Files {
         errno
     }
 
-    /// The same of a call that was to change something.
+    /// Passes on the error of a call that was to change something, after telling the target's health of it.
     pub(super) fn refused(&self, errno: Errno, what: &str) -> Errno {
         self.target.note_refusal(errno, what);
         errno

@@ -196,8 +196,8 @@ pub(crate) trait ObjectStore {
     /// In the order asked; `None` for what does not exist.
     async fn stat(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno>;
 
-    /// The same for who goes by it: what is lost, or missing at an object's end, counts as there, since reading it is an
-    /// error.
+    /// As `stat`, for who goes by it: what is lost, or missing at an object's end, counts as there, since reading it is
+    /// an error.
     async fn stat_whole(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno>;
 
     /// All that was changed before is on disk. Errors of earlier write-back come out here or have come to

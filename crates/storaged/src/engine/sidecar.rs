@@ -261,7 +261,7 @@ pub(super) struct Cut<'a> {
 }
 
 impl Cut<'_> {
-    /// It was.
+    /// The file was cut: it is as long as that now.
     pub(super) fn done(self) {
         self.writing.0.len.set(self.end);
     }
@@ -632,7 +632,8 @@ impl Sidecar {
         outcome.map(|()| true)
     }
 
-    /// The same of one that was opened anew, and may not say so: [`Self::distrust`] could not write it.
+    /// The entries of these blocks are not believed, as [`Self::distrust`] could not write down before the sidecar was
+    /// opened anew.
     pub(super) fn stays_distrusted(&self, range: Range<u64>) {
         self.distrust_from_here(range);
         self.state.set(Phase::Dirty);

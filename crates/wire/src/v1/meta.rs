@@ -59,7 +59,8 @@ messages! {
         /// For so long, in ms from the request on, the session may believe the attributes, unless they are recalled
         /// (see `Recalls`). 0: not beyond this answer.
         lease_ms: u32,
-        /// The same for the name that the request gave, and that it stands for this inode.
+        /// For so long, in ms from the request on, the session may believe that the name which the request gave stands
+        /// for this inode, unless that is recalled. 0: not beyond this answer.
         name_lease_ms: u32,
         /// Of a directory that was asked for by its id, or that was made.
         standing: Option<Standing>,
