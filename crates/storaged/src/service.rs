@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use cluster::capacity::Capacity;
 use cluster::event::{Registration, Report, TargetRegistration};
 use cluster::map::{Rail, ServiceKind};
 use conf::identity::Home;
@@ -402,14 +401,8 @@ fn reporter(targets: Vec<Arc<Target>>) -> control::node::Reporter {
 }
 
 fn report(target: &Target) -> Report {
-    let capacity = target.capacity();
-    let capacity = Capacity {
-        total_bytes: capacity.total_bytes,
-        free_bytes: capacity.free_bytes,
-        total_inodes: capacity.total_inodes,
-        free_inodes: capacity.free_inodes,
-    };
-    Report { capacity, failing: target.health() != Health::Good, empty: target.is_empty() }
+    let failing = target.health() != Health::Good;
+    Report { capacity: target.capacity(), failing, empty: target.is_empty() }
 }
 
 fn start_lanes(
