@@ -11,6 +11,7 @@ use types::id::{GroupId, InodeId, SessionId, ShardId};
 use wire::codec::{Reader, Wire};
 use wire::frame::Status;
 use wire::op::Op;
+use wire::storage_op;
 use wire::v1::meta::Exactly;
 
 use crate::answer::Answer;
@@ -88,36 +89,6 @@ pub(crate) fn foresee<K: Kv>(shard: &mut Shard<K>, op: Op, body: &[u8]) {
         }
         _ => {}
     }
-}
-
-/// What storage services answer. A pattern, so that the compiler still finds an operation that is in none.
-macro_rules! storage_op {
-    () => {
-        Op::Read
-            | Op::Write
-            | Op::Truncate
-            | Op::Sync
-            | Op::Remove
-            | Op::Stat
-            | Op::List
-            | Op::TargetStat
-            | Op::Place
-            | Op::Allocate
-            | Op::Seek
-            | Op::Copy
-            | Op::BenchStart
-            | Op::BenchStatus
-            | Op::BenchStop
-            | Op::BenchCleanup
-            | Op::NetRead
-            | Op::NetWrite
-            | Op::NetStart
-            | Op::NetStatus
-            | Op::NetStop
-            | Op::ScrubStart
-            | Op::ScrubStatus
-            | Op::ScrubStop
-    };
 }
 
 fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {

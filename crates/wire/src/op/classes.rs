@@ -3,6 +3,93 @@
 
 use super::Op;
 
+/// What storage services alone answer. A pattern, so that the compiler still finds an operation that no arm of a
+/// service's match has.
+#[macro_export]
+macro_rules! storage_op {
+    () => {
+        $crate::op::Op::Read
+            | $crate::op::Op::Write
+            | $crate::op::Op::Truncate
+            | $crate::op::Op::Sync
+            | $crate::op::Op::Remove
+            | $crate::op::Op::Stat
+            | $crate::op::Op::List
+            | $crate::op::Op::TargetStat
+            | $crate::op::Op::Place
+            | $crate::op::Op::Allocate
+            | $crate::op::Op::Seek
+            | $crate::op::Op::Copy
+            | $crate::op::Op::BenchStart
+            | $crate::op::Op::BenchStatus
+            | $crate::op::Op::BenchStop
+            | $crate::op::Op::BenchCleanup
+            | $crate::op::Op::NetRead
+            | $crate::op::Op::NetWrite
+            | $crate::op::Op::NetStart
+            | $crate::op::Op::NetStatus
+            | $crate::op::Op::NetStop
+            | $crate::op::Op::ScrubStart
+            | $crate::op::Op::ScrubStatus
+            | $crate::op::Op::ScrubStop
+    };
+}
+
+/// What metadata services alone answer. A pattern, so that the compiler still finds an operation that no arm of a
+/// service's match has.
+#[macro_export]
+macro_rules! metadata_op {
+    () => {
+        $crate::op::Op::SessionOpen
+            | $crate::op::Op::SessionClose
+            | $crate::op::Op::Recalls
+            | $crate::op::Op::Renew
+            | $crate::op::Op::Answered
+            | $crate::op::Op::Lookup
+            | $crate::op::Op::GetAttr
+            | $crate::op::Op::Set
+            | $crate::op::Op::Create
+            | $crate::op::Op::Mkdir
+            | $crate::op::Op::Symlink
+            | $crate::op::Op::Link
+            | $crate::op::Op::Unlink
+            | $crate::op::Op::Rmdir
+            | $crate::op::Op::Rename
+            | $crate::op::Op::Readlink
+            | $crate::op::Op::ReadDir
+            | $crate::op::Op::Open
+            | $crate::op::Op::Close
+            | $crate::op::Op::WriteIntent
+            | $crate::op::Op::Settle
+            | $crate::op::Op::GetXattr
+            | $crate::op::Op::SetXattr
+            | $crate::op::Op::ListXattr
+            | $crate::op::Op::RemoveXattr
+            | $crate::op::Op::Fsync
+            | $crate::op::Op::StatFs
+            | $crate::op::Op::EntryInfo
+            | $crate::op::Op::SetPolicy
+            | $crate::op::Op::Scan
+            | $crate::op::Op::WriteInline
+            | $crate::op::Op::ReadInline
+            | $crate::op::Op::WasRead
+            | $crate::op::Op::TmpFile
+            | $crate::op::Op::Parts
+            | $crate::op::Op::Split
+            | $crate::op::Op::Walk
+            | $crate::op::Op::Prepare
+            | $crate::op::Op::Finish
+            | $crate::op::Op::AskOutcome
+            | $crate::op::Op::Climb
+            | $crate::op::Op::Transact
+            | $crate::op::Op::Lock
+            | $crate::op::Op::Unlock
+            | $crate::op::Op::GetLock
+            | $crate::op::Op::CancelLock
+            | $crate::op::Op::LockWaits
+    };
+}
+
 impl Op {
     /// It changes the bytes or the length of objects, or removes them.
     #[must_use]
