@@ -370,8 +370,8 @@ impl<K: Kv> Shard<K> {
             running.decided = applied.is_ok();
         }
         applied?;
-        if let Some(Whiteout { id, newborn }) = whiteout {
-            self.namespace.bear(id, newborn);
+        if let Some(Whiteout { id, new }) = whiteout {
+            self.namespace.add_new_inode(id, new);
         }
         if let Some(making) = &making {
             let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &making.new) };
