@@ -109,7 +109,7 @@ impl Args {
         let interrupted = catch_interrupts()?;
         let mut child = start_supervisor(&dir, self.detach)?;
         let reported = match wait_for_all(&dir, &spec, limit, interrupted) {
-            Ok(state) => report(&dir, &spec, state, Before::Stopped, output),
+            Ok(state) => report(&dir, &spec, state, Effect::Started, output),
             Err(failure) => {
                 // Nothing half started stays behind.
                 end_supervisor(&dir, &mut child)?;
@@ -232,15 +232,17 @@ fn fewer(
     Err(usage!("{place} has {has} {what} services and cannot shrink to {asked}: {} {then}", there.join(", ")))
 }
 
-/// What a cluster was before the command.
+/// What the command did to the cluster.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
-    Stopped,
-    /// It ran as it is.
-    Same,
-    Smaller,
-    /// With services that were deleted, or never came up.
-    Larger,
+enum Effect {
+    /// It did not run before.
+    Started,
+    /// It ran already, as it is.
+    Unchanged,
+    /// It ran with less.
+    Grown,
+    /// It ran with more services: those were deleted, or never came up.
+    Shrunk,
 }
 
 /// Until it can be used. What is new has to be there for that: it is written down as made, and may not begin empty again.
@@ -291,11 +293,11 @@ fn already_running(dir: &ClusterDir, spec: &Spec, limit: Duration, output: Outpu
     let is_smaller = spec.storage < old.storage || spec.metadata < old.metadata;
     if old.made == spec.all_made() && !is_smaller {
         let state = State::read(dir)?.unwrap_or_default();
-        return report(dir, spec, state, Before::Same, output);
+        return report(dir, spec, state, Effect::Unchanged, output);
     }
     let state = grow::grow(dir, spec, limit, catch_interrupts()?)?;
-    let before = if is_smaller { Before::Larger } else { Before::Smaller };
-    report(dir, spec, state, before, output)
+    let effect = if is_smaller { Effect::Shrunk } else { Effect::Grown };
+    report(dir, spec, state, effect, output)
 }
 
 /// A directory of nothing, made where it is missing. What is left of a killed mount is taken away; one that does not answer
@@ -486,15 +488,15 @@ fn end_supervisor(dir: &ClusterDir, child: &mut Child) -> Result<(), Failure> {
 }
 
 /// Says what runs. [`Failure::Found`] where a service is missing, which is said too.
-fn report(dir: &ClusterDir, spec: &Spec, state: State, before: Before, output: Output) -> Result<(), Failure> {
+fn report(dir: &ClusterDir, spec: &Spec, state: State, effect: Effect, output: Output) -> Result<(), Failure> {
     let running = Running {
         dir: dir.root().to_owned(),
         mount: spec.mount.clone(),
         mounted: mounts::of_cluster(&spec.mount, &plan::mgmtd_address(spec))?.is_some(),
         mgmtd: plan::mgmtd_address(spec),
         key_file: dir.key_file(),
-        already: before != Before::Stopped,
-        grown: before == Before::Smaller,
+        already: effect != Effect::Started,
+        grown: effect == Effect::Grown,
         missed: ready::missed(dir, spec, &state),
         state,
     };
@@ -506,11 +508,11 @@ fn report(dir: &ClusterDir, spec: &Spec, state: State, before: Before, output: O
             table.row([name.clone(), process.pid.to_string(), process.phase.name().to_owned(), log]);
         }
         let mount = running.mount.display();
-        let last = match (running.mounted, before) {
-            (true, Before::Stopped) => format!("mounted at {mount}"),
-            (true, Before::Same) => format!("running already, mounted at {mount}"),
-            (true, Before::Larger) => format!("smaller now, mounted at {mount}"),
-            (true, Before::Smaller) => format!("larger now, mounted at {mount}"),
+        let last = match (running.mounted, effect) {
+            (true, Effect::Started) => format!("mounted at {mount}"),
+            (true, Effect::Unchanged) => format!("running already, mounted at {mount}"),
+            (true, Effect::Shrunk) => format!("smaller now, mounted at {mount}"),
+            (true, Effect::Grown) => format!("larger now, mounted at {mount}"),
             (false, _) => format!("running, but not mounted: weft mount {mount} --dir {}", running.dir.display()),
         };
         let missed = running.missed.iter().map(|Missed { name, reason }| {
