@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use admin::Admin;
 use anyhow::{Context, Result, anyhow, ensure};
+use cluster::map::ServiceKind;
 use serde::Serialize;
 
 use crate::command::down::stop_supervisor;
+use crate::command::interrupts::{catch_interrupts, lead_session};
 use crate::command::this_program;
 use crate::failure::{Failure, usage};
 use crate::local::dir::{ClusterDir, LOOPBACK, Made, Spec};
@@ -160,14 +161,12 @@ impl Args {
             None => plan::free_ports()?,
         };
         let storage = match (self.storage, &old) {
-            (Some(asked), Some(old)) if asked < old.storage => {
-                fewer(dir, old, (plan::storage_names(old).collect(), asked, old.made.storage), "storage")?
-            }
+            (Some(asked), Some(old)) if asked < old.storage => shrunk(dir, old, ServiceKind::Storage, asked)?,
             (asked, old) => count(asked, old.as_ref().map(|old| old.storage), 1, "storage services")?,
         };
         let metadata = match (self.metadata, &old) {
             (Some(asked), Some(old)) if asked < old.metadata && asked >= old.made.metadata => {
-                fewer(dir, old, (plan::metadata_names(old).collect(), asked, old.made.metadata), "metadata")?
+                shrunk(dir, old, ServiceKind::Metadata, asked)?
             }
             (asked, old) => count(asked, old.as_ref().map(|old| old.metadata), 1, "metadata services")?,
         };
@@ -212,24 +211,28 @@ fn still_there(dir: &ClusterDir, old: &Spec, names: &[String], made: bool) -> Re
     Ok(there)
 }
 
-/// Less services than `names`, of which so many were made: those above were deleted, or never were part of the cluster.
-fn fewer(
-    dir: &ClusterDir,
-    old: &Spec,
-    (names, asked, made): (Vec<String>, u32, u32),
-    what: &str,
-) -> Result<u32, Failure> {
+/// So many services of this kind, where the cluster was to have more: those above were deleted, or never were part of
+/// it.
+fn shrunk(dir: &ClusterDir, old: &Spec, kind: ServiceKind, asked: u32) -> Result<u32, Failure> {
+    let (names, made, noun): (Vec<String>, _, _) = match kind {
+        ServiceKind::Metadata => (plan::metadata_names(old).collect(), old.made.metadata, "metadata"),
+        ServiceKind::Storage => (plan::storage_names(old).collect(), old.made.storage, "storage"),
+    };
     let (has, place) = (names.len(), dir.root().display());
     let there = still_there(dir, old, &names[asked as usize..], asked < made)?;
     if there.is_empty() {
         return Ok(asked);
     }
-    let then = match (what, dir.is_running()?) {
-        ("storage", true) => "is part of the cluster; only after `weft node delete` it can go",
-        ("storage", false) => "is part of the cluster, or may be: `weft up` first, as it is, and then with that number",
-        _ => "is part of the cluster, or may be, and cannot go in this release: leave the flag away",
+    let then = match (kind, dir.is_running()?) {
+        (ServiceKind::Storage, true) => "is part of the cluster; only after `weft node delete` it can go",
+        (ServiceKind::Storage, false) => {
+            "is part of the cluster, or may be: `weft up` first, as it is, and then with that number"
+        }
+        (ServiceKind::Metadata, _) => {
+            "is part of the cluster, or may be, and cannot go in this release: leave the flag away"
+        }
     };
-    Err(usage!("{place} has {has} {what} services and cannot shrink to {asked}: {} {then}", there.join(", ")))
+    Err(usage!("{place} has {has} {noun} services and cannot shrink to {asked}: {} {then}", there.join(", ")))
 }
 
 /// What the command did to the cluster.
@@ -419,47 +422,6 @@ fn leave_taken_ports(dir: &ClusterDir, spec: &mut Spec) -> Result<(), Failure> {
         dir.save_spec(&Spec { mgmtd_port, mgmtd_metrics_port, ..dir.spec()? })?;
     }
     Ok(())
-}
-
-/// Lets the child go on when its terminal is gone, and not hear its Ctrl-C.
-pub(super) fn lead_session(command: &mut Command) {
-    // SAFETY: setsid is safe between fork and exec; it cannot fail in a child that leads no group.
-    unsafe {
-        command.pre_exec(|| {
-            libc::setsid();
-            Ok(())
-        });
-    }
-}
-
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// From here on Ctrl-C is ours to answer: what was started is stopped in order.
-pub(super) fn catch_interrupts() -> Result<&'static AtomicBool> {
-    catch(&[libc::SIGINT, libc::SIGTERM])
-}
-
-/// That the terminal is gone, too. Who is to outlive it (`nohup`) does.
-pub(super) fn catch_ends() -> Result<&'static AtomicBool> {
-    catch(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
-}
-
-fn catch(signals: &[i32]) -> Result<&'static AtomicBool> {
-    extern "C" fn note(_signal: i32) {
-        INTERRUPTED.store(true, Ordering::Relaxed);
-    }
-    for &signal in signals {
-        // SAFETY: the handler stores to an atomic, which is allowed in a signal handler.
-        let previous = unsafe { libc::signal(signal, note as *const () as libc::sighandler_t) };
-        if previous == libc::SIG_ERR {
-            return Err(std::io::Error::last_os_error()).context("cannot catch signals");
-        }
-        if signal == libc::SIGHUP && previous == libc::SIG_IGN {
-            // SAFETY: as above, without a handler.
-            unsafe { libc::signal(signal, libc::SIG_IGN) };
-        }
-    }
-    Ok(&INTERRUPTED)
 }
 
 /// Foreground: until Ctrl-C, or until the supervisor ends by itself.
