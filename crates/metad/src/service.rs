@@ -81,17 +81,17 @@ impl Signals {
         }
     }
 
-    async fn received(&mut self) -> Told {
+    async fn received(&mut self) -> SignalOrder {
         tokio::select! {
-            _ = self.terminate.recv() => Told::Stop,
-            _ = self.interrupt.recv() => Told::Stop,
-            _ = self.hangup.recv() => Told::Grow,
+            _ = self.terminate.recv() => SignalOrder::Stop,
+            _ = self.interrupt.recv() => SignalOrder::Stop,
+            _ = self.hangup.recv() => SignalOrder::Grow,
         }
     }
 }
 
 /// What signals say.
-enum Told {
+enum SignalOrder {
     Stop,
     Grow,
 }
@@ -158,9 +158,9 @@ impl Server {
     ) -> anyhow::Result<()> {
         loop {
             let event = tokio::select! {
-                told = signals.received() => match told {
-                    Told::Stop => return Ok(()),
-                    Told::Grow => tokio::select! {
+                order = signals.received() => match order {
+                    SignalOrder::Stop => return Ok(()),
+                    SignalOrder::Grow => tokio::select! {
                         () = signals.stop() => return Ok(()),
                         grown = self.grow(reread) => {
                             grown?;

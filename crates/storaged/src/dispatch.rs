@@ -24,7 +24,7 @@ use wire::v1::storage::{
 };
 
 use crate::bench::Home;
-use crate::engine::{Data, Found, ObjectStore, Share};
+use crate::engine::{Data, Found, LaneShare, ObjectStore};
 use crate::metrics::{LaneMetrics, TargetMetrics};
 use crate::netbench::NetBench;
 use crate::scrub;
@@ -254,7 +254,7 @@ on_object!(Allocate, Copy, Place, Read, Remove, Seek, Sync, Truncate, Write);
 /// Runs a request that is about one object, which must be this lane's: a client with another idea of the lanes has an
 /// old map.
 async fn on_object<M: OnObject, R>(
-    share: Share,
+    share: LaneShare,
     body: &Slice,
     run: impl AsyncFnOnce(M) -> Result<R, Errno>,
 ) -> Result<R, Status> {

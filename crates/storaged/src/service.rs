@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use crate::absent::{Absent, Found, Search};
 use crate::bench;
 use crate::config::Config;
-use crate::engine::Share;
+use crate::engine::LaneShare;
 use crate::engine::files::{self, Options};
 use crate::fault::Fault;
 use crate::homes::{Homes, Late};
@@ -109,7 +109,7 @@ impl Service {
         let incarnation = homes.incarnation();
         let identity = Identity { key, cluster: homes.cluster().to_owned(), name: name(&config), incarnation };
 
-        let told = Told::default();
+        let news = AgentNews::default();
         let registration = registration(&config, &homes, &rails, &listeners.ports, incarnation, endpoint);
         let agent = Agent::start_node(
             AgentConfig {
@@ -119,7 +119,7 @@ impl Service {
             },
             registration,
             reporter(targets.clone()),
-            told.callback(),
+            news.callback(),
         )
         .map_err(|error| cannot_start(&error))?;
         let registered = agent.registered(None)?;
@@ -133,12 +133,12 @@ impl Service {
         let interfaces = control::interfaces::selectors(&config.interfaces)?;
         let net_bench = Arc::new(NetBench::new(Asker { identity: identity.clone(), interfaces }));
         let lanes =
-            start_lanes(&config, listeners, (&targets, targets_max), &identity, &net_bench, (&metrics, &told.fault))
+            start_lanes(&config, listeners, (&targets, targets_max), &identity, &net_bench, (&metrics, &news.fault))
                 .map_err(|error| cannot_start(&error))?;
-        told.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
+        news.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
         welcome(&targets);
         tracing::info!(node = %registered.node, alias = registered.alias, ?ports, "the storage service is ready");
-        let fault = told.fault;
+        let fault = news.fault;
         Ok(Self { config, metrics, ports, lanes, targets, net_bench, agent, fault, watch, homes, absent })
     }
 
@@ -272,12 +272,12 @@ struct More {
 
 /// What the agent has told: the map goes to the lanes as soon as there are any.
 #[derive(Default)]
-struct Told {
+struct AgentNews {
     lanes: Arc<Mutex<Vec<Sender<Order>>>>,
     fault: Fault,
 }
 
-impl Told {
+impl AgentNews {
     fn callback(&self) -> OnUpdate {
         let (lanes, fault) = (Arc::clone(&self.lanes), self.fault.clone());
         Box::new(move |update| match update {
@@ -425,7 +425,7 @@ fn start_lanes(
     };
     let start = |(lane, listener)| {
         Lane::start(Setup {
-            share: Share { lane, lanes },
+            share: LaneShare { lane, lanes },
             listener,
             targets: targets.to_vec(),
             targets_max,

@@ -26,7 +26,7 @@ use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
 use super::scatter::scatter;
 use super::{
-    Checked, Data, Found, Leftover, ObjectStore, Page, Share, Stored, Written, listing, lost, sidecar, syscall,
+    Checked, Data, Found, LaneShare, Leftover, ObjectStore, Page, Stored, Written, listing, lost, sidecar, syscall,
 };
 use crate::ahead::Ahead;
 use crate::failures::Failures;
@@ -393,7 +393,7 @@ impl Files {
         root: Arc<OwnedFd>,
         after: Option<ObjectId>,
         count: usize,
-        share: Share,
+        share: LaneShare,
     ) -> Result<Page, Errno> {
         let list = move || listing::list(&path_of_fd(&root), after, count, share);
         let page = self.unblock(list).await.map_err(|errno| self.failed(errno, "list"))?;
@@ -519,7 +519,7 @@ impl ObjectStore for Files {
         }
     }
 
-    async fn list(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
+    async fn list(&self, after: Option<ObjectId>, count: usize, share: LaneShare) -> Result<Page, Errno> {
         let page = self.list_below(Arc::clone(&self.root), after, count, share).await?;
         self.check_root()?;
         Ok(page)
@@ -563,7 +563,7 @@ impl ObjectStore for Files {
         self.believe_sums(object, since).await
     }
 
-    async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
+    async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: LaneShare) -> Result<Page, Errno> {
         match self.sums.shared_root() {
             Some(sums) => self.list_below(sums, after, count, share).await,
             None => Ok(Page { objects: Vec::new(), end: true, failed: None }),
@@ -596,7 +596,7 @@ impl ObjectStore for Files {
 
 /// Whether the target at `path` holds any object. Blocks.
 pub(crate) fn holds_objects(path: &std::path::Path) -> bool {
-    let everything = Share { lane: 0, lanes: 1 };
+    let everything = LaneShare { lane: 0, lanes: 1 };
     // What cannot be listed may hold some.
     let is_empty = |page: Page| page.objects.is_empty() && page.failed.is_none();
     !listing::list(&path.join(OBJECTS), None, 1, everything).is_ok_and(is_empty)

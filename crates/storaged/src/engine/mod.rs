@@ -151,14 +151,14 @@ pub(crate) struct Written {
     pub(crate) durable: bool,
 }
 
-/// Which objects a lane owns.
+/// Which objects a lane owns: those whose hash falls to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
+pub(crate) struct LaneShare {
     pub(crate) lane: usize,
     pub(crate) lanes: usize,
 }
 
-impl Share {
+impl LaneShare {
     pub(crate) fn owns(self, object: ObjectId) -> bool {
         object.lane(self.lanes) == self.lane
     }
@@ -208,7 +208,7 @@ pub(crate) trait ObjectStore {
     async fn remove(&self, object: ObjectId) -> Result<(), Errno>;
 
     /// Up to `count` objects of the share after `after`, in a stable order.
-    async fn list(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno>;
+    async fn list(&self, after: Option<ObjectId>, count: usize, share: LaneShare) -> Result<Page, Errno>;
 
     /// Where the object is kept, for people, and whether it is there.
     async fn place(&self, object: ObjectId) -> Result<(PathBuf, bool), Errno>;
@@ -228,7 +228,7 @@ pub(crate) trait ObjectStore {
     async fn believe(&self, object: ObjectId, since: u64) -> Result<(), Errno>;
 
     /// Up to `count` objects of the share after `after` that have checksums, whether the objects are there or not.
-    async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno>;
+    async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: LaneShare) -> Result<Page, Errno>;
 
     /// Removes the checksums of an object that is not there, unless they say that it should be. Alone on the object.
     async fn remove_leftover(&self, object: ObjectId) -> Result<Leftover, Errno>;

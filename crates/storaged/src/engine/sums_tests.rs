@@ -26,7 +26,7 @@ use super::files::{Files, Options};
 use super::folders;
 use super::keeping::SUMS;
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
-use super::{Checked, Data, Found, Leftover, ObjectStore, Share, syscall};
+use super::{Checked, Data, Found, LaneShare, Leftover, ObjectStore, syscall};
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
 use crate::sums::{Entry, Trust};
 
@@ -542,7 +542,7 @@ fn leftover_checksums_are_listed_and_removed_and_others_stay() {
         let copy = std::fs::read(sidecar(dir.path(), left)).expect("there");
         store.remove(left).await.expect("removed");
         std::fs::write(sidecar(dir.path(), left), copy).expect("written");
-        let all = Share { lane: 0, lanes: 1 };
+        let all = LaneShare { lane: 0, lanes: 1 };
         let page = store.list_checksums(None, 10, all).await.expect("listed");
         let mut listed: Vec<ObjectId> = page.objects.iter().map(|(object, _)| *object).collect();
         listed.sort_unstable();
