@@ -55,7 +55,8 @@ pub fn run(config: Config, reread: Reread<Config>) -> anyhow::Result<()> {
         // From here on a signal stops in order.
         let mut signals = Signals::new(hangup)?;
         let (events, inbox) = unbounded_channel();
-        let mut server = Server::start(config, (key, seats, fail_points), metrics, endpoint_at, events)?;
+        let mut server =
+            Server::start(config, Start { key, seats, fail_points, metrics, endpoint: endpoint_at, events })?;
         let outcome = server.run(inbox, &mut signals, &reread).await;
         server.stop()?;
         outcome
@@ -104,6 +105,20 @@ enum Event {
     ShardEnded(usize),
 }
 
+/// What a service is started with, beside its configuration.
+struct Start {
+    key: ClusterKey,
+    /// Opened; nobody listens there yet.
+    seats: Vec<Seat>,
+    /// The file that says where the service is to crash, in tests.
+    fail_points: Option<PathBuf>,
+    metrics: Metrics,
+    /// Where metrics are served, if they are.
+    endpoint: Option<SocketAddr>,
+    /// Where the service hears of what happens to it.
+    events: UnboundedSender<Event>,
+}
+
 struct Server {
     config: Config,
     key: ClusterKey,
@@ -118,13 +133,8 @@ struct Server {
 }
 
 impl Server {
-    fn start(
-        config: Config,
-        (key, seats, fail_points): (ClusterKey, Vec<Seat>, Option<PathBuf>),
-        metrics: Metrics,
-        endpoint: Option<SocketAddr>,
-        events: UnboundedSender<Event>,
-    ) -> anyhow::Result<Self> {
+    fn start(config: Config, start: Start) -> anyhow::Result<Self> {
+        let Start { key, seats, fail_points, metrics, endpoint, events } = start;
         let incarnation = nanoseconds();
         let known = seats.first().context("no shard")?.identity();
         let management = AgentConfig {

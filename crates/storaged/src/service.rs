@@ -132,13 +132,19 @@ impl Service {
         let ports = listeners.ports.clone();
         let interfaces = control::interfaces::selectors(&config.interfaces)?;
         let net_bench = Arc::new(NetBench::new(Asker { identity: identity.clone(), interfaces }));
-        let lanes =
-            start_lanes(&config, listeners, (&targets, targets_max), &identity, &net_bench, (&metrics, &news.fault))
-                .map_err(|error| cannot_start(&error))?;
+        let fault = news.fault.clone();
+        let parts = LaneParts {
+            targets: &targets,
+            targets_max,
+            identity: &identity,
+            net_bench: &net_bench,
+            metrics: &metrics,
+            fault: &fault,
+        };
+        let lanes = start_lanes(&config, listeners, &parts).map_err(|error| cannot_start(&error))?;
         news.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
         welcome(&targets);
         tracing::info!(node = %registered.node, alias = registered.alias, ?ports, "the storage service is ready");
-        let fault = news.fault;
         Ok(Self { config, metrics, ports, lanes, targets, net_bench, agent, fault, watch, homes, absent })
     }
 
@@ -405,14 +411,22 @@ fn report(target: &Target) -> Report {
     Report { capacity: target.capacity(), failing, empty: target.is_empty() }
 }
 
-fn start_lanes(
-    config: &Config,
-    listeners: Listeners,
-    (targets, targets_max): (&[Arc<Target>], usize),
-    identity: &Identity,
-    net_bench: &Arc<NetBench>,
-    (metrics, fault): (&Metrics, &Fault),
-) -> io::Result<Vec<Lane>> {
+/// What all lanes of a node have in common, beside the configuration.
+struct LaneParts<'a> {
+    targets: &'a [Arc<Target>],
+    /// Those counted that were absent at the start and are searched for.
+    targets_max: usize,
+    identity: &'a Identity,
+    net_bench: &'a Arc<NetBench>,
+    metrics: &'a Metrics,
+    fault: &'a Fault,
+}
+
+/// A lane for each socket.
+///
+/// # Errors
+/// Where the limit of open descriptors cannot be asked for, or a lane cannot be made.
+fn start_lanes(config: &Config, listeners: Listeners, parts: &LaneParts<'_>) -> io::Result<Vec<Lane>> {
     let lanes = listeners.sockets.len();
     let allowed = raise_descriptors(3 * u64::from(config.open_files) + DESCRIPTORS_BESIDE)?;
     // Each may have a second one, past the page cache, and one for its checksums.
@@ -427,9 +441,9 @@ fn start_lanes(
         Lane::start(Setup {
             share: LaneShare { lane, lanes },
             listener,
-            targets: targets.to_vec(),
-            targets_max,
-            identity: identity.clone(),
+            targets: parts.targets.to_vec(),
+            targets_max: parts.targets_max,
+            identity: parts.identity.clone(),
             limits: Limits {
                 requests: CONNECTION_REQUESTS_MAX,
                 bytes: CONNECTION_BYTES_MAX,
@@ -441,9 +455,9 @@ fn start_lanes(
             queue_depth: config.queue_depth as usize,
             read_memory_max: usize::try_from(config.read_memory.0).unwrap_or(usize::MAX),
             read_ahead_max: usize::try_from(config.read_ahead.0).unwrap_or(usize::MAX),
-            metrics: metrics.clone(),
-            net_bench: Arc::clone(net_bench),
-            fault: fault.clone(),
+            metrics: parts.metrics.clone(),
+            net_bench: Arc::clone(parts.net_bench),
+            fault: parts.fault.clone(),
         })
     };
     listeners.sockets.into_iter().enumerate().map(start).collect()
