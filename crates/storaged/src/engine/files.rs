@@ -26,7 +26,7 @@ use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
 use super::scatter::scatter;
 use super::{
-    Checked, Data, Found, LaneShare, Leftover, ObjectStore, Page, Stored, Written, listing, lost, sidecar, syscall,
+    Checked, Data, Found, LaneShare, Leftover, ObjectStore, Page, Stored, Written, listing, lost, sidecar_file, syscall,
 };
 use crate::ahead::Ahead;
 use crate::failures::Failures;
@@ -312,7 +312,7 @@ impl Files {
         let (root, sums) = (Arc::clone(&self.root), self.sums.shared_root());
         // The sidecar first: one without its object would wait for the next object of that name.
         let unlink = move || {
-            sums.map_or(Ok(()), |sums| sidecar::remove(sums.as_raw_fd(), object))?;
+            sums.map_or(Ok(()), |sums| sidecar_file::remove(sums.as_raw_fd(), object))?;
             syscall::unlink_at(root.as_raw_fd(), &path)
         };
         let outcome = if small { self.paced(unlink).await } else { self.unblock(unlink).await };

@@ -49,6 +49,7 @@ mod removals;
 mod scatter;
 mod settle;
 pub(crate) mod sidecar;
+mod sidecar_file;
 mod source;
 mod space;
 #[cfg(test)]
