@@ -139,7 +139,7 @@ impl Admin {
         self.on_data(async |data| Ok(storagebench::start(data, plan, choice).await))?
     }
 
-    /// The latest such run, with the verdict where it has ended.
+    /// The latest storage benchmark, with the verdict where it has ended.
     ///
     /// # Errors
     /// Where no storage service knows of any.
@@ -147,7 +147,7 @@ impl Admin {
         self.on_data(async |data| Ok(storagebench::latest(data).await))?
     }
 
-    /// The same of the run that has begun so.
+    /// The storage benchmark that has begun so, with the verdict where it has ended.
     ///
     /// # Errors
     /// Where mgmtd does not answer.

@@ -54,13 +54,13 @@ impl Watch {
         self.settle_to(0.0);
     }
 
-    /// The same of processes that use so many CPUs with nothing to do.
+    /// As `settle`, of processes that use so many CPUs with nothing to do.
     pub(crate) fn settle_to(&self, idle: f64) {
         const PATIENCE: Duration = Duration::from_secs(20);
         self.settle_within(PATIENCE, idle);
     }
 
-    /// The same, for so long at most.
+    /// As `settle_to`, for so long at most.
     pub(crate) fn settle_within(&self, patience: Duration, idle: f64) {
         const LOOK: Duration = Duration::from_millis(100);
         let deadline = Instant::now() + patience;

@@ -121,7 +121,7 @@ impl Program {
         self.measure_within(Duration::MAX, job)
     }
 
-    /// The same, of a job that may hang in a file system that is not ours.
+    /// As `measure`, of a job that may hang in a file system that is not ours.
     ///
     /// # Errors
     /// [`Hung`] where the job was killed because it took longer than `patience`; else as above.

@@ -87,7 +87,7 @@ pub(crate) enum Which {
     Usual,
     /// With what tasks of `side::shards` need in it.
     TwoShards,
-    /// The same, each shard on a CPU of its own: those of [`Bench::two_cpus`].
+    /// With two shards, each on a CPU of its own: those of [`Bench::two_cpus`].
     BoundShards,
     /// With one storage target.
     OneTarget,
@@ -304,7 +304,7 @@ impl Bench {
         self.hosts.get(&rails).context("no hosts")
     }
 
-    /// The same as `place`, on the client.
+    /// A directory to work in on the client of two hosts with so many rails, and whom to watch.
     pub(crate) fn place_of_hosts(&mut self, rails: usize) -> Result<(PathBuf, Watch)> {
         let hosts = self.hosts(rails)?;
         let kind = |name: &str| if name == "mount" { Who::Client } else { Who::Server };
@@ -363,20 +363,20 @@ impl Bench {
         }
     }
 
-    /// The same on the usual mount of a cluster.
+    /// A directory to work in on the usual mount of a cluster, and whom to watch.
     pub(crate) fn place_of(&mut self, which: Which) -> Result<(PathBuf, Watch)> {
         let cluster = self.cluster(which)?;
         Ok((place_in(&cluster.mount)?, cluster.watch.clone()))
     }
 
-    /// The same through another mount of a cluster, with these flags.
+    /// A directory to work in on another mount of a cluster, with these flags, and whom to watch.
     pub(crate) fn place_with(&mut self, which: Which, name: &'static str, flags: &[&str]) -> Result<(PathBuf, Watch)> {
         let mounted = self.cluster(which)?.mount_with(name, flags);
         let (root, watch) = mounted.with_context(|| format!("cannot mount with {flags:?}"))?;
         Ok((place_in(&root)?, watch))
     }
 
-    /// The same of our own through a mount that has seen nothing yet.
+    /// A directory to work in on a mount of the usual cluster that has seen nothing yet, and whom to watch.
     pub(crate) fn place_cold(&mut self) -> Result<(PathBuf, Watch)> {
         let (root, watch) = self.cluster(Which::Usual)?.mount_cold().context("cannot mount once more")?;
         Ok((place_in(&root)?, watch))

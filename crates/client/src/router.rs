@@ -212,10 +212,10 @@ impl Client {
         }
         let (route, connection) = self.connection(destination).await?;
         // With the connection in hand: where the session ends from here on, the connection does too, before anybody is told.
-        if changes_objects(C::OP) && !self.may_change(destination, connection.begun()) {
+        if C::OP.changes_objects() && !self.may_change(destination, connection.begun()) {
             return Err(Failure::Lapsed);
         }
-        if is_done_once(C::OP) && self.has_forgotten(destination, sent) {
+        if C::OP.is_done_once() && self.has_forgotten(destination, sent) {
             return Err(Failure::Forgotten);
         }
         let before = sent.goes(ring::now());
@@ -482,47 +482,6 @@ impl LaneRoute {
     }
 }
 
-/// It changes what is there of files that are there.
-fn changes_files(op: Op) -> bool {
-    let of_shard = matches!(
-        op,
-        Op::Set
-            | Op::Link
-            | Op::Unlink
-            | Op::Rename
-            | Op::SetXattr
-            | Op::RemoveXattr
-            | Op::Settle
-            | Op::Close
-            | Op::WasRead
-            | Op::WriteInline
-    );
-    of_shard || changes_objects(op)
-}
-
-/// A change of names or attributes: done again, it would meet or undo what others did meanwhile.
-fn is_done_once(op: Op) -> bool {
-    matches!(
-        op,
-        Op::Set
-            | Op::Create
-            | Op::TmpFile
-            | Op::Mkdir
-            | Op::Symlink
-            | Op::Link
-            | Op::Unlink
-            | Op::Rmdir
-            | Op::Rename
-            | Op::SetXattr
-            | Op::RemoveXattr
-            | Op::WriteInline
-    )
-}
-
-fn changes_objects(op: Op) -> bool {
-    matches!(op, Op::Write | Op::Truncate | Op::Allocate | Op::Copy)
-}
-
 fn failure_of(status: Status) -> Failure {
     match status {
         Status::Errno(errno) => Failure::Errno(errno),
@@ -555,10 +514,10 @@ impl Drop for Unanswered<'_, '_> {
     fn drop(&mut self) {
         let Some(unanswered) = self.sent.unanswered().filter(|_| !self.is_over.get()) else { return };
         self.caller.note_doubt(unanswered);
-        if changes_files(self.op) {
+        if self.op.changes_files() {
             self.client.shared.contents.doubt(Instant::now());
         }
-        if changes_objects(self.op) {
+        if self.op.changes_objects() {
             self.client.doubt(self.destination);
         }
     }

@@ -50,7 +50,7 @@ impl Watched {
         Self { listen, wanted: wanted.to_vec(), reach: Reach::of(management), missing: 0, metrics: None }
     }
 
-    /// The same, with the address at which the service's metrics are served.
+    /// Also tells the address at which the service's metrics are served.
     #[must_use]
     pub fn with_metrics(self, metrics: Option<SocketAddr>) -> Self {
         Self { metrics, ..self }

@@ -24,7 +24,8 @@ pub(crate) enum Answer {
     Wrote(WriteInlineReply),
     Contents(ReadInlineReply),
     Opened(SessionOpened),
-    /// The same of a session that may not be on disk yet: what it is given from now on counts only where it is known.
+    /// A session that may not be on disk yet. Goes out when the log is: what it is given from now on counts only where
+    /// it is known.
     OpenedAnew(SessionOpened),
     Target(ReadlinkReply),
     Page(ReadDirReply),
@@ -35,7 +36,8 @@ pub(crate) enum Answer {
     Entry(Box<EntryInfoReply>),
     Scan(ScanReply),
     Parts(PartsReply),
-    /// The same for who did not know of them yet: it is going to rely on that for good, so it must be on disk.
+    /// Parts of a directory for who did not know of them yet. Goes out when the log is on disk, for it is going to rely
+    /// on them for good.
     NewParts(PartsReply),
     Looked(LookupReply),
     Walked(WalkReply),
@@ -43,14 +45,17 @@ pub(crate) enum Answer {
     Renewed(RenewReply),
     /// Not answered now: others have to give back leases first, or contents have to be moved.
     Parked,
-    /// Goes out when the log is on disk.
+    /// Done, and goes out when the log is on disk, as soon as the disk can.
     Synced,
-    /// The same, where anything of it is still to be done.
+    /// Promises of a transaction's parts. `Some`: goes out when the log is on disk, and how soon that is to be. `None`:
+    /// at once, for all of it is done already.
     Prepared(Prepared, Option<Haste>),
+    /// What became of a transaction. That it is committed goes out when the log is on disk; all else at once.
     Outcome(Outcome),
-    /// The same, but without hurry.
+    /// Goes out when the log is on disk, which nobody hurries with.
     Finished(Finished),
-    /// As what is in it.
+    /// Promises and ends of several transactions. `Some`: goes out when the log is on disk, as soon as the most urgent
+    /// of them needs it.
     Transacted(Transacted, Option<Haste>),
     Climbed(Climbed),
     /// None yet: the request waits for this transaction.
@@ -75,13 +80,13 @@ impl Answer {
         Self::errno(store_errno(error))
     }
 
-    /// Must be on disk before it goes out, and how soon; `None` where it goes out at once.
+    /// How soon the log is to be on disk, before which the answer may not go out. `None`: it goes out unsynced, at once.
     pub(crate) fn needs_sync(&self) -> Option<Haste> {
         match self {
             Self::Synced | Self::NewParts(_) | Self::OpenedAnew(_) => Some(Haste::Now),
             // What is undecided, or unknown, promises nothing.
             Self::Outcome(outcome) => (*outcome == Outcome::Commit).then_some(Haste::Now),
-            Self::Finished(_) => Some(Haste::None),
+            Self::Finished(_) => Some(Haste::WithNextSync),
             Self::Prepared(_, waits) | Self::Transacted(_, waits) => *waits,
             _ => None,
         }

@@ -8,11 +8,10 @@ use namespace::transaction::part::Part;
 use namespace::transaction::{Finished, Haste};
 use namespace::view::{
     Changed, Create, Drafted, EntryInfo, Exactly, HeldOpen, InodeView, Parts, PolicyChange, Rename, Retold, Settle,
-    Settled, Telling, WriteInline,
+    Settled, Telling, TimeChange, WriteInline,
 };
 use types::error::Errno;
 use types::id::SessionId;
-use types::time::Timestamp;
 use wire::codec::{Bytes, DecodeError, decode_body};
 use wire::frame::Status;
 use wire::op::Op;
@@ -298,7 +297,7 @@ impl<K: Kv> Call<'_, K> {
             let finished = self.shard.finish(finish.transaction, finish.commit, finish.made);
             endings.push(match finished.map_err(|error| status_of(&error.into(), Op::Finish)) {
                 Ok(finished) => {
-                    waits = waits.max(Some(Haste::None));
+                    waits = waits.max(Some(Haste::WithNextSync));
                     ending(finished)
                 }
                 Err(_) => transaction::Ending::Later,
@@ -426,8 +425,9 @@ fn changed(result: Result<Changed>) -> Outcome {
     Ok(Answer::Changed(convert::changed(result?)))
 }
 
-fn time_change(change: meta::TimeChange) -> (Timestamp, Timestamp) {
-    (change.at, change.before)
+fn time_change(change: meta::TimeChange) -> TimeChange {
+    let meta::TimeChange { at, before } = change;
+    TimeChange { at, before }
 }
 
 fn drafted(drafted: meta::Drafted) -> Drafted {

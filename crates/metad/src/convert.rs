@@ -40,12 +40,12 @@ pub(crate) fn inode(view: InodeView) -> Box<meta::InodeReply> {
 }
 
 pub(crate) fn changed(changed: Changed) -> meta::ChangeReply {
-    let Changed { parent, target, others, told, removed } = changed;
+    let Changed { parent, target, others, removed } = changed;
     meta::ChangeReply {
         parent: parent.as_deref().map(directory),
         target: target.as_deref().map(directory),
-        others,
-        told,
+        told: others.is_some(),
+        others: others.unwrap_or_default(),
         removed,
     }
 }
@@ -113,7 +113,8 @@ pub(crate) fn scan(page: ScanPage) -> meta::ScanReply {
 fn record(record: ScanRecord) -> meta::ScanRecord {
     let none = meta::ScanRecord { inode: None, edge: None, deletion: None, contents: None, damage: None };
     match record {
-        ScanRecord::Inode { view, orphan_holders, orphan } => {
+        ScanRecord::Inode { view, orphan } => {
+            let (orphan_holders, orphan) = (orphan.unwrap_or(0), orphan.is_some());
             meta::ScanRecord { inode: Some(meta::ScanInode { reply: inode(view), orphan_holders, orphan }), ..none }
         }
         ScanRecord::Edge { parent, name, child, kind } => {

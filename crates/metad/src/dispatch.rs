@@ -1,7 +1,7 @@
 //! The whole protocol of a shard in one match. Versions of messages end here and in `call`; what an operation means is
 //! the namespace's business.
 //!
-//! A new message is a line in `dispatch`, a function in `call`, and, where it makes the store grow, a line in `grows`.
+//! A new message is a line in `dispatch`, a function in `call`, and a line in each class of `wire::op` that it belongs to.
 
 use kv::Kv;
 use namespace::error::Error;
@@ -11,6 +11,7 @@ use types::id::{GroupId, InodeId, SessionId, ShardId};
 use wire::codec::{Reader, Wire};
 use wire::frame::Status;
 use wire::op::Op;
+use wire::storage_op;
 use wire::v1::meta::Exactly;
 
 use crate::answer::Answer;
@@ -90,36 +91,6 @@ pub(crate) fn foresee<K: Kv>(shard: &mut Shard<K>, op: Op, body: &[u8]) {
     }
 }
 
-/// What storage services answer. A pattern, so that the compiler still finds an operation that is in none.
-macro_rules! storage_op {
-    () => {
-        Op::Read
-            | Op::Write
-            | Op::Truncate
-            | Op::Sync
-            | Op::Remove
-            | Op::Stat
-            | Op::List
-            | Op::TargetStat
-            | Op::Place
-            | Op::Allocate
-            | Op::Seek
-            | Op::Copy
-            | Op::BenchStart
-            | Op::BenchStatus
-            | Op::BenchStop
-            | Op::BenchCleanup
-            | Op::NetRead
-            | Op::NetWrite
-            | Op::NetStart
-            | Op::NetStatus
-            | Op::NetStop
-            | Op::ScrubStart
-            | Op::ScrubStatus
-            | Op::ScrubStop
-    };
-}
-
 fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
     match op {
         Op::Lookup => call.lookup(),
@@ -177,54 +148,8 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
     }
 }
 
-/// Adds records: refused below the reserve of free space. Everything that gives space back, ends something, or is needed
-/// to settle what clients have written goes on.
-pub(crate) fn grows(op: Op) -> bool {
-    let makes = matches!(op, Op::Create | Op::TmpFile | Op::Mkdir | Op::Symlink | Op::Link);
-    makes || matches!(op, Op::WriteInline | Op::SetXattr | Op::SetPolicy | Op::Split)
-}
-
-/// Writes to the store.
-pub(crate) fn changes(op: Op) -> bool {
-    let of_session = matches!(op, Op::Close | Op::WasRead | Op::SessionOpen | Op::SessionClose);
-    is_numbered(op) || of_session || matches!(op, Op::Finish | Op::Prepare | Op::Transact)
-}
-
-/// Happens once, however often it is asked for. Begins with its `Exactly`.
-fn is_numbered(op: Op) -> bool {
-    let alters = matches!(op, Op::Rename | Op::Set | Op::WriteIntent | Op::Settle | Op::RemoveXattr);
-    grows(op) || alters || matches!(op, Op::Unlink | Op::Rmdir)
-}
-
 /// Its number among the changes of its session, where it has one.
 pub(crate) fn sequence(op: Op, body: &[u8]) -> Option<u64> {
-    let exactly = is_numbered(op).then(|| Exactly::decode(&mut Reader::new(body)))?;
+    let exactly = op.is_numbered().then(|| Exactly::decode(&mut Reader::new(body)))?;
     Some(exactly.ok()?.sequence)
-}
-
-/// Answered also on a connection without a session: holds nothing, and changes nothing, or is another shard's.
-pub(crate) fn is_open_to_all(op: Op) -> bool {
-    matches!(
-        op,
-        Op::Ping
-            | Op::SessionOpen
-            | Op::SessionClose
-            | Op::Lookup
-            | Op::Walk
-            | Op::GetAttr
-            | Op::Readlink
-            | Op::ReadDir
-            | Op::GetXattr
-            | Op::ListXattr
-            | Op::Fsync
-            | Op::StatFs
-            | Op::EntryInfo
-            | Op::Parts
-            | Op::Scan
-            | Op::Prepare
-            | Op::Finish
-            | Op::AskOutcome
-            | Op::Climb
-            | Op::Transact
-    )
 }

@@ -168,7 +168,7 @@ impl FailPoints {
         self.pass_if(steps.finished, FinishNotCommitted);
     }
 
-    /// It was.
+    /// A batch with these steps was committed.
     pub(crate) fn committed(&self, steps: Steps) {
         self.pass_if(steps.decided, DecisionCommitted);
         self.pass_if(steps.promised, PromiseCommitted);

@@ -55,7 +55,8 @@ pub fn run(config: Config, reread: Reread<Config>) -> anyhow::Result<()> {
         // From here on a signal stops in order.
         let mut signals = Signals::new(hangup)?;
         let (events, inbox) = unbounded_channel();
-        let mut server = Server::start(config, (key, seats, fail_points), metrics, endpoint_at, events)?;
+        let mut server =
+            Server::start(config, Start { key, seats, fail_points, metrics, endpoint: endpoint_at, events })?;
         let outcome = server.run(inbox, &mut signals, &reread).await;
         server.stop()?;
         outcome
@@ -81,17 +82,17 @@ impl Signals {
         }
     }
 
-    async fn received(&mut self) -> Told {
+    async fn received(&mut self) -> SignalOrder {
         tokio::select! {
-            _ = self.terminate.recv() => Told::Stop,
-            _ = self.interrupt.recv() => Told::Stop,
-            _ = self.hangup.recv() => Told::Grow,
+            _ = self.terminate.recv() => SignalOrder::Stop,
+            _ = self.interrupt.recv() => SignalOrder::Stop,
+            _ = self.hangup.recv() => SignalOrder::Grow,
         }
     }
 }
 
 /// What signals say.
-enum Told {
+enum SignalOrder {
     Stop,
     Grow,
 }
@@ -102,6 +103,20 @@ enum Event {
     Refused(Fatal),
     /// The place's index.
     ShardEnded(usize),
+}
+
+/// What a service is started with, beside its configuration.
+struct Start {
+    key: ClusterKey,
+    /// Opened; nobody listens there yet.
+    seats: Vec<Seat>,
+    /// The file that says where the service is to crash, in tests.
+    fail_points: Option<PathBuf>,
+    metrics: Metrics,
+    /// Where metrics are served, if they are.
+    endpoint: Option<SocketAddr>,
+    /// Where the service hears of what happens to it.
+    events: UnboundedSender<Event>,
 }
 
 struct Server {
@@ -118,13 +133,8 @@ struct Server {
 }
 
 impl Server {
-    fn start(
-        config: Config,
-        (key, seats, fail_points): (ClusterKey, Vec<Seat>, Option<PathBuf>),
-        metrics: Metrics,
-        endpoint: Option<SocketAddr>,
-        events: UnboundedSender<Event>,
-    ) -> anyhow::Result<Self> {
+    fn start(config: Config, start: Start) -> anyhow::Result<Self> {
+        let Start { key, seats, fail_points, metrics, endpoint, events } = start;
         let incarnation = nanoseconds();
         let known = seats.first().context("no shard")?.identity();
         let management = AgentConfig {
@@ -158,9 +168,9 @@ impl Server {
     ) -> anyhow::Result<()> {
         loop {
             let event = tokio::select! {
-                told = signals.received() => match told {
-                    Told::Stop => return Ok(()),
-                    Told::Grow => tokio::select! {
+                order = signals.received() => match order {
+                    SignalOrder::Stop => return Ok(()),
+                    SignalOrder::Grow => tokio::select! {
                         () = signals.stop() => return Ok(()),
                         grown = self.grow(reread) => {
                             grown?;

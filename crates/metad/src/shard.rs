@@ -208,7 +208,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     let spill = Spill::new(Rc::clone(&core), Rc::clone(&storage));
     let fencing = Fencing::new(Rc::clone(&core), Rc::clone(&storage), setup.session_expiry);
     let messenger = Messenger::new(Rc::clone(&core), Rc::clone(&identity), Arc::clone(&setup.limits.interfaces));
-    let chair = Chair {
+    let orders = OrderTask {
         core: Rc::clone(&core),
         storage,
         removal: Rc::clone(&removal),
@@ -216,7 +216,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         shard: setup.shard,
         target: setup.target,
     };
-    chair.take_view(&setup.view);
+    orders.take_view(&setup.view);
     ring::spawn(turns(Rc::clone(&core)));
     ring::spawn(tasks::tick(Rc::clone(&core)));
     ring::spawn(tasks::split(Rc::clone(&core)));
@@ -231,7 +231,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     let served = net::serve(setup.listener, identity, setup.limits, Rc::clone(&core.epoch), front);
     // Nobody waits for it where the starter has given up.
     let _ = ready.send(());
-    either(either(served, chair.obey(inbox)), core.given_up.notified()).await;
+    either(either(served, orders.obey(inbox)), core.given_up.notified()).await;
     core.why_given_up().map_or(Ok(()), |error| Err(error.into()))
 }
 
@@ -263,8 +263,8 @@ async fn turns(core: Rc<Core>) {
     }
 }
 
-/// Takes orders.
-struct Chair {
+/// Carries out the orders of the service: a new view of the cluster, and the end.
+struct OrderTask {
     core: Rc<Core>,
     storage: Rc<Storage>,
     removal: Rc<Removal>,
@@ -273,7 +273,7 @@ struct Chair {
     target: TargetId,
 }
 
-impl Chair {
+impl OrderTask {
     async fn obey(self, mut inbox: Receiver<Order>) {
         while let Some(order) = inbox.recv().await {
             match order {

@@ -76,7 +76,7 @@ impl Syncer {
         let was_soon = state.soon > state.done;
         state.committed = committed;
         match haste {
-            Haste::None => {}
+            Haste::WithNextSync => {}
             Haste::Soon => state.soon = committed,
             Haste::Now => state.wanted = committed,
         }
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(counts.ended(), 0);
         let begun = Instant::now();
         for count in 1..=10 {
-            syncer.committed(count, Haste::None);
+            syncer.committed(count, Haste::WithNextSync);
         }
         while wait(&mut results) != (Synced { upto: 10, result: Ok(()) }) {}
         // One for all of them, unless this thread was slow to make them.
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn the_end_syncs_what_is_left() {
         let (syncer, counts, _results) = start(60_000, false);
-        syncer.committed(3, Haste::None);
+        syncer.committed(3, Haste::WithNextSync);
         drop(syncer);
         assert_eq!(counts.ended(), 1);
     }

@@ -228,7 +228,7 @@ impl Core {
             held: Held::default(),
             buried: Buried::default(),
         };
-        syncer.committed(state.commits, Haste::None);
+        syncer.committed(state.commits, Haste::WithNextSync);
         Self {
             state: RefCell::new(state),
             store,
@@ -497,7 +497,7 @@ impl Core {
     /// Takes up what the turn brought: messages for other shards, files whose contents are to be moved, and requests that can
     /// go on. How soon the disk is to know what some of that waits for.
     fn hand_out(&self, state: &mut State) -> Haste {
-        let mut haste = Haste::None;
+        let mut haste = Haste::WithNextSync;
         for outgoing in state.shard.take_outgoing() {
             if outgoing.after_sync && state.commits > state.synced {
                 haste = haste.max(outgoing.haste);
@@ -544,7 +544,7 @@ impl Core {
             }
             self.send(one, now);
         }
-        if changed || haste > Haste::None {
+        if changed || haste > Haste::WithNextSync {
             self.syncer.committed(state.commits, haste);
         }
         self.metrics.waiting_for_sync.set(i64::try_from(state.syncing.len()).unwrap_or(i64::MAX));
@@ -580,7 +580,7 @@ impl State {
         }
         let session = match self.connections.session(queued.connection) {
             Some(session) if self.shard.touch(session) => session,
-            None if dispatch::is_open_to_all(op) => SessionId(0),
+            None if op.is_open_to_all() => SessionId(0),
             Some(_) | None => return Answer::Failed(Status::NoSession),
         };
         if let Some(errno) = refused

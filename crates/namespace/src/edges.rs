@@ -113,7 +113,7 @@ impl Edges {
         Ok(edge)
     }
 
-    /// The same where the name is likely to be new: what is not there is not remembered, for it will be there soon.
+    /// As `get`, of a name that is likely to be new: what is not there is not remembered, for it will be there soon.
     pub(crate) fn get_new<K: Kv>(&mut self, kv: &K, parent: InodeId, hash: u64, name: &[u8]) -> Result<Option<Edge>> {
         if let Some(at) = self.find((parent, hash), name) {
             return Ok(self.changed[at].edge);

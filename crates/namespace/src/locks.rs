@@ -69,7 +69,7 @@ pub enum Wait {
     No,
     /// As long as it takes.
     Yes,
-    /// The same, but `EDEADLK` where that would be for ever.
+    /// As long as it takes, but `EDEADLK` where that would be for ever.
     UnlessDeadlock,
 }
 
@@ -425,13 +425,13 @@ impl Locks {
         std::mem::take(&mut self.answers)
     }
 
-    /// Requests that wait.
+    /// How many requests wait. For tests.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// All that is held, for tests and people.
+    /// All locks that are held, each with the inode that it is on. For tests.
     pub fn held(&self) -> impl Iterator<Item = (InodeId, Holder)> {
         self.files.iter().flat_map(|(key, file)| file.all().map(|holder| (key.0, holder)))
     }

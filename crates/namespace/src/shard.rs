@@ -489,7 +489,7 @@ impl<K: Kv> Shard<K> {
         }
     }
 
-    /// The same, with a lease on it for the session.
+    /// As `view`, with a lease on it for the session.
     fn leased_view(&mut self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
         let mut view = self.view(session, id, inode, layout);
         self.lease_view(session, &mut view);

@@ -84,10 +84,8 @@ pub struct Changed {
     pub parent: Option<Box<DirectoryView>>,
     /// Of a rename into another directory: that one.
     pub target: Option<Box<DirectoryView>>,
-    /// Directories that were themselves removed, replaced or moved.
-    pub others: Vec<InodeId>,
-    /// There are no others than these.
-    pub told: bool,
+    /// Directories that were themselves removed, replaced or moved. `None`: it is not known which.
+    pub others: Option<Vec<InodeId>>,
     /// What was removed or replaced, if that was no regular file, as it is without a name. Of a directory where it was
     /// at home here.
     pub removed: Option<Box<Attr>>,
@@ -248,6 +246,14 @@ pub const XATTR_REPLACE: u32 = 2;
 /// With an access ACL: set-group-id goes, since who sets it is not in the file's group.
 pub const XATTR_KILL_SGID: u32 = 0x100;
 
+/// What a session's reads or writes made of one of a file's times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimeChange {
+    pub at: Timestamp,
+    /// The time that the session knew. Where it is another one now, somebody else has changed it.
+    pub before: Timestamp,
+}
+
 /// What a session's writes came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settle {
@@ -256,8 +262,8 @@ pub struct Settle {
     pub size: u64,
     /// Units of 512 bytes.
     pub blocks: u64,
-    /// Of the last write that the times were not set after, and the modification time that the session knew.
-    pub mtime: Option<(Timestamp, Timestamp)>,
+    /// Of the modification time, by the last write that the times were not set after.
+    pub mtime: Option<TimeChange>,
     /// `Some(intents)` where the session asked the objects; `None` where it was exclusive.
     pub gathered: Option<u64>,
     /// Also end the session's write intent, whether settled or not.
@@ -266,8 +272,8 @@ pub struct Settle {
     pub close: bool,
     /// Nothing was written since the file was made: it has no objects.
     pub untouched: bool,
-    /// With `close`: when the session read the file last, and the access time that it knew then.
-    pub read: Option<(Timestamp, Timestamp)>,
+    /// With `close`: of the access time, by the session's last read.
+    pub read: Option<TimeChange>,
 }
 
 /// What a session has kept back of its draft (`shard/drafts.rs`).
@@ -374,11 +380,10 @@ pub struct ScanPage {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ScanRecord {
-    /// `orphan`: unlinked but held open by `orphan_holders` sessions.
     Inode {
         view: InodeView,
-        orphan_holders: u32,
-        orphan: bool,
+        /// Of an inode without a name: how many sessions hold it open.
+        orphan: Option<u32>,
     },
     Edge {
         parent: InodeId,

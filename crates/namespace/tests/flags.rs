@@ -5,7 +5,7 @@ mod common;
 use common::{A, B, Bed, CRED, ROOT, config, refused};
 use namespace::error::{Error, Result};
 use namespace::shard::Config;
-use namespace::view::{RENAME_EXCHANGE, WriteInline};
+use namespace::view::{RENAME_EXCHANGE, TimeChange, WriteInline};
 use types::attr::{FileType, SetAttr, SetTime};
 use types::error::Errno;
 use types::flags::FileFlags;
@@ -236,7 +236,7 @@ fn reading_leaves_access_times_where_a_flag_says_so() {
     bed.shard.accessed(A, d, AccessTimes::Strictatime).expect("noted or not");
     bed.shard.open_inode(A, f, false).expect("open");
     flag(&mut bed, f, FileFlags::NOATIME);
-    bed.shard.close_inode(A, f, Some((Timestamp(777), before[0]))).expect("closed");
+    bed.shard.close_inode(A, f, Some(TimeChange { at: Timestamp(777), before: before[0] })).expect("closed");
     assert_eq!([f, d].map(|inode| bed.stat(inode).expect("there").attr.atime), before);
 }
 

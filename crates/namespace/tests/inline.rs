@@ -363,7 +363,8 @@ fn an_intent_from_before_a_power_cut_tells_that_the_contents_had_left() {
     bed.turn();
 }
 
-/// The same, and it comes back so late that another one was given the file meanwhile, with the contents from before.
+/// A client has an intent from before a power cut of the shard's host, and comes back so late that another one was
+/// given the file meanwhile, with the contents from before.
 #[test]
 fn an_intent_from_before_a_power_cut_takes_nothing_that_others_have_written_since() {
     for cuts in [false, true] {

@@ -53,22 +53,21 @@ struct Cache {
 struct Outcome {
     made: Option<InodeId>,
     directories: Vec<DirectoryView>,
-    others: Vec<InodeId>,
-    told: bool,
+    others: Option<Vec<InodeId>>,
     draft: bool,
 }
 
 impl From<InodeView> for Outcome {
     fn from(view: InodeView) -> Self {
         let directories = view.parent.into_iter().map(|parent| *parent).collect();
-        Self { made: Some(view.attr.inode), directories, told: true, draft: view.draft, ..Self::default() }
+        Self { made: Some(view.attr.inode), directories, others: Some(Vec::new()), draft: view.draft }
     }
 }
 
 impl From<Changed> for Outcome {
     fn from(changed: Changed) -> Self {
         let directories = changed.parent.into_iter().chain(changed.target).map(|directory| *directory).collect();
-        Self { directories, others: changed.others, told: changed.told, ..Self::default() }
+        Self { directories, others: changed.others, ..Self::default() }
     }
 }
 
@@ -130,11 +129,9 @@ impl World {
     /// What comes of a change of one's own.
     fn learn_outcome(&mut self, session: SessionId, places: [&Place; 2], outcome: Outcome) {
         let whole = &mut self.cache(session).whole;
-        if !outcome.told {
-            whole.clear();
-        }
-        for other in outcome.others {
-            whole.remove(&other);
+        match outcome.others {
+            Some(others) => whole.retain(|directory, _| !others.contains(directory)),
+            None => whole.clear(),
         }
         for (directory, name) in places {
             let told = outcome.directories.iter().any(|view| view.attr.inode == *directory);

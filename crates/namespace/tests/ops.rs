@@ -578,7 +578,7 @@ fn scan_pages_through_everything() {
     }
     let count = |wanted: fn(&ScanRecord) -> bool| records.iter().filter(|record| wanted(record)).count();
     assert_eq!(count(|record| matches!(record, ScanRecord::Edge { .. })), 2);
-    assert_eq!(count(|record| matches!(record, ScanRecord::Inode { orphan: false, .. })), 3);
+    assert_eq!(count(|record| matches!(record, ScanRecord::Inode { orphan: None, .. })), 3);
     assert_eq!(count(|record| matches!(record, ScanRecord::Deletion(_))), 4);
     assert_eq!(refused(bed.shard.scan(b"S", 2)), Errno::EINVAL);
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, name, refused};
 use namespace::acl::{ACCESS, DEFAULT};
-use namespace::view::{Create, Settle, Telling, XATTR_KILL_SGID};
+use namespace::view::{Create, Settle, Telling, TimeChange, XATTR_KILL_SGID};
 use types::attr::{FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
@@ -171,7 +171,7 @@ fn capabilities_end_with_a_write_or_another_owner() {
         inode: f,
         size: 3,
         blocks: 8,
-        mtime: Some((Timestamp(written), Timestamp(0))),
+        mtime: Some(TimeChange { at: Timestamp(written), before: Timestamp(0) }),
         gathered: None,
         release: true,
         close: false,
@@ -239,7 +239,7 @@ fn a_write_after_the_time_was_set_counts_whatever_changes_then() {
         let changed = bed.set(f, SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
         assert!(changed.attr.ctime > written);
         let exactly = bed.next(B);
-        let mtime = Some((written, before));
+        let mtime = Some(TimeChange { at: written, before });
         let (release, close, untouched) = (true, false, false);
         let settle =
             Settle { inode: f, size: 3, blocks: 8, mtime, gathered: None, release, close, untouched, read: None };
@@ -266,7 +266,7 @@ fn a_time_that_is_set_to_what_it_was_goes_over_writes_before_it() {
         }
         let written = Timestamp(bed.stat(f).unwrap().attr.ctime.0 + later);
         let exactly = bed.next(B);
-        let (mtime, gathered) = (Some((written, before)), None);
+        let (mtime, gathered) = (Some(TimeChange { at: written, before }), None);
         let (release, close, untouched) = (true, false, false);
         let settle = Settle { inode: f, size: 3, blocks: 8, mtime, gathered, release, close, untouched, read: None };
         assert!(bed.shard.settle(exactly, &settle, None).unwrap().settled);
@@ -275,7 +275,7 @@ fn a_time_that_is_set_to_what_it_was_goes_over_writes_before_it() {
         // What was set under one intent does not concern the next.
         let before = bed.write_intent(B, f).unwrap().attr.mtime;
         let exactly = bed.next(B);
-        let settle = Settle { mtime: Some((Timestamp(4), before)), ..settle };
+        let settle = Settle { mtime: Some(TimeChange { at: Timestamp(4), before }), ..settle };
         assert!(bed.shard.settle(exactly, &settle, None).unwrap().settled);
         assert_eq!(bed.stat(f).unwrap().attr.mtime, Timestamp(4), "by a clock that is behind");
         bed.turn();
@@ -394,14 +394,14 @@ fn a_read_that_is_told_at_the_close_does_not_undo_what_was_set_meanwhile() {
     let before = view.attr.atime;
     bed.turn();
     // Also while it stays open, and when it is told twice.
-    bed.shard.was_read(A, f, (Timestamp(777), before)).unwrap();
-    bed.shard.close_inode(A, f, Some((Timestamp(777), before))).unwrap();
+    bed.shard.was_read(A, f, TimeChange { at: Timestamp(777), before }).unwrap();
+    bed.shard.close_inode(A, f, Some(TimeChange { at: Timestamp(777), before })).unwrap();
     let after = bed.stat(f).unwrap().attr;
     assert_eq!((after.atime, after.ctime), (Timestamp(777), view.attr.ctime));
     bed.turn();
     bed.shard.open_inode(B, f, false).unwrap();
     bed.set(f, SetAttr { atime: Some(SetTime::At(Timestamp(5))), ..SetAttr::default() }).unwrap();
-    bed.shard.close_inode(B, f, Some((Timestamp(888), Timestamp(777)))).unwrap();
+    bed.shard.close_inode(B, f, Some(TimeChange { at: Timestamp(888), before: Timestamp(777) })).unwrap();
     assert_eq!(bed.stat(f).unwrap().attr.atime, Timestamp(5));
     bed.turn();
 }

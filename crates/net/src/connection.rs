@@ -453,14 +453,10 @@ impl Drop for Waiting<'_> {
         let Some(id) = self.id else { return };
         let op = self.inner.pending.borrow_mut().abandon(id);
         // Later changes may overtake it on another rail, or another thread's connection: they are fenced from this one.
-        if op.is_some_and(changes_objects) {
+        if op.is_some_and(Op::changes_objects) {
             self.inner.close("a change was given up by who asked for it");
         }
     }
-}
-
-fn changes_objects(op: Op) -> bool {
-    matches!(op, Op::Write | Op::Truncate | Op::Allocate | Op::Copy | Op::Remove)
 }
 
 impl Inner {

@@ -13,8 +13,9 @@ use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, ObjectId};
 use wire::codec::{Wire, decode_body};
 use wire::frame::Status;
+use wire::metadata_op;
 use wire::op::Op;
-use wire::v1::bench::{BenchCleanup, BenchStart, BenchStatus, BenchStop};
+use wire::v1::bench::{BenchCleanup, BenchStart, BenchStarted, BenchStatus, BenchStop};
 use wire::v1::netbench::{BLOCK_MAX, NetRead, NetReadReply, NetStart, NetStatus, NetStop, NetWritten};
 use wire::v1::scrub::{ScrubStart, ScrubStatus, ScrubStop};
 use wire::v1::session::Empty;
@@ -23,7 +24,7 @@ use wire::v1::storage::{
 };
 
 use crate::bench::Home;
-use crate::engine::{Data, Found, ObjectStore, Share};
+use crate::engine::{Data, Found, LaneShare, ObjectStore};
 use crate::metrics::{LaneMetrics, TargetMetrics};
 use crate::netbench::NetBench;
 use crate::scrub;
@@ -130,7 +131,9 @@ impl<S: ObjectStore + 'static> Dispatch<S> {
                 };
                 reply(responder, decode(&body).map(stop))
             }
-            _ => reply(responder, Ok(Empty {})),
+            Op::Ping => reply(responder, Ok(Empty {})),
+            // Nothing else is sent here.
+            _ => reply::<Empty>(responder, Err(Status::Errno(Errno::EOPNOTSUPP))),
         }
     }
 }
@@ -141,9 +144,9 @@ async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) ->
     let Some(_taken) = route.served.queue.take(body.len() + payload.len()) else {
         return reply::<Empty>(responder, Err(Status::Busy));
     };
-    let (served, metrics, share) = (&route.served, &route.metrics, route.served.share);
+    let (served, metrics, share, target) = (&route.served, &route.metrics, route.served.share, &route.served.target);
     match header.op {
-        Op::Read => match of(share, &body, |m: &Read| m.object, async |m| served.read(&m, room).await).await {
+        Op::Read => match on_object(share, &body, async |m: Read| served.read(&m, room).await).await {
             Ok((message, Found { data, crc, .. }, memory)) => {
                 metrics.read.inc_by(data.len() as u64);
                 responder.reply_summed(&message, data.freeze(), crc, memory);
@@ -157,27 +160,21 @@ async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) ->
                 let data = Data { bytes: payload, sums, durable: m.durable };
                 served.write(&m, data).await
             };
-            reply(responder, of(share, &body, |m: &Write| m.object, write).await)
+            reply(responder, on_object(share, &body, write).await)
         }
-        Op::Truncate => {
-            reply(responder, of(share, &body, |m: &Truncate| m.object, async |m| served.truncate(&m).await).await)
-        }
+        Op::Truncate => reply(responder, on_object(share, &body, async |m: Truncate| served.truncate(&m).await).await),
         Op::Sync => {
             let sync = async |m: Sync| served.sync(&m, connection.0).await;
-            reply(responder, of(share, &body, |m: &Sync| m.object, sync).await)
+            reply(responder, on_object(share, &body, sync).await)
         }
         Op::Remove => {
             let remove = async |m: Remove| served.remove(m.object).await.map(|()| Empty {});
-            reply(responder, of(share, &body, |m: &Remove| m.object, remove).await)
+            reply(responder, on_object(share, &body, remove).await)
         }
-        Op::Place => {
-            reply(responder, of(share, &body, |m: &Place| m.object, async |m| served.place(m.object).await).await)
-        }
-        Op::Allocate => {
-            reply(responder, of(share, &body, |m: &Allocate| m.object, async |m| served.allocate(&m).await).await)
-        }
-        Op::Copy => reply(responder, of(share, &body, |m: &Copy| m.object, async |m| served.copy(&m).await).await),
-        Op::Seek => reply(responder, of(share, &body, |m: &Seek| m.object, async |m| served.seek(&m).await).await),
+        Op::Place => reply(responder, on_object(share, &body, async |m: Place| served.place(m.object).await).await),
+        Op::Allocate => reply(responder, on_object(share, &body, async |m: Allocate| served.allocate(&m).await).await),
+        Op::Copy => reply(responder, on_object(share, &body, async |m: Copy| served.copy(&m).await).await),
+        Op::Seek => reply(responder, on_object(share, &body, async |m: Seek| served.seek(&m).await).await),
         Op::Stat => reply(responder, stat(served, &body).await),
         Op::List => {
             let list = async { served.list(&decode::<List>(&body)?).await.map_err(Status::Errno) };
@@ -188,71 +185,81 @@ async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) ->
             let outcome = decode::<TargetStat>(&body).and_then(|_| served.target_stat().map_err(Status::Errno));
             reply(responder, outcome)
         }
-        Op::BenchStart | Op::BenchStatus | Op::BenchStop | Op::BenchCleanup => {
-            bench(&served.target, header.op, &body, responder)
-        }
-        Op::ScrubStart | Op::ScrubStatus | Op::ScrubStop => scrubbing(served, header.op, &body, responder),
-        _ => reply::<Empty>(responder, Err(Status::Errno(Errno::EOPNOTSUPP))),
+        Op::BenchStart => reply(responder, bench_start(target, &body)),
+        Op::BenchStatus => reply(responder, decode(&body).map(|BenchStatus {}| target.bench.status())),
+        Op::BenchStop => reply(responder, bench_stop(target, &body)),
+        Op::BenchCleanup => reply(responder, bench_cleanup(target, &body)),
+        Op::ScrubStart => reply(responder, decode(&body).map(|request: ScrubStart| scrub::start(served, &request))),
+        Op::ScrubStatus => reply(responder, decode(&body).map(|ScrubStatus {}| served.scrub.status())),
+        Op::ScrubStop => reply(responder, scrub_stop(served, &body)),
+        // Another service's, of no target, or the connection's.
+        metadata_op!()
+        | Op::Ping
+        | Op::NetRead
+        | Op::NetWrite
+        | Op::NetStart
+        | Op::NetStatus
+        | Op::NetStop
+        | Op::Share
+        | Op::Fence
+        | Op::FenceSession => reply::<Empty>(responder, Err(Status::Errno(Errno::EOPNOTSUPP))),
     }
 }
 
-/// What concerns the target's own benchmark; none of it waits for the disk.
-fn bench(target: &Target, op: Op, body: &Slice, responder: Responder) -> Result<(), Status> {
-    let (bench, path) = (&target.bench, target.path.as_path());
-    match op {
-        Op::BenchStart => {
-            let (reserve, sharers) = (target.reserve(), target.sharers());
-            let home = Home { path, reserve, sharers, is_present: target.check_present().is_ok() };
-            reply(responder, decode(body).map(|request: BenchStart| bench.start(home, request)))
-        }
-        Op::BenchStatus => reply(responder, decode(body).map(|BenchStatus {}| bench.status())),
-        Op::BenchStop => {
-            let stop = |BenchStop { run }| {
-                bench.stop(run);
-                Empty {}
-            };
-            reply(responder, decode(body).map(stop))
-        }
-        _ => {
-            let clean = |BenchCleanup {}| {
-                // Else it would be where its disk is mounted that nothing is left.
-                target.check_present().and_then(|()| bench.clean(path)).map(|()| Empty {}).map_err(Status::Errno)
-            };
-            reply(responder, decode(body).and_then(clean))
-        }
-    }
+// The target's own benchmark and this lane's own scrub: none of it waits for the disk.
+
+fn bench_start(target: &Target, body: &Slice) -> Result<BenchStarted, Status> {
+    let request: BenchStart = decode(body)?;
+    let (path, reserve, sharers) = (target.path.as_path(), target.reserve(), target.sharers());
+    let home = Home { path, reserve, sharers, is_present: target.check_present().is_ok() };
+    Ok(target.bench.start(home, request))
 }
 
-/// What concerns this lane's own scrub; none of it waits for the disk.
-fn scrubbing<S: ObjectStore + 'static>(
-    served: &Rc<Served<S>>,
-    op: Op,
-    body: &Slice,
-    responder: Responder,
-) -> Result<(), Status> {
-    match op {
-        Op::ScrubStart => reply(responder, decode(body).map(|request: ScrubStart| scrub::start(served, &request))),
-        Op::ScrubStatus => reply(responder, decode(body).map(|ScrubStatus {}| served.scrub.status())),
-        _ => {
-            let stop = |ScrubStop { run }| {
-                served.scrub.stop(run);
-                Empty {}
-            };
-            reply(responder, decode(body).map(stop))
-        }
-    }
+fn bench_stop(target: &Target, body: &Slice) -> Result<Empty, Status> {
+    let BenchStop { run } = decode(body)?;
+    target.bench.stop(run);
+    Ok(Empty {})
 }
+
+fn bench_cleanup(target: &Target, body: &Slice) -> Result<Empty, Status> {
+    let BenchCleanup {} = decode(body)?;
+    // Else it would be where its disk is mounted that nothing is left.
+    target.check_present().and_then(|()| target.bench.clean(&target.path)).map_err(Status::Errno)?;
+    Ok(Empty {})
+}
+
+fn scrub_stop<S>(served: &Served<S>, body: &Slice) -> Result<Empty, Status> {
+    let ScrubStop { run } = decode(body)?;
+    served.scrub.stop(run);
+    Ok(Empty {})
+}
+
+/// A request that is about one object.
+trait OnObject: Wire {
+    fn object(&self) -> ObjectId;
+}
+
+macro_rules! on_object {
+    ($($message:ty),*) => {
+        $(impl OnObject for $message {
+            fn object(&self) -> ObjectId {
+                self.object
+            }
+        })*
+    };
+}
+
+on_object!(Allocate, Copy, Place, Read, Remove, Seek, Sync, Truncate, Write);
 
 /// Runs a request that is about one object, which must be this lane's: a client with another idea of the lanes has an
 /// old map.
-async fn of<M: Wire, R>(
-    share: Share,
+async fn on_object<M: OnObject, R>(
+    share: LaneShare,
     body: &Slice,
-    object: impl FnOnce(&M) -> ObjectId,
     run: impl AsyncFnOnce(M) -> Result<R, Errno>,
 ) -> Result<R, Status> {
     let message = decode::<M>(body)?;
-    if !share.owns(object(&message)) {
+    if !share.owns(message.object()) {
         return Err(Status::StaleMap);
     }
     run(message).await.map_err(Status::Errno)

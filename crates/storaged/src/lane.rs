@@ -24,7 +24,7 @@ use crate::ahead::Ahead;
 use crate::bench;
 use crate::dispatch::{Dispatch, Route};
 use crate::engine::files::{Files, Options, prepare_folders};
-use crate::engine::{ObjectStore, Share};
+use crate::engine::{LaneShare, ObjectStore};
 use crate::failures::Failures;
 use crate::fault::Fault;
 use crate::losses;
@@ -60,7 +60,7 @@ pub(crate) enum Order {
 
 /// Everything that a lane is made of.
 pub(crate) struct Setup {
-    pub(crate) share: Share,
+    pub(crate) share: LaneShare,
     pub(crate) listener: OwnedFd,
     pub(crate) targets: Vec<Arc<Target>>,
     /// With those that cannot be opened yet: each has its share of what there is.
@@ -148,7 +148,7 @@ fn panicked() -> io::Error {
 
 /// What a lane needs to open its share of a target.
 struct Opener {
-    share: Share,
+    share: LaneShare,
     /// Its open files are those of all targets together.
     engine: Options,
     /// There are more only where some came while the lane runs.
@@ -386,7 +386,7 @@ mod tests {
     fn targets(open_files_max: usize) -> Rc<LaneTargets> {
         let engine = Options { open_files_max, write_in_place_max: 64 << 10, direct_min: 256 << 10, checksums: true };
         let opener = Opener {
-            share: Share { lane: 0, lanes: 1 },
+            share: LaneShare { lane: 0, lanes: 1 },
             engine,
             targets_max: 1,
             queue_depth: 32,

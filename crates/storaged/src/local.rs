@@ -14,7 +14,7 @@ use net::{ClusterKey, Identity, Limits};
 use telemetry::metrics::Metrics;
 use types::id::{Epoch, Generation, GroupId, NodeId, TargetId};
 
-use crate::engine::Share;
+use crate::engine::LaneShare;
 use crate::engine::files::Options;
 use crate::fault::Fault;
 use crate::lane::{Lane, Setup};
@@ -93,7 +93,7 @@ impl LocalNode {
         let net_bench = Arc::new(NetBench::new(asker));
         let start = |(lane, (listener, _)): (usize, (OwnedFd, SocketAddr))| {
             let lane = Lane::start(Setup {
-                share: Share { lane, lanes: config.lanes },
+                share: LaneShare { lane, lanes: config.lanes },
                 listener,
                 targets: targets.clone(),
                 targets_max: targets.len(),

@@ -85,22 +85,22 @@ impl Waits {
 /// Waits for what `queue` counts as waited for meanwhile. What is there at once is not counted.
 pub(crate) async fn in_queue<T>(queue: &Gauge, wait: impl Future<Output = T>) -> T {
     let mut wait = pin!(wait);
-    let mut place = None;
+    let mut guard = None;
     poll_fn(|cx| {
         let polled = wait.as_mut().poll(cx);
-        if polled.is_pending() && place.is_none() {
+        if polled.is_pending() && guard.is_none() {
             queue.inc();
-            place = Some(Place(queue));
+            guard = Some(GaugeGuard(queue));
         }
         polled
     })
     .await
 }
 
-/// In a queue, also where whoever waits is given up.
-struct Place<'a>(&'a Gauge);
+/// Counts one in the gauge until it is dropped, also where whoever waits is given up.
+struct GaugeGuard<'a>(&'a Gauge);
 
-impl Drop for Place<'_> {
+impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
         self.0.dec();
     }

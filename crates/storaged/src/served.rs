@@ -18,7 +18,7 @@ use wire::v1::storage::{
 };
 
 use crate::engine::copy::Range;
-use crate::engine::{Data, Found, ObjectStore, Share, Stored, Written};
+use crate::engine::{Data, Found, LaneShare, ObjectStore, Stored, Written};
 use crate::failures::Failures;
 use crate::memory::Memory;
 use crate::metrics::{Waits, in_queue};
@@ -38,7 +38,7 @@ pub(crate) struct Served<S> {
     pub(crate) store: S,
     pub(crate) table: Rc<ObjectTable>,
     pub(crate) failures: Rc<Failures>,
-    pub(crate) share: Share,
+    pub(crate) share: LaneShare,
     pub(crate) queue: Rc<Queue>,
     /// Bounds the memory of the reads in flight.
     pub(crate) read_memory: Memory,
@@ -227,7 +227,7 @@ impl<S: ObjectStore> Served<S> {
         (turn, self.queue.read().await)
     }
 
-    /// The same of who changes something, or sees that it is kept.
+    /// Its turn at the object, and then a place at the disk, for who changes something, or sees that it is kept.
     async fn changing(&self, object: ObjectId, access: Access) -> (Running, AtDisk) {
         let turn = self.turn(object, access).await;
         (turn, self.queue.change().await)

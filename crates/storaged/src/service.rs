@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use cluster::capacity::Capacity;
 use cluster::event::{Registration, Report, TargetRegistration};
 use cluster::map::{Rail, ServiceKind};
 use conf::identity::Home;
@@ -24,7 +23,7 @@ use tokio::sync::oneshot;
 use crate::absent::{Absent, Found, Search};
 use crate::bench;
 use crate::config::Config;
-use crate::engine::Share;
+use crate::engine::LaneShare;
 use crate::engine::files::{self, Options};
 use crate::fault::Fault;
 use crate::homes::{Homes, Late};
@@ -110,7 +109,7 @@ impl Service {
         let incarnation = homes.incarnation();
         let identity = Identity { key, cluster: homes.cluster().to_owned(), name: name(&config), incarnation };
 
-        let told = Told::default();
+        let news = AgentNews::default();
         let registration = registration(&config, &homes, &rails, &listeners.ports, incarnation, endpoint);
         let agent = Agent::start_node(
             AgentConfig {
@@ -120,7 +119,7 @@ impl Service {
             },
             registration,
             reporter(targets.clone()),
-            told.callback(),
+            news.callback(),
         )
         .map_err(|error| cannot_start(&error))?;
         let registered = agent.registered(None)?;
@@ -133,13 +132,19 @@ impl Service {
         let ports = listeners.ports.clone();
         let interfaces = control::interfaces::selectors(&config.interfaces)?;
         let net_bench = Arc::new(NetBench::new(Asker { identity: identity.clone(), interfaces }));
-        let lanes =
-            start_lanes(&config, listeners, (&targets, targets_max), &identity, &net_bench, (&metrics, &told.fault))
-                .map_err(|error| cannot_start(&error))?;
-        told.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
+        let fault = news.fault.clone();
+        let parts = LaneParts {
+            targets: &targets,
+            targets_max,
+            identity: &identity,
+            net_bench: &net_bench,
+            metrics: &metrics,
+            fault: &fault,
+        };
+        let lanes = start_lanes(&config, listeners, &parts).map_err(|error| cannot_start(&error))?;
+        news.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
         welcome(&targets);
         tracing::info!(node = %registered.node, alias = registered.alias, ?ports, "the storage service is ready");
-        let fault = told.fault;
         Ok(Self { config, metrics, ports, lanes, targets, net_bench, agent, fault, watch, homes, absent })
     }
 
@@ -273,12 +278,12 @@ struct More {
 
 /// What the agent has told: the map goes to the lanes as soon as there are any.
 #[derive(Default)]
-struct Told {
+struct AgentNews {
     lanes: Arc<Mutex<Vec<Sender<Order>>>>,
     fault: Fault,
 }
 
-impl Told {
+impl AgentNews {
     fn callback(&self) -> OnUpdate {
         let (lanes, fault) = (Arc::clone(&self.lanes), self.fault.clone());
         Box::new(move |update| match update {
@@ -402,24 +407,26 @@ fn reporter(targets: Vec<Arc<Target>>) -> control::node::Reporter {
 }
 
 fn report(target: &Target) -> Report {
-    let capacity = target.capacity();
-    let capacity = Capacity {
-        total_bytes: capacity.total_bytes,
-        free_bytes: capacity.free_bytes,
-        total_inodes: capacity.total_inodes,
-        free_inodes: capacity.free_inodes,
-    };
-    Report { capacity, failing: target.health() != Health::Good, empty: target.is_empty() }
+    let failing = target.health() != Health::Good;
+    Report { capacity: target.capacity(), failing, empty: target.is_empty() }
 }
 
-fn start_lanes(
-    config: &Config,
-    listeners: Listeners,
-    (targets, targets_max): (&[Arc<Target>], usize),
-    identity: &Identity,
-    net_bench: &Arc<NetBench>,
-    (metrics, fault): (&Metrics, &Fault),
-) -> io::Result<Vec<Lane>> {
+/// What all lanes of a node have in common, beside the configuration.
+struct LaneParts<'a> {
+    targets: &'a [Arc<Target>],
+    /// Those counted that were absent at the start and are searched for.
+    targets_max: usize,
+    identity: &'a Identity,
+    net_bench: &'a Arc<NetBench>,
+    metrics: &'a Metrics,
+    fault: &'a Fault,
+}
+
+/// A lane for each socket.
+///
+/// # Errors
+/// Where the limit of open descriptors cannot be asked for, or a lane cannot be made.
+fn start_lanes(config: &Config, listeners: Listeners, parts: &LaneParts<'_>) -> io::Result<Vec<Lane>> {
     let lanes = listeners.sockets.len();
     let allowed = raise_descriptors(3 * u64::from(config.open_files) + DESCRIPTORS_BESIDE)?;
     // Each may have a second one, past the page cache, and one for its checksums.
@@ -432,11 +439,11 @@ fn start_lanes(
     };
     let start = |(lane, listener)| {
         Lane::start(Setup {
-            share: Share { lane, lanes },
+            share: LaneShare { lane, lanes },
             listener,
-            targets: targets.to_vec(),
-            targets_max,
-            identity: identity.clone(),
+            targets: parts.targets.to_vec(),
+            targets_max: parts.targets_max,
+            identity: parts.identity.clone(),
             limits: Limits {
                 requests: CONNECTION_REQUESTS_MAX,
                 bytes: CONNECTION_BYTES_MAX,
@@ -448,9 +455,9 @@ fn start_lanes(
             queue_depth: config.queue_depth as usize,
             read_memory_max: usize::try_from(config.read_memory.0).unwrap_or(usize::MAX),
             read_ahead_max: usize::try_from(config.read_ahead.0).unwrap_or(usize::MAX),
-            metrics: metrics.clone(),
-            net_bench: Arc::clone(net_bench),
-            fault: fault.clone(),
+            metrics: parts.metrics.clone(),
+            net_bench: Arc::clone(parts.net_bench),
+            fault: parts.fault.clone(),
         })
     };
     listeners.sockets.into_iter().enumerate().map(start).collect()

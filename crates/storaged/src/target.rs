@@ -4,11 +4,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use cluster::capacity::Capacity;
 use conf::Fatal;
 use ring::Helpers;
 use types::error::Errno;
@@ -55,27 +55,16 @@ impl Health {
     }
 }
 
-/// Capacity of the file system under a target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Capacity {
-    pub(crate) total_bytes: u64,
-    /// What may still be written, the reserve taken off.
-    pub(crate) free_bytes: u64,
-    pub(crate) total_inodes: u64,
-    /// What may still be made, the reserve taken off.
-    pub(crate) free_inodes: u64,
-}
-
 /// Shared by lanes and by the thread that probes it.
 pub(crate) struct Target {
     /// Given by mgmtd at the first registration.
     id: OnceLock<TargetId>,
     pub(crate) path: PathBuf,
     /// Bytes that stay free for others on the same file system.
-    reserve: u64,
-    total: AtomicU64,
+    reserve_bytes: u64,
+    total_bytes: AtomicU64,
     /// Free bytes above the reserve as of the last probe, less what was admitted since.
-    available: AtomicU64,
+    available_bytes: AtomicU64,
     /// 0 where the file system makes inodes as it needs them.
     total_inodes: AtomicU64,
     /// Free inodes above the reserve as of the last probe, less what was made since.
@@ -105,13 +94,13 @@ pub(crate) struct Target {
 
 impl Target {
     #[must_use]
-    pub(crate) fn new(path: PathBuf, reserve: u64) -> Self {
+    pub(crate) fn new(path: PathBuf, reserve_bytes: u64) -> Self {
         Self {
             id: OnceLock::new(),
             path,
-            reserve,
-            total: AtomicU64::new(0),
-            available: AtomicU64::new(0),
+            reserve_bytes,
+            total_bytes: AtomicU64::new(0),
+            available_bytes: AtomicU64::new(0),
             total_inodes: AtomicU64::new(0),
             free_inodes: AtomicU64::new(0),
             incarnation: AtomicU64::new(0),
@@ -143,7 +132,7 @@ impl Target {
 
     /// Bytes that stay free for others.
     pub(crate) fn reserve(&self) -> u64 {
-        self.reserve
+        self.reserve_bytes
     }
 
     /// Notes that it is served from here on, for the `incarnation`th time.
@@ -208,13 +197,14 @@ impl Target {
         Health::from_u8(self.health.load(Ordering::Relaxed))
     }
 
-    /// This target's part, so that the sum over the targets of a node counts each file system once.
+    /// This target's part of its file system, so that the sum over the targets of a node counts each file system once.
+    /// The reserve is taken off what is free.
     #[must_use]
     pub(crate) fn capacity(&self) -> Capacity {
         let part = |whole: &AtomicU64| whole.load(Ordering::Relaxed) / self.sharers();
         Capacity {
-            total_bytes: part(&self.total),
-            free_bytes: part(&self.available),
+            total_bytes: part(&self.total_bytes),
+            free_bytes: part(&self.available_bytes),
             total_inodes: part(&self.total_inodes),
             free_inodes: part(&self.free_inodes),
         }
@@ -239,7 +229,7 @@ impl Target {
     /// # Errors
     /// `ENOSPC` where they are not there.
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), Errno> {
-        self.available
+        self.available_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |available| available.checked_sub(bytes))
             .map(drop)
             .map_err(|_| Errno::ENOSPC)
@@ -247,12 +237,12 @@ impl Target {
 
     /// So many bytes are not there: what goes where nothing is yet has to be refused.
     pub(crate) fn is_short_of(&self, bytes: u64) -> bool {
-        self.available.load(Ordering::Relaxed) < bytes
+        self.available_bytes.load(Ordering::Relaxed) < bytes
     }
 
     #[cfg(test)]
     pub(crate) fn set_available(&self, bytes: u64) {
-        self.available.store(bytes, Ordering::Relaxed);
+        self.available_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// The disk has refused something since the start: what it was given before may not be there, whoever asks it now.
@@ -330,8 +320,8 @@ impl Target {
             return self.set_health(Health::Vanished, &format!("{}: {error}", identity_file.display()));
         }
         let block = statvfs.f_frsize;
-        self.total.store(statvfs.f_blocks * block, Ordering::Relaxed);
-        self.available.store((statvfs.f_bavail * block).saturating_sub(self.reserve), Ordering::Relaxed);
+        self.total_bytes.store(statvfs.f_blocks * block, Ordering::Relaxed);
+        self.available_bytes.store((statvfs.f_bavail * block).saturating_sub(self.reserve_bytes), Ordering::Relaxed);
         self.total_inodes.store(statvfs.f_files, Ordering::Relaxed);
         let reserved = RESERVED_INODES.min(statvfs.f_files / RESERVED_INODES_PART);
         self.free_inodes.store(statvfs.f_favail.saturating_sub(reserved), Ordering::Relaxed);

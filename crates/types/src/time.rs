@@ -24,11 +24,6 @@ impl Timestamp {
     pub fn parts(self) -> (i64, u32) {
         (self.0.div_euclid(NS_PER_S), self.0.rem_euclid(NS_PER_S) as u32)
     }
-
-    #[must_use]
-    pub fn plus_ms(self, ms: u64) -> Self {
-        Self(self.0.saturating_add(i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(1_000_000)))
-    }
 }
 
 const DAY: i64 = 24 * 3600 * NS_PER_S;

@@ -1,4 +1,6 @@
-//! The whole protocol in one list: operation number, request, reply.
+//! The whole protocol in one list: operation number, request, reply. `classes` says what kind each is.
+
+mod classes;
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $number:literal: $request:path => $reply:path;)*) => {

@@ -17,6 +17,7 @@ use wire::v1::transaction::Promise;
 
 const MESSAGES: &str = include_str!("golden/messages.txt");
 const OPERATIONS: &str = include_str!("golden/operations.txt");
+const CLASSES: &str = include_str!("golden/classes.txt");
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -57,6 +58,24 @@ fn messages_are_frozen() {
 fn operation_numbers_are_frozen() {
     let table: String = Op::ALL.iter().map(|op| format!("{:#06x} {}\n", *op as u16, op.name())).collect();
     assert!(table == OPERATIONS, "the operations changed. They are now:\n{table}");
+}
+
+/// No bytes, but what a new operation shows up in: whoever adds one decides here what kind it is.
+#[test]
+fn every_operation_is_classified() {
+    let classes: [(&str, fn(Op) -> bool); 7] = [
+        ("changes_objects", Op::changes_objects),
+        ("changes_files", Op::changes_files),
+        ("is_done_once", Op::is_done_once),
+        ("grows_metadata", Op::grows_metadata),
+        ("changes_metadata", Op::changes_metadata),
+        ("is_numbered", Op::is_numbered),
+        ("is_open_to_all", Op::is_open_to_all),
+    ];
+    let words = |op: Op| classes.iter().filter(move |class| class.1(op)).map(|class| format!(" {}", class.0));
+    let line = |&op: &Op| format!("{}{}\n", op.name(), words(op).collect::<String>());
+    let table: String = Op::ALL.iter().map(line).collect();
+    assert!(table == CLASSES, "the classes changed. They are now:\n{table}");
 }
 
 /// No message is missing from the list of samples: their declarations are counted in the sources.

@@ -81,7 +81,10 @@ impl Daemon {
         Ok(())
     }
 
-    /// The same until something listens at `at`.
+    /// Waits until something listens at `at`, for `patience` at most.
+    ///
+    /// # Errors
+    /// Where it ends before that, or the time is over.
     pub(crate) fn wait_for_listener(&mut self, at: SocketAddr, patience: Duration) -> Result<()> {
         let what = format!("listening at {at}");
         self.wait(&what, patience, || TcpStream::connect_timeout(&at, Duration::from_millis(200)).is_ok())
@@ -116,7 +119,7 @@ fn ended_within(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     ended_before(child, patience, || false)
 }
 
-/// The same, as long as nobody wants it to `stop`.
+/// How the child ended; `None` where it did not within `patience`, or before somebody wanted it to `stop`.
 fn ended_before(child: &mut Child, patience: Duration, stop: impl Fn() -> bool) -> Option<ExitStatus> {
     let deadline = Instant::now() + patience;
     loop {

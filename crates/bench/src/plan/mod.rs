@@ -54,7 +54,7 @@ pub(crate) enum Side {
     Dev,
     /// RocksDB alone, with many creates in a batch.
     Rocks,
-    /// The same with a batch for each create.
+    /// RocksDB alone, with a batch for each create.
     SingleRocks,
     Net,
     Fuse,

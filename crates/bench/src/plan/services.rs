@@ -218,7 +218,7 @@ fn streaming(bench: &Bench, way: Way) -> Work {
     Work::Sequential(Stream { way, ..Stream::buffered(bench.scale.sequential_bytes / 4, MIB) })
 }
 
-/// The same on a disk that is memory.
+/// Large reads and writes, one after the other, on a disk that is memory.
 fn over_memory(bench: &Bench, way: Way) -> Work {
     Work::Sequential(Stream { way, kept: true, ..Stream::buffered(bench.scale.sequential_bytes / 4, MIB) })
 }

@@ -50,7 +50,7 @@ impl Cluster {
         Self::start_with(weft, dir, flags, &[])
     }
 
-    /// The same with environment variables, which are settings of its services.
+    /// As `start`, with environment variables, which are settings of its services.
     pub(crate) fn start_with(weft: &Path, dir: &Path, flags: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
         let (root, mount) = (dir.join("cluster"), dir.join("mnt"));
         let mut up = Command::new(weft);

@@ -30,7 +30,7 @@ macro_rules! in_store {
 }
 pub(crate) use in_store;
 
-/// The same, and answers the client core too, if there is one: to end its session is no part of the work.
+/// As `in_store`, and answers the client core too, if there is one: to end its session is no part of the work.
 macro_rules! in_kept_store {
     ($place:expr, $direct:expr, $store:ident => $body:expr) => {
         match $place {
@@ -121,8 +121,8 @@ pub(crate) trait Store {
     /// Answers how many bytes there were: fewer than there is room for only at the end of the file.
     fn read_at(&mut self, file: &Self::File, into: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// The same, and shows the bytes to `look` with their places in the file, where they lie: in `into` or elsewhere, in
-    /// pieces of whole blocks but for the last one.
+    /// As `read_at`, and shows the bytes to `look` with their places in the file, where they lie: in `into` or
+    /// elsewhere, in pieces of whole blocks but for the last one.
     fn read_in_place(
         &mut self,
         file: &Self::File,

@@ -111,7 +111,7 @@ pub(crate) fn together<S>(
     together_within(PATIENCE, phase, processes, watch, work, check)
 }
 
-/// The same, of work that may take so long.
+/// As `together`, of work that may take so long.
 pub(crate) fn together_within<S>(
     patience: Duration,
     phase: &str,
@@ -123,8 +123,8 @@ pub(crate) fn together_within<S>(
     Ok(run(patience, processes, watch, work, check)?.measured(phase, 0..processes))
 }
 
-/// The same of processes that do different things, one for each of `phases`: what each has done counts over its own time. CPU
-/// time is that of all in each.
+/// As `together`, of processes that do different things, one for each of `phases`: what each has done counts over its
+/// own time. CPU time is that of all in each.
 pub(crate) fn each_apart<S>(
     phases: &[&str],
     watch: &Watch,

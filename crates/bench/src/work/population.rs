@@ -51,7 +51,7 @@ pub(crate) enum Step {
     Mkdir,
     /// Of empty files, each once.
     Stat,
-    /// The same again and again.
+    /// Of empty files, again and again until the time is over.
     StatAgain,
     /// `ls -l` of the directory, in one process.
     List,

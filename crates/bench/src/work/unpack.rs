@@ -27,7 +27,7 @@ pub(crate) fn place(files: &Files, number: usize) -> PathBuf {
     files.place.join(format!("unpack-{number}"))
 }
 
-/// The same, and leaves the tree there.
+/// Unpacks the archive in each process, and leaves the trees there.
 pub(crate) fn unpack(files: &Files, archive: &Path, original: &Path) -> Result<Measured> {
     // In the page cache, whoever comes first.
     let expected = tree::compare(original, original, u64::MAX)?;

@@ -8,7 +8,6 @@ use wire::op::Op;
 
 use super::{Answered, State};
 use crate::answer::Answer;
-use crate::dispatch;
 
 /// What the target's directory allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,8 +23,8 @@ impl Condition {
     fn refuses(self, op: Op) -> Option<Errno> {
         match self {
             Self::Good => None,
-            Self::LowSpace => dispatch::grows(op).then_some(Errno::ENOSPC),
-            Self::Vanished => dispatch::changes(op).then_some(Errno::EIO),
+            Self::LowSpace => op.grows_metadata().then_some(Errno::ENOSPC),
+            Self::Vanished => op.changes_metadata().then_some(Errno::EIO),
         }
     }
 }
@@ -39,7 +38,7 @@ impl State {
     /// Where the store takes nothing, a change would come to nothing, and all others of its turn would have to ask again for
     /// it. A new session does without, and of a close the shard knows whether it can.
     fn failed_store_refuses(&self, op: Op) -> Option<Errno> {
-        let changes = dispatch::changes(op) && !matches!(op, Op::SessionOpen | Op::Close);
+        let changes = op.changes_metadata() && !matches!(op, Op::SessionOpen | Op::Close);
         (changes && self.shard.store().is_failed()).then(|| self.failure.unwrap_or(Errno::EIO))
     }
 
@@ -61,7 +60,7 @@ impl State {
 
     fn has_changed(&self, one: &Answered) -> bool {
         // Who opens a session may want to read alone.
-        if !dispatch::changes(one.op) || one.op == Op::SessionOpen || one.answer.status() != Status::Ok {
+        if !one.op.changes_metadata() || one.op == Op::SessionOpen || one.answer.status() != Status::Ok {
             return false;
         }
         let session = self.connections.session(one.connection);

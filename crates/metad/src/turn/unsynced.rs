@@ -105,7 +105,7 @@ mod tests {
             to: ShardId(to),
             message: Message::Finish { transaction: TransactionId(transaction), commit: true, made: None },
             after_sync: true,
-            haste: Haste::None,
+            haste: Haste::WithNextSync,
         };
         let mut held = Held::default();
         for commit in 4..400 {

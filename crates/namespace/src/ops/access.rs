@@ -3,10 +3,11 @@
 use kv::Kv;
 use types::flags::FileFlags;
 use types::id::InodeId;
-use types::time::{AccessTimes, Timestamp};
+use types::time::AccessTimes;
 
 use crate::error::Result;
 use crate::namespace::Namespace;
+use crate::view::TimeChange;
 
 impl<K: Kv> Namespace<K> {
     /// Whether an access to a directory or a symlink, now, is noted by `rule`. What is gone is no error.
@@ -32,17 +33,17 @@ impl<K: Kv> Namespace<K> {
         Ok(())
     }
 
-    /// A client read a file at `at`, when it knew `before` as its access time. Where that is no longer so, somebody set
-    /// it or read the file meanwhile, which stays.
+    /// A client has read a file. Where the access time is no longer the one that it knew before, somebody set it or read the
+    /// file meanwhile, which stays.
     ///
     /// # Errors
     /// Where the store fails.
-    pub(crate) fn was_read(&mut self, id: InodeId, at: Timestamp, before: Timestamp) -> Result<()> {
+    pub(crate) fn was_read(&mut self, id: InodeId, read: TimeChange) -> Result<()> {
         if let Some(inode) = self.find(id)?
-            && inode.atime == before
+            && inode.atime == read.before
             && !inode.file_flags.has(FileFlags::NOATIME)
         {
-            self.inodes.modify(id, inode).atime = at;
+            self.inodes.modify(id, inode).atime = read.at;
         }
         Ok(())
     }

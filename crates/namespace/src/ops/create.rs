@@ -37,12 +37,12 @@ impl<K: Kv> Namespace<K> {
             _ => (Body::Other, None),
         };
         let id = self.new_id()?;
-        let mut newborn = self.newborn(place.home(), create.kind, create.mode, create.cred, body)?;
+        let mut new = self.new_inode(place.home(), create.kind, create.mode, create.cred, body)?;
         if matches!(create.kind, FileType::CharDevice | FileType::BlockDevice) {
-            newborn.inode.rdev = create.rdev;
+            new.inode.rdev = create.rdev;
         }
         self.keep_layout(id, wide);
-        self.bear(id, newborn);
+        self.add_new_inode(id, new);
         self.enter(&place, Edge { child: id, kind: create.kind });
         Ok(id)
     }

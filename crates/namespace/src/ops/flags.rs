@@ -53,7 +53,7 @@ impl Place<'_> {
         self.directory.must_be_free()
     }
 
-    /// The same, and `EPERM` where `occupant`, which the name leads to, cannot lose it.
+    /// `EPERM` where the directory loses no names, or `occupant`, which the name leads to, cannot lose it.
     pub(crate) fn may_lose(&self, occupant: &Inode) -> Result<()> {
         self.may_leave()?;
         occupant.must_be_free()

@@ -23,8 +23,8 @@ impl<K: Kv> Namespace<K> {
         };
         let id = self.new_id()?;
         let body = Body::Directory { entries: 0, policy, role: Role::Whole };
-        let newborn = self.newborn(place.home(), FileType::Directory, mode, cred, body)?;
-        self.bear(id, newborn);
+        let new = self.new_inode(place.home(), FileType::Directory, mode, cred, body)?;
+        self.add_new_inode(id, new);
         self.enter(&place, Edge { child: id, kind: FileType::Directory });
         Ok(id)
     }

@@ -63,8 +63,8 @@ impl<K: Kv> Namespace<K> {
         Ok(Place { parent, directory, name, hash, edge })
     }
 
-    /// The same where a new entry is to be made, unless there is one. `ENOSPC` as of `has_room`, `EPERM` in a directory that
-    /// is immutable.
+    /// As `place`, for a new entry that is to be made unless there is one. `ENOSPC` as of `has_room`, `EPERM` in a
+    /// directory that is immutable.
     pub(crate) fn place_for_new<'a>(&mut self, parent: InodeId, name: &'a Name) -> Result<Place<'a>> {
         let directory = self.directory(parent)?;
         if directory.nlink == 0 {
@@ -163,24 +163,24 @@ impl<K: Kv> Namespace<K> {
     /// An inode of `kind` about to be made in `directory`: POSIX ownership, and the BSD rule where the directory has
     /// the set-group-id bit: the group is the directory's, and subdirectories get the bit too. Its permissions are what
     /// the directory's default ACL leaves of `mode`, or else the umask.
-    pub(crate) fn newborn(
+    pub(crate) fn new_inode(
         &mut self,
         (parent, directory): (InodeId, &Inode),
         kind: FileType,
         mode: u32,
         cred: Credentials,
         body: Body,
-    ) -> Result<Newborn> {
+    ) -> Result<NewInode> {
         let inherits = u32::from(directory.mode) & S_ISGID != 0;
-        let legacy = self.legacy((parent, directory), kind, mode & PERMISSION_BITS, cred.umask)?;
-        let mut mode = legacy.mode;
+        let acls = self.inherited_acls((parent, directory), kind, mode & PERMISSION_BITS, cred.umask)?;
+        let mut mode = acls.mode;
         if inherits && kind == FileType::Directory {
             mode |= S_ISGID;
         }
         let inode = Inode {
             kind,
             mode: mode as u16,
-            flags: flags_of_acls(legacy.access.as_deref(), legacy.default.as_deref()),
+            flags: flags_of_acls(acls.access.as_deref(), acls.default.as_deref()),
             file_flags: directory.file_flags.inherited(),
             uid: cred.uid,
             gid: if inherits { directory.gid } else { cred.gid },
@@ -195,25 +195,25 @@ impl<K: Kv> Namespace<K> {
             parent: directory.visible(parent),
             body,
         };
-        Ok(Newborn { inode, access: legacy.access, default: legacy.default })
+        Ok(NewInode { inode, access: acls.access, default: acls.default })
     }
 
     /// What a new inode gets of its directory's default ACL; a symlink gets nothing.
-    fn legacy(
+    fn inherited_acls(
         &mut self,
         (parent, directory): (InodeId, &Inode),
         kind: FileType,
         mode: u32,
         umask: u32,
-    ) -> Result<Legacy> {
+    ) -> Result<InheritedAcls> {
         if kind == FileType::Symlink {
-            return Ok(Legacy { mode, access: None, default: None });
+            return Ok(InheritedAcls { mode, access: None, default: None });
         }
         let Some((value, acl)) = self.acl(parent, directory, acl::DEFAULT)? else {
-            return Ok(Legacy { mode: mode & !umask, access: None, default: None });
+            return Ok(InheritedAcls { mode: mode & !umask, access: None, default: None });
         };
         let inherited = acl.inherited(mode);
-        Ok(Legacy {
+        Ok(InheritedAcls {
             mode: (mode & !0o777) | inherited.mode,
             access: inherited.access.map(|acl| acl.to_bytes()),
             default: (kind == FileType::Directory).then_some(value),
@@ -221,25 +221,25 @@ impl<K: Kv> Namespace<K> {
     }
 
     /// Adds a new inode with its ACLs.
-    pub(crate) fn bear(&mut self, id: InodeId, newborn: Newborn) {
-        for (name, value) in [(acl::ACCESS, newborn.access), (acl::DEFAULT, newborn.default)] {
+    pub(crate) fn add_new_inode(&mut self, id: InodeId, new: NewInode) {
+        for (name, value) in [(acl::ACCESS, new.access), (acl::DEFAULT, new.default)] {
             if let Some(value) = value {
                 self.put_xattr(id, name, &value);
             }
         }
-        self.add_inode(id, newborn.inode);
+        self.add_inode(id, new.inode);
     }
 }
 
 /// A new inode, and the ACLs that it inherits.
-pub(crate) struct Newborn {
+pub(crate) struct NewInode {
     pub(crate) inode: Inode,
     pub(crate) access: Option<Vec<u8>>,
     pub(crate) default: Option<Vec<u8>>,
 }
 
 /// What a directory leaves to an inode that is made in it.
-struct Legacy {
+struct InheritedAcls {
     mode: u32,
     access: Option<Vec<u8>>,
     default: Option<Vec<u8>>,

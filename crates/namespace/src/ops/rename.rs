@@ -9,7 +9,7 @@ use types::id::InodeId;
 use crate::error::{Damage, Result};
 use crate::namespace::Namespace;
 use crate::ops::remove::Fate;
-use crate::ops::{Newborn, Place};
+use crate::ops::{NewInode, Place};
 use crate::schema::edge::Edge;
 use crate::schema::inode::{self, Body, Inode};
 use crate::view::Rename;
@@ -22,7 +22,7 @@ type Occupant = (Edge, Inode);
 /// A new inode that takes the place of one that is moved.
 pub(crate) struct Whiteout {
     pub(crate) id: InodeId,
-    pub(crate) newborn: Newborn,
+    pub(crate) new: NewInode,
 }
 
 impl Whiteout {
@@ -119,14 +119,14 @@ impl<K: Kv> Namespace<K> {
     /// What is left at `source`, if anything is to be.
     pub(crate) fn whiteout(&mut self, source: &Place<'_>, cred: Option<Credentials>) -> Result<Option<Whiteout>> {
         let Some(cred) = cred else { return Ok(None) };
-        let newborn = self.newborn(source.home(), FileType::CharDevice, 0, cred, Body::Other)?;
-        Ok(Some(Whiteout { id: self.new_id()?, newborn }))
+        let new = self.new_inode(source.home(), FileType::CharDevice, 0, cred, Body::Other)?;
+        Ok(Some(Whiteout { id: self.new_id()?, new }))
     }
 
     fn leave_behind(&mut self, source: &Place<'_>, kind: FileType, whiteout: Option<Whiteout>) {
         let Some(whiteout) = whiteout else { return self.leave(source, kind) };
         self.replace(source, kind, whiteout.edge());
-        self.bear(whiteout.id, whiteout.newborn);
+        self.add_new_inode(whiteout.id, whiteout.new);
     }
 
     fn exchange(&mut self, source: &Place<'_>, target: &Place<'_>, moved: Occupant, other: Occupant) -> Result<Fate> {

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::ops::set::must_be_file;
 use crate::schema::inode::{HAS_OBJECTS, Inode, UNSETTLED};
-use crate::view::Settle;
+use crate::view::{Settle, TimeChange};
 
 impl<K: Kv> Namespace<K> {
     /// A regular file, for a write intent or its end.
@@ -46,8 +46,8 @@ impl<K: Kv> Namespace<K> {
         inode.blocks = settle.blocks;
         // Set by somebody else while the session wrote, also to what it was: that goes over the writes before it.
         let written_after = written_after.unwrap_or(inode.ctime);
-        let counts = |before, written| (before == inode.mtime && !overruled) || written > written_after;
-        if let Some((written, _)) = settle.mtime.filter(|&(written, before)| counts(before, written)) {
+        let counts = |change: &TimeChange| (change.before == inode.mtime && !overruled) || change.at > written_after;
+        if let Some(TimeChange { at: written, .. }) = settle.mtime.filter(counts) {
             inode.mtime = written;
             // A write changes ctime too, but never back.
             inode.ctime = inode.ctime.max(written);

@@ -21,11 +21,11 @@ impl<K: Kv> Namespace<K> {
         check_target(target)?;
         let place = self.vacancy(parent, name)?;
         let id = self.new_id()?;
-        let mut newborn = self.newborn(place.home(), FileType::Symlink, 0o777, cred, Body::Other)?;
-        newborn.inode.size = target.len() as u64;
+        let mut new = self.new_inode(place.home(), FileType::Symlink, 0o777, cred, Body::Other)?;
+        new.inode.size = target.len() as u64;
         symlink::ser_key(&mut self.key, id);
         self.cold.put(&self.key, target);
-        self.bear(id, newborn);
+        self.add_new_inode(id, new);
         self.enter(&place, Edge { child: id, kind: FileType::Symlink });
         Ok(id)
     }

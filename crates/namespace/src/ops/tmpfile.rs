@@ -23,12 +23,12 @@ impl<K: Kv> Namespace<K> {
         }
         directory.may_be_written(true)?;
         let (body, wide) = self.stripe(&directory)?;
-        let mut newborn = self.newborn((parent, &directory), FileType::Regular, mode, cred, body)?;
-        newborn.inode.nlink = 0;
-        newborn.inode.flags |= LINKABLE;
+        let mut new = self.new_inode((parent, &directory), FileType::Regular, mode, cred, body)?;
+        new.inode.nlink = 0;
+        new.inode.flags |= LINKABLE;
         let id = self.new_id()?;
         self.keep_layout(id, wide);
-        self.bear(id, newborn);
+        self.add_new_inode(id, new);
         Ok(id)
     }
 }

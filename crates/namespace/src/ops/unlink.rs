@@ -19,7 +19,7 @@ impl<K: Kv> Namespace<K> {
         self.unlink_seeing(parent, name, held, |_, _| {})
     }
 
-    /// The same; `sees` is told whose name it is, before that goes.
+    /// As `unlink`, but that `sees` is told whose name it is, before that goes.
     pub(crate) fn unlink_seeing(
         &mut self,
         parent: InodeId,

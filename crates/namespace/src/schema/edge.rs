@@ -8,7 +8,7 @@ use types::attr::FileType;
 use types::id::InodeId;
 
 use crate::error::Damage;
-use crate::schema::{Fields, inode_end, inode_key};
+use crate::schema::{Fields, inode_end};
 use types::name_hash::name_hash;
 
 pub const PREFIX: u8 = b'D';
@@ -39,11 +39,6 @@ pub fn ser_start(key: &mut Vec<u8>, parent: InodeId, hash: u64) {
 /// Where the entries of `parent` end.
 pub fn ser_end(key: &mut Vec<u8>, parent: InodeId) {
     inode_end(key, PREFIX, parent);
-}
-
-/// Where the entries of `parent` begin.
-pub fn ser_begin(key: &mut Vec<u8>, parent: InodeId) {
-    inode_key(key, PREFIX, parent);
 }
 
 /// Parent, hash and name.
@@ -86,6 +81,7 @@ pub fn deser_value(key: &[u8], value: &[u8]) -> Result<Edge, Damage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::inode_key;
     use proptest::prelude::*;
 
     proptest! {
@@ -99,7 +95,7 @@ mod tests {
                 prop_assert_eq!(deser_value(&key, &ser_value(edge)), Ok(edge));
             }
             let (mut begin, mut end) = (Vec::new(), Vec::new());
-            ser_begin(&mut begin, InodeId(parent));
+            inode_key(&mut begin, PREFIX, InodeId(parent));
             ser_end(&mut end, InodeId(parent));
             prop_assert!(begin < key && key < end);
         }

@@ -22,11 +22,11 @@ pub enum Outcome {
     Done,
     /// The inode that was made, changed or opened.
     Inode(InodeId),
-    /// The same, and the session holds it open.
+    /// The inode that was made or opened: the session holds it open.
     Opened(InodeId),
-    /// The same, and the session has its write intent.
+    /// The inode that was made or changed: the session has its write intent.
     Intended(InodeId),
-    /// Both of the last two.
+    /// The inode that was made: the session holds it open, and has its write intent.
     OpenedToWrite(InodeId),
     Settled {
         settled: bool,

@@ -21,6 +21,9 @@ use crate::error::Damage;
 use crate::schema::edge::Edge;
 use crate::schema::{Fields, attr};
 use crate::transaction::part::{Conformed, Moved, NewDirectory, Part, Vote};
+use tag::{part, vote};
+
+mod tag;
 
 pub const PREFIX: u8 = b'T';
 
@@ -160,25 +163,25 @@ pub fn ser_votes(votes: &[Vote]) -> Vec<u8> {
     for vote in votes {
         match vote {
             Vote::Entry(edge) => {
-                value.push(1);
+                value.push(vote::ENTRY);
                 ser_edge(&mut value, *edge);
             }
             Vote::Made(inode) => {
-                value.push(2);
+                value.push(vote::MADE);
                 value.extend_from_slice(&inode.0.to_le_bytes());
             }
-            Vote::Inode(kind) => value.extend_from_slice(&[3, *kind as u8]),
-            Vote::Token => value.push(4),
+            Vote::Inode(kind) => value.extend_from_slice(&[vote::INODE, *kind as u8]),
+            Vote::Token => value.push(vote::TOKEN),
             Vote::EntryOfPart { there, of } => {
-                ser_inode(&mut value, 5, *of);
+                ser_inode(&mut value, vote::ENTRY_OF_PART, *of);
                 ser_edge(&mut value, *there);
             }
             Vote::Parts(parts) => {
-                value.push(6);
+                value.push(vote::PARTS);
                 ser_inodes(&mut value, parts);
             }
             Vote::Last(attr) => {
-                value.push(7);
+                value.push(vote::LAST);
                 attr::ser(&mut value, attr);
             }
         }
@@ -194,86 +197,80 @@ pub fn deser_votes(value: &[u8]) -> Result<Vec<Vote>, Damage> {
     let mut votes = Vec::new();
     while !fields.is_empty() {
         votes.push(match fields.u8()? {
-            1 => Vote::Entry(deser_edge(&mut fields)?),
-            2 => Vote::Made(InodeId(fields.u64()?)),
-            3 => Vote::Inode(deser_kind(&mut fields)?),
-            4 => Vote::Token,
-            5 => {
+            vote::ENTRY => Vote::Entry(deser_edge(&mut fields)?),
+            vote::MADE => Vote::Made(InodeId(fields.u64()?)),
+            vote::INODE => Vote::Inode(deser_kind(&mut fields)?),
+            vote::TOKEN => Vote::Token,
+            vote::ENTRY_OF_PART => {
                 let of = InodeId(fields.u64()?);
                 Vote::EntryOfPart { there: deser_edge(&mut fields)?, of }
             }
-            6 => Vote::Parts(deser_inodes(&mut fields)?),
-            7 => Vote::Last(Box::new(attr::deser(&mut fields)?)),
+            vote::PARTS => Vote::Parts(deser_inodes(&mut fields)?),
+            vote::LAST => Vote::Last(Box::new(attr::deser(&mut fields)?)),
             _ => return Err(fields.damage("vote of an unknown kind")),
         });
     }
     Ok(votes)
 }
 
-/// Before a part that has flags, and them: without any it is as it was before there were flags.
-const FLAGS: u8 = 16;
-/// Before all that, of a directory that is made at once.
-const AT_ONCE: u8 = 17;
-
 fn ser_part(value: &mut Vec<u8>, part: &Part) {
     if part.is_done_at_once() {
-        value.push(AT_ONCE);
+        value.push(part::AT_ONCE);
     }
     if let Part::Make(NewDirectory { flags, .. }) | Part::Conform(Conformed { flags, .. }) = part
         && *flags != FileFlags::NONE
     {
-        value.extend_from_slice(&[FLAGS, flags.bits()]);
+        value.extend_from_slice(&[part::FLAGS, flags.bits()]);
     }
     match part {
         Part::Entry { parent, name, becomes } => {
-            value.push(1);
+            value.push(part::ENTRY);
             value.extend_from_slice(&parent.0.to_le_bytes());
             ser_name(value, name);
             ser_edge(value, *becomes);
         }
         Part::Make(new) if let Some(PartNumber { index, count }) = new.part => {
-            value.push(if new.fills { 15 } else { 9 });
+            value.push(if new.fills { part::MAKE_PART_TO_FILL } else { part::MAKE_PART });
             value.extend_from_slice(&index.to_le_bytes());
             value.extend_from_slice(&count.to_le_bytes());
             value.extend_from_slice(&new.policy.inline_limit.to_le_bytes());
             ser_new(value, new);
         }
-        // As it was before there were contents in the metadata.
         Part::Make(new) if new.policy.inline_limit == 0 => {
-            value.push(2);
+            value.push(part::MAKE);
             ser_new(value, new);
         }
         Part::Make(new) => {
-            value.push(8);
+            value.push(part::MAKE_LIMITED);
             value.extend_from_slice(&new.policy.inline_limit.to_le_bytes());
             ser_new(value, new);
         }
         Part::Link { inode, parent } => {
-            ser_inode(value, 3, *inode);
+            ser_inode(value, part::LINK, *inode);
             value.extend_from_slice(&parent.0.to_le_bytes());
         }
-        Part::Unlink(inode) => ser_inode(value, 4, *inode),
-        Part::Rmdir(inode) => ser_inode(value, 5, *inode),
+        Part::Unlink(inode) => ser_inode(value, part::UNLINK, *inode),
+        Part::Rmdir(inode) => ser_inode(value, part::RMDIR, *inode),
         Part::Move { inode, parent } => {
-            ser_inode(value, 6, *inode);
+            ser_inode(value, part::MOVE, *inode);
             value.extend_from_slice(&parent.0.to_le_bytes());
         }
-        Part::Token => value.push(7),
+        Part::Token => value.push(part::TOKEN),
         Part::Divide { inode, parts } => {
-            ser_inode(value, 10, *inode);
+            ser_inode(value, part::DIVIDE, *inode);
             ser_inodes(value, parts);
         }
-        Part::Hold(inode) => ser_inode(value, 11, *inode),
+        Part::Hold(inode) => ser_inode(value, part::HOLD, *inode),
         Part::Conform(conformed) => {
-            value.push(12);
+            value.push(part::CONFORM);
             ser_conformed(value, conformed);
         }
         Part::Give { directory, moved } => {
-            ser_inode(value, 13, *directory);
+            ser_inode(value, part::GIVE, *directory);
             ser_moved(value, moved);
         }
         Part::Take { part, moved } => {
-            ser_inode(value, 14, *part);
+            ser_inode(value, part::TAKE, *part);
             ser_moved(value, moved);
         }
     }
@@ -370,7 +367,7 @@ fn deser_conformed(fields: &mut Fields<'_>) -> Result<Conformed, Damage> {
 
 fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
     let tag = fields.u8()?;
-    if tag != AT_ONCE {
+    if tag != part::AT_ONCE {
         return deser_flagged(tag, fields);
     }
     let tag = fields.u8()?;
@@ -381,49 +378,53 @@ fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
 }
 
 fn deser_flagged(tag: u8, fields: &mut Fields<'_>) -> Result<Part, Damage> {
-    if tag != FLAGS {
+    if tag != part::FLAGS {
         return deser_plain(tag, fields);
     }
     let told = FileFlags::from_bits(fields.u8()?.into()).filter(|flags| *flags != FileFlags::NONE);
     let tag = fields.u8()?;
-    let mut part = deser_plain(tag, fields)?;
-    match (&mut part, told) {
+    let mut plain = deser_plain(tag, fields)?;
+    match (&mut plain, told) {
         (Part::Make(NewDirectory { flags, .. }) | Part::Conform(Conformed { flags, .. }), Some(told)) => *flags = told,
         _ => return Err(fields.damage("transaction with impossible flags")),
     }
-    Ok(part)
+    Ok(plain)
 }
 
 fn deser_plain(tag: u8, fields: &mut Fields<'_>) -> Result<Part, Damage> {
     Ok(match tag {
-        1 => {
+        part::ENTRY => {
             let parent = InodeId(fields.u64()?);
             let name = deser_name(fields)?;
             Part::Entry { parent, name, becomes: deser_edge(fields)? }
         }
-        2 => Part::Make(deser_new(fields, 0)?),
-        3 => Part::Link { inode: InodeId(fields.u64()?), parent: InodeId(fields.u64()?) },
-        4 => Part::Unlink(InodeId(fields.u64()?)),
-        5 => Part::Rmdir(InodeId(fields.u64()?)),
-        6 => Part::Move { inode: InodeId(fields.u64()?), parent: InodeId(fields.u64()?) },
-        7 => Part::Token,
-        8 => {
+        part::MAKE => Part::Make(deser_new(fields, 0)?),
+        part::LINK => Part::Link { inode: InodeId(fields.u64()?), parent: InodeId(fields.u64()?) },
+        part::UNLINK => Part::Unlink(InodeId(fields.u64()?)),
+        part::RMDIR => Part::Rmdir(InodeId(fields.u64()?)),
+        part::MOVE => Part::Move { inode: InodeId(fields.u64()?), parent: InodeId(fields.u64()?) },
+        part::TOKEN => Part::Token,
+        part::MAKE_LIMITED => {
             let inline_limit = fields.u32()?;
             Part::Make(deser_new(fields, inline_limit)?)
         }
-        9 | 15 => {
-            let part = PartNumber { index: fields.u16()?, count: fields.u16()? };
-            if !part.is_possible() {
+        part::MAKE_PART | part::MAKE_PART_TO_FILL => {
+            let number = PartNumber { index: fields.u16()?, count: fields.u16()? };
+            if !number.is_possible() {
                 return Err(fields.damage("transaction with an impossible part of a directory"));
             }
             let inline_limit = fields.u32()?;
-            Part::Make(NewDirectory { part: Some(part), fills: tag == 15, ..deser_new(fields, inline_limit)? })
+            Part::Make(NewDirectory {
+                part: Some(number),
+                fills: tag == part::MAKE_PART_TO_FILL,
+                ..deser_new(fields, inline_limit)?
+            })
         }
-        10 => Part::Divide { inode: InodeId(fields.u64()?), parts: deser_inodes(fields)? },
-        11 => Part::Hold(InodeId(fields.u64()?)),
-        12 => Part::Conform(deser_conformed(fields)?),
-        13 => Part::Give { directory: InodeId(fields.u64()?), moved: deser_moved(fields)? },
-        14 => Part::Take { part: InodeId(fields.u64()?), moved: deser_moved(fields)? },
+        part::DIVIDE => Part::Divide { inode: InodeId(fields.u64()?), parts: deser_inodes(fields)? },
+        part::HOLD => Part::Hold(InodeId(fields.u64()?)),
+        part::CONFORM => Part::Conform(deser_conformed(fields)?),
+        part::GIVE => Part::Give { directory: InodeId(fields.u64()?), moved: deser_moved(fields)? },
+        part::TAKE => Part::Take { part: InodeId(fields.u64()?), moved: deser_moved(fields)? },
         _ => return Err(fields.damage("transaction with an unknown part")),
     })
 }
@@ -577,15 +578,13 @@ mod tests {
         };
         let (plain, flagged) = (part(FileFlags::NONE), part(FileFlags::IMMUTABLE));
         let (before, after) = (ser_parts(&[plain]), ser_parts(std::slice::from_ref(&flagged)));
-        assert_eq!((before[..2].to_vec(), after[..4].to_vec()), (vec![VERSION, 12], vec![VERSION, FLAGS, 0x10, 12]));
+        assert_eq!((before[..2].to_vec(), after[..4].to_vec()), (vec![VERSION, 12], vec![VERSION, 16, 0x10, 12]));
         assert_eq!(before[1..], after[3..]);
         assert_eq!(deser_parts(b"T", &after), Ok(vec![flagged]));
-        for wrong in
-            [&[VERSION, FLAGS, 0x10, 7][..], &[VERSION, FLAGS, 0, 12], &[VERSION, FLAGS, 0x10, FLAGS, 0x10, 12]]
-        {
+        for wrong in [&[VERSION, 16, 0x10, 7][..], &[VERSION, 16, 0, 12], &[VERSION, 16, 0x10, 16, 0x10, 12]] {
             assert!(deser_parts(b"T", &[wrong, &before[2..]].concat()).is_err());
         }
-        assert!(deser_parts(b"T", &[VERSION, FLAGS]).is_err());
+        assert!(deser_parts(b"T", &[VERSION, 16]).is_err());
     }
 
     fn moved() -> impl Strategy<Value = Moved> {

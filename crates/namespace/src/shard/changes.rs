@@ -202,7 +202,7 @@ impl<K: Kv> Shard<K> {
         self.account(fate);
         self.record(exactly, Outcome::Done);
         let parent = self.directory_view(exactly.session, parent);
-        Ok(Changed { parent, told: true, removed, ..Changed::default() })
+        Ok(Changed { parent, target: None, others: Some(Vec::new()), removed })
     }
 
     /// # Errors
@@ -223,7 +223,7 @@ impl<K: Kv> Shard<K> {
         self.account(fate);
         self.record(exactly, Outcome::Done);
         let parent = self.directory_view(exactly.session, parent);
-        Ok(Changed { parent, target: None, told: others.is_some(), others: others.unwrap_or_default(), removed })
+        Ok(Changed { parent, target: None, others, removed })
     }
 
     /// Refuses what cannot be removed before anybody is told to forget its name: with that, a kernel detaches what is mounted
@@ -265,7 +265,7 @@ impl<K: Kv> Shard<K> {
         let removed = replaced.filter(|attr| {
             self.namespace.find(attr.inode).is_ok_and(|found| found.is_none_or(|inode| inode.nlink == 0))
         });
-        Ok(Changed { parent, target, told: others.is_some(), others: others.unwrap_or_default(), removed })
+        Ok(Changed { parent, target, others, removed })
     }
 
     /// # Errors
@@ -329,7 +329,7 @@ impl<K: Kv> Shard<K> {
         };
         let settled = self.may_settle(exactly.session, settle, &inode);
         // Set while the writes were under way: a change of the inode that is older than the last of them.
-        if settled && settle.mtime.is_some_and(|(written, _)| written > inode.ctime) {
+        if settled && settle.mtime.is_some_and(|change| change.at > inode.ctime) {
             self.namespace.drop_capability(settle.inode, inode)?;
         }
         let inode = self.namespace.existing(settle.inode)?;
@@ -349,8 +349,8 @@ impl<K: Kv> Shard<K> {
             self.holds.settled(settle.inode);
         }
         let intents = self.holds.intents(settle.inode);
-        if let Some((at, before)) = settle.read {
-            self.namespace.was_read(settle.inode, at, before)?;
+        if let Some(read) = settle.read {
+            self.namespace.was_read(settle.inode, read)?;
         }
         if settle.close {
             self.locks.release_file(exactly.session, settle.inode);

@@ -40,7 +40,8 @@ impl<K: Kv> Shard<K> {
         self.grace_until_ms.is_some() && inode.has(DRAFT)
     }
 
-    /// The same, or one that has come back so late that it may claim it only after another restart.
+    /// A session that is yet to come back may claim it, or one that has come back so late that it may do so only after
+    /// another restart.
     fn may_ever_be_claimed(&self) -> bool {
         self.grace_until_ms.is_some() || self.has_late
     }

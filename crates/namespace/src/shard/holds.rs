@@ -78,6 +78,7 @@ struct Holder {
 }
 
 /// See `InodeReply` of the protocol for the meaning of each field.
+#[derive(Default)]
 pub(crate) struct Told {
     pub(crate) exclusive: bool,
     pub(crate) alone: bool,
@@ -245,8 +246,7 @@ impl Holds {
         let Epochs { intents, cuts } = self.epochs(inode);
         let left = self.left.get(&inode).map(|left| left.written_after);
         let Some(held) = self.held.get(&inode) else {
-            let (exclusive, alone, draft, cutting, overruled) = (false, false, false, false, false);
-            return Told { exclusive, alone, draft, intents, cutting, cuts, written_after: left, overruled };
+            return Told { intents, cuts, written_after: left, ..Told::default() };
         };
         let exclusive = held.exclusive == Some(session);
         Told {

@@ -118,12 +118,6 @@ impl<K: Kv> Shard<K> {
     pub fn take_lock_answers(&mut self) -> Vec<(Ticket, LockAnswer)> {
         self.locks.take_answers()
     }
-
-    /// Requests that wait for a lock.
-    #[must_use]
-    pub fn locks_waited_for(&self) -> usize {
-        self.locks.waiting()
-    }
 }
 
 fn refusal(answer: Option<LockAnswer>) -> Result<Option<LockAnswer>> {

@@ -4,14 +4,13 @@ use kv::Kv;
 use types::attr::FileType;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
-use types::time::Timestamp;
 
 use crate::error::{Error, Result};
 use crate::leases::{Subject, Touched};
 use crate::shard::ending::AT_ONCE;
 use crate::shard::replies::Replies;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage};
-use crate::view::{HeldOpen, InodeView, Retold, SessionOpened, Telling};
+use crate::view::{HeldOpen, InodeView, Retold, SessionOpened, Telling, TimeChange};
 
 /// What of a session's description is kept, in bytes.
 const DESCRIPTION_MAX: usize = 1024;
@@ -26,12 +25,12 @@ impl<K: Kv> Shard<K> {
         self.enroll(session, description)
     }
 
-    /// The same, and the session tells all that it holds. The first telling counts: what comes late by a second one may have
-    /// been closed and unlocked since. What `opens` names is added to what it is known to have open; nothing is taken away.
-    /// Inodes that are gone are passed over, and so are those that cannot be read. Write intents and drafts count only where
-    /// the session has not ended since it got them: else others may believe that nobody writes; nor where one is on a file
-    /// whose contents a power cut has brought back, and others have changed since. What comes in pieces counts as told with
-    /// the last.
+    /// As `session_open`, and the session tells all that it holds. The first telling counts: what comes late by a
+    /// second one may have been closed and unlocked since. What `opens` names is added to what it is known to have
+    /// open; nothing is taken away. Inodes that are gone are passed over, and so are those that cannot be read. Write
+    /// intents and drafts count only where the session has not ended since it got them: else others may believe that
+    /// nobody writes; nor where one is on a file whose contents a power cut has brought back, and others have changed
+    /// since. What comes in pieces counts as told with the last.
     ///
     /// # Errors
     /// `EINVAL` for session 0, `EBUSY` with too many sessions or opens, `ENOTCONN` where another incarnation was told before.
@@ -113,17 +112,12 @@ impl<K: Kv> Shard<K> {
         Ok(InodeView { contents: bytes.filter(|_| view.lease_ms > 0), ..view })
     }
 
-    /// The session's last handle is gone; so is its write intent if it still had one. `read`: when it read the file
-    /// last, and the access time that it knew then. Harmless twice.
+    /// The session's last handle is gone; so is its write intent if it still had one. `read`: what its last read
+    /// made of the access time. Harmless twice.
     ///
     /// # Errors
     /// Where the store fails; `EIO` where it takes nothing now: to be told again.
-    pub fn close_inode(
-        &mut self,
-        session: SessionId,
-        inode: InodeId,
-        read: Option<(Timestamp, Timestamp)>,
-    ) -> Result<()> {
+    pub fn close_inode(&mut self, session: SessionId, inode: InodeId, read: Option<TimeChange>) -> Result<()> {
         self.must_be_open(session)?;
         let is_kept = self.holds.is_orphan(inode) && self.holds.has_open(session, inode);
         if !self.takes_changes() && (is_kept || read.is_some()) {
@@ -140,10 +134,10 @@ impl<K: Kv> Shard<K> {
     ///
     /// # Errors
     /// Where the store fails; `Recalling` where others believe the access time that there was.
-    pub fn was_read(&mut self, session: SessionId, inode: InodeId, (at, before): (Timestamp, Timestamp)) -> Result<()> {
+    pub fn was_read(&mut self, session: SessionId, inode: InodeId, read: TimeChange) -> Result<()> {
         self.must_be_open(session)?;
         self.take_back(session, &[Touched::inode(inode)])?;
-        self.namespace.was_read(inode, at, before)
+        self.namespace.was_read(inode, read)
     }
 
     /// The leases of the session on these inodes go on for another term, each as far as it holds one still: so nobody has

@@ -176,8 +176,7 @@ impl<K: Kv> Shard<K> {
                 Raw::Inode(id, inode) => match self.namespace.layout(id, &inode) {
                     Ok(layout) => ScanRecord::Inode {
                         view: self.view(SessionId(0), id, &inode, layout),
-                        orphan_holders: self.holds.openers(id).len() as u32,
-                        orphan: inode.nlink == 0,
+                        orphan: (inode.nlink == 0).then(|| self.holds.openers(id).len() as u32),
                     },
                     Err(Error::Damaged(damage)) => ScanRecord::Damaged(Damaged::of(damage)),
                     Err(error) => return Err(error),

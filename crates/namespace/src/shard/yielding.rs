@@ -75,7 +75,7 @@ impl<K: Kv> Shard<K> {
         found.is_some_and(|found| self.transactions.locks.is_doomed(found.parent))
     }
 
-    /// The same of a name: what it stands for, or that it is absent.
+    /// A lease on a name, on what it stands for or that it is absent: ms, 0 where that is about to change.
     pub(super) fn lease_name(&mut self, session: SessionId, parent: InodeId, name: &Name) -> u32 {
         let locks = &self.transactions.locks;
         let is_being_split = self.splitting.has(parent) || self.transactions.dividing.has(parent);
@@ -156,7 +156,8 @@ impl<K: Kv> Shard<K> {
         }
     }
 
-    /// The same of an entry that has come to this name by a transaction.
+    /// After an entry has moved to this name by a transaction of the session, which believes of it what it believed of
+    /// the old one.
     pub(crate) fn lease_arrived(&mut self, session: SessionId, parent: InodeId, name: &Name) {
         self.leases.arrived(session, Subject::name(parent, name));
     }

@@ -8,7 +8,7 @@ use types::parts::PartNumber;
 
 use crate::error::{Error, Result};
 use crate::ops::remove::Loss;
-use crate::ops::{Newborn, Place, flags_of_acls};
+use crate::ops::{NewInode, Place, flags_of_acls};
 use crate::schema::edge::Edge;
 use crate::schema::inode::{Body, Inode, Role};
 use crate::shard::Shard;
@@ -172,7 +172,7 @@ impl<K: Kv> Shard<K> {
                 (Some(old), Some(new)) => namespace.replace(&place, old.kind, new),
                 (None, None) => {}
             },
-            Loaded::Make(new) => namespace.bear(new.id, new.newborn()),
+            Loaded::Make(new) => namespace.add_new_inode(new.id, new.new_inode()),
             Loaded::Link(id, inode, parent) => {
                 namespace.linked(id, inode, parent);
                 self.adopted(id);
@@ -197,8 +197,8 @@ impl<K: Kv> Shard<K> {
 
 impl NewDirectory {
     /// `None` of what is no directory.
-    pub(crate) fn of(newborn: Newborn) -> Option<Self> {
-        let Newborn { inode, access, default } = newborn;
+    pub(crate) fn of(new: NewInode) -> Option<Self> {
+        let NewInode { inode, access, default } = new;
         let Inode { mode, uid, gid, parent, btime: time, body: Body::Directory { policy, .. }, .. } = inode else {
             return None;
         };
@@ -207,8 +207,8 @@ impl NewDirectory {
         Some(Self { id, parent, mode, uid, gid, flags, time, policy, access, default, part, fills, at_once })
     }
 
-    pub(super) fn newborn(&self) -> Newborn {
-        Newborn { inode: self.inode(), access: self.access.clone(), default: self.default.clone() }
+    pub(super) fn new_inode(&self) -> NewInode {
+        NewInode { inode: self.inode(), access: self.access.clone(), default: self.default.clone() }
     }
 
     pub(crate) fn inode(&self) -> Inode {

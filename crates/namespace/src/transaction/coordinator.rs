@@ -43,7 +43,7 @@ pub(super) struct Running {
 }
 
 /// What one shard is asked for, and the places of its votes.
-struct Share {
+struct Request {
     of: ShardId,
     places: Vec<usize>,
     parts: Vec<Part>,
@@ -154,7 +154,7 @@ impl<K: Kv> Shard<K> {
         let haste = match decided.made {
             _ if awaited => Haste::Now,
             // Its shard locks nothing meanwhile.
-            Some(_) => Haste::None,
+            Some(_) => Haste::WithNextSync,
             None => Haste::Soon,
         };
         for &to in &decided.participants {
@@ -259,17 +259,17 @@ impl<K: Kv> Shard<K> {
     /// Prepares what is here, and asks the others for the rest. The next step where nobody had to be asked.
     pub(super) fn ask(&mut self, id: TransactionId, parts: Vec<(ShardId, Part)>) -> Result<Option<Step>> {
         let mut votes = Vec::with_capacity(parts.len());
-        let mut remote: Vec<Share> = Vec::new();
+        let mut remote: Vec<Request> = Vec::new();
         let mut local = Vec::new();
         for (at, (shard, mut part)) in parts.into_iter().enumerate() {
             if shard != self.config.shard {
                 votes.push(None);
-                match remote.iter_mut().find(|share| share.of == shard) {
-                    Some(share) => {
-                        share.places.push(at);
-                        share.parts.push(part);
+                match remote.iter_mut().find(|request| request.of == shard) {
+                    Some(request) => {
+                        request.places.push(at);
+                        request.parts.push(part);
                     }
-                    None => remote.push(Share { of: shard, places: vec![at], parts: vec![part] }),
+                    None => remote.push(Request { of: shard, places: vec![at], parts: vec![part] }),
                 }
                 continue;
             }
@@ -296,7 +296,7 @@ impl<K: Kv> Shard<K> {
         running.votes = votes;
         let round = running.round;
         running.round += 1;
-        for Share { of: to, places, parts } in remote {
+        for Request { of: to, places, parts } in remote {
             if !running.asked.contains(&to) {
                 running.asked.push(to);
             }
@@ -370,8 +370,8 @@ impl<K: Kv> Shard<K> {
             running.decided = applied.is_ok();
         }
         applied?;
-        if let Some(Whiteout { id, newborn }) = whiteout {
-            self.namespace.bear(id, newborn);
+        if let Some(Whiteout { id, new }) = whiteout {
+            self.namespace.add_new_inode(id, new);
         }
         if let Some(making) = &making {
             let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &making.new) };

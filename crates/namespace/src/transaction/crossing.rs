@@ -85,8 +85,8 @@ impl<K: Kv> Shard<K> {
         }
         self.namespace.can_have_subdir(&place.directory)?;
         let body = Body::Directory { entries: 0, policy, role: Role::Whole };
-        let newborn = self.namespace.newborn(place.home(), FileType::Directory, mode, cred, body)?;
-        let new = NewDirectory::of(newborn).ok_or(Errno::ENOTDIR)?;
+        let new = self.namespace.new_inode(place.home(), FileType::Directory, mode, cred, body)?;
+        let new = NewDirectory::of(new).ok_or(Errno::ENOTDIR)?;
         // Where names move on, nobody could tell where to look for that of a directory that was lost.
         let new = NewDirectory { at_once: !self.splitting.has(parent) && !place.directory.is_split(), ..new };
         self.start(exactly, Operation::Mkdir { parent, name: name.clone(), new, home })

@@ -147,7 +147,7 @@ impl Locks {
         self.may_change_inside(parent, name)
     }
 
-    /// The same of a name that stays within its directory, and leads to no directory.
+    /// A name can be made, changed or taken away that stays within its directory, and leads to no directory.
     pub(crate) fn may_change_inside(&self, parent: InodeId, name: &[u8]) -> Result<()> {
         if self.is_doomed(parent) {
             self.may_last(parent)?;

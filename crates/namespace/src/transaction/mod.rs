@@ -83,8 +83,8 @@ pub struct Outgoing {
 /// How soon a change is to be on disk that something waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Haste {
-    /// As soon as any other.
-    None,
+    /// With the next sync that comes by itself, at the end of the log's interval.
+    WithNextSync,
     /// Within a few milliseconds: those of all that come meanwhile go together.
     Soon,
     /// As soon as the disk can.
@@ -252,7 +252,7 @@ impl Transactions {
         }
     }
 
-    /// The same, but for those that are under way.
+    /// The session has the answers to all changes below, or has given them up, but for those that are under way.
     pub(crate) fn answered_but(&mut self, session: SessionId, below: u64, under_way: &BTreeSet<u64>) {
         let is_answered = |sequence: u64| sequence < below && !under_way.contains(&sequence);
         self.endings.retain(|&(of, sequence), _| of != session || !is_answered(sequence));

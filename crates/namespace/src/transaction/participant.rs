@@ -76,7 +76,7 @@ impl<K: Kv> Shard<K> {
             if let Part::Make(new) = part
                 && new.at_once
             {
-                self.namespace.bear(new.id, new.newborn());
+                self.namespace.add_new_inode(new.id, new.new_inode());
             }
         }
         record::ser_round_key(&mut self.key, transaction, round);

@@ -11,6 +11,7 @@ use namespace::locks::{LockAnswer, LockOwner, LockRequest, Ticket, Wait};
 use namespace::shard::{Config, Limits, Shard, Ticked};
 use namespace::view::{
     Create, Exactly, GroupSpace, HeldOpen, InodeView, PolicyChange, PoolSpace, Rename, Settle, Settled, SpaceClass,
+    TimeChange,
 };
 use types::attr::{FileType, SetAttr};
 use types::cred::Credentials;
@@ -254,7 +255,7 @@ impl Bed {
             inode,
             size,
             blocks: size.div_ceil(512),
-            mtime: Some((Timestamp(500), before)),
+            mtime: Some(TimeChange { at: Timestamp(500), before }),
             gathered,
             release,
             close: false,

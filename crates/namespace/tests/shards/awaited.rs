@@ -96,7 +96,7 @@ fn decide(asked: bool) -> Haste {
 
 #[test]
 fn a_decision_is_in_haste_where_its_participant_has_asked() {
-    assert_eq!(decide(false), Haste::None);
+    assert_eq!(decide(false), Haste::WithNextSync);
     assert_eq!(decide(true), Haste::Now);
 }
 

@@ -135,7 +135,7 @@ impl Op {
         }
     }
 
-    /// The same with its names in other directories.
+    /// The operation with its names in other directories.
     pub(crate) fn in_places(&self, place: impl Fn(InodeId, &Name) -> InodeId) -> Self {
         let mut op = self.clone();
         match &mut op {

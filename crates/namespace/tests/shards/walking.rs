@@ -52,7 +52,8 @@ fn resolve(sim: &mut Sim, path: &[Name]) -> (Vec<InodeId>, Vec<ShardId>) {
     }
 }
 
-/// The same by single lookups; with the shards on the way: each directory's, and that of its part which has the name.
+/// The inodes that the names of a path lead to, by single lookups; with the shards on the way: each directory's, and
+/// that of its part which has the name.
 fn look(sim: &mut Sim, path: &[Name]) -> (Vec<InodeId>, Vec<ShardId>) {
     let (mut found, mut met, mut at) = (Vec::new(), Vec::new(), ROOT);
     for text in path {

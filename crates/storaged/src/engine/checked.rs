@@ -351,7 +351,7 @@ impl Files {
         Ok(Entry { now: blocks::sum(&seen), before })
     }
 
-    /// The same as [`Sidecar::cut`] on a helper thread.
+    /// What [`Sidecar::cut`] does, on a helper thread.
     pub(super) async fn cut_apart(&self, sums: &Rc<Sidecar>, size: u64) -> Result<(), Errno> {
         let Some(cut) = sums.begin_cut(size) else { return Ok(()) };
         let (fd, end) = (sums.fd(), cut.end);

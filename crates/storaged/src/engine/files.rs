@@ -26,7 +26,7 @@ use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
 use super::scatter::scatter;
 use super::{
-    Checked, Data, Found, Leftover, ObjectStore, Page, Share, Stored, Written, listing, lost, sidecar, syscall,
+    Checked, Data, Found, LaneShare, Leftover, ObjectStore, Page, Stored, Written, listing, lost, sidecar_file, syscall,
 };
 use crate::ahead::Ahead;
 use crate::failures::Failures;
@@ -225,7 +225,7 @@ impl Files {
         errno
     }
 
-    /// The same of a call that was to change something.
+    /// Passes on the error of a call that was to change something, after telling the target's health of it.
     pub(super) fn refused(&self, errno: Errno, what: &str) -> Errno {
         self.target.note_refusal(errno, what);
         errno
@@ -312,7 +312,7 @@ impl Files {
         let (root, sums) = (Arc::clone(&self.root), self.sums.shared_root());
         // The sidecar first: one without its object would wait for the next object of that name.
         let unlink = move || {
-            sums.map_or(Ok(()), |sums| sidecar::remove(sums.as_raw_fd(), object))?;
+            sums.map_or(Ok(()), |sums| sidecar_file::remove(sums.as_raw_fd(), object))?;
             syscall::unlink_at(root.as_raw_fd(), &path)
         };
         let outcome = if small { self.paced(unlink).await } else { self.unblock(unlink).await };
@@ -393,7 +393,7 @@ impl Files {
         root: Arc<OwnedFd>,
         after: Option<ObjectId>,
         count: usize,
-        share: Share,
+        share: LaneShare,
     ) -> Result<Page, Errno> {
         let list = move || listing::list(&path_of_fd(&root), after, count, share);
         let page = self.unblock(list).await.map_err(|errno| self.failed(errno, "list"))?;
@@ -519,7 +519,7 @@ impl ObjectStore for Files {
         }
     }
 
-    async fn list(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
+    async fn list(&self, after: Option<ObjectId>, count: usize, share: LaneShare) -> Result<Page, Errno> {
         let page = self.list_below(Arc::clone(&self.root), after, count, share).await?;
         self.check_root()?;
         Ok(page)
@@ -563,7 +563,7 @@ impl ObjectStore for Files {
         self.believe_sums(object, since).await
     }
 
-    async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
+    async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: LaneShare) -> Result<Page, Errno> {
         match self.sums.shared_root() {
             Some(sums) => self.list_below(sums, after, count, share).await,
             None => Ok(Page { objects: Vec::new(), end: true, failed: None }),
@@ -596,7 +596,7 @@ impl ObjectStore for Files {
 
 /// Whether the target at `path` holds any object. Blocks.
 pub(crate) fn holds_objects(path: &std::path::Path) -> bool {
-    let everything = Share { lane: 0, lanes: 1 };
+    let everything = LaneShare { lane: 0, lanes: 1 };
     // What cannot be listed may hold some.
     let is_empty = |page: Page| page.objects.is_empty() && page.failed.is_none();
     !listing::list(&path.join(OBJECTS), None, 1, everything).is_ok_and(is_empty)

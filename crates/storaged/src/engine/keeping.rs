@@ -60,7 +60,8 @@ pub(super) struct Sums {
     all_distrusted_at: Cell<u64>,
     /// Failed syncs of the file system after which nothing is believed any more that they may have taken.
     heard: Cell<u64>,
-    /// The same of openings.
+    /// Failed syncs of the file system as of the last opening of a sidecar: what was closed before those is not
+    /// believed.
     heard_closed: Cell<u64>,
     pub(super) cache: Rc<EntryCache>,
 }
@@ -127,8 +128,8 @@ impl Sums {
         self.keeping.get().me
     }
 
-    /// The same for who opens a sidecar, where so many syncs of the target's file system have failed: what was closed before
-    /// the last one is not believed, also before this lane has cleaned anything since.
+    /// Who this process is to one that opens a sidecar, where so many syncs of the target's file system have failed:
+    /// what was closed before the last one is not believed, also before this lane has cleaned anything since.
     pub(super) fn me_after(&self, failed_syncs: u64) -> Owner {
         if self.heard_closed.replace(failed_syncs) != failed_syncs {
             self.distrust_closed();
@@ -322,7 +323,7 @@ impl Files {
         true
     }
 
-    /// The same of one of this lane's: it is gone over, which gives it new ones.
+    /// The disk does not give the checksums of an object of this lane: it is gone over, which gives it new ones.
     pub(super) fn note_unreadable(&self, object: ObjectId) {
         if self.tell_unreadable(object, WHOLE) {
             self.sums.note_doubtful(object);

@@ -10,14 +10,14 @@ use types::id::ObjectId;
 use types::time::Timestamp;
 
 use super::folders::{Folder, file_name, parse_file_name};
-use super::{Page, Share, Stored};
+use super::{LaneShare, Page, Stored};
 
 /// Up to `count` objects of the share after `after`: by folder, then by inode and stripe. What the disk does not give of
 /// the folders takes nothing else away.
 ///
 /// # Errors
 /// Those of reading `root` itself, also where it is not there.
-pub(super) fn list(root: &Path, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno> {
+pub(super) fn list(root: &Path, after: Option<ObjectId>, count: usize, share: LaneShare) -> Result<Page, Errno> {
     let (outer, failed) = folder_numbers(fs::read_dir(root)?);
     let mut walk = Walk { after, count, share, objects: Vec::new(), failed };
     let end = !outer.into_iter().any(|outer| walk.outer_folder(root, outer, |path| fs::symlink_metadata(path)));
@@ -28,7 +28,7 @@ pub(super) fn list(root: &Path, after: Option<ObjectId>, count: usize, share: Sh
 struct Walk {
     after: Option<ObjectId>,
     count: usize,
-    share: Share,
+    share: LaneShare,
     objects: Vec<(ObjectId, Stored)>,
     failed: Option<Errno>,
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::engine::folders;
 
-    const ALL: Share = Share { lane: 0, lanes: 1 };
+    const ALL: LaneShare = LaneShare { lane: 0, lanes: 1 };
 
     fn object(inode: u64) -> ObjectId {
         ObjectId { inode: InodeId(inode), stripe: 0 }

@@ -9,7 +9,8 @@ use wire::v1::scrub::NAMED_MAX;
 
 use super::files::READ_ONLY;
 use super::recompute::read_all;
-use super::sidecar::{self, Sidecar, is_of};
+use super::sidecar::Sidecar;
+use super::sidecar_file::{self, is_of};
 use super::{Leftover, folders, syscall};
 use crate::sums::Entry;
 use crate::sums::blocks::BLOCK;
@@ -40,7 +41,7 @@ fn open(sums: RawFd, object: ObjectId) -> Result<Option<(OwnedFd, u64)>, Errno> 
 /// The checksums of an object that is not there: removed, unless they say what is lost. Blocks.
 pub(super) fn remove_leftover(sums: RawFd, object: ObjectId) -> Result<Leftover, Errno> {
     let Some((fd, size)) = open(sums, object)? else {
-        return sidecar::remove(sums, object).map(|()| Leftover::Removed);
+        return sidecar_file::remove(sums, object).map(|()| Leftover::Removed);
     };
     let (mut named, mut count) = (Vec::new(), 0);
     let mut bytes = vec![0; STEP as usize * Entry::LEN];

@@ -49,6 +49,7 @@ mod removals;
 mod scatter;
 mod settle;
 pub(crate) mod sidecar;
+mod sidecar_file;
 mod source;
 mod space;
 #[cfg(test)]
@@ -151,14 +152,14 @@ pub(crate) struct Written {
     pub(crate) durable: bool,
 }
 
-/// Which objects a lane owns.
+/// Which objects a lane owns: those whose hash falls to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
+pub(crate) struct LaneShare {
     pub(crate) lane: usize,
     pub(crate) lanes: usize,
 }
 
-impl Share {
+impl LaneShare {
     pub(crate) fn owns(self, object: ObjectId) -> bool {
         object.lane(self.lanes) == self.lane
     }
@@ -196,8 +197,8 @@ pub(crate) trait ObjectStore {
     /// In the order asked; `None` for what does not exist.
     async fn stat(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno>;
 
-    /// The same for who goes by it: what is lost, or missing at an object's end, counts as there, since reading it is an
-    /// error.
+    /// As `stat`, for who goes by it: what is lost, or missing at an object's end, counts as there, since reading it is
+    /// an error.
     async fn stat_whole(&self, objects: &[ObjectId]) -> Result<Vec<Option<Stored>>, Errno>;
 
     /// All that was changed before is on disk. Errors of earlier write-back come out here or have come to
@@ -208,7 +209,7 @@ pub(crate) trait ObjectStore {
     async fn remove(&self, object: ObjectId) -> Result<(), Errno>;
 
     /// Up to `count` objects of the share after `after`, in a stable order.
-    async fn list(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno>;
+    async fn list(&self, after: Option<ObjectId>, count: usize, share: LaneShare) -> Result<Page, Errno>;
 
     /// Where the object is kept, for people, and whether it is there.
     async fn place(&self, object: ObjectId) -> Result<(PathBuf, bool), Errno>;
@@ -228,7 +229,7 @@ pub(crate) trait ObjectStore {
     async fn believe(&self, object: ObjectId, since: u64) -> Result<(), Errno>;
 
     /// Up to `count` objects of the share after `after` that have checksums, whether the objects are there or not.
-    async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: Share) -> Result<Page, Errno>;
+    async fn list_checksums(&self, after: Option<ObjectId>, count: usize, share: LaneShare) -> Result<Page, Errno>;
 
     /// Removes the checksums of an object that is not there, unless they say that it should be. Alone on the object.
     async fn remove_leftover(&self, object: ObjectId) -> Result<Leftover, Errno>;

@@ -13,7 +13,8 @@ use types::id::ObjectId;
 
 use super::files::{Files, READ_ONLY, READ_WRITE};
 use super::folders::{self, Folder, c_string};
-use super::sidecar::{self, Missing, Sidecar, Sought};
+use super::sidecar::{Common, Sidecar};
+use super::sidecar_file::{self, Missing, Sought};
 use super::{lost, syscall};
 use crate::open_files::OpenFile;
 use crate::sums::header::Owner;
@@ -183,8 +184,7 @@ impl Files {
         }
         let (sums, size) = match sums.found {
             Some(found) => {
-                let keeping = (self.sums.keeping(), &self.target.helpers);
-                let (sums, size) = Sidecar::new(found, object, keeping, &self.sums.cache, stored.size);
+                let (sums, size) = Sidecar::new(found, object, &self.common(), stored.size);
                 (Some(sums), size)
             }
             None => (None, stored.size),
@@ -226,17 +226,20 @@ impl Files {
         };
         let Some(root) = self.sums.shared_root() else { return Ok(None) };
         let (me, size) = (self.sums.me_after(self.target.failed_syncs()), file.size.get());
-        let found = self.unblock(move || sidecar::open(root.as_raw_fd(), object, me, Missing::Make, size)).await;
+        let found = self.unblock(move || sidecar_file::open(root.as_raw_fd(), object, me, Missing::Make, size)).await;
         let sought = found.map_err(|errno| self.refused(errno, "making the file of checksums"))?;
         if sought.unreadable {
             self.note_unreadable(object);
         }
         if let Some(found) = sought.found {
-            let keeping = (self.sums.keeping(), &self.target.helpers);
-            let (sums, _) = Sidecar::new(found, object, keeping, &self.sums.cache, size);
+            let (sums, _) = Sidecar::new(found, object, &self.common(), size);
             self.take_in(object, file, sums);
         }
         Ok(file.sums().cloned())
+    }
+
+    fn common(&self) -> Common<'_> {
+        Common { keeping: self.sums.keeping(), helpers: &self.target.helpers, cache: &self.sums.cache }
     }
 }
 
@@ -252,7 +255,7 @@ fn raw(fd: &Option<Arc<OwnedFd>>) -> Option<RawFd> {
 fn open_cached(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner) -> Result<Opened, Errno> {
     let fd = syscall::open_cached(root, &folders::path(object), READ_WRITE)?;
     let size = size_of(&fd)?;
-    let found = sums.map(|sums| sidecar::open_cached(sums, object, me, size)).transpose()?;
+    let found = sums.map(|sums| sidecar_file::open_cached(sums, object, me, size)).transpose()?;
     Ok(Opened { fd, writable: true, created: false, sums: Sought { found, unreadable: false } })
 }
 
@@ -268,7 +271,7 @@ fn open(root: RawFd, sums: Option<RawFd>, object: ObjectId, me: Owner, missing: 
         (outcome, _) => (outcome?, true),
     };
     let size = size_of(&fd)?;
-    let sums = sums.map(|sums| sidecar::open(sums, object, me, missing, size)).transpose()?.unwrap_or_default();
+    let sums = sums.map(|sums| sidecar_file::open(sums, object, me, missing, size)).transpose()?.unwrap_or_default();
     Ok(Opened { fd, writable, created: false, sums })
 }
 
@@ -287,15 +290,16 @@ fn open_or_create(
             let fd = outcome?;
             let size = size_of(&fd)?;
             let missing = if made.is_some() { Missing::Make } else { Missing::Empty };
-            let sums = sums.map(|sums| sidecar::open(sums, object, me, missing, size)).transpose()?.unwrap_or_default();
+            let sums =
+                sums.map(|sums| sidecar_file::open(sums, object, me, missing, size)).transpose()?.unwrap_or_default();
             return Ok(Opened { fd, writable: true, created: false, sums });
         }
     }
     // The sidecar first: an object that has none is one of which nothing is known. Where it says that there was one, that is
     // made with its size, as one that was cut: who writes all of a block heals it, and who wants it gone can have that.
     let sums = match (made, sums) {
-        (Some(made), _) => sidecar::open(made, object, me, Missing::Begin, 0)?,
-        (None, Some(sums)) => sidecar::remove(sums, object).map(|()| Sought::default())?,
+        (Some(made), _) => sidecar_file::open(made, object, me, Missing::Begin, 0)?,
+        (None, Some(sums)) => sidecar_file::remove(sums, object).map(|()| Sought::default())?,
         (None, None) => Sought::default(),
     };
     let fd = create(root, object)?;

@@ -43,7 +43,7 @@ fn use_up(mounted: &Mounted) {
 fn forget(mounted: &Mounted, store: &Files) {
     forget_pages(&File::open(sidecar(&mounted.path(), OBJECT)).expect("there"));
     if let Some(file) = store.open.borrow().get(OBJECT) {
-        store.sums.cache.forget(file.sums().expect("kept").serial(), 0..2048);
+        store.sums.cache.forget(file.sums().expect("kept").cache_id(), 0..2048);
     }
 }
 

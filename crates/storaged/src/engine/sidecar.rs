@@ -13,13 +13,12 @@ use types::error::Errno;
 use types::id::ObjectId;
 
 use super::entry_cache::{EntryCache, PAGE};
-use super::folders::{self, Folder, c_string};
+use super::sidecar_file::{Found, header};
 use super::syscall;
 use super::unreadable::{FILE_PAGE, blocks_of_page, put_zeros, unreadable_pages};
-use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
+use crate::sums::header::{Owner, State, place};
 use crate::sums::{Belief, Entry, Trust, Verdict, blocks, judge, must_look, trust};
 
-const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
 /// Bytes. What is not cached is read in steps of this length: the entries of 32 MiB of the object.
 const READ_STEP: u64 = 64 << 10;
 
@@ -31,168 +30,18 @@ pub(crate) struct Keeping {
     pub(crate) on: bool,
 }
 
-/// A sidecar's file as it was found, or made.
-#[derive(Debug)]
-pub(super) struct Found {
-    fd: OwnedFd,
-    writable: bool,
-    header: Option<Header>,
-    /// Bytes.
-    len: u64,
-    /// Where it was made now: whether nothing older is on the disk.
-    made: Option<bool>,
-    /// What was cut off or not yet there when somebody died has entries, which could not be cut off.
-    uncut: bool,
-}
-
-impl Found {
-    fn read_header(&mut self, object: ObjectId) -> Result<(), Errno> {
-        let mut bytes = [0; HEADER_LEN];
-        if self.len > 0 && syscall::read_at(self.fd.as_raw_fd(), &mut bytes, 0)? == HEADER_LEN {
-            self.header = Header::decode(&bytes).filter(|header| is_of(header, object));
-        }
-        Ok(())
-    }
-
-    /// What goes beyond an object of `size` bytes; `None` where that may not be, or nothing does.
-    fn excess(&self, me: Owner, size: u64) -> Option<u64> {
-        let end = place(size.div_ceil(blocks::BLOCK));
-        (self.writable && self.len > end && trust(self.header.as_ref(), me) != Trust::Exact).then_some(end)
-    }
-
-    fn cut(mut self, me: Owner, size: u64) -> Self {
-        if let Some(end) = self.excess(me, size) {
-            match syscall::truncate(self.fd.as_raw_fd(), end) {
-                Ok(()) => self.len = end,
-                Err(_) => self.uncut = true,
-            }
-        }
-        self
-    }
-}
-
-/// When an object has no sidecar, or the disk does not give it: then nothing is known of what the object holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Missing {
-    /// It stays so.
-    Leave,
-    /// It stays so, and one that the disk does not give is emptied: nobody could note in it that it is out of date.
-    Empty,
-    /// One is made.
-    Make,
-    /// The object is about to be made: what is there is a leftover, unless it is clean and says that there was something.
-    Begin,
-}
-
-/// What became of the search for a sidecar.
-#[derive(Debug, Default)]
-pub(super) struct Sought {
-    /// `None` where there is none to go by.
-    pub(super) found: Option<Found>,
-    /// There was one that the disk does not give.
-    pub(super) unreadable: bool,
-}
-
-impl Sought {
-    fn unreadable() -> Self {
-        Self { found: None, unreadable: true }
-    }
-}
-
-/// `size`: of the object's file, in bytes. Blocks.
-pub(super) fn open(root: RawFd, object: ObjectId, me: Owner, missing: Missing, size: u64) -> Result<Sought, Errno> {
-    let path = folders::path(object);
-    let mut is_new = false;
-    let (fd, writable) = match syscall::open_at(root, &path, READ_WRITE) {
-        Ok(fd) => (fd, true),
-        Err(Errno::ENOENT) if matches!(missing, Missing::Leave | Missing::Empty) => return Ok(Sought::default()),
-        Err(Errno::EIO) if missing == Missing::Leave => return Ok(Sought::unreadable()),
-        Err(Errno::ENOENT) => {
-            is_new = true;
-            (create(root, object)?, true)
-        }
-        Err(Errno::EROFS) => match syscall::open_at(root, &path, super::files::READ_ONLY) {
-            Ok(fd) => (fd, false),
-            Err(Errno::ENOENT) => return Ok(Sought::default()),
-            Err(Errno::EIO) => return Ok(Sought::unreadable()),
-            Err(errno) => return Err(errno),
-        },
-        Err(errno) => return Err(errno),
-    };
-    let len = if is_new { 0 } else { syscall::stat(fd.as_raw_fd())?.0.size };
-    let mut found = Found { fd, writable, header: None, len, made: None, uncut: false };
-    let unreadable = match found.read_header(object) {
-        Err(Errno::EIO) if missing == Missing::Leave || !writable => return Ok(Sought::unreadable()),
-        Err(Errno::EIO) => {
-            syscall::truncate(found.fd.as_raw_fd(), 0)?;
-            found.len = 0;
-            true
-        }
-        outcome => outcome.map(|()| false)?,
-    };
-    let is_leftover = !is_new && !found.header.as_ref().is_some_and(Header::tells_of_data);
-    if missing == Missing::Begin && is_leftover && found.writable {
-        syscall::truncate(found.fd.as_raw_fd(), 0)?;
-        found.len = 0;
-    }
-    if found.len == 0 && matches!(missing, Missing::Make | Missing::Begin) && found.writable {
-        let owner = if missing == Missing::Begin { me } else { Owner::NOBODY };
-        let header = header(object, State::Dirty { owner, pending: None });
-        syscall::write_at(found.fd.as_raw_fd(), &header.encode(), 0)?;
-        found.len = HEADER_LEN as u64;
-        found.header = Some(header);
-        found.made = Some(is_new);
-    }
-    Ok(Sought { found: Some(found.cut(me, size)), unreadable })
-}
-
-/// As [`open`] of one that may be missing, only if that needs no disk; `EAGAIN` where it does.
-pub(super) fn open_cached(root: RawFd, object: ObjectId, me: Owner, size: u64) -> Result<Found, Errno> {
-    let again = |_| Errno::EAGAIN;
-    let fd = syscall::open_cached(root, &folders::path(object), READ_WRITE).map_err(again)?;
-    let mut bytes = [0; HEADER_LEN];
-    if syscall::read_cached(fd.as_raw_fd(), &mut bytes, 0).map_err(again)? != HEADER_LEN {
-        return Err(Errno::EAGAIN);
-    }
-    let header = Header::decode(&bytes).filter(|header| is_of(header, object));
-    let len = syscall::stat(fd.as_raw_fd())?.0.size;
-    let found = Found { fd, writable: true, header, len, made: None, uncut: false };
-    if found.excess(me, size).is_some() { Err(Errno::EAGAIN) } else { Ok(found) }
-}
-
-fn create(root: RawFd, object: ObjectId) -> Result<OwnedFd, Errno> {
-    let path = folders::path(object);
-    let create = || syscall::open_at(root, &path, READ_WRITE | libc::O_CREAT);
-    match create() {
-        Err(Errno::ENOENT) => {}
-        outcome => return outcome,
-    }
-    let folder = Folder::of(object);
-    syscall::make_folder(root, &c_string(folder.outer_name()))?;
-    syscall::make_folder(root, &c_string(folder.path()))?;
-    create()
-}
-
-/// It is no error where there is none. Blocks.
-pub(super) fn remove(root: RawFd, object: ObjectId) -> Result<(), Errno> {
-    match syscall::unlink_at(root, &folders::path(object)) {
-        Err(Errno::ENOENT) => Ok(()),
-        outcome => outcome,
-    }
-}
-
-fn header(object: ObjectId, state: State) -> Header {
-    Header { inode: object.inode.0, stripe: object.stripe, state }
+/// What the sidecars of a target have in common in a lane.
+pub(super) struct Common<'a> {
+    pub(super) keeping: Keeping,
+    pub(super) helpers: &'a Helpers,
+    pub(super) cache: &'a Rc<EntryCache>,
 }
 
 pub(super) fn hull(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
     a.start.min(b.start)..a.end.max(b.end)
 }
 
-pub(super) fn is_of(header: &Header, object: ObjectId) -> bool {
-    (header.inode, header.stripe) == (object.inode.0, object.stripe)
-}
-
+/// An open sidecar.
 pub(crate) struct Sidecar {
     fd: OwnedFd,
     object: ObjectId,
@@ -203,8 +52,8 @@ pub(crate) struct Sidecar {
     /// Bytes of the file: beyond it, all entries are zero.
     len: Cell<u64>,
     cache: Rc<EntryCache>,
-    /// Its name there.
-    serial: u64,
+    /// What its entries are called in the cache: no other sidecar is ever called so.
+    cache_id: u64,
     /// Beginnings and ends of writes of entries: what is read beside one is not kept.
     writes: Cell<u64>,
     state: Cell<Phase>,
@@ -261,7 +110,7 @@ pub(super) struct Cut<'a> {
 }
 
 impl Cut<'_> {
-    /// It was.
+    /// The file was cut: it is as long as that now.
     pub(super) fn done(self) {
         self.writing.0.len.set(self.end);
     }
@@ -270,13 +119,8 @@ impl Cut<'_> {
 impl Sidecar {
     /// `size`: of the object's file, in bytes. With it the size that the object has by the sidecar: what is missing of it
     /// in the file was lost.
-    pub(super) fn new(
-        found: Found,
-        object: ObjectId,
-        (keeping, helpers): (Keeping, &Helpers),
-        cache: &Rc<EntryCache>,
-        size: u64,
-    ) -> (Rc<Self>, u64) {
+    pub(super) fn new(found: Found, object: ObjectId, common: &Common<'_>, size: u64) -> (Rc<Self>, u64) {
+        let Common { keeping, helpers, cache } = *common;
         let Found { fd, writable, header, len, made, uncut } = found;
         // Where they could not be cut off, nothing is believed.
         let trust = if uncut { Trust::Doubt } else { trust(header.as_ref(), keeping.me) };
@@ -294,7 +138,7 @@ impl Sidecar {
             writable,
             len: Cell::new(len),
             cache: Rc::clone(cache),
-            serial: cache.serial(),
+            cache_id: cache.serial(),
             writes: Cell::new(0),
             state: Cell::new(state),
             durable: Cell::new(made.unwrap_or(state == Phase::Dirty && owner == keeping.me)),
@@ -457,7 +301,7 @@ impl Sidecar {
     pub(super) async fn entries(&self, range: Range<u64>) -> Result<Vec<Entry>, Errno> {
         let count = (range.end - range.start) as usize;
         let mut entries = vec![Entry::default(); count];
-        if self.cache.copy(self.serial, range.start, &mut entries) {
+        if self.cache.copy(self.cache_id, range.start, &mut entries) {
             return Ok(entries);
         }
         let (first, end) = (range.start - range.start % PAGE, range.end.next_multiple_of(PAGE));
@@ -471,7 +315,7 @@ impl Sidecar {
         // put its entries there.
         if self.writes.get() == writes {
             for (page, entries) in (first / PAGE..).zip(pages.chunks(PAGE as usize)) {
-                self.cache.insert(self.serial, page, entries);
+                self.cache.insert(self.cache_id, page, entries);
             }
         }
         entries.copy_from_slice(&pages[(range.start - first) as usize..][..count]);
@@ -529,8 +373,8 @@ impl Sidecar {
     }
 
     #[cfg(test)]
-    pub(super) fn serial(&self) -> u64 {
-        self.serial
+    pub(super) fn cache_id(&self) -> u64 {
+        self.cache_id
     }
 
     pub(super) fn begin_write(&self) -> Writing<'_> {
@@ -541,13 +385,13 @@ impl Sidecar {
     /// These entries were written, from block `first` on.
     pub(super) fn wrote(&self, _writing: &Writing<'_>, first: u64, entries: &[Entry]) {
         self.reached(place(first + entries.len() as u64));
-        self.cache.update(self.serial, first, entries);
+        self.cache.update(self.cache_id, first, entries);
     }
 
     /// Entries of these blocks may have been written.
     pub(super) fn may_have_written(&self, _writing: &Writing<'_>, blocks: Range<u64>, reached: u64) {
         self.reached(reached);
-        self.cache.forget(self.serial, blocks);
+        self.cache.forget(self.cache_id, blocks);
     }
 
     /// Bytes up to this place were written.
@@ -574,7 +418,7 @@ impl Sidecar {
             let writing = self.begin_write();
             // Beyond what there is, the cache has but zeros.
             let there = (self.len.get() - place(0)).div_ceil(Entry::LEN as u64);
-            self.cache.forget(self.serial, size.div_ceil(blocks::BLOCK)..there);
+            self.cache.forget(self.cache_id, size.div_ceil(blocks::BLOCK)..there);
             Cut { end, writing }
         })
     }
@@ -632,7 +476,8 @@ impl Sidecar {
         outcome.map(|()| true)
     }
 
-    /// The same of one that was opened anew, and may not say so: [`Self::distrust`] could not write it.
+    /// The entries of these blocks are not believed, as [`Self::distrust`] could not write down before the sidecar was
+    /// opened anew.
     pub(super) fn stays_distrusted(&self, range: Range<u64>) {
         self.distrust_from_here(range);
         self.state.set(Phase::Dirty);

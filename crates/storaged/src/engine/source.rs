@@ -9,7 +9,7 @@ use types::error::Errno;
 use types::id::ObjectId;
 
 use super::files::READ_ONLY;
-use super::sidecar::is_of;
+use super::sidecar_file::is_of;
 use super::{folders, syscall};
 use crate::sums::blocks::{self, BLOCK_LEN};
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};

@@ -26,7 +26,7 @@ use super::files::{Files, Options};
 use super::folders;
 use super::keeping::SUMS;
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
-use super::{Checked, Data, Found, Leftover, ObjectStore, Share, syscall};
+use super::{Checked, Data, Found, LaneShare, Leftover, ObjectStore, syscall};
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
 use crate::sums::{Entry, Trust};
 
@@ -542,7 +542,7 @@ fn leftover_checksums_are_listed_and_removed_and_others_stay() {
         let copy = std::fs::read(sidecar(dir.path(), left)).expect("there");
         store.remove(left).await.expect("removed");
         std::fs::write(sidecar(dir.path(), left), copy).expect("written");
-        let all = Share { lane: 0, lanes: 1 };
+        let all = LaneShare { lane: 0, lanes: 1 };
         let page = store.list_checksums(None, 10, all).await.expect("listed");
         let mut listed: Vec<ObjectId> = page.objects.iter().map(|(object, _)| *object).collect();
         listed.sort_unstable();
@@ -619,14 +619,14 @@ fn what_is_read_while_entries_are_written_is_not_kept() {
         write(&store, OBJECT, 0, &bytes(100_000, 1)).await.expect("written");
         let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
         let sums = file.sums().expect("kept");
-        let is_kept = || store.sums.cache.copy(sums.serial(), 0, &mut [Entry::default(); 1]);
+        let is_kept = || store.sums.cache.copy(sums.cache_id(), 0, &mut [Entry::default(); 1]);
         sums.entries(0..1).await.expect("read");
         assert!(is_kept());
         let file = File::open(sidecar(dir.path(), OBJECT)).expect("there");
         file.sync_all().expect("synced");
         // What the kernel brings while it is asked whether that is there already has not to be waited for.
         for _ in 0..100 {
-            store.sums.cache.forget(sums.serial(), 0..1);
+            store.sums.cache.forget(sums.cache_id(), 0..1);
             forget_pages(&file);
             let mut read = pin!(sums.entries(0..1));
             if poll_fn(|context| Poll::Ready(read.as_mut().poll(context).is_ready())).await {

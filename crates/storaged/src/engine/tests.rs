@@ -21,7 +21,7 @@ use super::files::{Files, OBJECTS, Options, prepare_folders};
 use super::folders::Folder;
 use super::keeping::SUMS;
 use super::scatter::is_scattered;
-use super::{ObjectStore, Share};
+use super::{LaneShare, ObjectStore};
 use crate::ahead::Ahead;
 use crate::failures::Failures;
 use crate::memory::Shares;
@@ -31,7 +31,7 @@ use crate::target::{Health, Target};
 
 /// Bytes.
 pub(super) const READ_AHEAD: usize = 16 << 20;
-pub(super) const ALL: Share = Share { lane: 0, lanes: 1 };
+pub(super) const ALL: LaneShare = LaneShare { lane: 0, lanes: 1 };
 
 pub(super) fn object(inode: u64, stripe: u32) -> ObjectId {
     ObjectId { inode: InodeId(inode), stripe }
@@ -246,7 +246,7 @@ fn a_listing_shows_each_object_once_in_pages_of_any_size() {
         }
         let place = store.place(objects[0]).await.expect("told").0;
         std::fs::write(place.with_file_name("notes.txt"), "not an object").expect("written");
-        for (share, count) in [(ALL, 7), (ALL, 1000), (ALL, 1), (Share { lane: 1, lanes: 3 }, 4)] {
+        for (share, count) in [(ALL, 7), (ALL, 1000), (ALL, 1), (LaneShare { lane: 1, lanes: 3 }, 4)] {
             let (mut found, mut after) = (Vec::new(), None);
             loop {
                 let page = store.list(after, count, share).await.expect("listed");

@@ -64,7 +64,7 @@ impl Owner {
         Owner { run: 0, ..self }
     }
 
-    /// The same process, for which what it has left dirty up to now is of another epoch.
+    /// This process, for which what it has left dirty up to now is of another epoch.
     pub(crate) fn anew(self) -> Owner {
         // No number is followed by itself.
         Owner { epoch: self.epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1).max(1), ..self }

@@ -1,4 +1,4 @@
-//! One file per command: its flags, and what it does with them.
+//! One file per command: its flags, and what it does with them. What several need of the terminal is in `interrupts`.
 
 pub(crate) mod bench;
 pub(crate) mod config;
@@ -7,6 +7,7 @@ pub(crate) mod down;
 pub(crate) mod endpoint;
 pub(crate) mod entry;
 pub(crate) mod fsck;
+pub(crate) mod interrupts;
 pub(crate) mod io500;
 pub(crate) mod log_level;
 pub(crate) mod mount;

@@ -14,6 +14,7 @@ use anyhow::{Context, anyhow};
 use conf::Flags;
 use serde::Serialize;
 
+use crate::command::interrupts::{catch_interrupts, lead_session};
 use crate::command::{allow_many_descriptors, this_program};
 use crate::failure::{EXIT_USAGE, Failure, usage};
 use crate::local::runstate::RunState;
@@ -206,8 +207,8 @@ fn detach(config: &mount::config::Config, output: Output) -> Result<(), Failure>
     }
     command.args(in_foreground(arguments));
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    super::up::lead_session(&mut command);
-    let interrupted = super::up::catch_interrupts()?;
+    lead_session(&mut command);
+    let interrupted = catch_interrupts()?;
     let mut child = command.spawn().context("cannot start the mount's process")?;
     let limit = *config.start_timeout + Duration::from_secs(5);
     let wait = Wait { point: &point, mgmtd: &config.mgmtd, log_file: &log_file, log_from, limit, interrupted };

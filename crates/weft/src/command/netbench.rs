@@ -7,7 +7,7 @@ use conf::units::{Period, Size};
 use net::pairs::Selector;
 
 use crate::command::connect;
-use crate::command::up::catch_ends;
+use crate::command::interrupts::catch_ends;
 use crate::failure::Failure;
 use crate::locate::Selection;
 use crate::output::{Output, Progress, Table, bytes};

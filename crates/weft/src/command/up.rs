@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use admin::Admin;
 use anyhow::{Context, Result, anyhow, ensure};
+use cluster::map::ServiceKind;
 use serde::Serialize;
 
 use crate::command::down::stop_supervisor;
+use crate::command::interrupts::{catch_interrupts, lead_session};
 use crate::command::this_program;
 use crate::failure::{Failure, usage};
 use crate::local::dir::{ClusterDir, LOOPBACK, Made, Spec};
@@ -109,7 +110,7 @@ impl Args {
         let interrupted = catch_interrupts()?;
         let mut child = start_supervisor(&dir, self.detach)?;
         let reported = match wait_for_all(&dir, &spec, limit, interrupted) {
-            Ok(state) => report(&dir, &spec, state, Before::Stopped, output),
+            Ok(state) => report(&dir, &spec, state, Effect::Started, output),
             Err(failure) => {
                 // Nothing half started stays behind.
                 end_supervisor(&dir, &mut child)?;
@@ -160,14 +161,12 @@ impl Args {
             None => plan::free_ports()?,
         };
         let storage = match (self.storage, &old) {
-            (Some(asked), Some(old)) if asked < old.storage => {
-                fewer(dir, old, (plan::storage_names(old).collect(), asked, old.made.storage), "storage")?
-            }
+            (Some(asked), Some(old)) if asked < old.storage => shrunk(dir, old, ServiceKind::Storage, asked)?,
             (asked, old) => count(asked, old.as_ref().map(|old| old.storage), 1, "storage services")?,
         };
         let metadata = match (self.metadata, &old) {
             (Some(asked), Some(old)) if asked < old.metadata && asked >= old.made.metadata => {
-                fewer(dir, old, (plan::metadata_names(old).collect(), asked, old.made.metadata), "metadata")?
+                shrunk(dir, old, ServiceKind::Metadata, asked)?
             }
             (asked, old) => count(asked, old.as_ref().map(|old| old.metadata), 1, "metadata services")?,
         };
@@ -212,35 +211,41 @@ fn still_there(dir: &ClusterDir, old: &Spec, names: &[String], made: bool) -> Re
     Ok(there)
 }
 
-/// Less services than `names`, of which so many were made: those above were deleted, or never were part of the cluster.
-fn fewer(
-    dir: &ClusterDir,
-    old: &Spec,
-    (names, asked, made): (Vec<String>, u32, u32),
-    what: &str,
-) -> Result<u32, Failure> {
+/// So many services of this kind, where the cluster was to have more: those above were deleted, or never were part of
+/// it.
+fn shrunk(dir: &ClusterDir, old: &Spec, kind: ServiceKind, asked: u32) -> Result<u32, Failure> {
+    let (names, made, noun): (Vec<String>, _, _) = match kind {
+        ServiceKind::Metadata => (plan::metadata_names(old).collect(), old.made.metadata, "metadata"),
+        ServiceKind::Storage => (plan::storage_names(old).collect(), old.made.storage, "storage"),
+    };
     let (has, place) = (names.len(), dir.root().display());
     let there = still_there(dir, old, &names[asked as usize..], asked < made)?;
     if there.is_empty() {
         return Ok(asked);
     }
-    let then = match (what, dir.is_running()?) {
-        ("storage", true) => "is part of the cluster; only after `weft node delete` it can go",
-        ("storage", false) => "is part of the cluster, or may be: `weft up` first, as it is, and then with that number",
-        _ => "is part of the cluster, or may be, and cannot go in this release: leave the flag away",
+    let then = match (kind, dir.is_running()?) {
+        (ServiceKind::Storage, true) => "is part of the cluster; only after `weft node delete` it can go",
+        (ServiceKind::Storage, false) => {
+            "is part of the cluster, or may be: `weft up` first, as it is, and then with that number"
+        }
+        (ServiceKind::Metadata, _) => {
+            "is part of the cluster, or may be, and cannot go in this release: leave the flag away"
+        }
     };
-    Err(usage!("{place} has {has} {what} services and cannot shrink to {asked}: {} {then}", there.join(", ")))
+    Err(usage!("{place} has {has} {noun} services and cannot shrink to {asked}: {} {then}", there.join(", ")))
 }
 
-/// What a cluster was before the command.
+/// What the command did to the cluster.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
-    Stopped,
-    /// It ran as it is.
-    Same,
-    Smaller,
-    /// With services that were deleted, or never came up.
-    Larger,
+enum Effect {
+    /// It did not run before.
+    Started,
+    /// It ran already, as it is.
+    Unchanged,
+    /// It ran with less.
+    Grown,
+    /// It ran with more services: those were deleted, or never came up.
+    Shrunk,
 }
 
 /// Until it can be used. What is new has to be there for that: it is written down as made, and may not begin empty again.
@@ -291,11 +296,11 @@ fn already_running(dir: &ClusterDir, spec: &Spec, limit: Duration, output: Outpu
     let is_smaller = spec.storage < old.storage || spec.metadata < old.metadata;
     if old.made == spec.all_made() && !is_smaller {
         let state = State::read(dir)?.unwrap_or_default();
-        return report(dir, spec, state, Before::Same, output);
+        return report(dir, spec, state, Effect::Unchanged, output);
     }
     let state = grow::grow(dir, spec, limit, catch_interrupts()?)?;
-    let before = if is_smaller { Before::Larger } else { Before::Smaller };
-    report(dir, spec, state, before, output)
+    let effect = if is_smaller { Effect::Shrunk } else { Effect::Grown };
+    report(dir, spec, state, effect, output)
 }
 
 /// A directory of nothing, made where it is missing. What is left of a killed mount is taken away; one that does not answer
@@ -419,47 +424,6 @@ fn leave_taken_ports(dir: &ClusterDir, spec: &mut Spec) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets the child go on when its terminal is gone, and not hear its Ctrl-C.
-pub(super) fn lead_session(command: &mut Command) {
-    // SAFETY: setsid is safe between fork and exec; it cannot fail in a child that leads no group.
-    unsafe {
-        command.pre_exec(|| {
-            libc::setsid();
-            Ok(())
-        });
-    }
-}
-
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// From here on Ctrl-C is ours to answer: what was started is stopped in order.
-pub(super) fn catch_interrupts() -> Result<&'static AtomicBool> {
-    catch(&[libc::SIGINT, libc::SIGTERM])
-}
-
-/// That the terminal is gone, too. Who is to outlive it (`nohup`) does.
-pub(super) fn catch_ends() -> Result<&'static AtomicBool> {
-    catch(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
-}
-
-fn catch(signals: &[i32]) -> Result<&'static AtomicBool> {
-    extern "C" fn note(_signal: i32) {
-        INTERRUPTED.store(true, Ordering::Relaxed);
-    }
-    for &signal in signals {
-        // SAFETY: the handler stores to an atomic, which is allowed in a signal handler.
-        let previous = unsafe { libc::signal(signal, note as *const () as libc::sighandler_t) };
-        if previous == libc::SIG_ERR {
-            return Err(std::io::Error::last_os_error()).context("cannot catch signals");
-        }
-        if signal == libc::SIGHUP && previous == libc::SIG_IGN {
-            // SAFETY: as above, without a handler.
-            unsafe { libc::signal(signal, libc::SIG_IGN) };
-        }
-    }
-    Ok(&INTERRUPTED)
-}
-
 /// Foreground: until Ctrl-C, or until the supervisor ends by itself.
 fn stay(dir: &ClusterDir, child: &mut Child, interrupted: &AtomicBool, output: Output) -> Result<(), Failure> {
     output.say("Ctrl-C stops it")?;
@@ -486,15 +450,15 @@ fn end_supervisor(dir: &ClusterDir, child: &mut Child) -> Result<(), Failure> {
 }
 
 /// Says what runs. [`Failure::Found`] where a service is missing, which is said too.
-fn report(dir: &ClusterDir, spec: &Spec, state: State, before: Before, output: Output) -> Result<(), Failure> {
+fn report(dir: &ClusterDir, spec: &Spec, state: State, effect: Effect, output: Output) -> Result<(), Failure> {
     let running = Running {
         dir: dir.root().to_owned(),
         mount: spec.mount.clone(),
         mounted: mounts::of_cluster(&spec.mount, &plan::mgmtd_address(spec))?.is_some(),
         mgmtd: plan::mgmtd_address(spec),
         key_file: dir.key_file(),
-        already: before != Before::Stopped,
-        grown: before == Before::Smaller,
+        already: effect != Effect::Started,
+        grown: effect == Effect::Grown,
         missed: ready::missed(dir, spec, &state),
         state,
     };
@@ -506,11 +470,11 @@ fn report(dir: &ClusterDir, spec: &Spec, state: State, before: Before, output: O
             table.row([name.clone(), process.pid.to_string(), process.phase.name().to_owned(), log]);
         }
         let mount = running.mount.display();
-        let last = match (running.mounted, before) {
-            (true, Before::Stopped) => format!("mounted at {mount}"),
-            (true, Before::Same) => format!("running already, mounted at {mount}"),
-            (true, Before::Larger) => format!("smaller now, mounted at {mount}"),
-            (true, Before::Smaller) => format!("larger now, mounted at {mount}"),
+        let last = match (running.mounted, effect) {
+            (true, Effect::Started) => format!("mounted at {mount}"),
+            (true, Effect::Unchanged) => format!("running already, mounted at {mount}"),
+            (true, Effect::Shrunk) => format!("smaller now, mounted at {mount}"),
+            (true, Effect::Grown) => format!("larger now, mounted at {mount}"),
             (false, _) => format!("running, but not mounted: weft mount {mount} --dir {}", running.dir.display()),
         };
         let missed = running.missed.iter().map(|Missed { name, reason }| {

@@ -110,7 +110,8 @@ fn written_down(dir: &ClusterDir, number: impl FnOnce(&Spec) -> u32) -> Result<O
     }
 }
 
-/// The same of a storage service and its targets.
+/// The file of a storage service with as many targets as there are to be; `None` where the number there is the user's.
+/// One that is new, by what was written down last, may have been so before, and be behind.
 ///
 /// # Errors
 /// Where it cannot be read.

@@ -101,7 +101,7 @@ fn is_down(process: &ProcessState) -> bool {
     process.phase == Phase::Refused || process.phase == Phase::Waiting && process.restarts >= RESTARTS_MISSED
 }
 
-/// The same of one that is just being started again, and may be no better this time.
+/// It has refused to start, or died again and again before it was started just now, and may be no better this time.
 fn is_restless(process: &ProcessState) -> bool {
     process.phase == Phase::Refused || process.restarts >= RESTARTS_MISSED
 }

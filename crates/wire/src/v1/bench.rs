@@ -171,12 +171,6 @@ impl BenchPhase {
 }
 
 impl BenchPlan {
-    /// Bytes that the files of one target take.
-    #[must_use]
-    pub fn files_bytes(&self) -> u64 {
-        self.size.saturating_mul(u64::from(self.threads))
-    }
-
     /// # Errors
     /// One sentence about the first thing that cannot be.
     pub fn check(&self) -> Result<(), String> {
@@ -233,7 +227,6 @@ mod tests {
     #[test]
     fn plans_that_cannot_be_are_refused_with_the_reason() {
         assert_eq!(plan().check(), Ok(()));
-        assert_eq!(plan().files_bytes(), 16 << 30);
         for (wrong, word) in [
             (BenchPlan { block: 0, ..plan() }, "block size"),
             (BenchPlan { block: 1000, ..plan() }, "multiple of 4096"),

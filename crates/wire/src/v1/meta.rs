@@ -59,7 +59,8 @@ messages! {
         /// For so long, in ms from the request on, the session may believe the attributes, unless they are recalled
         /// (see `Recalls`). 0: not beyond this answer.
         lease_ms: u32,
-        /// The same for the name that the request gave, and that it stands for this inode.
+        /// For so long, in ms from the request on, the session may believe that the name which the request gave stands
+        /// for this inode, unless that is recalled. 0: not beyond this answer.
         name_lease_ms: u32,
         /// Of a directory that was asked for by its id, or that was made.
         standing: Option<Standing>,
@@ -135,7 +136,7 @@ messages! {
         /// With `open`: also give the write intent, as `WriteIntent` does, since who makes a file mostly writes it. Not
         /// where its contents begin in the metadata (`inline_limit`).
         write_intent: bool,
-        /// An existing regular file is opened and no error (`O_CREAT` without `O_EXCL`).
+        /// An existing name is `EEXIST` (`O_EXCL`). Otherwise an existing regular file is opened, which is no error.
         exclusive: bool,
         /// With `write_intent` and `exclusive`: where its contents begin in the metadata, the session wants to keep back what
         /// is done to it. Whether it may, `InodeReply::draft` says.

@@ -187,7 +187,8 @@ mod tests {
     }
 
     fn packed(messages: Vec<(u16, Message)>) -> Vec<(u16, Vec<Message>)> {
-        let outgoing = |(to, message)| Outgoing { to: ShardId(to), message, after_sync: false, haste: Haste::None };
+        let outgoing =
+            |(to, message)| Outgoing { to: ShardId(to), message, after_sync: false, haste: Haste::WithNextSync };
         let parcels = pack(messages.into_iter().map(outgoing).collect());
         let messages = |parcel: Parcel| match parcel {
             Parcel::Alone(message) => vec![message],

@@ -28,7 +28,8 @@ impl Sim {
         self.part_at(parent, name_hash(name)).map_or(parent, |(part, _)| part)
     }
 
-    /// The same of the names of this hash; `None` where the directory itself has them.
+    /// The part of a directory that has the names of this hash, as far as clients know; `None` where the directory
+    /// itself has them.
     fn part_at(&self, parent: InodeId, hash: u64) -> Option<(InodeId, PartNumber)> {
         let (parts, cursor) = self.splits.get(&parent).filter(|(parts, _)| !parts.is_empty())?;
         let number = PartNumber::of_hash(hash, parts.len() as u16);
@@ -163,7 +164,7 @@ impl Sim {
         self.list_while(client, inode, |_| ())
     }
 
-    /// The same, and `between` its pages something else.
+    /// As `list`, and `between` its pages something else.
     pub(crate) fn list_while(
         &mut self,
         client: u64,
