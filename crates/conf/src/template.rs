@@ -43,7 +43,7 @@ pub fn template<C: Knobs>(set: &[(&str, &str)]) -> String {
 /// `value` as TOML writes it.
 fn literal(knob: &Knob, value: &str) -> String {
     let kind = knob.kind.trim_start_matches("Option").trim_start_matches("Vec").trim_matches(['<', '>']);
-    let bare = matches!(kind, "bool" | "u8" | "u16" | "u32" | "u64" | "i32" | "i64" | "f64");
+    let bare = matches!(kind, "bool" | "u8" | "u16" | "u32" | "u64" | "usize" | "i32" | "i64" | "f64");
     let one = |value: &str| if bare { value.to_owned() } else { toml::Value::String(value.to_owned()).to_string() };
     if knob.is_list() {
         let items: Vec<String> = value.split(',').filter(|item| !item.is_empty()).map(one).collect();

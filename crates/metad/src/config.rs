@@ -48,8 +48,8 @@ conf::knobs! {
         /// Inodes and names that are kept in memory, each, per shard.
         hot_entries: usize = "65536",
         /// A client that was not heard of for so long loses its session: what it held open is released, and what it has not got
-        /// an answer to is forgotten. At least 2s, and better not below the retry_timeout of any mount: of a change that it
-        /// tries again after its session has ended, nobody knows whether it was done, and it gets EIO.
+        /// an answer to is forgotten. At least 2s. Keep it at or above the retry_timeout of all mounts: a change that is tried
+        /// again after its session has ended may or may not have been done, nobody knows, and the program gets EIO.
         session_expiry: Period = "60s",
         /// For how long a client may believe what it was told of a name or a file without asking again. Before something
         /// changes it is taken back from all that were told; one that does not answer delays the change for so long at

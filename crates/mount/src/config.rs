@@ -9,7 +9,7 @@ use types::time::AccessTimes;
 conf::knobs! {
     /// The mount: this host's view of the file system, through FUSE.
     pub struct Config for "mount" {
-        /// Where to mount. The directory must exist.
+        /// Where to mount. The directory must exist and be empty.
         mountpoint: PathBuf,
         /// host:port of mgmtd.
         mgmtd: String,
@@ -41,7 +41,7 @@ conf::knobs! {
         /// Interfaces (names, addresses, or networks as in 10.1.0.0/16) to reach services over, best first. None: all that
         /// are up.
         interfaces: Vec<String>,
-        /// Other users than the mounting one may enter.
+        /// Other users than the mounting one may enter. Where that is not root, the default is false.
         allow_other: bool = "true",
         /// Nothing can be changed through this mount.
         read_only: bool = "false",
@@ -58,10 +58,11 @@ conf::knobs! {
         nodev: bool = "false",
         /// Programs that lie there cannot be run.
         noexec: bool = "false",
-        /// The kernel keeps names and attributes for as long as the servers guarantee them. Without, it asks each time.
+        /// The kernel keeps names and attributes for as long as the servers guarantee them. Without, it asks each time, and
+        /// the mount keeps nothing either: no contents (data_cache), nothing read ahead, no writes kept back (write_back).
         leases: bool = "true",
         /// Memory for the contents of small files (up to 64 KiB) that were read, kept for as long as the servers guarantee
-        /// them. 0: none.
+        /// them, and as much again for what is read ahead of longer files. 0: neither.
         data_cache: Size = "256MiB",
         /// Memory for writes that are kept back, to be written together or while the program goes on, for as long as the
         /// servers guarantee that nobody else looks at the file, and at most half a second; fsync and close write them. 0: each

@@ -89,7 +89,7 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     let recalls = if config.leases { Some(RecallThread::start(Arc::clone(&connected.shared), keeper)?) } else { None };
     let mounted = Mounted { cluster: connected.cluster(), metrics: endpoint.address().to_string() };
     let (mountpoint, fuse_channel) = (config.mountpoint.display(), mount.channel());
-    info!(%mountpoint, cluster = mounted.cluster, %fuse_channel, "mounted");
+    info!(%mountpoint, cluster = mounted.cluster, metrics = mounted.metrics, %fuse_channel, "mounted");
     on_mounted(&mounted)?;
     mount.run_until(&signals);
     drop(recalls);

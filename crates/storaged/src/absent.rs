@@ -45,7 +45,7 @@ impl Absent {
 
     fn tell(&self) {
         let (path, reason) = (self.dir.display(), &self.reason);
-        tracing::error!(%path, %reason, "target cannot be opened: it is not served, and tried again every 30 s");
+        tracing::error!(%path, %reason, "target cannot be opened: it is not served, and tried again, at least every 30 s");
     }
 }
 

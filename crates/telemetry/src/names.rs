@@ -36,7 +36,7 @@ macro_rules! names {
 }
 
 names! {
-    // All services.
+    // All services; latencies of a mount: `weft_fuse_seconds`.
     REQUEST_SECONDS = "weft_request_seconds", Seconds, ["op"], "Time from a request's arrival to its reply, by operation";
     REQUEST_ERRORS = "weft_request_errors", Counter, ["op", "error"], "Requests answered with an error, by operation and error; of a mount, the kernel's";
     REQUESTS_IN_FLIGHT = "weft_requests_in_flight", Gauge, [], "Requests taken and not yet answered; of a shard, see its queues";

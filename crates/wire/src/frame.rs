@@ -5,7 +5,7 @@
 //!  0 magic u32      4 version u16   6 op u16         8 flags u16     10 status u16     12 group u32
 //! 16 request id u64                 24 generation u64                32 epoch u64
 //! 40 body length u32  44 payload length u32  48 body CRC32C u32  52 payload CRC32C u32 (0 without flag CHECKED)
-//! 56 reserved u32 (0)  60 CRC32C of bytes 0..60 u32, begun from the connection's seed
+//! 56 reserved u32 (0)  60 CRC32C of bytes 0..60 u32, xor the connection's seed
 //! ```
 
 use thiserror::Error;
@@ -90,7 +90,7 @@ pub struct Header {
     pub request: u64,
     /// The group's generation as the sender knows it.
     pub generation: Generation,
-    /// The cluster map's epoch as the sender knows it: tells the other side to fetch a newer map.
+    /// That of the cluster map which the sender goes by. Nobody fetches a newer map for it: see `docs/protocol.md`.
     pub epoch: Epoch,
     /// Bytes.
     pub body_len: u32,

@@ -33,10 +33,10 @@ pub(crate) struct Args {
     /// Bytes of one request, at most 8MiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     size: Size,
-    /// Requests in flight
+    /// Requests in flight: at most 256, and 1GiB in all
     #[arg(long, value_name = "N", default_value_t = 16)]
     depth: u32,
-    /// Threads that drive them, where one CPU is not enough
+    /// Threads that drive them, where one CPU is not enough; at most 64
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: u32,
     /// Only these storage nodes, by name or id

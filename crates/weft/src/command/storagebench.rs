@@ -74,10 +74,10 @@ struct PlanArgs {
     /// Bytes of each file, rounded down to whole blocks
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     size: Size,
-    /// Threads on each target, each with a file
+    /// Threads on each target, each with a file: at most 256, and 512MiB of blocks in all
     #[arg(long, value_name = "N", default_value_t = 4)]
     threads: u32,
-    /// Go on so long, over and over [default: until each file was gone through once]
+    /// Go on so long, over and over, at most a week [default: until each file was gone through once]
     #[arg(long, value_name = "TIME")]
     duration: Option<Period>,
     /// When what is written is forced to the disk
