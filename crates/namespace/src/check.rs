@@ -178,7 +178,9 @@ impl Records {
                 self.formatted = true;
             }
             meta::IDS => self.ids = meta::deser_number(key, value)?,
-            meta::INCARNATION | meta::KEPT_SINCE => drop(meta::deser_number(key, value)?),
+            meta::INCARNATION | meta::KEPT_SINCE | meta::LEASE_TERM | meta::SESSION_EXPIRY => {
+                meta::deser_number(key, value)?;
+            }
             meta::COUNTS => self.counts = self.counts.max(meta::deser_counts(key, value)?),
             _ => return Err(Damage::new("a record of an unknown family", key)),
         }

@@ -81,6 +81,15 @@ pub struct Recall {
     pub name: Option<Name>,
 }
 
+/// What earlier incarnations have left.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    /// Sessions that may hold anything: nobody remembers what.
+    pub(crate) sessions: BTreeSet<SessionId>,
+    /// The longest term for which any of it was given.
+    pub(crate) term_ms: u64,
+}
+
 /// All leases of a shard.
 #[derive(Debug)]
 pub(crate) struct Leases {
@@ -133,18 +142,11 @@ struct Presumed {
 }
 
 impl Leases {
-    /// `presumed`: sessions of an earlier incarnation, whose leases nobody remembers. `first_id`: above those of all
-    /// recalls of earlier incarnations, which may still be acknowledged.
-    pub(crate) fn new(
-        term_ms: u64,
-        capacity: usize,
-        presumed: BTreeSet<SessionId>,
-        first_id: u64,
-        now_ms: u64,
-    ) -> Self {
-        let until_ms = now_ms.saturating_add(term_ms);
-        let known = term_ms > 0 && !presumed.is_empty();
-        let quiet = presumed.clone();
+    /// `first_id`: above those of all recalls of earlier incarnations, which may still be acknowledged.
+    pub(crate) fn new(term_ms: u64, capacity: usize, before: Before, first_id: u64, now_ms: u64) -> Self {
+        let until_ms = now_ms.saturating_add(before.term_ms);
+        let known = before.term_ms > 0 && !before.sessions.is_empty();
+        let quiet = before.sessions.clone();
         Self {
             table: Table::new(term_ms, capacity, now_ms),
             term_ms,
@@ -156,7 +158,7 @@ impl Leases {
             recalled: BTreeMap::new(),
             out: BTreeMap::new(),
             alerts: BTreeSet::new(),
-            presumed: known.then(|| Presumed { until_ms, sessions: presumed, given_back: BTreeSet::new() }),
+            presumed: known.then(|| Presumed { until_ms, sessions: before.sessions, given_back: BTreeSet::new() }),
             silent: BTreeMap::new(),
             ended: false,
         }
@@ -217,7 +219,18 @@ impl Leases {
         for subject in waiting {
             self.gave_back(subject, session);
         }
-        self.gone.insert(session, self.now_ms.saturating_add(self.term_ms));
+        self.gone.insert(session, self.latest_ms());
+    }
+
+    /// What anybody holds now is over by then.
+    fn latest_ms(&self) -> u64 {
+        let presumed_ms = self.presumed.as_ref().map_or(0, |presumed| presumed.until_ms);
+        self.now_ms.saturating_add(self.term_ms).max(presumed_ms)
+    }
+
+    /// Leases are given, or an earlier incarnation has given some.
+    fn may_be_any(&self) -> bool {
+        self.term_ms > 0 || self.presumed.is_some()
     }
 
     /// Gives `session` a lease with the answer at hand: its term in milliseconds, or 0 where it gets none.
@@ -248,8 +261,7 @@ impl Leases {
         if self.are_none() {
             return true;
         }
-        let until_ms = self.presumed.as_ref().map_or(0, |presumed| presumed.until_ms);
-        let free_ms = self.now_ms.saturating_add(self.term_ms).max(until_ms);
+        let free_ms = self.latest_ms();
         let silence = self.silent.entry(directory).or_insert(Silence { free_ms, is_over: false });
         self.now_ms >= silence.free_ms
     }
@@ -317,11 +329,8 @@ impl Leases {
     /// `session` has moved what `from` stands for to the name `to`. Its kernel moves what it keeps of the old name along
     /// with the term of that, without asking again.
     pub(crate) fn carry(&mut self, session: SessionId, from: Subject, to: Subject) {
-        let presumed = self.presumed.as_mut().filter(|presumed| presumed.sessions.contains(&session));
-        let unknown = presumed.map(|presumed| {
-            presumed.given_back.remove(&(to, session));
-            presumed.until_ms
-        });
+        let presumed = self.presumed.as_ref().filter(|presumed| presumed.sessions.contains(&session));
+        let unknown = presumed.map(|presumed| presumed.until_ms);
         let known = self.table.held_until(from, session, self.now_ms);
         if let Some(until_ms) = known.max(unknown) {
             self.holds(session, to, until_ms);
@@ -331,15 +340,15 @@ impl Leases {
     /// `session` has moved something to the name `to`, under whose old name another shard knows what leases there were.
     /// None of those ends later than one that is given now; and who obeys recalls listens to all shards.
     pub(crate) fn arrived(&mut self, session: SessionId, to: Subject) {
-        if self.term_ms > 0 && self.may_hold(session) {
-            self.holds(session, to, self.now_ms.saturating_add(self.term_ms));
+        if self.may_be_any() && self.may_hold(session) {
+            self.holds(session, to, self.latest_ms());
         }
     }
 
     /// The session has to hear that it may believe nothing of this any more, whatever it has been granted.
     pub(crate) fn presume_of(&mut self, session: SessionId, subject: Subject) {
-        if self.term_ms > 0 && self.listening.contains(&session) {
-            self.holds(session, subject, self.now_ms.saturating_add(self.term_ms));
+        if self.may_be_any() && self.listening.contains(&session) {
+            self.holds(session, subject, self.latest_ms());
         }
     }
 
@@ -347,6 +356,10 @@ impl Leases {
     fn holds(&mut self, session: SessionId, to: Subject, until_ms: u64) {
         let until_ms = self.table.held_until(to, session, self.now_ms).map_or(until_ms, |held| held.max(until_ms));
         self.table.note(to, session, until_ms);
+        // Where terms were longer before, the table forgets it sooner than that: what is presumed is not forgotten.
+        if let Some(presumed) = &mut self.presumed {
+            presumed.given_back.remove(&(to, session));
+        }
         // A recall of the name on its way may be obeyed before the kernel moves: it goes out once more.
         let Some(pending) = self.recalled.get_mut(&to) else { return };
         let (Some(id), Some(out)) = (pending.holders.get_mut(&session), self.out.get_mut(&session)) else { return };

@@ -49,6 +49,7 @@ mod presence;
 mod reads;
 mod replies;
 mod splitting;
+mod terms;
 mod unnamed;
 mod unwritten;
 mod walk;
@@ -157,6 +158,8 @@ pub struct Shard<K: Kv> {
     pub(crate) grace_until_ms: Option<u64>,
     /// Some session had not come back, or not told what it holds, when that was over.
     has_late: bool,
+    /// From when on nothing is left of longer terms that earlier incarnations have told: see `terms`.
+    terms_over_ms: Option<u64>,
     turn: Turn,
     foresight: Foresight,
     /// For one record at a time.
@@ -167,6 +170,8 @@ pub struct Shard<K: Kv> {
 /// One client.
 struct Session {
     last_seen_ms: u64,
+    /// So long it may count on what an earlier incarnation has told it of its expiry.
+    assured_until_ms: u64,
     /// Told the client as the shard's incarnation: another one says that the shard does not know what it held.
     birth: u64,
     stage: Stage,
@@ -226,7 +231,8 @@ impl Session {
     }
 
     fn is_overdue(&self, mono_ms: u64, expiry_ms: u64) -> bool {
-        !self.is_over() && (self.closing || mono_ms >= self.last_seen_ms.saturating_add(expiry_ms))
+        let until_ms = self.last_seen_ms.saturating_add(expiry_ms).max(self.assured_until_ms);
+        !self.is_over() && (self.closing || mono_ms >= until_ms)
     }
 }
 
@@ -288,6 +294,7 @@ impl<K: Kv> Shard<K> {
         }
         for session in self.sessions.values_mut() {
             session.last_seen_ms = session.last_seen_ms.saturating_add(millis).min(self.mono_ms);
+            session.assured_until_ms = session.assured_until_ms.saturating_add(millis);
         }
     }
 
@@ -337,6 +344,7 @@ impl<K: Kv> Shard<K> {
         self.tell_participants();
         self.ask_coordinators();
         if self.takes_changes() {
+            self.note_terms();
             self.resume_ending();
             ticked.failed.extend(self.go_on_ending());
         }

@@ -319,6 +319,21 @@ fn makers_claim_their_drafts_after_a_restart() {
 }
 
 #[test]
+fn makers_claim_their_drafts_also_where_leases_are_given_no_more() {
+    let mut bed = bed();
+    let f = draft(&mut bed, "f");
+    bed.config.lease_term_ms = 0;
+    bed.restart();
+    tell(&mut bed, B, &[]);
+    assert!(is_recalling(bed.shard.getattr(B, f)), "the maker goes by the lease that it was given");
+    tell(&mut bed, A, &[held(f, false)]);
+    publish(&mut bed, A, f, &drafted(Some(b"abc"))).expect("its draft");
+    bed.turn();
+    acknowledge(&mut bed, A);
+    assert_eq!(contents(&mut bed, B, f).unwrap(), b"abc");
+}
+
+#[test]
 fn who_asks_again_for_the_objects_of_a_draft_still_knows_them_alone() {
     let mut bed = bed();
     let f = draft(&mut bed, "f");

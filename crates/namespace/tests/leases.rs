@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{A, B, Bed, CRED, ROOT, config, creation, held, name};
+use common::{A, B, Bed, CRED, EXPIRY_MS, ROOT, config, creation, held, name};
 use kv::{Kv, Syncer};
 use namespace::error::{Error, Result};
 use namespace::shard::Config;
@@ -519,6 +519,38 @@ fn after_a_restart_earlier_leases_are_still_honoured() {
     assert_eq!(bed.shard.set(exactly, file, &chmod, false), Err(Error::Recalling), "B may believe in the old mode");
     bed.wait_ms(TERM_MS);
     assert!(bed.shard.set(exactly, file, &chmod, false).is_ok());
+}
+
+#[test]
+fn a_shorter_term_does_not_shorten_what_was_told_before() {
+    let mut bed = leasing();
+    let file = bed.create(ROOT, "f").expect("made").attr.inode;
+    assert!(bed.shard.getattr(B, file).expect("there").lease_ms > 0);
+    bed.turn();
+    let waits = |bed: &mut Bed, mode| {
+        bed.shard.session_open(A, b"a").expect("back");
+        let exactly = bed.next(A);
+        let chmod = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        let result = bed.shard.set(exactly, file, &chmod, false);
+        bed.turn();
+        result.map(drop) == Err(Error::Recalling)
+    };
+    for term_ms in [1000, 0] {
+        // The second start follows at once, and is told of the lease by the store alone.
+        bed.config.lease_term_ms = term_ms;
+        bed.restart();
+        bed.wait_ms(TERM_MS - 10);
+        assert!(waits(&mut bed, 0o600), "{term_ms}: B may believe in the old mode");
+    }
+    bed.wait_ms(TERM_MS);
+    assert!(!waits(&mut bed, 0o600));
+    // When all is over that was told before, the next start knows only of the present term.
+    bed.wait_ms(EXPIRY_MS);
+    bed.shard.touch(B);
+    bed.tick();
+    bed.turn();
+    bed.restart();
+    assert!(!waits(&mut bed, 0o640));
 }
 
 #[test]

@@ -40,6 +40,29 @@ fn a_shard_that_stood_still_in_the_grace_waits_as_long_for_those_who_come_back()
     bed.turn();
 }
 
+#[test]
+fn a_shorter_expiry_ends_no_session_that_was_told_a_longer_one() {
+    let mut bed = Bed::new();
+    for expiry_ms in [EXPIRY_MS / 5, EXPIRY_MS / 10] {
+        bed.config.session_expiry_ms = expiry_ms;
+        bed.restart();
+        bed.shard.session_tell(A, b"", &Telling::whole(&[], &[])).unwrap();
+        bed.wait_ms(EXPIRY_MS - 1);
+        assert!(bed.shard.touch(A));
+        let ticked = bed.shard.tick();
+        assert_eq!(ticked, Ticked::default(), "B, which is cut off, still counts on what it has locked");
+    }
+    bed.wait_ms(1);
+    let ticked = bed.tick();
+    assert_eq!((&ticked.expired[..], ticked.grace_ended), (&[B][..], true));
+    bed.turn();
+    // Who comes now is told of the new one.
+    bed.shard.session_open(B, b"").unwrap();
+    bed.wait_ms(EXPIRY_MS / 10);
+    assert_eq!(bed.tick().expired, [A, B]);
+    bed.turn();
+}
+
 /// A mount that was aborted leaves at once, and what it had sent may come out of its host's sockets later.
 #[test]
 fn a_session_that_may_still_write_is_fenced_before_its_close_ends_it() {

@@ -8,11 +8,15 @@ const FILE: InodeId = InodeId(77);
 const DIRECTORY: InodeId = InodeId(70);
 
 fn leases() -> Leases {
-    let mut leases = Leases::new(TERM, 1000, BTreeSet::new(), 1, 0);
+    let mut leases = Leases::new(TERM, 1000, Before::default(), 1, 0);
     for session in [A, B, C] {
         leases.listen(session, true);
     }
     leases
+}
+
+fn before<const N: usize>(sessions: [SessionId; N]) -> Before {
+    Before { sessions: sessions.into(), term_ms: TERM }
 }
 
 fn name(text: &str) -> Name {
@@ -130,7 +134,7 @@ fn who_does_not_listen_gets_none_and_who_stops_keeps_its_term() {
 
 #[test]
 fn after_a_restart_everybody_may_hold_anything_for_a_term() {
-    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A, B]), 1, 500);
+    let mut leases = Leases::new(TERM, 1000, before([A, B]), 1, 500);
     leases.listen(A, true);
     leases.listen(C, true);
     assert!(!leases.may_change(A, &[Touched::inode(FILE)]), "B may hold it");
@@ -149,11 +153,11 @@ fn after_a_restart_everybody_may_hold_anything_for_a_term() {
 
 #[test]
 fn without_a_term_there_are_none_and_the_table_is_bounded() {
-    let mut off = Leases::new(0, 1000, BTreeSet::from([A]), 1, 0);
+    let mut off = Leases::new(0, 1000, Before { term_ms: 0, ..before([A]) }, 1, 0);
     off.listen(B, true);
     assert_eq!(off.grant(B, Subject::inode(FILE)), 0);
     assert!(off.may_change(C, &[Touched::inode(FILE)]));
-    let mut small = Leases::new(TERM, 2, BTreeSet::new(), 1, 0);
+    let mut small = Leases::new(TERM, 2, Before::default(), 1, 0);
     small.listen(A, true);
     let granted: Vec<_> = (1..=3).map(|id| small.grant(A, Subject::inode(InodeId(id))) > 0).collect();
     assert_eq!(granted, [true, true, false]);
@@ -243,7 +247,7 @@ fn a_lease_moves_with_what_it_is_about() {
     assert!(leases.may_change(B, &touched));
 
     // After a restart everybody may hold everything.
-    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A]), 1, 0);
+    let mut leases = Leases::new(TERM, 1000, before([A]), 1, 0);
     assert!(!leases.may_change(B, &touched));
     let recalled = ids(&mut leases, A);
     leases.acknowledge(A, &recalled);
@@ -254,7 +258,7 @@ fn a_lease_moves_with_what_it_is_about() {
 
 #[test]
 fn a_lease_given_after_a_restart_outlives_what_was_presumed() {
-    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A, B]), 1, 0);
+    let mut leases = Leases::new(TERM, 1000, before([A, B]), 1, 0);
     leases.listen(B, true);
     leases.advance(6_000);
     assert!(leases.grant(B, Subject::inode(FILE)) > 0);
@@ -268,7 +272,7 @@ fn a_lease_given_after_a_restart_outlives_what_was_presumed() {
 #[test]
 fn who_has_not_come_back_after_a_restart_may_still_be_told_by_another_shard() {
     let to = name("to");
-    let mut leases = Leases::new(TERM, 1000, BTreeSet::from([A]), 1, 0);
+    let mut leases = Leases::new(TERM, 1000, before([A]), 1, 0);
     leases.advance(TERM);
     assert!(!leases.presume());
     leases.arrived(A, Subject::name(DIRECTORY, &to));

@@ -6,6 +6,7 @@
 //! | `ids` | the first inode counter not yet reserved:8 |
 //! | `incarnation` | how often the shard was started:8 |
 //! | `kept_since` | the birth of the first session that has lost nothing that it was answered:8 |
+//! | `lease_term`, `session_expiry` | milliseconds:8, the longest that any client may still go by |
 //! | `counts` | commit number:8 inodes:8, as in the head of a stored reply; the highest commit number is right |
 
 use types::id::ShardId;
@@ -18,6 +19,8 @@ pub const SUPERBLOCK: &[u8] = b"Msuper";
 pub const IDS: &[u8] = b"Mids";
 pub const INCARNATION: &[u8] = b"Mincarnation";
 pub const KEPT_SINCE: &[u8] = b"Mkept_since";
+pub const LEASE_TERM: &[u8] = b"Mlease_term";
+pub const SESSION_EXPIRY: &[u8] = b"Msession_expiry";
 pub const COUNTS: &[u8] = b"Mcounts";
 
 #[must_use]

@@ -7,7 +7,7 @@ use kv::{Kept, Kv, Syncer};
 use types::id::SessionId;
 
 use crate::error::{Damage, Result};
-use crate::leases::Leases;
+use crate::leases::{Before, Leases};
 use crate::locks::Locks;
 use crate::namespace::{CountsRecord, Namespace};
 use crate::schema::meta::{self, Counts};
@@ -18,6 +18,7 @@ use crate::shard::holds::Holds;
 use crate::shard::inline::Growing;
 use crate::shard::replies::Replies;
 use crate::shard::splitting::Splitting;
+use crate::shard::terms::Terms;
 use crate::shard::unwritten::Unwritten;
 use crate::shard::{ABSENT, Config, Session, Shard, Stage, Turn};
 use crate::transaction::Transactions;
@@ -45,8 +46,10 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
         _ => birth,
     };
     namespace.cold.put(meta::KEPT_SINCE, &meta::ser_number(kept_since));
+    let terms = Terms::on_record(&namespace, &config)?;
     let unknown = || Session {
         last_seen_ms: mono_ms,
+        assured_until_ms: mono_ms.saturating_add(terms.expiry_ms),
         birth,
         stage: Stage::Known,
         has_told_locks: false,
@@ -61,20 +64,24 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     let mut holds = Holds::new(incarnation << EPOCH_BITS);
     read_orphans(&namespace.kv, &mut holds, &mut sessions, unknown)?;
     holds.committed();
-    let grace_until_ms = (!sessions.is_empty()).then(|| mono_ms.saturating_add(config.session_expiry_ms));
+    // Nobody is left whom anything else was told.
+    let terms = if sessions.is_empty() { Terms::of(&config) } else { terms };
+    terms.put(&mut namespace);
+    let grace_until_ms = (!sessions.is_empty()).then(|| mono_ms.saturating_add(terms.expiry_ms));
     let locks = Locks::new(config.limits.locks, grace_until_ms.is_some());
     namespace.reserve_ids();
     namespace.commit(CountsRecord::IfChanged)?;
     // Before an id is given to anybody: see `reserve_ids`.
     namespace.kv.syncer().sync()?;
-    let presumed = sessions.keys().copied().collect();
-    let leases = Leases::new(config.lease_term_ms, config.limits.leased, presumed, incarnation << RECALL_BITS, mono_ms);
+    let before = Before { sessions: sessions.keys().copied().collect(), term_ms: terms.lease_ms };
+    let leases = Leases::new(config.lease_term_ms, config.limits.leased, before, incarnation << RECALL_BITS, mono_ms);
     let splitting = Splitting::new(namespace.being_split()?);
     let mut shard = Shard {
         splitting,
         growing: Growing::default(),
         ending: Ending::default(),
         unwritten: Unwritten::default(),
+        terms_over_ms: terms.over_ms(&config, mono_ms),
         namespace,
         config,
         leases,

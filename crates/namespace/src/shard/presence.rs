@@ -199,6 +199,7 @@ impl<K: Kv> Shard<K> {
         self.birth += 1;
         let session = Session {
             last_seen_ms: mono_ms,
+            assured_until_ms: 0,
             birth: self.birth,
             stage: Stage::Open,
             has_told_locks: false,
