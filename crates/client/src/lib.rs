@@ -57,12 +57,13 @@ mod xattr; // extended attributes
 mod end; // who appends and cuts: the lock on the end of a file
 mod file; // the bookkeeping of one open file
 mod gather; // the size of a striped file at one moment
+mod intent; // write intents, asked for before the first change of data
 mod linger; // files that stay open at the shard after their last handle
 mod locks; // `flock` and `fcntl`
 mod open; // opening and closing
 mod overlaps; // changes of objects beside a truncate
 mod set_times; // times that are set while a file is open
-mod settle; // write intents; who knows the size, and telling the shard
+mod settle; // who knows the size, and telling the shard
 mod truncate; // the objects first, then the inode
 mod unsettled; // files that could not be settled
 mod was_read; // telling a shard when a file was read last

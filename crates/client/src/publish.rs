@@ -27,13 +27,14 @@ use wire::v1::meta::{self, InodeReply};
 use crate::caller::Caller;
 use crate::draft::Draft;
 use crate::file::File;
+use crate::intent::Purpose;
 use crate::lease::{Lease, Subject};
 use crate::looks::Looks;
 use crate::metrics::Bytes;
 use crate::names::Known;
 use crate::retry::{Failure, Ladder, Step};
 use crate::router::{Client, Destination};
-use crate::settle::{Purpose, checked_layout};
+use crate::settle::checked_layout;
 use crate::shared::{NumberedChange, Shared};
 use crate::unwritten::{AGE_MAX, MARGIN, TRY_AGAIN};
 

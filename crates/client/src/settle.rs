@@ -8,23 +8,17 @@ use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
 use types::time::Timestamp;
-use wire::op::Ping;
 use wire::v1::meta::{self, InodeReply, TimeChange};
 use wire::v1::storage::{self, ObjectStat};
 
 use crate::caller::Caller;
 use crate::file::{File, Intent};
 use crate::gather::Sweep;
-use crate::locks::assurance::Sending;
 use crate::parts::is_split;
 use crate::router::{Client, Destination};
-use crate::shared::Before;
 
 /// Attempts to settle a file that others write to; then it is left to the last of them.
 const SETTLE_ATTEMPTS: usize = 3;
-
-/// How long who has made a new connection to storage waits for what the shard says.
-const ASK_MAX: Duration = Duration::from_secs(1);
 
 /// When it is first looked again whether a truncate has ended; each further pause is twice as long, up to the longest.
 const LOOK_IF_CUT: Duration = Duration::from_micros(500);
@@ -248,116 +242,6 @@ impl Client {
         reply.objects.into_iter().next().ok_or(Errno::EIO)
     }
 
-    /// Gets this session's write intent, if it has none yet; before each change of data.
-    pub(crate) async fn ensure_intent(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Layout, Errno> {
-        self.about_to_change(caller, inode).await?;
-        let known = self.shared.in_file(inode, |file| (file.intent != Intent::None).then(|| file.layout.clone()));
-        match known {
-            Some(layout) => Ok(layout),
-            None => self.ask_for_intent(caller, inode, Purpose::Write).await,
-        }
-    }
-
-    /// As far as this client knows without asking, the shard still keeps others from believing that nobody writes the file
-    /// of this object, and ends this connection, made at `connected`, before it does so no more.
-    pub(crate) fn may_change(&self, object: Destination, connected: Instant) -> bool {
-        let Destination::Object(_, ObjectId { inode, .. }) = object else { return true };
-        let holds = self.shared.with_file(inode, |file| file.intent != Intent::None && !file.has_lost_lock);
-        holds != Some(false) && self.shared.assurances.covers(inode.home(), connected, ring::now())
-    }
-
-    /// Where that is in doubt: asks the shard whether it has kept the session, and for the intent if it has not. A client
-    /// that stood still, or was cut off, so long that it lost them does no harm, since it goes through here first.
-    ///
-    /// # Errors
-    /// `EIO` where a lock was lost, or the shard cannot be asked; `ESTALE` where the file is gone.
-    pub(crate) async fn regain(&self, caller: &Caller<'_>, object: Destination) -> Result<(), Errno> {
-        let Destination::Object(_, ObjectId { inode, .. }) = object else { return Ok(()) };
-        let (shard, begun) = (inode.home(), Sending::now());
-        // Boxed: what asks objects asks a shard within.
-        let ask = async || Box::pin(self.call(caller, Destination::Shard(shard), &Ping {})).await;
-        let was_sure = self.shared.assurances.is_sure(shard, begun.at);
-        if !was_sure {
-            self.reopen_session(shard);
-            ask().await?;
-        }
-        match self.shared.with_file(inode, |file| (file.has_lost_lock, file.intent == Intent::None)) {
-            Some((true, _)) => Err(Errno::EIO),
-            // What was kept back under the one that is lost; and a settling may wait for it, which would be waited for here.
-            Some((false, true)) | None if caller.needs_held_intent() => Err(Errno::EIO),
-            Some((false, true)) => Box::pin(self.ask_for_intent(caller, inode, Purpose::Write)).await.map(drop),
-            // The connection is younger than what the shard has said.
-            Some((false, false)) | None if was_sure => {
-                let asked = ring::timeout(ASK_MAX, ask()).await;
-                if asked.is_err() && self.shared.assurances.excuse(shard, ring::now()) {
-                    return Ok(());
-                }
-                match asked {
-                    Ok(answer) => answer?,
-                    Err(_) => ask().await?,
-                };
-                self.shared.assurances.heard(shard, begun);
-                Ok(())
-            }
-            Some((false, false)) | None => Ok(()),
-        }
-    }
-
-    /// Gets the write intent, also where it is held, and tells the shard with it that this session is going to truncate
-    /// the objects.
-    pub(crate) async fn announce_truncate(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Layout, Errno> {
-        self.about_to_change(caller, inode).await?;
-        self.ask_for_intent(caller, inode, Purpose::Truncate).await
-    }
-
-    async fn about_to_change(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        self.must_have_kept_locks(caller, inode).await?;
-        self.end_contents_in_draft(caller, inode).await?;
-        self.shared.with_file(inode, |file| file.untouched = false);
-        Ok(())
-    }
-
-    /// Asks the shard for the write intent until it gives one that has not ended meanwhile, and notes it in the open
-    /// file.
-    pub(crate) async fn ask_for_intent(
-        &self,
-        caller: &Caller<'_>,
-        inode: InodeId,
-        purpose: Purpose,
-    ) -> Result<Layout, Errno> {
-        loop {
-            let (before, reply) = self.write_intent(caller, inode, purpose).await?;
-            let layout = checked_layout(&reply)?;
-            if self.shared.granted(inode, &reply, &before) {
-                return Ok(layout);
-            }
-            if caller.is_ending() {
-                return Err(Errno::EINTR);
-            }
-        }
-    }
-
-    /// Asks the shard for the write intent once; the answer is for the caller to note. The moment before it was asked
-    /// tells whether the answer was overtaken by the end of an intent.
-    pub(crate) async fn write_intent(
-        &self,
-        caller: &Caller<'_>,
-        inode: InodeId,
-        purpose: Purpose,
-    ) -> Result<(Before, Box<InodeReply>), Errno> {
-        let before = self.shared.endings.now();
-        // A settling under way ends the intent, also one that the shard would give us before it.
-        self.while_settling(caller, inode).await?;
-        let numbered = self.shared.begin_change(inode.home());
-        let request = meta::WriteIntent {
-            exactly: numbered.exactly.clone(),
-            inode,
-            cuts: purpose == Purpose::Truncate,
-            draft: purpose == Purpose::KeepDraft,
-        };
-        Ok((before, self.call(caller, Destination::home(inode), &request).await?))
-    }
-
     /// Tells the shard what the writes came to, and ends the write intent: with [`Settling::Release`] unless somebody has the
     /// file open for writing by now, whose writes may be on their way under that intent, and whose close will settle it. False
     /// where nothing was told, since there is no intent any more: then a close has still to be told as well.
@@ -509,18 +393,6 @@ enum Begun {
     Ours,
 }
 
-/// What a write intent is asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
-    /// To write to the objects. It also ends a truncate that this session has announced.
-    Write,
-    /// To truncate the objects: until the size is set, or the next intent is asked for, who wants to know the size
-    /// waits.
-    Truncate,
-    /// To write to the objects of a file that stays a draft.
-    KeepDraft,
-}
-
 /// What ends with a settling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Settling {
@@ -587,32 +459,6 @@ mod tests {
         assert_eq!(gathered, Gathered { size: 4196, blocks: 9, mtime: Some(Timestamp(9)) });
         let nothing = combine(&layout, &[object(0, 7), object(0, 9)]);
         assert_eq!(nothing, Gathered { size: 0, blocks: 0, mtime: None });
-    }
-
-    /// Its session ended while a flight was being tried again, for which the settling waits.
-    #[test]
-    fn a_flight_that_has_lost_its_intent_does_not_wait_for_the_settling() {
-        let (caller, object) = (Caller::patient(Credentials::default()), ObjectId { inode: FILE, stripe: 0 });
-        let regained = test_client::run(async |client| {
-            client.shared.assurances.opened(FILE.home(), Sending::now(), Duration::from_secs(60));
-            client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.settling = true);
-            let destination = Destination::Object(GroupId(1), object);
-            assert!(!client.may_change(destination, Instant::now()));
-            ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
-        });
-        assert_eq!(regained.ok(), Some(Err(Errno::EIO)));
-    }
-
-    /// Then nobody would wait for it: others may have changed the object since.
-    #[test]
-    fn a_flight_does_not_outlive_its_file() {
-        let (caller, object) = (Caller::patient(Credentials::default()), ObjectId { inode: FILE, stripe: 0 });
-        let regained = test_client::run(async |client| {
-            client.shared.assurances.opened(FILE.home(), Sending::now(), Duration::from_secs(60));
-            let destination = Destination::Object(GroupId(1), object);
-            ring::timeout(Duration::from_secs(5), client.regain(&caller.under_held_intent(), destination)).await
-        });
-        assert_eq!(regained.ok(), Some(Err(Errno::EIO)));
     }
 
     /// On two threads both may find that none is under way.

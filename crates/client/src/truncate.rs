@@ -19,8 +19,8 @@ use wire::v1::storage;
 use crate::caller::Caller;
 use crate::end::Turn;
 use crate::file::{File, Intent};
+use crate::intent::Purpose;
 use crate::router::{Client, Destination};
-use crate::settle::Purpose;
 use crate::shared::Shared;
 use crate::unwritten::taken::Taken;
 
@@ -267,7 +267,7 @@ impl Client {
         });
         let is_raced = match &told {
             Ok(reply) => alone && !reply.exclusive,
-            // The session had ended, and with it the intent; or the shard has given the end to others, who waited too long for it.
+            // The session had ended, and with it the intent; or others, who waited too long for the end, have it.
             Err(errno) => *errno == Errno::EOPNOTSUPP,
         };
         if is_raced {

@@ -55,8 +55,8 @@ impl Deref for Growing {
 
 impl DerefMut for Growing {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: within the room, which is initialised. It came from a `Buf`, which nobody shares, and no clone of the `Common`
-        // was ever made: this is the only handle of the bytes, and it is borrowed mutably.
+        // SAFETY: within the room, which is initialised. It came from a `Buf`, which nobody shares, and no clone of the
+        // `Common` was ever made: this is the only handle of the bytes, and it is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.room.given.memory.as_ptr().add(self.room.start), self.len) }
     }
 }
