@@ -118,6 +118,7 @@ impl Client {
             if end.saturating_add(len) > FILE_SIZE_MAX {
                 return Err(Errno::EFBIG);
             }
+            let (_, _growth) = self.change_begins(inode, end + len)?;
             if self.append_at(inode, layout, (end, deadline), data).await? == Put::Done {
                 self.shared.with_file(inode, |file| file.wrote(end, len, Shared::wall_clock()));
                 return Ok(());

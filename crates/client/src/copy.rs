@@ -80,7 +80,7 @@ impl Client {
         }
         let to = self.ensure_intent(caller, target).await?;
         self.write_out(caller, target).await?;
-        let began = self.shared.with_file(target, |file| file.change_begins()).ok_or(Errno::EBADF)?;
+        let (began, _growth) = self.change_begins(target, end)?;
         let pieces = pieces((&from, source_offset), (&to, target_offset), len);
         if let Err(errno) = self.copy_pieces(caller, source, target, pieces).await {
             // A part may be there: what the objects say goes.

@@ -318,7 +318,7 @@ impl Client {
         data: &Slice,
     ) -> Result<(), Errno> {
         let len = data.len() as u64;
-        let began = self.shared.with_file(inode, |file| file.change_begins()).ok_or(Errno::EBADF)?;
+        let (began, _growth) = self.change_begins(inode, offset + len)?;
         let mut pieces = extents(layout, offset, len);
         let result = match (pieces.next(), pieces.clone().next()) {
             (None, _) => return Ok(()),

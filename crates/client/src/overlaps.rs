@@ -1,14 +1,26 @@
-//! Changes of the objects of a file beside a truncate by the same mount.
+//! Changes of the objects of a file beside a truncate, and beside questions for its size, by the same mount.
 //!
 //! The kernel lets no other change begin while it waits for a truncate, but a write that nobody waits for (`O_DIRECT` over
 //! `io_submit` or io_uring) goes on. Its pieces reach the objects before they are cut or after that, and so may its answer:
 //! what this client makes of size and objects then may be wrong. Nobody waits for that; the objects have the say from then on.
+//!
+//! While a change makes a file longer, other mounts may see that in the objects already. So this one asks them for the size as
+//! well until it knows what the change came to.
+
+use std::sync::Arc;
+
+use types::error::Errno;
+use types::id::InodeId;
 
 use crate::file::File;
+use crate::router::Client;
+use crate::shared::Shared;
 
-/// The truncates of the objects of one file.
+/// The truncates of the objects of one file, and what makes it longer.
 #[derive(Default, Debug)]
 pub(crate) struct Cuts {
+    /// How many changes are under way that make the file longer than is known here.
+    growing: u32,
     /// There is no more than one: it has its turn at the end of the file.
     under_way: bool,
     ended: u64,
@@ -23,9 +35,43 @@ pub(crate) struct Began {
     ended: u64,
 }
 
+/// A change under way that makes a file longer than is known here, until it is dropped.
+pub(crate) struct Growth {
+    shared: Arc<Shared>,
+    inode: InodeId,
+}
+
+impl Drop for Growth {
+    fn drop(&mut self) {
+        self.shared.with_file(self.inode, |file| file.cuts.growing = file.cuts.growing.saturating_sub(1));
+    }
+}
+
+impl Client {
+    /// Objects are about to be changed, up to `end` in the file. The second is to be dropped once [`File::change_ended`] was
+    /// called, or the change has failed.
+    ///
+    /// # Errors
+    /// `EBADF` where the file is not open.
+    pub(crate) fn change_begins(&self, inode: InodeId, end: u64) -> Result<(Began, Option<Growth>), Errno> {
+        let began = self.shared.with_file(inode, |file| {
+            let grows = end > file.size;
+            file.cuts.growing += u32::from(grows);
+            (file.change_begins(), grows)
+        });
+        let (began, grows) = began.ok_or(Errno::EBADF)?;
+        Ok((began, grows.then(|| Growth { shared: Arc::clone(&self.shared), inode })))
+    }
+}
+
 impl File {
+    /// The objects may have more by now than is known here.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.cuts.growing > 0
+    }
+
     /// Objects are about to be changed.
-    pub(crate) fn change_begins(&self) -> Began {
+    fn change_begins(&self) -> Began {
         Began { beside_cut: self.cuts.under_way, ended: self.cuts.ended }
     }
 
@@ -59,6 +105,7 @@ impl File {
 
 #[cfg(test)]
 mod tests {
+    use types::error::Errno;
     use types::id::InodeId;
     use types::time::Timestamp;
 
@@ -95,6 +142,24 @@ mod tests {
             }
         }
         file.is_exclusive()
+    }
+
+    #[test]
+    fn a_file_grows_until_the_last_change_that_makes_it_longer_is_over() {
+        test_client::run(async |client| {
+            let (shared, file) = (&client.shared, InodeId(77));
+            assert_eq!(client.change_begins(file, 100).err(), Some(Errno::EBADF), "it is not open");
+            shared.with_new_file(file, || test_client::file(file), |file| file.size = 100);
+            let grows = || shared.file_is(file, |file| file.is_growing());
+            let within = client.change_begins(file, 100).expect("open");
+            assert!(!grows());
+            let first = client.change_begins(file, 101).expect("open");
+            let second = client.change_begins(file, 200).expect("open");
+            drop((within, first));
+            assert!(grows());
+            drop(second);
+            assert!(!grows());
+        });
     }
 
     #[test]

@@ -50,8 +50,9 @@ impl Client {
                 true => !board.holds_long(lease, now) && file.patience.may_ask(now),
                 false => file.patience.goes_without(now),
             };
+            let reaches_growth = range.end > file.size && file.is_growing();
             let range = range.start..range.end.min(file.size);
-            if !is_known {
+            if !is_known || reaches_growth {
                 return Own::Unknown;
             }
             if range.is_empty() {

@@ -55,6 +55,26 @@ fn effective_mtime(attr: &Attr, written: Option<Timestamp>, written_after: Optio
     written.filter(|&written| written > written_after.unwrap_or(attr.ctime)).unwrap_or(attr.mtime)
 }
 
+/// What is known here of the size of a file that this session alone writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SizeKnown {
+    /// The size, and how much space it takes.
+    WithBlocks,
+    Alone,
+    /// The objects may have more: a change that makes the file longer is under way.
+    Grows,
+}
+
+impl File {
+    fn size_known(&self) -> SizeKnown {
+        match self.estimated_blocks() {
+            _ if self.is_growing() => SizeKnown::Grows,
+            Some(_) => SizeKnown::WithBlocks,
+            None => SizeKnown::Alone,
+        }
+    }
+}
+
 impl Client {
     /// The attributes as they are now, with the help of whoever knows the size.
     pub(crate) async fn attr_of(&self, caller: &Caller<'_>, reply: Box<InodeReply>) -> Result<Attr, Errno> {
@@ -87,12 +107,19 @@ impl Client {
         if reply.exclusive {
             let known = self.shared.in_file(attr.inode, |file| {
                 // An answer from before our own grant knows nothing of it.
-                file.completes_exclusive().then(|| file.overlay(&mut attr)).map(|()| file.estimated_blocks().is_some())
+                file.completes_exclusive().then(|| file.overlay(&mut attr)).map(|()| file.size_known())
             });
             match known {
-                Some(true) => return Ok(attr),
-                Some(false) => {
+                Some(SizeKnown::WithBlocks) => return Ok(attr),
+                Some(SizeKnown::Alone) => {
                     attr.blocks = self.gather(caller, attr.inode, &checked_layout(&reply)?).await?.blocks;
+                    return Ok(attr);
+                }
+                Some(SizeKnown::Grows) => {
+                    let gathered = self.sweep(caller, attr.inode, &checked_layout(&reply)?).await?;
+                    attr.mtime = attr.mtime.max(effective_mtime(&attr, gathered.mtime, reply.written_after));
+                    (attr.size, attr.ctime) = (attr.size.max(gathered.size), attr.ctime.max(attr.mtime));
+                    attr.blocks = gathered.blocks;
                     return Ok(attr);
                 }
                 None => {}
@@ -187,7 +214,7 @@ impl Client {
 
     /// Whether this client knows size and blocks of an unsettled file without asking anybody.
     pub(crate) fn knows_size(&self, reply: &InodeReply) -> bool {
-        let knows = |file: &mut File| file.completes_exclusive() && file.estimated_blocks().is_some();
+        let knows = |file: &mut File| file.completes_exclusive() && file.size_known() == SizeKnown::WithBlocks;
         reply.exclusive && self.shared.file_is(reply.attr.inode, knows)
     }
 
@@ -511,6 +538,24 @@ mod tests {
             client.settle_request(&caller, FILE, &outcome, None, Settling::Close).await.map(|request| request.message)
         });
         assert_eq!(settled.map(|message| (message.size, message.blocks, message.gathered)), Ok((8192, 16, None)));
+    }
+
+    /// Others may have been told of what the objects have by then.
+    #[test]
+    fn while_a_change_makes_a_file_longer_its_objects_are_asked_for_the_size() {
+        let caller = Caller::patient(Credentials::default());
+        test_client::run(async |client| {
+            let reply = || Box::new(InodeReply { unsettled: true, exclusive: true, ..test_client::reply(FILE) });
+            client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
+            client.shared.granted(FILE, &reply(), &client.shared.endings.now());
+            client.shared.with_file(FILE, |file| file.wrote(0, 8192, Timestamp(9)));
+            let size = async || client.attr_of(&caller, reply()).await.map(|attr| attr.size);
+            let growing = client.change_begins(FILE, 8193).expect("it is open");
+            assert_eq!(size().await, Err(Errno::EIO), "no object answers");
+            assert!(!client.knows_size(&reply()));
+            drop(growing);
+            assert_eq!(size().await, Ok(8192));
+        });
     }
 
     /// The shard may never have heard that the intent was to end, and say of the next one that it is the same.

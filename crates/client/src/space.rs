@@ -50,7 +50,7 @@ impl Client {
         let end = offset.checked_add(len).filter(|&end| end <= FILE_SIZE_MAX).ok_or(Errno::EFBIG)?;
         let layout = self.ensure_intent(caller, inode).await?;
         self.write_out(caller, inode).await?;
-        let began = self.shared.with_file(inode, |file| file.change_begins()).ok_or(Errno::EBADF)?;
+        let (began, _growth) = self.change_begins(inode, if what.keeps_size() { 0 } else { end })?;
         let changes = shares(&layout, offset, end).map(async |share| {
             let object = ObjectId { inode, stripe: share.stripe };
             let (offset, length, mode) = (share.offset, share.len, what.mode());
