@@ -22,7 +22,7 @@ use wire::v1::lock;
 use crate::caller::Caller;
 use crate::locks::table::Key;
 use crate::retry::{Failure, Ladder, Sent, Step};
-use crate::router::{Client, Destination};
+use crate::router::{Client, Destination, Payloads};
 use crate::shared::Shared;
 
 /// How often a waiting request looks whether its caller still waits.
@@ -357,7 +357,9 @@ impl Client {
     fn cancel(&self, shard: ShardId, number: u64) {
         self.in_background(async move |client| {
             let request = lock::CancelLock { number };
-            if let Err(failure) = client.attempt(Destination::Shard(shard), &request, &[], 0, &Sent::default()).await {
+            if let Err(failure) =
+                client.attempt(Destination::Shard(shard), &request, Payloads::NONE, &Sent::default()).await
+            {
                 tracing::debug!(%shard, %failure, "could not cancel a wait for a lock");
             }
         });

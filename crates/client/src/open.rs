@@ -20,9 +20,9 @@ use crate::file::{File, Intent, ReadTold};
 use crate::given_up::Concerned;
 use crate::lease::{Lease, Subject, Ticket};
 use crate::looks::Looks;
-use crate::names::Named;
+use crate::names::{Entry, Named};
 use crate::retry::{Attempts, Sent};
-use crate::router::{Client, Destination};
+use crate::router::{Client, Destination, Payloads};
 use crate::settle::Settling;
 use crate::shared::{Before, NumberedChange, Shared};
 
@@ -40,6 +40,15 @@ enum Rest {
     Close(u64),
     /// The last one of all, after which the file may stay open at the shard, where a lease allows it.
     Leave,
+}
+
+/// The making and opening of a file that nobody waits for any more.
+struct GivenUp {
+    /// The one that it was asked of.
+    directory: InodeId,
+    concerned: Concerned,
+    writable: bool,
+    sent: Attempts,
 }
 
 impl Client {
@@ -73,10 +82,11 @@ impl Client {
                 exclusive: true,
                 draft: self.shared.config.write_back > 0,
             };
-            let made = self.make(caller, (parent, part), &name, &numbered, &request).await;
+            let entry = Entry { parent, part, name: &name };
+            let made = self.make(caller, entry, &numbered, &request).await;
             if let (Err(_), Some(sent)) = (&made, doubt.get()) {
-                let concerned = Concerned::entry(parent, part, &name);
-                self.made_in_doubt((part, concerned), request, numbered, (writable, sent));
+                let given_up = GivenUp { directory: part, concerned: Concerned::entry(entry), writable, sent };
+                self.made_in_doubt(given_up, request, numbered);
             }
             made
         };
@@ -129,21 +139,22 @@ impl Client {
             }
             Err(errno) => {
                 if let Some(sent) = doubt.get() {
-                    self.made_in_doubt((parent, Concerned::default()), request, numbered, (writable, sent));
+                    let given_up = GivenUp { directory: parent, concerned: Concerned::default(), writable, sent };
+                    self.made_in_doubt(given_up, request, numbered);
                 }
                 Err(errno)
             }
         }
     }
 
-    /// Nobody waits for `request` to this directory any more, which was `sent`, but it may make a file, with the name that is
-    /// concerned or none, and open it. The same request, which is carried out once, tells which one has to be closed.
+    /// Nobody waits for `request` any more, which was sent to a directory, but it may make a file, with the name that
+    /// is concerned or none, and open it. The same request, which is carried out once, tells which one has to be
+    /// closed.
     fn made_in_doubt<C: Call<Reply = Box<InodeReply>> + 'static>(
         &self,
-        (directory, concerned): (InodeId, Concerned),
+        GivenUp { directory, concerned, writable, sent }: GivenUp,
         request: C,
         numbered: NumberedChange,
-        (writable, sent): (bool, Attempts),
     ) {
         self.in_background(async move |client| {
             let (caller, before) = (Caller::patient(Credentials::default()), client.shared.endings.now());
@@ -176,7 +187,7 @@ impl Client {
         // Where the session ends before it is answered, it is not sent again.
         let sent = Sent::already(sent);
         let call = async || {
-            let answer = self.call_noting(caller, destination, request, (&[], 0), &sent).await;
+            let answer = self.call_noting(caller, destination, request, Payloads::NONE, &sent).await;
             answer.map(|answer| answer.message)
         };
         let Some((parent, name)) = concerned.names.first() else {
@@ -604,9 +615,9 @@ mod tests {
                 exclusive: true,
                 draft: false,
             };
-            let concerned = Concerned::entry(parent, parent, &name);
-            let sent = Attempts::once(Instant::now());
-            client.made_in_doubt((parent, concerned), request, numbered, (false, sent));
+            let concerned = Concerned::entry(Entry { parent, part: parent, name: &name });
+            let (writable, sent) = (false, Attempts::once(Instant::now()));
+            client.made_in_doubt(GivenUp { directory: parent, concerned, writable, sent }, request, numbered);
             ring::sleep(Duration::from_millis(1)).await;
             learn(2);
             assert!(!is_absent());
