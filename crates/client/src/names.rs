@@ -367,7 +367,7 @@ impl Client {
         }
         if change.mtime.is_some() {
             // Times that are set explicitly win over those of earlier writes, also of a settling under way.
-            self.while_settling(caller, inode).await?;
+            self.wait_while_settling(caller, inode).await?;
         }
         // Neither do reads count that came before.
         self.shared.with_file(inode, |file| file.times_are_set(&change));

@@ -347,7 +347,7 @@ impl Client {
     ) -> Result<(Before, Box<InodeReply>), Errno> {
         let before = self.shared.endings.now();
         // A settling under way ends the intent, also one that the shard would give us before it.
-        self.while_settling(caller, inode).await?;
+        self.wait_while_settling(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::WriteIntent {
             exactly: numbered.exactly.clone(),
@@ -363,7 +363,7 @@ impl Client {
     /// where nothing was told, since there is no intent any more: then a close has still to be told as well.
     pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<bool, Errno> {
         loop {
-            self.while_settling(caller, inode).await?;
+            self.wait_while_settling(caller, inode).await?;
             match self.shared.with_file(inode, |file| file.begin_settling(how)) {
                 Some(Begun::Ours) => break,
                 // Another thread has begun one meanwhile.
