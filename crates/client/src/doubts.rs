@@ -19,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Between two questions to a server that cannot be reached.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Of all threads.
+/// The objects of which a change is in doubt, for all threads of a mount.
 #[derive(Default)]
 pub(crate) struct Doubts {
     /// Objects in `objects`.

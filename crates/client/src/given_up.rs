@@ -56,7 +56,7 @@ impl Concerned {
         Self { inodes, names: vec![(parent, name.clone())], takes: false }
     }
 
-    /// And the attributes of `inode`.
+    /// What concerns the attributes of `inode` as well.
     pub(crate) fn and(mut self, inode: InodeId) -> Self {
         self.inodes.push(inode);
         self

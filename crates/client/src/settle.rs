@@ -35,7 +35,7 @@ const LOOK_IF_CUT_MAX: Duration = Duration::from_millis(10);
 pub(crate) struct Gathered {
     pub(crate) size: u64,
     pub(crate) blocks: u64,
-    /// Of the newest change; `None` where there is no object.
+    /// The time of the newest change; `None` where there is no object.
     pub(crate) mtime: Option<Timestamp>,
 }
 

@@ -336,7 +336,7 @@ impl Connection {
         self.inner.closed.borrow().is_some()
     }
 
-    /// Of the other side; changes at each of its starts.
+    /// The incarnation of the other side, which changes at each of its starts.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.inner.established.peer.incarnation

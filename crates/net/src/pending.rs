@@ -86,7 +86,7 @@ impl Pending {
         self.slots.len() as u64 > SLOT_MASK
     }
 
-    /// Of a request that was never sent.
+    /// Frees the slot of a request that was never sent.
     pub(crate) fn forget(&mut self, id: u64) {
         if self.slot(id).is_some() {
             self.slots.remove((id & SLOT_MASK) as usize);
