@@ -29,7 +29,7 @@ use crate::streams::{KEEP, Run};
 pub(crate) struct Fetch {
     promise: Arc<Promise<Outcome>>,
     len: usize,
-    /// Of all files.
+    /// Counts what was read ahead of all files.
     total: Bytes,
 }
 

@@ -27,7 +27,7 @@ use crate::caller::Caller;
 use crate::file::File;
 use crate::lease::{Lease, Subject};
 use crate::retry::Sent;
-use crate::router::{Client, Destination};
+use crate::router::{Client, Destination, Payloads};
 use crate::settle::combine;
 use crate::shared::Shared;
 
@@ -119,7 +119,7 @@ impl Client {
                 return Err(Errno::EFBIG);
             }
             let (_, _growth) = self.change_begins(inode, end + len)?;
-            if self.append_at(inode, layout, (end, deadline), data).await? == Put::Done {
+            if self.append_at(inode, layout, end, data, deadline).await? == Put::Done {
                 self.shared.with_file(inode, |file| file.wrote(end, len, Shared::wall_clock()));
                 return Ok(());
             }
@@ -172,12 +172,14 @@ impl Client {
         Ok(combine(layout, &objects).size)
     }
 
+    /// Writes `data` at `end`, a piece for each extent of it; pieces that are refused are tried again until `deadline`.
     async fn append_at(
         &self,
         inode: InodeId,
         layout: &Layout,
-        (end, deadline): (u64, Instant),
+        end: u64,
         data: &Slice,
+        deadline: Instant,
     ) -> Result<Put, Errno> {
         let part = |extent: &Extent| {
             let begin = (extent.file_offset - end) as usize;
@@ -264,7 +266,10 @@ impl Client {
         let request =
             storage::Write { object, offset: extent.object_offset, unchanged_since, at: Timestamp(0), durable: false };
         let destination = Destination::Object(extent.group, object);
-        match self.call_noting(&Caller::appending(), destination, &request, (&[data], 0), sent).await {
+        match self
+            .call_noting(&Caller::appending(), destination, &request, Payloads { sent: &[data], room: 0 }, sent)
+            .await
+        {
             Ok(answer) => {
                 self.saw(inode, extent.stripe, answer.message.version);
                 self.changed(object, answer.message.version);

@@ -39,7 +39,7 @@ pub(crate) struct Contents {
     buckets: [Mutex<Bucket>; BUCKETS],
     /// Bytes that one bucket may have.
     bytes_max: usize,
-    /// Of what was learnt last.
+    /// The number of what was learnt last.
     number: AtomicU64,
     /// How often something was forgotten: no answer from before is learnt after it.
     forgotten: Box<[AtomicU64]>,

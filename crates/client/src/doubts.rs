@@ -11,7 +11,7 @@ use types::id::ObjectId;
 use wire::v1::storage::TargetStat;
 
 use crate::retry::{Failure, Sent};
-use crate::router::{Client, Destination};
+use crate::router::{Client, Destination, Payloads};
 use crate::shared::Shared;
 
 /// How often one that waits looks again.
@@ -19,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Between two questions to a server that cannot be reached.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Of all threads.
+/// The objects of which a change is in doubt, for all threads of a mount.
 #[derive(Default)]
 pub(crate) struct Doubts {
     /// Objects in `objects`.
@@ -83,7 +83,7 @@ impl Client {
         self.shared.with_file(id.inode, |file| file.streams.clear());
         let doubt = Doubt { shared: Arc::clone(&self.shared), object: id };
         self.in_background(async move |client| {
-            let ask = async || client.attempt(object, &TargetStat { group }, &[], 0, &Sent::default()).await;
+            let ask = async || client.attempt(object, &TargetStat { group }, Payloads::NONE, &Sent::default()).await;
             // Any answer will do, also that the target is gone.
             while let Err(Failure::Unreachable(_) | Failure::NoRoute) = ask().await
                 && !client.shared.has_ended()

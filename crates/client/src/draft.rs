@@ -28,9 +28,9 @@ pub(crate) struct Draft {
     limit: usize,
     /// When they were last written.
     written: Timestamp,
-    /// Something was done to it.
+    /// Something was done to it that the shard was not told.
     changed: bool,
-    /// And to more than contents and their times.
+    /// More than its contents and their times was changed.
     reformed: bool,
     /// Own changes of names, of which there had been so many when it was made, may have changed its links.
     renamed: u64,

@@ -13,13 +13,13 @@ use tracing::warn;
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::InodeId;
-use types::lock::{Held, LockKind, LockMode, LockRange};
+use types::lock::{Held, LockKind, LockMode, LockRange, Wait};
 use wire::v1::lock::{self, HeldLock};
 
 use crate::caller::Caller;
 use crate::file::File;
 use crate::lease::Lease;
-use crate::locks::{Ended, LOOK_AGAIN};
+use crate::locks::{Ended, LOOK_AGAIN, lock_request};
 use crate::router::Client;
 use crate::shared::Shared;
 
@@ -223,8 +223,7 @@ impl Client {
             }
             let number = self.shared.locks.number();
             let telling = self.shared.locks.tellings(shard);
-            let (kind, owner, wait, detect) = (LockKind::End, OWNER, true, false);
-            let request = lock::Lock { number, inode, kind, owner, wanted: WHOLE, wait, detect };
+            let request = lock_request(number, inode, (LockKind::End, OWNER), WHOLE, Wait::Yes);
             match self.ask_for_lock(caller, shard, number, &request).await {
                 Ok(_) => self.got_end(inode, telling),
                 // A settling has ended the intent.

@@ -439,7 +439,7 @@ impl File {
     }
 }
 
-/// Of a file that was written from its beginning to its end, in units of 512 bytes.
+/// The allocation of a file that was written from its beginning to its end, in units of 512 bytes.
 fn blocks_of(size: u64) -> u64 {
     size.div_ceil(4096).saturating_mul(8)
 }

@@ -21,7 +21,7 @@ use wire::op::Call;
 use crate::caller::Caller;
 use crate::kept::DOUBT;
 use crate::lease::Subject;
-use crate::names::Looked;
+use crate::names::{Entry, Looked};
 use crate::recall::{forget_inode_aside, forget_names};
 use crate::retry::{Attempts, Failure};
 use crate::router::{Client, Destination};
@@ -50,13 +50,13 @@ impl Concerned {
     }
 
     /// An entry of `parent`, which is kept in `part` of it.
-    pub(crate) fn entry(parent: InodeId, part: InodeId, name: &Name) -> Self {
+    pub(crate) fn entry(Entry { parent, part, name }: Entry<'_>) -> Self {
         let mut inodes = vec![parent, part];
         inodes.dedup();
         Self { inodes, names: vec![(parent, name.clone())], takes: false }
     }
 
-    /// And the attributes of `inode`.
+    /// What concerns the attributes of `inode` as well.
     pub(crate) fn and(mut self, inode: InodeId) -> Self {
         self.inodes.push(inode);
         self
@@ -216,7 +216,7 @@ mod tests {
         test_client::run(async |client| {
             let (shared, directory) = (&client.shared, InodeId(7));
             let name = Name::new(&b"x"[..]).expect("a name");
-            let concerned = Concerned::entry(directory, directory, &name);
+            let concerned = Concerned::entry(Entry { parent: directory, part: directory, name: &name });
             let holds = |subject| {
                 let lease = Lease::granted(shared.board.ticket(), subject, 10_000);
                 shared.board.holds(lease, Instant::now())

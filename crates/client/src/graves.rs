@@ -17,7 +17,7 @@ const GRAVES_MAX: usize = 8192;
 #[derive(Default)]
 pub(crate) struct Graves {
     table: Mutex<FxHashMap<InodeId, Attr>>,
-    /// Of the table, so that who forgets other inodes needs no lock.
+    /// How many the table has, so that who forgets other inodes needs no lock.
     count: AtomicUsize,
 }
 

@@ -12,7 +12,7 @@ use wire::v1::session::Answered;
 
 use crate::locks::assurance::Sending;
 use crate::retry::{Failure, Sent};
-use crate::router::{Client, Destination};
+use crate::router::{Client, Destination, Payloads};
 
 /// Beats within the time after which a shard forgets a session: a few may be lost.
 const BEATS: u32 = 4;
@@ -76,17 +76,19 @@ impl Client {
     /// What cannot be reached will be asked again; calls of applications are what reports it.
     async fn beat_once(&self, shard: ShardId) {
         let (destination, sent) = (Destination::Shard(shard), Sending::now());
-        match self.attempt(destination, &Ping {}, &[], 0, &Sent::default()).await {
+        match self.attempt(destination, &Ping {}, Payloads::NONE, &Sent::default()).await {
             Ok(_) => self.shared.assurances.heard(shard, sent),
             // Late: this opens it anew and tells what is held.
-            Err(Failure::NoSession) => drop(self.attempt(destination, &Ping {}, &[], 0, &Sent::default()).await),
+            Err(Failure::NoSession) => {
+                drop(self.attempt(destination, &Ping {}, Payloads::NONE, &Sent::default()).await)
+            }
             Err(_) => {}
         }
     }
 
     /// What does not arrive is told again soon.
     async fn tell_answered(&self, shard: ShardId, answered: &Answered) {
-        drop(self.attempt(Destination::Shard(shard), answered, &[], 0, &Sent::default()).await);
+        drop(self.attempt(Destination::Shard(shard), answered, Payloads::NONE, &Sent::default()).await);
     }
 }
 

@@ -167,7 +167,7 @@ impl Client {
     ) -> Result<(Before, Box<InodeReply>), Errno> {
         let before = self.shared.endings.now();
         // A settling under way ends the intent, also one that the shard would give us before it.
-        self.while_settling(caller, inode).await?;
+        self.wait_while_settling(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
         let request = meta::WriteIntent {
             exactly: numbered.exactly.clone(),

@@ -54,13 +54,14 @@ mod walk; // asks for a path without a kernel in between
 mod xattr; // extended attributes
 
 // Open files: what is known of each, from its open to its close.
+mod close; // closing: the life of a file after its last handle
 mod end; // who appends and cuts: the lock on the end of a file
 mod file; // the bookkeeping of one open file
 mod gather; // the size of a striped file at one moment
 mod intent; // write intents, asked for before the first change of data
 mod linger; // files that stay open at the shard after their last handle
 mod locks; // `flock` and `fcntl`
-mod open; // opening and closing
+mod open; // opening
 mod overlaps; // changes of objects beside a truncate
 mod set_times; // times that are set while a file is open
 mod settle; // who knows the size, and telling the shard

@@ -44,7 +44,7 @@ pub(crate) struct Listings {
 #[derive(Default)]
 struct Kept {
     directories: Mutex<FxHashSet<InodeId>>,
-    /// Of these, so that who forgets other inodes needs no lock.
+    /// How many there are, so that who forgets other inodes needs no lock.
     count: AtomicUsize,
     /// There are more than are known.
     are_more: AtomicBool,
@@ -205,7 +205,7 @@ pub enum MayKeep {
     Nothing,
     /// What is listed from now on.
     New,
-    /// And what was listed before.
+    /// What was listed before, and what is listed from now on.
     All,
 }
 

@@ -15,14 +15,14 @@ use tracing::{error, warn};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::{InodeId, ShardId};
-use types::lock::{Held, LockKind, LockMode, LockRange};
+use types::lock::{Held, LockKind, LockMode, LockRange, Wait};
 use wire::op::{Call, Ping};
 use wire::v1::lock;
 
 use crate::caller::Caller;
 use crate::locks::table::Key;
 use crate::retry::{Failure, Ladder, Sent, Step};
-use crate::router::{Client, Destination};
+use crate::router::{Client, Destination, Payloads};
 use crate::shared::Shared;
 
 /// How often a waiting request looks whether its caller still waits.
@@ -44,8 +44,7 @@ pub struct LockAsk {
     pub mode: LockMode,
     /// For people, and for `F_GETLK`.
     pub pid: u32,
-    /// The owner is a process: a wait that would be for ever is refused.
-    pub detect: bool,
+    pub wait: Wait,
 }
 
 /// Who is in the way of a lock.
@@ -73,29 +72,33 @@ impl LockAsk {
     }
 }
 
+/// The request for a lock under this number.
+pub(crate) fn lock_request(number: u64, inode: InodeId, (kind, owner): Key, wanted: Held, wait: Wait) -> lock::Lock {
+    lock::Lock { number, inode, kind, owner, wanted, wait: wait.waits(), detect: wait.detects() }
+}
+
 impl Client {
-    /// Locks a range of a file that is open under `handle`; with `wait`, for as long as it takes.
+    /// Locks a range of a file that is open under `handle`, and waits for it as `ask` says.
     ///
     /// `hear_of_closes` returns when [`Self::release_handle`] was begun for all that was closed on this mount before: without
     /// it, who must not wait could find the lock of an open file that is no more.
     ///
     /// # Errors
-    /// `EAGAIN` without `wait` where somebody is in the way; `EDEADLK`, `EINTR`; `ENOLCK` at a bound; `EIO` where the shard
-    /// does not answer within the bound.
+    /// `EAGAIN` where somebody is in the way of who does not wait; `EDEADLK`, `EINTR`; `ENOLCK` at a bound; `EIO` where
+    /// the shard does not answer within the bound.
     pub async fn lock(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
         handle: u64,
         ask: &LockAsk,
-        wait: bool,
         hear_of_closes: impl AsyncFn(),
     ) -> Result<(), Errno> {
         let (key, table) = (ask.key(), &self.shared.locks);
         // The owner's own last try has to be over first, and what it is giving up.
         self.wait_here(caller, || table.is_settled(inode, key)).await?;
         table.ask(inode, key, handle, ask.wanted());
-        let result = self.lock_until_sure(caller, inode, ask, wait, hear_of_closes).await;
+        let result = self.lock_until_sure(caller, inode, ask, hear_of_closes).await;
         table.asked(inode, key);
         result
     }
@@ -105,7 +108,6 @@ impl Client {
         caller: &Caller<'_>,
         inode: InodeId,
         ask: &LockAsk,
-        wait: bool,
         hear_of_closes: impl AsyncFn(),
     ) -> Result<(), Errno> {
         let (key, table) = (ask.key(), &self.shared.locks);
@@ -113,16 +115,8 @@ impl Client {
         loop {
             let number = table.number();
             let (stamp, unlocks) = (table.stamp(inode, key), table.unlocks(inode));
-            let request = lock::Lock {
-                number,
-                inode,
-                kind: ask.kind,
-                owner: ask.owner,
-                wanted: ask.wanted(),
-                wait,
-                detect: ask.detect,
-            };
-            let answer = if wait && ask.detect && self.shared.map().shards.len() > 1 {
+            let request = lock_request(number, inode, key, ask.wanted(), ask.wait);
+            let answer = if ask.wait.detects() && self.shared.map().shards.len() > 1 {
                 self.unless_in_a_cycle(caller, inode.home(), &request).await
             } else {
                 self.ask_for_lock(caller, inode.home(), number, &request).await
@@ -363,7 +357,9 @@ impl Client {
     fn cancel(&self, shard: ShardId, number: u64) {
         self.in_background(async move |client| {
             let request = lock::CancelLock { number };
-            if let Err(failure) = client.attempt(Destination::Shard(shard), &request, &[], 0, &Sent::default()).await {
+            if let Err(failure) =
+                client.attempt(Destination::Shard(shard), &request, Payloads::NONE, &Sent::default()).await
+            {
                 tracing::debug!(%shard, %failure, "could not cancel a wait for a lock");
             }
         });
@@ -392,8 +388,7 @@ impl Client {
         for &wanted in held {
             // At most weaker than what is there, so that nobody can be in the way.
             let number = self.shared.locks.number();
-            let (wait, detect) = (false, false);
-            self.insist(inode, &lock::Lock { number, inode, kind, owner, wanted, wait, detect }).await;
+            self.insist(inode, &lock_request(number, inode, (kind, owner), wanted, Wait::No)).await;
         }
         self.after_tellings(inode.home());
         for &range in free {

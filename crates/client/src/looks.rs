@@ -10,7 +10,7 @@ const SELDOM: Duration = Duration::from_millis(5);
 /// Nobody waits longer than it takes by more than such a part of that, but for the first looks.
 const PART: u32 = 16;
 
-/// Of one who waits.
+/// The looks of one task, which come less often the longer it has waited.
 #[derive(Default)]
 pub(crate) struct Looks {
     since: Option<Instant>,

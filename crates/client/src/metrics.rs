@@ -25,7 +25,7 @@ fn number(bytes: usize) -> i64 {
 #[derive(Default)]
 pub(crate) struct ClientMetrics {
     pub(crate) epoch: Gauge,
-    /// Of small files, under leases.
+    /// Contents of small files that are kept under leases.
     pub(crate) contents: Bytes,
     /// What was read ahead.
     pub(crate) ahead: Bytes,

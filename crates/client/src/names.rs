@@ -24,6 +24,16 @@ const RENAME_FLAGS: u32 = 7;
 /// How often a name is looked up whose inode went before its own shard was asked.
 pub(crate) const LOOKS_MAX: usize = 16;
 
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    /// The directory that programs know.
+    pub(crate) parent: InodeId,
+    /// Which part of it has such names: where it is not split, the directory itself.
+    pub(crate) part: InodeId,
+    pub(crate) name: &'a Name,
+}
+
 /// Attributes, and for how long they may be believed.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
@@ -269,18 +279,17 @@ impl Client {
         self.ask(caller, reply.attr.inode).await
     }
 
-    /// Sends a change that makes `name` in `parent`, to the directory `part` that has such names of it.
+    /// Sends a change that makes an entry.
     pub(crate) async fn make<C: Call<Reply = Box<InodeReply>> + Clone + 'static>(
         &self,
         caller: &Caller<'_>,
-        (parent, part): (InodeId, InodeId),
-        name: &Name,
+        entry: Entry<'_>,
         numbered: &NumberedChange,
         request: &C,
     ) -> Result<(Named, Box<InodeReply>), Errno> {
-        let concerned = || Concerned::entry(parent, part, name);
-        let (ticket, reply) = self.change_in(caller, (part, name), numbered, request, concerned).await?;
-        let name_lease = Lease::granted(ticket, Subject::name(parent, name), reply.name_lease_ms);
+        let concerned = || Concerned::entry(entry);
+        let (ticket, reply) = self.change_in(caller, entry, numbered, request, concerned).await?;
+        let name_lease = Lease::granted(ticket, Subject::name(entry.parent, entry.name), reply.name_lease_ms);
         let (ticket, reply) = self.at_home(caller, ticket, reply).await?;
         // New: its size is known.
         let lease = Lease::granted(ticket, Subject::inode(reply.attr.inode), reply.lease_ms);
@@ -288,22 +297,22 @@ impl Client {
         Ok((Named { attr: reply.attr, lease, name_lease }, reply))
     }
 
-    /// Sends a change that makes a name; also when it was sent.
+    /// Sends a change that makes an entry; also when it was sent.
     async fn change_in<C: Call<Reply = Box<InodeReply>> + Clone + 'static>(
         &self,
         caller: &Caller<'_>,
-        (parent, name): (InodeId, &Name),
+        Entry { part, name, .. }: Entry<'_>,
         numbered: &NumberedChange,
         request: &C,
         concerned: impl FnOnce() -> Concerned,
     ) -> Result<(Ticket, Box<InodeReply>), Errno> {
         let (kept, board) = (&self.shared.kept, &self.shared.board);
-        let _making = kept.making(board, parent, name);
+        let _making = kept.making(board, part, name);
         let ticket = board.ticket();
-        let result = self.change(caller, Destination::home(parent), numbered, request, concerned).await;
+        let result = self.change(caller, Destination::home(part), numbered, request, concerned).await;
         match &result {
-            Ok(reply) => self.came_to(ticket, parent, reply.parent.as_deref()),
-            Err(error) => kept.failed(board, parent, *error, Instant::now()),
+            Ok(reply) => self.came_to(ticket, part, reply.parent.as_deref()),
+            Err(error) => kept.failed(board, part, *error, Instant::now()),
         }
         result.map(|reply| (ticket, reply))
     }
@@ -358,7 +367,7 @@ impl Client {
         }
         if change.mtime.is_some() {
             // Times that are set explicitly win over those of earlier writes, also of a settling under way.
-            self.while_settling(caller, inode).await?;
+            self.wait_while_settling(caller, inode).await?;
         }
         // Neither do reads count that came before.
         self.shared.with_file(inode, |file| file.times_are_set(&change));
@@ -438,7 +447,7 @@ impl Client {
                 exclusive: true,
                 draft: false,
             };
-            self.make(caller, (parent, part), &name, &numbered, &request).await.map(|(named, _)| named)
+            self.make(caller, Entry { parent, part, name: &name }, &numbered, &request).await.map(|(named, _)| named)
         };
         self.in_part(caller, parent, &name, make).await
     }
@@ -450,7 +459,8 @@ impl Client {
             let numbered = self.shared.begin_change(part.home());
             let (exactly, name, cred) = (numbered.exactly.clone(), name.clone(), caller.cred);
             let request = meta::Mkdir { exactly, parent: part, name, mode, cred };
-            self.make(caller, (parent, part), &request.name, &numbered, &request).await.map(|(named, _)| named)
+            let entry = Entry { parent, part, name: &request.name };
+            self.make(caller, entry, &numbered, &request).await.map(|(named, _)| named)
         };
         self.in_part(caller, parent, &name, make).await
     }
@@ -468,7 +478,8 @@ impl Client {
             let numbered = self.shared.begin_change(part.home());
             let (exactly, name, cred) = (numbered.exactly.clone(), name.clone(), caller.cred);
             let request = meta::Symlink { exactly, parent: part, name, target: Bytes(target.to_vec()), cred };
-            self.make(caller, (parent, part), &request.name, &numbered, &request).await.map(|(named, _)| named)
+            let entry = Entry { parent, part, name: &request.name };
+            self.make(caller, entry, &numbered, &request).await.map(|(named, _)| named)
         };
         self.in_part(caller, parent, &name, make).await
     }
@@ -488,8 +499,8 @@ impl Client {
         let link = async |part: InodeId| {
             let numbered = self.shared.begin_change(part.home());
             let request = meta::Link { exactly: numbered.exactly.clone(), inode, parent: part, name: name.clone() };
-            let concerned = || Concerned::entry(parent, part, &name).and(inode);
-            self.change_in(caller, (part, &name), &numbered, &request, concerned).await
+            let entry = Entry { parent, part, name: &name };
+            self.change_in(caller, entry, &numbered, &request, || Concerned::entry(entry).and(inode)).await
         };
         let changed = self.in_part(caller, parent, &name, link).await;
         self.shared.contents.forget(inode);

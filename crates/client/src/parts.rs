@@ -92,7 +92,7 @@ impl Client {
         Ok(kept.attr(board, inode, Instant::now()).map_or(reply.attr, |known| known.attr))
     }
 
-    /// Of a split directory, as it is now. No lease is on all of that together.
+    /// The attributes of a split directory, as they are now. No lease is on all of them together.
     pub(crate) async fn known_of_split(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Known, Errno> {
         let own = self.own_attr(caller, inode).await?;
         Ok(Known { attr: self.attr_of_split(caller, own).await?, lease: Lease::NONE })

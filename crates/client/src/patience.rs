@@ -7,7 +7,7 @@ pub(crate) const PATIENCE: u32 = 2;
 /// Between two questions.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Of one open file, and one kind of thing that is done to it.
+/// How often one kind of thing was done to an open file without the lease that it could do with.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Patience {
     went_without: u32,

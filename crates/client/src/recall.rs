@@ -16,7 +16,7 @@ use wire::v1::session::{Recall, Recalls};
 use crate::lease::Subject;
 use crate::renewal;
 use crate::retry::Sent;
-use crate::router::{Client, Destination};
+use crate::router::{Client, Destination, Payloads};
 
 /// Between two looks at the cluster map for shards, and for what ends by itself.
 const LOOK: Duration = Duration::from_millis(400);
@@ -102,7 +102,7 @@ async fn listen(client: Rc<Client>, keeper: Arc<dyn Keeper>, shard: ShardId) {
     loop {
         let done = obeying.done.borrow().clone();
         let request = Recalls { done: done.clone() };
-        match client.attempt(Destination::Shard(shard), &request, &[], 0, &Sent::default()).await {
+        match client.attempt(Destination::Shard(shard), &request, Payloads::NONE, &Sent::default()).await {
             Ok(answer) => {
                 obeying.done.borrow_mut().retain(|id| !done.contains(id));
                 for inode in answer.message.ends {

@@ -11,7 +11,7 @@ use wire::v1::session::{RENEWED_MAX, Renew};
 
 use crate::lease::{Lease, Subject};
 use crate::retry::Sent;
-use crate::router::{Client, Destination};
+use crate::router::{Client, Destination, Payloads};
 
 /// Between two looks for leases that are to be renewed: a small part of the half of a term in which they are.
 const LOOK: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ impl Client {
     /// What cannot be renewed is asked for by who needs it next.
     async fn renew(&self, shard: ShardId, inodes: &[InodeId]) {
         let (ticket, request) = (self.shared.board.ticket(), Renew { inodes: inodes.to_vec() });
-        let answer = self.attempt(Destination::Shard(shard), &request, &[], 0, &Sent::default()).await;
+        let answer = self.attempt(Destination::Shard(shard), &request, Payloads::NONE, &Sent::default()).await;
         let Ok(answer) = answer else { return };
         let now = Instant::now();
         for (&inode, lease_ms) in inodes.iter().zip(answer.message.lease_ms) {

@@ -42,7 +42,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Of one operation, over all its attempts.
+/// Which attempts of one operation were sent and have no answer.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
     unanswered: Cell<Option<Attempts>>,

@@ -63,6 +63,17 @@ impl Destination {
     }
 }
 
+/// The bytes that go along with a request, and how many there is room for in its answer.
+#[derive(Clone, Copy)]
+pub(crate) struct Payloads<'a> {
+    pub(crate) sent: &'a [Slice],
+    pub(crate) room: usize,
+}
+
+impl Payloads<'_> {
+    pub(crate) const NONE: Self = Self { sent: &[], room: 0 };
+}
+
 /// The way to one group.
 struct GroupRoute {
     to: To,
@@ -125,7 +136,7 @@ impl Client {
         payload: &[Slice],
         room: usize,
     ) -> Result<Answer<C::Reply>, Errno> {
-        self.call_noting(caller, destination, request, (payload, room), &Sent::default()).await
+        self.call_noting(caller, destination, request, Payloads { sent: payload, room }, &Sent::default()).await
     }
 
     /// As [`Self::call_payload`]; `sent` tells then whether some attempt, of this call or one before with the same, may have
@@ -135,14 +146,14 @@ impl Client {
         caller: &Caller<'_>,
         destination: Destination,
         request: &C,
-        (payload, room): (&[Slice], usize),
+        payloads: Payloads<'_>,
         sent: &Sent,
     ) -> Result<Answer<C::Reply>, Errno> {
         let mut ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
         let unanswered = Unanswered { client: self, caller, op: C::OP, destination, sent, is_over: Cell::new(false) };
         loop {
             // Pinned where it is made: it is some kilobytes, and to move it costs as much as a short request.
-            let attempt = pin!(self.attempt(destination, request, payload, room, sent));
+            let attempt = pin!(self.attempt(destination, request, payloads, sent));
             let failure = match until_ending(caller, &ladder, attempt).await? {
                 Some(Ok(answer)) => {
                     unanswered.is_over.set(true);
@@ -201,8 +212,7 @@ impl Client {
         &self,
         destination: Destination,
         request: &C,
-        payload: &[Slice],
-        room: usize,
+        payloads: Payloads<'_>,
         sent: &Sent,
     ) -> Result<Answer<C::Reply>, Failure> {
         if let Destination::Object(_, object) = destination
@@ -219,8 +229,8 @@ impl Client {
             return Err(Failure::Forgotten);
         }
         let before = sent.goes(ring::now());
-        let into = (room >= net::PLACED_MIN).then(|| Buf::shareable(room));
-        let answer = connection.call_payload(route.to, request, payload.to_vec(), into).await;
+        let into = (payloads.room >= net::PLACED_MIN).then(|| Buf::shareable(payloads.room));
+        let answer = connection.call_payload(route.to, request, payloads.sent.to_vec(), into).await;
         if let Err(CallError::Status(_)) = &answer {
             sent.answered(before);
         }

@@ -29,7 +29,7 @@ const LOOK_IF_CUT_MAX: Duration = Duration::from_millis(10);
 pub(crate) struct Gathered {
     pub(crate) size: u64,
     pub(crate) blocks: u64,
-    /// Of the newest change; `None` where there is no object.
+    /// The time of the newest change; `None` where there is no object.
     pub(crate) mtime: Option<Timestamp>,
 }
 
@@ -274,7 +274,7 @@ impl Client {
     /// where nothing was told, since there is no intent any more: then a close has still to be told as well.
     pub(crate) async fn settle(&self, caller: &Caller<'_>, inode: InodeId, how: Settling) -> Result<bool, Errno> {
         loop {
-            self.while_settling(caller, inode).await?;
+            self.wait_while_settling(caller, inode).await?;
             match self.shared.with_file(inode, |file| file.begin_settling(how)) {
                 Some(Begun::Ours) => break,
                 // Another thread has begun one meanwhile.

@@ -11,7 +11,7 @@ const HABIT: u32 = 4;
 /// ...which is given up after so many without one, less that: as many programs may sync their writes to one file in turn.
 const SCORE_MAX: u32 = 32;
 
-/// Of one open file.
+/// Whether those who write an open file sync each write.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct SyncHabit {
     score: u32,

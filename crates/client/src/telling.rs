@@ -132,7 +132,7 @@ mod tests {
     use types::cred::Credentials;
     use types::error::Errno;
     use types::id::{InodeId, SessionId};
-    use types::lock::{Held, LockKind, LockMode, LockRange};
+    use types::lock::{Held, LockKind, LockMode, LockRange, Wait};
     use wire::codec::{Wire, decode_body};
     use wire::frame::BODY_MAX;
     use wire::op::{Op, Ping};
@@ -210,9 +210,10 @@ mod tests {
         test_cluster::run(async |shard, [one, other]| {
             let caller = Caller::patient(Credentials::default());
             let (file, owner, range) = (InodeId(77), 7, LockRange::ALL);
-            let ask = LockAsk { kind: LockKind::Posix, owner, range, mode: LockMode::Exclusive, pid: 1, detect: false };
+            let ask =
+                LockAsk { kind: LockKind::Posix, owner, range, mode: LockMode::Exclusive, pid: 1, wait: Wait::No };
             let locks = async || {
-                let locked = other.lock(&caller, file, 1, &ask, false, async || ()).await;
+                let locked = other.lock(&caller, file, 1, &ask, async || ()).await;
                 let is_told = one.call(&caller, Destination::Shard(SHARD), &Ping {}).await;
                 assert!(locked.is_ok() && is_told.is_ok());
             };

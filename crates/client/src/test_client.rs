@@ -39,7 +39,7 @@ pub(crate) fn layout() -> Layout {
     Layout { chunk_size: 4096, groups: vec![GroupId(1)] }
 }
 
-/// Of an empty file that nobody writes.
+/// What a shard answers of an empty file that nobody writes.
 pub(crate) fn reply(inode: InodeId) -> InodeReply {
     let time = Timestamp(5);
     let attr = Attr {

@@ -21,7 +21,7 @@ const DIRECTORIES_MAX: usize = 1 << 16;
 #[derive(Default, Debug)]
 pub(crate) struct Tours {
     directories: FxHashMap<InodeId, Directory>,
-    /// Of directories, in those that have them.
+    /// Where directories are in those that have them.
     places: FxHashMap<InodeId, Place>,
     /// All in `children`.
     children: usize,

@@ -109,8 +109,9 @@ impl Unsynced {
     }
 }
 
-/// Of files that are closed: whoever opens one again, to sync it, is told of what was lost all the same. Those of which only
-/// the record was changed are many, as when all files of a tree are given to somebody else: they do not count among the others.
+/// What of closed files is not known to be on the disks: whoever opens one again, to sync it, is told of what was lost
+/// all the same. Those of which only the record was changed are many, as when all files of a tree are given to somebody
+/// else: they do not count among the others.
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
     with_objects: Generations,
@@ -122,7 +123,7 @@ pub(crate) struct Closed {
 struct Generations {
     young: FxHashMap<InodeId, Unsynced>,
     old: FxHashMap<InodeId, Unsynced>,
-    /// Of the young.
+    /// What the young ones weigh.
     weight: usize,
 }
 

@@ -575,7 +575,7 @@ impl Client {
     /// # Errors
     /// `EINTR`.
     pub(crate) async fn while_flying(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        self.while_so(caller, inode, |file| file.unwritten.flights > 0).await
+        self.wait_while(caller, inode, |file| file.unwritten.flights > 0).await
     }
 
     /// `EIO` where something was lost that was kept back of the file.

@@ -23,7 +23,7 @@ pub struct Context {
     pub gid: u32,
     /// The calling thread, in the mount's PID namespace; 0 where the kernel itself asks.
     pub pid: u32,
-    /// Of the caller, for what is made; 0 in other operations.
+    /// The umask of the caller, for what is made; 0 in other operations.
     pub umask: u32,
     /// The kernel's number of the request.
     pub unique: u64,
@@ -37,7 +37,7 @@ impl Context {
         Self { uid, gid, pid, umask: 0, unique, interrupt, ask_at: Cell::new(None) }
     }
 
-    /// Of a request that begins now.
+    /// The context of a request that begins `now`.
     pub(crate) fn of(header: &InHeader, operation: &Operation, interrupt: Rc<Interrupt>, now: Instant) -> Self {
         let mut context = Self::new(header.uid, header.gid, header.pid, header.unique, interrupt);
         context.umask = operation.umask();

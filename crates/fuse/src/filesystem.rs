@@ -128,7 +128,7 @@ pub struct CopyRange {
 /// Whose lock, and on what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lock {
-    /// Of the open file that it is set through.
+    /// The handle of the open file that it is set through.
     pub handle: u64,
     pub kind: LockKind,
     /// The kernel's number of a process (`fcntl`) or of an open file (`flock`, and `fcntl` with `F_OFD_SETLK`).

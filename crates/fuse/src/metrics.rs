@@ -15,7 +15,7 @@ pub(crate) struct OperationMetrics {
     by_opcode: Vec<Option<Histogram>>,
     metrics: Option<Metrics>,
     in_flight: Gauge,
-    /// Of the errors that have been: by operation number and error number.
+    /// Errors so far, by operation number and error number.
     errors: RefCell<BTreeMap<(u32, u16), Counter>>,
 }
 

@@ -181,7 +181,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Of the caller; 0 where nothing is made.
+    /// The umask of the caller; 0 where nothing is made.
     pub(crate) fn umask(&self) -> u32 {
         match self {
             Self::Mknod { umask, .. }

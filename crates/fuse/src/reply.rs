@@ -29,7 +29,7 @@ pub(crate) enum Body {
     XattrSize(abi::GetxattrOut),
     Ioctl(abi::IoctlOut, Vec<u8>),
     Bytes(Vec<u8>),
-    /// And the inodes that it tells of.
+    /// A page of entries, and the inodes that it tells of.
     Listing(Vec<u8>, Vec<InodeId>),
     Data(Vec<Slice>),
 }

@@ -1,9 +1,9 @@
 //! Lock requests, and those of them that are answered in a later turn.
 
 use kv::Kv;
-use namespace::locks::{HeldLock, LockAnswer, LockOwner, LockRequest, Ticket, Wait};
+use namespace::locks::{HeldLock, LockAnswer, LockOwner, LockQuery, LockRequest, Ticket};
 use types::error::Errno;
-use types::lock::LockKind;
+use types::lock::{LockKind, Wait};
 use wire::codec::decode_body;
 use wire::frame::Status;
 use wire::v1::lock;
@@ -17,11 +17,7 @@ const WAITS_MAX: usize = 4096;
 impl<K: Kv> Call<'_, K> {
     pub(crate) fn lock(self) -> Outcome {
         let m: lock::Lock = decode_body(self.body)?;
-        let wait = match (m.wait, m.detect) {
-            (false, _) => Wait::No,
-            (true, false) => Wait::Yes,
-            (true, true) => Wait::UnlessDeadlock,
-        };
+        let wait = Wait::new(m.wait, m.detect);
         let owner = LockOwner { session: self.session, kind: m.kind, id: m.owner };
         let ticket = Ticket { session: self.session, number: m.number };
         let answered = self.shard.lock(ticket, LockRequest { inode: m.inode, owner, wanted: m.wanted, wait })?;
@@ -39,7 +35,8 @@ impl<K: Kv> Call<'_, K> {
         let m: lock::GetLock = decode_body(self.body)?;
         let owner = LockOwner { session: self.session, kind: m.kind, id: m.owner };
         let ticket = Ticket { session: self.session, number: m.number };
-        let answered = self.shard.get_lock(ticket, m.inode, owner, m.range, m.mode)?;
+        let answered =
+            self.shard.get_lock(ticket, LockQuery { inode: m.inode, owner, range: m.range, mode: m.mode })?;
         Ok(answered.map_or(Answer::Later(ticket), answer))
     }
 

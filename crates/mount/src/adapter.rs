@@ -14,7 +14,7 @@ use types::attr::{FileType, SetAttr};
 use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::InodeId;
-use types::lock::{Held, LockKind, LockMode};
+use types::lock::{Held, LockKind, LockMode, Wait};
 use types::name::Name;
 use types::xattr;
 
@@ -120,10 +120,8 @@ impl Adapter {
     }
 }
 
-fn ask(lock: &Lock, mode: LockMode) -> LockAsk {
-    // Of `flock` the owners are open files: while one waits, another thread may still unlock.
-    let detect = lock.kind == LockKind::Posix;
-    LockAsk { kind: lock.kind, owner: lock.owner, range: lock.range, mode, pid: lock.pid, detect }
+fn ask(lock: &Lock, mode: LockMode, wait: Wait) -> LockAsk {
+    LockAsk { kind: lock.kind, owner: lock.owner, range: lock.range, mode, pid: lock.pid, wait }
 }
 
 fn is_acl(name: &[u8]) -> bool {
@@ -365,7 +363,7 @@ impl FileSystem for Adapter {
         lock: &Lock,
         mode: LockMode,
     ) -> Result<Option<Held>, Errno> {
-        let (ask, closes) = (ask(lock, mode), || self.hear_of_closes());
+        let (ask, closes) = (ask(lock, mode, Wait::No), || self.hear_of_closes());
         let holder = as_caller!(context, caller => self.client.get_lock(caller, inode, &ask, closes).await)?;
         // A process number of another host would be somebody else's here.
         Ok(holder.map(|holder| if holder.is_here { holder.held } else { Held { pid: 0, ..holder.held } }))
@@ -379,17 +377,19 @@ impl FileSystem for Adapter {
         mode: LockMode,
         wait: bool,
     ) -> Result<(), Errno> {
-        let mut ask = ask(lock, mode);
+        // Of `flock` the owners are open files: while one waits, another thread may still unlock.
+        let mut wait = Wait::new(wait, lock.kind == LockKind::Posix);
         // Before others ask whom it waits for.
-        if wait && ask.detect {
-            ask.detect = !process::waits_for_open_file(context.pid).await;
+        if wait.detects() && process::waits_for_open_file(context.pid).await {
+            wait = Wait::Yes;
         }
+        let ask = ask(lock, mode, wait);
         let closes = || self.hear_of_closes();
-        as_caller!(context, caller => match self.client.lock(caller, inode, lock.handle, &ask, wait, closes).await {
+        as_caller!(context, caller => match self.client.lock(caller, inode, lock.handle, &ask, closes).await {
             // It had not fallen asleep then.
             Err(Errno::EDEADLK) if process::waits_for_open_file(context.pid).await => {
-                let ask = LockAsk { detect: false, ..ask };
-                self.client.lock(caller, inode, lock.handle, &ask, wait, closes).await
+                let ask = LockAsk { wait: Wait::Yes, ..ask };
+                self.client.lock(caller, inode, lock.handle, &ask, closes).await
             }
             result => result,
         })

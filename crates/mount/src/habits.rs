@@ -32,7 +32,7 @@ const TRUSTED: u32 = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Attributes {
     All,
-    /// Of all entries but one that is not a directory.
+    /// Those of all entries but one that is not a directory.
     AllButOne,
     None,
 }

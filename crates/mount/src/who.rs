@@ -75,7 +75,7 @@ impl Standing for Who {
         has_capability(&status, capability) && (self.is_in_our_user_namespace() || is_over_both())
     }
 
-    /// Of who cannot be seen, the group alone is known by which it makes files.
+    /// It is in the group `gid`. Of a process that cannot be seen, only the group by which it makes files is known.
     fn is_in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.status().is_some_and(|status| has_group(&status, gid))
     }

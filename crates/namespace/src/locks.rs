@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
+pub use types::lock::Wait;
 use types::lock::{Held, LockKind, LockMode, LockRange};
 
 use crate::locks::ends::Ends;
@@ -62,15 +63,14 @@ pub struct LockRequest {
     pub wait: Wait,
 }
 
-/// What to do where somebody else is in the way.
+/// What would be in the way of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wait {
-    /// `EAGAIN`.
-    No,
-    /// As long as it takes.
-    Yes,
-    /// As long as it takes, but `EDEADLK` where that would be for ever.
-    UnlessDeadlock,
+pub struct LockQuery {
+    pub inode: InodeId,
+    /// Who would lock: what it holds itself is not in its way.
+    pub owner: LockOwner,
+    pub range: LockRange,
+    pub mode: LockMode,
 }
 
 /// What a request came to.
@@ -176,14 +176,14 @@ impl Place {
 #[derive(Clone, Copy)]
 enum Deferred {
     Lock(LockRequest),
-    Get(InodeId, LockOwner, LockRange, LockMode),
+    Get(LockQuery),
 }
 
 impl Deferred {
     fn kind(&self) -> LockKind {
         match self {
             Self::Lock(request) => request.owner.kind,
-            Self::Get(_, owner, ..) => owner.kind,
+            Self::Get(query) => query.owner.kind,
         }
     }
 }
@@ -289,21 +289,15 @@ impl Locks {
         cleared
     }
 
-    /// Who would be in the way of `mode` on `range`. `None`: the answer comes later.
-    pub fn get(
-        &mut self,
-        ticket: Ticket,
-        inode: InodeId,
-        owner: LockOwner,
-        range: LockRange,
-        mode: LockMode,
-    ) -> Option<LockAnswer> {
+    /// Who would be in the way of a lock. `None`: the answer comes later.
+    pub fn get(&mut self, ticket: Ticket, query: LockQuery) -> Option<LockAnswer> {
         if self.waiting.contains_key(&ticket) {
             return None;
         }
+        let LockQuery { inode, owner, range, mode } = query;
         let held = self.holder(inode, owner, range, mode);
         if self.grace && held.is_none() {
-            return self.defer(ticket, inode, Deferred::Get(inode, owner, range, mode));
+            return self.defer(ticket, inode, Deferred::Get(query));
         }
         Some(LockAnswer::Holder(held))
     }
@@ -405,7 +399,7 @@ impl Locks {
             self.forget_ticket(ticket);
             let answer = match deferred {
                 Deferred::Lock(request) => self.lock(ticket, request),
-                Deferred::Get(inode, owner, range, mode) => self.get(ticket, inode, owner, range, mode),
+                Deferred::Get(query) => self.get(ticket, query),
             };
             self.answers.extend(answer.map(|answer| (ticket, answer)));
         }

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use namespace::locks::{
-    END_PATIENCE_MS, HeldLock, LockAnswer, LockLimits, LockOwner, LockRequest, Locks, PATIENCE_MS, Ticket, Wait,
+    END_PATIENCE_MS, HeldLock, LockAnswer, LockLimits, LockOwner, LockQuery, LockRequest, Locks, PATIENCE_MS, Ticket,
+    Wait,
 };
 use proptest::prelude::*;
 use types::error::Errno;
@@ -237,7 +238,9 @@ impl Pair {
 
     fn get(&mut self, inode: InodeId, owner: LockOwner, range: LockRange, mode: LockMode) {
         let ticket = self.ticket(owner.session);
-        let Some(LockAnswer::Holder(answer)) = self.locks.get(ticket, inode, owner, range, mode) else { panic!() };
+        let Some(LockAnswer::Holder(answer)) = self.locks.get(ticket, LockQuery { inode, owner, range, mode }) else {
+            panic!()
+        };
         let wanted = Held { range, mode, pid: 0 };
         let blockers = self.model.blockers(inode, owner, wanted);
         let Some(holder) = answer else { return assert!(blockers.is_empty(), "{blockers:?}") };
@@ -466,7 +469,8 @@ proptest! {
         for (inode, holder) in &held {
             let ticket = Ticket { session: SessionId(99), number: 1 };
             let other = LockOwner { session: SessionId(99), kind: holder.owner.kind, id: 1 };
-            let answer = locks.get(ticket, *inode, other, holder.held.range, LockMode::Exclusive);
+            let (range, mode) = (holder.held.range, LockMode::Exclusive);
+            let answer = locks.get(ticket, LockQuery { inode: *inode, owner: other, range, mode });
             prop_assert!(matches!(answer, Some(LockAnswer::Holder(Some(_)))));
         }
         prop_assert!(locks.take_answers().is_empty());

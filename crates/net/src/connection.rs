@@ -28,7 +28,7 @@ use crate::limits::Limits;
 use crate::local;
 use crate::metrics::{self, Meter, RailState, WITHIN_HOST};
 use crate::outbox::Outbox;
-use crate::pending::{Held, Pending, Reply};
+use crate::pending::{Held, Pending, Reply, Waiter};
 use crate::receive::{FrameError, Receiver, Role, check_payload};
 use crate::shake::shake;
 use crate::sharing::{self, Lending, Outgoing};
@@ -293,7 +293,7 @@ impl Connection {
     /// As [`CallError`] says.
     pub async fn call_patiently<C: Call>(&self, to: To, request: &C) -> Result<C::Reply, CallError> {
         self.inner.check_open()?;
-        let reply = self.inner.post_and_wait(to, request, (Vec::new(), 0), Held::default()).await?;
+        let reply = self.inner.post_and_wait(to, request, Payload::default(), Held::default()).await?;
         self.decode(&reply)
     }
 
@@ -336,7 +336,7 @@ impl Connection {
         self.inner.closed.borrow().is_some()
     }
 
-    /// Of the other side; changes at each of its starts.
+    /// The incarnation of the other side, which changes at each of its starts.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.inner.established.peer.incarnation
@@ -412,13 +412,13 @@ impl Connection {
         let inner = &self.inner;
         let permits = (inner.requests.acquire(1).await, inner.bytes.acquire(cost + HEADER_LEN).await);
         inner.check_open()?;
-        let Outgoing { payload, mut flags, lent } = inner.lending.place(payload, into.as_ref());
-        if flags == 0 && inner.limits.payload_sums && !payload.is_empty() {
+        let Outgoing { payload: parts, mut flags, lent } = inner.lending.place(payload, into.as_ref());
+        if flags == 0 && inner.limits.payload_sums && !parts.is_empty() {
             flags = flags::CHECKED;
         }
         let held = Held { into, lent, permits: Some(permits) };
         let _share = inner.load.as_ref().map(|load| load.take(cost + HEADER_LEN));
-        inner.post_and_wait(to, request, (payload, flags), held).await
+        inner.post_and_wait(to, request, Payload { parts, flags }, held).await
     }
 
     fn decode<T: Wire>(&self, reply: &Reply) -> Result<T, CallError> {
@@ -428,6 +428,13 @@ impl Connection {
             CallError::Protocol(error.to_string())
         })
     }
+}
+
+/// The bytes that go along with a request, and the flags of the frame that say how.
+#[derive(Default)]
+struct Payload {
+    parts: Vec<Slice>,
+    flags: u16,
 }
 
 /// The wait for one reply.
@@ -476,16 +483,16 @@ impl Inner {
         &self,
         to: To,
         request: &C,
-        (payload, flags): (Vec<Slice>, u16),
+        Payload { parts, flags }: Payload,
         held: Held,
-        wanted: bool,
+        waiter: Waiter,
     ) -> Result<u64, CallError> {
         if self.pending.borrow().is_full() {
             // Nobody bounds those whose callers have gone away: what comes of them is asked on another connection.
             self.close("more requests have no answer than it has room for");
             self.check_open()?;
         }
-        let id = self.pending.borrow_mut().insert(C::OP, held, wanted);
+        let id = self.pending.borrow_mut().insert(C::OP, held, waiter);
         let header = Header {
             version: self.established.version,
             op: C::OP,
@@ -500,7 +507,7 @@ impl Inner {
             body_crc: 0,
             payload_crc: 0,
         };
-        let queued = self.outbox.push(header, self.established.seed, 0, |out| request.encode(out), payload, None);
+        let queued = self.outbox.push(header, self.established.seed, 0, |out| request.encode(out), parts, None);
         queued.map(|()| id).map_err(|_| {
             self.pending.borrow_mut().forget(id);
             CallError::Protocol(format!("the request ({:?}) is longer than the protocol allows", C::OP))
@@ -511,10 +518,10 @@ impl Inner {
         &self,
         to: To,
         request: &C,
-        payload: (Vec<Slice>, u16),
+        payload: Payload,
         held: Held,
     ) -> Result<Reply, CallError> {
-        let id = self.post(to, request, payload, held, true)?;
+        let id = self.post(to, request, payload, held, Waiter::Caller)?;
         let reply = Waiting { inner: self, id: Some(id) }.await?;
         match reply.header.status {
             Status::Ok => Ok(reply),

@@ -19,7 +19,7 @@ pub(crate) type Id = [u8; ID_LEN];
 /// Clients whose connections in the making are refused, as many as are remembered.
 const CLIENTS_MAX: usize = 4096;
 
-/// Of one server.
+/// The connections that one server has accepted, and those of them that a fence has ended.
 #[derive(Default)]
 pub(crate) struct Fences {
     known: FxHashMap<Id, Weak<Accepted>>,

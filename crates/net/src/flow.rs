@@ -9,7 +9,7 @@ use ring::op::TcpSigns;
 /// that is stopped, too.
 const MOVES_MIN: u64 = 4 << 10;
 
-/// Of one connection.
+/// Whether bytes move on one connection.
 #[derive(Debug)]
 pub(crate) struct Flow {
     acknowledged: u64,

@@ -42,7 +42,7 @@ pub enum Verdict {
     Dead,
 }
 
-/// Of one connection.
+/// What looks at one connection have shown of its rail.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     /// Since then all looks saw bytes without acknowledgement, and no acknowledgement came.

@@ -11,7 +11,7 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A return has lasted when the rail was not lost again for so long.
 const LASTS: Duration = Duration::from_secs(60);
 
-/// Of one peer.
+/// When the connection to one peer is to go back to its own rail.
 #[derive(Clone, Debug)]
 pub struct Homing {
     pause: Duration,

@@ -14,7 +14,7 @@ use crate::receive::{FrameError, Parsed, Receiver};
 
 /// Bytes of one receive buffer: what one receive can bring at most, on a connection that has something to do.
 const REGION: usize = 128 << 10;
-/// And on one that was idle so far: a server has many thousands.
+/// Bytes of a receive buffer on a connection that was idle so far: a server has many thousands.
 const REGION_IDLE: usize = 4 << 10;
 /// One that was idle for so long gives back what it has of memory.
 const IDLE: Duration = Duration::from_secs(1);

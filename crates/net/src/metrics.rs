@@ -90,7 +90,7 @@ impl Drop for Counted {
 pub(crate) struct Meter {
     sent: Counter,
     received: Counter,
-    /// Of connections that we made: the same under rail and peer.
+    /// What was sent and received by rail and peer, on connections that we made.
     path: Option<(Counter, Counter)>,
 }
 
@@ -132,7 +132,7 @@ impl Meter {
     }
 }
 
-/// Of our end; `None` where that is no internet socket.
+/// The address of our end; `None` where that is no internet socket.
 pub(crate) fn local_address(socket: &OwnedFd) -> Option<IpAddr> {
     let socket = TcpStream::from(socket.as_fd().try_clone_to_owned().ok()?);
     socket.local_addr().ok().map(|address| address.ip().to_canonical())

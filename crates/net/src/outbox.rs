@@ -47,7 +47,7 @@ struct Queue {
     frames: usize,
     /// Bytes of memory that the sender accounts for, as given to `push`.
     cost: usize,
-    /// Of whoever bounds the memory of what waits.
+    /// Given back when what waits is sent, to whoever bounds its memory.
     held: Vec<Permit>,
     /// Lengths of the last turn's `small` and `long`: what the next one may need.
     usual: (usize, usize),

@@ -38,6 +38,13 @@ pub(crate) struct Held {
     pub(crate) permits: Option<(Permit, Permit)>,
 }
 
+/// Who will ask for the reply to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waiter {
+    Caller,
+    Nobody,
+}
+
 struct Slot {
     id: u64,
     op: Op,
@@ -60,13 +67,17 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// A new request's id. `wanted` is false where nobody will ask for the reply.
-    pub(crate) fn insert(&mut self, op: Op, held: Held, wanted: bool) -> u64 {
+    /// The id of a new request.
+    pub(crate) fn insert(&mut self, op: Op, held: Held, waiter: Waiter) -> u64 {
         self.count += 1;
         let entry = self.slots.vacant_entry();
         let id = (self.count << SLOT_BITS) | entry.key() as u64;
         assert!(entry.key() as u64 <= SLOT_MASK, "whoever asks has looked whether there is room");
-        entry.insert(Slot { id, op, held, state: if wanted { State::Waiting(None) } else { State::Abandoned } });
+        let state = match waiter {
+            Waiter::Caller => State::Waiting(None),
+            Waiter::Nobody => State::Abandoned,
+        };
+        entry.insert(Slot { id, op, held, state });
         id
     }
 
@@ -75,7 +86,7 @@ impl Pending {
         self.slots.len() as u64 > SLOT_MASK
     }
 
-    /// Of a request that was never sent.
+    /// Frees the slot of a request that was never sent.
     pub(crate) fn forget(&mut self, id: u64) {
         if self.slot(id).is_some() {
             self.slots.remove((id & SLOT_MASK) as usize);
@@ -209,7 +220,7 @@ mod tests {
     #[test]
     fn a_reply_that_is_whole_when_the_connection_has_ended_comes_too_late() {
         let mut pending = Pending::default();
-        let id = pending.insert(Op::Read, Held::default(), true);
+        let id = pending.insert(Op::Read, Held::default(), Waiter::Caller);
         let reply = reply_to(id);
         pending.expect(&reply.header).map(drop).expect("it is asked for");
         assert!(pending.fail_all(&CallError::Closed("test".into())));

@@ -68,7 +68,7 @@ pub struct Receiver {
     version: u16,
     seed: u32,
     role: Role,
-    /// Of the newest request.
+    /// The id of the newest request.
     last: u64,
 }
 

@@ -32,7 +32,7 @@ impl Way {
 /// Bytes under way at one end: an interface of ours, or of a peer's.
 type End = Arc<AtomicUsize>;
 
-/// Of all threads: what one has under way is in the way of the others.
+/// Bytes under way at each end, for all threads: what one has under way is in the way of the others.
 static ENDS: Mutex<BTreeMap<IpAddr, End>> = Mutex::new(BTreeMap::new());
 
 /// Bytes under way between two ends.

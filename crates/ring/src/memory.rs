@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// Of the smallest large page.
+/// Bytes of the smallest large page.
 const LARGE: usize = 2 << 20;
 
 /// Asks for large pages under `memory`, which is looked at here and there all over: with small ones nearly each look walks

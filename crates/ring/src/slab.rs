@@ -21,7 +21,7 @@ thread_local! {
 }
 
 pub(crate) struct Slab {
-    /// Of `MAPPED` bytes.
+    /// The beginning of `MAPPED` bytes.
     mapping: NonNull<u8>,
     /// The first large page in it.
     memory: NonNull<u8>,
@@ -80,7 +80,7 @@ impl Slab {
         unsafe { self.memory.add(offset) }
     }
 
-    /// Of this thread, as all that deals with slabs.
+    /// Takes back slots that were given out. Slabs are of one thread: only that one calls it.
     pub(crate) fn put_back(self: &Rc<Self>, offset: usize, len: usize) {
         let mut slots = self.slots.borrow_mut();
         slots.put_back(offset / SLOT, len / SLOT);

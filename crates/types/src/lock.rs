@@ -54,6 +54,41 @@ impl LockMode {
     }
 }
 
+/// What a request for a lock does where somebody else is in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// It is refused with `EAGAIN`.
+    No,
+    /// It waits, for as long as it takes.
+    Yes,
+    /// It waits, but is refused with `EDEADLK` where that would be for ever.
+    UnlessDeadlock,
+}
+
+impl Wait {
+    /// As a request says it: whether to wait at all (`wait`), and then whether to look for deadlocks (`detect`).
+    #[must_use]
+    pub fn new(wait: bool, detect: bool) -> Self {
+        match (wait, detect) {
+            (false, _) => Self::No,
+            (true, false) => Self::Yes,
+            (true, true) => Self::UnlessDeadlock,
+        }
+    }
+
+    /// It waits, if need be.
+    #[must_use]
+    pub fn waits(self) -> bool {
+        self != Self::No
+    }
+
+    /// It is refused where it would wait for ever.
+    #[must_use]
+    pub fn detects(self) -> bool {
+        self == Self::UnlessDeadlock
+    }
+}
+
 /// Bytes from `start` to `end`, both included, none above [`OFFSET_MAX`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LockRange {

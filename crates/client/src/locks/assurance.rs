@@ -56,7 +56,7 @@ impl Assurances {
         self.lock().insert(shard, Assurance { expiry, heard: at, asleep, excused: at });
     }
 
-    /// Of all shards that have opened it.
+    /// The shortest time in which a shard that has opened the session ends it when it hears nothing.
     pub(crate) fn shortest_expiry(&self) -> Option<Duration> {
         self.lock().values().map(|assurance| assurance.expiry).min()
     }

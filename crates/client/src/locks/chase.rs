@@ -31,7 +31,7 @@ pub(super) struct Chase {
 }
 
 impl Chase {
-    /// Of the process that waits.
+    /// A chase that begins at the process which waits.
     pub(super) fn new(own: &Process) -> Self {
         let own = key(own);
         Self { own, waits: BTreeMap::from([(own, Vec::new())]), ask: vec![own] }

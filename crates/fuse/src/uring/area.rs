@@ -16,7 +16,7 @@ const _: () = assert!(HEADERS_LEN <= PAYLOAD_AT && ENTRY_AT + size_of::<RingEntr
 /// nobody else touches it then.
 pub(crate) struct Area {
     base: NonNull<u8>,
-    /// Of the payload, in bytes.
+    /// Longest payload, in bytes.
     payload_max: usize,
     /// What the kernel reads when the entry is registered: headers, payload.
     vectors: [libc::iovec; 2],

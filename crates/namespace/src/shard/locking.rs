@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use kv::Kv;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
-use types::lock::{LockKind, LockMode, LockRange};
+use types::lock::{LockKind, LockRange};
 
 use crate::error::Result;
-use crate::locks::{HeldLock, LockAnswer, LockOwner, LockRequest, LockWait, Ticket};
+use crate::locks::{HeldLock, LockAnswer, LockOwner, LockQuery, LockRequest, LockWait, Ticket};
 use crate::shard::Shard;
 use crate::view::Telling;
 
@@ -44,16 +44,9 @@ impl<K: Kv> Shard<K> {
     ///
     /// # Errors
     /// `ENOTCONN` without the session, `ENOLCK`.
-    pub fn get_lock(
-        &mut self,
-        ticket: Ticket,
-        inode: InodeId,
-        owner: LockOwner,
-        range: LockRange,
-        mode: LockMode,
-    ) -> Result<Option<LockAnswer>> {
+    pub fn get_lock(&mut self, ticket: Ticket, query: LockQuery) -> Result<Option<LockAnswer>> {
         self.must_be_open(ticket.session)?;
-        refusal(self.locks.get(ticket, inode, owner, range, mode))
+        refusal(self.locks.get(ticket, query))
     }
 
     /// Ends the wait under `ticket`, if there is one: its request is answered with `EINTR`.

@@ -88,7 +88,7 @@ pub fn measure(
     sum(tallies)
 }
 
-/// Of `depth` requests those of thread `number`.
+/// How many of `depth` requests thread `number` of `threads` has.
 fn share(depth: u32, threads: u32, number: u32) -> u32 {
     depth / threads + u32::from(number < depth % threads)
 }

@@ -9,10 +9,10 @@ use ring::shared::Memory;
 use tracing::{info, warn};
 use wire::op::Ping;
 
-use super::{Inner, To};
+use super::{Inner, Payload, To};
 use crate::flow::Flow;
 use crate::health::{Health, LOOK_BUSY, LOOK_IDLE, Signs, Verdict};
-use crate::pending::Held;
+use crate::pending::{Held, Waiter};
 use crate::sharing;
 
 /// Between two looks whether there are other rails by now.
@@ -97,13 +97,14 @@ pub(super) async fn offer(inner: Rc<Inner>, memory: Arc<Memory>) {
     if inner.check_open().is_err() {
         return;
     }
-    let answer = inner.post_and_wait(To::default(), &sharing::offer(&memory), (Vec::new(), 0), Held::default()).await;
+    let answer =
+        inner.post_and_wait(To::default(), &sharing::offer(&memory), Payload::default(), Held::default()).await;
     inner.lending.answered(&memory, answer.is_ok());
 }
 
 impl Inner {
     /// Without permits: it is one, and it must go when nothing else does. The reply goes to nobody.
     fn ping(&self) {
-        let _ = self.post(To::default(), &Ping {}, (Vec::new(), 0), Held::default(), false);
+        let _ = self.post(To::default(), &Ping {}, Payload::default(), Held::default(), Waiter::Nobody);
     }
 }
