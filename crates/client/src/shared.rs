@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use cluster::map::ClusterMap;
@@ -198,8 +198,7 @@ impl Shared {
 
     /// The client's wall clock, for the times of writes.
     pub(crate) fn wall_clock() -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+        telemetry::clock::now()
     }
 
     /// One thread more; its number.

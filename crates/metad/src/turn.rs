@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::mem;
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use control::View;
 use kv::KvError;
@@ -18,7 +18,6 @@ use ring::buf::Slice;
 use ring::sync::Notify;
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId, SessionId, ShardId};
-use types::time::Timestamp;
 use wire::codec::decode_body;
 use wire::frame::{Header, Status};
 use wire::op::Op;
@@ -410,7 +409,7 @@ impl Core {
         let state = &mut *state;
         let mono_ms = u64::try_from(ring::now().duration_since(self.begun).as_millis()).unwrap_or(u64::MAX);
         state.shard.set_takes_changes(!self.store.is_failed());
-        state.shard.begin_turn(wall_clock(), mono_ms);
+        state.shard.begin_turn(telemetry::clock::now(), mono_ms);
         self.fail_points.replied(&state.replies);
         state.by_itself();
         state.unpark_if_due();
@@ -646,10 +645,4 @@ impl State {
             self.waiting.listen(&mut self.shard, session, connection, request);
         }
     }
-}
-
-/// The time that goes into inodes.
-pub(crate) fn wall_clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
