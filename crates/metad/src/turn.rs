@@ -16,6 +16,7 @@ use namespace::view::{Deletion, DeletionPage};
 use net::{ConnectionId, Request, Responder};
 use ring::buf::Slice;
 use ring::sync::Notify;
+use telemetry::metrics::level;
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId, SessionId, ShardId};
 use wire::codec::decode_body;
@@ -260,7 +261,7 @@ impl Core {
         state.shard.set_shards(all, good);
         self.serving.set(serving);
         self.epoch.set(epoch);
-        self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
+        self.metrics.epoch.set(level(epoch.0));
         if let Some((group, _)) = serving {
             state.context.group = group;
         }
@@ -273,10 +274,9 @@ impl Core {
         state.condition = condition;
         (state.context.total_bytes, state.context.free_bytes) = (total_bytes, free_bytes);
         state.context.may_grow = condition != Condition::LowSpace;
-        let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        self.metrics.free_bytes.set(gauge(free_bytes));
-        self.metrics.sessions.set(gauge(state.shard.session_count() as u64));
-        self.metrics.open_inodes.set(gauge(state.shard.held_count() as u64));
+        self.metrics.free_bytes.set(level(free_bytes));
+        self.metrics.sessions.set(level(state.shard.session_count()));
+        self.metrics.open_inodes.set(level(state.shard.held_count()));
         state.context.keeps_access_times = condition == Condition::Good && !self.store.is_failed();
     }
 
@@ -413,7 +413,7 @@ impl Core {
         self.fail_points.replied(&state.replies);
         state.by_itself();
         state.unpark_if_due();
-        self.metrics.queue.set(i64::try_from(state.queue.len()).unwrap_or(i64::MAX));
+        self.metrics.queue.set(level(state.queue.len()));
         let share = state.queue.len().min(SHARE_MIN.max(state.queue.len() / 2));
         if share > 0 {
             self.metrics.batch.record(share as u64);
@@ -441,8 +441,8 @@ impl Core {
             }
         }
         self.metrics.recalls.inc_by(state.waiting.alert(&mut state.shard));
-        self.metrics.parked.set(i64::try_from(state.waiting.len()).unwrap_or(i64::MAX));
-        self.metrics.waiting_for_transactions.set(i64::try_from(state.parking.len()).unwrap_or(i64::MAX));
+        self.metrics.parked.set(level(state.waiting.len()));
+        self.metrics.waiting_for_transactions.set(level(state.parking.len()));
         state.queue = queue;
         let committed = self.commit(state);
         if let Err(error) = &committed {
@@ -451,7 +451,7 @@ impl Core {
         // After the commit: with a session that it ended, what others waited for has become free.
         answered.extend(state.waiting.decided_locks(&mut state.shard));
         self.metrics.recalls.inc_by(state.waiting.alert(&mut state.shard));
-        self.metrics.waiting_for_locks.set(i64::try_from(state.waiting.locks()).unwrap_or(i64::MAX));
+        self.metrics.waiting_for_locks.set(level(state.waiting.locks()));
         let haste = self.hand_out(state);
         self.release(state, &mut answered, committed == Ok(true), haste);
         state.answered = answered;
@@ -462,7 +462,7 @@ impl Core {
         }
         state.unpark_if_due();
         // What is left: else the last turn's requests would seem to wait until the next one.
-        self.metrics.queue.set(i64::try_from(state.queue.len()).unwrap_or(i64::MAX));
+        self.metrics.queue.set(level(state.queue.len()));
         !state.queue.is_empty()
     }
 
@@ -546,7 +546,7 @@ impl Core {
         if changed || haste > Haste::WithNextSync {
             self.syncer.committed(state.commits, haste);
         }
-        self.metrics.waiting_for_sync.set(i64::try_from(state.syncing.len()).unwrap_or(i64::MAX));
+        self.metrics.waiting_for_sync.set(level(state.syncing.len()));
     }
 
     fn send(&self, answered: Answered, now: Instant) {
