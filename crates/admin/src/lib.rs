@@ -14,8 +14,10 @@ mod management;
 pub mod net;
 pub mod netbench;
 mod paths;
+pub mod runs;
 pub mod scrub;
 pub mod storagebench;
+pub mod targets;
 pub mod view;
 
 pub use admin::Admin;

@@ -1,7 +1,5 @@
 //! Going over the objects of storage targets: each lane verifies its own; here they are told to begin, asked, and added up.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use conf::Fatal;
 use serde::Serialize;
 use types::id::TargetId;
@@ -9,9 +7,8 @@ use wire::v1::scrub::{ScrubCorrupt, ScrubRun, ScrubStart, ScrubStatus, ScrubStop
 
 use crate::data::{DataError, DataPlane, lanes};
 use crate::paths;
-use crate::storagebench::choice::places;
-use crate::storagebench::member::Place;
-use crate::storagebench::{Choice, Reached, Silent, Started, silent};
+use crate::runs::{Reached, Silent, Started, next_run_number, silent};
+use crate::targets::{Choice, Place, places};
 
 /// How the latest run goes, or went, on all targets.
 #[derive(Clone, Debug, Serialize)]
@@ -118,7 +115,7 @@ pub(crate) async fn start(data: &DataPlane<'_>, rate: u64, choice: &Choice) -> a
     let places = choice.of(data.map())?;
     let known = places_with_runs(data, &places).await;
     let newest = known.iter().filter_map(|(_, answer)| answer.as_ref().ok()).flatten().flatten();
-    let run = newest.map(|run| run.run.saturating_add(1)).max().unwrap_or(0).max(now_ms());
+    let run = newest.map(|run| run.run.saturating_add(1)).max().unwrap_or(0).max(next_run_number());
     let targets = u32::try_from(places.len()).unwrap_or(u32::MAX);
     let mut started = Started { run, targets: Vec::new(), silent: Vec::new() };
     for (place, answer) in &known {
@@ -331,11 +328,6 @@ fn sum_up(place: &Place, lanes: &[Option<ScrubRun>]) -> ScrubTarget {
         adopted: sum(|run| run.adopted),
         corrupt: sum(|run| run.corrupt),
     }
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

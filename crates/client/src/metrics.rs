@@ -1,6 +1,6 @@
 //! What a mount shows of its memory and its map. Handles are resolved once; without a registry they count for nobody.
 
-use telemetry::metrics::{Gauge, Metrics};
+use telemetry::metrics::{Gauge, Metrics, level};
 use telemetry::names;
 
 /// Bytes that are kept: a sum over all files, which everybody who keeps some has a part of.
@@ -10,16 +10,12 @@ pub(crate) struct Bytes(Gauge);
 impl Bytes {
     /// What was `before` bytes is `after` now.
     pub(crate) fn change(&self, before: usize, after: usize) {
-        self.0.inc_by(number(after) - number(before));
+        self.0.inc_by(level(after) - level(before));
     }
 
     pub(crate) fn get(&self) -> usize {
         usize::try_from(self.0.get()).unwrap_or(0)
     }
-}
-
-fn number(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 #[derive(Default)]

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use cluster::map::ClusterMap;
 use rustc_hash::FxHashMap;
+use telemetry::metrics::level;
 use types::attr::Attr;
 use types::id::{Epoch, InodeId, SessionId, ShardId};
 use types::time::Timestamp;
@@ -110,7 +111,7 @@ impl Shared {
         let (metrics, board) = (ClientMetrics::new(config.metrics.as_ref()), Board::new());
         // Before anything is told.
         board.has_slept(ring::asleep());
-        metrics.epoch.set(i64::try_from(map.epoch.0).unwrap_or(i64::MAX));
+        metrics.epoch.set(level(map.epoch.0));
         Arc::new(Self {
             contents: Contents::new(config.data_cache, &metrics.contents),
             config,
@@ -193,13 +194,12 @@ impl Shared {
         self.map.rcu(|known| Arc::clone(if map.epoch > known.epoch { &map } else { known }));
         let epoch = self.map().epoch.0;
         self.epoch.fetch_max(epoch, Ordering::Release);
-        self.metrics.epoch.set(i64::try_from(epoch).unwrap_or(i64::MAX));
+        self.metrics.epoch.set(level(epoch));
     }
 
     /// The client's wall clock, for the times of writes.
     pub(crate) fn wall_clock() -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+        telemetry::clock::now()
     }
 
     /// One thread more; its number.

@@ -1,16 +1,15 @@
 //! The reference file system as a mount: what FUSE alone costs, and a real kernel's opinion of the model.
 
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::{Limits, Model, New};
 use ring::buf::{Buf, Slice};
+use telemetry::clock;
 use types::attr::{Attr, FileType, SetAttr};
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
-use types::time::Timestamp;
 
 use crate::context::Context;
 use crate::filesystem::{Attributes, Entry, FileSystem, Looked, OpenFlags, Opened, Statfs, Write};
@@ -39,7 +38,7 @@ impl ModelFs {
     pub fn new(limits: Limits, caching: Caching) -> Self {
         // SAFETY: system calls without arguments that cannot fail.
         let owner = unsafe { Credentials { uid: libc::geteuid(), gid: libc::getegid(), umask: 0 } };
-        Self { model: Arc::new(RwLock::new(Model::new(limits, owner, now()))), caching }
+        Self { model: Arc::new(RwLock::new(Model::new(limits, owner, clock::now()))), caching }
     }
 
     fn read_model(&self) -> RwLockReadGuard<'_, Model> {
@@ -51,7 +50,7 @@ impl ModelFs {
     }
 
     fn make(&self, context: &Context, parent: InodeId, name: &Name, new: &New<'_>) -> Result<Entry, Errno> {
-        self.change().create(parent, name, new, context.credentials(), now()).map(Entry::uncached)
+        self.change().create(parent, name, new, context.credentials(), clock::now()).map(Entry::uncached)
     }
 
     fn opened(&self) -> Opened {
@@ -65,11 +64,6 @@ impl ModelFs {
         };
         Opened { handle: 0, flags }
     }
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
 impl FileSystem for ModelFs {
@@ -91,7 +85,7 @@ impl FileSystem for ModelFs {
     }
 
     async fn setattr(&self, _: &Context, inode: InodeId, _: Option<u64>, change: SetAttr) -> Result<Attributes, Errno> {
-        self.change().setattr(inode, &change, now()).map(Attributes::uncached)
+        self.change().setattr(inode, &change, clock::now()).map(Attributes::uncached)
     }
 
     async fn readlink(&self, _: &Context, inode: InodeId) -> Result<Vec<u8>, Errno> {
@@ -119,11 +113,11 @@ impl FileSystem for ModelFs {
     }
 
     async fn unlink(&self, _: &Context, parent: InodeId, name: Name) -> Result<(), Errno> {
-        self.change().unlink(parent, &name, now())
+        self.change().unlink(parent, &name, clock::now())
     }
 
     async fn rmdir(&self, _: &Context, parent: InodeId, name: Name) -> Result<(), Errno> {
-        self.change().rmdir(parent, &name, now())
+        self.change().rmdir(parent, &name, clock::now())
     }
 
     async fn rename(
@@ -134,11 +128,11 @@ impl FileSystem for ModelFs {
         flags: u32,
     ) -> Result<(), Errno> {
         let (source, target) = ((source.0, &source.1[..]), (target.0, &target.1[..]));
-        self.change().rename(source, target, flags, context.credentials(), now())
+        self.change().rename(source, target, flags, context.credentials(), clock::now())
     }
 
     async fn link(&self, _: &Context, inode: InodeId, parent: InodeId, name: Name) -> Result<Entry, Errno> {
-        self.change().link(inode, parent, &name, now()).map(Entry::uncached)
+        self.change().link(inode, parent, &name, clock::now()).map(Entry::uncached)
     }
 
     async fn open(&self, _: &Context, inode: InodeId, _: u32, _: bool) -> Result<Opened, Errno> {
@@ -157,7 +151,7 @@ impl FileSystem for ModelFs {
         let new = New::Node { kind: FileType::Regular, mode, rdev: 0 };
         let exclusive = flags & libc::O_EXCL as u32 != 0;
         let mut model = self.change();
-        let attr: Attr = match model.create(parent, &name, &new, context.credentials(), now()) {
+        let attr: Attr = match model.create(parent, &name, &new, context.credentials(), clock::now()) {
             Err(Errno::EEXIST) if !exclusive => Err(Errno::ESTALE),
             other => other,
         }?;
@@ -172,7 +166,7 @@ impl FileSystem for ModelFs {
     }
 
     async fn write(&self, _: &Context, write: Write) -> Result<u32, Errno> {
-        self.change().write(write.inode, write.offset, &write.data, write.kill_suid_sgid, now())?;
+        self.change().write(write.inode, write.offset, &write.data, write.kill_suid_sgid, clock::now())?;
         Ok(write.data.len() as u32)
     }
 
@@ -244,7 +238,7 @@ impl FileSystem for ModelFs {
         value: Vec<u8>,
         flags: u32,
     ) -> Result<(), Errno> {
-        self.change().setxattr(inode, &name, &value, flags, now())
+        self.change().setxattr(inode, &name, &value, flags, clock::now())
     }
 
     async fn getxattr(&self, _: &Context, inode: InodeId, name: Vec<u8>) -> Result<Vec<u8>, Errno> {
@@ -256,6 +250,6 @@ impl FileSystem for ModelFs {
     }
 
     async fn removexattr(&self, _: &Context, inode: InodeId, name: Vec<u8>) -> Result<(), Errno> {
-        self.change().removexattr(inode, &name, now())
+        self.change().removexattr(inode, &name, clock::now())
     }
 }

@@ -273,7 +273,7 @@ impl Shared {
     fn note_loss(&self) {
         // Where nothing is noted, a start takes even less for kept.
         let Some(noted) = self.note.as_ref().and_then(Note::get) else { return };
-        self.note(Noted { ended: 0, epoch: !self.page_cache_epoch, ..noted });
+        self.note(noted.lost_since(self.page_cache_epoch));
     }
 
     fn note(&self, noted: Noted) {

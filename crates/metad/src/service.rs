@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context;
 use cluster::event::Registration;
@@ -135,7 +135,8 @@ struct Server {
 impl Server {
     fn start(config: Config, start: Start) -> anyhow::Result<Self> {
         let Start { key, seats, fail_points, metrics, endpoint, events } = start;
-        let incarnation = nanoseconds();
+        // Different at each start, and rising as long as the clock does.
+        let incarnation = telemetry::clock::now_ns();
         let known = seats.first().context("no shard")?.identity();
         let management = AgentConfig {
             management: config.mgmtd.clone(),
@@ -340,10 +341,4 @@ fn identity(key: &ClusterKey, cluster: &str, incarnation: u64) -> Identity {
         name: format!("metad {}", std::process::id()),
         incarnation,
     }
-}
-
-/// Different at each start, and rising as long as the clock does.
-fn nanoseconds() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -35,7 +35,7 @@ use crate::tasks::removal::Removal;
 use crate::tasks::spill::Spill;
 use crate::tasks::storage::Storage;
 use crate::tasks::{self, space};
-use crate::turn::{Core, wall_clock};
+use crate::turn::Core;
 
 /// Longest wait for answers in flight when stopping.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
@@ -189,7 +189,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         root_owner: owner_of(&setup.dir)?,
         limits: setup.bounds,
     };
-    let shard = Shard::open(Rc::clone(&store), config, wall_clock(), 0).context("cannot open the shard")?;
+    let shard = Shard::open(Rc::clone(&store), config, telemetry::clock::now(), 0).context("cannot open the shard")?;
     shard.scattered_memory().iter().for_each(ring::memory::prefer_large_pages);
     let context = Context {
         shard: setup.shard,

@@ -1,9 +1,10 @@
 //! One turn of the shard: all requests that came since the last one, in their order, in one batch.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::mem;
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use control::View;
 use kv::KvError;
@@ -16,9 +17,9 @@ use namespace::view::{Deletion, DeletionPage};
 use net::{ConnectionId, Request, Responder};
 use ring::buf::Slice;
 use ring::sync::Notify;
+use telemetry::metrics::level;
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId, SessionId, ShardId};
-use types::time::Timestamp;
 use wire::codec::decode_body;
 use wire::frame::{Header, Status};
 use wire::op::Op;
@@ -44,6 +45,7 @@ mod waits;
 use newcomers::Newcomers;
 pub(crate) use refusals::Condition;
 use unsynced::{Buried, Held, Unsynced};
+use upkeep::Inbox;
 
 pub(crate) type Store = Rc<RocksKv>;
 
@@ -92,53 +94,82 @@ struct State {
     context: Context,
     condition: Condition,
     stopping: bool,
-    /// The store is closed, and will be open again.
-    reopening: bool,
     connections: Connections,
     newcomers: Newcomers,
     queue: Vec<Queued>,
     queue_bytes: usize,
     /// Room for the answers of a turn, kept for the next one.
     answered: Vec<Answered>,
-    tick: bool,
-    /// When that was last done.
+    /// What the thread's tasks have left for the next turn.
+    inbox: Inbox,
+    /// When time was last looked at.
     ticked: Option<Instant>,
-    /// Directories that are being split are to be gone on with.
-    split: bool,
-    /// So are ends that come in pieces.
-    end: bool,
-    /// Objects that are gone from their storage groups.
-    removed: Vec<Deletion>,
-    /// Files whose contents are to be moved to objects, those of which the disk does not know that yet, and what became of
-    /// others.
+    /// Files whose contents are to be moved to objects, and those of which the disk does not know that yet.
     growing: Vec<InodeId>,
     marked: Unsynced<InodeId>,
-    grown: Vec<(InodeId, Grown)>,
-    /// Sessions that may write objects no more before they end, and those that cannot by now.
+    /// Sessions that may write objects no more before they end.
     fencing: Vec<SessionId>,
-    fenced: Vec<SessionId>,
     commits: u64,
     /// Of these, durable.
     synced: u64,
+    // How the store is, which goes through these in their order, and from `reopening` back to the first where it can:
+    // - It works: none of the four fields below counts.
+    // - `store.is_failed()`: it takes nothing. Changes are refused with `failure`, reads go on. Where it is a sync that
+    // has   failed, what waits for the disk is refused with `sync_failed`.
+    // - `reopening`: it is closed. All requests are `Busy`.
+    // - `fault`: it has come back as something else than the shard believes. Nothing is answered, and the thread ends.
     /// The last sync failed: nothing more becomes durable until the store is opened again.
     sync_failed: Option<Errno>,
     /// Why the store takes nothing until it is opened again.
     failure: Option<Errno>,
+    /// The store is closed, and will be open again.
+    reopening: bool,
     /// Why the shard cannot go on.
     fault: Option<KvError>,
     /// In the order of the commits that they wait for.
-    syncing: std::collections::VecDeque<(u64, Answered)>,
+    syncing: VecDeque<(u64, Answered)>,
     complained: Option<Instant>,
     /// Requests that wait for transactions.
     parking: Parking<Queued>,
-    /// Connections that ended, which such requests may have come on; other shards have no session.
-    lost: Vec<(ConnectionId, Option<SessionId>)>,
-    /// What other shards answered.
-    replies: Vec<(ShardId, Message, Reply)>,
     /// Messages for other shards, and those that wait for the disk.
     outgoing: Vec<Outgoing>,
     held: Held,
     buried: Buried,
+}
+
+impl State {
+    fn new(shard: Shard<Store>, context: Context) -> Self {
+        Self {
+            waiting: Waiting::default(),
+            shard,
+            context,
+            condition: Condition::Good,
+            stopping: false,
+            connections: Connections::default(),
+            newcomers: Newcomers::default(),
+            queue: Vec::new(),
+            queue_bytes: 0,
+            answered: Vec::new(),
+            inbox: Inbox::default(),
+            ticked: None,
+            growing: Vec::new(),
+            marked: Unsynced::default(),
+            fencing: Vec::new(),
+            // The opening of the shard has committed.
+            commits: 1,
+            synced: 0,
+            sync_failed: None,
+            failure: None,
+            reopening: false,
+            fault: None,
+            syncing: VecDeque::new(),
+            complained: None,
+            parking: Parking::default(),
+            outgoing: Vec::new(),
+            held: Held::default(),
+            buried: Buried::default(),
+        }
+    }
 }
 
 pub(crate) struct Queued {
@@ -191,43 +222,7 @@ impl Core {
         syncer: Syncer,
         fail_points: Rc<FailPoints>,
     ) -> Self {
-        let state = State {
-            waiting: Waiting::default(),
-            shard,
-            context,
-            condition: Condition::Good,
-            stopping: false,
-            reopening: false,
-            connections: Connections::default(),
-            newcomers: Newcomers::default(),
-            queue: Vec::new(),
-            queue_bytes: 0,
-            answered: Vec::new(),
-            tick: false,
-            ticked: None,
-            split: false,
-            end: false,
-            removed: Vec::new(),
-            growing: Vec::new(),
-            marked: Unsynced::default(),
-            fencing: Vec::new(),
-            fenced: Vec::new(),
-            grown: Vec::new(),
-            // The opening of the shard has committed.
-            commits: 1,
-            synced: 0,
-            sync_failed: None,
-            failure: None,
-            fault: None,
-            syncing: std::collections::VecDeque::new(),
-            complained: None,
-            parking: Parking::default(),
-            lost: Vec::new(),
-            replies: Vec::new(),
-            outgoing: Vec::new(),
-            held: Held::default(),
-            buried: Buried::default(),
-        };
+        let state = State::new(shard, context);
         syncer.committed(state.commits, Haste::WithNextSync);
         Self {
             state: RefCell::new(state),
@@ -261,7 +256,7 @@ impl Core {
         state.shard.set_shards(all, good);
         self.serving.set(serving);
         self.epoch.set(epoch);
-        self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
+        self.metrics.epoch.set(level(epoch.0));
         if let Some((group, _)) = serving {
             state.context.group = group;
         }
@@ -274,10 +269,9 @@ impl Core {
         state.condition = condition;
         (state.context.total_bytes, state.context.free_bytes) = (total_bytes, free_bytes);
         state.context.may_grow = condition != Condition::LowSpace;
-        let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        self.metrics.free_bytes.set(gauge(free_bytes));
-        self.metrics.sessions.set(gauge(state.shard.session_count() as u64));
-        self.metrics.open_inodes.set(gauge(state.shard.held_count() as u64));
+        self.metrics.free_bytes.set(level(free_bytes));
+        self.metrics.sessions.set(level(state.shard.session_count()));
+        self.metrics.open_inodes.set(level(state.shard.held_count()));
         state.context.keeps_access_times = condition == Condition::Good && !self.store.is_failed();
     }
 
@@ -309,14 +303,14 @@ impl Core {
         }
         state.queue_bytes -= state.waiting.drop_abandoned();
         if state.parking.len() > 0 {
-            state.lost.push((connection, session));
+            state.inbox.lost.push((connection, session));
             self.work.notify_one();
         }
     }
 
     /// Time has passed: sessions may have expired.
     pub(crate) fn tick(&self) {
-        self.state.borrow_mut().tick = true;
+        self.state.borrow_mut().inbox.tick = true;
         self.work.notify_one();
     }
 
@@ -328,22 +322,22 @@ impl Core {
             && !state.stopping
             && !self.store.is_failed()
             && self.serving.get().is_some();
-        state.split = may && state.shard.is_splitting();
-        if state.split {
+        state.inbox.go_on_splitting = may && state.shard.is_splitting();
+        if state.inbox.go_on_splitting {
             self.work.notify_one();
         }
-        state.split
+        state.inbox.go_on_splitting
     }
 
     /// The object is gone from its storage group.
     pub(crate) fn removed(&self, deletion: Deletion) {
-        self.state.borrow_mut().removed.push(deletion);
+        self.state.borrow_mut().inbox.removed.push(deletion);
         self.work.notify_one();
     }
 
     /// What another shard answered, or that it did not.
     pub(crate) fn replied(&self, from: ShardId, message: Message, reply: Reply) {
-        self.state.borrow_mut().replies.push((from, message, reply));
+        self.state.borrow_mut().inbox.replies.push((from, message, reply));
         self.work.notify_one();
     }
 
@@ -368,13 +362,13 @@ impl Core {
 
     /// Nothing that the session has asked of objects can happen any more.
     pub(crate) fn fenced(&self, session: SessionId) {
-        self.state.borrow_mut().fenced.push(session);
+        self.state.borrow_mut().inbox.fenced.push(session);
         self.work.notify_one();
     }
 
     /// What became of the move of a file's contents to its objects.
     pub(crate) fn grown(&self, inode: InodeId, grown: Grown) {
-        self.state.borrow_mut().grown.push((inode, grown));
+        self.state.borrow_mut().inbox.grown.push((inode, grown));
         self.work.notify_one();
     }
 
@@ -410,11 +404,11 @@ impl Core {
         let state = &mut *state;
         let mono_ms = u64::try_from(ring::now().duration_since(self.begun).as_millis()).unwrap_or(u64::MAX);
         state.shard.set_takes_changes(!self.store.is_failed());
-        state.shard.begin_turn(wall_clock(), mono_ms);
-        self.fail_points.replied(&state.replies);
+        state.shard.begin_turn(telemetry::clock::now(), mono_ms);
+        self.fail_points.replied(&state.inbox.replies);
         state.by_itself();
         state.unpark_if_due();
-        self.metrics.queue.set(i64::try_from(state.queue.len()).unwrap_or(i64::MAX));
+        self.metrics.queue.set(level(state.queue.len()));
         let share = state.queue.len().min(SHARE_MIN.max(state.queue.len() / 2));
         if share > 0 {
             self.metrics.batch.record(share as u64);
@@ -442,8 +436,8 @@ impl Core {
             }
         }
         self.metrics.recalls.inc_by(state.waiting.alert(&mut state.shard));
-        self.metrics.parked.set(i64::try_from(state.waiting.len()).unwrap_or(i64::MAX));
-        self.metrics.waiting_for_transactions.set(i64::try_from(state.parking.len()).unwrap_or(i64::MAX));
+        self.metrics.parked.set(level(state.waiting.len()));
+        self.metrics.waiting_for_transactions.set(level(state.parking.len()));
         state.queue = queue;
         let committed = self.commit(state);
         if let Err(error) = &committed {
@@ -452,7 +446,7 @@ impl Core {
         // After the commit: with a session that it ended, what others waited for has become free.
         answered.extend(state.waiting.decided_locks(&mut state.shard));
         self.metrics.recalls.inc_by(state.waiting.alert(&mut state.shard));
-        self.metrics.waiting_for_locks.set(i64::try_from(state.waiting.locks()).unwrap_or(i64::MAX));
+        self.metrics.waiting_for_locks.set(level(state.waiting.locks()));
         let haste = self.hand_out(state);
         self.release(state, &mut answered, committed == Ok(true), haste);
         state.answered = answered;
@@ -463,7 +457,7 @@ impl Core {
         }
         state.unpark_if_due();
         // What is left: else the last turn's requests would seem to wait until the next one.
-        self.metrics.queue.set(i64::try_from(state.queue.len()).unwrap_or(i64::MAX));
+        self.metrics.queue.set(level(state.queue.len()));
         !state.queue.is_empty()
     }
 
@@ -547,7 +541,7 @@ impl Core {
         if changed || haste > Haste::WithNextSync {
             self.syncer.committed(state.commits, haste);
         }
-        self.metrics.waiting_for_sync.set(i64::try_from(state.syncing.len()).unwrap_or(i64::MAX));
+        self.metrics.waiting_for_sync.set(level(state.syncing.len()));
     }
 
     fn send(&self, answered: Answered, now: Instant) {
@@ -646,10 +640,4 @@ impl State {
             self.waiting.listen(&mut self.shard, session, connection, request);
         }
     }
-}
-
-/// The time that goes into inodes.
-pub(crate) fn wall_clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cluster::map::{ClusterMap, NodeState, TargetState};
-use telemetry::metrics::{Counter, Gauge, Histogram, Metrics};
+use telemetry::metrics::{Counter, Gauge, Histogram, Metrics, level};
 use telemetry::names;
 
 #[derive(Clone, Debug)]
@@ -70,15 +70,14 @@ impl MgmtMetrics {
     }
 
     pub(crate) fn show(&self, map: &ClusterMap) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.epoch.set(i64::try_from(map.epoch.0).unwrap_or(i64::MAX));
+        self.epoch.set(level(map.epoch.0));
         for state in [NodeState::Online, NodeState::ProbablyOffline, NodeState::Offline] {
             let count = map.nodes.values().filter(|node| node.state == state).count();
-            self.metrics.gauge(&names::NODES, &[&state.to_string()]).set(number(count));
+            self.metrics.gauge(&names::NODES, &[&state.to_string()]).set(level(count));
         }
         for state in [TargetState::Good, TargetState::NeedsResync, TargetState::Bad] {
             let count = map.targets.values().filter(|target| target.state == state).count();
-            self.metrics.gauge(&names::TARGETS, &[&state.to_string()]).set(number(count));
+            self.metrics.gauge(&names::TARGETS, &[&state.to_string()]).set(level(count));
         }
     }
 }

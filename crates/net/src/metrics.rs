@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use telemetry::metrics::{Counter, Gauge, Metrics};
+use telemetry::metrics::{Counter, Gauge, Metrics, level};
 use telemetry::names;
 
 use crate::handshake::HandshakeError;
@@ -181,7 +181,7 @@ impl RailState {
     }
 
     pub(crate) fn measured(&self, round_trip: Duration) {
-        self.round_trip.set(i64::try_from(round_trip.as_micros()).unwrap_or(i64::MAX));
+        self.round_trip.set(level(round_trip.as_micros()));
     }
 }
 

@@ -17,7 +17,7 @@ use net::{Identity, Limits};
 use ring::mailbox::{self, Receiver, Sender};
 use ring::{Ring, turn_end};
 use rustc_hash::FxHashMap;
-use telemetry::metrics::Metrics;
+use telemetry::metrics::{Metrics, level};
 use types::id::{Epoch, GroupId};
 
 use crate::ahead::Ahead;
@@ -337,7 +337,7 @@ fn take_map(map: &Arc<ClusterMap>, dispatch: &Dispatch<Files>, targets: &LaneTar
     *dispatch.routes.borrow_mut() = routes;
     dispatch.net_bench.set_map(map);
     dispatch.epoch.set(map.epoch);
-    dispatch.metrics.epoch.set(i64::try_from(map.epoch.0).unwrap_or(i64::MAX));
+    dispatch.metrics.epoch.set(level(map.epoch.0));
 }
 
 /// Waits for what is under way, and writes out what is dirty. False where something of that goes on.

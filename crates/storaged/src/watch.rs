@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use conf::identity::IDENTITY_FILE;
-use telemetry::metrics::Metrics;
+use telemetry::metrics::{Metrics, level};
 
 use crate::engine::files::holds_objects;
 use crate::metrics::TargetMetrics;
@@ -82,10 +82,9 @@ fn look(target: &Target, metrics: &TargetMetrics, searched: &mut Option<Instant>
         *searched = Some(Instant::now());
     }
     let capacity = target.capacity();
-    let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    metrics.total.set(gauge(capacity.total_bytes));
-    metrics.free.set(gauge(capacity.free_bytes));
-    metrics.free_inodes.set(gauge(capacity.free_inodes));
+    metrics.total.set(level(capacity.total_bytes));
+    metrics.free.set(level(capacity.free_bytes));
+    metrics.free_inodes.set(level(capacity.free_inodes));
 }
 
 #[cfg(test)]

@@ -16,6 +16,14 @@ pub use crate::histogram::Histogram;
 use crate::names::{Def, Kind};
 use crate::process::ProcessCollector;
 
+/// A count as the value of a gauge; the greatest value there is where it is beyond that.
+pub fn level<N>(count: N) -> i64
+where
+    i64: TryFrom<N>,
+{
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 /// All metrics of one process. Clones share the same registry. Ask for handles at start and keep them: a handle is an
 /// atomic, while asking takes a lock.
 #[derive(Clone)]

@@ -7,6 +7,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::metrics::level;
+
 /// Linux shows CPU times in `/proc` in hundredths of a second on every architecture (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -51,7 +53,7 @@ impl Collector for ProcessCollector {
             ("process_threads", "Threads of the process", usage.threads),
         ];
         for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            let gauge = ConstGauge::new(level(value));
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         let cpu = ConstCounter::new(usage.cpu_seconds);

@@ -5,7 +5,7 @@ mod report;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use cluster::map::{ClusterMap, NodeState, ServiceKind};
 use conf::Fatal;
@@ -18,6 +18,7 @@ use wire::v1::netbench::{NetLoad, NetMeasure, NetRun, NetStart, NetStatus, NetSt
 
 pub use self::report::{Figure, Report, Row};
 use crate::data::DataPlane;
+use crate::runs::next_run_number;
 
 /// Between two questions how a run goes.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -202,7 +203,7 @@ async fn of_server(
     (place, others): (&Place, &[NodeId]),
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<NetMeasure>, String> {
-    let number = now_ms();
+    let number = next_run_number();
     let request = NetStart { run: number, plan: plan.clone(), nodes: others.to_vec() };
     let outcome = run_on_server(data, place, &request, choice, progress).await;
     if outcome.is_err() {
@@ -275,11 +276,6 @@ fn measured(told: &NetMeasure) -> Measure {
         max_ns: told.max_ns,
         failure: (!failure.is_empty()).then_some(failure),
     }
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

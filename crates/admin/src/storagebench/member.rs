@@ -1,26 +1,8 @@
 //! A target that belongs to a run, and what is known of it. Pure.
 
-use types::id::{GroupId, NodeId, TargetId};
 use wire::v1::bench::{BenchPhase, BenchRun};
 
-/// A storage target as the cluster map has it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
-    pub(crate) target: TargetId,
-    pub(crate) group: GroupId,
-    pub(crate) node: NodeId,
-    pub(crate) alias: String,
-    pub(crate) pool: String,
-    /// Its service is there.
-    pub(crate) online: bool,
-}
-
-impl Place {
-    /// As messages call it.
-    pub(crate) fn name(&self) -> String {
-        format!("target {} (node {})", self.target, self.alias)
-    }
-}
+use crate::targets::Place;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {

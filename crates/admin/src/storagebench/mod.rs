@@ -1,7 +1,6 @@
 //! StorageBench over all targets: each storage service measures its own; here they are told to begin, asked, and compared.
 
-pub(crate) mod choice;
-pub(crate) mod member;
+mod member;
 mod report;
 #[cfg(test)]
 mod samples;
@@ -9,58 +8,32 @@ mod stability;
 mod statistics;
 mod verdict;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use conf::Fatal;
-use serde::Serialize;
 use types::error::Errno;
 use types::id::TargetId;
 use wire::v1::bench::{BenchCleanup, BenchRun, BenchStart, BenchStatus, BenchStatusReply, BenchStop};
 pub use wire::v1::bench::{BenchPlan, BenchSync};
 
-pub use self::choice::Choice;
-use self::choice::places;
-use self::member::{Answer, Member, Place};
+use self::member::{Answer, Member};
 pub use self::report::{Asked, Extreme, Latency, Report, State, Summary, TargetResult};
 pub use self::verdict::{Suspect, Suspicion};
 use crate::data::{DataError, DataPlane};
+pub use crate::runs::{Reached, Silent, Started};
+use crate::runs::{next_run_number, silent};
+pub use crate::targets::Choice;
+use crate::targets::{Place, places};
 
 /// Between two questions whether files are gone.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// A run that has begun.
-#[derive(Clone, Debug, Serialize)]
-pub struct Started {
-    pub run: u64,
-    pub targets: Vec<TargetId>,
-    /// Targets that belong to it, but did not answer.
-    pub silent: Vec<Silent>,
-}
-
-/// Why there is no answer.
-#[derive(Clone, Debug, Serialize)]
-pub struct Silent {
-    pub target: TargetId,
-    pub node: String,
-    pub reason: String,
-}
-
-/// What a stop or a cleaning has reached.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Reached {
-    pub targets: Vec<TargetId>,
-    pub silent: Vec<Silent>,
-    /// Targets that answered, and could not do it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub failed: Vec<Silent>,
-}
 
 /// Begins a run on the chosen targets, or on none.
 pub(crate) async fn start(data: &DataPlane<'_>, plan: &BenchPlan, choice: &Choice) -> anyhow::Result<Started> {
     plan.check().map_err(Fatal::usage)?;
     let places = choice.of(data.map())?;
     let targets: Vec<TargetId> = places.iter().map(|place| place.target).collect();
-    let mut started = Started { run: now_ms(), targets: Vec::new(), silent: Vec::new() };
+    let mut started = Started { run: next_run_number(), targets: Vec::new(), silent: Vec::new() };
     let mut ready = Vec::new();
     for place in places {
         match status(data, &place).await {
@@ -225,16 +198,6 @@ fn occupation(reply: &BenchStatusReply) -> Option<String> {
     let run = reply.run.as_ref().filter(|run| run.phase.is_under_way())?;
     let what = if run.plan.read { "read" } else { "write" };
     Some(format!("a {what} run is under way: wait for its end (--status), or stop it with --stop"))
-}
-
-pub(crate) fn silent(place: &Place, reason: String) -> Silent {
-    Silent { target: place.target, node: place.alias.clone(), reason }
-}
-
-/// Names a run: rises from one to the next, whoever begins them.
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use types::id::{GroupId, NodeId, TargetId};
 use wire::codec::Bytes;
 use wire::v1::bench::{BenchLatency, BenchPhase, BenchPlace, BenchPlan, BenchRun, BenchSync};
 
-use super::member::{Answer, Member, Place};
+use super::member::{Answer, Member};
+use crate::targets::Place;
 
 pub(super) const MIB: u64 = 1 << 20;
 

@@ -14,8 +14,10 @@ impl Membership {
     pub(super) fn set_alias(&mut self, id: NodeId, alias: String) -> Result<Answer, Refusal> {
         let node = self.map.nodes.get(&id).ok_or(Refusal::NoNode(id))?;
         self.check_alias(&alias, Some(id))?;
-        if node.alias != alias {
-            self.node_mut(id).expect("looked up above").alias = alias;
+        if node.alias != alias
+            && let Some(node) = self.node_mut(id)
+        {
+            node.alias = alias;
         }
         Ok(Answer::Done)
     }

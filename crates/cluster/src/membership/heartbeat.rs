@@ -24,8 +24,10 @@ impl Membership {
             return Err(Refusal::Superseded { id });
         }
         presence.last_heard = now;
-        if self.map.nodes.get(&id).is_some_and(|node| node.state != NodeState::Online) {
-            self.node_mut(id).expect("looked up above").state = NodeState::Online;
+        if self.map.nodes.get(&id).is_some_and(|node| node.state != NodeState::Online)
+            && let Some(node) = self.node_mut(id)
+        {
+            node.state = NodeState::Online;
         }
         for (target, report) in &heartbeat.targets {
             self.report(id, *target, *report);
@@ -37,8 +39,10 @@ impl Membership {
     fn report(&mut self, node: NodeId, id: TargetId, report: Report) {
         let Some(target) = self.map.targets.get(&id).filter(|target| target.node == node).cloned() else { return };
         let class = self.limits(target.kind).class(target.class, &report.capacity);
-        if class != target.class {
-            self.target_mut(id).expect("looked up above").class = class;
+        if class != target.class
+            && let Some(target) = self.target_mut(id)
+        {
+            target.class = class;
         }
         let (contrary, heard) = self.reports.get(&id).map_or((0, 0), |before| (before.contrary, before.heard));
         let contrary = if report.failing == (target.state == TargetState::Bad) { 0 } else { contrary + 1 };

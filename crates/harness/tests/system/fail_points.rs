@@ -92,22 +92,22 @@ fn die_at_each(operation: Operation, lists: &[Points]) {
 }
 
 #[test]
-fn mkdir() {
+fn a_directory_is_made() {
     die_at_each(Operation::Mkdir, &[ALWAYS]);
 }
 
 #[test]
-fn rmdir() {
+fn a_directory_is_removed() {
     die_at_each(Operation::Rmdir, &[ALWAYS]);
 }
 
 #[test]
-fn link() {
+fn a_file_is_linked() {
     die_at_each(Operation::Link, &[ALWAYS]);
 }
 
 #[test]
-fn unlink() {
+fn a_file_is_unlinked() {
     die_at_each(Operation::Unlink, &[ALWAYS]);
 }
 

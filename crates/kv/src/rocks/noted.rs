@@ -29,6 +29,11 @@ pub(super) struct Noted {
 }
 
 impl Noted {
+    /// What is to be noted where the page cache may have lost something in this epoch: any other one does.
+    pub(super) fn lost_since(self, epoch: u64) -> Self {
+        Self { ended: 0, epoch: !epoch, ..self }
+    }
+
     fn bytes(self) -> [u8; NOTE_BYTES] {
         let Self { synced, ended, epoch } = self;
         let mut bytes = [0; NOTE_BYTES];

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use namespace::view::{Deletion, DeletionPage};
 use ring::sync::{Acquire, Permit, Semaphore};
+use telemetry::metrics::level;
 use tracing::{debug, error, warn};
 use types::id::{GroupId, InodeId, ObjectId};
 use wire::v1::storage::Remove;
@@ -86,7 +87,7 @@ impl Removal {
     pub(crate) async fn run(self: Rc<Self>) {
         loop {
             let Pass { seen, reading, .. } = self.pass().await;
-            self.core.metrics.deletions.set(i64::try_from(seen).unwrap_or(i64::MAX));
+            self.core.metrics.deletions.set(level(seen));
             if seen == 0 {
                 self.paused.borrow_mut().clear();
                 self.places.borrow_mut().clear();

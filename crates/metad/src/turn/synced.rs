@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use kv::KvError;
 use namespace::error::{Error, Result};
+use telemetry::metrics::level;
 use types::id::InodeId;
 
 use super::{Core, State};
@@ -93,7 +94,7 @@ impl Core {
             }
             self.send(one, now);
         }
-        self.metrics.waiting_for_sync.set(i64::try_from(state.syncing.len()).unwrap_or(i64::MAX));
+        self.metrics.waiting_for_sync.set(level(state.syncing.len()));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::schema::transaction as record;
 use crate::shard::Shard;
 use crate::shard::changes::nameless;
 use crate::transaction::part::{Part, Vote};
-use crate::transaction::plan::{Operation, Plan, Step};
+use crate::transaction::plan::{Consequences, Operation, Plan, Step};
 use crate::transaction::{Decided, Ending, Haste, Message, NOBODY, Outcome, Outgoing, Reply};
 use crate::view::{Exactly, InodeView};
 
@@ -328,8 +328,11 @@ impl<K: Kv> Shard<K> {
         Ok(Some(running.plan.climbed(at == ancestor)))
     }
 
-    /// All have promised: this shard's part, the reply for the client, and the decision go into the turn's batch.
+    /// All have promised: this shard's part, the reply for the client, and the decision go into the turn's batch, of
+    /// which a crash leaves all or nothing. That the batch has all of them rests on the order here: what can fail comes
+    /// first.
     fn decide(&mut self, id: TransactionId, becomes: Option<Edge>) -> Result<()> {
+        // 1. What can fail, and changes nothing.
         let Some(running) = self.transactions.running.get_mut(&id) else { return Ok(()) };
         let whiteout = match running.plan.whiteout() {
             Some((parent, name, cred)) => {
@@ -338,33 +341,24 @@ impl<K: Kv> Shard<K> {
             }
             None => None,
         };
+        // 2. The parts, with what only the votes could say.
         let becomes = whiteout.as_ref().map(Whiteout::edge).or(becomes);
         let Some(running) = self.transactions.running.get_mut(&id) else { return Ok(()) };
         let (exactly, participants) = (running.exactly, running.asked.clone());
         let mut parts = mem::take(&mut running.local);
-        let entry = parts.iter_mut().find_map(|part| match part {
-            Part::Entry { becomes, .. } => Some(becomes),
-            _ => None,
-        });
-        if let Some(entry) = entry {
-            *entry = becomes;
-        }
+        complete(&mut parts, becomes, &running.plan);
         let votes: Vec<Vote> = mem::take(&mut running.votes).into_iter().flatten().collect();
-        for part in &mut parts {
-            if let Part::Divide { parts, .. } = part {
-                *parts = running.plan.parts_made();
-            }
-        }
-        let change = running.plan.change();
-        let (making, first, inode) = (running.plan.made(&votes), running.plan.first(), running.plan.told());
-        let (removed, mover) = (running.plan.removed(), running.plan.moves().then_some(exactly.session));
-        let awaited = running.awaited || running.plan.is_upkeep();
+        let Consequences { making, first, told, removed, change, moves, is_upkeep } = running.plan.consequences(&votes);
+        let awaited = running.awaited || is_upkeep;
+        // 3. This shard's part. All that can fail of it comes first; from `apply_loaded` on nothing fails.
+        let mover = moves.then_some(exactly.session);
         let applied = self.load_parts(&parts).and_then(|loaded| {
             // Its parts are loaded: they may not be aborted once it has changed.
             change.map_or(Ok(()), |(directory, change)| self.change_directory(directory, &change))?;
             self.apply_loaded(loaded, &parts, mover);
             Ok(())
         });
+        // 4. Decided or not, it has its parts again, whose locks go at its end. Who fails here is given up.
         if let Some(running) = self.transactions.running.get_mut(&id) {
             running.local = parts;
             running.decided = applied.is_ok();
@@ -373,6 +367,7 @@ impl<K: Kv> Shard<K> {
         if let Some(Whiteout { id, new }) = whiteout {
             self.namespace.add_new_inode(id, new);
         }
+        // 5. What the client is told, also where it asks again.
         if let Some(making) = &making {
             let view = InodeView { elsewhere: false, ..self.view_of_new(exactly, &making.new) };
             self.keep_ending(exactly, Ending::Made(Box::new(view)));
@@ -381,8 +376,9 @@ impl<K: Kv> Shard<K> {
             self.keep_ending(exactly, Ending::Removed(nameless(*removed, self.namespace.now)));
         }
         let made = making.as_ref().map(|making| making.new.id);
-        let outcome = made.or(inode).map_or(session::Outcome::Done, session::Outcome::Inode);
+        let outcome = made.or(told).map_or(session::Outcome::Done, session::Outcome::Inode);
         self.record(exactly, outcome);
+        // 6. The decision itself, by which the participants are told until all have done their part.
         if let Some(first) = first {
             self.forget(first);
         }
@@ -470,6 +466,23 @@ impl<K: Kv> Shard<K> {
         self.transactions.ended.push(id);
         if let Some(next) = self.transactions.token_queue.leave(id) {
             self.go_on(next, Step::Ask(vec![(InodeId::ROOT.home(), Part::Token)]));
+        }
+    }
+}
+
+/// What the coordinator's own parts say that was not known when they were asked for: where the name leads, and which
+/// parts of a directory were made.
+fn complete(parts: &mut [Part], becomes: Option<Edge>, plan: &Plan) {
+    let entry = parts.iter_mut().find_map(|part| match part {
+        Part::Entry { becomes, .. } => Some(becomes),
+        _ => None,
+    });
+    if let Some(entry) = entry {
+        *entry = becomes;
+    }
+    for part in parts {
+        if let Part::Divide { parts, .. } = part {
+            *parts = plan.parts_made();
         }
     }
 }

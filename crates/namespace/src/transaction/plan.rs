@@ -151,6 +151,24 @@ enum Stage {
     Parts,
 }
 
+/// What comes of a decision beside the parts that were asked for.
+pub(crate) struct Consequences {
+    /// The directory that another shard has made, and the name that leads to it.
+    pub(crate) making: Option<Making>,
+    /// The transaction that this one takes the place of.
+    pub(crate) first: Option<TransactionId>,
+    /// The inode that the client is told of, where there was one before.
+    pub(crate) told: Option<InodeId>,
+    /// What the client is told of, since nobody can ask for it any more.
+    pub(crate) removed: Option<Box<Attr>>,
+    /// What the coordinator changes of a directory.
+    pub(crate) change: Option<(InodeId, DirectoryChange)>,
+    /// Who asked takes what it knows of a name to another one.
+    pub(crate) moves: bool,
+    /// The next step of the same work begins when this one has ended everywhere.
+    pub(crate) is_upkeep: bool,
+}
+
 impl Plan {
     pub(crate) fn new(operation: Operation) -> Self {
         let nowhere = InodeId(0);
@@ -159,8 +177,21 @@ impl Plan {
         Self { operation, stage, moved, other, source_in, target_in, stays, parts_made, removed }
     }
 
+    /// `votes` on what was asked for last.
+    pub(crate) fn consequences(&self, votes: &[Vote]) -> Consequences {
+        Consequences {
+            making: self.made(votes),
+            first: self.first(),
+            told: self.told(),
+            removed: self.removed(),
+            change: self.change(),
+            moves: self.moves(),
+            is_upkeep: self.is_upkeep(),
+        }
+    }
+
     /// The new directory, when there is one.
-    pub(crate) fn made(&self, votes: &[Vote]) -> Option<Making> {
+    fn made(&self, votes: &[Vote]) -> Option<Making> {
         match (&self.operation, votes) {
             (Operation::Mkdir { parent, name, new, .. }, [Vote::Made(id)]) => {
                 let new = NewDirectory { id: *id, ..new.clone() };
@@ -179,7 +210,7 @@ impl Plan {
     }
 
     /// What the client is told of, since nobody can ask for it any more.
-    pub(crate) fn removed(&self) -> Option<Box<Attr>> {
+    fn removed(&self) -> Option<Box<Attr>> {
         self.removed.clone()
     }
 
@@ -196,7 +227,7 @@ impl Plan {
     }
 
     /// What the coordinator changes of a directory by its decision.
-    pub(crate) fn change(&self) -> Option<(InodeId, DirectoryChange)> {
+    fn change(&self) -> Option<(InodeId, DirectoryChange)> {
         match &self.operation {
             Operation::Reform { inode, change, .. } => Some((*inode, change.clone())),
             _ => None,
@@ -204,7 +235,7 @@ impl Plan {
     }
 
     /// Who asks for it takes what it knows of a name to another one.
-    pub(crate) fn moves(&self) -> bool {
+    fn moves(&self) -> bool {
         matches!(self.operation, Operation::Rename(_))
     }
 
@@ -215,12 +246,12 @@ impl Plan {
     }
 
     /// What keeps a split directory as it is to be: the next step of it begins when this one has ended everywhere.
-    pub(crate) fn is_upkeep(&self) -> bool {
+    fn is_upkeep(&self) -> bool {
         matches!(self.operation, Operation::Split { .. } | Operation::Reform { .. } | Operation::Shift { .. })
     }
 
     /// The inode that the client is told of, where there was one before.
-    pub(crate) fn told(&self) -> Option<InodeId> {
+    fn told(&self) -> Option<InodeId> {
         match &self.operation {
             Operation::Link { inode, .. } | Operation::Split { inode, .. } => Some(*inode),
             Operation::Reform { inode, change: DirectoryChange::Set(_) | DirectoryChange::Policy(_), .. } => {

@@ -4,8 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use admin::Admin;
+use admin::runs::{Reached, Silent, Started};
 use admin::scrub::{CorruptBlock, ScrubReport, ScrubTarget, Unaware};
-use admin::storagebench::{Choice, Reached, Silent, Started};
+use admin::targets::Choice;
 use clap::ArgGroup;
 use conf::units::Size;
 use types::id::TargetId;

@@ -1,10 +1,27 @@
-//! Which targets a benchmark, or a scrub, is about. Pure.
+//! Storage targets as the cluster map has them, and which of them a benchmark or a scrub is about. Pure.
 
 use cluster::map::{ClusterMap, NodeState, ServiceKind};
 use conf::Fatal;
-use types::id::TargetId;
+use types::id::{GroupId, NodeId, TargetId};
 
-use super::member::Place;
+/// A storage target as the cluster map has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) target: TargetId,
+    pub(crate) group: GroupId,
+    pub(crate) node: NodeId,
+    pub(crate) alias: String,
+    pub(crate) pool: String,
+    /// Its service is there.
+    pub(crate) online: bool,
+}
+
+impl Place {
+    /// As messages call it.
+    pub(crate) fn name(&self) -> String {
+        format!("target {} (node {})", self.target, self.alias)
+    }
+}
 
 /// Storage targets that have any of these; all of them where nothing is named.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -78,7 +95,7 @@ pub(crate) fn places(map: &ClusterMap) -> Vec<Place> {
 #[cfg(test)]
 mod tests {
     use cluster::map::{CapacityClass, Group, Node, Pool, Target, TargetState};
-    use types::id::{Generation, GroupId, NodeId, PoolId};
+    use types::id::{Generation, PoolId};
 
     use super::*;
 
