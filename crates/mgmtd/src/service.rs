@@ -251,7 +251,8 @@ fn store_error(path: &Path, error: &KvError) -> Fatal {
     let remedy = match error {
         KvError::Lost(_) => {
             format!(
-                "; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them: nodes bring back what they know"
+                "; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them: services and targets that \
+                 were registered in them are refused then, and what is on them is out of reach"
             )
         }
         _ => String::new(),
