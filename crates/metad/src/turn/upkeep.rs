@@ -41,6 +41,9 @@ impl State {
         for (connection, session) in mem::take(&mut self.lost) {
             self.abandon(connection, session);
         }
+        if self.stopping {
+            self.dismiss_parked();
+        }
         if !self.removed.is_empty() {
             self.shard.deletions_done(&self.removed);
             self.removed.clear();
