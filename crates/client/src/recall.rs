@@ -52,7 +52,7 @@ struct Obeying {
     /// Directories whose listings are being forgotten.
     listings: RefCell<BTreeSet<InodeId>>,
     /// Obeyed, and not told yet.
-    done: RefCell<Vec<u64>>,
+    done: RefCell<BTreeSet<u64>>,
     /// One more is done.
     ended: Notify,
 }
@@ -100,15 +100,16 @@ pub async fn obey_recalls(client: Rc<Client>, keeper: Arc<dyn Keeper>) {
 async fn listen(client: Rc<Client>, keeper: Arc<dyn Keeper>, shard: ShardId) {
     let obeying = Rc::new(Obeying::default());
     loop {
-        let done = obeying.done.borrow().clone();
-        let request = Recalls { done: done.clone() };
+        let request = Recalls { done: obeying.done.borrow().iter().copied().collect() };
         match client.attempt(Destination::Shard(shard), &request, Payloads::NONE, &Sent::default()).await {
             Ok(answer) => {
-                obeying.done.borrow_mut().retain(|id| !done.contains(id));
+                for id in &request.done {
+                    obeying.done.borrow_mut().remove(id);
+                }
                 for inode in answer.message.ends {
                     ring::spawn(Rc::clone(&client).give_back_wanted_end(inode));
                 }
-                // The shard names all that it has not heard of yet.
+                // The shard names what it has not heard of yet, and of very much the rest when it has.
                 let new = obeying.begin(answer.message.recalls);
                 let ids: Vec<u64> = new.iter().map(|recall| recall.id).collect();
                 obey(&client, &keeper, &obeying, new);
@@ -128,7 +129,7 @@ impl Obeying {
 
     fn end(&self, id: u64) {
         self.under_way.borrow_mut().remove(&id);
-        self.done.borrow_mut().push(id);
+        self.done.borrow_mut().insert(id);
         self.ended.notify_one();
     }
 
@@ -353,7 +354,7 @@ mod tests {
             assert!(obeying.done.borrow().is_empty(), "the loop has waited for it");
             read.send(()).expect("it is waited for");
             obeying.ended.notified().await;
-            assert_eq!(*obeying.done.borrow(), [1]);
+            assert_eq!(*obeying.done.borrow(), BTreeSet::from([1]));
         });
     }
 }

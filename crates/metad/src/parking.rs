@@ -80,9 +80,9 @@ impl<T: Weighed> Parking<T> {
         self.bytes
     }
 
-    pub(crate) fn clear(&mut self) -> Vec<T> {
-        (self.count, self.bytes) = (0, 0);
-        std::mem::take(&mut self.waiting).into_values().flatten().collect()
+    /// Takes all out, each with what it waited for.
+    pub(crate) fn clear(&mut self) -> Vec<(TransactionId, T)> {
+        self.remove_if(|_| true)
     }
 }
 

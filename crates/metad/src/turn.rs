@@ -387,15 +387,12 @@ impl Core {
             state.stopping = true;
             state.waiting.dismiss();
         }
-        if state.waiting.len() > 0 {
-            state.unpark();
+        state.unpark();
+        let is_idle = state.queue.is_empty() && state.parking.len() == 0;
+        if !is_idle {
             self.work.notify_one();
         }
-        for queued in state.parking.clear() {
-            state.queue_bytes -= queued.body.len();
-            queued.responder.fail(Status::Busy);
-        }
-        state.queue.is_empty() && state.syncing.is_empty()
+        is_idle && state.syncing.is_empty()
     }
 
     /// Executes what waits, or half of it where that is much, commits it, answers. True where something is left.
@@ -565,7 +562,7 @@ impl State {
         if serving != Some((group, generation)) {
             return Answer::Failed(Status::StaleMap);
         }
-        if self.stopping || self.reopening {
+        if self.reopening || (self.stopping && !self.is_begun(queued)) {
             return Answer::Failed(Status::Busy);
         }
         let refused = self.refuses(op);

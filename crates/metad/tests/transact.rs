@@ -2,7 +2,9 @@
 
 mod common;
 
+use std::cell::{Cell, RefCell};
 use std::net::TcpListener;
+use std::rc::Rc;
 use std::time::Duration;
 
 use common::{key, on_ring};
@@ -10,18 +12,19 @@ use metad::local::{LocalConfig, LocalShard, TestTarget};
 use namespace::schema::edge::Edge;
 use namespace::schema::transaction::{ser_parts, ser_votes};
 use namespace::transaction::part::{Moved, Part, Vote};
-use net::{CallError, Connection, Identity, Limits, To};
+use net::{CallError, Connection, Identity, Limits, Request, Responder, To};
 use types::attr::FileType;
 use types::cred::Credentials;
 use types::error::Errno;
-use types::id::{GroupId, InodeId, SessionId, ShardId, TargetId, TransactionId};
+use types::id::{Epoch, GroupId, InodeId, SessionId, ShardId, TargetId, TransactionId};
 use types::name::Name;
+use types::time::AccessTimes;
 use wire::codec::Bytes;
 use wire::frame::Status;
-use wire::op::Call;
-use wire::v1::meta::{Create, Exactly, GetAttr, Link};
+use wire::op::{Call, Op};
+use wire::v1::meta::{Create, Exactly, GetAttr, Link, ReadDir};
 use wire::v1::session::SessionOpen;
-use wire::v1::transaction::{Ending, Finish, Prepare, Promise, Transact, Transacted};
+use wire::v1::transaction::{Ending, Finish, Prepare, Prepared, Promise, Transact, Transacted};
 
 const SESSION: SessionId = SessionId(1);
 
@@ -197,6 +200,75 @@ fn what_an_outdated_connection_had_asked_for_is_given_up() {
         later.call(&SessionOpen::asking(SESSION, b"test".to_vec(), 0, 2)).await.expect("the same thread");
         let linked = ring::timeout(Duration::from_secs(3), later.call(&link(3, file))).await;
         linked.expect("nobody waits for the name any more").expect("linked");
+    });
+    shard.stop().expect("stops in order");
+}
+
+/// Keeps its promise back until it is asked for it.
+#[derive(Default)]
+struct Hesitant(RefCell<Option<Responder>>);
+
+impl net::Service for Hesitant {
+    fn on_request(self: &Rc<Self>, request: Request) {
+        if request.header.op == Op::Prepare {
+            *self.0.borrow_mut() = Some(request.responder);
+        }
+    }
+}
+
+#[test]
+fn nothing_comes_of_what_a_shard_that_stops_says_it_has_not_done() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (listener, address) = ring::op::listen(([127, 0, 0, 1], 0).into()).expect("a port");
+    let storage = vec![TestTarget { id: TargetId(1), port: address.port() }];
+    let mut config = LocalConfig { storage, ..LocalConfig::new(dir.path(), key()) };
+    let mut shard = LocalShard::start(&config).expect("starts");
+    shard.change_map(|map| {
+        map.shards.insert(ShardId(1), GroupId(1));
+    });
+    on_ring(|| async {
+        let other = Rc::new(Hesitant::default());
+        let identity = Identity { key: key(), cluster: String::new(), name: "shard 1".into(), incarnation: 1 };
+        let epoch = Rc::new(Cell::new(Epoch(2)));
+        ring::spawn(net::serve(listener, Rc::new(identity), Limits::default(), epoch, Rc::clone(&other)));
+        let asker = Rc::new(Asker::connect(&shard).await);
+        asker.make_file().await;
+        let link = Link {
+            exactly: Exactly { sequence: 2, answered_below: 2 },
+            inode: InodeId::new(ShardId(1), 20),
+            parent: InodeId::ROOT,
+            name: Name::new(b"link").expect("a name"),
+        };
+        let answer = Rc::new(Cell::new(None));
+        let (asking, told) = (Rc::clone(&asker), Rc::clone(&answer));
+        ring::spawn(async move { told.set(Some(asking.call(&link).await.map(drop))) });
+        while other.0.borrow().is_none() {
+            ring::sleep(Duration::from_millis(1)).await;
+        }
+        let stop = std::thread::spawn(move || shard.stop());
+        let answer = loop {
+            ring::sleep(Duration::from_millis(1)).await;
+            if let Some(answer) = answer.take() {
+                break answer;
+            }
+        };
+        assert_eq!(answer, Err(CallError::Status(Status::Busy)));
+        let promised = Prepared { votes: Bytes(ser_votes(&[Vote::Inode(FileType::Regular)])) };
+        other.0.take().expect("it was asked").reply(&promised);
+        while !stop.is_finished() {
+            ring::sleep(Duration::from_millis(1)).await;
+        }
+        stop.join().expect("no panic").expect("stops in order");
+    });
+    config.incarnation += 1;
+    let shard = LocalShard::start(&config).expect("starts again");
+    on_ring(|| async {
+        let asker = Asker::connect(&shard).await;
+        asker.call(&SessionOpen::asking(SESSION, b"test".to_vec(), 0, 1)).await.expect("a session");
+        let list =
+            ReadDir { inode: InodeId::ROOT, cookie: 0, count: 9, attributes: false, accesses: AccessTimes::Relatime };
+        let names: Vec<_> = asker.call(&list).await.expect("listed").entries.into_iter().map(|it| it.name).collect();
+        assert_eq!(names, [Name::new(b"file").expect("a name")]);
     });
     shard.stop().expect("stops in order");
 }

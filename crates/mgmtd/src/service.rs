@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cluster::membership::{Membership, Rules};
 use conf::Fatal;
@@ -213,7 +213,10 @@ fn open_store(home: &mut Home, rules: Rules, clock: Clock) -> Result<(Membership
     let kv = RocksKv::open(&path, &config).map_err(|error| store_error(&path, &error))?;
     let mut store = Store::new(kv);
     let membership = match store.restore(rules, clock.now())? {
-        Some(membership) => membership,
+        Some(mut membership) => {
+            membership.begin_sessions_at(first_session());
+            membership
+        }
         None if known.is_empty() => {
             let (membership, effects) = Membership::create(&new_uuid(), rules, clock.now());
             store.add(effects.records);
@@ -233,6 +236,12 @@ fn open_store(home: &mut Home, rules: Rules, clock: Clock) -> Result<(Membership
     Ok((membership, store))
 }
 
+/// Above the sessions of all earlier starts, also where the store has lost them: by the second, with a million for each.
+fn first_session() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs().saturating_mul(1 << 20)
+}
+
 fn is_missing_or_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none())
 }
@@ -242,7 +251,8 @@ fn store_error(path: &Path, error: &KvError) -> Fatal {
     let remedy = match error {
         KvError::Lost(_) => {
             format!(
-                "; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them: nodes bring back what they know"
+                "; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them: services and targets that \
+                 were registered in them are refused then, and what is on them is out of reach"
             )
         }
         _ => String::new(),

@@ -465,6 +465,33 @@ fn what_is_changed_after_an_old_store_was_restored_reaches_those_who_know_better
 }
 
 #[test]
+fn no_session_comes_again_where_an_old_store_was_restored_and_nobody_is_there_who_had_it() {
+    let place = Place::new();
+    let session = || {
+        let server = place.start(&[]);
+        let config =
+            AgentConfig { management: server.address().to_string(), identity: place.identity(""), rails: None };
+        let client = Agent::start_client(config, "test", ignore()).expect("a thread");
+        let session = client.session(Some(PATIENCE)).expect("a session");
+        drop(client);
+        server.stop().expect("in order");
+        session
+    };
+    let mut last = session();
+    let backup = place.root.path().join("backup");
+    copy_dir(&place.dir(), &backup);
+    for _ in 0..2 {
+        // Starts within one second are told apart by the store alone.
+        std::thread::sleep(Duration::from_millis(1100));
+        let next = session();
+        assert!(next > last, "{next} after {last}");
+        last = next;
+        fs::remove_dir_all(place.dir()).expect("removed");
+        copy_dir(&backup, &place.dir());
+    }
+}
+
+#[test]
 fn what_stands_in_mgmtds_place_for_a_while_is_no_reason_to_end() {
     let place = Place::new();
     let port = TcpListener::bind("127.0.0.1:0").expect("free").local_addr().expect("bound");

@@ -28,6 +28,13 @@ const COOLING_MS: u64 = 1000;
 /// Leases on names of a directory are not given for so long after all of them are over: who waited for that comes back soon.
 const SILENCE_MS: u64 = 10_000;
 
+/// Recalls that a session is told of at once: with the longest names they still fit a reply. It asks again when it has obeyed.
+const TOLD_AT_ONCE: usize = 2048;
+
+/// While so many recalls are out, no more names are recalled from those who may hold them since before a restart: with many
+/// sessions that is one of each, for each name that is changed. Their term is waited for instead.
+const RECALLS_MAX: usize = 1 << 18;
+
 /// What a lease covers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Subject {
@@ -126,10 +133,43 @@ struct Silence {
     is_over: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Pending {
     until_ms: u64,
     holders: BTreeMap<SessionId, u64>,
+    /// Others may hold it who are not asked: it ends with their term.
+    waits_for_term: bool,
+    asked: Asked,
+}
+
+/// Who is asked to give something back, of those who may hold it.
+#[derive(Clone, Copy, Default, Debug)]
+enum Asked {
+    #[default]
+    Nobody,
+    /// Who wants to change it need not be.
+    AllBut(SessionId),
+    All,
+}
+
+impl Pending {
+    /// All others were asked for the sake of `session`, and some have not given it back.
+    fn keeps_waiting(&self, session: SessionId) -> bool {
+        let are_asked = match self.asked {
+            Asked::Nobody => false,
+            Asked::AllBut(one) => one == session,
+            Asked::All => true,
+        };
+        are_asked && (self.waits_for_term || self.holders.keys().any(|holder| *holder != session))
+    }
+
+    fn are_asked_for(&mut self, session: SessionId) {
+        self.asked = match self.asked {
+            Asked::Nobody => Asked::AllBut(session),
+            Asked::AllBut(one) if one == session => self.asked,
+            Asked::AllBut(_) | Asked::All => Asked::All,
+        };
+    }
 }
 
 /// After a restart: sessions that may hold anything.
@@ -295,23 +335,22 @@ impl Leases {
 
     fn take_back(&mut self, session: SessionId, touched: &Touched<'_>) -> bool {
         let subject = touched.subject();
+        // They may be all sessions that there are: not to be gone through at each attempt.
+        if self.presumed.is_some() && self.recalled.get(&subject).is_some_and(|pending| pending.keeps_waiting(session))
+        {
+            return false;
+        }
         let mut holders = self.table.holders(subject, session, self.now_ms);
         holders.retain(|holder, _| !self.gone.contains_key(holder));
-        if let Some(presumed) = &self.presumed {
-            for &other in &presumed.sessions {
-                if other != session && !presumed.given_back.contains(&(subject, other)) {
-                    // It may have got another one since.
-                    let until_ms = holders.entry(other).or_insert(0);
-                    *until_ms = presumed.until_ms.max(*until_ms);
-                }
-            }
-        }
-        if holders.is_empty() {
+        let waits_for_term = self.add_presumed(session, touched, &mut holders);
+        if holders.is_empty() && waits_for_term.is_none() {
             return true;
         }
+        let pending = self.recalled.entry(subject).or_default();
+        pending.are_asked_for(session);
+        pending.waits_for_term |= waits_for_term.is_some();
+        pending.until_ms = pending.until_ms.max(waits_for_term.unwrap_or(0));
         for (holder, until_ms) in holders {
-            let pending =
-                self.recalled.entry(subject).or_insert_with(|| Pending { until_ms: 0, holders: BTreeMap::new() });
             pending.until_ms = pending.until_ms.max(until_ms);
             if pending.holders.contains_key(&holder) {
                 continue;
@@ -324,6 +363,29 @@ impl Leases {
             self.alerts.insert(holder);
         }
         false
+    }
+
+    /// Others than `session` who may hold it since before a restart. Where there are too many recalls already, nobody is added,
+    /// but when their term is over. What is kept back of files is told when an inode is recalled: never so of these.
+    fn add_presumed(
+        &self,
+        session: SessionId,
+        touched: &Touched<'_>,
+        holders: &mut BTreeMap<SessionId, u64>,
+    ) -> Option<u64> {
+        let presumed = self.presumed.as_ref()?;
+        let subject = touched.subject();
+        let others = presumed.sessions.iter().filter(|&&other| other != session);
+        let mut others = others.filter(|&&other| !presumed.given_back.contains(&(subject, other)));
+        if touched.name.is_some() && self.out.values().map(BTreeMap::len).sum::<usize>() >= RECALLS_MAX {
+            return others.next().map(|_| presumed.until_ms);
+        }
+        for &other in others {
+            // It may have got another one since.
+            let until_ms = holders.entry(other).or_insert(0);
+            *until_ms = presumed.until_ms.max(*until_ms);
+        }
+        None
     }
 
     /// `session` has moved what `from` stands for to the name `to`. Its kernel moves what it keeps of the old name along
@@ -390,10 +452,10 @@ impl Leases {
         }
     }
 
-    /// All recalls that the session has not acknowledged, oldest first.
+    /// The recalls that the session has not acknowledged, oldest first, or as many of them as it is told of at once.
     pub(crate) fn unacknowledged(&mut self, session: SessionId) -> Vec<Recall> {
         self.alerts.remove(&session);
-        self.out.get(&session).map_or_else(Vec::new, |out| out.values().cloned().collect())
+        self.out.get(&session).map_or_else(Vec::new, |out| out.values().take(TOLD_AT_ONCE).cloned().collect())
     }
 
     /// A session with recalls that it has not been told of.
@@ -409,7 +471,7 @@ impl Leases {
     fn gave_back(&mut self, subject: Subject, session: SessionId) {
         let Some(pending) = self.recalled.get_mut(&subject) else { return };
         pending.holders.remove(&session);
-        if pending.holders.is_empty() {
+        if pending.holders.is_empty() && !pending.waits_for_term {
             self.end_recall(subject);
         }
     }

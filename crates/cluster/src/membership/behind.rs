@@ -74,6 +74,14 @@ impl Membership {
         Answer::Done
     }
 
+    /// No session below `first` is given out from now on: for a number that every start has larger, like the time of day, since
+    /// nobody may be there who could tell of those that the store does not know. The next one persists it.
+    pub fn begin_sessions_at(&mut self, first: u64) {
+        if first <= SESSION_MAX {
+            self.next.session = self.next.session.max(first);
+        }
+    }
+
     fn skip_to(&mut self, mut next: NextIds) {
         next.session = next.session.saturating_add(SESSIONS_SKIPPED);
         next.skipped_sessions = true;

@@ -6,8 +6,9 @@ use types::id::SessionId;
 use wire::frame::Status;
 use wire::op::Op;
 
-use super::{Answered, State};
+use super::{Answered, Queued, State};
 use crate::answer::Answer;
+use crate::dispatch;
 
 /// What the target's directory allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +46,11 @@ impl State {
     /// It happened, or a transaction is about it: whoever asks again gets the answer to that.
     pub(super) fn has_begun(&self, session: SessionId, sequence: Option<u64>) -> bool {
         sequence.is_some_and(|sequence| self.shard.has_begun(session, sequence))
+    }
+
+    pub(super) fn is_begun(&self, queued: &Queued) -> bool {
+        let session = self.connections.session(queued.connection);
+        session.is_some_and(|session| self.has_begun(session, dispatch::sequence(queued.header.op, &queued.body)))
     }
 
     /// The turn's batch was refused. Its error is for those alone who have changed something in it: the others, though what

@@ -67,6 +67,9 @@ impl State {
         for (connection, session) in mem::take(&mut self.inbox.lost) {
             self.abandon(connection, session);
         }
+        if self.stopping {
+            self.dismiss_parked();
+        }
         if !self.inbox.removed.is_empty() {
             self.shard.deletions_done(&self.inbox.removed);
             self.inbox.removed.clear();

@@ -2,6 +2,7 @@
 
 use net::ConnectionId;
 use types::id::{SessionId, TransactionId};
+use wire::frame::Status;
 
 use super::{QUEUE_BYTES_MAX, QUEUE_REQUESTS_MAX, Queued, State};
 use crate::answer::Answer;
@@ -43,9 +44,19 @@ impl State {
         }
     }
 
-    /// There is no room for a request to wait. Told that the shard is busy, its caller takes it that nothing comes of it: so
-    /// nothing does of a transaction that carries it out; and where that is decided, which ends with this turn or soon, it
-    /// waits all the same.
+    /// The shard stops. Those whose transactions are decided get their answers yet.
+    pub(super) fn dismiss_parked(&mut self) {
+        for (transaction, queued) in self.parking.clear() {
+            if let Some(queued) = self.without_room(transaction, queued) {
+                self.queue_bytes -= queued.len();
+                queued.responder.fail(Status::Busy);
+            }
+        }
+    }
+
+    /// There is no room for a request to wait, or the shard stops. Told that the shard is busy, its caller takes it that
+    /// nothing comes of it: so nothing does of a transaction that carries it out; and where that is decided, which ends with
+    /// this turn or soon, it waits all the same.
     fn without_room(&mut self, transaction: TransactionId, queued: Queued) -> Option<Queued> {
         let sequence = dispatch::sequence(queued.header.op, &queued.body);
         let (Some(session), Some(sequence)) = (self.connections.session(queued.connection), sequence) else {

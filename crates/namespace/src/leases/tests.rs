@@ -287,3 +287,55 @@ fn who_has_not_come_back_after_a_restart_may_still_be_told_by_another_shard() {
     leases.arrived(A, Subject::name(DIRECTORY, &to));
     assert!(leases.may_change(B, &[Touched::name(DIRECTORY, &to)]));
 }
+
+/// As after a restart with a thousand clients: each change of theirs is one more thing for all others to give back.
+#[test]
+fn with_many_sessions_a_restart_makes_no_more_recalls_than_there_is_memory_for() {
+    let sessions: BTreeSet<SessionId> = (1..=1000).map(SessionId).collect();
+    let mut leases = Leases::new(TERM, 1000, Before { sessions: sessions.clone(), term_ms: TERM }, 1, 0);
+    for &session in &sessions {
+        leases.listen(session, true);
+    }
+    let names: Vec<Name> = (0..1000).map(|n| name(&format!("file{n}"))).collect();
+    for _ in 0..10 {
+        for (&session, name) in sessions.iter().zip(&names) {
+            assert!(!leases.may_change(session, &[Touched::name(DIRECTORY, name)]));
+        }
+    }
+    let out: usize = leases.out.values().map(BTreeMap::len).sum();
+    assert!((RECALLS_MAX..RECALLS_MAX + 1000).contains(&out), "{out}");
+    // Some of what is kept back is told with this one: it is recalled from all.
+    assert!(!leases.may_change(A, &[Touched::inode(FILE)]));
+    assert_eq!(leases.recalled[&Subject::inode(FILE)].holders.len(), 999);
+    // What all have given back may be changed; of others the term is waited for, whatever is given back.
+    for &session in &sessions {
+        while !leases.out.get(&session).is_none_or(BTreeMap::is_empty) {
+            let told = ids(&mut leases, session);
+            leases.acknowledge(session, &told);
+        }
+    }
+    assert!(leases.may_change(A, &[Touched::name(DIRECTORY, &names[0]), Touched::inode(FILE)]));
+    assert!(!leases.may_change(SessionId(1000), &[Touched::name(DIRECTORY, &names[999])]));
+    leases.advance(TERM);
+    assert!(leases.take_ended() && leases.may_change(SessionId(1000), &[Touched::name(DIRECTORY, &names[999])]));
+}
+
+#[test]
+fn what_is_to_be_given_back_is_told_in_pieces() {
+    let mut leases = leases();
+    for n in 0..5000 {
+        leases.table.note(Subject::inode(InodeId(10_000 + n)), B, TERM);
+        assert!(!leases.may_change(A, &[Touched::inode(InodeId(10_000 + n))]));
+    }
+    let mut told = Vec::new();
+    loop {
+        let next = ids(&mut leases, B);
+        if next.is_empty() {
+            break;
+        }
+        assert!(next.len() <= TOLD_AT_ONCE);
+        leases.acknowledge(B, &next);
+        told.extend(next);
+    }
+    assert!(told.len() == 5000 && told.is_sorted());
+}

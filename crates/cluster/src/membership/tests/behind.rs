@@ -156,3 +156,27 @@ fn a_store_of_an_earlier_release_has_skipped_nothing() {
     check(&world);
     assert_eq!(world.live.next, NextIds::first());
 }
+
+#[test]
+fn a_start_gives_no_session_out_again_that_its_store_has_never_heard_of() {
+    let session = |world: &mut World| match world.apply(Event::RegisterClient) {
+        Ok(Answer::Session(session)) => session.0,
+        other => panic!("no session: {other:?}"),
+    };
+    let mut world = World::new();
+    world.live.begin_sessions_at(1000);
+    let backup = world.clone();
+    assert_eq!((session(&mut world), session(&mut world)), (1000, 1001));
+    let mut world = backup;
+    world.restart();
+    world.live.begin_sessions_at(2000);
+    assert_eq!(session(&mut world), 2000);
+    // A clock that was set back, or is far from right, changes nothing.
+    for first in [1500, u64::MAX] {
+        let last = session(&mut world);
+        world.restart();
+        world.live.begin_sessions_at(first);
+        assert_eq!(session(&mut world), last + 1);
+    }
+    check(&world);
+}
