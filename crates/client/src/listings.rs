@@ -14,7 +14,7 @@
 //! When the lease is over, a new listing renews those on the entries with it, in far fewer requests than the entries would
 //! need by themselves.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -40,14 +40,13 @@ pub(crate) struct Listings {
     changes: Box<[AtomicU64]>,
 }
 
-/// Directories of which the keeper may have entries, good or not: to forget these may take long.
+/// Directories of which the keeper may have entries, good or not: to forget these may take long. These are at most the
+/// directories that it knows, which cost it far more memory.
 #[derive(Default)]
 struct Kept {
     directories: Mutex<FxHashSet<InodeId>>,
     /// How many there are, so that who forgets other inodes needs no lock.
     count: AtomicUsize,
-    /// There are more than are known.
-    are_more: AtomicBool,
 }
 
 impl Kept {
@@ -57,17 +56,12 @@ impl Kept {
 
     fn note(&self, directory: InodeId) {
         let mut directories = self.directories();
-        if directories.len() >= DIRECTORIES_MAX {
-            directories.clear();
-            self.are_more.store(true, Ordering::SeqCst);
-        }
         directories.insert(directory);
         self.count.store(directories.len(), Ordering::SeqCst);
     }
 
     fn has(&self, inode: InodeId) -> bool {
-        let is_known = self.count.load(Ordering::SeqCst) > 0 && self.directories().contains(&inode);
-        is_known || self.are_more.load(Ordering::SeqCst)
+        self.count.load(Ordering::SeqCst) > 0 && self.directories().contains(&inode)
     }
 
     fn end(&self, inode: InodeId) {
@@ -343,15 +337,18 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_directories_any_may_be_kept() {
+    fn only_directories_that_may_be_kept_are_known_to_be() {
         let kept = Kept::default();
         assert!(!kept.has(DIRECTORY));
         kept.note(DIRECTORY);
         assert!(kept.has(DIRECTORY) && !kept.has(InodeId(78)));
         kept.end(DIRECTORY);
         assert!(!kept.has(DIRECTORY));
-        (0..=DIRECTORIES_MAX as u64).for_each(|number| kept.note(InodeId(number)));
-        assert!(kept.has(InodeId(0)) && kept.has(InodeId(u64::MAX)) && kept.directories().len() == 1);
+        let many = || (0..2 * DIRECTORIES_MAX as u64).map(InodeId);
+        many().for_each(|directory| kept.note(directory));
+        assert!(many().all(|directory| kept.has(directory)) && !kept.has(InodeId(u64::MAX)));
+        many().for_each(|directory| kept.end(directory));
+        assert!(!kept.has(DIRECTORY) && kept.directories().is_empty());
     }
 
     #[test]
