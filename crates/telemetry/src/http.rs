@@ -4,17 +4,25 @@
 use std::io;
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use axum::serve::ListenerExt;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::sync::oneshot;
 
 use crate::log::LogHandle;
 use crate::metrics::Metrics;
 use crate::runtime;
+
+/// A connection without traffic is asked after this whether its peer is there...
+const PEER_IDLE: Duration = Duration::from_secs(60);
+/// ...and then so often.
+const PEER_ASKED: Duration = Duration::from_secs(10);
 
 /// A running endpoint; dropping it stops it.
 #[derive(Debug)]
@@ -60,6 +68,15 @@ impl Drop for Server {
     }
 }
 
+/// Who asks for metrics keeps its connection for the next time. Where it has vanished without a word (a host without power, a
+/// firewall that has forgotten the connection), that would last for ever.
+fn notice_end_of_peer(stream: &tokio::net::TcpStream) {
+    let keepalive = TcpKeepalive::new().with_time(PEER_IDLE).with_interval(PEER_ASKED).with_retries(3);
+    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
+        tracing::warn!(%error, "a connection to the metrics endpoint may outlive its peer");
+    }
+}
+
 /// Serves until the runtime ends; for services that run tokio anyway.
 ///
 /// # Errors
@@ -67,7 +84,7 @@ impl Drop for Server {
 pub async fn serve(listener: std::net::TcpListener, metrics: Metrics, log: LogHandle) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    axum::serve(listener, router(metrics, log)).await
+    axum::serve(listener.tap_io(|stream| notice_end_of_peer(stream)), router(metrics, log)).await
 }
 
 fn router(metrics: Metrics, log: LogHandle) -> Router {
@@ -124,6 +141,15 @@ mod tests {
         assert!(ask(address, "PUT", "/log-level", "loud").starts_with("HTTP/1.1 400"));
         drop(server);
         assert!(TcpStream::connect(address).is_err(), "still listens after the drop");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_has_vanished_is_noticed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let stream = tokio::net::TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it listens");
+        assert!(!SockRef::from(&stream).keepalive().expect("a socket"));
+        notice_end_of_peer(&stream);
+        assert!(SockRef::from(&stream).keepalive().expect("a socket"));
     }
 
     #[test]
