@@ -122,7 +122,7 @@ impl Measures {
     }
 }
 
-/// Runs of bytes that do not overlap. Those that were gathered do not touch each other.
+/// Runs of bytes that do not overlap. Those that were gathered do not touch each other, unless the second one is long.
 #[derive(Default, Debug)]
 pub(crate) struct Runs {
     runs: BTreeMap<u64, Run>,
@@ -250,7 +250,7 @@ impl Runs {
         let goes_on = run.len() > was && (was > 0 || offset == self.last_end);
         while let Some((&next, follower)) = self.runs.range(offset..).next() {
             let end = begin + run.len() as u64;
-            if next > end || next == end && !matches!(follower, Run::Gathered(_)) {
+            if next > end || next == end && !is_to_follow(follower, run.len()) {
                 break;
             }
             let tail = self.remove(next).map(Run::into_gathered).unwrap_or_default();
@@ -331,6 +331,12 @@ impl Runs {
             }
         }
     }
+}
+
+/// Whether a run that begins where one of `len` bytes ends is copied to its end. A long one is not, as long as it is the longer
+/// one: who writes a file from its end to its beginning would have all copied again by each write.
+fn is_to_follow(follower: &Run, len: usize) -> bool {
+    matches!(follower, Run::Gathered(bytes) if bytes.len() < GROWING_MIN.max(len))
 }
 
 /// What was gathered so far, with room for what goes on at its end.
@@ -428,6 +434,18 @@ mod tests {
         assert_eq!(taken.runs[&10].slice(0..54).as_ptr().addr(), address);
     }
 
+    #[test]
+    fn what_is_written_backwards_is_not_copied_by_each_write() {
+        let mut runs = Runs::default();
+        (0..20 * GROWING_MIN as u64).rev().for_each(|at| runs.put(at, &[at as u8]));
+        let bytes: Vec<u8> = runs.iter().flat_map(|(_, run)| run.bytes().to_vec()).collect();
+        assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == at as u8) && bytes.len() == 20 * GROWING_MIN);
+        let lengths: Vec<usize> = runs.iter().map(|(_, run)| run.len()).collect();
+        assert_eq!(lengths, [GROWING_MIN; 20]);
+        runs.put(0, &[9; 3 * GROWING_MIN]);
+        assert_eq!(runs.iter().count(), 1, "what is longer takes a long one in, and is longer then");
+    }
+
     proptest! {
         #[test]
         fn is_as_bytes_written_one_after_the_other(
@@ -469,10 +487,10 @@ mod tests {
             let mut seen = vec![0u8; 300];
             let mut last: Option<(u64, bool)> = None;
             for (offset, run) in older.iter() {
-                let is_gathered = matches!(run, Run::Gathered(_));
-                let follows = last.is_none_or(|(end, gathered)| offset > end || offset == end && !(gathered && is_gathered));
+                let is_short = matches!(run, Run::Gathered(_)) && run.len() < GROWING_MIN;
+                let follows = last.is_none_or(|(end, gathered)| offset > end || offset == end && !(gathered && is_short));
                 prop_assert!(follows, "runs that overlap, or should be one");
-                last = Some((offset + run.len() as u64, is_gathered));
+                last = Some((offset + run.len() as u64, matches!(run, Run::Gathered(_))));
                 seen[offset as usize..offset as usize + run.len()].copy_from_slice(run.bytes());
             }
             prop_assert_eq!(&seen, &model);
