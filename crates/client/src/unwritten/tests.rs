@@ -6,7 +6,7 @@ use super::*;
 use crate::file::Intent;
 use crate::patience::PATIENCE;
 use crate::settle::Settling;
-use crate::test_client as nowhere;
+use crate::test_client;
 
 const FILE: InodeId = InodeId(77);
 
@@ -15,7 +15,7 @@ fn keep_back(client: &Client, data: &[u8]) {
     let lease = Lease::granted(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
     client.shared.with_new_file(
         FILE,
-        || nowhere::file(FILE),
+        || test_client::file(FILE),
         |file| {
             file.add_handle(true);
             file.intent = Intent::Held { exclusive: true, recorded: false, synced: 0, intents: 1 };
@@ -23,15 +23,15 @@ fn keep_back(client: &Client, data: &[u8]) {
             file.unwritten.fresh = true;
         },
     );
-    let kept = client.try_to_keep_back(FILE, &nowhere::layout(), 0, &Slice::from_vec(data.to_vec()));
+    let kept = client.try_to_keep_back(FILE, &test_client::layout(), 0, &Slice::from_vec(data.to_vec()));
     assert!(matches!(kept, Ok(Kept::Yes { watch: true, write: false })));
 }
 
 #[test]
 fn with_targets_short_of_space_no_more_is_kept_back_until_the_shard_is_asked_again() {
-    nowhere::run(async |client| {
+    test_client::run(async |client| {
         keep_back(&client, b"some");
-        let again = || client.try_to_keep_back(FILE, &nowhere::layout(), 4, &Slice::from_vec(b"more".to_vec()));
+        let again = || client.try_to_keep_back(FILE, &test_client::layout(), 4, &Slice::from_vec(b"more".to_vec()));
         client.shared.with_file(FILE, |file| file.unwritten.short = true);
         assert!(matches!(again(), Ok(Kept::No)));
         client.shared.board.note(Subject::inode(FILE));
@@ -44,14 +44,14 @@ fn with_targets_short_of_space_no_more_is_kept_back_until_the_shard_is_asked_aga
 #[test]
 fn nothing_is_kept_back_under_a_lease_from_before_the_last_settling() {
     let caller = Caller::patient(Credentials::default());
-    nowhere::run(async |client| {
+    test_client::run(async |client| {
         keep_back(&client, b"some");
-        let more = || client.try_to_keep_back(FILE, &nowhere::layout(), 4, &Slice::from_vec(b"more".to_vec()));
+        let more = || client.try_to_keep_back(FILE, &test_client::layout(), 4, &Slice::from_vec(b"more".to_vec()));
         assert!(matches!(more(), Ok(Kept::Yes { .. })));
         let asked_before = client.shared.board.ticket();
         client.shared.with_file(FILE, |file| (file.handles, file.writers) = (2, 0));
         assert_eq!(client.settle(&caller, FILE, Settling::Release).await, Err(Errno::EIO), "nobody answers");
-        let granted = InodeReply { unsettled: true, exclusive: true, intents: 3, ..nowhere::reply(FILE) };
+        let granted = InodeReply { unsettled: true, exclusive: true, intents: 3, ..test_client::reply(FILE) };
         client.shared.with_file(FILE, |file| {
             file.writers = 1;
             file.granted(&granted);
@@ -73,7 +73,7 @@ fn nothing_is_kept_back_under_a_lease_from_before_the_last_settling() {
 #[test]
 fn what_a_truncate_that_fails_would_have_cut_off_is_still_to_be_written() {
     let caller = Caller::patient(Credentials::default());
-    nowhere::run(async |client| {
+    test_client::run(async |client| {
         keep_back(&client, b"some and more");
         let truncated = client.truncate(&caller, FILE, 4, SetAttr::default()).await;
         assert_eq!(truncated, Err(Errno::EIO), "nobody answers");
@@ -117,7 +117,7 @@ fn who_reads_is_not_told_why_others_could_not_write() {
 #[test]
 fn who_reads_elsewhere_does_not_need_what_cannot_be_written() {
     let caller = Caller::patient(Credentials::default());
-    nowhere::run(async |client| {
+    test_client::run(async |client| {
         keep_back(&client, b"some");
         for (range, outcome) in [(4..9, Ok(())), (3..9, Err(Errno::EIO)), (0..1, Err(Errno::EIO))] {
             assert_eq!(client.write_out_to_read(&caller, FILE, &range).await, outcome, "{range:?}");
@@ -131,7 +131,7 @@ fn who_reads_elsewhere_does_not_need_what_cannot_be_written() {
 #[test]
 fn what_was_taken_out_for_a_truncate_that_fails_later_is_still_to_be_written() {
     let caller = Caller::patient(Credentials::default());
-    nowhere::run(async |client| {
+    test_client::run(async |client| {
         keep_back(&client, b"some and more");
         let truncated = client.truncate(&caller, FILE, 0, SetAttr::default()).await;
         assert_eq!(truncated, Err(Errno::EIO), "nobody answers");
@@ -145,7 +145,7 @@ fn what_was_taken_out_for_a_truncate_that_fails_later_is_still_to_be_written() {
 #[test]
 fn what_was_taken_out_under_a_lease_that_has_ended_does_not_come_back() {
     let caller = Caller::patient(Credentials::default());
-    nowhere::run(async |client| {
+    test_client::run(async |client| {
         keep_back(&client, b"some and more");
         let taken = client.cut_unwritten(FILE, 0);
         let lease = Lease::granted(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
@@ -163,12 +163,12 @@ fn what_was_taken_out_under_a_lease_that_has_ended_does_not_come_back() {
 /// Else the bound on what all files may keep back would move with each of them.
 #[test]
 fn of_a_run_that_is_written_in_part_both_parts_count() {
-    nowhere::run(async |client| {
+    test_client::run(async |client| {
         let first = vec![1; GATHER_MAX];
         keep_back(&client, &first);
         for n in 1.. {
             let data = Slice::from_vec(vec![2; GATHER_MAX - 1]);
-            let kept = client.try_to_keep_back(FILE, &nowhere::layout(), n * (GATHER_MAX as u64 - 1), &data);
+            let kept = client.try_to_keep_back(FILE, &test_client::layout(), n * (GATHER_MAX as u64 - 1), &data);
             let Ok(Kept::Yes { write, .. }) = kept else { panic!("it is kept back") };
             if write {
                 break;
@@ -189,11 +189,11 @@ fn of_a_run_that_is_written_in_part_both_parts_count() {
 #[test]
 fn what_is_left_of_a_file_is_not_read_where_writes_were_lost() {
     let caller = Caller::patient(Credentials::default());
-    nowhere::run(async |client| {
+    test_client::run(async |client| {
         let shared = &client.shared;
-        shared.with_new_file(FILE, || nowhere::file(FILE), |file| file.add_handle(false));
+        shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(false));
         let lease = Lease::granted(shared.board.ticket(), Subject::inode(FILE), 100_000);
-        let attr = Attr { size: 3, ..nowhere::reply(FILE).attr };
+        let attr = Attr { size: 3, ..test_client::reply(FILE).attr };
         shared.learn(shared.contents.asks(FILE), lease, attr, Some(Arc::from(&b"old"[..])));
         let read = async || client.read(&caller, FILE, 0, 10, false).await.map(|parts| crate::data::joined(&parts));
         assert_eq!(read().await, Ok(b"old".to_vec()));
@@ -205,13 +205,13 @@ fn what_is_left_of_a_file_is_not_read_where_writes_were_lost() {
 /// A shard that has restarted renews no lease that it does not know, and servers may all be away for a while.
 #[test]
 fn what_is_kept_back_has_half_a_term_to_be_written_in() {
-    nowhere::run(async |client| {
+    test_client::run(async |client| {
         keep_back(&client, b"some");
         let (board, term) = (&client.shared.board, Duration::from_millis(9_500));
         let again = |age: Duration| {
             let lease = Lease::granted(board.ticket().before(age), Subject::inode(FILE), 10_000);
             client.shared.with_file(FILE, |file| file.unwritten.lease = lease);
-            let kept = client.try_to_keep_back(FILE, &nowhere::layout(), 4, &Slice::from_vec(b"more".to_vec()));
+            let kept = client.try_to_keep_back(FILE, &test_client::layout(), 4, &Slice::from_vec(b"more".to_vec()));
             (kept, board.holds_most(lease, Instant::now()))
         };
         assert!(matches!(again(term / 5), (Ok(Kept::Yes { .. }), true)));
@@ -225,11 +225,12 @@ fn what_is_kept_back_has_half_a_term_to_be_written_in() {
 /// A disk's file system may refuse it, and then all that is kept back of the file.
 #[test]
 fn what_makes_a_long_object_longer_is_not_kept_back() {
-    nowhere::run(async |client| {
+    test_client::run(async |client| {
         keep_back(&client, b"some");
         let is_kept = |size: u64, uneven: bool, offset: u64| {
             client.shared.with_file(FILE, |file| (file.size, file.uneven) = (size, uneven));
-            let kept = client.try_to_keep_back(FILE, &nowhere::layout(), offset, &Slice::from_vec(b"more".to_vec()));
+            let kept =
+                client.try_to_keep_back(FILE, &test_client::layout(), offset, &Slice::from_vec(b"more".to_vec()));
             matches!(kept, Ok(Kept::Yes { .. }))
         };
         assert!(is_kept(OBJECT_LONG - 4, false, OBJECT_LONG - 4));
