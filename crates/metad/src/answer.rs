@@ -80,7 +80,8 @@ impl Answer {
         Self::errno(store_errno(error))
     }
 
-    /// How soon the log is to be on disk, before which the answer may not go out. `None`: it goes out unsynced, at once.
+    /// How soon the log is to be on disk, before which the answer may not go out. `None`: it goes out unsynced, at
+    /// once.
     pub(crate) fn needs_sync(&self) -> Option<Haste> {
         match self {
             Self::Synced | Self::NewParts(_) | Self::OpenedAnew(_) => Some(Haste::Now),

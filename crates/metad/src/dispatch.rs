@@ -1,7 +1,8 @@
 //! The whole protocol of a shard in one match. Versions of messages end here and in `call`; what an operation means is
 //! the namespace's business.
 //!
-//! A new message is a line in `dispatch`, a function in `call`, and a line in each class of `wire::op` that it belongs to.
+//! A new message is a line in `dispatch`, a function in `call`, and a line in each class of `wire::op` that it belongs
+//! to.
 
 use kv::Kv;
 use namespace::error::Error;

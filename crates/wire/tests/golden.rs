@@ -60,10 +60,12 @@ fn operation_numbers_are_frozen() {
     assert!(table == OPERATIONS, "the operations changed. They are now:\n{table}");
 }
 
+/// What the list calls it, and the rule.
+type Class = (&'static str, fn(Op) -> bool);
+
 /// No bytes, but what a new operation shows up in: whoever adds one decides here what kind it is.
 #[test]
 fn every_operation_is_classified() {
-    type Class = (&'static str, fn(Op) -> bool);
     let classes: [Class; 7] = [
         ("changes_objects", Op::changes_objects),
         ("changes_files", Op::changes_files),

@@ -33,8 +33,8 @@ impl<K: Kv> Namespace<K> {
         Ok(())
     }
 
-    /// A client has read a file. Where the access time is no longer the one that it knew before, somebody set it or read the
-    /// file meanwhile, which stays.
+    /// A client has read a file. Where the access time is no longer the one that it knew before, somebody set it or
+    /// read the file meanwhile, which stays.
     ///
     /// # Errors
     /// Where the store fails.

@@ -1,5 +1,5 @@
-//! What kinds of operations there are for clients and services. A new operation is in none of these lists until somebody
-//! thinks of it: `tests/golden/classes.txt` shows that.
+//! What kinds of operations there are for clients and services. A new operation is in none of these lists until
+//! somebody thinks of it: `tests/golden/classes.txt` shows that.
 
 use super::Op;
 
@@ -136,8 +136,8 @@ impl Op {
         )
     }
 
-    /// It adds records to a shard's store: refused below the reserve of free space. Everything that gives space back, ends
-    /// something, or is needed to settle what clients have written goes on.
+    /// It adds records to a shard's store: refused below the reserve of free space. Everything that gives space back,
+    /// ends something, or is needed to settle what clients have written goes on.
     #[must_use]
     pub fn grows_metadata(self) -> bool {
         let makes = matches!(self, Op::Create | Op::TmpFile | Op::Mkdir | Op::Symlink | Op::Link);
