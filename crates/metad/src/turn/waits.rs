@@ -54,9 +54,9 @@ impl State {
         }
     }
 
-    /// There is no room for a request to wait, or the shard stops. Told that the shard is busy, its caller takes it that nothing comes of it: so
-    /// nothing does of a transaction that carries it out; and where that is decided, which ends with this turn or soon, it
-    /// waits all the same.
+    /// There is no room for a request to wait, or the shard stops. Told that the shard is busy, its caller takes it that nothing
+    /// comes of it: so nothing does of a transaction that carries it out; and where that is decided, which ends with this turn
+    /// or soon, it waits all the same.
     fn without_room(&mut self, transaction: TransactionId, queued: Queued) -> Option<Queued> {
         let sequence = dispatch::sequence(queued.header.op, &queued.body);
         let (Some(session), Some(sequence)) = (self.connections.session(queued.connection), sequence) else {

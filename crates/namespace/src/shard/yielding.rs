@@ -174,7 +174,8 @@ impl<K: Kv> Shard<K> {
         self.leases.acknowledge(session, ids);
     }
 
-    /// Recalls that the session has not acknowledged, the oldest ones first; the others when it has. A name in a part of a directory is told as one of that.
+    /// Recalls that the session has not acknowledged, the oldest ones first; the others when it has. A name in a part of a
+    /// directory is told as one of that.
     pub fn recalls(&mut self, session: SessionId) -> Vec<Recall> {
         let mut recalls = self.leases.unacknowledged(session);
         for recall in recalls.iter_mut().filter(|recall| recall.name.is_some()) {
