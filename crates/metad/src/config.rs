@@ -51,6 +51,10 @@ conf::knobs! {
         /// an answer to is forgotten. At least 2s. Keep it at or above the retry_timeout of all mounts: a change that is tried
         /// again after its session has ended may or may not have been done, nobody knows, and the program gets EIO.
         session_expiry: Period = "60s",
+        /// Clients that a shard knows at a time, each until it has left or its session has expired. One more waits, and its
+        /// programs get EIO after its retry_timeout; the log says so. Each costs some memory, and more after a restart of the
+        /// service.
+        sessions_max: usize = "4096",
         /// For how long a client may believe what it was told of a name or a file without asking again. Before something
         /// changes it is taken back from all that were told; one that does not answer delays the change for so long at
         /// most. At most half of session_expiry counts. 0s: clients ask each time.
@@ -99,6 +103,9 @@ impl Config {
             let least = SESSION_EXPIRY_MIN.as_secs();
             return Err(Fatal::usage(format!("session_expiry: {}: must be at least {least}s", self.session_expiry)));
         }
+        if self.sessions_max == 0 {
+            return Err(Fatal::usage("sessions_max: 0: must be at least 1"));
+        }
         Ok(())
     }
 
@@ -135,8 +142,9 @@ mod tests {
 
     #[test]
     fn what_cannot_work_is_refused_with_its_key() {
-        for (key, value) in [("shards", "0"), ("shards", "65"), ("session_expiry", "0s"), ("session_expiry", "1999ms")]
-        {
+        let durations = [("session_expiry", "0s"), ("session_expiry", "1999ms")];
+        let numbers = [("shards", "0"), ("shards", "65"), ("sessions_max", "0")];
+        for (key, value) in durations.into_iter().chain(numbers) {
             let text = refusal(key, value).expect("refused");
             assert!(text.starts_with(&format!("{key}: ")), "{text}");
         }

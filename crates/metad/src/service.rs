@@ -274,6 +274,7 @@ impl Server {
             sync_interval: config.sync_interval.0,
             reserve_bytes: config.reserve.0,
             bounds: namespace::shard::Limits {
+                sessions: config.sessions_max,
                 cached_inodes: config.hot_entries,
                 cached_edges: config.hot_entries,
                 split_above: config.split_above,

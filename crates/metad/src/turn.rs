@@ -592,6 +592,10 @@ impl State {
         }
         let is_new = open.as_ref().is_some_and(|open| !self.shard.knows(open.session));
         let answer = dispatch::execute(&mut self.shard, &self.context, SessionId(0), Op::SessionOpen, &queued.body);
+        let is_sent_away = is_new && answer.status() == Status::Busy;
+        if is_sent_away && open.as_ref().is_some_and(|open| !self.shard.knows(open.session)) {
+            self.newcomers.was_sent_away(self.shard.session_count(), ring::now());
+        }
         let (Answer::Opened(_), Some(open)) = (&answer, open) else { return answer };
         if let Some(earlier) = self.connections.opened(queued.connection, &open) {
             self.waiting.disconnected(&mut self.shard, open.session, earlier);

@@ -18,7 +18,8 @@ use crate::order::{Access, Order, Ticket};
 const VERSIONS_MAX: usize = 1 << 16;
 /// Removed objects remembered for a target and lane.
 const TOMBSTONES_MAX: usize = 1 << 16;
-/// Low bits of a version that count changes; those above are the service's incarnation.
+/// Low bits of a version that count changes; those above are the service's incarnation. With ten thousand changes a second of
+/// one lane, enough for three years without a restart; with a hundred thousand, for four months.
 const COUNTER_BITS: u32 = 40;
 
 /// All versions that a service of this incarnation gives out are higher; those of earlier ones are lower.

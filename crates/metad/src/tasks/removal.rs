@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use namespace::view::{Deletion, DeletionPage};
-use ring::sync::{Acquire, Permit, Semaphore};
+use ring::sync::{Acquire, Notify, Permit, Semaphore};
 use telemetry::metrics::level;
 use tracing::{debug, error, warn};
 use types::id::{GroupId, InodeId, ObjectId};
@@ -29,7 +29,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Between two passes over the records, at least and at most.
 const BETWEEN_PASSES: Duration = Duration::from_millis(50);
-const BETWEEN_PASSES_MAX: Duration = Duration::from_secs(30);
+const BETWEEN_PASSES_MAX: Duration = Duration::from_secs(600);
 /// Look again after this time though nobody has said anything.
 const UNASKED: Duration = Duration::from_secs(60);
 
@@ -44,6 +44,8 @@ pub(crate) struct Removal {
     places: RefCell<BTreeMap<GroupId, Rc<Semaphore>>>,
     /// Groups that failed: not asked again before.
     paused: RefCell<BTreeMap<GroupId, Pause>>,
+    /// Those that failed may be there again.
+    may_be_back: Notify,
     /// So many records that cannot be read were told of.
     damaged: Cell<usize>,
 }
@@ -73,6 +75,7 @@ impl Removal {
             in_flight: RefCell::default(),
             places: RefCell::default(),
             paused: RefCell::default(),
+            may_be_back: Notify::new(),
             damaged: Cell::default(),
         })
     }
@@ -80,12 +83,14 @@ impl Removal {
     /// Groups may be elsewhere now, so those that failed are asked again.
     pub(crate) fn map_changed(&self) {
         self.paused.borrow_mut().clear();
+        self.may_be_back.notify_one();
         self.core.removable.notify_one();
     }
 
     /// Goes through the records again and again, for as long as there are any.
     pub(crate) async fn run(self: Rc<Self>) {
         loop {
+            let begun = Instant::now();
             let Pass { seen, reading, .. } = self.pass().await;
             self.core.metrics.deletions.set(level(seen));
             if seen == 0 {
@@ -94,7 +99,9 @@ impl Removal {
             }
             // Each pass begins at the records that went last: not too often, or it would only read their tombstones. And one
             // that has to go over many which wait for their group takes no more than a tenth of the thread.
-            ring::sleep((10 * reading).clamp(BETWEEN_PASSES, BETWEEN_PASSES_MAX)).await;
+            ring::sleep(BETWEEN_PASSES).await;
+            let pause = pause_after(reading, begun.elapsed());
+            let _ = ring::timeout(pause, self.may_be_back.notified()).await;
             let _ = ring::timeout(self.until_next_try(), self.core.removable.notified()).await;
         }
     }
@@ -115,9 +122,7 @@ impl Removal {
         let mut slow = BTreeSet::new();
         loop {
             let begun = Instant::now();
-            let page = self.core.deletions(after, PAGE);
-            pass.reading += begun.elapsed();
-            let page = match page {
+            let page = match self.core.deletions(after, PAGE) {
                 Ok(page) => page,
                 Err(error) => {
                     warn!(%error, "objects to be removed cannot be read");
@@ -128,7 +133,9 @@ impl Removal {
             let Some(last) = page.deletions.last() else { return pass };
             after = Some((last.inode, last.stripe));
             pass.seen += page.deletions.len();
-            for deletion in page.deletions {
+            let ready: Vec<_> = page.deletions.into_iter().filter(|deletion| self.may_start(deletion)).collect();
+            pass.reading += begun.elapsed();
+            for deletion in ready {
                 if slow.contains(&deletion.group) || !self.may_start(&deletion) {
                     continue;
                 }
@@ -215,5 +222,22 @@ impl Removal {
         }
         paused.insert(group, Pause { until: now + length, length });
         self.core.removable.notify_one();
+    }
+}
+
+/// What is left of the pause after a pass that `took` so long, in which the thread did nothing else for `reading`.
+fn pause_after(reading: Duration, took: Duration) -> Duration {
+    (10 * reading).saturating_sub(took).min(BETWEEN_PASSES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_its_group_takes_a_tenth_of_the_thread_at_most() {
+        let pause = |reading, took| pause_after(Duration::from_secs(reading), Duration::from_secs(took)).as_secs();
+        assert_eq!([pause(0, 0), pause(3, 3), pause(20, 20), pause(60, 61)], [0, 27, 180, 539]);
+        assert_eq!(pause(20, 300), 0, "the pass itself has left enough, as it waited for storage");
     }
 }

@@ -13,16 +13,30 @@ use crate::answer::Answer;
 
 /// A disk that does not end a sync for so long keeps nobody from reading.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Pause between two log lines about too many sessions: who is sent away comes again at once.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(super) struct Newcomers {
     /// The commit that has the session's record.
     commits: BTreeMap<SessionId, u64>,
+    /// When the log last said that there is no room for one more.
+    complained: Option<Instant>,
 }
 
 impl Newcomers {
     pub(super) fn came(&mut self, session: SessionId, commit: u64) {
         self.commits.insert(session, commit);
+    }
+
+    /// There were `sessions` already, as many as may be. True where the log was told.
+    pub(super) fn was_sent_away(&mut self, sessions: usize, now: Instant) -> bool {
+        let is_due = self.complained.is_none_or(|at| now.saturating_duration_since(at) >= COMPLAIN_EVERY);
+        if is_due {
+            self.complained = Some(now);
+            tracing::warn!(sessions, "more clients than sessions_max: others wait until some have left or expired");
+        }
+        is_due
     }
 
     /// Of these, what up to `synced` was committed is on disk.
@@ -58,6 +72,13 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_is_told_of_too_many_sessions_once_a_minute() {
+        let (mut newcomers, begun) = (Newcomers::default(), Instant::now());
+        let told = |seconds| newcomers.was_sent_away(7, begun + Duration::from_secs(seconds));
+        assert_eq!([0, 1, 59, 60, 61, 119, 120].map(told), [true, false, false, true, false, false, true]);
+    }
 
     #[test]
     fn a_session_is_new_until_it_is_on_disk() {

@@ -25,7 +25,8 @@ use crate::transaction::Transactions;
 
 /// Starts passed over where the store may have lost what it said of them.
 const STARTS_DOUBTED: u64 = 1 << 10;
-/// Epochs of intents in one incarnation: with one a microsecond, enough for years.
+/// Epochs of intents in one incarnation: with ten thousand a second, enough for three years without a restart. More of
+/// them would leave fewer incarnations, of which each loss of power takes [`STARTS_DOUBTED`].
 const EPOCH_BITS: u32 = 40;
 /// Recalls in one incarnation.
 const RECALL_BITS: u32 = 40;
