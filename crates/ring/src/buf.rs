@@ -194,10 +194,11 @@ impl Buf {
     /// ([`crate::shared::lend`]).
     #[must_use]
     pub fn shareable(len: usize) -> Self {
-        match Region::shareable(len) {
-            Some(region) => Self { region: Rc::new(region), start: 0, len },
-            None => Self::with_capacity(len),
-        }
+        Self::only_shareable(len).unwrap_or_else(|| Self::with_capacity(len))
+    }
+
+    fn only_shareable(len: usize) -> Option<Self> {
+        Region::shareable(len).map(|region| Self { region: Rc::new(region), start: 0, len })
     }
 
     /// A range of the memory that another process shares with this one; `None` where it is not within. The other

@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::memory;
 
 mod arena;
+#[cfg(test)]
+pub(crate) use arena::tests::on_a_thread_that_lends;
 
 pub(crate) use arena::{Loan, take};
 pub use arena::{abandon, lend, lent, lent_id};
@@ -198,7 +200,6 @@ impl Drop for Memory {
 
 #[cfg(test)]
 mod tests {
-    use super::arena::tests::on_a_thread_that_lends;
     use super::*;
     use crate::buf::Buf;
 

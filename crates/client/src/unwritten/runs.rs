@@ -18,14 +18,18 @@ const ALIGN: u64 = 512 << 10;
 const GROWING_MIN: usize = if cfg!(test) { 24 } else { 64 << 10 };
 /// ...with room up to the next multiple of this in the file. Both are small in tests, so that few bytes see all of it.
 const GROWING_STEP: u64 = if cfg!(test) { 64 } else { 1 << 20 };
+/// With so much of a file beside it, bytes, a run does not: each takes room of its thread's that is also needed for others.
+const GROWING_BESIDE: usize = 4 << 20;
 
 /// Bytes that follow each other.
 #[derive(Debug)]
 pub(crate) enum Run {
     /// Of several writes.
     Gathered(Vec<u8>),
-    /// The same of which each went on where the one before it ended: to be sent from where they are.
+    /// Of writes of which each went on where the one before it ended, in memory that they can be sent from.
     Growing(Growing),
+    /// Of such writes, to which none is added any more.
+    Grown(Common),
     /// Of one long write, as it came.
     Whole(Common),
 }
@@ -35,14 +39,14 @@ impl Run {
         match self {
             Run::Gathered(bytes) => bytes,
             Run::Growing(bytes) => bytes,
-            Run::Whole(bytes) => bytes,
+            Run::Grown(bytes) | Run::Whole(bytes) => bytes,
         }
     }
 
     /// To be sent.
     pub(crate) fn slice(&self, range: Range<usize>) -> Slice {
         match self {
-            Run::Whole(bytes) => Slice::from_common(bytes).slice(range),
+            Run::Grown(bytes) | Run::Whole(bytes) => Slice::from_common(bytes).slice(range),
             Run::Gathered(_) | Run::Growing(_) => {
                 let mut data = Buf::shareable(range.len());
                 data.copy_from_slice(&self.bytes()[range]);
@@ -58,9 +62,9 @@ impl Run {
     fn measures(&self) -> Measures {
         let (len, is_whole) = (self.len(), matches!(self, Run::Whole(_)));
         let memory = match self {
-            Run::Gathered(bytes) => bytes.len(),
-            Run::Growing(bytes) => bytes.capacity(),
             Run::Whole(bytes) => bytes.len().max(WHOLE_WEIGHT),
+            // Of the room that one has to grow no more is taken up than it has filled.
+            Run::Gathered(_) | Run::Growing(_) | Run::Grown(_) => len,
         };
         let ripe = if is_whole || len >= RIPE { len } else { 0 };
         Measures { weight: RUN_WEIGHT + memory, work: RUN_WEIGHT + len, ripe }
@@ -73,8 +77,7 @@ impl Run {
     fn into_gathered(self) -> Vec<u8> {
         match self {
             Run::Gathered(bytes) => bytes,
-            Run::Growing(bytes) => bytes.to_vec(),
-            Run::Whole(bytes) => bytes.to_vec(),
+            Run::Growing(_) | Run::Grown(_) | Run::Whole(_) => self.bytes().to_vec(),
         }
     }
 
@@ -87,14 +90,14 @@ impl Run {
                 bytes.truncate(len);
                 Some(Run::Gathered(rest))
             }
-            Run::Whole(_) => None,
+            Run::Grown(_) | Run::Whole(_) => None,
         }
     }
 
-    /// Nothing is added any more: what has grown is as one long write.
+    /// Nothing is added to it any more.
     fn sealed(self) -> Self {
         match self {
-            Run::Growing(bytes) => Run::Whole(bytes.into_common()),
+            Run::Growing(bytes) => Run::Grown(bytes.into_common()),
             other => other,
         }
     }
@@ -256,19 +259,24 @@ impl Runs {
             let tail = self.remove(next).map(Run::into_gathered).unwrap_or_default();
             run.extend_from_slice(tail.get((end - next) as usize..).unwrap_or_default());
         }
-        let is_to_grow = goes_on && run.len() >= GROWING_MIN;
-        self.insert(begin, if is_to_grow { growing(begin, &run) } else { Run::Gathered(run) });
+        let is_to_grow = goes_on && run.len() >= GROWING_MIN && self.measures.weight < GROWING_BESIDE;
+        let grows = if is_to_grow { growing(begin, &run) } else { None };
+        self.insert(begin, grows.unwrap_or(Run::Gathered(run)));
     }
 
     /// As [`Self::put`], of a long write: without copying it where nothing else is at its place.
     pub(crate) fn put_whole(&mut self, offset: u64, data: Common) {
-        let end = offset + data.len() as u64;
+        self.put_run(offset, Run::Whole(data));
+    }
+
+    fn put_run(&mut self, offset: u64, run: Run) {
+        let end = offset + run.len() as u64;
         let last = self.runs.range(..end).next_back();
-        let overlaps = last.is_some_and(|(&begin, run)| begin + run.len() as u64 > offset);
-        if overlaps || data.is_empty() {
-            self.put(offset, &data);
+        let overlaps = last.is_some_and(|(&begin, last)| begin + last.len() as u64 > offset);
+        if overlaps || run.len() == 0 {
+            self.put(offset, run.bytes());
         } else {
-            self.insert(offset, Run::Whole(data));
+            self.insert(offset, run);
         }
     }
 
@@ -326,7 +334,8 @@ impl Runs {
     pub(crate) fn put_all(&mut self, newer: &Runs) {
         for (offset, run) in newer.iter() {
             match run {
-                Run::Whole(bytes) => self.put_whole(offset, bytes.clone()),
+                Run::Whole(bytes) => self.put_run(offset, Run::Whole(bytes.clone())),
+                Run::Grown(bytes) => self.put_run(offset, Run::Grown(bytes.clone())),
                 Run::Gathered(_) | Run::Growing(_) => self.put(offset, run.bytes()),
             }
         }
@@ -339,12 +348,12 @@ fn is_to_follow(follower: &Run, len: usize) -> bool {
     matches!(follower, Run::Gathered(bytes) if bytes.len() < GROWING_MIN.max(len))
 }
 
-/// What was gathered so far, with room for what goes on at its end.
-fn growing(begin: u64, bytes: &[u8]) -> Run {
+/// What was gathered so far, with room for what goes on at its end. `None` where there is no such memory.
+fn growing(begin: u64, bytes: &[u8]) -> Option<Run> {
     let end = (begin + bytes.len() as u64).next_multiple_of(GROWING_STEP);
-    let mut growing = Growing::with_capacity((end - begin) as usize);
+    let mut growing = Growing::with_capacity((end - begin) as usize)?;
     growing.fill(bytes);
-    Run::Growing(growing)
+    Some(Run::Growing(growing))
 }
 
 #[cfg(test)]
@@ -354,6 +363,12 @@ mod tests {
 
     fn all(runs: &Runs) -> Vec<(u64, Vec<u8>)> {
         runs.iter().map(|(offset, run)| (offset, run.bytes().to_vec())).collect()
+    }
+
+    /// This thread lends memory that runs can grow in.
+    fn with_room_to_grow() -> Runs {
+        ring::shared::lend(1 << 20);
+        Runs::default()
     }
 
     fn common(bytes: &[u8]) -> Common {
@@ -403,7 +418,7 @@ mod tests {
 
     #[test]
     fn what_goes_on_is_sent_from_where_it_was_put() {
-        let mut runs = Runs::default();
+        let mut runs = with_room_to_grow();
         runs.put(10, &[1; 20]);
         runs.put(30, &[2; 10]);
         assert!(
@@ -429,6 +444,7 @@ mod tests {
         assert!(matches!(runs.runs[&88], Run::Growing(_)), "it was");
         runs.take_all();
         assert!(runs.is_empty() && runs.measures == Measures::default());
+        assert_eq!(taken.weight(), 2 * RUN_WEIGHT + 60, "as much as before it was on its way");
         let expected = [vec![1; 2], vec![6; 40], vec![4; 8], vec![5; 4]].concat();
         assert_eq!(all(&taken), [(10, expected), (64, vec![5; 6])]);
         assert_eq!(taken.runs[&10].slice(0..54).as_ptr().addr(), address);
@@ -436,7 +452,7 @@ mod tests {
 
     #[test]
     fn what_is_written_backwards_is_not_copied_by_each_write() {
-        let mut runs = Runs::default();
+        let mut runs = with_room_to_grow();
         (0..20 * GROWING_MIN as u64).rev().for_each(|at| runs.put(at, &[at as u8]));
         let bytes: Vec<u8> = runs.iter().flat_map(|(_, run)| run.bytes().to_vec()).collect();
         assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == at as u8) && bytes.len() == 20 * GROWING_MIN);
@@ -457,7 +473,7 @@ mod tests {
             read in (0usize..260, 1usize..30),
         ) {
             let mut model = vec![0u8; 300];
-            let (mut older, mut newer) = (Runs::default(), Runs::default());
+            let (mut older, mut newer) = (with_room_to_grow(), Runs::default());
             let mut end = 0;
             for (number, (offset, data, is_whole, goes_on)) in writes.iter().enumerate() {
                 let offset = if *goes_on && end < 250 { end } else { *offset };

@@ -13,10 +13,11 @@ pub struct Growing {
 }
 
 impl Growing {
-    /// Room for `capacity` bytes, of which none is filled.
+    /// Room for `capacity` bytes, of which none is filled. `None` where this thread lends no memory, or all of it is in use.
     #[must_use]
-    pub fn with_capacity(capacity: usize) -> Self {
-        Self { room: Buf::shareable(capacity).freeze().into_common(), len: 0 }
+    pub fn with_capacity(capacity: usize) -> Option<Self> {
+        let room = Buf::only_shareable(capacity)?;
+        Some(Self { room: room.freeze().into_common(), len: 0 })
     }
 
     /// Bytes, filled or not.
@@ -73,34 +74,44 @@ mod tests {
 
     use super::*;
     use crate::buf::Slice;
+    use crate::shared::on_a_thread_that_lends;
 
     #[test]
     fn threads_fill_it_one_after_the_other_and_read_it_at_once() {
-        let mut growing = Growing::with_capacity(10);
-        assert!(growing.fill(b"abc").is_empty());
-        let address = growing.as_ptr().addr();
-        let mut growing = thread::spawn(move || {
-            assert!(growing.fill(b"defg").is_empty());
-            growing
-        })
-        .join()
-        .expect("the thread fills it");
-        growing[1..3].copy_from_slice(b"BC");
-        assert_eq!(growing.fill(b"hijk"), b"k", "there is room for ten");
-        assert_eq!((&growing[..], growing.capacity()), (&b"aBCdefghij"[..], 10));
-        growing.truncate(9);
-        assert_eq!(growing.fill(b"J!"), b"!");
-        let common = growing.into_common();
-        let theirs = common.clone();
-        thread::spawn(move || assert_eq!(&Slice::from_common(&theirs)[..], b"aBCdefghiJ")).join().expect("it is read");
-        assert_eq!(Slice::from_common(&common).as_ptr().addr(), address, "it was never copied");
+        on_a_thread_that_lends(|| {
+            let mut growing = Growing::with_capacity(10).expect("room");
+            assert!(growing.fill(b"abc").is_empty());
+            let address = growing.as_ptr().addr();
+            let fill = move || {
+                assert!(growing.fill(b"defg").is_empty());
+                growing
+            };
+            let mut growing = thread::spawn(fill).join().expect("the thread fills it");
+            growing[1..3].copy_from_slice(b"BC");
+            assert_eq!(growing.fill(b"hijk"), b"k", "there is room for ten");
+            assert_eq!((&growing[..], growing.capacity()), (&b"aBCdefghij"[..], 10));
+            growing.truncate(9);
+            assert_eq!(growing.fill(b"J!"), b"!");
+            let common = growing.into_common();
+            let theirs = common.clone();
+            let read = move || assert_eq!(&Slice::from_common(&theirs)[..], b"aBCdefghiJ");
+            thread::spawn(read).join().expect("it is read");
+            assert_eq!(Slice::from_common(&common).as_ptr().addr(), address, "it was never copied");
+        });
     }
 
     #[test]
     fn only_what_is_filled_is_told() {
-        let mut growing = Growing::with_capacity(1 << 20);
-        assert!(growing.fill(b"x").is_empty());
-        assert_eq!(&growing.into_common()[..], b"x");
-        assert!(Growing::with_capacity(5).into_common().is_empty());
+        on_a_thread_that_lends(|| {
+            let mut growing = Growing::with_capacity(1 << 20).expect("room");
+            assert!(growing.fill(b"x").is_empty());
+            assert!(Growing::with_capacity(1 << 20).is_none(), "all that the thread lends is in use");
+            assert_eq!(&growing.into_common()[..], b"x");
+        });
+    }
+
+    #[test]
+    fn a_thread_that_lends_nothing_has_no_room() {
+        assert!(Growing::with_capacity(1).is_none());
     }
 }

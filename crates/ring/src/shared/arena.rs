@@ -231,12 +231,12 @@ impl Drop for Loan {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::buf::{Buf, Slice};
 
     /// All threads have one memory in common: one test at a time.
-    pub(in crate::shared) fn on_a_thread_that_lends(test: impl FnOnce() + Send + 'static) {
+    pub(crate) fn on_a_thread_that_lends(test: impl FnOnce() + Send + 'static) {
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         in_a_thread(test);
