@@ -145,9 +145,11 @@ impl Client {
         }
     }
 
-    /// The size of an open file that no other has a write intent for; `None` where others have.
+    /// The size of an open file that no other has a write intent for; `None` where others have, and while a change by this
+    /// client makes it longer: then only the objects know.
     pub(crate) async fn size_alone(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Option<u64>, Errno> {
-        let known = |file: &mut File| file.is_exclusive().then_some((file.size, file.end.alone));
+        let is_known = |file: &File| file.is_exclusive() && !file.is_growing();
+        let known = |file: &mut File| is_known(file).then_some((file.size, file.end.alone));
         let Some((size, alone)) = self.shared.with_file(inode, known).ok_or(Errno::EBADF)? else { return Ok(None) };
         if self.shared.board.holds(alone, Instant::now()) {
             return Ok(Some(size));
@@ -160,7 +162,7 @@ impl Client {
                 file.lose_exclusivity();
             }
             file.end.alone = lease;
-            file.is_exclusive().then_some(file.size)
+            is_known(file).then_some(file.size)
         });
         size.ok_or(Errno::EBADF)
     }

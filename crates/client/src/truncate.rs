@@ -148,6 +148,7 @@ impl Client {
         if !grows()? || self.size_alone(caller, inode).await?.is_none() || !grows()? {
             return Ok(None);
         }
+        let (_, _growth) = self.change_begins(inode, size)?;
         match self.cut(caller, inode, &layout, size, change).await? {
             Cut::Whole(reply) => Ok(Some(reply)),
             Cut::Raced => Ok(None),
@@ -232,6 +233,7 @@ impl Client {
     ) -> Result<Cut, Errno> {
         let state = self.shared.with_file(inode, |file| (file.is_exclusive(), file.uneven, file.size));
         let (alone, uneven, known_size) = state.ok_or(Errno::EBADF)?;
+        let told_before = self.shared.locks.tellings(inode.home());
         let old_size = if alone {
             known_size
         } else {
@@ -248,6 +250,10 @@ impl Client {
                 self.shared.with_file(inode, File::lose_exclusivity);
                 return Err(errno);
             }
+        }
+        // A shard, or a session, that began anew meanwhile knows nothing of who else has written to the end.
+        if self.shared.locks.tellings(inode.home()) != told_before {
+            return Ok(self.cut_again(inode));
         }
         let now = SetAttr { mtime: Some(SetTime::Now), ..change };
         self.shared.with_file(inode, |file| {
@@ -271,13 +277,18 @@ impl Client {
             Err(errno) => *errno == Errno::EOPNOTSUPP,
         };
         if is_raced {
-            self.shared.with_file(inode, |file| {
-                file.lose_exclusivity();
-                file.end.given_up();
-            });
-            return Ok(Cut::Raced);
+            return Ok(self.cut_again(inode));
         }
         told.map(Cut::Whole)
+    }
+
+    /// What this client held while it cut is over, or not sure.
+    fn cut_again(&self, inode: InodeId) -> Cut {
+        self.shared.with_file(inode, |file| {
+            file.lose_exclusivity();
+            file.end.given_up();
+        });
+        Cut::Raced
     }
 
     async fn truncate_objects(
@@ -326,6 +337,7 @@ mod tests {
     use wire::codec::decode_body;
     use wire::frame::Status;
     use wire::op::Op;
+    use wire::v1::storage::ObjectStat;
 
     use super::*;
     use crate::{test_client, test_cluster};
@@ -419,6 +431,32 @@ mod tests {
             test_cluster::join(cuts, answers).await;
             let holds = client.shared.with_file(file, |file| (file.is_exclusive(), file.end.is_held()));
             assert_eq!(holds, Some((false, false)), "all is asked for again");
+        });
+    }
+
+    /// The shard has begun anew, and was told that the end is held: it may have been another's in between.
+    #[test]
+    fn a_truncate_during_which_the_shard_began_anew_is_made_again_before_the_size_is_set() {
+        let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
+        test_cluster::run(async |shard, [client, _]| {
+            with_intent(&client.shared, file, File::lose_exclusivity);
+            let cuts = async {
+                let cut = client.cut(&caller, file, &test_client::layout(), 0, SetAttr::default()).await;
+                assert!(matches!(cut, Ok(Cut::Raced)), "{:?}", cut.err());
+            };
+            let answers = async {
+                shard.opens_session(1).await;
+                shard.does(Op::Lock).await;
+                let stat = shard.next(Op::Stat).await;
+                drop(client.shared.locks.tell(file.home()));
+                let objects = vec![ObjectStat { exists: false, version: 1, size: 0, blocks: 0, mtime: Timestamp(0) }];
+                stat.responder.reply(&storage::StatReply { objects });
+                shard.does(Op::Ping).await;
+                shard.next(Op::Truncate).await.responder.reply(&storage::ObjectReply { version: 2, size: 0 });
+                shard.nothing_comes().await;
+            };
+            test_cluster::join(cuts, answers).await;
+            assert_eq!(client.shared.with_file(file, |file| file.end.is_held()), Some(false));
         });
     }
 

@@ -72,7 +72,12 @@ fn who_lost_the_end_while_it_cut_the_file_has_not_truncated_it() {
     assert_eq!(bed.shard.take_lock_answers(), done(B, 1));
     assert_eq!(refused(bed.set(f, shorter)), Errno::EOPNOTSUPP, "B may have appended to what A was cutting");
     bed.shard.close_inode(B, f, None).unwrap();
-    bed.set(f, shorter).expect("who writes alone needs not hold the end");
+    assert_eq!(refused(bed.set(f, shorter)), Errno::EOPNOTSUPP, "also before it has closed the file");
+    assert_eq!(bed.ask_for_end(A, f, 2).unwrap(), Some(LockAnswer::Done));
+    bed.set(f, shorter).expect("A has cut the objects once more");
+    let alone = bed.file(ROOT, "alone");
+    bed.write_intent(A, alone).unwrap();
+    bed.set(alone, shorter).expect("who was alone all the time needs not hold the end");
 }
 
 #[test]

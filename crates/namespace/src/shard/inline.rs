@@ -155,8 +155,8 @@ impl<K: Kv> Shard<K> {
 
     /// Before a truncate, with what the client believes of the contents. Where there are objects, it has cut them under a
     /// write intent: one that has lost that since, or did not know of them, has to cut them first, or what it cuts off
-    /// would come back. Beside others who may write it has held the end meanwhile: where that was taken away, it may have cut
-    /// the half of what one of them has appended, and has to begin anew.
+    /// would come back. Unless it was alone all the time it has held the end meanwhile: where that was taken away, it may have
+    /// cut the half of what another one has appended, and has to begin anew.
     pub(super) fn may_truncate(
         &mut self,
         session: SessionId,
@@ -174,10 +174,11 @@ impl<K: Kv> Shard<K> {
         }
     }
 
-    /// Whether nobody else can have written to the end of the file while the session cut its objects.
+    /// Whether nobody else can have written to the end of the file while the session cut its objects: also not one who has
+    /// closed it since.
     fn has_cut_alone(&self, session: SessionId, id: InodeId) -> bool {
-        let others_write = self.holds.others_intend(session, id);
-        self.holds.intends(session, id) && (!others_write || self.locks.holds_end(session, id))
+        let alone = self.holds.is_exclusive(session, id) || self.locks.holds_end(session, id);
+        self.holds.intends(session, id) && alone
     }
 
     /// The inode, with its contents in objects; begins their move where they are not.
