@@ -45,6 +45,8 @@ pub struct Client {
     thread: u32,
     /// Sessions opened on connections of this thread.
     sessions_opened: Cell<u64>,
+    /// How many requests of this thread for write intents were given up, of files for which a task waits until all are over.
+    pub(crate) intents_in_doubt: RefCell<FxHashMap<InodeId, u64>>,
 }
 
 /// Where a request goes.
@@ -111,6 +113,7 @@ impl Client {
             itself: Weak::clone(itself),
             thread,
             sessions_opened: Cell::new(0),
+            intents_in_doubt: RefCell::default(),
         })
     }
 
